@@ -1,0 +1,98 @@
+//! What comes out of the engine: one bounded stream of events for each sequence.
+
+use tokio::sync::mpsc;
+
+/// Events of one sequence, in order. Exactly one `Finished` or `Failed` comes last, unless the
+/// engine stops first, which closes the stream without it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TokenEvent {
+    /// A token was committed.
+    Token(GeneratedToken),
+    /// The sequence is complete.
+    Finished {
+        /// Why it ended.
+        reason: FinishReason,
+        /// What it took.
+        usage: SequenceUsage,
+    },
+    /// The sequence failed; others go on.
+    Failed(SequenceError),
+}
+
+/// A committed token.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GeneratedToken {
+    /// Token id.
+    pub id: u32,
+    /// Log-probabilities, if they were asked for.
+    pub logprobs: Option<TokenLogprobs>,
+}
+
+/// Natural logarithms of probabilities under the model, before temperature, filters and masks
+/// but after `logit_bias` and penalties.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TokenLogprobs {
+    /// Of the committed token.
+    pub chosen: f32,
+    /// Of the most likely tokens, highest first.
+    pub top: Vec<(u32, f32)>,
+}
+
+/// Why a sequence is complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FinishReason {
+    /// A stop token was chosen or the constraint was fulfilled.
+    Stop,
+    /// `max_tokens` or the context length was reached.
+    Length,
+}
+
+/// Tokens that a sequence took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SequenceUsage {
+    /// Tokens of the prompt.
+    pub prompt_tokens: u32,
+    /// Of those, tokens whose keys and values were cached.
+    pub cached_tokens: u32,
+    /// Tokens generated, the stop token not counted.
+    pub completion_tokens: u32,
+}
+
+/// Why a sequence failed.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum SequenceError {
+    /// The constraint could not say what may follow.
+    #[error("constraint failed: {0}")]
+    Constraint(String),
+    /// The forward pass or the sampler failed on this sequence.
+    #[error("inference failed: {0}")]
+    Inference(String),
+}
+
+/// The receiving end of a sequence. Dropping it cancels the sequence: the engine frees its blocks
+/// at the next step.
+#[derive(Debug)]
+pub struct TokenStream {
+    receiver: mpsc::Receiver<TokenEvent>,
+}
+
+impl TokenStream {
+    /// Events that may wait for the reader. A full stream pauses its sequence, and no other.
+    pub const CAPACITY: usize = 64;
+
+    /// A stream and the sender that feeds it.
+    pub fn channel() -> (mpsc::Sender<TokenEvent>, Self) {
+        let (sender, receiver) = mpsc::channel(Self::CAPACITY);
+        (sender, Self { receiver })
+    }
+
+    /// The next event; `None` after the last.
+    pub async fn next(&mut self) -> Option<TokenEvent> {
+        self.receiver.recv().await
+    }
+
+    /// The next event if one is waiting.
+    pub fn try_next(&mut self) -> Option<TokenEvent> {
+        self.receiver.try_recv().ok()
+    }
+}

@@ -1,0 +1,40 @@
+//! Continuous batching: many sequences share each forward pass, on a thread of their own.
+//!
+//! This room knows tokens, blocks and logits. It does not know text, HTTP, plugins or the time of
+//! day.
+
+mod constraint;
+mod event;
+mod request;
+
+pub use constraint::{Constraint, ConstraintError, MaskStep};
+pub use event::{
+    FinishReason, GeneratedToken, SequenceError, SequenceUsage, TokenEvent, TokenLogprobs,
+    TokenStream,
+};
+pub use request::{LogprobParams, SamplingParams, SequenceRequest};
+
+/// Why a sequence was not accepted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SubmitError {
+    /// The request breaks a rule of [`SequenceRequest`].
+    #[error("{0}")]
+    Invalid(String),
+    /// The prompt does not fit the context.
+    #[error("the prompt has {prompt} tokens and the context holds {context}")]
+    ContextLength {
+        /// Tokens of the prompt.
+        prompt: usize,
+        /// Tokens that the context holds, prompt and output together.
+        context: usize,
+    },
+    /// Too many sequences are waiting.
+    #[error("the queue holds {limit} sequences and is full")]
+    QueueFull {
+        /// Configured length of the queue.
+        limit: usize,
+    },
+    /// The engine is stopping or has stopped.
+    #[error("the engine has stopped")]
+    Stopped,
+}

@@ -1,0 +1,62 @@
+//! How a call into a plugin can fail.
+
+/// A failed call, with enough to tell operator and author whose fault it was.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("plugin `{plugin}` {version}: {function}: {fault}")]
+pub struct PluginError {
+    /// Name of the plugin.
+    pub plugin: String,
+    /// Version that the plugin gave, or its digest's first 12 digits.
+    pub version: String,
+    /// The exported function, such as `chat-template.render`.
+    pub function: &'static str,
+    /// What happened.
+    pub fault: Fault,
+}
+
+/// What happened in a failed call.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// The plugin says the request is wrong: the caller's fault.
+    #[error("{0}")]
+    Invalid(String),
+    /// The plugin says it cannot serve this input.
+    #[error("unsupported: {0}")]
+    Unsupported(String),
+    /// The plugin reports a defect of its own.
+    #[error("internal fault: {0}")]
+    Internal(String),
+    /// The call ran past its deadline.
+    #[error("did not answer within {deadline_ms} ms")]
+    Deadline {
+        /// The deadline of the call.
+        deadline_ms: u64,
+    },
+    /// The plugin asked for more memory than it is granted.
+    #[error("asked for more than {limit_bytes} bytes of memory")]
+    Memory {
+        /// The granted bytes.
+        limit_bytes: usize,
+    },
+    /// The call stack was used up.
+    #[error("overflowed its stack")]
+    Stack,
+    /// The answer was larger than allowed.
+    #[error("answered with more than {limit_bytes} bytes")]
+    Output {
+        /// The allowed bytes.
+        limit_bytes: usize,
+    },
+    /// Any other trap: a panic, an illegal instruction, a broken handle.
+    #[error("trapped: {0}")]
+    Trap(String),
+    /// The answer has the right type and makes no sense.
+    #[error("gave an invalid answer: {0}")]
+    InvalidResult(String),
+    /// No instance came free in time.
+    #[error("all {instances} instances are busy")]
+    Overloaded {
+        /// Instances that may live at once.
+        instances: usize,
+    },
+}

@@ -1,0 +1,309 @@
+//! What plugins are asked and what they answer, in the host's own types. The bindings of each WIT
+//! version convert to and from these, so that nothing above knows versions.
+//!
+//! The fields are those of `wit/v0.1`; see there.
+
+/// Facts about the model that an instance serves (`interface model`).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ModelDescription {
+    /// Public name.
+    pub name: String,
+    /// `model_type` or GGUF architecture.
+    pub architecture: String,
+    /// Jinja source.
+    pub chat_template: Option<String>,
+    /// Text of the beginning-of-sequence token, or empty.
+    pub bos_token: String,
+    /// Text of the end-of-sequence token, or empty.
+    pub eos_token: String,
+    /// Every control token.
+    pub control_tokens: Vec<ControlToken>,
+}
+
+/// A token outside the ordinary vocabulary.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ControlToken {
+    /// Token id.
+    pub id: u32,
+    /// Its text.
+    pub text: String,
+    /// Left out of generated text.
+    pub special: bool,
+}
+
+/// All tokens of a model (`interface vocabulary`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Vocabulary {
+    /// Bytes of all tokens, back to back.
+    pub bytes: Vec<u8>,
+    /// Where each token begins, and the end of the last.
+    pub offsets: Vec<u32>,
+    /// Tokens that end a sequence.
+    pub eos: Vec<u32>,
+    /// Control tokens, rising.
+    pub control: Vec<u32>,
+    /// SHA-256 in hexadecimal.
+    pub digest: String,
+}
+
+impl Vocabulary {
+    /// Number of tokens.
+    pub fn len(&self) -> usize {
+        self.offsets.len().saturating_sub(1)
+    }
+
+    /// Whether there is no token.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Words in a mask: one bit for each token.
+    pub fn mask_words(&self) -> usize {
+        self.len().div_ceil(32)
+    }
+}
+
+/// What generated text must look like.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum GrammarSource {
+    /// Any JSON object.
+    JsonObject,
+    /// A JSON Schema document.
+    JsonSchema(String),
+    /// A regular expression.
+    Regex(String),
+    /// A Lark grammar.
+    Lark(String),
+}
+
+/// A conversation to render (`chat-template.input`).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TemplateInput {
+    /// JSON array of messages.
+    pub messages: String,
+    /// JSON array of tool declarations.
+    pub tools: Option<String>,
+    /// JSON object of further template arguments.
+    pub arguments: Option<String>,
+    /// End with the opening of an assistant turn.
+    pub add_generation_prompt: bool,
+    /// Leave the last message open.
+    pub continue_final_message: bool,
+    /// `YYYY-MM-DD`.
+    pub today: String,
+}
+
+/// A rendered prompt (`chat-template.output`).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RenderedPrompt {
+    /// Pieces of the prompt.
+    pub segments: Vec<Segment>,
+    /// Further stop strings.
+    pub stop: Vec<String>,
+    /// The prompt ends inside a reasoning block.
+    pub opens_reasoning: bool,
+}
+
+/// A piece of a prompt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Segment {
+    /// Control tokens are recognised.
+    Special(String),
+    /// Control tokens are not recognised.
+    Plain(String),
+}
+
+/// Which tools may be called.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum ToolChoice {
+    /// None.
+    None,
+    /// The model decides.
+    #[default]
+    Auto,
+    /// At least one.
+    Required,
+    /// This one.
+    Named(String),
+}
+
+/// What a parser knows before the first token (`output-parser.setup`).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ParserSetup {
+    /// JSON array of tool declarations.
+    pub tools: String,
+    /// How they may be used.
+    pub tool_choice: ToolChoice,
+    /// Several calls are allowed.
+    pub parallel: bool,
+    /// The prompt ended inside a reasoning block.
+    pub opens_reasoning: bool,
+}
+
+/// What a parser needs of the host (`output-parser.traits`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ParserTraits {
+    /// Generated text must include special tokens.
+    pub keep_special_tokens: bool,
+}
+
+/// What the model said (`output-parser.event`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ParserEvent {
+    /// Text for the user.
+    Content(String),
+    /// Text of the reasoning block.
+    Reasoning(String),
+    /// A tool call begins.
+    CallBegin {
+        /// Which call, from 0.
+        index: u32,
+        /// The model's id for it.
+        id: Option<String>,
+        /// Name of the tool.
+        name: String,
+    },
+    /// More arguments.
+    CallArguments {
+        /// Which call.
+        index: u32,
+        /// JSON text to append.
+        delta: String,
+    },
+    /// The call is complete.
+    CallEnd {
+        /// Which call.
+        index: u32,
+    },
+}
+
+/// Why an answer ended, as told to plugins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Finish {
+    /// A stop token or string.
+    Stop,
+    /// A limit.
+    Length,
+    /// The client went away.
+    Cancelled,
+    /// Something failed.
+    Error,
+}
+
+/// Where a matcher stands (`grammar.status`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MatchStatus {
+    /// More text is needed.
+    Active,
+    /// The text may end here.
+    Accepting,
+    /// The text must end here.
+    Finished,
+}
+
+/// The outcome of an advance (`grammar.step`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MatchStep {
+    /// Where the matcher stands.
+    pub status: MatchStatus,
+    /// Tokens that must follow.
+    pub forced: Vec<u32>,
+}
+
+/// A request as a policy sees it (`policy.facts`).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// The server's id of the request.
+    pub request_id: String,
+    /// Route pattern.
+    pub route: String,
+    /// HTTP method.
+    pub method: String,
+    /// IP address of the peer.
+    pub peer: String,
+    /// Granted headers, names in lower case.
+    pub headers: Vec<(String, String)>,
+    /// The model asked for.
+    pub model: Option<String>,
+    /// The answer is streamed.
+    pub streaming: bool,
+    /// Limit on generated tokens over all choices.
+    pub max_tokens: Option<u32>,
+}
+
+/// Who is asking.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Principal {
+    /// Stable id of the caller.
+    pub subject: String,
+    /// Account that usage is kept by.
+    pub tenant: Option<String>,
+    /// Further labels for the access log.
+    pub labels: Vec<(String, String)>,
+}
+
+/// What a policy decided (`policy.decision`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision {
+    /// The request may go on.
+    Allow(Allowance),
+    /// The request ends here.
+    Deny(Denial),
+    /// Ask the next policy.
+    Abstain,
+}
+
+/// `policy.allow`
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Allowance {
+    /// Who is asking.
+    pub principal: Principal,
+    /// Higher is served first.
+    pub priority: i32,
+    /// A tighter limit on generated tokens.
+    pub max_tokens: Option<u32>,
+    /// Response headers to add.
+    pub headers: Vec<(String, String)>,
+    /// Handed back in `account`.
+    pub lease: Option<String>,
+}
+
+/// `policy.deny`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Denial {
+    /// 400 to 499.
+    pub status: u16,
+    /// `error.type`
+    pub kind: String,
+    /// `error.code`
+    pub code: String,
+    /// `error.message`
+    pub message: String,
+    /// Becomes `Retry-After`.
+    pub retry_after_ms: Option<u64>,
+    /// Response headers to add.
+    pub headers: Vec<(String, String)>,
+}
+
+/// What a request came to (`policy.usage`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UsageReport {
+    /// The server's id of the request.
+    pub request_id: String,
+    /// From the allowance.
+    pub lease: Option<String>,
+    /// From the allowance.
+    pub subject: String,
+    /// The model that answered.
+    pub model: String,
+    /// Tokens of the prompt.
+    pub prompt_tokens: u32,
+    /// Of those, cached.
+    pub cached_tokens: u32,
+    /// Tokens generated over all choices.
+    pub completion_tokens: u32,
+    /// How the first choice ended.
+    pub finish: Finish,
+    /// From arrival to the last byte.
+    pub wall_ms: u64,
+}

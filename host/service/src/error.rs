@@ -1,0 +1,55 @@
+//! Why a request was refused or an answer broke off. No HTTP in here: the server turns kinds into
+//! statuses in one place.
+
+use mortise_plugin::{Denial, PluginError};
+
+/// Every way in which the service can fail a request.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ServiceError {
+    /// A field of the request is wrong.
+    #[error("{message}")]
+    Invalid {
+        /// The field, as the caller named it, with its path: `messages[2].content`.
+        param: Option<String>,
+        /// A machine-readable code, such as `invalid_value`.
+        code: &'static str,
+        /// What is wrong and what would be right.
+        message: String,
+    },
+    /// No model of this name.
+    #[error("the model `{model}` does not exist; available: {}", available.join(", "))]
+    ModelNotFound {
+        /// The name asked for.
+        model: String,
+        /// Names that exist.
+        available: Vec<String>,
+    },
+    /// A policy refused.
+    #[error("{}", .0.message)]
+    Denied(Denial),
+    /// The prompt, with the tokens asked for, exceeds the context.
+    #[error("this model's context holds {context} tokens; the prompt has {prompt} and {requested} more were asked for")]
+    ContextLength {
+        /// Tokens of the prompt.
+        prompt: usize,
+        /// Tokens asked for.
+        requested: usize,
+        /// Tokens that the context holds.
+        context: usize,
+    },
+    /// Too many requests are waiting.
+    #[error("the server's queue of {limit} requests is full; retry later")]
+    QueueFull {
+        /// Length of the queue.
+        limit: usize,
+    },
+    /// A plugin failed, through no fault of the caller unless the fault says `Invalid`.
+    #[error(transparent)]
+    Plugin(#[from] PluginError),
+    /// The engine failed this request.
+    #[error("generation failed: {0}")]
+    Engine(String),
+    /// The server is stopping.
+    #[error("the server is stopping")]
+    Stopping,
+}

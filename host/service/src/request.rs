@@ -1,0 +1,76 @@
+//! One request in the house's own words. Every dialect translates to [`RequestFields`]; only
+//! [`Request::check`] makes a [`Request`], so whatever holds one may rely on its bounds.
+
+use mortise_plugin::{GrammarSource, ToolChoice};
+use serde_json::{Map, Value};
+
+/// What a caller asked for, bounds not yet checked. `None` means the caller did not say.
+#[derive(Debug, Clone, Default)]
+pub struct RequestFields {
+    /// The model's name as the caller wrote it.
+    pub model: String,
+    /// What to answer or continue.
+    pub prompt: Prompt,
+    /// Number of choices.
+    pub n: Option<u32>,
+    /// Most tokens to generate for each choice.
+    pub max_tokens: Option<u32>,
+    /// 0 to 2.
+    pub temperature: Option<f64>,
+    /// Above 0, up to 1.
+    pub top_p: Option<f64>,
+    /// 0 is off.
+    pub top_k: Option<u32>,
+    /// 0 to 1.
+    pub min_p: Option<f64>,
+    /// Any integer.
+    pub seed: Option<i64>,
+    /// Above 0, up to 4.
+    pub repetition_penalty: Option<f64>,
+    /// -2 to 2.
+    pub frequency_penalty: Option<f64>,
+    /// -2 to 2.
+    pub presence_penalty: Option<f64>,
+    /// Token id to bias, -100 to 100.
+    pub logit_bias: Vec<(u32, f64)>,
+    /// Up to 16 strings, 1 to 1024 bytes each, 4096 bytes in all.
+    pub stop: Vec<String>,
+    /// Report log-probabilities with this many alternatives, at most 20.
+    pub logprobs: Option<u32>,
+    /// OpenAI tool declarations, each `{"type":"function","function":{…}}`.
+    pub tools: Vec<Value>,
+    /// How tools may be used.
+    pub tool_choice: Option<ToolChoice>,
+    /// One answer may hold several calls; true if absent.
+    pub parallel_tool_calls: Option<bool>,
+    /// A constraint on the content.
+    pub grammar: Option<GrammarSource>,
+    /// The caller reads the answer as it is made.
+    pub stream: bool,
+}
+
+/// What to answer or continue.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Prompt {
+    /// A conversation, rendered by the model's chat template.
+    Chat {
+        /// OpenAI messages.
+        messages: Vec<Value>,
+        /// Further template arguments.
+        template_arguments: Map<String, Value>,
+        /// End with the opening of an assistant turn.
+        add_generation_prompt: bool,
+        /// Leave the last message open.
+        continue_final_message: bool,
+    },
+    /// Text to continue as it stands, in which control tokens are not recognised.
+    Text(String),
+    /// Token ids to continue.
+    Tokens(Vec<u32>),
+}
+
+impl Default for Prompt {
+    fn default() -> Self {
+        Self::Text(String::new())
+    }
+}
