@@ -93,3 +93,66 @@ fn the_node_client_works() {
         .env("MORTISE_BASE_URL", server.url("/v1")));
     println!("{report}");
 }
+
+/// The sources of the Python client, which hold its tests; the wheel does not.
+fn openai_python_sources(venv: &Path) -> PathBuf {
+    let work = folder("openai-python");
+    let sources = work.join(format!("openai-{OPENAI_PYTHON}"));
+    if !sources.join("tests").is_dir() {
+        run(Command::new(venv.join("bin/pip"))
+            .args(["download", "-q", "--no-deps", "--no-binary", "openai"])
+            .arg(format!("openai=={OPENAI_PYTHON}"))
+            .arg("-d")
+            .arg(&work));
+        run(Command::new(venv.join("bin/python"))
+            .args(["-m", "tarfile", "-e"])
+            .arg(work.join(format!("openai-{OPENAI_PYTHON}.tar.gz")))
+            .arg(&work));
+    }
+    sources
+}
+
+/// `N passed` out of pytest's last line.
+fn passed(report: &str) -> u32 {
+    report
+        .split_once(" passed")
+        .and_then(|(before, _)| before.rsplit([' ', '\n']).next())
+        .and_then(|count| count.parse().ok())
+        .unwrap_or(0)
+}
+
+#[test]
+fn the_python_clients_own_tests_pass_as_far_as_they_did() {
+    if !have("python3") {
+        return;
+    }
+    let venv = python();
+    let sources = openai_python_sources(&venv);
+    let server = Server::start(&[]);
+    let output = Command::new(venv.join("bin/python"))
+        .args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "addopts="])
+        .args(["-o", "asyncio_mode=auto", "-k", "not aiohttp", "--tb=no"])
+        .args([
+            "tests/api_resources/chat/test_completions.py",
+            "tests/api_resources/test_completions.py",
+            "tests/api_resources/test_models.py",
+        ])
+        .current_dir(&sources)
+        .env("TEST_API_BASE_URL", server.url("/v1"))
+        .output()
+        .expect("run pytest");
+    let report = String::from_utf8_lossy(&output.stdout).into_owned();
+    println!("{report}");
+    let count = passed(&report);
+    assert!(
+        count >= OPENAI_PYTHON_PASSES,
+        "{count} of the client's own tests pass, {OPENAI_PYTHON_PASSES} did before:\n{report}"
+    );
+}
+
+#[test]
+fn a_pytest_report_is_read_right() {
+    assert_eq!(passed("FAILED x\n12 failed, 160 passed, 43 deselected in 9s\n"), 160);
+    assert_eq!(passed("160 passed in 9s\n"), 160);
+    assert_eq!(passed("12 failed in 9s\n"), 0);
+}

@@ -63,7 +63,8 @@ fn root() -> PathBuf {
 fn manifest(room: &str) -> toml::Table {
     let path = root().join(room).join("Cargo.toml");
     let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    text.parse().unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+    text.parse()
+        .unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
 fn dependencies(room: &str, table: &str) -> BTreeSet<String> {
@@ -77,7 +78,10 @@ fn dependencies(room: &str, table: &str) -> BTreeSet<String> {
 fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).expect("read a folder of the repository") {
         let path = entry.expect("read a folder entry").path();
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let name = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .unwrap_or_default();
         if path.is_dir() && name != "target" && !name.starts_with('.') && name != "node_modules" {
             rust_files(&path, found);
         } else if name.ends_with(".rs") {
@@ -91,7 +95,11 @@ fn sources() -> Vec<PathBuf> {
     for folder in ["host", "kernels", "plugins", "wit"] {
         rust_files(&root().join(folder), &mut found);
     }
-    assert!(found.len() > 30, "the walk found only {} files", found.len());
+    assert!(
+        found.len() > 30,
+        "the walk found only {} files",
+        found.len()
+    );
     found
 }
 
@@ -141,7 +149,10 @@ fn every_member_is_a_known_room() {
 #[test]
 fn files_can_be_read_in_a_sitting() {
     for path in sources().iter().filter(|path| !is_test(path)) {
-        let lines = fs::read_to_string(path).expect("read a source file").lines().count();
+        let lines = fs::read_to_string(path)
+            .expect("read a source file")
+            .lines()
+            .count();
         assert!(
             lines <= FILE_LINES,
             "{} has {lines} lines; split what does not belong together",
@@ -157,7 +168,11 @@ fn names_say_what_is_inside() {
         for part in path.components() {
             let name = part.as_os_str().to_string_lossy();
             let stem = name.strip_suffix(".rs").unwrap_or(&name);
-            assert!(!NO_NAMES.contains(&stem), "{}: {stem} is no name", path.display());
+            assert!(
+                !NO_NAMES.contains(&stem),
+                "{}: {stem} is no name",
+                path.display()
+            );
         }
     }
 }
@@ -200,9 +215,16 @@ fn every_wit_item_is_documented() {
         let mut previous = "";
         for (number, line) in text.lines().enumerate() {
             let code = line.trim();
-            let declares = ["interface ", "world ", "record ", "variant ", "enum ", "resource "]
-                .iter()
-                .any(|word| code.starts_with(word))
+            let declares = [
+                "interface ",
+                "world ",
+                "record ",
+                "variant ",
+                "enum ",
+                "resource ",
+            ]
+            .iter()
+            .any(|word| code.starts_with(word))
                 || code.contains(": func(")
                 || (code.starts_with("type ") && code.ends_with(';'));
             assert!(
@@ -221,7 +243,10 @@ fn ci_runs_the_command_that_the_readme_promises() {
     let readme = fs::read_to_string(root().join("README.md")).expect("read README.md");
     let ci = fs::read_to_string(root().join(".ci/run")).expect("read .ci/run");
     for command in ["cargo test --release --workspace"] {
-        assert!(readme.contains(command), "README.md does not show `{command}`");
+        assert!(
+            readme.contains(command),
+            "README.md does not show `{command}`"
+        );
         assert!(ci.contains(command), ".ci/run does not run `{command}`");
     }
 }
