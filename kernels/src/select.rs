@@ -90,3 +90,21 @@ pub fn keep_top_p(candidates: &mut Vec<Candidate>, top_p: f32) {
     }
     candidates.truncate(high);
 }
+
+/// Weigh tokens by `exp((logit - highest) / temperature)`: probabilities but for a common factor.
+/// Tokens too unlikely for their weight to be a normal number are left out.
+pub fn weigh(logits: &[f32], temperature: f32, candidates: &mut Vec<Candidate>) {
+    // Where the vectorised exponential ends.
+    const LOWEST: f32 = -87.0;
+    candidates.clear();
+    let highest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    for (id, logit) in (0u32..).zip(logits) {
+        let scaled = (logit - highest) / temperature;
+        if scaled > LOWEST {
+            candidates.push(Candidate {
+                id,
+                value: crate::exp::exp(scaled),
+            });
+        }
+    }
+}
