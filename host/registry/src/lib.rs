@@ -3,5 +3,9 @@
 //! This room does not know HTTP, text or plugins.
 
 mod backend;
+mod names;
+mod scripted;
 
 pub use backend::{Backend, Load};
+pub use names::{Entry, Ladder, Registry, RegistryError, UnknownModel};
+pub use scripted::{Script, ScriptCodec, ScriptLine, Scripted};
