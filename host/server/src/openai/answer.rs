@@ -10,7 +10,8 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
-use futures::stream::{self, BoxStream, FutureExt as _, SelectAll, StreamExt as _};
+use futures::stream::{self, BoxStream, SelectAll, StreamExt as _};
+use futures::FutureExt as _;
 use http::{HeaderValue, StatusCode, header};
 use mortise_service::{Answer, AnswerEvent, Delta, FinishReason, ServiceError, TokenLogprob, Usage};
 use serde::Serialize;
@@ -75,8 +76,11 @@ impl Answers {
         loop {
             let event = tokio::select! {
                 biased;
-                _ = self.cut.wait_for(|cut| *cut) => return self.fail(ServiceError::Stopping.into()),
-                event = self.events.next() => event,
+                _ = self.cut.wait_for(|cut| *cut) => None,
+                event = self.events.next() => Some(event),
+            };
+            let Some(event) = event else {
+                return self.fail(ServiceError::Stopping.into());
             };
             let Some((prompt, event)) = event else {
                 let lost = ServiceError::Engine("the answer broke off".to_owned());
