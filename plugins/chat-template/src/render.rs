@@ -278,9 +278,7 @@ pub(crate) fn render_raw(
 
 /// Whether the last turn holds a reasoning block that is still open.
 fn opens_reasoning(segments: &[Segment]) -> bool {
-    let is_turn_mark = |segment: &Segment| {
-        matches!(segment, Segment::Special(text) if !matches!(text.as_str(), "<think>" | "</think>"))
-    };
+    let is_turn_mark = |segment: &Segment| matches!(segment, Segment::Special(text) if !matches!(text.as_str(), "<think>" | "</think>"));
     let start = segments
         .iter()
         .rposition(is_turn_mark)
@@ -301,10 +299,7 @@ fn describe(error: &minijinja::Error) -> RenderError {
     let text = match detail.strip_prefix(environment::RAISED) {
         Some(message) => format!("the chat template refused the conversation{line}: {message}"),
         None if detail.is_empty() => format!("the chat template failed{line}: {}", error.kind()),
-        None => format!(
-            "the chat template failed{line}: {}: {detail}",
-            error.kind()
-        ),
+        None => format!("the chat template failed{line}: {}: {detail}", error.kind()),
     };
     let mut text = marks::restore(&text);
     let end = (0..=MAX_ERROR_BYTES.min(text.len()))

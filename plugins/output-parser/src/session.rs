@@ -94,6 +94,8 @@ pub struct Session {
     /// The call being read began without a mark.
     bare: bool,
     calls: u32,
+    /// The prompt opened a block of reasoning, and the model may do so once more.
+    reopens: bool,
     /// The call being read is one too many.
     muted: bool,
     events: Vec<Event>,
@@ -124,6 +126,7 @@ pub fn open(style: &Style, setup: &Setup) -> Option<Session> {
         held: String::new(),
         bare: false,
         calls: 0,
+        reopens: setup.opens_reasoning,
         muted: false,
         events: Vec::new(),
     })
@@ -242,7 +245,7 @@ impl Session {
         }
         self.partial.push(c);
         // Some models open the block again although the prompt has done so.
-        let marks = [Some(END_THINK), (!said).then_some(THINK)];
+        let marks = [Some(END_THINK), (self.reopens && !said).then_some(THINK)];
         match find_mark(&marks, &self.partial) {
             Mark::Whole(END_THINK) => {
                 self.partial.clear();
@@ -255,6 +258,7 @@ impl Session {
             }
             Mark::Whole(_) => {
                 self.partial.clear();
+                self.reopens = false;
                 self.state = State::Reasoning { said };
             }
             Mark::Beginning => self.state = State::Reasoning { said },
@@ -377,7 +381,9 @@ impl Session {
                 Some(Event::CallArguments { delta, index: same }) if *same == index => {
                     delta.push_str(&text);
                 }
-                _ => self.events.push(Event::CallArguments { index, delta: text }),
+                _ => self
+                    .events
+                    .push(Event::CallArguments { index, delta: text }),
             },
         }
     }
