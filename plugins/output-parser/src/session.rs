@@ -16,6 +16,8 @@ use crate::style::{Format, Setup, Style};
 
 const THINK: &str = "<think>";
 const END_THINK: &str = "</think>";
+/// Every mark begins with it, and holds it nowhere else.
+const MARK_START: char = '<';
 
 /// What the model said.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -243,6 +245,13 @@ impl Session {
             self.state = State::Reasoning { said };
             return;
         }
+        if self.partial.is_empty() && c != MARK_START {
+            let space = mem::take(&mut self.space);
+            self.reasoning(&space);
+            self.reasoning(c.encode_utf8(&mut [0; 4]));
+            self.state = State::Reasoning { said: true };
+            return;
+        }
         self.partial.push(c);
         // Some models open the block again although the prompt has done so.
         let marks = [Some(END_THINK), (self.reopens && !said).then_some(THINK)];
@@ -286,6 +295,12 @@ impl Session {
         }
         if self.partial.is_empty() && c.is_whitespace() {
             self.space.push(c);
+            return;
+        }
+        if self.partial.is_empty() && c != MARK_START {
+            let space = mem::take(&mut self.space);
+            self.content(&space);
+            self.content(c.encode_utf8(&mut [0; 4]));
             return;
         }
         self.partial.push(c);
