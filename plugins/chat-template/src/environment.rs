@@ -5,7 +5,7 @@ use minijinja::value::ValueKind;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Value};
 
 use crate::strftime::Day;
-use crate::{methods, python_json};
+use crate::{marks, methods, python_json};
 
 /// Macro calls within each other. The stack of a guest is one mebibyte.
 const MAX_RECURSION: usize = 100;
@@ -32,6 +32,8 @@ pub(crate) fn compile(source: &str) -> Result<Environment<'static>, Error> {
     environment.add_filter("tojson", python_json::tojson);
     environment.add_function("raise_exception", raise_exception);
     environment.add_function("strftime_now", strftime_now);
+    environment.add_filter("length", length);
+    environment.add_filter("count", length);
     environment.add_test("sequence", is_sequence);
     environment.add_test("iterable", is_iterable);
     environment.add_template_owned(NAME, without_generation_tags(source))?;
@@ -56,6 +58,22 @@ fn strftime_now(state: &minijinja::State, format: &str) -> Result<String, Error>
     Ok(day.format(format))
 }
 
+/// Breaks do not count.
+fn length(value: &Value) -> Result<usize, Error> {
+    if let Some(text) = value.as_str() {
+        return Ok(marks::restore(text).chars().count());
+    }
+    if value.is_undefined() {
+        return Ok(0);
+    }
+    value.len().ok_or_else(|| {
+        Error::new(
+            ErrorKind::InvalidOperation,
+            format!("a value of type {} has no length", value.kind()),
+        )
+    })
+}
+
 /// In Python strings and maps have a length and items, and so has what is undefined.
 fn is_sequence(value: &Value) -> bool {
     value.is_undefined()
@@ -66,7 +84,7 @@ fn is_sequence(value: &Value) -> bool {
 }
 
 fn is_iterable(value: &Value) -> bool {
-    is_sequence(value) || value.try_iter().is_ok()
+    is_sequence(value) || value.kind() == ValueKind::Iterable
 }
 
 /// `{% generation %}` marks what an assistant said, for training. It opens a scope and no more,

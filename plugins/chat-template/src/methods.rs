@@ -55,9 +55,9 @@ fn string_method(text: &str, method: &str, args: &[Value]) -> Result<Option<Valu
         }
         "index" => {
             let (part,): (&str,) = from_args(args)?;
-            let at = text.find(part).ok_or_else(|| {
-                Error::new(ErrorKind::InvalidOperation, "substring not found")
-            })?;
+            let at = text
+                .find(part)
+                .ok_or_else(|| Error::new(ErrorKind::InvalidOperation, "substring not found"))?;
             Value::from(text[..at].chars().count())
         }
         _ => return Ok(None),
@@ -77,7 +77,9 @@ fn rsplit(text: &str, separator: Option<&str>, count: Option<i64>) -> Value {
     let mut parts: Vec<&str> = match (separator, limit) {
         (None, _) => text.split_whitespace().rev().collect(),
         (Some(separator), None) => text.rsplit(separator).collect(),
-        (Some(separator), Some(limit)) => text.rsplitn(limit.saturating_add(1), separator).collect(),
+        (Some(separator), Some(limit)) => {
+            text.rsplitn(limit.saturating_add(1), separator).collect()
+        }
     };
     parts.reverse();
     parts.into_iter().map(Value::from).collect()

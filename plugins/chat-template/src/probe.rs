@@ -55,8 +55,16 @@ pub(crate) fn probe(environment: &Environment<'_>, source: &str, arguments: &Arg
 fn compares_content_with_none(source: &str) -> bool {
     source.match_indices("content").any(|(at, word)| {
         let after = source[at + word.len()..].trim_start_matches(['\'', '"', ']', ')', ' ']);
-        ["is none", "is not none", "is None", "is not None", "== none", "!= none", "== None"]
-            .iter()
-            .any(|test| after.starts_with(test))
+        [
+            "is none",
+            "is not none",
+            "is None",
+            "is not None",
+            "== none",
+            "!= none",
+            "== None",
+        ]
+        .iter()
+        .any(|test| after.starts_with(test))
     })
 }

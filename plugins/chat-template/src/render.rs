@@ -154,10 +154,10 @@ impl Renderer {
         } else {
             self.render_marked(&arguments, messages)?
         };
-        let segments = self.splitter.split(&rendered);
+        let (segments, turn) = self.splitter.split(&rendered);
         Ok(Output {
             opens_reasoning: (input.add_generation_prompt || input.continue_final_message)
-                && opens_reasoning(&segments),
+                && opens_reasoning(turn),
             segments,
             stop: self.stop.clone(),
         })
@@ -276,16 +276,9 @@ pub(crate) fn render_raw(
     environment.get_template(environment::NAME)?.render(context)
 }
 
-/// Whether the last turn holds a reasoning block that is still open.
-fn opens_reasoning(segments: &[Segment]) -> bool {
-    let is_turn_mark = |segment: &Segment| {
-        matches!(segment, Segment::Special(text) if !matches!(text.as_str(), "<think>" | "</think>"))
-    };
-    let start = segments
-        .iter()
-        .rposition(is_turn_mark)
-        .map_or(0, |index| index + 1);
-    let turn: String = segments[start..].iter().map(Segment::text).collect();
+/// Whether the last turn holds a reasoning block that is still open. What looks like one in the
+/// caller's text is broken.
+fn opens_reasoning(turn: &str) -> bool {
     match (turn.rfind("<think>"), turn.rfind("</think>")) {
         (Some(open), Some(close)) => open > close,
         (Some(_), None) => true,
@@ -301,10 +294,7 @@ fn describe(error: &minijinja::Error) -> RenderError {
     let text = match detail.strip_prefix(environment::RAISED) {
         Some(message) => format!("the chat template refused the conversation{line}: {message}"),
         None if detail.is_empty() => format!("the chat template failed{line}: {}", error.kind()),
-        None => format!(
-            "the chat template failed{line}: {}: {detail}",
-            error.kind()
-        ),
+        None => format!("the chat template failed{line}: {}: {detail}", error.kind()),
     };
     let mut text = marks::restore(&text);
     let end = (0..=MAX_ERROR_BYTES.min(text.len()))

@@ -34,9 +34,11 @@ impl Splitter {
         }
     }
 
-    /// Split text that still holds its breaks; they are taken out of the pieces.
-    pub(crate) fn split(&self, rendered: &str) -> Vec<Segment> {
+    /// Split text that still holds its breaks; they are taken out of the pieces. Also returned is
+    /// what follows the last control token, marks of reasoning aside, breaks included.
+    pub(crate) fn split<'a>(&self, rendered: &'a str) -> (Vec<Segment>, &'a str) {
         let mut segments = Vec::new();
+        let mut turn_from = 0;
         let mut plain_from = 0;
         let mut at = 0;
         while at < rendered.len() {
@@ -46,12 +48,15 @@ impl Splitter {
                 segments.push(Segment::Special(rest[..length].to_owned()));
                 at += length;
                 plain_from = at;
+                if !matches!(&rest[..length], "<think>" | "</think>") {
+                    turn_from = at;
+                }
             } else {
                 at += rest.chars().next().map_or(1, char::len_utf8);
             }
         }
         push_plain(&mut segments, &rendered[plain_from..]);
-        segments
+        (segments, &rendered[turn_from..])
     }
 }
 

@@ -152,7 +152,14 @@ mod tests {
 
     #[test]
     fn other_texts_are_no_days() {
-        for text in ["", "2026", "2026-13-01", "2026-00-10", "26-01-01", "2026-01-0x"] {
+        for text in [
+            "",
+            "2026",
+            "2026-13-01",
+            "2026-00-10",
+            "26-01-01",
+            "2026-01-0x",
+        ] {
             assert_eq!(Day::parse(text), None, "{text}");
         }
     }

@@ -85,7 +85,8 @@ impl Engine {
             Source::JsonSchema(text) => {
                 let schema = read_schema(text)?;
                 return self.build(schema_grammar(schema.clone())).map_err(|error| {
-                    let path = blame::find(&schema, |part| self.build(schema_grammar(part)).is_err());
+                    let path =
+                        blame::find(&schema, |part| self.build(schema_grammar(part)).is_err());
                     GrammarError::Invalid(format!(
                         "the JSON schema cannot be used, at `{}`: {error}",
                         shown(&path)
@@ -136,7 +137,9 @@ fn token_environment(vocabulary: &Vocabulary) -> Result<TokEnv, GrammarError> {
     let broken = |problem: String| GrammarError::Internal(format!("vocabulary: {problem}"));
     let count = vocabulary.offsets.len().saturating_sub(1);
     if count == 0 || count > MAX_TOKENS {
-        return Err(broken(format!("it has {count} tokens; 1 to {MAX_TOKENS} are allowed")));
+        return Err(broken(format!(
+            "it has {count} tokens; 1 to {MAX_TOKENS} are allowed"
+        )));
     }
     let mut words = Vec::with_capacity(count);
     for (token, range) in vocabulary.offsets.windows(2).enumerate() {

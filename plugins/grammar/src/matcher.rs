@@ -171,7 +171,10 @@ impl Matcher {
             return self.probe(&tokens[..known]);
         }
         if self.ended > 0 {
-            return Ok(tokens.iter().take_while(|token| self.is_eos(**token)).count());
+            return Ok(tokens
+                .iter()
+                .take_while(|token| self.is_eos(**token))
+                .count());
         }
         // Forked, since what may follow an end-of-sequence token is ours to say.
         let mut copy = self.fork();

@@ -86,9 +86,8 @@ impl Source {
 
 /// Read a schema and refuse what is too large to compile. The error names the path.
 pub(crate) fn read_schema(text: &str) -> Result<Value, GrammarError> {
-    let schema: Value = serde_json::from_str(text).map_err(|error| {
-        GrammarError::Invalid(format!("the JSON schema is not JSON: {error}"))
-    })?;
+    let schema: Value = serde_json::from_str(text)
+        .map_err(|error| GrammarError::Invalid(format!("the JSON schema is not JSON: {error}")))?;
     if !matches!(schema, Value::Object(_) | Value::Bool(_)) {
         return Err(GrammarError::Invalid(
             "the JSON schema must be an object".to_owned(),

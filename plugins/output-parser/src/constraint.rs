@@ -99,7 +99,11 @@ fn call_rules(style: &Style, setup: &Setup) -> Vec<String> {
         Format::Llama3Json => "; ",
     };
     let mut rules = vec![if setup.parallel {
-        format!("calls: call ({} call){{0,{}}}", quote(separator), MAX_CALLS - 1)
+        format!(
+            "calls: call ({} call){{0,{}}}",
+            quote(separator),
+            MAX_CALLS - 1
+        )
     } else {
         "calls: call".to_owned()
     }];

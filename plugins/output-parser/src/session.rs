@@ -16,6 +16,8 @@ use crate::style::{Format, Setup, Style};
 
 const THINK: &str = "<think>";
 const END_THINK: &str = "</think>";
+/// Every mark begins with it, and holds it nowhere else.
+const MARK_START: char = '<';
 
 /// What the model said.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,6 +96,8 @@ pub struct Session {
     /// The call being read began without a mark.
     bare: bool,
     calls: u32,
+    /// The prompt opened a block of reasoning, and the model may do so once more.
+    reopens: bool,
     /// The call being read is one too many.
     muted: bool,
     events: Vec<Event>,
@@ -124,6 +128,7 @@ pub fn open(style: &Style, setup: &Setup) -> Option<Session> {
         held: String::new(),
         bare: false,
         calls: 0,
+        reopens: setup.opens_reasoning,
         muted: false,
         events: Vec::new(),
     })
@@ -240,9 +245,16 @@ impl Session {
             self.state = State::Reasoning { said };
             return;
         }
+        if self.partial.is_empty() && c != MARK_START {
+            let space = mem::take(&mut self.space);
+            self.reasoning(&space);
+            self.reasoning(c.encode_utf8(&mut [0; 4]));
+            self.state = State::Reasoning { said: true };
+            return;
+        }
         self.partial.push(c);
         // Some models open the block again although the prompt has done so.
-        let marks = [Some(END_THINK), (!said).then_some(THINK)];
+        let marks = [Some(END_THINK), (self.reopens && !said).then_some(THINK)];
         match find_mark(&marks, &self.partial) {
             Mark::Whole(END_THINK) => {
                 self.partial.clear();
@@ -255,6 +267,7 @@ impl Session {
             }
             Mark::Whole(_) => {
                 self.partial.clear();
+                self.reopens = false;
                 self.state = State::Reasoning { said };
             }
             Mark::Beginning => self.state = State::Reasoning { said },
@@ -282,6 +295,12 @@ impl Session {
         }
         if self.partial.is_empty() && c.is_whitespace() {
             self.space.push(c);
+            return;
+        }
+        if self.partial.is_empty() && c != MARK_START {
+            let space = mem::take(&mut self.space);
+            self.content(&space);
+            self.content(c.encode_utf8(&mut [0; 4]));
             return;
         }
         self.partial.push(c);
@@ -377,7 +396,9 @@ impl Session {
                 Some(Event::CallArguments { delta, index: same }) if *same == index => {
                     delta.push_str(&text);
                 }
-                _ => self.events.push(Event::CallArguments { index, delta: text }),
+                _ => self
+                    .events
+                    .push(Event::CallArguments { index, delta: text }),
             },
         }
     }

@@ -131,7 +131,14 @@ mod tests {
     #[test]
     fn escapes_are_read() {
         assert_eq!(unwrap(r#"\u00e9\ud83d\ude00\/""#).as_deref(), Some("é😀/"));
-        for text in [r#"\ud83d""#, r#"\ud83dx""#, r#"\udc00""#, r#"\q""#, r#"\u12"#, "\n\""] {
+        for text in [
+            r#"\ud83d""#,
+            r#"\ud83dx""#,
+            r#"\udc00""#,
+            r#"\q""#,
+            r#"\u12"#,
+            "\n\"",
+        ] {
             assert_eq!(unwrap(text), None, "{text}");
         }
     }

@@ -59,8 +59,8 @@ fn prepared() -> Result<&'static Settings, Fault> {
 
 impl lifecycle::Guest for Plugin {
     fn prepare() -> Result<(), Fault> {
-        let read = Settings::parse(&settings::get())
-            .map_err(|error| Fault::Invalid(error.to_string()))?;
+        let read =
+            Settings::parse(&settings::get()).map_err(|error| Fault::Invalid(error.to_string()))?;
         SETTINGS
             .set(read)
             .map_err(|_| Fault::Internal("`prepare` was called twice".to_owned()))

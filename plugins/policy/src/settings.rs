@@ -161,9 +161,11 @@ fn parse_keys(value: Option<Value>) -> Result<Vec<Key>, SettingsError> {
                 Proof::Secret(name) => name.clone().into_bytes(),
             };
             if !proofs.insert(proof) {
-                return Err("an earlier key is recognised by the same `sha256` or `secret`; \
+                return Err(
+                    "an earlier key is recognised by the same `sha256` or `secret`; \
                             give each its own"
-                    .to_owned());
+                        .to_owned(),
+                );
             }
             Ok(key)
         });

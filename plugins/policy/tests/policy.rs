@@ -164,7 +164,10 @@ fn a_missing_or_wrong_key_is_401() {
             (401, "authentication_error", "invalid_api_key")
         );
         assert_eq!(header(&deny.headers, "www-authenticate"), "Bearer");
-        assert!(!deny.message.contains("sk-wrong"), "keys stay out of messages");
+        assert!(
+            !deny.message.contains("sk-wrong"),
+            "keys stay out of messages"
+        );
     }
 }
 
@@ -176,7 +179,10 @@ fn a_wrong_key_is_refused_even_where_anonymous_is_allowed() {
         denied(ask(&settings, &host, &[("x-api-key", "no")], "m")).status,
         401
     );
-    assert_eq!(allowed(ask(&settings, &host, &[], "m")).subject, "anonymous");
+    assert_eq!(
+        allowed(ask(&settings, &host, &[], "m")).subject,
+        "anonymous"
+    );
     assert_eq!(denied(ask(&settings, &host, &[], "m")).status, 429);
 }
 
@@ -217,9 +223,15 @@ fn requests_run_out_and_come_back() {
     let headers = [("x-api-key", "sk-a")];
     let first = allowed(ask(&settings, &host, &headers, "qwen3"));
     assert_eq!(header(&first.headers, "x-ratelimit-limit-requests"), "2");
-    assert_eq!(header(&first.headers, "x-ratelimit-remaining-requests"), "1");
+    assert_eq!(
+        header(&first.headers, "x-ratelimit-remaining-requests"),
+        "1"
+    );
     assert_eq!(header(&first.headers, "x-ratelimit-reset-requests"), "30s");
-    assert_eq!(header(&first.headers, "x-ratelimit-remaining-tokens"), "100");
+    assert_eq!(
+        header(&first.headers, "x-ratelimit-remaining-tokens"),
+        "100"
+    );
     allowed(ask(&settings, &host, &headers, "qwen3"));
     let deny = denied(ask(&settings, &host, &headers, "qwen3"));
     assert_eq!(
@@ -241,12 +253,19 @@ fn tokens_are_charged_after_the_fact() {
     decide::account(&settings, &host, allow.lease.as_deref(), 150);
     let deny = denied(ask(&settings, &host, &headers, "qwen3"));
     assert_eq!(deny.status, 429);
-    assert!(deny.message.contains("100 tokens per minute"), "{}", deny.message);
+    assert!(
+        deny.message.contains("100 tokens per minute"),
+        "{}",
+        deny.message
+    );
     assert_eq!(header(&deny.headers, "x-ratelimit-remaining-tokens"), "0");
     // Waiting for tokens took no request away.
     host.wait(30_001.0);
     let allow = allowed(ask(&settings, &host, &headers, "qwen3"));
-    assert_eq!(header(&allow.headers, "x-ratelimit-remaining-requests"), "1");
+    assert_eq!(
+        header(&allow.headers, "x-ratelimit-remaining-requests"),
+        "1"
+    );
 }
 
 #[test]
@@ -263,7 +282,10 @@ fn settings_are_refused_with_key_and_field() {
         ("[]".to_owned(), "must be a table"),
         (r#"{"kyes": []}"#.to_owned(), "`kyes` is unknown"),
         (r#"{"keys": {}}"#.to_owned(), "`keys` must be an array"),
-        (r#"{"keys": [{}]}"#.to_owned(), "`keys[0]` (id `?`): missing field `id`"),
+        (
+            r#"{"keys": [{}]}"#.to_owned(),
+            "`keys[0]` (id `?`): missing field `id`",
+        ),
         (
             r#"{"keys": [{"id": "a"}]}"#.to_owned(),
             "`keys[0]` (id `a`): exactly one of `sha256` and `secret`",
@@ -296,7 +318,10 @@ fn settings_are_refused_with_key_and_field() {
             ),
             "`keys[1]` (id `b`): an earlier key",
         ),
-        (r#"{"anonymous": {}}"#.to_owned(), "`anonymous`: missing field `allow`"),
+        (
+            r#"{"anonymous": {}}"#.to_owned(),
+            "`anonymous`: missing field `allow`",
+        ),
         (
             r#"{"anonymous": {"allow": true, "models": [""]}}"#.to_owned(),
             "`anonymous`: field `models` holds a pattern of 0 bytes",
