@@ -172,13 +172,21 @@ fn scores<T: KvElement, const FUSED: bool>(
 ) -> [f32; BLOCK_TOKENS] {
     let mut even = [0.0f32; BLOCK_TOKENS];
     let mut odd = [0.0f32; BLOCK_TOKENS];
-    let pairs = query.chunks(2).zip(keys.chunks(2 * BLOCK_TOKENS));
-    for (query, keys) in pairs {
-        let columns = keys.chunks_exact(BLOCK_TOKENS).zip([&mut even, &mut odd]);
-        for (query, (keys, sums)) in query.iter().zip(columns) {
-            for (sum, key) in sums.iter_mut().zip(keys) {
-                *sum = multiply_add::<FUSED>(*query, key.to_f32(), *sum);
-            }
+    let pairs = query.chunks_exact(2);
+    let last = pairs
+        .remainder()
+        .iter()
+        .zip(keys.rchunks_exact(BLOCK_TOKENS));
+    for (query, keys) in pairs.zip(keys.chunks_exact(2 * BLOCK_TOKENS)) {
+        let (even_keys, odd_keys) = keys.split_at(BLOCK_TOKENS);
+        for slot in 0..BLOCK_TOKENS {
+            even[slot] = multiply_add::<FUSED>(query[0], even_keys[slot].to_f32(), even[slot]);
+            odd[slot] = multiply_add::<FUSED>(query[1], odd_keys[slot].to_f32(), odd[slot]);
+        }
+    }
+    for (query, keys) in last {
+        for (sum, key) in even.iter_mut().zip(keys) {
+            *sum = multiply_add::<FUSED>(*query, key.to_f32(), *sum);
         }
     }
     for (even, odd) in even.iter_mut().zip(odd) {
