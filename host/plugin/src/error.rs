@@ -60,3 +60,39 @@ pub enum Fault {
         instances: usize,
     },
 }
+
+impl Fault {
+    /// All labels, in the order in which metrics show them.
+    pub const LABELS: [&'static str; 10] = [
+        "invalid",
+        "unsupported",
+        "internal",
+        "deadline",
+        "memory",
+        "stack",
+        "output",
+        "trap",
+        "invalid-result",
+        "overloaded",
+    ];
+
+    /// A short name for metrics: one of [`Fault::LABELS`].
+    pub fn label(&self) -> &'static str {
+        Self::LABELS[self.index()]
+    }
+
+    pub(crate) fn index(&self) -> usize {
+        match self {
+            Fault::Invalid(_) => 0,
+            Fault::Unsupported(_) => 1,
+            Fault::Internal(_) => 2,
+            Fault::Deadline { .. } => 3,
+            Fault::Memory { .. } => 4,
+            Fault::Stack => 5,
+            Fault::Output { .. } => 6,
+            Fault::Trap(_) => 7,
+            Fault::InvalidResult(_) => 8,
+            Fault::Overloaded { .. } => 9,
+        }
+    }
+}

@@ -1,7 +1,55 @@
 //! Our side of WebAssembly: load, limit, call. The only room that knows wasmtime.
+//!
+//! A [`PluginHost`] turns files into [`Component`]s. A component is bound to its surroundings as
+//! one of its kinds: [`ChatTemplate`], [`OutputParser`], [`Grammar`] or [`Policy`]. Each binding
+//! has a pool of instances, and each instance serves one call, session or matcher at a time.
+//!
+//! Whatever a plugin does (loop, bloat, trap, overflow its stack, answer nonsense) ends as a
+//! [`PluginError`] of the request that called it. Its instance is dropped and replaced. A call
+//! whose future is dropped loses its instance too, since its guest stopped half way through.
+//!
+//! All calls are async: a guest that runs for longer than a millisecond yields to other tasks
+//! until its deadline. They need a tokio runtime with time.
 
+mod binding;
+mod cache;
+mod call;
+mod chat_template;
+mod component;
+mod engine;
 mod error;
+mod grammar;
+mod host;
+mod kind;
 mod kinds;
+mod ledger;
+mod limits;
+mod load_error;
+mod output_parser;
+mod policy;
+mod pool;
+mod state;
+mod stats;
+mod v0_1;
+mod wasi;
+mod wasm_file;
 
+pub use binding::Binding;
+pub use call::CallContext;
+pub use chat_template::ChatTemplate;
+pub use component::{Component, ComponentSource};
+pub use engine::precompile;
 pub use error::{Fault, PluginError};
+pub use grammar::{Grammar, Matcher};
+pub use host::PluginHost;
+pub use kind::Kind;
 pub use kinds::*;
+pub use ledger::{Ledger, Rate, Verdict};
+pub use limits::{
+    Deadlines, HostConfig, Limits, MAX_COMPONENT_BYTES, MAX_COUNTER_NAMES, MAX_LOG_BYTES_PER_CALL,
+    MAX_TOOL_CALLS,
+};
+pub use load_error::LoadError;
+pub use output_parser::{OutputParser, ParserSession};
+pub use policy::Policy;
+pub use stats::{DURATION_BUCKETS, FunctionStats, PluginStats};

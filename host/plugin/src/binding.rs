@@ -1,0 +1,95 @@
+//! What the operator gives to a plugin in one place of the configuration.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::state::Grants;
+use crate::{Component, Kind, Ledger, Limits, LoadError, ModelDescription, PluginHost, Vocabulary};
+
+/// A plugin's surroundings: the model it serves, its settings, and what it may use.
+#[derive(Clone)]
+pub struct Binding {
+    /// The model, for chat templates and output parsers.
+    pub model: Option<Arc<ModelDescription>>,
+    /// The model's tokens, for grammars.
+    pub vocabulary: Option<Arc<Vocabulary>>,
+    /// A JSON object.
+    pub settings: String,
+    /// Secrets by name, for policies. Plugins can ask whether a text equals one.
+    pub secrets: Vec<(String, String)>,
+    /// Where a policy's counters are kept; hand the old one to a binding that replaces another.
+    pub ledger: Arc<Ledger>,
+    /// Bounds.
+    pub limits: Limits,
+}
+
+impl Default for Binding {
+    fn default() -> Self {
+        Self {
+            model: None,
+            vocabulary: None,
+            settings: "{}".to_owned(),
+            secrets: Vec::new(),
+            ledger: Arc::new(Ledger::new()),
+            limits: Limits::default(),
+        }
+    }
+}
+
+impl fmt::Debug for Binding {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.secrets.iter().map(|(name, _)| name.as_str()).collect();
+        formatter
+            .debug_struct("Binding")
+            .field("settings", &self.settings)
+            .field("secrets", &names)
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Binding {
+    /// Check that the binding suits the kind.
+    pub(crate) fn into_grants(
+        self,
+        host: &PluginHost,
+        component: &Arc<Component>,
+        kind: Kind,
+    ) -> Result<Grants, LoadError> {
+        let origin = component.label();
+        if !component.kinds().contains(&kind) {
+            let kinds: Vec<&str> = component.kinds().iter().map(|kind| kind.as_str()).collect();
+            return Err(LoadError::WrongKind {
+                origin,
+                wanted: kind,
+                found: kinds.join(", "),
+            });
+        }
+        if kind == Kind::Grammar && self.vocabulary.is_none() {
+            return Err(LoadError::Missing {
+                origin,
+                kind,
+                missing: "a vocabulary",
+            });
+        }
+        let object =
+            serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(&self.settings);
+        object.map_err(|error| LoadError::Settings {
+            origin,
+            message: error.to_string(),
+        })?;
+        let secrets = self.secrets.iter();
+        let digests = secrets.map(|(name, value)| (name.clone(), Grants::secret_digest(value)));
+        Ok(Grants {
+            counters: host.registry().counters(component, kind),
+            component: Arc::clone(component),
+            kind,
+            secrets: digests.collect(),
+            settings: self.settings,
+            model: self.model,
+            vocabulary: self.vocabulary,
+            ledger: self.ledger,
+            limits: self.limits,
+        })
+    }
+}

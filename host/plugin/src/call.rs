@@ -1,0 +1,217 @@
+//! One call into a guest: its deadline, its numbers, and what a failure of it means.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use wasmtime::{PoolConcurrencyLimitError, Store, Trap, UpdateDeadline, WasmBacktrace};
+
+use crate::engine::BACKTRACE_FRAMES;
+use crate::state::{CallState, State};
+use crate::stats::Counters;
+use crate::{Fault, PluginError};
+
+/// What a call is made for; it tags the lines that the plugin logs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallContext {
+    /// The server's id of the request.
+    pub request_id: Arc<str>,
+}
+
+impl CallContext {
+    /// A context for this request.
+    pub fn new(request_id: impl Into<Arc<str>>) -> Self {
+        Self {
+            request_id: request_id.into(),
+        }
+    }
+}
+
+/// The guest broke a rule of a host function: the call ends with an invalid result.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Misuse(pub(crate) String);
+
+/// A text in wasmtime's error for spent host call fuel, whose type is private. A test fails if it
+/// changes.
+const FUEL_EXHAUSTED: &str = "fuel allocated for hostcalls has been exhausted";
+
+/// Longest text of a guest's fault that is passed on.
+const MAX_FAULT_TEXT_BYTES: usize = 1024;
+
+/// A call in progress. Dropping it unfinished counts as cancelled.
+pub(crate) struct Call {
+    pub(crate) function: &'static str,
+    deadline_ms: u64,
+    started: Instant,
+    counters: Option<Arc<Counters>>,
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        if let Some(counters) = self.counters.take() {
+            counters.cancelled(self.function);
+        }
+    }
+}
+
+/// Let a guest that runs longer than an epoch yield to other tasks, and stop it at its deadline.
+pub(crate) fn interrupt_by_epochs(store: &mut Store<State>) {
+    store.epoch_deadline_callback(|mut context| {
+        let call = &mut context.data_mut().call;
+        if Instant::now() >= call.deadline {
+            call.expired = true;
+            return Ok(UpdateDeadline::Interrupt);
+        }
+        Ok(UpdateDeadline::YieldCustom(
+            1,
+            Box::pin(tokio::task::yield_now()),
+        ))
+    });
+}
+
+/// Start the clock of a call.
+pub(crate) fn begin(
+    store: &mut Store<State>,
+    function: &'static str,
+    request_id: Arc<str>,
+    deadline_ms: u64,
+) -> Call {
+    let state = store.data_mut();
+    state.call = CallState::new(request_id, Duration::from_millis(deadline_ms));
+    state.mask.slot = None;
+    state.mask.written = false;
+    let counters = Arc::clone(&state.grants.counters);
+    store.set_epoch_deadline(1);
+    Call {
+        function,
+        deadline_ms,
+        started: Instant::now(),
+        counters: Some(counters),
+    }
+}
+
+/// What became of a call.
+pub(crate) enum Ended<T> {
+    /// It gave a sound answer.
+    Answered(T),
+    /// The guest refused in an orderly way; the instance is fit for further calls.
+    Refused(PluginError),
+    /// The instance must not be used again.
+    Broken(PluginError),
+}
+
+/// Stop the clock, sort out what happened, check the answer, and count.
+pub(crate) fn finish<T, U>(
+    store: &mut Store<State>,
+    mut call: Call,
+    outcome: wasmtime::Result<Result<T, Fault>>,
+    check: impl FnOnce(T, &mut State) -> Result<U, String>,
+) -> Ended<U> {
+    let state = store.data_mut();
+    let (result, broken) = match outcome {
+        Ok(Ok(value)) => match check(value, state) {
+            Ok(checked) => (Ok(checked), false),
+            Err(reason) => (Err(Fault::InvalidResult(reason)), true),
+        },
+        Ok(Err(fault)) => (Err(shorten(fault)), false),
+        Err(error) => (Err(classify(&error, state, call.deadline_ms)), true),
+    };
+    if state.call.log_lines_dropped > 0 {
+        tracing::warn!(target: "mortise::plugin", plugin = state.grants.component.name(),
+            function = call.function, request = &*state.call.request_id,
+            lines = state.call.log_lines_dropped, "log lines beyond the limit of a call dropped");
+    }
+    if let Some(counters) = call.counters.take() {
+        counters.ended(call.function, call.started.elapsed(), result.as_ref().err());
+    }
+    let error = match result {
+        Ok(value) => return Ended::Answered(value),
+        Err(fault) => plugin_error(state, call.function, fault),
+    };
+    if broken {
+        tracing::warn!(target: "mortise::plugin", plugin = error.plugin, version = error.version,
+            function = error.function, request = &*state.call.request_id, fault = %error.fault,
+            "a plugin failed, its instance is replaced");
+        return Ended::Broken(error);
+    }
+    Ended::Refused(error)
+}
+
+/// A fault with the names of the plugin.
+pub(crate) fn plugin_error(state: &State, function: &'static str, fault: Fault) -> PluginError {
+    PluginError {
+        plugin: state.grants.component.name().to_owned(),
+        version: state.grants.component.version().to_owned(),
+        function,
+        fault,
+    }
+}
+
+fn shorten(fault: Fault) -> Fault {
+    match fault {
+        Fault::Invalid(text) => Fault::Invalid(cut(text)),
+        Fault::Unsupported(text) => Fault::Unsupported(cut(text)),
+        Fault::Internal(text) => Fault::Internal(cut(text)),
+        other => other,
+    }
+}
+
+fn cut(mut text: String) -> String {
+    text.truncate(text.floor_char_boundary(MAX_FAULT_TEXT_BYTES));
+    text
+}
+
+/// What a trap means. Order matters: our own marks first, then types, then guesses.
+fn classify(error: &wasmtime::Error, state: &State, deadline_ms: u64) -> Fault {
+    if state.call.expired {
+        return Fault::Deadline { deadline_ms };
+    }
+    if state.memory.denied {
+        return Fault::Memory {
+            limit_bytes: state.grants.limits.memory_bytes,
+        };
+    }
+    if let Some(misuse) = error.downcast_ref::<Misuse>() {
+        return Fault::InvalidResult(cut(misuse.0.clone()));
+    }
+    if error.downcast_ref::<PoolConcurrencyLimitError>().is_some() {
+        return Fault::Overloaded {
+            instances: state.grants.limits.max_instances,
+        };
+    }
+    if error
+        .chain()
+        .any(|cause| cause.to_string().contains(FUEL_EXHAUSTED))
+    {
+        return Fault::Output {
+            limit_bytes: state.grants.limits.output_bytes,
+        };
+    }
+    match error.downcast_ref::<Trap>() {
+        Some(Trap::StackOverflow) => Fault::Stack,
+        // Rust guests keep a second stack at the bottom of their memory, and running off its end
+        // reads as an access outside of memory.
+        Some(Trap::MemoryOutOfBounds) if is_deep(error) => Fault::Stack,
+        Some(trap) => Fault::Trap(explain(&trap.to_string(), state)),
+        None => Fault::Trap(explain(&error.root_cause().to_string(), state)),
+    }
+}
+
+/// Whether the backtrace is as long as we keep: runaway recursion.
+fn is_deep(error: &wasmtime::Error) -> bool {
+    let backtrace = error.downcast_ref::<WasmBacktrace>();
+    backtrace.is_some_and(|trace| trace.frames().len() >= BACKTRACE_FRAMES)
+}
+
+/// The trap, with what the guest said last: a panic's message.
+fn explain(trap: &str, state: &State) -> String {
+    let words = state.call.last_words.trim();
+    let words: Vec<&str> = words
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with("note: run with"))
+        .collect();
+    if words.is_empty() {
+        return cut(trap.to_owned());
+    }
+    cut(format!("{trap}, after printing: {}", words.join(" ")))
+}

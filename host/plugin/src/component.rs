@@ -1,0 +1,329 @@
+//! A plugin file: read, recognised, compiled, and checked against what its kinds may import.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use wasmtime::Engine;
+use wasmtime::component::Component as Compiled;
+
+use crate::cache::{CompileCache, hex_digest};
+use crate::kind::{InterfaceName, supported_versions};
+use crate::limits::MAX_COMPONENT_BYTES;
+use crate::wasm_file::{FileKind, declared_version, file_kind};
+use crate::{Kind, LoadError, wasi};
+
+/// Where a plugin comes from.
+#[derive(Debug, Clone)]
+pub enum ComponentSource {
+    /// A `.wasm` file; the plugin is named after it.
+    File(PathBuf),
+    /// Bytes in memory.
+    Bytes {
+        /// Name of the plugin.
+        name: String,
+        /// The component.
+        wasm: Vec<u8>,
+    },
+    /// A plugin that is part of the program.
+    Embedded {
+        /// Name of the plugin.
+        name: &'static str,
+        /// The component.
+        wasm: &'static [u8],
+        /// The result of [`crate::precompile`] in our own build; may be empty.
+        precompiled: &'static [u8],
+    },
+}
+
+/// A loaded plugin, compiled and checked, of which instances can be made.
+pub struct Component {
+    name: String,
+    version: String,
+    digest: String,
+    origin: String,
+    kinds: Vec<Kind>,
+    imports: Vec<String>,
+    compiled: Compiled,
+}
+
+impl Component {
+    /// Name of the plugin: of the file without `.wasm`, or the one given.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The version that its author gave in the custom section `version`, or the first 12 digits
+    /// of its digest.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// SHA-256 of the component in hexadecimal.
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    /// The path of the file, `embedded`, or `memory`.
+    pub fn origin(&self) -> &str {
+        &self.origin
+    }
+
+    /// What the plugin can be.
+    pub fn kinds(&self) -> &[Kind] {
+        &self.kinds
+    }
+
+    /// Names of the interfaces that it imports.
+    pub fn imports(&self) -> &[String] {
+        &self.imports
+    }
+
+    pub(crate) fn compiled(&self) -> &Compiled {
+        &self.compiled
+    }
+
+    /// Name and place, for error texts.
+    pub(crate) fn label(&self) -> String {
+        label(&self.name, &self.origin)
+    }
+
+    pub(crate) fn load(
+        engine: &Engine,
+        cache: Option<&CompileCache>,
+        source: ComponentSource,
+    ) -> Result<Arc<Self>, LoadError> {
+        let bytes = SourceBytes::read(source)?;
+        let label = label(&bytes.name, &bytes.origin);
+        check_file(&label, &bytes.wasm)?;
+        let digest = hex_digest(&bytes.wasm);
+        let compiled = compile(engine, cache, &bytes, &digest, &label)?;
+        let (exports, imports) = interface_names(engine, &compiled);
+        let kinds = kinds_of(&label, &exports)?;
+        check_imports(&label, &kinds, &imports)?;
+        let version = declared_version(&bytes.wasm).unwrap_or_else(|| digest[..12].to_owned());
+        Ok(Arc::new(Self {
+            name: bytes.name,
+            version,
+            digest,
+            origin: bytes.origin,
+            kinds,
+            imports,
+            compiled,
+        }))
+    }
+}
+
+impl fmt::Debug for Component {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Component")
+            .field("name", &self.name)
+            .field("version", &self.version)
+            .field("origin", &self.origin)
+            .field("kinds", &self.kinds)
+            .finish_non_exhaustive()
+    }
+}
+
+fn label(name: &str, origin: &str) -> String {
+    match origin {
+        "embedded" | "memory" => format!("{name} ({origin})"),
+        path => path.to_owned(),
+    }
+}
+
+/// A source that has been read.
+struct SourceBytes {
+    name: String,
+    origin: String,
+    wasm: Cow<'static, [u8]>,
+    precompiled: &'static [u8],
+}
+
+impl SourceBytes {
+    fn read(source: ComponentSource) -> Result<Self, LoadError> {
+        match source {
+            ComponentSource::File(path) => {
+                let name = path.file_stem().unwrap_or(path.as_os_str());
+                Ok(Self {
+                    name: name.to_string_lossy().into_owned(),
+                    origin: path.to_string_lossy().into_owned(),
+                    wasm: read_bounded(&path)?.into(),
+                    precompiled: &[],
+                })
+            }
+            ComponentSource::Bytes { name, wasm } => Ok(Self {
+                name,
+                origin: "memory".to_owned(),
+                wasm: wasm.into(),
+                precompiled: &[],
+            }),
+            ComponentSource::Embedded {
+                name,
+                wasm,
+                precompiled,
+            } => Ok(Self {
+                name: name.to_owned(),
+                origin: "embedded".to_owned(),
+                wasm: wasm.into(),
+                precompiled,
+            }),
+        }
+    }
+}
+
+fn read_bounded(path: &Path) -> Result<Vec<u8>, LoadError> {
+    let unreadable = |source| LoadError::Unreadable {
+        path: path.to_owned(),
+        source,
+    };
+    let file = fs::File::open(path).map_err(unreadable)?;
+    let mut wasm = Vec::new();
+    // One byte more than allowed, so that a larger file is told from one that just fits.
+    file.take(MAX_COMPONENT_BYTES + 1)
+        .read_to_end(&mut wasm)
+        .map_err(unreadable)?;
+    Ok(wasm)
+}
+
+fn check_file(label: &str, wasm: &[u8]) -> Result<(), LoadError> {
+    let origin = label.to_owned();
+    let bytes = wasm.len() as u64;
+    if bytes > MAX_COMPONENT_BYTES {
+        return Err(LoadError::TooLarge {
+            origin,
+            bytes,
+            limit: MAX_COMPONENT_BYTES,
+        });
+    }
+    match file_kind(wasm) {
+        FileKind::Component => Ok(()),
+        FileKind::CoreModule => Err(LoadError::CoreModule { origin }),
+        FileKind::Other(found) => Err(LoadError::NotWasm { origin, found }),
+    }
+}
+
+fn compile(
+    engine: &Engine,
+    cache: Option<&CompileCache>,
+    bytes: &SourceBytes,
+    digest: &str,
+    label: &str,
+) -> Result<Compiled, LoadError> {
+    if !bytes.precompiled.is_empty() {
+        match deserialize(engine, bytes.precompiled) {
+            Ok(compiled) => return Ok(compiled),
+            // A binary that was built on another machine: its processor may lack something.
+            Err(error) => tracing::info!(
+                plugin = bytes.name,
+                error = format!("{error:#}"),
+                "the embedded code does not suit this machine, compiling"
+            ),
+        }
+    }
+    if let Some(cache) = cache
+        && let Some(cached) = cache.read(engine, digest)
+    {
+        match deserialize(engine, &cached) {
+            Ok(compiled) => return Ok(compiled),
+            Err(_) => cache.remove(engine, digest),
+        }
+    }
+    let damaged = |error: wasmtime::Error| LoadError::Compile {
+        origin: label.to_owned(),
+        message: format!("{error:#}"),
+    };
+    let compiled = Compiled::from_binary(engine, &bytes.wasm).map_err(damaged)?;
+    if let Some(cache) = cache {
+        cache.write(engine, digest, &compiled.serialize().map_err(damaged)?);
+    }
+    Ok(compiled)
+}
+
+/// Load code that we compiled ourselves.
+#[allow(unsafe_code, reason = "compiled code is run as it is")]
+fn deserialize(engine: &Engine, compiled: &[u8]) -> wasmtime::Result<Compiled> {
+    // SAFETY: the bytes are the output of wasmtime's own compiler: either embedded by our build,
+    // or read from the cache folder, which only the user of this process may write to and whose
+    // files match the digest written with them. Operators cannot hand in compiled code.
+    unsafe { Compiled::deserialize(engine, compiled) }
+}
+
+fn interface_names(engine: &Engine, compiled: &Compiled) -> (Vec<String>, Vec<String>) {
+    let ty = compiled.component_type();
+    let exports = ty
+        .exports(engine)
+        .map(|(name, _)| name.to_owned())
+        .collect();
+    let imports = ty
+        .imports(engine)
+        .map(|(name, _)| name.to_owned())
+        .collect();
+    (exports, imports)
+}
+
+fn kinds_of(label: &str, exports: &[String]) -> Result<Vec<Kind>, LoadError> {
+    let mut kinds = Vec::new();
+    let mut lifecycle = false;
+    for export in exports {
+        let Some(name) = InterfaceName::parse(export).filter(InterfaceName::is_ours) else {
+            continue;
+        };
+        if !name.is_supported() {
+            return Err(LoadError::Version {
+                origin: label.to_owned(),
+                found: export.clone(),
+                supported: supported_versions(),
+            });
+        }
+        lifecycle |= name.interface == "lifecycle";
+        kinds.extend(Kind::from_interface(name.interface));
+    }
+    if kinds.is_empty() {
+        let names = exports.join(", ");
+        return Err(LoadError::NoKind {
+            origin: label.to_owned(),
+            exports: if names.is_empty() {
+                "nothing".to_owned()
+            } else {
+                names
+            },
+        });
+    }
+    if !lifecycle {
+        return Err(LoadError::Interface {
+            origin: label.to_owned(),
+            message: "it does not export the interface `lifecycle`".to_owned(),
+        });
+    }
+    kinds.sort_unstable();
+    Ok(kinds)
+}
+
+/// Every import must be grantable to one of the component's kinds. What is granted to one kind
+/// only is linked to a trap when the component serves as another.
+fn check_imports(label: &str, kinds: &[Kind], imports: &[String]) -> Result<(), LoadError> {
+    for import in imports {
+        let name = InterfaceName::parse(import);
+        let granted = name.is_some_and(|name| {
+            if name.is_ours() {
+                let ours = |kind: &Kind| kind.grants().contains(&name.interface);
+                return name.is_supported() && kinds.iter().any(ours);
+            }
+            wasi::is_tolerated(&name)
+        });
+        if !granted {
+            let names: Vec<&str> = kinds.iter().map(|kind| kind.as_str()).collect();
+            return Err(LoadError::Import {
+                origin: label.to_owned(),
+                import: import.clone(),
+                kind: names.join(" and "),
+            });
+        }
+    }
+    Ok(())
+}

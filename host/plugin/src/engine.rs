@@ -1,0 +1,115 @@
+//! The wasmtime engine: its settings, and the thread that counts its epochs.
+
+use std::thread;
+use std::time::Duration;
+
+use wasmtime::{Config, Engine, InstanceAllocationStrategy, OptLevel, PoolingAllocationConfig};
+
+use crate::{HostConfig, LoadError};
+
+/// Length of an epoch: the unit in which a running guest is interrupted.
+pub(crate) const EPOCH: Duration = Duration::from_millis(1);
+
+/// Room on a guest's stack for the host functions that it calls.
+const HOST_STACK_BYTES: usize = 1 << 20;
+
+/// Core modules of one component; std's adapters make three or four.
+const CORE_INSTANCES_PER_COMPONENT: u32 = 8;
+
+/// Frames kept of a trap's backtrace: enough to tell runaway recursion from a stray pointer.
+pub(crate) const BACKTRACE_FRAMES: usize = 64;
+
+/// Settings that decide what compiled code looks like. They must be the same at build time and
+/// at run time, or precompiled plugins are refused.
+fn compile_settings() -> Config {
+    let mut config = Config::new();
+    config
+        // On by default, and makes each call three to five times dearer.
+        .concurrency_support(false)
+        .epoch_interruption(true)
+        .consume_fuel(false)
+        .memory_init_cow(true)
+        // Sparse images above the default of 16 MiB would silently lose copy-on-write.
+        .memory_guaranteed_dense_image_size(128 << 20)
+        .cranelift_opt_level(OptLevel::Speed)
+        .wasm_multi_memory(false)
+        .wasm_memory64(false)
+        .wasm_relaxed_simd(false)
+        .wasm_backtrace_max_frames(std::num::NonZeroUsize::new(BACKTRACE_FRAMES));
+    config
+}
+
+/// Compile a component with the settings that [`crate::PluginHost`] uses, for the machine that
+/// this runs on.
+///
+/// # Errors
+/// When the bytes are not a valid component.
+pub fn precompile(wasm: &[u8]) -> Result<Vec<u8>, LoadError> {
+    let engine = Engine::new(&compile_settings()).map_err(|error| LoadError::Runtime {
+        message: format!("{error:#}"),
+    })?;
+    engine
+        .precompile_component(wasm)
+        .map_err(|error| LoadError::Compile {
+            origin: "precompile".to_owned(),
+            message: format!("{error:#}"),
+        })
+}
+
+/// Make the engine: with a pool of instances where the address space allows it, else on demand.
+pub(crate) fn create(host: &HostConfig) -> Result<Engine, LoadError> {
+    let mut config = compile_settings();
+    config
+        .max_wasm_stack(host.stack_bytes)
+        .async_stack_size(host.stack_bytes + HOST_STACK_BYTES);
+    config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool(host)));
+    let engine = Engine::new(&config).or_else(|error| {
+        tracing::warn!(
+            error = format!("{error:#}"),
+            "no pool of plugin instances, making them on demand; a limit on address space is the usual cause"
+        );
+        config.allocation_strategy(InstanceAllocationStrategy::OnDemand);
+        Engine::new(&config)
+    });
+    let engine = engine.map_err(|error| LoadError::Runtime {
+        message: format!("{error:#}"),
+    })?;
+    start_epochs(&engine)?;
+    Ok(engine)
+}
+
+fn pool(host: &HostConfig) -> PoolingAllocationConfig {
+    let instances = host.max_instances_total;
+    let mut pool = PoolingAllocationConfig::new();
+    pool.total_component_instances(instances)
+        .total_core_instances(instances.saturating_mul(4))
+        .total_memories(instances)
+        .total_tables(instances.saturating_mul(2))
+        .total_stacks(instances)
+        .max_core_instances_per_component(CORE_INSTANCES_PER_COMPONENT)
+        .max_memories_per_component(1)
+        .max_tables_per_component(4)
+        // Kept pages are wiped by hand, which doubled the time to make a small instance.
+        .linear_memory_keep_resident(0);
+    pool
+}
+
+/// Count epochs until the engine is gone. A thread of its own, since a tokio worker may be the
+/// one that is stuck in a guest.
+fn start_epochs(engine: &Engine) -> Result<(), LoadError> {
+    let weak = engine.weak();
+    let tick = move || {
+        while let Some(engine) = weak.upgrade() {
+            engine.increment_epoch();
+            drop(engine);
+            thread::sleep(EPOCH);
+        }
+    };
+    thread::Builder::new()
+        .name("plugin-epochs".to_owned())
+        .spawn(tick)
+        .map(drop)
+        .map_err(|error| LoadError::Runtime {
+            message: format!("cannot start the epoch thread: {error}"),
+        })
+}

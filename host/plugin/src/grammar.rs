@@ -1,0 +1,274 @@
+//! Constraining generation through a plugin.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use wasmtime::component::ResourceAny;
+
+use crate::pool::{Lease, Pool, Running};
+use crate::state::State;
+use crate::v0_1::bindings::grammar::Exported;
+use crate::v0_1::convert;
+use crate::{
+    Binding, CallContext, Component, GrammarSource, LoadError, MatchStatus, MatchStep, PluginError,
+    PluginHost, Vocabulary,
+};
+
+/// The slot that the host hands to every call; a guest that names another one is in error.
+const SLOT: u32 = 0;
+
+/// A grammar engine, bound to a vocabulary.
+#[derive(Clone)]
+pub struct Grammar {
+    pool: Arc<Pool<Exported>>,
+}
+
+impl Grammar {
+    /// Bind a component, preparing a first instance. Needs a tokio runtime with time, and a
+    /// vocabulary in the binding.
+    ///
+    /// # Errors
+    /// When the component is no grammar, does not fit, or refuses its settings.
+    pub async fn bind(
+        host: &PluginHost,
+        component: &Arc<Component>,
+        binding: Binding,
+    ) -> Result<Self, LoadError> {
+        let pool = Pool::bind(host, component, binding).await?;
+        Ok(Self { pool })
+    }
+
+    /// The component behind this handle.
+    pub fn component(&self) -> &Arc<Component> {
+        self.pool.component()
+    }
+
+    /// Compile a grammar. The matcher, with its forks, keeps an instance to itself.
+    ///
+    /// # Errors
+    /// When the grammar is refused, or the plugin fails.
+    pub async fn compile(
+        &self,
+        context: &CallContext,
+        source: &GrammarSource,
+    ) -> Result<Matcher, PluginError> {
+        const FUNCTION: &str = "grammar.compile";
+        let source = convert::grammar_to_guest(source);
+        let deadline_ms = self.pool.grants().limits.deadlines.compile_ms;
+        let mut lease = self.pool.checkout(context, FUNCTION).await?;
+        let running = lease.begin(FUNCTION, context, deadline_ms)?;
+        let Running {
+            call,
+            exports,
+            store,
+        } = running;
+        let grammar = exports.mortise_plugin_grammar();
+        let outcome = grammar.call_compile(store, &source).await;
+        let outcome = outcome.map(|compiled| compiled.map_err(convert::fault));
+        let matcher = lease.finish(call, outcome, |matcher, _| Ok(matcher))?;
+        Ok(Matcher {
+            resource: matcher,
+            shared: Arc::new(Shared {
+                lease: tokio::sync::Mutex::new(lease),
+                dropped: Mutex::new(Vec::new()),
+            }),
+            context: context.clone(),
+        })
+    }
+}
+
+/// The instance of a matcher and its forks.
+struct Shared {
+    lease: tokio::sync::Mutex<Lease<Exported>>,
+    /// Matchers that are gone, for the guest to drop.
+    dropped: Mutex<Vec<ResourceAny>>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let resources = self
+            .dropped
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        self.lease.get_mut().release(std::mem::take(resources));
+    }
+}
+
+/// One sequence being constrained. After an error that is the plugin's own, every further call
+/// fails; after a refusal, the state is as it was.
+pub struct Matcher {
+    resource: ResourceAny,
+    shared: Arc<Shared>,
+    context: CallContext,
+}
+
+/// Make one call on the instance of a matcher: its function, its deadline being that of masks,
+/// the bound method to await and the check of its answer.
+macro_rules! matcher_call {
+    ($self:ident, $function:literal, |$guest:ident, $store:ident| $call:expr, $check:expr) => {{
+        let mut lease = $self.shared.lease.lock().await;
+        let deadline_ms = lease.pool().grants().limits.deadlines.mask_ms;
+        let running = lease.begin($function, &$self.context, deadline_ms)?;
+        let Running {
+            call,
+            exports,
+            store: $store,
+        } = running;
+        $store.data_mut().mask.slot = Some(SLOT);
+        let $guest = exports.mortise_plugin_grammar().matcher();
+        let outcome = $call.await;
+        let outcome = outcome.map(|answer| answer.map_err(convert::fault));
+        lease.finish(call, outcome, $check)
+    }};
+}
+
+impl Matcher {
+    /// Write the mask of the present state to `row`: bit `i % 32` of word `i / 32` for token `i`.
+    /// The row needs [`Vocabulary::mask_words`] words; further ones are cleared. It stays as it
+    /// was if the call fails.
+    ///
+    /// # Errors
+    /// When the plugin fails, or the row is too short.
+    pub async fn mask(&mut self, row: &mut [u32]) -> Result<MatchStatus, PluginError> {
+        let resource = self.resource;
+        matcher_call!(
+            self,
+            "grammar.mask",
+            |guest, store| guest.call_mask(&mut *store, resource, SLOT),
+            |status, state: &mut State| {
+                let status = convert::match_status(status);
+                deliver(status, state, row).map(|()| status)
+            }
+        )
+    }
+
+    /// Take tokens, then write the mask of the new state to `row`, as [`Matcher::mask`] does.
+    ///
+    /// # Errors
+    /// When a token is refused, the plugin fails, or the row is too short.
+    pub async fn advance(
+        &mut self,
+        tokens: &[u32],
+        row: &mut [u32],
+    ) -> Result<MatchStep, PluginError> {
+        let resource = self.resource;
+        matcher_call!(
+            self,
+            "grammar.advance",
+            |guest, store| guest.call_advance(&mut *store, resource, tokens, SLOT),
+            |step, state: &mut State| {
+                let status = convert::match_status(step.status);
+                let forced = step.forced;
+                check_forced(&forced, state)?;
+                deliver(status, state, row)?;
+                Ok(MatchStep { status, forced })
+            }
+        )
+    }
+
+    /// How many of these tokens, from the first, would be accepted.
+    ///
+    /// # Errors
+    /// When the plugin fails.
+    pub async fn probe(&mut self, tokens: &[u32]) -> Result<u32, PluginError> {
+        let resource = self.resource;
+        matcher_call!(
+            self,
+            "grammar.probe",
+            |guest, store| guest.call_probe(&mut *store, resource, tokens),
+            |count, _: &mut State| {
+                if count as usize > tokens.len() {
+                    return Err(format!("would accept {count} of {} tokens", tokens.len()));
+                }
+                Ok(count)
+            }
+        )
+    }
+
+    /// Take back the last `count` tokens.
+    ///
+    /// # Errors
+    /// When there are not so many, or the plugin fails.
+    pub async fn rollback(&mut self, count: u32) -> Result<(), PluginError> {
+        let resource = self.resource;
+        matcher_call!(
+            self,
+            "grammar.rollback",
+            |guest, store| guest.call_rollback(&mut *store, resource, count),
+            |(), _: &mut State| Ok(())
+        )
+    }
+
+    /// An independent matcher in the present state. It lives in the same instance, so calls of the
+    /// two wait for each other.
+    ///
+    /// # Errors
+    /// When the plugin fails.
+    pub async fn fork(&mut self) -> Result<Matcher, PluginError> {
+        let resource = self.resource;
+        let forked = matcher_call!(
+            self,
+            "grammar.fork",
+            |guest, store| guest.call_fork(&mut *store, resource),
+            |forked, _: &mut State| Ok(forked)
+        )?;
+        Ok(Matcher {
+            resource: forked,
+            shared: Arc::clone(&self.shared),
+            context: self.context.clone(),
+        })
+    }
+}
+
+impl Drop for Matcher {
+    fn drop(&mut self) {
+        let dropped = self.shared.dropped.lock();
+        dropped
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(self.resource);
+    }
+}
+
+/// Copy the mask that the guest pushed to the caller's row.
+fn deliver(status: MatchStatus, state: &mut State, row: &mut [u32]) -> Result<(), String> {
+    let mask = &mut state.mask;
+    let width = mask.words.len();
+    let Some((used, rest)) = row.split_at_mut_checked(width) else {
+        return Err(format!(
+            "a mask has {width} words, the host's row {}",
+            row.len()
+        ));
+    };
+    match (mask.written, status) {
+        (true, _) => {}
+        (false, MatchStatus::Finished) => {
+            let vocabulary = state.grants.vocabulary.as_deref();
+            allow_end_only(&mut mask.words, vocabulary);
+        }
+        (false, _) => return Err("pushed no mask".to_owned()),
+    }
+    if status != MatchStatus::Finished && mask.words.iter().all(|word| *word == 0) {
+        return Err("allows no token and has not finished".to_owned());
+    }
+    used.copy_from_slice(&mask.words);
+    rest.fill(0);
+    Ok(())
+}
+
+fn allow_end_only(words: &mut [u32], vocabulary: Option<&Vocabulary>) {
+    words.fill(0);
+    for token in vocabulary.map(|v| v.eos.as_slice()).unwrap_or_default() {
+        if let Some(word) = words.get_mut(*token as usize / 32) {
+            *word |= 1 << (token % 32);
+        }
+    }
+}
+
+fn check_forced(forced: &[u32], state: &State) -> Result<(), String> {
+    let count = state.grants.vocabulary.as_ref().map_or(0, |v| v.len());
+    match forced.iter().find(|token| **token as usize >= count) {
+        Some(token) => Err(format!(
+            "forces token {token}, and the vocabulary has {count}"
+        )),
+        None => Ok(()),
+    }
+}

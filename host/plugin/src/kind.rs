@@ -1,0 +1,151 @@
+//! What a plugin can be, and what each kind may import.
+
+use std::fmt;
+
+/// The WIT package that plugins are written against.
+pub(crate) const PACKAGE: &str = "mortise:plugin";
+
+/// The versions of the package that this host speaks, as `(major, minor)`.
+pub(crate) const SUPPORTED_VERSIONS: &[(u64, u64)] = &[(0, 1)];
+
+/// What a plugin does: the name of an exported interface. A component may export several.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// Renders prompts.
+    ChatTemplate,
+    /// Parses answers.
+    OutputParser,
+    /// Constrains generation.
+    Grammar,
+    /// Decides on requests.
+    Policy,
+}
+
+impl Kind {
+    /// All kinds.
+    pub const ALL: [Kind; 4] = [
+        Kind::ChatTemplate,
+        Kind::OutputParser,
+        Kind::Grammar,
+        Kind::Policy,
+    ];
+
+    /// The name of the interface, such as `chat-template`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Kind::ChatTemplate => "chat-template",
+            Kind::OutputParser => "output-parser",
+            Kind::Grammar => "grammar",
+            Kind::Policy => "policy",
+        }
+    }
+
+    /// The kind of an interface name.
+    pub(crate) fn from_interface(interface: &str) -> Option<Kind> {
+        Self::ALL
+            .into_iter()
+            .find(|kind| kind.as_str() == interface)
+    }
+
+    /// Interfaces of our package that a component of this kind may import: those of its world.
+    pub(crate) fn grants(self) -> &'static [&'static str] {
+        match self {
+            Kind::ChatTemplate | Kind::OutputParser => &["types", "host", "settings", "model"],
+            Kind::Grammar => &["types", "host", "settings", "vocabulary", "mask-sink"],
+            Kind::Policy => &["types", "host", "settings", "clock", "ledger", "secrets"],
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.as_str())
+    }
+}
+
+/// The name of an import or export, such as `mortise:plugin/policy@0.1.0`, taken apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct InterfaceName<'a> {
+    /// `mortise:plugin`
+    pub(crate) package: &'a str,
+    /// `policy`
+    pub(crate) interface: &'a str,
+    /// `0.1.0`, or empty.
+    pub(crate) version: &'a str,
+}
+
+impl<'a> InterfaceName<'a> {
+    pub(crate) fn parse(name: &'a str) -> Option<Self> {
+        let (package, rest) = name.split_once('/')?;
+        let (interface, version) = rest.split_once('@').unwrap_or((rest, ""));
+        Some(Self {
+            package,
+            interface,
+            version,
+        })
+    }
+
+    /// Whether this names an interface of ours, of any version.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.package == PACKAGE
+    }
+
+    /// Whether its version is one that this host speaks.
+    pub(crate) fn is_supported(&self) -> bool {
+        let mut parts = self.version.split('.').map(str::parse::<u64>);
+        match (parts.next(), parts.next(), parts.next(), parts.next()) {
+            (Some(Ok(major)), Some(Ok(minor)), Some(Ok(_)), None) => {
+                SUPPORTED_VERSIONS.contains(&(major, minor))
+            }
+            _ => false,
+        }
+    }
+}
+
+/// The supported versions as told to people: `0.1.x`.
+pub(crate) fn supported_versions() -> String {
+    let names: Vec<String> = SUPPORTED_VERSIONS
+        .iter()
+        .map(|(major, minor)| format!("{major}.{minor}.x"))
+        .collect();
+    names.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_taken_apart() {
+        let name = InterfaceName::parse("mortise:plugin/mask-sink@0.1.7").unwrap();
+        assert_eq!(name.interface, "mask-sink");
+        assert!(name.is_ours() && name.is_supported());
+    }
+
+    #[test]
+    fn other_versions_are_not_supported() {
+        for version in [
+            "0.2.0", "1.1.0", "0.10.0", "0.1", "0.1.0.0", "", "0.1.x", "x.1.0",
+        ] {
+            let text = format!("mortise:plugin/policy@{version}");
+            assert!(
+                !InterfaceName::parse(&text).unwrap().is_supported(),
+                "{version}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_kind_may_import_its_own_world_only() {
+        for kind in Kind::ALL {
+            let policy = kind == Kind::Policy;
+            let grammar = kind == Kind::Grammar;
+            for name in ["clock", "ledger", "secrets"] {
+                assert_eq!(kind.grants().contains(&name), policy, "{kind} {name}");
+            }
+            for name in ["vocabulary", "mask-sink"] {
+                assert_eq!(kind.grants().contains(&name), grammar, "{kind} {name}");
+            }
+        }
+    }
+}

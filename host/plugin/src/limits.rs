@@ -1,0 +1,145 @@
+//! What a plugin may use. Every bound has its default here and nowhere else.
+
+use std::path::PathBuf;
+
+use crate::Kind;
+
+/// Largest component file that is read: four times the largest plugin measured, which had the
+/// vocabulary of a model baked in.
+pub const MAX_COMPONENT_BYTES: u64 = 64 << 20;
+
+/// Bytes of log lines that one call may write; further lines are dropped.
+pub const MAX_LOG_BYTES_PER_CALL: usize = 64 << 10;
+
+/// Counter names that one plugin may use; further ones are counted under `other`.
+pub const MAX_COUNTER_NAMES: usize = 16;
+
+/// Tool calls in one answer; far above what a model writes within its context.
+pub const MAX_TOOL_CALLS: usize = 1024;
+
+/// Settings of the whole plugin host.
+#[derive(Debug, Clone)]
+pub struct HostConfig {
+    /// Instances of all plugins together that may live at once. 1000 is what the pool reserves
+    /// 4 GiB of address space each for (4 TiB of 128), without touching memory.
+    pub max_instances_total: u32,
+    /// Where compiled plugins are kept between starts; `None` compiles at every start. It is made
+    /// with mode 0700 and ignored if others may write to it, since its files are native code.
+    pub cache_dir: Option<PathBuf>,
+    /// WebAssembly call stack of one instance. 1 MiB matches the stack that Rust guests keep in
+    /// their own memory, so that neither ends long before the other.
+    pub stack_bytes: usize,
+}
+
+impl Default for HostConfig {
+    fn default() -> Self {
+        Self {
+            max_instances_total: 1000,
+            cache_dir: None,
+            stack_bytes: 1 << 20,
+        }
+    }
+}
+
+/// Bounds on the instances of one binding.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Memory of one instance. 64 MiB is ten times what a template, parser or policy was seen to
+    /// use; grammars hold the vocabulary and get more (see [`Limits::for_kind`]).
+    pub memory_bytes: usize,
+    /// Bytes that one answer may carry, and one call into the host. 8 MiB holds the prompt of
+    /// two million tokens.
+    pub output_bytes: usize,
+    /// Instances that may live at once, hence calls, sessions and matchers that may be open at
+    /// once. 256 is above the sequences that an engine batches.
+    pub max_instances: usize,
+    /// Idle instances that are kept for the next call. 32 serves a burst of clients without
+    /// preparing anew and bounds what idleness costs.
+    pub max_idle: usize,
+    /// Calls after which an instance is replaced, which bounds what a slow leak can gather.
+    pub recycle_after_uses: u32,
+    /// Growth of memory since `prepare` after which an instance is replaced, since memory of an
+    /// instance never shrinks.
+    pub recycle_growth_bytes: usize,
+    /// How long a call waits for an instance when all are busy.
+    pub checkout_wait_ms: u64,
+    /// How long each function may take.
+    pub deadlines: Deadlines,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            memory_bytes: 64 << 20,
+            output_bytes: 8 << 20,
+            max_instances: 256,
+            max_idle: 32,
+            recycle_after_uses: 10_000,
+            recycle_growth_bytes: 16 << 20,
+            checkout_wait_ms: 1000,
+            deadlines: Deadlines::default(),
+        }
+    }
+}
+
+impl Limits {
+    /// The defaults for one kind. A grammar builds a trie of the vocabulary, measured at 74 MB for
+    /// 128 000 tokens, and gets 256 MiB and fewer instances.
+    pub fn for_kind(kind: Kind) -> Self {
+        let base = Self::default();
+        match kind {
+            Kind::Grammar => Self {
+                memory_bytes: 256 << 20,
+                max_instances: 64,
+                max_idle: 16,
+                recycle_growth_bytes: 64 << 20,
+                ..base
+            },
+            Kind::ChatTemplate | Kind::OutputParser | Kind::Policy => base,
+        }
+    }
+}
+
+/// Wall-clock time for each function, in milliseconds. They are hundreds of times what the
+/// default plugins need, so that a busy machine ends no honest call, and short enough that a
+/// broken plugin is noticed by its own request only.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Deadlines {
+    /// `lifecycle.prepare`, with instantiation. 10 s, since a vocabulary of 128 000 tokens takes
+    /// one on a busy core.
+    pub prepare_ms: u64,
+    /// `chat-template.render`. 1 s; 0.2 ms is usual.
+    pub render_ms: u64,
+    /// `output-parser.describe`, `constraint` and `open`. 1 s, since a constraint may rewrite large
+    /// tool schemas.
+    pub constraint_ms: u64,
+    /// `output-parser.session.feed`. 100 ms; it holds up the stream it parses.
+    pub feed_ms: u64,
+    /// `output-parser.session.close`. 100 ms.
+    pub close_ms: u64,
+    /// `grammar.compile`. 1 s; 3 ms is usual.
+    pub compile_ms: u64,
+    /// `mask`, `advance`, `probe`, `rollback` and `fork` of a matcher. 100 ms; 2 ms is the worst
+    /// that was measured.
+    pub mask_ms: u64,
+    /// `policy.authorize`. 100 ms; nothing else is done for the request meanwhile.
+    pub authorize_ms: u64,
+    /// `policy.account`. 1 s; it is not on the path of a request.
+    pub account_ms: u64,
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        Self {
+            prepare_ms: 10_000,
+            render_ms: 1000,
+            constraint_ms: 1000,
+            feed_ms: 100,
+            close_ms: 100,
+            compile_ms: 1000,
+            mask_ms: 100,
+            authorize_ms: 100,
+            account_ms: 1000,
+        }
+    }
+}

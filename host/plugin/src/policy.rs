@@ -1,0 +1,236 @@
+//! Deciding on requests through a plugin.
+
+use std::sync::Arc;
+
+use crate::pool::{Pool, Running};
+use crate::v0_1::bindings::policy::Exported;
+use crate::v0_1::convert;
+use crate::{
+    Binding, CallContext, Component, Decision, Facts, LoadError, PluginError, PluginHost,
+    UsageReport,
+};
+
+/// Longest text of a header, subject or label that a policy may give.
+const MAX_TEXT_BYTES: usize = 1024;
+
+/// Headers and labels that a policy may give.
+const MAX_PAIRS: usize = 32;
+
+/// A policy with its settings.
+#[derive(Clone)]
+pub struct Policy {
+    pool: Arc<Pool<Exported>>,
+}
+
+impl Policy {
+    /// Bind a component, preparing a first instance. Needs a tokio runtime with time.
+    ///
+    /// # Errors
+    /// When the component is no policy, does not fit, or refuses its settings.
+    pub async fn bind(
+        host: &PluginHost,
+        component: &Arc<Component>,
+        binding: Binding,
+    ) -> Result<Self, LoadError> {
+        let pool = Pool::bind(host, component, binding).await?;
+        Ok(Self { pool })
+    }
+
+    /// The component behind this handle.
+    pub fn component(&self) -> &Arc<Component> {
+        self.pool.component()
+    }
+
+    /// Ask whether a request may go on.
+    ///
+    /// # Errors
+    /// When the plugin fails. The caller must not take that for consent.
+    pub async fn authorize(
+        &self,
+        context: &CallContext,
+        facts: Facts,
+    ) -> Result<Decision, PluginError> {
+        const FUNCTION: &str = "policy.authorize";
+        let facts = convert::facts(facts);
+        let deadline_ms = self.pool.grants().limits.deadlines.authorize_ms;
+        let mut lease = self.pool.checkout(context, FUNCTION).await?;
+        let running = lease.begin(FUNCTION, context, deadline_ms)?;
+        let Running {
+            call,
+            exports,
+            store,
+        } = running;
+        let policy = exports.mortise_plugin_policy();
+        let outcome = policy.call_authorize(store, &facts).await;
+        let outcome = outcome.map(|decision| decision.map_err(convert::fault));
+        lease.finish(call, outcome, |decision, _| {
+            let decision = convert::decision(decision);
+            check(&decision).map(|()| decision)
+        })
+    }
+
+    /// Tell what a request came to.
+    ///
+    /// # Errors
+    /// When the plugin fails.
+    pub async fn account(
+        &self,
+        context: &CallContext,
+        usage: UsageReport,
+    ) -> Result<(), PluginError> {
+        const FUNCTION: &str = "policy.account";
+        let usage = convert::usage(usage);
+        let deadline_ms = self.pool.grants().limits.deadlines.account_ms;
+        let mut lease = self.pool.checkout(context, FUNCTION).await?;
+        let running = lease.begin(FUNCTION, context, deadline_ms)?;
+        let Running {
+            call,
+            exports,
+            store,
+        } = running;
+        let policy = exports.mortise_plugin_policy();
+        let outcome = policy.call_account(store, &usage).await;
+        let outcome = outcome.map(|accounted| accounted.map_err(convert::fault));
+        lease.finish(call, outcome, |(), _| Ok(()))
+    }
+}
+
+/// A decision becomes a status line, headers and log fields: nothing in it may break those.
+fn check(decision: &Decision) -> Result<(), String> {
+    match decision {
+        Decision::Abstain => Ok(()),
+        Decision::Allow(allow) => {
+            check_text("subject", &allow.principal.subject)?;
+            if allow.principal.subject.is_empty() {
+                return Err("allowed a request without naming a subject".to_owned());
+            }
+            check_text(
+                "tenant",
+                allow.principal.tenant.as_deref().unwrap_or_default(),
+            )?;
+            check_pairs("labels", &allow.principal.labels)?;
+            check_headers(&allow.headers)
+        }
+        Decision::Deny(deny) => {
+            if !(400..=499).contains(&deny.status) {
+                return Err(format!(
+                    "denied with status {}, not one of 400 to 499",
+                    deny.status
+                ));
+            }
+            check_text("kind", &deny.kind)?;
+            check_text("code", &deny.code)?;
+            check_headers(&deny.headers)
+        }
+    }
+}
+
+fn check_headers(headers: &[(String, String)]) -> Result<(), String> {
+    check_pairs("headers", headers)?;
+    for (name, _) in headers {
+        let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+        if name.is_empty() || !name.bytes().all(token) {
+            return Err(format!(
+                "gave a header the name \"{}\"",
+                name.escape_default()
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn check_pairs(what: &str, pairs: &[(String, String)]) -> Result<(), String> {
+    if pairs.len() > MAX_PAIRS {
+        return Err(format!(
+            "gave {} {what} of at most {MAX_PAIRS}",
+            pairs.len()
+        ));
+    }
+    pairs.iter().try_for_each(|(name, value)| {
+        check_text(what, name)?;
+        check_text(what, value)
+    })
+}
+
+fn check_text(what: &str, text: &str) -> Result<(), String> {
+    if text.len() > MAX_TEXT_BYTES {
+        return Err(format!(
+            "gave a text of {} bytes in {what}, of at most {MAX_TEXT_BYTES}",
+            text.len()
+        ));
+    }
+    if text.chars().any(char::is_control) {
+        return Err(format!("gave a control character in {what}"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Allowance, Denial, Principal};
+
+    fn deny(status: u16) -> Denial {
+        Denial {
+            status,
+            kind: "k".to_owned(),
+            code: "c".to_owned(),
+            message: "m\nof two lines".to_owned(),
+            retry_after_ms: None,
+            headers: vec![("www-authenticate".to_owned(), "Bearer".to_owned())],
+        }
+    }
+
+    fn allow(subject: &str) -> Allowance {
+        Allowance {
+            principal: Principal {
+                subject: subject.to_owned(),
+                ..Principal::default()
+            },
+            ..Allowance::default()
+        }
+    }
+
+    #[test]
+    fn sound_decisions_pass() {
+        assert_eq!(check(&Decision::Abstain), Ok(()));
+        assert_eq!(check(&Decision::Allow(allow("alice"))), Ok(()));
+        for status in [400, 401, 429, 499] {
+            assert_eq!(check(&Decision::Deny(deny(status))), Ok(()));
+        }
+    }
+
+    #[test]
+    fn a_denial_is_the_callers_fault_only() {
+        for status in [0, 200, 302, 399, 500, 503, 999] {
+            let message = check(&Decision::Deny(deny(status))).unwrap_err();
+            assert!(message.contains(&status.to_string()), "{message}");
+        }
+    }
+
+    #[test]
+    fn headers_cannot_be_split() {
+        let pairs = [
+            ("x-a", "b\r\nset-cookie: c"),
+            ("x-a\r\nb", "c"),
+            ("", "c"),
+            ("x a", "c"),
+            ("x-a", "b\0"),
+        ];
+        for (name, value) in pairs {
+            let mut denial = deny(401);
+            denial.headers = vec![(name.to_owned(), value.to_owned())];
+            assert!(
+                check(&Decision::Deny(denial)).is_err(),
+                "{name:?}: {value:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn principals_are_fit_for_logs() {
+        assert!(check(&Decision::Allow(allow(""))).is_err());
+        assert!(check(&Decision::Allow(allow("a\nb"))).is_err());
+        assert!(check(&Decision::Allow(allow(&"a".repeat(2000)))).is_err());
+    }
+}

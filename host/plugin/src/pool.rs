@@ -1,0 +1,398 @@
+//! Instances of one binding. An instance serves one call, session or matcher at a time; it goes
+//! back only when its last call ended well, and is dropped in every other case.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use wasmtime::Store;
+use wasmtime::component::{InstancePre, ResourceAny};
+
+use crate::binding::Binding;
+use crate::call::{self, Call, CallContext, Ended};
+use crate::state::{Grants, State};
+use crate::stats::Counters;
+use crate::{Component, Fault, Kind, LoadError, PluginError, PluginHost, v0_1};
+
+/// Handles that one instance may hold: streams, sessions, matchers.
+const MAX_HANDLES: usize = 1024;
+
+/// Tells the log which calls no request asked for.
+const NO_REQUEST: &str = "-";
+
+/// The exports of one kind in one version of the WIT package.
+pub(crate) trait Exports: Sized + Send + Sync + 'static {
+    /// Exports that were found in a component, before it is instantiated.
+    type Pre: Send + Sync + 'static;
+    const KIND: Kind;
+    /// Find the exports and check their types.
+    fn find(pre: InstancePre<State>) -> wasmtime::Result<Self::Pre>;
+    fn instantiate(
+        pre: &Self::Pre,
+        store: &mut Store<State>,
+    ) -> impl Future<Output = wasmtime::Result<Self>> + Send;
+    /// Call `lifecycle.prepare`.
+    fn prepare(
+        &self,
+        store: &mut Store<State>,
+    ) -> impl Future<Output = wasmtime::Result<Result<(), Fault>>> + Send;
+}
+
+/// A prepared instance.
+struct Instance<E> {
+    store: Store<State>,
+    exports: E,
+    uses: u32,
+    prepared_bytes: usize,
+    _live: Live,
+}
+
+impl<E> Instance<E> {
+    /// Whether it has served its time. Memory never shrinks, so growth is the measure.
+    fn is_spent(&self) -> bool {
+        let state = self.store.data();
+        let limits = &state.grants.limits;
+        let growth = state.memory.used.saturating_sub(self.prepared_bytes);
+        self.uses >= limits.recycle_after_uses || growth > limits.recycle_growth_bytes
+    }
+}
+
+/// Counts an instance as alive and holds its place in the host.
+struct Live {
+    counters: Arc<Counters>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Live {
+    fn new(counters: Arc<Counters>, place: OwnedSemaphorePermit) -> Self {
+        counters.live.fetch_add(1, Ordering::Relaxed);
+        counters.created.fetch_add(1, Ordering::Relaxed);
+        Self {
+            counters,
+            _place: place,
+        }
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.counters.live.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The instances of a binding.
+pub(crate) struct Pool<E: Exports> {
+    host: PluginHost,
+    grants: Arc<Grants>,
+    pre: E::Pre,
+    idle: Mutex<Vec<Instance<E>>>,
+    /// One permit for each instance in use; idle ones are made only by their return.
+    permits: Arc<Semaphore>,
+    refilling: AtomicBool,
+    /// The runtime that the pool was bound in, for work that outlives a dropped handle.
+    runtime: Handle,
+}
+
+impl<E: Exports> Pool<E> {
+    /// Link the component, and prepare a first instance, so that a bad setting fails here.
+    pub(crate) async fn bind(
+        host: &PluginHost,
+        component: &Arc<Component>,
+        binding: Binding,
+    ) -> Result<Arc<Self>, LoadError> {
+        let grants = binding.into_grants(host, component, E::KIND)?;
+        let unfit = |error: wasmtime::Error| LoadError::Interface {
+            origin: component.label(),
+            message: format!("{error:#}"),
+        };
+        let linker = v0_1::linker(host.engine(), component, E::KIND).map_err(unfit)?;
+        let pre = linker
+            .instantiate_pre(component.compiled())
+            .map_err(unfit)?;
+        let pre = E::find(pre).map_err(unfit)?;
+        let pool = Arc::new(Self {
+            host: host.clone(),
+            permits: Arc::new(Semaphore::new(grants.limits.max_instances)),
+            grants: Arc::new(grants),
+            pre,
+            idle: Mutex::new(Vec::new()),
+            refilling: AtomicBool::new(false),
+            runtime: Handle::current(),
+        });
+        let first = pool.make(NO_REQUEST.into()).await;
+        let first = first.map_err(|source| LoadError::Prepare {
+            origin: component.label(),
+            source,
+        })?;
+        pool.put_back(first);
+        Ok(pool)
+    }
+
+    pub(crate) fn component(&self) -> &Arc<Component> {
+        &self.grants.component
+    }
+
+    pub(crate) fn grants(&self) -> &Grants {
+        &self.grants
+    }
+
+    /// Take an instance out, waiting for one to come free for a bounded time.
+    pub(crate) async fn checkout(
+        self: &Arc<Self>,
+        context: &CallContext,
+        function: &'static str,
+    ) -> Result<Lease<E>, PluginError> {
+        let wait = Duration::from_millis(self.grants.limits.checkout_wait_ms);
+        let permit = match Arc::clone(&self.permits).try_acquire_owned() {
+            Ok(permit) => Some(permit),
+            Err(_) => {
+                let acquired = Arc::clone(&self.permits).acquire_owned();
+                let acquired = tokio::time::timeout(wait, acquired).await;
+                acquired.ok().and_then(Result::ok)
+            }
+        };
+        let Some(permit) = permit else {
+            return Err(self.overloaded(function, self.grants.limits.max_instances));
+        };
+        let idle = self.lock_idle().pop();
+        let instance = match idle {
+            Some(instance) => instance,
+            None => self.make(Arc::clone(&context.request_id)).await?,
+        };
+        Ok(Lease {
+            instance: Some(Box::new(instance)),
+            usable: true,
+            pool: Arc::clone(self),
+            permit: Some(permit),
+        })
+    }
+
+    fn overloaded(&self, function: &'static str, instances: usize) -> PluginError {
+        let fault = Fault::Overloaded { instances };
+        self.grants
+            .counters
+            .ended(function, Duration::ZERO, Some(&fault));
+        self.error(function, fault)
+    }
+
+    fn lost(&self, function: &'static str) -> PluginError {
+        let reason = "the instance was lost in an earlier call".to_owned();
+        self.error(function, Fault::Trap(reason))
+    }
+
+    fn error(&self, function: &'static str, fault: Fault) -> PluginError {
+        PluginError {
+            plugin: self.component().name().to_owned(),
+            version: self.component().version().to_owned(),
+            function,
+            fault,
+        }
+    }
+
+    /// Make and prepare an instance.
+    async fn make(&self, request_id: Arc<str>) -> Result<Instance<E>, PluginError> {
+        const FUNCTION: &str = "lifecycle.prepare";
+        let place = Arc::clone(self.host.instance_permits()).try_acquire_owned();
+        let Ok(place) = place else {
+            return Err(self.overloaded(FUNCTION, self.host.max_instances()));
+        };
+        let live = Live::new(Arc::clone(&self.grants.counters), place);
+        let limits = &self.grants.limits;
+        let mut store = Store::new(self.host.engine(), State::new(Arc::clone(&self.grants)));
+        store.limiter(|state| &mut state.memory);
+        store.set_hostcall_fuel(limits.output_bytes);
+        store.set_max_component_handles(MAX_HANDLES);
+        call::interrupt_by_epochs(&mut store);
+        let call = call::begin(
+            &mut store,
+            FUNCTION,
+            request_id,
+            limits.deadlines.prepare_ms,
+        );
+        let outcome = self.instantiate(&mut store).await;
+        match call::finish(&mut store, call, outcome, |exports, _| Ok(exports)) {
+            Ended::Answered(exports) => Ok(Instance {
+                prepared_bytes: store.data().memory.used,
+                store,
+                exports,
+                uses: 0,
+                _live: live,
+            }),
+            Ended::Refused(error) | Ended::Broken(error) => Err(error),
+        }
+    }
+
+    async fn instantiate(&self, store: &mut Store<State>) -> wasmtime::Result<Result<E, Fault>> {
+        let exports = E::instantiate(&self.pre, store).await?;
+        let prepared = exports.prepare(store).await?;
+        Ok(prepared.map(|()| exports))
+    }
+
+    fn put_back(&self, instance: Instance<E>) {
+        let mut idle = self.lock_idle();
+        if idle.len() < self.grants.limits.max_idle {
+            idle.push(instance);
+            return;
+        }
+        // Unmapping memory is not work for within the lock.
+        drop(idle);
+        drop(instance);
+    }
+
+    fn lock_idle(&self) -> std::sync::MutexGuard<'_, Vec<Instance<E>>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Prepare a replacement in the background, so that the next call need not. At most one at a
+    /// time, so that a plugin that always fails costs one preparation at a time.
+    fn refill(self: &Arc<Self>) {
+        if !self.lock_idle().is_empty() || self.refilling.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
+            self.refilling.store(false, Ordering::Release);
+            return;
+        };
+        let pool = Arc::clone(self);
+        self.runtime.spawn(async move {
+            // A failure has been logged and counted, and the next call meets it itself.
+            if let Ok(instance) = pool.make(NO_REQUEST.into()).await {
+                pool.put_back(instance);
+            }
+            pool.refilling.store(false, Ordering::Release);
+            drop(permit);
+        });
+    }
+}
+
+/// An instance on loan. Dropping it gives the instance back if it is fit for another call.
+pub(crate) struct Lease<E: Exports> {
+    instance: Option<Box<Instance<E>>>,
+    /// No call is under way, and none has failed.
+    usable: bool,
+    pool: Arc<Pool<E>>,
+    /// `None` once the loan was passed on by [`Lease::release`].
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+impl<E: Exports> Lease<E> {
+    pub(crate) fn pool(&self) -> &Arc<Pool<E>> {
+        &self.pool
+    }
+
+    /// Start a call. Until [`Lease::finish`], a drop loses the instance: the future of a call that
+    /// is given up leaves a guest half way through.
+    pub(crate) fn begin(
+        &mut self,
+        function: &'static str,
+        context: &CallContext,
+        deadline_ms: u64,
+    ) -> Result<Running<'_, E>, PluginError> {
+        let usable = std::mem::replace(&mut self.usable, false);
+        let instance = self.instance.as_mut().filter(|_| usable);
+        let Some(instance) = instance else {
+            return Err(self.pool.lost(function));
+        };
+        let request_id = Arc::clone(&context.request_id);
+        let call = call::begin(&mut instance.store, function, request_id, deadline_ms);
+        Ok(Running {
+            call,
+            exports: &instance.exports,
+            store: &mut instance.store,
+        })
+    }
+
+    /// End a call with what came of it.
+    pub(crate) fn finish<T, U>(
+        &mut self,
+        call: Call,
+        outcome: wasmtime::Result<Result<T, Fault>>,
+        check: impl FnOnce(T, &mut State) -> Result<U, String>,
+    ) -> Result<U, PluginError> {
+        let function = call.function;
+        let Some(instance) = self.instance.as_mut() else {
+            return Err(self.pool.lost(function));
+        };
+        match call::finish(&mut instance.store, call, outcome, check) {
+            Ended::Answered(value) => {
+                self.usable = true;
+                Ok(value)
+            }
+            Ended::Refused(error) => {
+                self.usable = true;
+                Err(error)
+            }
+            Ended::Broken(error) => {
+                self.instance = None;
+                Err(error)
+            }
+        }
+    }
+
+    /// Drop guest resources in the background, and give the instance back. The runtime is that of
+    /// the binding, since a matcher may be dropped on a thread of the engine's.
+    pub(crate) fn release(&mut self, resources: Vec<ResourceAny>) {
+        if !self.usable {
+            return;
+        }
+        let mut lease = Lease {
+            instance: self.instance.take(),
+            usable: std::mem::replace(&mut self.usable, false),
+            pool: Arc::clone(&self.pool),
+            permit: self.permit.take(),
+        };
+        let runtime = &self.pool.runtime;
+        runtime.spawn(async move { lease.drop_resources(resources).await });
+    }
+
+    /// Drop guest resources, so that the instance is as it was before they were made.
+    async fn drop_resources(&mut self, resources: Vec<ResourceAny>) {
+        const FUNCTION: &str = "resource-drop";
+        let context = CallContext::new(NO_REQUEST);
+        let deadline_ms = self.pool.grants.limits.deadlines.close_ms;
+        let Ok(running) = self.begin(FUNCTION, &context, deadline_ms) else {
+            return;
+        };
+        let Running { call, store, .. } = running;
+        let mut outcome = Ok(Ok(()));
+        for resource in resources {
+            if let Err(error) = resource.resource_drop_async(&mut *store).await {
+                outcome = Err(error);
+                break;
+            }
+        }
+        // A failure loses the instance, and has been logged.
+        let _ = self.finish(call, outcome, |(), _| Ok(()));
+    }
+}
+
+/// A call under way: what is needed to make it.
+pub(crate) struct Running<'a, E> {
+    pub(crate) call: Call,
+    pub(crate) exports: &'a E,
+    pub(crate) store: &'a mut Store<State>,
+}
+
+impl<E: Exports> Drop for Lease<E> {
+    fn drop(&mut self) {
+        if self.permit.is_none() {
+            return;
+        }
+        let usable = self.usable;
+        match self.instance.take().filter(|_| usable) {
+            Some(mut instance) => {
+                instance.uses += 1;
+                if instance.is_spent() {
+                    drop(instance);
+                    self.pool.refill();
+                } else {
+                    self.pool.put_back(*instance);
+                }
+            }
+            None => self.pool.refill(),
+        }
+    }
+}

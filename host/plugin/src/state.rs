@@ -1,0 +1,275 @@
+//! What one instance carries: its grants, the bounds on its memory, and the call in progress.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sha2::{Digest, Sha256};
+use wasmtime::ResourceLimiter;
+
+use crate::limits::MAX_LOG_BYTES_PER_CALL;
+use crate::stats::Counters;
+use crate::{Component, Kind, Ledger, Limits, ModelDescription, Vocabulary};
+
+/// Elements of all tables of an instance: function pointers, a few thousand in large plugins.
+const MAX_TABLE_ELEMENTS: usize = 20_000;
+
+/// What a log line costs beside its text, so that empty lines are bounded too.
+const LOG_LINE_BYTES: usize = 64;
+
+/// Bytes of what a guest last wrote to its standard error that are kept for a trap's message.
+const LAST_WORDS_BYTES: usize = 1024;
+
+/// What a binding grants, shared by its instances.
+pub(crate) struct Grants {
+    pub(crate) component: Arc<Component>,
+    pub(crate) kind: Kind,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) settings: String,
+    pub(crate) model: Option<Arc<ModelDescription>>,
+    pub(crate) vocabulary: Option<Arc<Vocabulary>>,
+    /// Names, and digests of the values: no plain secret is kept.
+    pub(crate) secrets: Vec<(String, [u8; 32])>,
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) limits: Limits,
+}
+
+impl Grants {
+    /// The digest by which secrets are compared.
+    pub(crate) fn secret_digest(secret: &str) -> [u8; 32] {
+        Sha256::digest(secret.as_bytes()).into()
+    }
+}
+
+/// The data of a store.
+pub(crate) struct State {
+    pub(crate) grants: Arc<Grants>,
+    pub(crate) memory: MemoryUse,
+    pub(crate) call: CallState,
+    pub(crate) mask: MaskRow,
+    /// State of the generator behind `wasi:random`.
+    random: u64,
+}
+
+impl State {
+    pub(crate) fn new(grants: Arc<Grants>) -> Self {
+        // The same for all instances of a plugin: what a guest computes must not depend on which
+        // instance serves it.
+        let seed = u64::from_str_radix(&grants.component.digest()[..16], 16).unwrap_or(0);
+        let words = grants.vocabulary.as_ref().map_or(0, |v| v.mask_words());
+        Self {
+            memory: MemoryUse {
+                limit: grants.limits.memory_bytes,
+                used: 0,
+                denied: false,
+            },
+            call: CallState::idle(),
+            mask: MaskRow {
+                words: vec![
+                    0;
+                    if grants.kind == Kind::Grammar {
+                        words
+                    } else {
+                        0
+                    }
+                ],
+                slot: None,
+                written: false,
+            },
+            random: seed,
+            grants,
+        }
+    }
+
+    /// The next number for `wasi:random` (SplitMix64).
+    pub(crate) fn next_random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.random;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// Write a line to the server's log, within the budget of the call.
+    pub(crate) fn log(
+        &mut self,
+        level: tracing::Level,
+        message: &str,
+        fields: &[(String, String)],
+    ) {
+        let text_bytes: usize = fields
+            .iter()
+            .map(|(name, value)| name.len() + value.len())
+            .sum();
+        let cost = LOG_LINE_BYTES + message.len() + text_bytes;
+        if cost > self.call.log_bytes_left {
+            self.call.log_lines_dropped += 1;
+            return;
+        }
+        self.call.log_bytes_left -= cost;
+        let message = escape(message);
+        let mut details = String::new();
+        for (name, value) in fields {
+            details.push_str(if details.is_empty() { "" } else { " " });
+            details.push_str(&escape(name));
+            details.push('=');
+            details.push_str(&escape(value));
+        }
+        let request = &*self.call.request_id;
+        let (plugin, version) = (
+            self.grants.component.name(),
+            self.grants.component.version(),
+        );
+        let kind = self.grants.kind.as_str();
+        macro_rules! line {
+            ($level:ident) => {
+                tracing::event!(target: "mortise::plugin", tracing::Level::$level, plugin, version,
+                    kind, request, details, "{message}")
+            };
+        }
+        match level {
+            tracing::Level::TRACE => line!(TRACE),
+            tracing::Level::DEBUG => line!(DEBUG),
+            tracing::Level::INFO => line!(INFO),
+            tracing::Level::WARN => line!(WARN),
+            tracing::Level::ERROR => line!(ERROR),
+        }
+    }
+
+    /// What the guest wrote to standard output or error.
+    pub(crate) fn print(&mut self, level: tracing::Level, bytes: &[u8]) {
+        let text = String::from_utf8_lossy(bytes);
+        if level == tracing::Level::WARN {
+            self.call.last_words.push_str(&text);
+            let excess = self.call.last_words.len().saturating_sub(LAST_WORDS_BYTES);
+            let cut = self.call.last_words.ceil_char_boundary(excess);
+            self.call.last_words.drain(..cut);
+        }
+        for line in text.lines().filter(|line| !line.is_empty()) {
+            self.log(level, line, &[]);
+        }
+    }
+}
+
+/// Control characters would let a guest forge lines or drive a terminal.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() {
+            escaped.extend(c.escape_default());
+        } else {
+            escaped.push(c);
+        }
+    }
+    escaped
+}
+
+/// The call in progress.
+pub(crate) struct CallState {
+    pub(crate) request_id: Arc<str>,
+    pub(crate) deadline: Instant,
+    /// The deadline passed while the guest was running.
+    pub(crate) expired: bool,
+    pub(crate) log_bytes_left: usize,
+    pub(crate) log_lines_dropped: u64,
+    /// The end of what was written to standard error.
+    pub(crate) last_words: String,
+}
+
+impl CallState {
+    fn idle() -> Self {
+        Self::new(Arc::from(""), Duration::ZERO)
+    }
+
+    pub(crate) fn new(request_id: Arc<str>, time: Duration) -> Self {
+        Self {
+            request_id,
+            deadline: Instant::now() + time,
+            expired: false,
+            log_bytes_left: MAX_LOG_BYTES_PER_CALL,
+            log_lines_dropped: 0,
+            last_words: String::new(),
+        }
+    }
+}
+
+/// Where the guest's masks arrive. Empty for kinds that have none.
+pub(crate) struct MaskRow {
+    pub(crate) words: Vec<u32>,
+    /// The slot that the call in progress was given.
+    pub(crate) slot: Option<u32>,
+    /// A mask came during this call.
+    pub(crate) written: bool,
+}
+
+/// Memory of an instance, over all its linear memories.
+pub(crate) struct MemoryUse {
+    limit: usize,
+    pub(crate) used: usize,
+    /// The guest asked for more than it may have.
+    pub(crate) denied: bool,
+}
+
+impl ResourceLimiter for MemoryUse {
+    fn memory_growing(
+        &mut self,
+        current: usize,
+        desired: usize,
+        maximum: Option<usize>,
+    ) -> wasmtime::Result<bool> {
+        let total = self.used.saturating_add(desired.saturating_sub(current));
+        let fits = total <= self.limit && maximum.is_none_or(|maximum| desired <= maximum);
+        self.denied |= !fits;
+        if !fits {
+            // An error traps. A mere refusal would surface as a panic of the guest's allocator.
+            return Err(wasmtime::Error::msg("memory limit reached"));
+        }
+        self.used = total;
+        Ok(true)
+    }
+
+    fn memory_grow_failed(&mut self, error: wasmtime::Error) -> wasmtime::Result<()> {
+        self.denied = true;
+        Err(error)
+    }
+
+    fn table_growing(
+        &mut self,
+        _current: usize,
+        desired: usize,
+        maximum: Option<usize>,
+    ) -> wasmtime::Result<bool> {
+        let limit = maximum.map_or(MAX_TABLE_ELEMENTS, |maximum| {
+            maximum.min(MAX_TABLE_ELEMENTS)
+        });
+        self.denied |= desired > limit;
+        if desired > limit {
+            return Err(wasmtime::Error::msg("table limit reached"));
+        }
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_cannot_reach_the_log() {
+        assert_eq!(escape("a\nb\u{1b}[31m\u{85}é"), "a\\nb\\u{1b}[31m\\u{85}é");
+    }
+
+    #[test]
+    fn memories_are_counted_together() {
+        let mut memory = MemoryUse {
+            limit: 100,
+            used: 0,
+            denied: false,
+        };
+        assert!(memory.memory_growing(0, 60, None).is_ok());
+        assert!(memory.memory_growing(0, 40, None).is_ok());
+        assert!(!memory.denied);
+        assert!(memory.memory_growing(60, 61, None).is_err());
+        assert!(memory.denied);
+        assert_eq!(memory.used, 100);
+    }
+}

@@ -1,0 +1,289 @@
+//! Counters of what plugins do, read by whoever serves metrics.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::limits::MAX_COUNTER_NAMES;
+use crate::{Component, Fault, Kind};
+
+/// Upper bounds of the histogram of call durations, in seconds; one more bucket holds the rest.
+pub const DURATION_BUCKETS: [f64; 10] = [
+    0.000_01, 0.000_1, 0.000_5, 0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0,
+];
+
+/// Name under which counters beyond the allowed number of names are added up.
+const OTHER_COUNTER: &str = "other";
+
+/// Longest name of a counter.
+const MAX_COUNTER_NAME_BYTES: usize = 64;
+
+/// What one plugin did in one of its kinds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PluginStats {
+    /// Name of the plugin.
+    pub plugin: String,
+    /// Its version.
+    pub version: String,
+    /// The kind that the numbers are for.
+    pub kind: Kind,
+    /// Instances alive now, idle or busy.
+    pub live_instances: u64,
+    /// Instances made so far.
+    pub created_instances: u64,
+    /// One entry for each function of the kind.
+    pub functions: Vec<FunctionStats>,
+    /// Counters that the plugin keeps itself (`host.count`).
+    pub custom: Vec<(String, u64)>,
+}
+
+/// What one function did.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FunctionStats {
+    /// Its name, such as `chat-template.render`.
+    pub function: &'static str,
+    /// Calls that ended, well or badly.
+    pub calls: u64,
+    /// Calls that were given up by the host's caller before they ended.
+    pub cancelled: u64,
+    /// Failed calls by [`Fault::label`]; only those above zero.
+    pub faults: Vec<(&'static str, u64)>,
+    /// Time in all calls.
+    pub seconds_sum: f64,
+    /// Calls that took at most so many seconds, rising and cumulative; [`FunctionStats::calls`]
+    /// stands for infinity.
+    pub seconds_buckets: Vec<(f64, u64)>,
+}
+
+/// The functions of each kind that are counted.
+fn functions_of(kind: Kind) -> &'static [&'static str] {
+    match kind {
+        Kind::ChatTemplate => &["lifecycle.prepare", "chat-template.render"],
+        Kind::OutputParser => &[
+            "lifecycle.prepare",
+            "output-parser.describe",
+            "output-parser.constraint",
+            "output-parser.open",
+            "output-parser.feed",
+            "output-parser.close",
+        ],
+        Kind::Grammar => &[
+            "lifecycle.prepare",
+            "grammar.compile",
+            "grammar.mask",
+            "grammar.advance",
+            "grammar.probe",
+            "grammar.rollback",
+            "grammar.fork",
+        ],
+        Kind::Policy => &["lifecycle.prepare", "policy.authorize", "policy.account"],
+    }
+}
+
+#[derive(Default)]
+struct FunctionCounters {
+    calls: AtomicU64,
+    cancelled: AtomicU64,
+    faults: [AtomicU64; Fault::LABELS.len()],
+    nanoseconds: AtomicU64,
+    buckets: [AtomicU64; DURATION_BUCKETS.len()],
+}
+
+/// Counters of one plugin in one kind, shared by all its bindings.
+pub(crate) struct Counters {
+    functions: Vec<(&'static str, FunctionCounters)>,
+    pub(crate) live: AtomicU64,
+    pub(crate) created: AtomicU64,
+    custom: Mutex<BTreeMap<String, u64>>,
+}
+
+impl Counters {
+    pub(crate) fn new(kind: Kind) -> Self {
+        let functions = functions_of(kind).iter();
+        Self {
+            functions: functions
+                .map(|name| (*name, FunctionCounters::default()))
+                .collect(),
+            live: AtomicU64::new(0),
+            created: AtomicU64::new(0),
+            custom: Mutex::new(BTreeMap::new()),
+        }
+    }
+
+    /// Note a call that ended.
+    pub(crate) fn ended(&self, function: &str, took: Duration, fault: Option<&Fault>) {
+        let Some(counters) = self.function(function) else {
+            return;
+        };
+        counters.calls.fetch_add(1, Relaxed);
+        let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        counters.nanoseconds.fetch_add(nanoseconds, Relaxed);
+        let seconds = took.as_secs_f64();
+        if let Some(index) = DURATION_BUCKETS.iter().position(|bound| seconds <= *bound) {
+            counters.buckets[index].fetch_add(1, Relaxed);
+        }
+        if let Some(fault) = fault {
+            counters.faults[fault.index()].fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Note a call whose future was dropped.
+    pub(crate) fn cancelled(&self, function: &str) {
+        if let Some(counters) = self.function(function) {
+            counters.cancelled.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Add to a counter of the plugin's own.
+    pub(crate) fn count(&self, name: &str, by: u64) {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+        let well_named =
+            !name.is_empty() && name.len() <= MAX_COUNTER_NAME_BYTES && name.bytes().all(plain);
+        let mut custom = self.custom.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = custom.contains_key(name)
+            || custom.keys().filter(|key| *key != OTHER_COUNTER).count() < MAX_COUNTER_NAMES;
+        let name = if well_named && room {
+            name
+        } else {
+            OTHER_COUNTER
+        };
+        let value = custom.entry(name.to_owned()).or_default();
+        *value = value.saturating_add(by);
+    }
+
+    fn function(&self, name: &str) -> Option<&FunctionCounters> {
+        let mut functions = self.functions.iter();
+        functions
+            .find(|(known, _)| *known == name)
+            .map(|(_, counters)| counters)
+    }
+
+    fn snapshot(&self, plugin: &str, version: &str, kind: Kind) -> PluginStats {
+        let custom = self.custom.lock().unwrap_or_else(PoisonError::into_inner);
+        PluginStats {
+            plugin: plugin.to_owned(),
+            version: version.to_owned(),
+            kind,
+            live_instances: self.live.load(Relaxed),
+            created_instances: self.created.load(Relaxed),
+            functions: self
+                .functions
+                .iter()
+                .map(|(name, counters)| counters.snapshot(name))
+                .collect(),
+            custom: custom
+                .iter()
+                .map(|(name, value)| (name.clone(), *value))
+                .collect(),
+        }
+    }
+}
+
+impl FunctionCounters {
+    fn snapshot(&self, function: &'static str) -> FunctionStats {
+        let mut below = 0;
+        let buckets = DURATION_BUCKETS
+            .iter()
+            .zip(&self.buckets)
+            .map(|(bound, count)| {
+                below += count.load(Relaxed);
+                (*bound, below)
+            });
+        let faults = Fault::LABELS.iter().zip(&self.faults);
+        let faults = faults.map(|(label, count)| (*label, count.load(Relaxed)));
+        FunctionStats {
+            function,
+            seconds_buckets: buckets.collect(),
+            calls: self.calls.load(Relaxed),
+            cancelled: self.cancelled.load(Relaxed),
+            faults: faults.filter(|(_, count)| *count > 0).collect(),
+            seconds_sum: Duration::from_nanos(self.nanoseconds.load(Relaxed)).as_secs_f64(),
+        }
+    }
+}
+
+/// Name, version and kind of a plugin.
+type Key = (String, String, Kind);
+
+/// All counters of a host.
+#[derive(Default)]
+pub(crate) struct Registry {
+    plugins: Mutex<BTreeMap<Key, Arc<Counters>>>,
+}
+
+impl Registry {
+    /// The counters of a plugin in one kind; the same ones for every binding of it.
+    pub(crate) fn counters(&self, component: &Component, kind: Kind) -> Arc<Counters> {
+        let key = (
+            component.name().to_owned(),
+            component.version().to_owned(),
+            kind,
+        );
+        let mut plugins = self.plugins.lock().unwrap_or_else(PoisonError::into_inner);
+        let counters = plugins
+            .entry(key)
+            .or_insert_with(|| Arc::new(Counters::new(kind)));
+        Arc::clone(counters)
+    }
+
+    pub(crate) fn snapshot(&self) -> Vec<PluginStats> {
+        let plugins = self.plugins.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = plugins.iter();
+        all.map(|((name, version, kind), counters)| counters.snapshot(name, version, *kind))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_sorted_into_cumulative_buckets() {
+        let counters = Counters::new(Kind::Policy);
+        counters.ended("policy.authorize", Duration::from_micros(50), None);
+        counters.ended(
+            "policy.authorize",
+            Duration::from_millis(3),
+            Some(&Fault::Stack),
+        );
+        counters.ended("policy.authorize", Duration::from_secs(60), None);
+        let stats = counters.snapshot("p", "1", Kind::Policy);
+        let authorize = stats
+            .functions
+            .iter()
+            .find(|f| f.function == "policy.authorize")
+            .unwrap();
+        assert_eq!(authorize.calls, 3);
+        assert_eq!(authorize.faults, [("stack", 1)]);
+        let below = |bound: f64| {
+            let mut buckets = authorize.seconds_buckets.iter();
+            buckets.find(|(b, _)| *b == bound).map(|(_, count)| *count)
+        };
+        assert_eq!(below(0.000_01), Some(0));
+        assert_eq!(below(0.000_1), Some(1));
+        assert_eq!(below(10.0), Some(2));
+    }
+
+    #[test]
+    fn names_beyond_the_limit_are_counted_together() {
+        let counters = Counters::new(Kind::Policy);
+        for index in 0..20 {
+            counters.count(&format!("name-{index}"), 2);
+        }
+        counters.count("bad name\n", 1);
+        counters.count("name-3", u64::MAX);
+        let stats = counters.snapshot("p", "1", Kind::Policy);
+        assert_eq!(stats.custom.len(), MAX_COUNTER_NAMES + 1);
+        let value = |name: &str| {
+            stats
+                .custom
+                .iter()
+                .find(|(n, _)| n == name)
+                .map(|(_, v)| *v)
+        };
+        assert_eq!(value("other"), Some(9));
+        assert_eq!(value("name-3"), Some(u64::MAX));
+    }
+}

@@ -1,0 +1,168 @@
+//! Between the types of the bindings and the host's own.
+
+use super::bindings::chat_template::exports::mortise::plugin::chat_template as template;
+use super::bindings::grammar::exports::mortise::plugin::grammar;
+use super::bindings::imports::mortise::plugin::types;
+use super::bindings::output_parser::exports::mortise::plugin::output_parser as parser;
+use super::bindings::policy::exports::mortise::plugin::policy;
+use crate::{
+    Allowance, Decision, Denial, Facts, Fault, Finish, GrammarSource, MatchStatus, ParserEvent,
+    ParserSetup, ParserTraits, Principal, RenderedPrompt, Segment, TemplateInput, ToolChoice,
+    UsageReport,
+};
+
+pub(crate) fn fault(fault: types::Fault) -> Fault {
+    match fault {
+        types::Fault::Invalid(text) => Fault::Invalid(text),
+        types::Fault::Unsupported(text) => Fault::Unsupported(text),
+        types::Fault::Internal(text) => Fault::Internal(text),
+    }
+}
+
+pub(crate) fn finish(finish: Finish) -> types::Finish {
+    match finish {
+        Finish::Stop => types::Finish::Stop,
+        Finish::Length => types::Finish::Length,
+        Finish::Cancelled => types::Finish::Cancelled,
+        Finish::Error => types::Finish::Error,
+    }
+}
+
+pub(crate) fn grammar_to_guest(source: &GrammarSource) -> types::GrammarSource {
+    match source {
+        GrammarSource::JsonObject => types::GrammarSource::JsonObject,
+        GrammarSource::JsonSchema(text) => types::GrammarSource::JsonSchema(text.clone()),
+        GrammarSource::Regex(text) => types::GrammarSource::Regex(text.clone()),
+        GrammarSource::Lark(text) => types::GrammarSource::Lark(text.clone()),
+    }
+}
+
+pub(crate) fn grammar_from_guest(source: types::GrammarSource) -> GrammarSource {
+    match source {
+        types::GrammarSource::JsonObject => GrammarSource::JsonObject,
+        types::GrammarSource::JsonSchema(text) => GrammarSource::JsonSchema(text),
+        types::GrammarSource::Regex(text) => GrammarSource::Regex(text),
+        types::GrammarSource::Lark(text) => GrammarSource::Lark(text),
+    }
+}
+
+pub(crate) fn template_input(input: TemplateInput) -> template::Input {
+    template::Input {
+        messages: input.messages,
+        tools: input.tools,
+        arguments: input.arguments,
+        add_generation_prompt: input.add_generation_prompt,
+        continue_final_message: input.continue_final_message,
+        today: input.today,
+    }
+}
+
+pub(crate) fn rendered(output: template::Output) -> RenderedPrompt {
+    let segments = output.segments.into_iter();
+    let segments = segments.map(|segment| match segment {
+        template::Segment::Special(text) => Segment::Special(text),
+        template::Segment::Plain(text) => Segment::Plain(text),
+    });
+    RenderedPrompt {
+        segments: segments.collect(),
+        stop: output.stop,
+        opens_reasoning: output.opens_reasoning,
+    }
+}
+
+pub(crate) fn parser_traits(traits: parser::Traits) -> ParserTraits {
+    ParserTraits {
+        keep_special_tokens: traits.keep_special_tokens,
+    }
+}
+
+pub(crate) fn parser_setup(setup: &ParserSetup) -> parser::Setup {
+    parser::Setup {
+        tools: setup.tools.clone(),
+        tool_choice: match &setup.tool_choice {
+            ToolChoice::None => parser::ToolChoice::None,
+            ToolChoice::Auto => parser::ToolChoice::Auto,
+            ToolChoice::Required => parser::ToolChoice::Required,
+            ToolChoice::Named(name) => parser::ToolChoice::Named(name.clone()),
+        },
+        parallel: setup.parallel,
+        opens_reasoning: setup.opens_reasoning,
+    }
+}
+
+pub(crate) fn parser_event(event: parser::Event) -> ParserEvent {
+    match event {
+        parser::Event::Content(text) => ParserEvent::Content(text),
+        parser::Event::Reasoning(text) => ParserEvent::Reasoning(text),
+        parser::Event::CallBegin(begin) => ParserEvent::CallBegin {
+            index: begin.index,
+            id: begin.id,
+            name: begin.name,
+        },
+        parser::Event::CallArguments(arguments) => ParserEvent::CallArguments {
+            index: arguments.index,
+            delta: arguments.delta,
+        },
+        parser::Event::CallEnd(index) => ParserEvent::CallEnd { index },
+    }
+}
+
+pub(crate) fn match_status(status: grammar::Status) -> MatchStatus {
+    match status {
+        grammar::Status::Active => MatchStatus::Active,
+        grammar::Status::Accepting => MatchStatus::Accepting,
+        grammar::Status::Finished => MatchStatus::Finished,
+    }
+}
+
+pub(crate) fn facts(facts: Facts) -> policy::Facts {
+    policy::Facts {
+        request_id: facts.request_id,
+        route: facts.route,
+        method: facts.method,
+        peer: facts.peer,
+        headers: facts.headers,
+        model: facts.model,
+        streaming: facts.streaming,
+        max_tokens: facts.max_tokens,
+    }
+}
+
+pub(crate) fn usage(usage: UsageReport) -> policy::Usage {
+    policy::Usage {
+        request_id: usage.request_id,
+        lease: usage.lease,
+        subject: usage.subject,
+        model: usage.model,
+        prompt_tokens: usage.prompt_tokens,
+        cached_tokens: usage.cached_tokens,
+        completion_tokens: usage.completion_tokens,
+        finish: finish(usage.finish),
+        wall_ms: usage.wall_ms,
+    }
+}
+
+pub(crate) fn decision(decision: policy::Decision) -> Decision {
+    match decision {
+        policy::Decision::Abstain => Decision::Abstain,
+        policy::Decision::Allow(allow) => Decision::Allow(Allowance {
+            principal: Principal {
+                subject: allow.principal.subject,
+                tenant: allow.principal.tenant,
+                labels: allow.principal.labels,
+            },
+            priority: allow.priority,
+            max_tokens: allow.max_tokens,
+            headers: allow.headers,
+            lease: allow.lease,
+        }),
+        policy::Decision::Deny(deny) => Decision::Deny(Denial {
+            status: deny.status,
+            kind: deny.kind,
+            code: deny.code,
+            message: deny.message,
+            retry_after_ms: deny.retry_after_ms,
+            headers: deny.headers,
+        }),
+    }
+}

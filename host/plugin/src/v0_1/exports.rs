@@ -1,0 +1,43 @@
+//! The exports of each kind.
+
+use wasmtime::Store;
+use wasmtime::component::InstancePre;
+
+use super::bindings::{chat_template, grammar, output_parser, policy};
+use super::convert;
+use crate::pool::Exports;
+use crate::state::State;
+use crate::{Fault, Kind};
+
+macro_rules! exports {
+    ($module:ident, $kind:ident) => {
+        impl Exports for $module::Exported {
+            type Pre = $module::ExportedPre<State>;
+            const KIND: Kind = Kind::$kind;
+
+            fn find(pre: InstancePre<State>) -> wasmtime::Result<Self::Pre> {
+                $module::ExportedPre::new(pre)
+            }
+
+            async fn instantiate(
+                pre: &Self::Pre,
+                store: &mut Store<State>,
+            ) -> wasmtime::Result<Self> {
+                pre.instantiate_async(store).await
+            }
+
+            async fn prepare(
+                &self,
+                store: &mut Store<State>,
+            ) -> wasmtime::Result<Result<(), Fault>> {
+                let prepared = self.mortise_plugin_lifecycle().call_prepare(store).await?;
+                Ok(prepared.map_err(convert::fault))
+            }
+        }
+    };
+}
+
+exports!(chat_template, ChatTemplate);
+exports!(output_parser, OutputParser);
+exports!(grammar, Grammar);
+exports!(policy, Policy);

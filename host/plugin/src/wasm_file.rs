@@ -1,0 +1,140 @@
+//! The outside of a WebAssembly file: what kind of file it is, and the version its author gave.
+
+/// What the first eight bytes say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum FileKind {
+    Component,
+    CoreModule,
+    /// Not WebAssembly; how its beginning reads.
+    Other(String),
+}
+
+const MAGIC: &[u8] = b"\0asm";
+const CORE_VERSION: &[u8] = &[1, 0, 0, 0];
+const COMPONENT_VERSION: &[u8] = &[0x0d, 0, 1, 0];
+
+/// The id of a custom section, in core modules and components alike.
+const CUSTOM_SECTION: u8 = 0;
+
+/// The name of the custom section that holds a version, as tools write it.
+const VERSION_SECTION: &[u8] = b"version";
+
+/// Longest version that is believed.
+const MAX_VERSION_BYTES: usize = 64;
+
+pub(crate) fn file_kind(wasm: &[u8]) -> FileKind {
+    if wasm.is_empty() {
+        return FileKind::Other("is empty".to_owned());
+    }
+    match wasm.strip_prefix(MAGIC) {
+        Some(rest) if rest.starts_with(COMPONENT_VERSION) => FileKind::Component,
+        Some(rest) if rest.starts_with(CORE_VERSION) => FileKind::CoreModule,
+        Some(rest) if rest.len() < 4 => FileKind::Other("ends within its header".to_owned()),
+        Some(_) => FileKind::Other("has an unknown WebAssembly version".to_owned()),
+        None if wasm.len() < 8 && MAGIC.starts_with(wasm) => {
+            FileKind::Other("ends within its header".to_owned())
+        }
+        None => {
+            let start = &wasm[..wasm.len().min(16)];
+            FileKind::Other(format!("begins with \"{}\"", start.escape_ascii()))
+        }
+    }
+}
+
+/// The version in the component's custom section `version`, if it has a plausible one.
+pub(crate) fn declared_version(wasm: &[u8]) -> Option<String> {
+    let mut rest = wasm.get(8..)?;
+    while let Some((&id, after_id)) = rest.split_first() {
+        let (size, after_size) = leb128(after_id)?;
+        let body = after_size.get(..size)?;
+        rest = &after_size[size..];
+        if id != CUSTOM_SECTION {
+            continue;
+        }
+        let (name_size, after_name_size) = leb128(body)?;
+        let name = after_name_size.get(..name_size)?;
+        if name == VERSION_SECTION {
+            return plausible_version(&after_name_size[name_size..]);
+        }
+    }
+    None
+}
+
+fn plausible_version(bytes: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(bytes).ok()?.trim();
+    let plain = |c: char| c.is_ascii_alphanumeric() || ".-+_".contains(c);
+    let fits = !text.is_empty() && text.len() <= MAX_VERSION_BYTES;
+    (fits && text.chars().all(plain)).then(|| text.to_owned())
+}
+
+/// An unsigned 32-bit number in LEB128, and what follows it.
+fn leb128(bytes: &[u8]) -> Option<(usize, &[u8])> {
+    let mut value: u64 = 0;
+    for (index, byte) in bytes.iter().take(5).enumerate() {
+        value |= u64::from(byte & 0x7f) << (7 * index);
+        if byte & 0x80 == 0 {
+            let value = u32::try_from(value).ok()?;
+            return Some((value as usize, &bytes[index + 1..]));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn component(sections: &[(u8, &[u8])]) -> Vec<u8> {
+        let mut bytes = [MAGIC, COMPONENT_VERSION].concat();
+        for (id, body) in sections {
+            bytes.push(*id);
+            bytes.push(u8::try_from(body.len()).unwrap());
+            bytes.extend_from_slice(body);
+        }
+        bytes
+    }
+
+    #[test]
+    fn files_are_told_apart() {
+        let core = [MAGIC, CORE_VERSION].concat();
+        assert_eq!(file_kind(&core), FileKind::CoreModule);
+        assert_eq!(file_kind(&component(&[])), FileKind::Component);
+        for other in [
+            &b""[..],
+            b"\0as",
+            b"\0asm",
+            b"\0asm\x09\0\0\0",
+            b"\x7fELF",
+            b"#!/bin/sh",
+        ] {
+            assert!(matches!(file_kind(other), FileKind::Other(_)), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn the_version_section_is_found_behind_others() {
+        let wasm = component(&[
+            (1, b"anything"),
+            (0, b"\x04nameabc"),
+            (0, b"\x07version1.2.3-rc1"),
+        ]);
+        assert_eq!(declared_version(&wasm).as_deref(), Some("1.2.3-rc1"));
+        assert_eq!(declared_version(&component(&[(0, b"\x07version")])), None);
+        assert_eq!(
+            declared_version(&component(&[(0, b"\x07versiona b")])),
+            None
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+            let wasm = [MAGIC, COMPONENT_VERSION, &bytes].concat();
+            let _ = declared_version(&wasm);
+            let _ = declared_version(&bytes);
+            let _ = file_kind(&bytes);
+        }
+    }
+}
