@@ -98,7 +98,7 @@ fn stop_strings_have_bounds() {
     check(stop(&["a", ""]), Err("stop[1]"));
     check(stop(&[&"x".repeat(1024)]), Ok(()));
     check(stop(&[&"x".repeat(1025)]), Err("stop[0]"));
-    check(stop(&[&"x".repeat(1000); 5]), Err("stop"));
+    check(stop(&[&*"x".repeat(1000); 5]), Err("stop"));
 }
 
 #[test]
