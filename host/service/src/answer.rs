@@ -166,6 +166,10 @@ impl Answer {
 
 impl Drop for Answer {
     fn drop(&mut self) {
+        // Whoever has read the end of every choice has read the answer.
+        if self.unfinished == 0 {
+            self.complete();
+        }
         // The engine frees what the sequences hold before anybody is told.
         self.choices = None;
         let usage = self.usage();

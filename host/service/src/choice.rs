@@ -17,7 +17,6 @@ use crate::event::{Delta, FinishReason, TokenLogprob};
 use crate::observer::Observer;
 use crate::plugins::ParseSession;
 use crate::stop::StopMatcher;
-use crate::tokenizer::TokenTable;
 use crate::trail::{Claims, TokenTrail, TrailToken};
 
 /// Random characters in the id of a tool call.
@@ -45,7 +44,6 @@ pub(crate) struct Tally {
 /// What a choice is made of.
 pub(crate) struct ChoiceParts {
     pub(crate) tokens: TokenStream,
-    pub(crate) table: Arc<TokenTable>,
     pub(crate) detokenizer: Detokenizer,
     pub(crate) stop: StopMatcher,
     pub(crate) parser: Option<Box<dyn ParseSession>>,
@@ -80,7 +78,6 @@ impl Watch {
 /// One choice while it is generated.
 pub(crate) struct Choice {
     tokens: TokenStream,
-    table: Arc<TokenTable>,
     detokenizer: Detokenizer,
     stop: StopMatcher,
     /// Taken when it is closed.
@@ -104,7 +101,6 @@ impl Choice {
     pub(crate) fn new(parts: ChoiceParts) -> Self {
         Self {
             tokens: parts.tokens,
-            table: parts.table,
             detokenizer: parts.detokenizer,
             stop: parts.stop,
             parser: parts.parser,
@@ -158,12 +154,12 @@ impl Choice {
     async fn take(&mut self, token: GeneratedToken) -> Result<(), ServiceError> {
         self.watch.token();
         self.tally.completion_tokens.fetch_add(1, Ordering::Relaxed);
+        let logprob = match self.logprobs {
+            true => logprob_of(&self.detokenizer, &token),
+            false => None,
+        };
         let mut text = String::new();
         let bytes = self.detokenizer.push(token.id, &mut text);
-        let logprob = self
-            .logprobs
-            .then(|| logprob_of(&self.table, &token))
-            .flatten();
         self.trail.push(
             token.id,
             logprob,
@@ -320,21 +316,22 @@ fn new_call_id() -> String {
     id
 }
 
-fn logprob_of(table: &TokenTable, token: &GeneratedToken) -> Option<TokenLogprob> {
+/// What is reported of a token that comes next.
+fn logprob_of(detokenizer: &Detokenizer, token: &GeneratedToken) -> Option<TokenLogprob> {
     let logprobs = token.logprobs.as_ref()?;
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let bytes = table.bytes(token.id);
+    let shown = |id: u32| {
+        let bytes = detokenizer.next_bytes(id);
+        (String::from_utf8_lossy(bytes).into_owned(), bytes.to_vec())
+    };
+    let (text, bytes) = shown(token.id);
+    let alternative = |&(id, logprob): &(u32, f32)| {
+        let (text, bytes) = shown(id);
+        (text, bytes, logprob)
+    };
     Some(TokenLogprob {
-        token: text(bytes),
-        bytes: bytes.to_vec(),
+        token: text,
+        bytes,
         logprob: logprobs.chosen,
-        top: logprobs
-            .top
-            .iter()
-            .map(|&(id, logprob)| {
-                let bytes = table.bytes(id);
-                (text(bytes), bytes.to_vec(), logprob)
-            })
-            .collect(),
+        top: logprobs.top.iter().map(alternative).collect(),
     })
 }

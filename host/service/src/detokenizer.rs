@@ -55,6 +55,17 @@ impl Detokenizer {
         piece.bytes.len()
     }
 
+    /// The bytes of a token if it came next, whether or not it would be left out.
+    pub fn next_bytes(&self, id: u32) -> &[u8] {
+        let mut bytes = self.table.piece(id, self.first).bytes;
+        let mut encoded = [0; 4];
+        let skipped: &[u8] = self.start.character.encode_utf8(&mut encoded).as_bytes();
+        for _ in 0..self.start.count {
+            bytes = bytes.strip_prefix(skipped).unwrap_or(bytes);
+        }
+        bytes
+    }
+
     /// Append what was held back: an unfinished character becomes U+FFFD.
     pub fn finish(&mut self, text: &mut String) {
         self.give_up(text);

@@ -228,15 +228,13 @@ impl Start<'_> {
                 constraint,
             })
             .map_err(|error| prepare::refused(error, self.max_tokens))?;
-        let table = Arc::clone(model.tokenizer.table());
         Ok(Choice::new(ChoiceParts {
             tokens,
             detokenizer: Detokenizer::new(
-                Arc::clone(&table),
+                Arc::clone(model.tokenizer.table()),
                 prepared.keep_special,
                 prepared.at_start,
             ),
-            table,
             stop: prepared.stop.clone(),
             parser,
             reasoning: prepared

@@ -115,8 +115,8 @@ pub(crate) fn byte_fallback(metaspace: bool) -> Value {
         "version": "1.0", "truncation": null, "padding": null, "normalizer": normalizer,
         "added_tokens": [
             added(0, "<unk>", &["special"]), added(1, "<s>", &["special"]), added(2, "</s>", &["special"]),
-            added(next, START, &["special"]), added(next + 1, END, &["special", "normalized"]),
-            added(next + 2, "<tool_call>", &["normalized", "rstrip"]),
+            added(next, START, &["special"]), added(next + 1, END, &["special"]),
+            added(next + 2, "<tool_call>", &["normalized", "rstrip"]), added(next + 3, "<norm>", &["normalized"]),
         ],
         "pre_tokenizer": pre_tokenizer, "post_processor": null, "decoder": decoder,
         "model": {"type": "BPE", "dropout": null, "unk_token": "<unk>", "continuing_subword_prefix": null,

@@ -115,7 +115,8 @@ impl Tokenizer {
                 lies_in(special, &whole)
                     || sentence
                         .convert_offsets(Referential::Normalized(range))
-                        .is_some_and(|own| lies_in(special, &(own.start + shift..own.end + shift)))
+                        .and_then(|own| visible(text, own.start + shift..own.end + shift))
+                        .is_some_and(|own| lies_in(special, &own))
             };
             let cuts = self.matcher.normalized.cuts(sentence.get(), &[], allowed);
             split(&sentence, cuts)
@@ -194,6 +195,15 @@ fn split(
             Ok((slice, tokens))
         })
         .collect()
+}
+
+/// The part of a range that is not white space around it. A normalizer may make a token swallow
+/// the space before it, and that may be anybody's.
+fn visible(text: &str, range: Range<usize>) -> Option<Range<usize>> {
+    let own = text.get(range.clone())?;
+    let start = range.start + own.len() - own.trim_start().len();
+    let end = start + own.trim().len();
+    (start < end).then_some(start..end)
 }
 
 /// Whether the ranges, which are disjoint and rising, hold all of `range` in one of them.

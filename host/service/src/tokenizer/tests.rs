@@ -85,7 +85,7 @@ fn flags_of_added_tokens_are_honoured() {
         "hello<|im_end|> hello",
         "<tool_call>  \n hello",
         "</s><s> hello",
-        "<|im_end|><|im_end|>",
+        "<norm><|im_end|><norm> hello <norm>",
     ] {
         check_equal(&json, "byte fallback", &[special(text)]);
     }
@@ -366,9 +366,9 @@ proptest! {
     #[test]
     fn random_prompts_equal_the_library(
         parts in proptest::collection::vec(
-            (any::<bool>(), "[a-e hw\u{e9}\u{301}\u{1F600}\n\t.]{0,12}", 0..4usize), 0..8),
+            (any::<bool>(), "[a-e hw\u{e9}\u{301}\u{1F600}\n\t.]{0,12}", 0..5usize), 0..8),
     ) {
-        let control = ["", START, END, "<tool_call>"];
+        let control = ["", START, END, "<tool_call>", "<norm>"];
         let mut segments = Vec::new();
         for (author, text, which) in &parts {
             segments.push(special(control[*which]));
