@@ -1,1 +1,57 @@
-//! Placeholder.
+//! What ships inside the binary: the four default plugins, as WebAssembly, and the demo model.
+//! `build.rs` gathers both.
+
+use mortise_plugin::ComponentSource;
+
+include!(concat!(env!("OUT_DIR"), "/bundle.rs"));
+
+/// The default plugins: `chat-template`, `output-parser`, `grammar` and `policy`. They are compiled
+/// when they are first loaded, so give the plugin host a cache folder.
+pub fn default_components() -> Vec<ComponentSource> {
+    let plugins = PLUGINS.iter();
+    let sources = plugins.map(|(name, wasm)| ComponentSource::Embedded {
+        name,
+        wasm,
+        precompiled: &[],
+    });
+    sources.collect()
+}
+
+/// The files of the demo model by name, as they stand in `examples/demo-model/model`.
+pub fn demo_model() -> &'static [(&'static str, &'static [u8])] {
+    DEMO_MODEL
+}
+
+#[cfg(test)]
+mod tests {
+    use mortise_plugin::{HostConfig, Kind, PluginHost};
+
+    use super::*;
+
+    #[test]
+    fn every_default_plugin_loads_as_its_kind() {
+        let host = PluginHost::new(HostConfig::default()).unwrap();
+        let kinds: Vec<(String, Vec<Kind>)> = default_components()
+            .into_iter()
+            .map(|source| host.load(source).unwrap())
+            .map(|component| (component.name().to_owned(), component.kinds().to_vec()))
+            .collect();
+        let expected = Kind::ALL.map(|kind| (kind.to_string(), vec![kind]));
+        assert_eq!(kinds, expected);
+    }
+
+    #[test]
+    fn the_version_of_a_default_plugin_is_ours() {
+        let host = PluginHost::new(HostConfig::default()).unwrap();
+        let policy = default_components().pop().unwrap();
+        assert_eq!(host.load(policy).unwrap().version(), env!("CARGO_PKG_VERSION"));
+    }
+
+    #[test]
+    fn the_demo_model_has_its_files() {
+        let names: Vec<&str> = demo_model().iter().map(|(name, _)| *name).collect();
+        for file in ["config.json", "model.safetensors", "tokenizer.json"] {
+            assert!(names.contains(&file), "{file} is not among {names:?}");
+        }
+    }
+}
