@@ -1,124 +1,179 @@
-//! Builds the default plugins for WebAssembly, compiles them ahead of time, and lists them and the
-//! demo model's files for `include_bytes!`.
+//! Builds the default plugins for WebAssembly, compiles them to machine code, and writes the Rust
+//! source that embeds both and the demo model.
+//!
+//! Compiling needs wasmtime as a build dependency. `[profile.release.build-override]` in the root
+//! manifest and the tables of this crate's make cargo build it once for here and for the server.
 
-use std::env;
 use std::fmt::Write as _;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::{env, fs};
 
 const TARGET: &str = "wasm32-wasip2";
 
-/// The default plugins: package and file name.
+/// Names of the default plugins; the packages are called `mortise-` and the name.
 const PLUGINS: [&str; 4] = ["chat-template", "output-parser", "grammar", "policy"];
 
+/// Without these a model cannot be loaded.
+const MODEL_FILES: [&str; 5] = [
+    "config.json",
+    "generation_config.json",
+    "model.safetensors",
+    "tokenizer.json",
+    "tokenizer_config.json",
+];
+
+/// Set while working on plugins only: the binary then has no demo model.
+const WITHOUT_MODEL: &str = "MORTISE_WITHOUT_DEMO_MODEL";
+
+/// Variables that describe the build of the server and would change that of the plugins.
+const LEAKING: [&str; 7] = [
+    "RUSTFLAGS",
+    "CARGO_ENCODED_RUSTFLAGS",
+    "CARGO_BUILD_RUSTFLAGS",
+    "CARGO_BUILD_TARGET",
+    "CARGO_MAKEFLAGS",
+    "RUSTC_WRAPPER",
+    "RUSTC_WORKSPACE_WRAPPER",
+];
+
 fn main() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../..")
-        .canonicalize()
-        .expect("the crate lies in the workspace");
-    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    for path in ["Cargo.lock", "Cargo.toml", "plugins", "wit"] {
-        println!("cargo::rerun-if-changed={}", root.join(path).display());
+    let manifest = PathBuf::from(variable("CARGO_MANIFEST_DIR"));
+    let out = PathBuf::from(variable("OUT_DIR"));
+    let root = manifest.join("../..");
+    watch(&root);
+    let mut source = String::new();
+    if let Err(message) = build_plugins(&root, &out).and_then(|folder| {
+        embed_plugins(&mut source, &folder, &out)?;
+        embed_model(&mut source, &root.join("examples/demo-model/model"))?;
+        fs::write(out.join("bundle.rs"), &source).map_err(|error| error.to_string())
+    }) {
+        // Cargo shows this as it is; a panic would bury it.
+        eprintln!("error: {message}");
+        std::process::exit(1);
     }
-    let built = build_plugins(&root, &out.join("guests"));
-    let mut list = String::from("static PLUGINS: &[(&str, &[u8], &[u8])] = &[\n");
-    for name in PLUGINS {
-        let wasm = built.join(format!("mortise_{}.wasm", name.replace('-', "_")));
-        let bytes = read(&wasm);
-        let compiled = out.join(format!("{name}.cwasm"));
-        let machine_code = mortise_plugin::precompile(&bytes).unwrap_or_else(|error| {
-            panic!("the default plugin `{name}` does not compile: {error}")
-        });
-        fs::write(&compiled, machine_code).expect("write below OUT_DIR");
-        writeln!(
-            list,
-            "    ({name:?}, include_bytes!({wasm:?}), include_bytes!({compiled:?})),"
-        )
-        .expect("write to a string");
-    }
-    list.push_str("];\n");
-    fs::write(out.join("plugins.rs"), list).expect("write below OUT_DIR");
-    list_demo_model(&root.join("examples/demo-model/model"), &out);
 }
 
-/// Run cargo for the guests; returns the folder with the components.
-fn build_plugins(root: &Path, target: &Path) -> PathBuf {
-    let mut cargo = Command::new(env::var_os("CARGO").expect("cargo sets CARGO"));
-    cargo
+fn variable(name: &str) -> String {
+    env::var(name).unwrap_or_else(|_| panic!("cargo sets {name}"))
+}
+
+fn watch(root: &Path) {
+    let watched = [
+        "plugins",
+        "wit",
+        "Cargo.lock",
+        "Cargo.toml",
+        "examples/demo-model/model",
+    ];
+    for path in watched {
+        println!("cargo::rerun-if-changed={}", root.join(path).display());
+    }
+}
+
+/// Build all plugins in one go; they land in the returned folder.
+fn build_plugins(root: &Path, out: &Path) -> Result<PathBuf, String> {
+    // A target folder of their own: the one of the server is locked while this runs.
+    let target = out.join("plugins");
+    let mut command = Command::new(variable("CARGO"));
+    command
         .current_dir(root)
         .args([
             "build",
             "--locked",
             "--profile",
             "plugin",
-            "--lib",
             "--target",
             TARGET,
         ])
-        .arg("--target-dir")
-        .arg(target);
-    for name in PLUGINS {
-        cargo.args(["--package", &format!("mortise-{name}")]);
+        .env("CARGO_TARGET_DIR", &target);
+    for plugin in PLUGINS {
+        command.args(["--package", &format!("mortise-{plugin}")]);
     }
-    // What cargo and the user set for the host's own build is not meant for the guests.
-    for (name, _) in env::vars_os() {
-        let text = name.to_string_lossy();
-        let leaks = text.starts_with("CARGO_ENCODED_")
-            || text.starts_with("CARGO_CFG_")
-            || text.starts_with("CARGO_FEATURE_")
-            || text.starts_with("CARGO_PKG_")
-            || text.starts_with("CARGO_PROFILE_")
-            || [
-                "RUSTFLAGS",
-                "RUSTC_WRAPPER",
-                "RUSTC_WORKSPACE_WRAPPER",
-                "CARGO_TARGET_DIR",
-                "CARGO_BUILD_TARGET",
-            ]
-            .contains(&&*text);
-        if leaks {
-            cargo.env_remove(&name);
+    for (name, _) in env::vars() {
+        let profile = name.starts_with("CARGO_PROFILE_") || name.starts_with("CARGO_CFG_");
+        if profile || name.starts_with("CARGO_FEATURE_") || LEAKING.contains(&name.as_str()) {
+            command.env_remove(&name);
         }
     }
-    let status = cargo.status().expect("start cargo for the default plugins");
-    assert!(
-        status.success(),
-        "building the default plugins failed; if the target is missing, type: rustup target add {TARGET}"
-    );
-    target.join(TARGET).join("plugin")
-}
-
-/// Every file of the demo model, under its own name.
-fn list_demo_model(folder: &Path, out: &Path) {
-    println!("cargo::rerun-if-changed={}", folder.display());
-    let entries = fs::read_dir(folder)
-        .unwrap_or_else(|error| panic!("the demo model `{}`: {error}", folder.display()));
-    let mut files: Vec<PathBuf> = entries
-        .map(|entry| entry.expect("read the folder of the demo model").path())
-        .filter(|path| {
-            path.extension()
-                .is_some_and(|kind| kind == "json" || kind == "safetensors")
-        })
-        .collect();
-    files.sort();
-    assert!(
-        !files.is_empty(),
-        "the demo model `{}` has no files",
-        folder.display()
-    );
-    let mut list = String::from("static DEMO_MODEL: &[(&str, &[u8])] = &[\n");
-    for path in files {
-        let name = path
-            .file_name()
-            .and_then(|name| name.to_str())
-            .expect("a plain file name");
-        writeln!(list, "    ({name:?}, include_bytes!({path:?})),").expect("write to a string");
+    let output = command
+        .output()
+        .map_err(|error| format!("cannot run cargo for the default plugins: {error}"))?;
+    if output.status.success() {
+        return Ok(target.join(TARGET).join("plugin"));
     }
-    list.push_str("];\n");
-    fs::write(out.join("demo_model.rs"), list).expect("write below OUT_DIR");
+    let text = String::from_utf8_lossy(&output.stderr);
+    if text.contains("can't find crate for `core`") || text.contains("target may not be installed")
+    {
+        return Err(format!(
+            "the default plugins are WebAssembly and Rust's target {TARGET} is not installed; type\n\n    rustup target add {TARGET}\n"
+        ));
+    }
+    Err(format!("building the default plugins failed:\n{text}"))
 }
 
-fn read(path: &Path) -> Vec<u8> {
-    fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+fn embed_plugins(source: &mut String, folder: &Path, out: &Path) -> Result<(), String> {
+    source.push_str("const PLUGINS: &[(&str, &[u8], &[u8])] = &[\n");
+    for name in PLUGINS {
+        let built = folder.join(format!("mortise_{}.wasm", name.replace('-', "_")));
+        let mut wasm = fs::read(&built)
+            .map_err(|error| format!("cannot read {}: {error}", built.display()))?;
+        append_version(&mut wasm);
+        let path = out.join(format!("{name}.wasm"));
+        fs::write(&path, &wasm)
+            .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+        let machine_code = mortise_plugin::precompile(&wasm)
+            .map_err(|error| format!("compiling the default plugin `{name}` failed: {error}"))?;
+        let compiled = out.join(format!("{name}.cwasm"));
+        fs::write(&compiled, machine_code)
+            .map_err(|error| format!("cannot write {}: {error}", compiled.display()))?;
+        let _ = writeln!(
+            source,
+            "    ({name:?}, include_bytes!({path:?}), include_bytes!({compiled:?})),"
+        );
+    }
+    source.push_str("];\n");
+    Ok(())
+}
+
+/// Add the custom section that tells the plugin's version, which is that of the workspace.
+fn append_version(wasm: &mut Vec<u8>) {
+    const NAME: &[u8] = b"version";
+    let version = variable("CARGO_PKG_VERSION");
+    let size = 1 + NAME.len() + version.len();
+    let short = |length: usize| u8::try_from(length).ok().filter(|byte| *byte < 0x80);
+    let (Some(size), Some(name_size)) = (short(size), short(NAME.len())) else {
+        panic!("the version `{version}` is too long")
+    };
+    wasm.extend_from_slice(&[0, size, name_size]);
+    wasm.extend_from_slice(NAME);
+    wasm.extend_from_slice(version.as_bytes());
+}
+
+fn embed_model(source: &mut String, folder: &Path) -> Result<(), String> {
+    source.push_str("const DEMO_MODEL: &[(&str, &[u8])] = &[\n");
+    println!("cargo::rerun-if-env-changed={WITHOUT_MODEL}");
+    if env::var_os(WITHOUT_MODEL).is_some() {
+        source.push_str("];\n");
+        return Ok(());
+    }
+    let missing = MODEL_FILES.iter().find(|file| !folder.join(file).is_file());
+    if let Some(file) = missing {
+        return Err(format!(
+            "the demo model is incomplete: {} has no {file}; check out examples/demo-model again, or train it as its README says",
+            folder.display()
+        ));
+    }
+    let entries = fs::read_dir(folder).map_err(|error| error.to_string())?;
+    let mut paths: Vec<PathBuf> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .collect();
+    paths.sort();
+    for path in paths.iter().filter(|path| path.is_file()) {
+        let path = path.canonicalize().map_err(|error| error.to_string())?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let _ = writeln!(source, "    ({name:?}, include_bytes!({path:?})),");
+    }
+    source.push_str("];\n");
+    Ok(())
 }

@@ -1,24 +1,60 @@
-//! What is part of the program: the default plugins, compiled to WebAssembly and ahead of time to
-//! machine code by the build script, and the demo model's files.
+//! What ships inside the binary: the four default plugins, as WebAssembly and as machine code, and
+//! the demo model. `build.rs` gathers them.
 
 use mortise_plugin::ComponentSource;
 
-include!(concat!(env!("OUT_DIR"), "/plugins.rs"));
-include!(concat!(env!("OUT_DIR"), "/demo_model.rs"));
+include!(concat!(env!("OUT_DIR"), "/bundle.rs"));
 
-/// The default plugins: one of each kind.
+/// The default plugins: `chat-template`, `output-parser`, `grammar` and `policy`. Their machine code
+/// is for the processor that built the server; on a lesser one the plugin host compiles them anew.
 pub fn plugins() -> Vec<ComponentSource> {
-    PLUGINS
-        .iter()
-        .map(|&(name, wasm, precompiled)| ComponentSource::Embedded {
-            name,
-            wasm,
-            precompiled,
-        })
-        .collect()
+    let plugins = PLUGINS.iter();
+    let sources = plugins.map(|&(name, wasm, precompiled)| ComponentSource::Embedded {
+        name,
+        wasm,
+        precompiled,
+    });
+    sources.collect()
 }
 
-/// The files of the demo model, by name.
+/// The files of the demo model by name, as they stand in `examples/demo-model/model`.
 pub fn demo_model() -> &'static [(&'static str, &'static [u8])] {
     DEMO_MODEL
+}
+
+#[cfg(test)]
+mod tests {
+    use mortise_plugin::{HostConfig, Kind, PluginHost};
+
+    use super::*;
+
+    #[test]
+    fn every_default_plugin_loads_as_its_kind() {
+        let host = PluginHost::new(HostConfig::default()).unwrap();
+        let kinds: Vec<(String, Vec<Kind>)> = plugins()
+            .into_iter()
+            .map(|source| host.load(source).unwrap())
+            .map(|component| (component.name().to_owned(), component.kinds().to_vec()))
+            .collect();
+        let expected = Kind::ALL.map(|kind| (kind.to_string(), vec![kind]));
+        assert_eq!(kinds, expected);
+    }
+
+    #[test]
+    fn the_version_of_a_default_plugin_is_ours() {
+        let host = PluginHost::new(HostConfig::default()).unwrap();
+        let policy = plugins().pop().unwrap();
+        assert_eq!(
+            host.load(policy).unwrap().version(),
+            env!("CARGO_PKG_VERSION")
+        );
+    }
+
+    #[test]
+    fn the_demo_model_has_its_files() {
+        let names: Vec<&str> = demo_model().iter().map(|(name, _)| *name).collect();
+        for file in ["config.json", "model.safetensors", "tokenizer.json"] {
+            assert!(names.contains(&file), "{file} is not among {names:?}");
+        }
+    }
 }

@@ -20,6 +20,9 @@ const MAX_BUCKETS: usize = 100_000;
 /// Longest name of a bucket.
 const MAX_BUCKET_NAME_BYTES: usize = 256;
 
+/// Longest period, a century: longer ones would overflow the 64 bits of nanoseconds of a state.
+const MAX_PERIOD_MS: u64 = 100 * 365 * 24 * 3_600_000;
+
 /// The outcome of a withdrawal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Verdict {
@@ -48,7 +51,7 @@ pub struct Rate {
 
 impl Rate {
     fn period_ns(self) -> u128 {
-        u128::from(self.period_ms) * 1_000_000
+        u128::from(self.period_ms.min(MAX_PERIOD_MS)) * 1_000_000
     }
 
     /// The time in which `amount` flows in, rounded up: a bucket never gives more than it has.

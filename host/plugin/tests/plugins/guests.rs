@@ -1,0 +1,181 @@
+//! The guests of `tests/guests`, built once for each test run.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, OnceLock};
+
+use mortise_plugin::{
+    Binding, CallContext, ChatTemplate, Component, ComponentSource, Fault, Grammar, HostConfig,
+    Limits, ModelDescription, OutputParser, PluginError, PluginHost, Policy, Segment,
+    TemplateInput, Vocabulary,
+};
+
+/// Build a guest and read it.
+fn build(feature: &str) -> Vec<u8> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let folder = root.join("tests/guests");
+    let target = root.join("target/guests").join(feature);
+    let mut command = Command::new(env!("CARGO"));
+    command
+        .args([
+            "build",
+            "--locked",
+            "--release",
+            "--target",
+            "wasm32-wasip2",
+        ])
+        .args(["--features", feature])
+        .current_dir(&folder)
+        .env("CARGO_TARGET_DIR", &target)
+        // Flags for the machine are not flags for WebAssembly.
+        .env_remove("RUSTFLAGS")
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .env_remove("CARGO_BUILD_TARGET");
+    let output = command.output().expect("cargo runs");
+    assert!(
+        output.status.success(),
+        "building the test guests failed; is the target there? `rustup target add wasm32-wasip2`\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    std::fs::read(target.join("wasm32-wasip2/release/guests.wasm")).expect("the guest was built")
+}
+
+/// The guest of all kinds, as bytes.
+pub fn every_kind() -> &'static [u8] {
+    static WASM: OnceLock<Vec<u8>> = OnceLock::new();
+    WASM.get_or_init(|| build("every-kind"))
+}
+
+/// A chat template that imports the clock.
+pub fn greedy_template() -> Vec<u8> {
+    build("greedy-template")
+}
+
+/// A component whose start function does not return.
+pub fn endless_start() -> Vec<u8> {
+    build("endless-start")
+}
+
+/// A file in a temporary folder.
+pub fn file(name: &str, wasm: &[u8]) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(name);
+    std::fs::write(&path, wasm).unwrap();
+    (folder, path)
+}
+
+/// A host, and the guest of all kinds loaded into it.
+pub struct Fixture {
+    pub host: PluginHost,
+    pub component: Arc<Component>,
+}
+
+/// One host for all tests that do not look at its numbers.
+pub fn shared() -> &'static Fixture {
+    static FIXTURE: OnceLock<Fixture> = OnceLock::new();
+    FIXTURE.get_or_init(fresh)
+}
+
+/// A host of the test's own.
+pub fn fresh() -> Fixture {
+    let host = PluginHost::new(HostConfig::default()).unwrap();
+    let component = host.load(source("guest", every_kind())).unwrap();
+    Fixture { host, component }
+}
+
+pub fn source(name: &str, wasm: &[u8]) -> ComponentSource {
+    ComponentSource::Bytes {
+        name: name.to_owned(),
+        wasm: wasm.to_vec(),
+    }
+}
+
+/// Limits with deadlines short enough for tests.
+pub fn limits() -> Limits {
+    let mut limits = Limits::default();
+    limits.deadlines.prepare_ms = 300;
+    limits.deadlines.render_ms = 100;
+    limits.deadlines.constraint_ms = 100;
+    limits.deadlines.compile_ms = 100;
+    limits.checkout_wait_ms = 100;
+    limits
+}
+
+/// A binding with everything that the kinds may be granted. The vocabulary has 70 tokens, so that
+/// the last of its three mask words is used in part.
+pub fn binding() -> Binding {
+    let count = 70u32;
+    Binding {
+        model: Some(Arc::new(ModelDescription {
+            name: "demo".to_owned(),
+            ..ModelDescription::default()
+        })),
+        vocabulary: Some(Arc::new(Vocabulary {
+            bytes: vec![b'a'; count as usize],
+            offsets: (0..=count).collect(),
+            eos: vec![69],
+            control: vec![69],
+            digest: "d".to_owned(),
+        })),
+        secrets: vec![
+            ("first".to_owned(), "sesame".to_owned()),
+            ("second".to_owned(), "mellon".to_owned()),
+        ],
+        limits: limits(),
+        ..Binding::default()
+    }
+}
+
+impl Fixture {
+    pub async fn template(&self, binding: Binding) -> ChatTemplate {
+        ChatTemplate::bind(&self.host, &self.component, binding)
+            .await
+            .unwrap()
+    }
+
+    pub async fn parser(&self, binding: Binding) -> OutputParser {
+        OutputParser::bind(&self.host, &self.component, binding)
+            .await
+            .unwrap()
+    }
+
+    pub async fn grammar(&self, binding: Binding) -> Grammar {
+        Grammar::bind(&self.host, &self.component, binding)
+            .await
+            .unwrap()
+    }
+
+    pub async fn policy(&self, binding: Binding) -> Policy {
+        Policy::bind(&self.host, &self.component, binding)
+            .await
+            .unwrap()
+    }
+}
+
+pub fn context() -> CallContext {
+    CallContext::new("request-1")
+}
+
+/// Tell the template to do something, and return the plain text of its prompt.
+pub async fn render(template: &ChatTemplate, command: &str) -> Result<String, PluginError> {
+    let input = TemplateInput {
+        messages: command.to_owned(),
+        ..TemplateInput::default()
+    };
+    let prompt = template.render(&context(), input).await?;
+    let plain = prompt.segments.iter().filter_map(|segment| match segment {
+        Segment::Plain(text) => Some(text.as_str()),
+        Segment::Special(_) => None,
+    });
+    Ok(plain.collect())
+}
+
+/// The fault of a failed call, after checking that the error names plugin, version and function.
+pub fn fault_of(error: PluginError, function: &str) -> Fault {
+    let version = shared().component.version();
+    let text = error.to_string();
+    assert!(text.contains("`guest`"), "{text}");
+    assert!(text.contains(version) && version.len() == 12, "{text}");
+    assert_eq!(error.function, function);
+    error.fault
+}

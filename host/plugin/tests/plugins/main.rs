@@ -1,0 +1,7 @@
+//! Plugins through the public interface: those that behave, and those that do their worst.
+
+mod attacks;
+mod behaving;
+mod guests;
+mod instances;
+mod loading;

@@ -1,0 +1,83 @@
+//! What any function of the guest can be told to do.
+
+use std::hint::black_box;
+use std::sync::Mutex;
+
+use crate::every_kind::mortise::plugin::host::{self, Level};
+
+/// What an earlier call left behind.
+static MEMORY: Mutex<String> = Mutex::new(String::new());
+
+/// Keep a text in the instance.
+pub fn remember(text: &str) {
+    *MEMORY.lock().unwrap() = text.to_owned();
+}
+
+/// What the instance kept.
+pub fn recall() -> String {
+    MEMORY.lock().unwrap().clone()
+}
+
+/// Carry out a command; most do not return.
+pub fn act(command: &str) {
+    match command {
+        "loop" => endless(),
+        "bomb" => bomb(),
+        "overflow" => drop(black_box(overflow(&[1; 64], 0))),
+        "overflow-plain" => drop(black_box(overflow_plain(black_box(1)))),
+        "panic" => panic!("the guest gives up"),
+        "exit" => std::process::exit(3),
+        "log" => flood(),
+        "print" => (0..100_000).for_each(|line| println!("line {line}")),
+        "sleep" => std::thread::sleep(std::time::Duration::from_secs(3600)),
+        "count" => (0..40).for_each(|index| host::count(&format!("name-{index}"), 1)),
+        _ => spin(command),
+    }
+}
+
+/// `spin:N` goes round N million times.
+fn spin(command: &str) {
+    let Some(millions) = command.strip_prefix("spin:") else {
+        return;
+    };
+    let rounds = millions.parse::<u64>().unwrap() * 1_000_000;
+    for round in 0..rounds {
+        black_box(round);
+    }
+}
+
+fn endless() {
+    let mut round = 0u64;
+    loop {
+        round = black_box(round.wrapping_add(1));
+    }
+}
+
+fn bomb() {
+    let mut hoard = Vec::new();
+    loop {
+        hoard.push(vec![1u8; 1 << 20]);
+        black_box(&hoard);
+    }
+}
+
+/// Uses up the stack that compiled Rust keeps in linear memory.
+#[allow(unconditional_recursion)]
+fn overflow(above: &[u8; 64], depth: u64) -> u64 {
+    let mut here = [0u8; 64];
+    here[(depth % 64) as usize] = above[((depth + 1) % 64) as usize];
+    overflow(black_box(&here), depth + 1) + u64::from(black_box(&here)[0])
+}
+
+/// Uses up the call stack only.
+#[allow(unconditional_recursion)]
+fn overflow_plain(depth: u64) -> u64 {
+    black_box(overflow_plain(depth + 1)) ^ depth
+}
+
+fn flood() {
+    let text = "x".repeat(1000);
+    for line in 0..100_000 {
+        host::log(Level::Info, &text, &[("line".to_owned(), line.to_string())]);
+    }
+}

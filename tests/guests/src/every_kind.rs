@@ -1,0 +1,311 @@
+//! A component of all four kinds.
+
+use std::cell::{Cell, RefCell};
+
+wit_bindgen::generate!({
+    path: "../../wit/v0.1",
+    inline: "
+        package test:guests;
+        world every-kind {
+            include mortise:plugin/chat-template-plugin@0.1.0;
+            include mortise:plugin/output-parser-plugin@0.1.0;
+            include mortise:plugin/grammar-plugin@0.1.0;
+            include mortise:plugin/policy-plugin@0.1.0;
+        }
+    ",
+    world: "test:guests/every-kind",
+    generate_all,
+});
+
+use exports::mortise::plugin::{chat_template, grammar, lifecycle, output_parser, policy};
+use mortise::plugin::types::{Fault, Finish, GrammarSource};
+use mortise::plugin::{clock, ledger, mask_sink, model, secrets, settings, vocabulary};
+
+use crate::behaviour::{act, recall, remember};
+
+struct Guest;
+
+impl lifecycle::Guest for Guest {
+    fn prepare() -> Result<(), Fault> {
+        // `{"prepare":"loop"}`, without a parser.
+        let settings = settings::get();
+        match settings.split('"').nth(3) {
+            Some("fault") => Err(Fault::Internal("bad setting".to_owned())),
+            Some(command) => {
+                act(command);
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl chat_template::Guest for Guest {
+    fn render(input: chat_template::Input) -> Result<chat_template::Output, Fault> {
+        let command = input.messages.as_str();
+        let text = match command.split_once(':').unwrap_or((command, "")) {
+            ("echo", text) => text.to_owned(),
+            ("remember", text) => {
+                remember(text);
+                "remembered".to_owned()
+            }
+            ("recall", _) => recall(),
+            ("invalid", text) => return Err(Fault::Invalid(text.to_owned())),
+            ("unsupported", text) => return Err(Fault::Unsupported(text.to_owned())),
+            ("internal", text) => return Err(Fault::Internal(text.to_owned())),
+            ("huge", _) => "x".repeat(16 << 20),
+            ("list", _) => return Ok(output(vec![special(""); 2 << 20])),
+            ("grow", _) => {
+                remember(&"x".repeat(20 << 20));
+                "grown".to_owned()
+            }
+            ("model", _) => model::describe().name,
+            ("clock", _) => clock::unix_millis().to_string(),
+            ("now", _) => format!("{:?}", std::time::SystemTime::now().elapsed()),
+            ("environment", _) => format!(
+                "{} {} {}",
+                std::env::vars().count(),
+                std::env::args().count(),
+                std::fs::read("/etc/passwd").is_ok()
+            ),
+            _ => {
+                act(command);
+                "survived".to_owned()
+            }
+        };
+        Ok(output(vec![special("<|begin|>"), chat_template::Segment::Plain(text)]))
+    }
+}
+
+fn special(text: &str) -> chat_template::Segment {
+    chat_template::Segment::Special(text.to_owned())
+}
+
+fn output(segments: Vec<chat_template::Segment>) -> chat_template::Output {
+    chat_template::Output {
+        segments,
+        stop: Vec::new(),
+        opens_reasoning: false,
+    }
+}
+
+impl output_parser::Guest for Guest {
+    type Session = Session;
+
+    fn describe() -> output_parser::Traits {
+        output_parser::Traits {
+            keep_special_tokens: true,
+        }
+    }
+
+    fn constraint(
+        setup: output_parser::Setup,
+        wanted: Option<GrammarSource>,
+    ) -> Result<Option<GrammarSource>, Fault> {
+        act(&setup.tools);
+        Ok(wanted)
+    }
+
+    fn open(setup: output_parser::Setup) -> Result<Option<output_parser::Session>, Fault> {
+        act(&setup.tools);
+        if setup.tools == "none" {
+            return Ok(None);
+        }
+        Ok(Some(output_parser::Session::new(Session {
+            held_back: RefCell::new(String::new()),
+        })))
+    }
+}
+
+struct Session {
+    held_back: RefCell<String>,
+}
+
+impl output_parser::GuestSession for Session {
+    fn feed(&self, text: String, tokens: Vec<u32>) -> Result<Vec<output_parser::Event>, Fault> {
+        use output_parser::Event;
+        let begin = |index, name: &str| {
+            Event::CallBegin(output_parser::CallBegin {
+                index,
+                id: None,
+                name: name.to_owned(),
+            })
+        };
+        let arguments = |index| {
+            Event::CallArguments(output_parser::CallArguments {
+                index,
+                delta: "{}".to_owned(),
+            })
+        };
+        Ok(match text.as_str() {
+            "call" => vec![begin(0, "f"), arguments(0), Event::CallEnd(0)],
+            "gap" => vec![begin(1, "f")],
+            "nameless" => vec![begin(0, "")],
+            "ghost" => vec![arguments(7)],
+            "many" => (0..2000).map(|index| begin(index, "f")).collect(),
+            "hold" => {
+                self.held_back.borrow_mut().push_str("held back");
+                Vec::new()
+            }
+            _ => {
+                act(&text);
+                vec![Event::Content(format!("{text}{tokens:?}"))]
+            }
+        })
+    }
+
+    fn close(&self, reason: Finish) -> Result<Vec<output_parser::Event>, Fault> {
+        let held_back = self.held_back.take();
+        let text = format!("{held_back} {reason:?}");
+        Ok(vec![output_parser::Event::Reasoning(text)])
+    }
+}
+
+impl grammar::Guest for Guest {
+    type Matcher = Matcher;
+
+    fn compile(source: GrammarSource) -> Result<grammar::Matcher, Fault> {
+        let GrammarSource::Regex(command) = source else {
+            return Err(Fault::Invalid("only regex here".to_owned()));
+        };
+        act(&command);
+        let table = vocabulary::get();
+        Ok(grammar::Matcher::new(Matcher {
+            command,
+            tokens: table.offsets.len() as u32 - 1,
+            taken: Cell::new(0),
+        }))
+    }
+}
+
+/// Allows the token that is numbered as many as were taken.
+struct Matcher {
+    command: String,
+    tokens: u32,
+    taken: Cell<u32>,
+}
+
+impl Matcher {
+    fn push(&self, slot: u32) {
+        let (taken, width) = (self.taken.get(), self.tokens.div_ceil(32) as usize);
+        let mut words = vec![0u32; width];
+        words[taken as usize / 32] |= 1 << (taken % 32);
+        match self.command.as_str() {
+            "dense" => mask_sink::dense(slot, &words),
+            "only" => mask_sink::only(slot, &[taken]),
+            "all-but" => mask_sink::all_but(slot, &[taken]),
+            "stray-bits" => mask_sink::dense(slot, &vec![u32::MAX; width]),
+            "wide" => mask_sink::dense(slot, &vec![1; width + 1]),
+            "narrow" => mask_sink::dense(slot, &vec![1; width - 1]),
+            "huge" => mask_sink::dense(slot, &vec![1; 4 << 20]),
+            "slot" => mask_sink::dense(slot + 1, &words),
+            "beyond" => mask_sink::only(slot, &[self.tokens]),
+            "empty" => mask_sink::only(slot, &[]),
+            "none" | "finished" => {}
+            command => act(command.strip_prefix("then-").unwrap_or(command)),
+        }
+    }
+
+    fn status(&self) -> grammar::Status {
+        match self.command.as_str() {
+            "finished" => grammar::Status::Finished,
+            _ => grammar::Status::Active,
+        }
+    }
+}
+
+impl grammar::GuestMatcher for Matcher {
+    fn mask(&self, slot: u32) -> Result<grammar::Status, Fault> {
+        self.push(slot);
+        Ok(self.status())
+    }
+
+    fn advance(&self, tokens: Vec<u32>, slot: u32) -> Result<grammar::Step, Fault> {
+        if tokens.contains(&u32::MAX) {
+            return Err(Fault::Invalid("no such token".to_owned()));
+        }
+        self.taken.set(self.taken.get() + tokens.len() as u32);
+        self.push(slot);
+        Ok(grammar::Step {
+            status: self.status(),
+            forced: tokens,
+        })
+    }
+
+    fn probe(&self, tokens: Vec<u32>) -> Result<u32, Fault> {
+        Ok(tokens.len() as u32 + u32::from(self.command == "boast"))
+    }
+
+    fn rollback(&self, count: u32) -> Result<(), Fault> {
+        let left = self.taken.get().checked_sub(count);
+        self.taken.set(left.ok_or_else(|| Fault::Invalid("too far".to_owned()))?);
+        Ok(())
+    }
+
+    fn fork(&self) -> Result<grammar::Matcher, Fault> {
+        Ok(grammar::Matcher::new(Matcher {
+            command: self.command.clone(),
+            tokens: self.tokens,
+            taken: self.taken.clone(),
+        }))
+    }
+}
+
+impl policy::Guest for Guest {
+    fn authorize(facts: policy::Facts) -> Result<policy::Decision, Fault> {
+        let command = facts.model.unwrap_or_default();
+        let (command, text) = command.split_once(':').unwrap_or((&command, ""));
+        Ok(match command {
+            "abstain" => policy::Decision::Abstain,
+            "deny" => deny(text.parse().unwrap(), Vec::new()),
+            "split" => deny(401, vec![("x-a".to_owned(), "b\r\nc: d".to_owned())]),
+            "secret" => allow(secrets::find(text).unwrap_or_else(|| "unknown".to_owned())),
+            "clock" => allow(clock::unix_millis().to_string()),
+            "model" => allow(model::describe().name),
+            "ledger" => {
+                let verdict = ledger::take(text, 1, 3, 3_600_000);
+                if !verdict.allowed {
+                    ledger::adjust(text, -3, 3, 3_600_000);
+                }
+                allow(format!("{} {}", verdict.allowed, verdict.remaining))
+            }
+            _ => {
+                act(command);
+                act(&format!("{command}:{text}"));
+                allow("someone".to_owned())
+            }
+        })
+    }
+
+    fn account(usage: policy::Usage) -> Result<(), Fault> {
+        act(&usage.model);
+        Ok(())
+    }
+}
+
+fn allow(subject: String) -> policy::Decision {
+    policy::Decision::Allow(policy::Allow {
+        principal: policy::Principal {
+            subject,
+            tenant: None,
+            labels: Vec::new(),
+        },
+        priority: 0,
+        max_tokens: None,
+        headers: Vec::new(),
+        lease: None,
+    })
+}
+
+fn deny(status: u16, headers: Vec<(String, String)>) -> policy::Decision {
+    policy::Decision::Deny(policy::Deny {
+        status,
+        kind: "test".to_owned(),
+        code: "test".to_owned(),
+        message: "no".to_owned(),
+        retry_after_ms: None,
+        headers,
+    })
+}
+
+export!(Guest);

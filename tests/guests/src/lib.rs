@@ -1,0 +1,19 @@
+//! Guests for the tests of the plugin host.
+
+#[cfg(feature = "every-kind")]
+mod behaviour;
+#[cfg(feature = "every-kind")]
+mod every_kind;
+#[cfg(feature = "greedy-template")]
+mod greedy_template;
+
+/// A constructor that does not return: it runs before any export can be called.
+#[cfg(feature = "endless-start")]
+#[used]
+#[unsafe(link_section = ".init_array")]
+static ENDLESS: extern "C" fn() = {
+    extern "C" fn endless() {
+        behaviour::act("loop");
+    }
+    endless
+};
