@@ -139,25 +139,19 @@ fn attend_tile<T: KvElement, const FUSED: bool>(
             .zip(out.chunks_exact_mut(head_dim));
         for (head, (query, out)) in heads.enumerate() {
             let mut weights = scores::<T, FUSED>(query, keys, input.scale);
-            let block_highest = weights[..filled]
-                .iter()
-                .copied()
-                .fold(highest[head], f32::max);
+            weights[filled..].fill(f32::NEG_INFINITY);
+            let block_highest = larger(highest[head], reduce(weights, larger));
             for weight in &mut weights {
                 *weight = exp(*weight - block_highest);
             }
             weights[filled..].fill(0.0);
             let shrink = exp(highest[head] - block_highest);
             highest[head] = block_highest;
-            total[head] = total[head] * shrink + weights.iter().sum::<f32>();
+            total[head] = total[head] * shrink + reduce(weights, |a, b| a + b);
             for value in &mut *out {
                 *value *= shrink;
             }
-            for (weight, row) in weights[..filled].iter().zip(values.chunks_exact(head_dim)) {
-                for (out, value) in out.iter_mut().zip(row) {
-                    *out = multiply_add::<FUSED>(*weight, value.to_f32(), *out);
-                }
-            }
+            add_weighted::<T, FUSED>(out, &weights[..filled], values);
         }
     }
     for (head, out) in out.chunks_exact_mut(head_dim).enumerate() {
@@ -178,19 +172,86 @@ fn scores<T: KvElement, const FUSED: bool>(
 ) -> [f32; BLOCK_TOKENS] {
     let mut even = [0.0f32; BLOCK_TOKENS];
     let mut odd = [0.0f32; BLOCK_TOKENS];
-    let pairs = query.chunks(2).zip(keys.chunks(2 * BLOCK_TOKENS));
-    for (query, keys) in pairs {
-        let columns = keys.chunks_exact(BLOCK_TOKENS).zip([&mut even, &mut odd]);
-        for (query, (keys, sums)) in query.iter().zip(columns) {
-            for (sum, key) in sums.iter_mut().zip(keys) {
-                *sum = multiply_add::<FUSED>(*query, key.to_f32(), *sum);
-            }
+    let pairs = query.chunks_exact(2);
+    let last = pairs
+        .remainder()
+        .iter()
+        .zip(keys.rchunks_exact(BLOCK_TOKENS));
+    for (query, keys) in pairs.zip(keys.chunks_exact(2 * BLOCK_TOKENS)) {
+        let (even_keys, odd_keys) = keys.split_at(BLOCK_TOKENS);
+        for slot in 0..BLOCK_TOKENS {
+            even[slot] = multiply_add::<FUSED>(query[0], even_keys[slot].to_f32(), even[slot]);
+            odd[slot] = multiply_add::<FUSED>(query[1], odd_keys[slot].to_f32(), odd[slot]);
+        }
+    }
+    for (query, keys) in last {
+        for (sum, key) in even.iter_mut().zip(keys) {
+            *sum = multiply_add::<FUSED>(*query, key.to_f32(), *sum);
         }
     }
     for (even, odd) in even.iter_mut().zip(odd) {
         *even = (*even + odd) * scale;
     }
     even
+}
+
+/// Add the value rows of a block, each times its weight, to `out`. The sums stay in registers.
+#[inline(always)]
+fn add_weighted<T: KvElement, const FUSED: bool>(out: &mut [f32], weights: &[f32], values: &[T]) {
+    let head_dim = out.len();
+    let mut first = 0;
+    while first + 32 <= head_dim {
+        add_weighted_columns::<T, FUSED, 32>(out, weights, values, first);
+        first += 32;
+    }
+    while first + 8 <= head_dim {
+        add_weighted_columns::<T, FUSED, 8>(out, weights, values, first);
+        first += 8;
+    }
+    while first < head_dim {
+        add_weighted_columns::<T, FUSED, 1>(out, weights, values, first);
+        first += 1;
+    }
+}
+
+/// The same for `WIDTH` columns from `first` on.
+#[inline(always)]
+fn add_weighted_columns<T: KvElement, const FUSED: bool, const WIDTH: usize>(
+    out: &mut [f32],
+    weights: &[f32],
+    values: &[T],
+    first: usize,
+) {
+    let head_dim = out.len();
+    let out = &mut out[first..][..WIDTH];
+    let mut sums = [0.0f32; WIDTH];
+    sums.copy_from_slice(out);
+    for (weight, row) in weights.iter().zip(values.chunks_exact(head_dim)) {
+        for (sum, value) in sums.iter_mut().zip(&row[first..][..WIDTH]) {
+            *sum = multiply_add::<FUSED>(*weight, value.to_f32(), *sum);
+        }
+    }
+    out.copy_from_slice(&sums);
+}
+
+/// Combine the numbers of a block by halves: a fixed order without a chain of sixteen steps.
+#[inline(always)]
+fn reduce(numbers: [f32; BLOCK_TOKENS], combine: impl Fn(f32, f32) -> f32) -> f32 {
+    let mut numbers = numbers;
+    let mut width = BLOCK_TOKENS / 2;
+    while width > 0 {
+        for index in 0..width {
+            numbers[index] = combine(numbers[index], numbers[index + width]);
+        }
+        width /= 2;
+    }
+    numbers[0]
+}
+
+/// The larger of two, without the care for NaN that does not vectorise.
+#[inline(always)]
+fn larger(a: f32, b: f32) -> f32 {
+    if a > b { a } else { b }
 }
 
 /// `a * b + c`, in one instruction where the caller is compiled for it: elsewhere a fused multiply

@@ -1,7 +1,7 @@
 //! Matrix product of activations with weights: `out = x · Wᵀ + bias`.
 //!
-//! Each output is one dot product, summed in eight lanes over ascending inputs, then the lanes in
-//! order, then the inputs that fill no lane. Tiles share loads between products but never change
+//! Each output is one dot product, summed in eight lanes over ascending inputs, then the lanes by
+//! halves, then the inputs that fill no lane. Tiles share loads between products but never change
 //! that order, so that a row's result does not depend on the batch.
 
 use half::bf16;

@@ -1,1 +1,66 @@
-fn main(){}
+//! The front door: command line, configuration, HTTP, the OpenAI dialect, metrics and logs. It
+//! knows wire shapes; it does not know tensors, tokens or WebAssembly.
+
+mod access;
+mod app;
+mod cli;
+mod config;
+mod http;
+mod logging;
+mod metrics;
+mod offline;
+mod openai;
+mod suggest;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::cli::{Cli, Command, ConfigCommand, GrammarCommand, TemplateCommand};
+use crate::config::{Config, ConfigError, Overrides};
+
+/// Wrong usage or configuration, as opposed to a failure.
+const USAGE: u8 = 2;
+
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // One line: the error and what caused it.
+            eprintln!("mortise: {error:#}");
+            if error.is::<ConfigError>() {
+                return ExitCode::from(USAGE);
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Serve(args) => {
+            let overrides = Overrides {
+                host: args.host,
+                port: args.port,
+                model: args.model,
+                served_model_name: args.served_model_name,
+                plugins: args.plugins,
+                api_keys: args.api_keys,
+                max_context: args.max_context,
+                log_format: args.log_format,
+                log_level: args.log_level,
+            };
+            app::serve(Config::load(args.config.as_deref(), overrides)?)
+        }
+        Command::Config(ConfigCommand::PrintDefault) => offline::print(config::DEFAULT_FILE),
+        Command::Config(ConfigCommand::Check { file }) => {
+            Config::load(Some(&file), Overrides::default())?;
+            offline::print("the configuration is right\n")
+        }
+        Command::Template(TemplateCommand::Render(input)) => offline::template(&input),
+        Command::Parse(input) => offline::parse(&input),
+        Command::Grammar(GrammarCommand::Check(input)) => offline::grammar(&input),
+        Command::Tokenize(input) => offline::tokenize(&input),
+        Command::Inspect(args) => offline::inspect(&args.path),
+    }
+}

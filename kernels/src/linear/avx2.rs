@@ -2,8 +2,9 @@
 #![allow(unsafe_code, reason = "vector loads through pointers")]
 
 use std::arch::x86_64::{
-    __m128i, __m256, _mm_loadu_si128, _mm256_castsi256_ps, _mm256_cvtepu16_epi32, _mm256_fmadd_ps,
-    _mm256_loadu_ps, _mm256_setzero_ps, _mm256_slli_epi32, _mm256_storeu_ps,
+    __m128i, __m256, _mm_add_ps, _mm_add_ss, _mm_cvtss_f32, _mm_loadu_si128, _mm_movehdup_ps,
+    _mm_movehl_ps, _mm256_castps256_ps128, _mm256_castsi256_ps, _mm256_cvtepu16_epi32,
+    _mm256_extractf128_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_setzero_ps, _mm256_slli_epi32,
 };
 
 use half::bf16;
@@ -39,6 +40,17 @@ impl Weight for bf16 {
     }
 }
 
+/// The sum of eight lanes, by halves.
+#[target_feature(enable = "avx2,fma")]
+fn sum_of_lanes(lanes: __m256) -> f32 {
+    let four = _mm_add_ps(
+        _mm256_castps256_ps128(lanes),
+        _mm256_extractf128_ps::<1>(lanes),
+    );
+    let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
+}
+
 /// # Safety
 /// The processor has AVX2 and FMA, and all slices have the same length.
 #[target_feature(enable = "avx2,fma")]
@@ -69,10 +81,7 @@ pub(super) unsafe fn dot_tile<W: Weight, const R: usize, const C: usize>(
     let mut out = [[0.0; C]; R];
     for r in 0..R {
         for c in 0..C {
-            let mut lanes = [0.0f32; LANES];
-            // SAFETY: the array holds eight numbers.
-            unsafe { _mm256_storeu_ps(lanes.as_mut_ptr(), sums[r][c]) };
-            let mut total: f32 = lanes.iter().sum();
+            let mut total = sum_of_lanes(sums[r][c]);
             for k in whole..length {
                 total += x[r][k] * weights[c][k].widen();
             }

@@ -38,7 +38,8 @@ fn dot<W: Weight>(x: &[f32], weights: &[W]) -> f32 {
             *sum += x * weight.widen();
         }
     }
-    let mut total = sums.iter().sum();
+    let four: [f32; 4] = std::array::from_fn(|lane| sums[lane] + sums[lane + 4]);
+    let mut total = (four[0] + four[2]) + (four[1] + four[3]);
     for (x, weight) in tail {
         total += x * weight.widen();
     }

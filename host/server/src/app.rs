@@ -1,0 +1,218 @@
+//! Wires the rooms together and runs the server. The only place that knows them all.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::Context as _;
+use mortise_engine::{
+    Engine, EngineConfig, EngineHandle, SequenceRequest, SubmitError, TokenStream,
+};
+use mortise_model::{Model, WeightPrecision};
+use mortise_registry::{Backend, Ladder, Load, ScriptCodec, Scripted};
+use mortise_service::{ServedModel, Service, ServiceConfig};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+
+use crate::assembly::{Handles, ModelText, Plugins};
+use crate::config::{Config, LimitConfig, ModelConfig};
+use crate::http::guard::Guard;
+use crate::http::listen::{ConnectionLimits, Stop, serve as listen};
+use crate::http::{Front, router};
+use crate::logging;
+use crate::metrics::Metrics;
+
+/// Time for policies to hear of the last requests, and for threads to end.
+const SETTLE: Duration = Duration::from_secs(2);
+
+/// Serve until a signal ends it.
+pub(crate) fn serve(config: Config) -> anyhow::Result<()> {
+    logging::start(config.log.0, config.log.1);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .thread_name("mortise-server")
+        .build()
+        .context("cannot start the server's threads")?;
+    let result = runtime.block_on(run(config));
+    runtime.shutdown_timeout(SETTLE);
+    result
+}
+
+async fn run(config: Config) -> anyhow::Result<()> {
+    // Before anything slow: a signal during the start ends the server too, and a port in use
+    // should be known before a model is read.
+    let signals = signals()?;
+    let address = SocketAddr::new(config.host, config.port);
+    let listener = TcpListener::bind(address)
+        .await
+        .with_context(|| format!("cannot listen on {address}; is another server running there?"))?;
+    let address = listener.local_addr().context("the listener has no address")?;
+
+    let Config { http, limits, models, plugins, auth, .. } = config;
+    let plugins = tokio::task::spawn_blocking(move || Plugins::load(plugins)).await??;
+    let policies = plugins.policies(&auth).await?;
+    let mut served = Vec::with_capacity(models.len());
+    for model in models {
+        served.push(open_model(model, &plugins, limits).await?);
+    }
+    let backends: Vec<_> =
+        served.iter().map(|model| (model.name.clone(), Arc::clone(&model.backend))).collect();
+    let host = plugins.host.clone();
+    let metrics = Metrics::new(
+        move || backends.iter().map(|(name, backend)| (name.clone(), backend.load())).collect(),
+        move || host.stats(),
+    );
+    let policies = policies.into_iter().map(|policy| Arc::new(policy) as _).collect();
+    let service = Arc::new(Service::new(
+        ServiceConfig {
+            ladder: Ladder {
+                sole_model: config.any_model,
+                ..Ladder::default()
+            },
+            default_max_tokens: limits.default_max_tokens,
+            max_choices: limits.n_max,
+            ..ServiceConfig::default()
+        },
+        served,
+        policies,
+    )?);
+    if !address.ip().is_loopback() && auth.keys == 0 {
+        tracing::warn!("other machines can reach this server and it asks for no key");
+    }
+    let (draining, draining_seen) = watch::channel(false);
+    let (cut, cut_seen) = watch::channel(false);
+    let front = Arc::new(Front {
+        service: Arc::clone(&service),
+        metrics: Arc::new(metrics),
+        guard: Guard::new(address.ip().is_loopback(), &http.allowed_hosts, &http.cors_origins),
+        max_body_bytes: http.max_body_bytes,
+        body_timeout: http.body_timeout,
+        heartbeat: http.heartbeat,
+        unsupported: config.unsupported,
+        draining: draining_seen,
+        cut: cut_seen,
+    });
+    let connection_limits = ConnectionLimits {
+        max_connections: http.max_connections,
+        max_headers: http.max_headers,
+        max_header_bytes: http.max_header_bytes,
+        header_timeout: http.header_timeout,
+        write_timeout: http.write_timeout,
+    };
+    tracing::info!("listening on http://{address}");
+    let stop = Stop { draining, cut, drain: http.drain };
+    listen(listener, router(front), connection_limits, signals, stop).await;
+    // Usage of the last requests still has to reach the policies.
+    let _ = tokio::time::timeout(SETTLE, service.settle()).await;
+    Ok(())
+}
+
+/// SIGINT and SIGTERM, by name. Two are told apart; what comes later changes nothing.
+fn signals() -> anyhow::Result<mpsc::Receiver<&'static str>> {
+    let (sender, receiver) = mpsc::channel(2);
+    for (kind, name) in [(SignalKind::interrupt(), "SIGINT"), (SignalKind::terminate(), "SIGTERM")]
+    {
+        let mut stream = signal(kind).with_context(|| format!("cannot listen for {name}"))?;
+        let sender = sender.clone();
+        tokio::spawn(async move {
+            while stream.recv().await.is_some() {
+                let _ = sender.try_send(name);
+            }
+        });
+    }
+    Ok(receiver)
+}
+
+async fn open_model(
+    config: ModelConfig,
+    plugins: &Plugins,
+    limits: LimitConfig,
+) -> anyhow::Result<ServedModel> {
+    let opening = move || -> anyhow::Result<_> {
+        let text = ModelText::open(&config)?;
+        let backend = backend(&config, &text, limits)
+            .with_context(|| format!("the model `{}` cannot be served", config.name))?;
+        Ok((config, text, backend))
+    };
+    let (config, text, backend) = tokio::task::spawn_blocking(opening).await??;
+    let Handles { template, parser, grammar } = plugins.bind(&text).await?;
+    tracing::info!(
+        model = config.name,
+        folder = text.folder.name(),
+        architecture = text.description.architecture,
+        context = backend.context_length(),
+        scripted = config.script.is_some(),
+        "model loaded"
+    );
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    Ok(ServedModel {
+        name: config.name,
+        aliases: config.aliases,
+        created: now.map_or(0, |elapsed| elapsed.as_secs()),
+        owned_by: "mortise".to_owned(),
+        tokenizer: text.tokenizer,
+        chat_template: text.description.chat_template.is_some().then(|| Arc::new(template) as _),
+        parser: Some(Arc::new(parser)),
+        grammar: Some(Arc::new(grammar)),
+        mask_tokens: text.vocabulary.len(),
+        backend,
+        defaults: text.defaults,
+    })
+}
+
+fn backend(
+    config: &ModelConfig,
+    text: &ModelText,
+    limits: LimitConfig,
+) -> anyhow::Result<Arc<dyn Backend>> {
+    if let Some(script) = &config.script {
+        let (encoder, decoder) = (Arc::clone(&text.tokenizer), Arc::clone(&text.tokenizer));
+        let codec = ScriptCodec {
+            encode: Arc::new(move |text| encoder.encode_special(text).unwrap_or_default()),
+            decode: Arc::new(move |tokens| decoder.decode(tokens, true)),
+        };
+        return Ok(Arc::new(Scripted::new(script.clone(), codec)));
+    }
+    let model = Arc::new(Model::load(&text.folder, WeightPrecision::default())?);
+    let defaults = EngineConfig::default();
+    let engine = Engine::start(
+        model,
+        EngineConfig {
+            max_sequences: limits.max_batch,
+            max_queue: limits.max_queue,
+            step_token_budget: defaults.step_token_budget.max(limits.max_batch),
+            ..defaults
+        },
+    )?;
+    Ok(Arc::new(LocalEngine { engine, max_context: limits.max_context }))
+}
+
+/// The engine as a backend, within the operator's limit on context.
+struct LocalEngine {
+    engine: EngineHandle,
+    max_context: usize,
+}
+
+impl Backend for LocalEngine {
+    fn submit(&self, request: SequenceRequest) -> Result<TokenStream, SubmitError> {
+        self.engine.submit(request)
+    }
+
+    fn context_length(&self) -> usize {
+        self.engine.context_length().min(self.max_context)
+    }
+
+    fn load(&self) -> Load {
+        let load = self.engine.load();
+        Load {
+            running: load.running,
+            waiting: load.waiting,
+            kv_blocks_used: load.kv_blocks_used,
+            kv_blocks_total: load.kv_blocks_total,
+            steps: load.steps,
+            prefill_tokens: load.prefill_tokens,
+            decode_tokens: load.decode_tokens,
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! Puts together what serves a model: which plugin for each kind, its tokenizer, its handles.
+//! Used by the server and by the offline commands, so that both run the same components.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use mortise_model::{FileBytes, ModelFolder};
+use mortise_plugin::{
+    Binding, ChatTemplate, Component, ComponentSource, Grammar, HostConfig, Kind, Limits,
+    ModelDescription, OutputParser, PluginHost, Policy, Vocabulary,
+};
+use mortise_service::{GenerationDefaults, Tokenizer, TokenizerFiles};
+use serde_json::Value;
+
+use crate::config::{AuthConfig, BindingConfig, BindingKind, ModelConfig, PluginConfig};
+
+/// Largest tokenizer file that is read; a vocabulary of 256 000 tokens has about 20 MB.
+const TOKENIZER_BYTES_MAX: u64 = 128 << 20;
+/// Largest configuration file of a model that is read.
+const CONFIG_BYTES_MAX: u64 = 16 << 20;
+
+impl From<BindingKind> for Kind {
+    fn from(kind: BindingKind) -> Self {
+        match kind {
+            BindingKind::ChatTemplate => Self::ChatTemplate,
+            BindingKind::OutputParser => Self::OutputParser,
+            BindingKind::Grammar => Self::Grammar,
+            BindingKind::Policy => Self::Policy,
+        }
+    }
+}
+
+/// All plugins that were loaded, and the rules for who serves what.
+pub(crate) struct Plugins {
+    pub(crate) host: PluginHost,
+    /// The defaults that are part of the program.
+    embedded: Vec<Arc<Component>>,
+    /// Those of the operator's folder, by file name.
+    folder: Vec<Arc<Component>>,
+    bindings: Vec<Rule>,
+    config: PluginConfig,
+}
+
+/// An entry of `[[plugins.bindings]]`, with its file loaded.
+struct Rule {
+    config: BindingConfig,
+    component: Option<Arc<Component>>,
+}
+
+/// A component chosen for a place, with its settings.
+#[derive(Clone)]
+struct Choice {
+    component: Arc<Component>,
+    settings: Value,
+}
+
+impl Plugins {
+    /// Load everything. Blocks: compiling a plugin can take seconds.
+    pub(crate) fn load(mut config: PluginConfig) -> anyhow::Result<Self> {
+        let host = PluginHost::new(HostConfig {
+            cache_dir: config.cache_dir.clone(),
+            ..HostConfig::default()
+        })?;
+        let embedded = mortise_bundle::plugins()
+            .into_iter()
+            .map(|source| host.load(source))
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut folder = Vec::new();
+        if let Some(dir) = &config.dir {
+            for path in wasm_files(dir)? {
+                folder.push(host.load(ComponentSource::File(path))?);
+            }
+        }
+        let mut bindings = Vec::new();
+        for rule in std::mem::take(&mut config.bindings) {
+            let component = match &rule.file {
+                Some(path) => Some(loaded(&host, &folder, path)?),
+                None => None,
+            };
+            bindings.push(Rule { config: rule, component });
+        }
+        Ok(Self { host, embedded, folder, bindings, config })
+    }
+
+    /// The component that serves this kind for this model: of the last binding that matches, of
+    /// the folder, or the embedded one.
+    fn choose(&self, kind: Kind, model: &str) -> anyhow::Result<Choice> {
+        let matching = |rule: &&Rule| {
+            Kind::from(rule.config.kind) == kind
+                && rule.config.models.iter().any(|pattern| matches_pattern(pattern, model))
+        };
+        let rules: Vec<&Rule> = self.bindings.iter().filter(matching).collect();
+        let settings = rules.last().map(|rule| rule.config.settings.clone());
+        let bound = rules.iter().rev().find_map(|rule| rule.component.clone());
+        let component = match bound {
+            Some(component) => component,
+            None => self.unbound(kind)?,
+        };
+        Ok(Choice {
+            component,
+            settings: settings.unwrap_or_else(|| Value::Object(serde_json::Map::new())),
+        })
+    }
+
+    /// The component of a kind that no binding names.
+    fn unbound(&self, kind: Kind) -> anyhow::Result<Arc<Component>> {
+        let of_kind = |component: &&Arc<Component>| component.kinds().contains(&kind);
+        let own: Vec<&Arc<Component>> = self.folder.iter().filter(of_kind).collect();
+        match own.as_slice() {
+            [] => match self.embedded.iter().find(of_kind) {
+                Some(component) => Ok(Arc::clone(component)),
+                None => bail!("no {kind} plugin is embedded; this build of mortise is not complete"),
+            },
+            [one] => Ok(Arc::clone(one)),
+            [first, second, ..] => bail!(
+                "both `{}` and `{}` are {kind} plugins; say which serves whom in \
+                 [[plugins.bindings]]",
+                first.origin(),
+                second.origin()
+            ),
+        }
+    }
+
+    /// The policies, in the order in which they are asked: those of the bindings; else those of
+    /// the folder; else the embedded one.
+    pub(crate) async fn policies(&self, auth: &AuthConfig) -> anyhow::Result<Vec<Policy>> {
+        let mut chain: Vec<Choice> = Vec::new();
+        for rule in self.bindings.iter().filter(|rule| rule.config.kind == BindingKind::Policy) {
+            let component = match &rule.component {
+                Some(component) => Arc::clone(component),
+                None => self.unbound(Kind::Policy)?,
+            };
+            let settings = rule.config.settings.clone();
+            chain.push(Choice { component, settings });
+        }
+        if chain.is_empty() {
+            let component = self.unbound(Kind::Policy)?;
+            let settings = Value::Object(serde_json::Map::new());
+            chain.push(Choice { component, settings });
+        }
+        let mut policies = Vec::with_capacity(chain.len());
+        for choice in chain {
+            let binding = Binding {
+                settings: merged(&auth.settings, &choice.settings).to_string(),
+                secrets: auth.secrets.clone(),
+                limits: self.limits(Kind::Policy),
+                ..Binding::default()
+            };
+            self.report(Kind::Policy, &choice.component, "*");
+            policies.push(Policy::bind(&self.host, &choice.component, binding).await?);
+        }
+        Ok(policies)
+    }
+
+    /// The handles that serve one model.
+    pub(crate) async fn bind(&self, model: &ModelText) -> anyhow::Result<Handles> {
+        let (template, binding) = self.binding(Kind::ChatTemplate, model)?;
+        let template = ChatTemplate::bind(&self.host, &template, binding).await?;
+        let (parser, binding) = self.binding(Kind::OutputParser, model)?;
+        let parser = OutputParser::bind(&self.host, &parser, binding).await?;
+        let (grammar, binding) = self.binding(Kind::Grammar, model)?;
+        let grammar = Grammar::bind(&self.host, &grammar, binding).await?;
+        Ok(Handles { template, parser, grammar })
+    }
+
+    fn binding(
+        &self,
+        kind: Kind,
+        model: &ModelText,
+    ) -> anyhow::Result<(Arc<Component>, Binding)> {
+        let choice = self.choose(kind, &model.description.name)?;
+        self.report(kind, &choice.component, &model.description.name);
+        let binding = Binding {
+            model: Some(Arc::clone(&model.description)),
+            vocabulary: (kind == Kind::Grammar).then(|| Arc::clone(&model.vocabulary)),
+            settings: choice.settings.to_string(),
+            limits: self.limits(kind),
+            ..Binding::default()
+        };
+        Ok((choice.component, binding))
+    }
+
+    fn limits(&self, kind: Kind) -> Limits {
+        let mut limits = Limits::for_kind(kind);
+        let config = &self.config;
+        if let Some(bytes) = config.memory_bytes {
+            limits.memory_bytes = bytes;
+        }
+        if let Some(bytes) = config.output_bytes {
+            limits.output_bytes = bytes;
+        }
+        if let Some(instances) = config.instances {
+            limits.max_instances = instances;
+            limits.max_idle = limits.max_idle.min(instances);
+        }
+        if let Some(deadline) = config.deadline {
+            let ms = u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX);
+            limits.deadlines.render_ms = ms;
+            limits.deadlines.constraint_ms = ms;
+            limits.deadlines.compile_ms = ms;
+            limits.deadlines.authorize_ms = ms;
+        }
+        limits
+    }
+
+    fn report(&self, kind: Kind, component: &Component, model: &str) {
+        tracing::info!(
+            kind = kind.as_str(),
+            plugin = component.name(),
+            version = component.version(),
+            origin = component.origin(),
+            digest = component.digest().get(..12),
+            model,
+            "plugin serves"
+        );
+    }
+}
+
+/// The plugins in a folder, in the order of their names.
+fn wasm_files(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let unreadable = || format!("cannot read the plugin folder `{}`", dir.display());
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(dir).with_context(unreadable)? {
+        let path = entry.with_context(unreadable)?.path();
+        if path.extension().is_some_and(|extension| extension == "wasm") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// A file named in a binding; one that the folder brought already is not loaded twice.
+fn loaded(
+    host: &PluginHost,
+    folder: &[Arc<Component>],
+    path: &Path,
+) -> anyhow::Result<Arc<Component>> {
+    let known = folder.iter().find(|component| Path::new(component.origin()) == path);
+    match known {
+        Some(component) => Ok(Arc::clone(component)),
+        None => Ok(host.load(ComponentSource::File(path.to_owned()))?),
+    }
+}
+
+/// `*` stands for any text.
+fn matches_pattern(pattern: &str, name: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let Some(rest) = name.strip_prefix(parts.next().unwrap_or_default()) else {
+        return false;
+    };
+    let mut rest = rest;
+    let mut parts = parts.peekable();
+    if parts.peek().is_none() {
+        return rest.is_empty();
+    }
+    while let Some(part) = parts.next() {
+        if parts.peek().is_none() {
+            return rest.ends_with(part);
+        }
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    true
+}
+
+/// The tables of `[auth]` and of a binding; the binding's entries win.
+fn merged(base: &Value, over: &Value) -> Value {
+    let mut all = base.as_object().cloned().unwrap_or_default();
+    all.extend(over.as_object().cloned().unwrap_or_default());
+    Value::Object(all)
+}
+
+/// The plugins that serve one model.
+#[derive(Clone)]
+pub(crate) struct Handles {
+    pub(crate) template: ChatTemplate,
+    pub(crate) parser: OutputParser,
+    pub(crate) grammar: Grammar,
+}
+
+/// What a model's files say about text: everything but its weights.
+pub(crate) struct ModelText {
+    pub(crate) folder: ModelFolder,
+    pub(crate) tokenizer: Arc<Tokenizer>,
+    pub(crate) description: Arc<ModelDescription>,
+    pub(crate) vocabulary: Arc<Vocabulary>,
+    pub(crate) defaults: GenerationDefaults,
+}
+
+impl ModelText {
+    /// Read the files. Blocks.
+    pub(crate) fn open(config: &ModelConfig) -> anyhow::Result<Self> {
+        let folder = match &config.path {
+            Some(path) => ModelFolder::open(path)?,
+            None => ModelFolder::embedded(mortise_bundle::demo_model()),
+        };
+        Self::read(folder, &config.name)
+            .with_context(|| format!("the model `{}` cannot be served", config.name))
+    }
+
+    fn read(folder: ModelFolder, name: &str) -> anyhow::Result<Self> {
+        let tokenizer_json = folder.read("tokenizer.json", TOKENIZER_BYTES_MAX)?;
+        let small = |file| folder.read_optional(file, CONFIG_BYTES_MAX);
+        let config = small("tokenizer_config.json")?;
+        let special = small("special_tokens_map.json")?;
+        let template = small("chat_template.jinja")?;
+        let tokenizer = Tokenizer::load(TokenizerFiles {
+            tokenizer: &tokenizer_json,
+            config: config.as_deref(),
+            special_tokens_map: special.as_deref(),
+            chat_template: template.as_deref(),
+        })
+        .with_context(|| format!("in the model folder `{}`", folder.name()))?;
+        let model: Value = match small("config.json")? {
+            Some(bytes) => parse_json("config.json", &bytes)?,
+            None => Value::Null,
+        };
+        let mut defaults = match small("generation_config.json")? {
+            Some(bytes) => GenerationDefaults::read(&bytes)
+                .context("`generation_config.json` is not valid JSON")?,
+            None => GenerationDefaults::default(),
+        };
+        defaults = defaults.with_eos(tokenizer.eos());
+        let architecture = model.get("model_type").and_then(Value::as_str).unwrap_or_default();
+        let known = tokenizer.table().len();
+        // Logits may be padded beyond the tokens that the tokenizer knows.
+        let size = model
+            .get("vocab_size")
+            .and_then(Value::as_u64)
+            .and_then(|size| usize::try_from(size).ok())
+            .map_or(known, |size| size.max(known));
+        Ok(Self {
+            description: Arc::new(tokenizer.describe(name, architecture)),
+            vocabulary: Arc::new(tokenizer.vocabulary(&defaults.eos, size)),
+            tokenizer: Arc::new(tokenizer),
+            defaults,
+            folder,
+        })
+    }
+}
+
+fn parse_json(file: &str, bytes: &FileBytes) -> anyhow::Result<Value> {
+    serde_json::from_slice(bytes).with_context(|| format!("`{file}` is not valid JSON"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_as_people_expect() {
+        for (pattern, name, expected) in [
+            ("*", "anything", true),
+            ("qwen", "qwen", true),
+            ("qwen", "qwen3", false),
+            ("qwen*", "qwen3", true),
+            ("*-7b", "llama-7b", true),
+            ("*-7b", "llama-70b", false),
+            ("a*b*c", "a1b2c", true),
+            ("a*b*c", "acb", false),
+            ("a*a", "a", false),
+            ("", "", true),
+            ("", "x", false),
+        ] {
+            assert_eq!(matches_pattern(pattern, name), expected, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn a_bindings_settings_win() {
+        let base = serde_json::json!({"keys": [], "anonymous": {"allow": false}});
+        let over = serde_json::json!({"anonymous": {"allow": true}});
+        let expected = serde_json::json!({"keys": [], "anonymous": {"allow": true}});
+        assert_eq!(merged(&base, &over), expected);
+    }
+}

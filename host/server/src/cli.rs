@@ -1,0 +1,178 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::{LogFormat, LogLevel};
+
+const EXAMPLES: &str = "\
+Examples:
+  mortise serve
+      serve the embedded demo model on http://127.0.0.1:8080
+  mortise serve --model ./my-model --port 9000 --api-key s3cret
+      serve a Hugging Face folder to callers who know a key
+  mortise config print-default > mortise.toml
+  mortise serve --config mortise.toml
+      serve what a file says
+
+Then, with any OpenAI client:
+  curl http://127.0.0.1:8080/v1/chat/completions -H 'Content-Type: application/json' \\
+    -d '{\"model\":\"mortise-demo\",\"messages\":[{\"role\":\"user\",\"content\":\"What is mortise?\"}]}'
+
+Exit codes: 0 done, 1 failed, 2 wrong usage or configuration.";
+
+/// An LLM inference server whose policy is made of sandboxed WebAssembly plugins.
+#[derive(Debug, Parser)]
+#[command(name = "mortise", version, after_help = EXAMPLES, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serve models over the OpenAI API.
+    Serve(ServeArgs),
+    /// Print or check configuration files.
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Run the chat template plugin: a conversation in, a prompt out.
+    #[command(subcommand)]
+    Template(TemplateCommand),
+    /// Run the output parser plugin: generated text in, content, reasoning and calls out.
+    #[command(after_help = PARSE_HELP)]
+    Parse(ModelInput),
+    /// Run the grammar plugin.
+    #[command(subcommand)]
+    Grammar(GrammarCommand),
+    /// Turn text into token ids, and ids into text.
+    #[command(after_help = TOKENIZE_HELP)]
+    Tokenize(ModelInput),
+    /// Describe a plugin (.wasm), a weights file (.safetensors) or a model folder as JSON.
+    #[command(after_help = INSPECT_HELP)]
+    Inspect(InspectArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// A Hugging Face model folder; without it the file's models, or the embedded demo model
+    #[arg(long, value_name = "DIR")]
+    pub(crate) model: Option<PathBuf>,
+    /// A configuration file; see `mortise config print-default`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// The address to listen on [default: 127.0.0.1]
+    #[arg(long, value_name = "IP")]
+    pub(crate) host: Option<String>,
+    /// The port to listen on; 0 picks a free one [default: 8080]
+    #[arg(long)]
+    pub(crate) port: Option<u16>,
+    /// A folder of plugins; each *.wasm replaces the embedded plugin of its kind
+    #[arg(long, value_name = "DIR")]
+    pub(crate) plugins: Option<PathBuf>,
+    /// A key that callers must send as `Authorization: Bearer KEY`; may be given several times.
+    /// Other users of this machine can read command lines: `key_env` in the file is safer
+    #[arg(long = "api-key", value_name = "KEY")]
+    pub(crate) api_keys: Vec<String>,
+    /// Most tokens of prompt and answer together [default: 4096, or the model's own limit]
+    #[arg(long, value_name = "TOKENS")]
+    pub(crate) max_context: Option<usize>,
+    /// The model's public name; further ones are aliases
+    #[arg(long, value_name = "NAME")]
+    pub(crate) served_model_name: Vec<String>,
+    /// How log lines are written [default: text]
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) log_format: Option<LogFormat>,
+    /// The least important line that is written [default: info]
+    #[arg(long, value_name = "LEVEL")]
+    pub(crate) log_level: Option<LogLevel>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Print a commented file with every key and its default.
+    PrintDefault,
+    /// Read a file and say what is wrong with it.
+    Check {
+        /// The file
+        file: PathBuf,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TemplateCommand {
+    /// Render a conversation to the prompt that the model would get.
+    #[command(after_help = TEMPLATE_HELP)]
+    Render(ModelInput),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum GrammarCommand {
+    /// Compile a grammar and match texts against it.
+    #[command(after_help = GRAMMAR_HELP)]
+    Check(ModelInput),
+}
+
+/// Where an offline command reads its JSON, and which model and plugins it uses.
+#[derive(Debug, Args)]
+pub(crate) struct ModelInput {
+    /// A Hugging Face model folder; without it the embedded demo model
+    #[arg(long, value_name = "DIR")]
+    pub(crate) model: Option<PathBuf>,
+    /// A folder of plugins; each *.wasm replaces the embedded plugin of its kind
+    #[arg(long, value_name = "DIR")]
+    pub(crate) plugins: Option<PathBuf>,
+    /// A file with the JSON; without it standard input
+    #[arg(long, value_name = "FILE")]
+    pub(crate) input: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InspectArgs {
+    /// A .wasm or .safetensors file, or a model folder
+    pub(crate) path: PathBuf,
+}
+
+const TEMPLATE_HELP: &str = "\
+In:   {\"messages\": [...], \"tools\": [...]?, \"arguments\": {...}?, \"add_generation_prompt\": true?,
+       \"continue_final_message\": false?, \"today\": \"YYYY-MM-DD\"?}
+Out:  {\"prompt\": \"...\", \"segments\": [{\"special\": \"...\"} | {\"plain\": \"...\"}, ...],
+       \"stop\": [...], \"opens_reasoning\": false}
+
+Example:
+  echo '{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}' | mortise template render";
+
+const PARSE_HELP: &str = "\
+In:   {\"text\": \"...\" | \"chunks\": [\"...\", ...], \"tools\": [...]?,
+       \"tool_choice\": \"auto\" | \"none\" | \"required\" | {\"name\": \"...\"}?, \"parallel\": true?,
+       \"opens_reasoning\": false?}
+Out:  {\"content\": \"...\", \"reasoning\": \"...\", \"tool_calls\": [{\"id\", \"name\", \"arguments\"}, ...],
+       \"events\": [{\"content\": \"...\"} | {\"reasoning\": \"...\"} | {\"call_begin\": {...}} |
+                  {\"call_arguments\": {...}} | {\"call_end\": 0}, ...]}
+
+Example:
+  echo '{\"text\":\"<think>hm</think>Hello\"}' | mortise parse";
+
+const GRAMMAR_HELP: &str = "\
+In:   one of \"json_object\": true, \"json_schema\": {...}, \"regex\": \"...\", \"lark\": \"...\",
+       and \"texts\": [\"...\", ...]?
+Out:  {\"valid\": true, \"texts\": [{\"text\": \"...\", \"matches\": true, \"accepted_tokens\": 3,
+       \"tokens\": 3}, ...]} or {\"valid\": false, \"error\": \"...\"}
+A text matches if the grammar takes all of it and may end there.
+
+Example:
+  echo '{\"json_schema\":{\"type\":\"integer\"},\"texts\":[\"12\",\"x\"]}' | mortise grammar check";
+
+const TOKENIZE_HELP: &str = "\
+In:   {\"text\": \"...\", \"special\": false?} or {\"tokens\": [1, 2, ...], \"special\": true?}
+      `special` recognises, and prints, control tokens.
+Out:  {\"tokens\": [...], \"pieces\": [\"...\", ...], \"text\": \"...\", \"count\": 2}
+
+Example:
+  echo '{\"text\":\"Hello there\"}' | mortise tokenize";
+
+const INSPECT_HELP: &str = "\
+Out:  for a plugin    {\"type\": \"plugin\", \"kinds\": [...], \"version\": ..., \"digest\": ..., \"imports\": [...]}
+      for a model     {\"type\": \"model\", \"architecture\": ..., \"parameters\": ..., \"tensors\": [...]}
+      for weights     {\"type\": \"safetensors\", \"parameters\": ..., \"tensors\": [...]}";

@@ -1,0 +1,434 @@
+//! Configuration: a TOML file and the command line, checked once. What the rest of the server
+//! holds is in its own types, with bounds. Nothing else reads the environment.
+
+mod raw;
+#[cfg(test)]
+mod tests;
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use mortise_registry::{Script, ScriptLine};
+use serde_json::{Map, Value, json};
+
+pub(crate) use self::raw::{BindingKind, LogFormat, LogLevel};
+use self::raw::{Raw, RawBackend, RawBinding, RawKey, RawModel, RawScript};
+use crate::openai::fields::Unsupported;
+
+/// The commented sample file.
+pub(crate) const DEFAULT_FILE: &str = include_str!("default.toml");
+
+/// Why there is no configuration.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConfigError {
+    #[error("the configuration file `{}` cannot be read: {source}", path.display())]
+    Unreadable {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("the configuration file `{}` is wrong: {message}", path.display())]
+    Malformed { path: PathBuf, message: String },
+    #[error("the setting `{key}` is wrong: {message}")]
+    Invalid { key: String, message: String },
+}
+
+/// A checked configuration.
+#[derive(Debug)]
+pub(crate) struct Config {
+    pub(crate) host: IpAddr,
+    pub(crate) port: u16,
+    pub(crate) http: HttpConfig,
+    pub(crate) limits: LimitConfig,
+    pub(crate) log: (LogFormat, LogLevel),
+    pub(crate) unsupported: Unsupported,
+    pub(crate) any_model: bool,
+    pub(crate) models: Vec<ModelConfig>,
+    pub(crate) plugins: PluginConfig,
+    pub(crate) auth: AuthConfig,
+}
+
+/// Bounds of the front door.
+#[derive(Debug)]
+pub(crate) struct HttpConfig {
+    pub(crate) allowed_hosts: Vec<String>,
+    pub(crate) cors_origins: Vec<String>,
+    pub(crate) max_body_bytes: usize,
+    pub(crate) max_headers: usize,
+    pub(crate) max_header_bytes: usize,
+    pub(crate) max_connections: usize,
+    pub(crate) header_timeout: Duration,
+    pub(crate) body_timeout: Duration,
+    pub(crate) write_timeout: Duration,
+    pub(crate) heartbeat: Duration,
+    pub(crate) drain: Duration,
+}
+
+/// Bounds of requests.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LimitConfig {
+    pub(crate) default_max_tokens: u32,
+    pub(crate) max_context: usize,
+    pub(crate) max_queue: usize,
+    pub(crate) max_batch: usize,
+    pub(crate) n_max: u32,
+}
+
+/// A model to serve.
+#[derive(Debug)]
+pub(crate) struct ModelConfig {
+    pub(crate) name: String,
+    pub(crate) aliases: Vec<String>,
+    /// The embedded demo model if there is none.
+    pub(crate) path: Option<PathBuf>,
+    /// Speaks instead of the weights.
+    pub(crate) script: Option<Script>,
+}
+
+/// Plugins and what they may take.
+#[derive(Debug)]
+pub(crate) struct PluginConfig {
+    pub(crate) dir: Option<PathBuf>,
+    pub(crate) memory_bytes: usize,
+    pub(crate) output_bytes: usize,
+    pub(crate) deadline: Duration,
+    pub(crate) instances: usize,
+    pub(crate) bindings: Vec<BindingConfig>,
+}
+
+/// Which plugin serves which models, with which settings.
+#[derive(Debug)]
+pub(crate) struct BindingConfig {
+    pub(crate) kind: BindingKind,
+    pub(crate) file: Option<PathBuf>,
+    pub(crate) models: Vec<String>,
+    /// JSON.
+    pub(crate) settings: Value,
+}
+
+/// Settings of the default policy, and the secrets it may ask the host about.
+#[derive(Default)]
+pub(crate) struct AuthConfig {
+    pub(crate) settings: Value,
+    /// Name and value.
+    pub(crate) secrets: Vec<(String, String)>,
+    pub(crate) keys: usize,
+}
+
+impl std::fmt::Debug for AuthConfig {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "AuthConfig({} keys)", self.keys)
+    }
+}
+
+/// What the command line says; each wins over the file.
+#[derive(Debug, Default)]
+pub(crate) struct Overrides {
+    pub(crate) host: Option<String>,
+    pub(crate) port: Option<u16>,
+    pub(crate) model: Option<PathBuf>,
+    pub(crate) served_model_name: Vec<String>,
+    pub(crate) plugins: Option<PathBuf>,
+    pub(crate) api_keys: Vec<String>,
+    pub(crate) max_context: Option<usize>,
+    pub(crate) log_format: Option<LogFormat>,
+    pub(crate) log_level: Option<LogLevel>,
+}
+
+impl Config {
+    /// Read the file, if one is given, and lay the command line over it.
+    pub(crate) fn load(file: Option<&Path>, overrides: Overrides) -> Result<Self, ConfigError> {
+        let Some(path) = file else {
+            return Self::check(Raw::default(), Path::new("."), overrides);
+        };
+        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable {
+            path: path.to_owned(),
+            source,
+        })?;
+        let raw = raw::parse(&text).map_err(|message| ConfigError::Malformed {
+            path: path.to_owned(),
+            message,
+        })?;
+        Self::check(raw, path.parent().unwrap_or(Path::new(".")), overrides)
+    }
+
+    fn check(mut raw: Raw, base: &Path, overrides: Overrides) -> Result<Self, ConfigError> {
+        let models = check_models(std::mem::take(&mut raw.models), base, &overrides)?;
+        let bindings = std::mem::take(&mut raw.plugins.bindings);
+        let server = &raw.server;
+        let host = overrides.host.unwrap_or_else(|| server.host.clone());
+        positive("server.max_body_bytes", server.max_body_bytes)?;
+        positive("server.max_connections", server.max_connections)?;
+        let plugins = &raw.plugins;
+        Ok(Self {
+            host: check_host(&host)?,
+            port: overrides.port.unwrap_or(server.port),
+            http: check_http(server)?,
+            limits: check_limits(&raw, overrides.max_context)?,
+            log: (
+                overrides.log_format.unwrap_or(raw.log.format),
+                overrides.log_level.unwrap_or(raw.log.level),
+            ),
+            unsupported: raw.openai.unsupported,
+            any_model: raw.openai.any_model,
+            models,
+            plugins: PluginConfig {
+                dir: overrides
+                    .plugins
+                    .or_else(|| plugins.dir.as_ref().map(|dir| base.join(dir))),
+                memory_bytes: positive("plugins.memory_mib", plugins.memory_mib)? << 20,
+                output_bytes: positive("plugins.output_mib", plugins.output_mib)? << 20,
+                deadline: milliseconds("plugins.deadline_ms", plugins.deadline_ms)?,
+                instances: positive("plugins.instances", plugins.instances)?,
+                bindings: bindings
+                    .into_iter()
+                    .map(|binding| check_binding(binding, base))
+                    .collect::<Result<_, _>>()?,
+            },
+            auth: check_auth(&raw, &overrides.api_keys)?,
+        })
+    }
+}
+
+fn invalid(key: &str, message: impl Into<String>) -> ConfigError {
+    ConfigError::Invalid {
+        key: key.to_owned(),
+        message: message.into(),
+    }
+}
+
+/// At least 1, and small enough that arithmetic on it is safe.
+fn positive(key: &str, value: usize) -> Result<usize, ConfigError> {
+    if (1..=1 << 31).contains(&value) {
+        return Ok(value);
+    }
+    Err(invalid(key, format!("it must be from 1 to {}; it is {value}", 1_u64 << 31)))
+}
+
+fn milliseconds(key: &str, value: u64) -> Result<Duration, ConfigError> {
+    const DAY: u64 = 24 * 3600 * 1000;
+    if (1..=DAY).contains(&value) {
+        return Ok(Duration::from_millis(value));
+    }
+    Err(invalid(key, format!("it must be from 1 to {DAY}; it is {value}")))
+}
+
+fn check_host(host: &str) -> Result<IpAddr, ConfigError> {
+    let address = if host == "localhost" { "127.0.0.1" } else { host };
+    address.trim_matches(['[', ']']).parse().map_err(|_| {
+        invalid(
+            "server.host",
+            format!("it must be an IP address, such as 127.0.0.1 or 0.0.0.0; it is `{host}`"),
+        )
+    })
+}
+
+fn check_http(server: &raw::RawServer) -> Result<HttpConfig, ConfigError> {
+    // hyper needs this much to read any request at all.
+    const LEAST_HEADER_BYTES: usize = 8192;
+    if server.max_header_bytes < LEAST_HEADER_BYTES {
+        return Err(invalid(
+            "server.max_header_bytes",
+            format!("it must be at least {LEAST_HEADER_BYTES}; it is {}", server.max_header_bytes),
+        ));
+    }
+    Ok(HttpConfig {
+        allowed_hosts: server.allowed_hosts.clone(),
+        cors_origins: server.cors_origins.clone(),
+        max_body_bytes: server.max_body_bytes,
+        max_headers: positive("server.max_headers", server.max_headers)?,
+        max_header_bytes: positive("server.max_header_bytes", server.max_header_bytes)?,
+        max_connections: server.max_connections,
+        header_timeout: milliseconds("server.header_timeout_ms", server.header_timeout_ms)?,
+        body_timeout: milliseconds("server.body_timeout_ms", server.body_timeout_ms)?,
+        write_timeout: milliseconds("server.write_timeout_ms", server.write_timeout_ms)?,
+        heartbeat: milliseconds("server.heartbeat_ms", server.heartbeat_ms)?,
+        drain: Duration::from_secs(server.drain_seconds.min(24 * 3600)),
+    })
+}
+
+fn check_limits(raw: &Raw, max_context: Option<usize>) -> Result<LimitConfig, ConfigError> {
+    let limits = &raw.limits;
+    let max_tokens = positive("limits.default_max_tokens", limits.default_max_tokens as usize)?;
+    let n_max = positive("limits.n_max", limits.n_max as usize)?;
+    let context = max_context.unwrap_or(limits.max_context);
+    Ok(LimitConfig {
+        default_max_tokens: u32::try_from(max_tokens).unwrap_or(u32::MAX),
+        max_context: positive("limits.max_context", context)?,
+        max_queue: positive("limits.max_queue", limits.max_queue)?,
+        max_batch: positive("limits.max_batch", limits.max_batch)?,
+        n_max: u32::try_from(n_max).unwrap_or(u32::MAX),
+    })
+}
+
+/// The name of the embedded model.
+pub(crate) const DEMO_MODEL: &str = "mortise-demo";
+
+fn check_models(
+    raw: Vec<RawModel>,
+    base: &Path,
+    overrides: &Overrides,
+) -> Result<Vec<ModelConfig>, ConfigError> {
+    let mut models = match &overrides.model {
+        Some(path) => {
+            let named = RawModel {
+                path: Some(path.clone()),
+                ..RawModel::default()
+            };
+            vec![check_model(0, named, Path::new(""))?]
+        }
+        None if raw.is_empty() => vec![check_model(0, RawModel::default(), base)?],
+        None => raw
+            .into_iter()
+            .enumerate()
+            .map(|(index, model)| check_model(index, model, base))
+            .collect::<Result<_, _>>()?,
+    };
+    if let Some((name, aliases)) = overrides.served_model_name.split_first() {
+        let [model] = models.as_mut_slice() else {
+            return Err(invalid(
+                "--served-model-name",
+                format!("it names one model and {} are configured", models.len()),
+            ));
+        };
+        model.name.clone_from(name);
+        model.aliases = aliases.to_vec();
+    }
+    Ok(models)
+}
+
+fn check_model(index: usize, raw: RawModel, base: &Path) -> Result<ModelConfig, ConfigError> {
+    let path = raw.path.map(|path| base.join(path));
+    let folder = match &path {
+        None => DEMO_MODEL.to_owned(),
+        Some(path) => path
+            .canonicalize()
+            .unwrap_or_else(|_| path.clone())
+            .file_name()
+            .map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned()),
+    };
+    let script = match (raw.backend, raw.script) {
+        (RawBackend::Engine, None) => None,
+        (RawBackend::Scripted, script) => Some(check_script(script.unwrap_or_default())),
+        (RawBackend::Engine, Some(_)) => {
+            return Err(invalid(
+                &format!("models[{index}].script"),
+                "it needs `backend = \"scripted\"`",
+            ));
+        }
+    };
+    Ok(ModelConfig {
+        name: raw.name.unwrap_or(folder),
+        aliases: raw.aliases,
+        path,
+        script,
+    })
+}
+
+fn check_script(raw: RawScript) -> Script {
+    let lines = raw.lines.into_iter().map(|line| ScriptLine {
+        when: line.when,
+        say: line.say,
+    });
+    Script {
+        lines: lines.collect(),
+        default: raw.default,
+        token_delay: Duration::from_millis(raw.token_delay_ms),
+        repeat: raw.repeat,
+        context_length: raw.context_length,
+        max_sequences: raw.max_sequences,
+    }
+}
+
+fn check_binding(raw: RawBinding, base: &Path) -> Result<BindingConfig, ConfigError> {
+    let settings = serde_json::to_value(&raw.settings)
+        .map_err(|error| invalid("plugins.bindings.settings", error.to_string()))?;
+    Ok(BindingConfig {
+        kind: raw.kind,
+        file: raw.file.map(|file| base.join(file)),
+        models: raw.models,
+        settings,
+    })
+}
+
+/// The `[auth]` table in the words of the default policy. Keys themselves stay with the host; the
+/// policy learns only their names.
+fn check_auth(raw: &Raw, from_command_line: &[String]) -> Result<AuthConfig, ConfigError> {
+    let mut secrets = Vec::new();
+    let mut keys = Vec::new();
+    let given = from_command_line.iter().enumerate().map(|(index, key)| RawKey {
+        id: format!("command-line-{}", index + 1),
+        key: Some(key.clone()),
+        ..RawKey::default()
+    });
+    for (index, key) in raw.auth.api_keys.iter().cloned().chain(given).enumerate() {
+        keys.push(check_key(index, key, &mut secrets)?);
+    }
+    let count = keys.len();
+    let mut settings = Map::new();
+    if !keys.is_empty() {
+        settings.insert("keys".to_owned(), Value::Array(keys));
+    }
+    if !raw.auth.public_routes.is_empty() {
+        settings.insert("public_routes".to_owned(), json!(raw.auth.public_routes));
+    }
+    if let Some(allow) = raw.auth.anonymous {
+        settings.insert("anonymous".to_owned(), json!({"allow": allow}));
+    }
+    Ok(AuthConfig {
+        settings: Value::Object(settings),
+        secrets,
+        keys: count,
+    })
+}
+
+fn check_key(
+    index: usize,
+    raw: RawKey,
+    secrets: &mut Vec<(String, String)>,
+) -> Result<Value, ConfigError> {
+    let path = format!("auth.api_keys[{index}]");
+    if raw.id.is_empty() {
+        return Err(invalid(&format!("{path}.id"), "it is required; logs name callers by it"));
+    }
+    let mut key = Map::new();
+    key.insert("id".to_owned(), json!(raw.id));
+    let secret = match (raw.key, raw.key_env, raw.sha256) {
+        (Some(key), None, None) => Some(key),
+        (None, Some(variable), None) => {
+            Some(std::env::var(&variable).map_err(|error| {
+                invalid(&format!("{path}.key_env"), format!("the variable `{variable}`: {error}"))
+            })?)
+        }
+        (None, None, Some(digest)) => {
+            key.insert("sha256".to_owned(), json!(digest));
+            None
+        }
+        _ => {
+            return Err(invalid(&path, "give exactly one of `key`, `key_env` and `sha256`"));
+        }
+    };
+    if let Some(secret) = secret {
+        if secret.is_empty() {
+            return Err(invalid(&path, "the key is empty"));
+        }
+        let name = format!("api-key-{index}");
+        key.insert("secret".to_owned(), json!(name));
+        secrets.push((name, secret));
+    }
+    let optional = [
+        ("tenant", raw.tenant.map(Value::from)),
+        ("models", raw.models.map(Value::from)),
+        ("requests_per_minute", raw.requests_per_minute.map(Value::from)),
+        ("tokens_per_minute", raw.tokens_per_minute.map(Value::from)),
+        ("max_tokens", raw.max_tokens.map(Value::from)),
+        ("priority", raw.priority.map(Value::from)),
+    ];
+    for (name, value) in optional {
+        if let Some(value) = value {
+            key.insert(name.to_owned(), value);
+        }
+    }
+    Ok(Value::Object(key))
+}

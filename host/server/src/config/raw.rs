@@ -1,0 +1,308 @@
+//! The configuration file as it is written. Unknown keys are refused and the nearest known one is
+//! named. The `Default` of each table is the documented default.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+use crate::openai::fields::Unsupported;
+use crate::suggest::nearest;
+
+/// The whole file.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Raw {
+    pub(crate) server: RawServer,
+    pub(crate) limits: RawLimits,
+    pub(crate) log: RawLog,
+    pub(crate) openai: RawOpenai,
+    pub(crate) models: Vec<RawModel>,
+    pub(crate) plugins: RawPlugins,
+    pub(crate) auth: RawAuth,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawServer {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    pub(crate) allowed_hosts: Vec<String>,
+    pub(crate) cors_origins: Vec<String>,
+    pub(crate) max_body_bytes: usize,
+    pub(crate) max_headers: usize,
+    pub(crate) max_header_bytes: usize,
+    pub(crate) max_connections: usize,
+    pub(crate) header_timeout_ms: u64,
+    pub(crate) body_timeout_ms: u64,
+    pub(crate) write_timeout_ms: u64,
+    pub(crate) heartbeat_ms: u64,
+    pub(crate) drain_seconds: u64,
+}
+
+impl Default for RawServer {
+    fn default() -> Self {
+        Self {
+            host: "127.0.0.1".to_owned(),
+            port: 8080,
+            allowed_hosts: Vec::new(),
+            cors_origins: Vec::new(),
+            max_body_bytes: 4 * 1024 * 1024,
+            max_headers: 100,
+            max_header_bytes: 64 * 1024,
+            max_connections: 1024,
+            header_timeout_ms: 10_000,
+            body_timeout_ms: 30_000,
+            write_timeout_ms: 30_000,
+            heartbeat_ms: 15_000,
+            drain_seconds: 30,
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawLimits {
+    pub(crate) default_max_tokens: u32,
+    pub(crate) max_context: usize,
+    pub(crate) max_queue: usize,
+    pub(crate) max_batch: usize,
+    pub(crate) n_max: u32,
+}
+
+impl Default for RawLimits {
+    fn default() -> Self {
+        Self {
+            default_max_tokens: 2048,
+            max_context: 4096,
+            max_queue: 256,
+            max_batch: 32,
+            n_max: 16,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawLog {
+    pub(crate) format: LogFormat,
+    pub(crate) level: LogLevel,
+}
+
+/// How log lines are written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// The least important line that is written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum LogLevel {
+    /// Requests that failed because of us.
+    Error,
+    /// What we recovered from.
+    Warn,
+    /// Start, stop and one line for each request.
+    #[default]
+    Info,
+    /// Connections and calls.
+    Debug,
+    /// Everything.
+    Trace,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawOpenai {
+    pub(crate) unsupported: Unsupported,
+    pub(crate) any_model: bool,
+}
+
+impl Default for RawOpenai {
+    fn default() -> Self {
+        Self {
+            unsupported: Unsupported::Refuse,
+            any_model: true,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawModel {
+    pub(crate) name: Option<String>,
+    pub(crate) path: Option<PathBuf>,
+    pub(crate) aliases: Vec<String>,
+    pub(crate) backend: RawBackend,
+    pub(crate) script: Option<RawScript>,
+}
+
+/// What generates a model's tokens.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum RawBackend {
+    /// The model's weights.
+    #[default]
+    Engine,
+    /// A script, for tests.
+    Scripted,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawScript {
+    pub(crate) lines: Vec<RawLine>,
+    pub(crate) default: String,
+    pub(crate) token_delay_ms: u64,
+    pub(crate) repeat: u32,
+    pub(crate) context_length: usize,
+    pub(crate) max_sequences: usize,
+}
+
+impl Default for RawScript {
+    fn default() -> Self {
+        Self {
+            lines: Vec::new(),
+            default: "This answer was scripted.".to_owned(),
+            token_delay_ms: 0,
+            repeat: 1,
+            context_length: 32_768,
+            max_sequences: 256,
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawLine {
+    pub(crate) when: String,
+    pub(crate) say: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawPlugins {
+    pub(crate) dir: Option<PathBuf>,
+    pub(crate) memory_mib: usize,
+    pub(crate) output_mib: usize,
+    pub(crate) deadline_ms: u64,
+    pub(crate) instances: usize,
+    pub(crate) bindings: Vec<RawBinding>,
+}
+
+impl Default for RawPlugins {
+    fn default() -> Self {
+        Self {
+            dir: None,
+            memory_mib: 64,
+            output_mib: 8,
+            deadline_ms: 1000,
+            instances: 64,
+            bindings: Vec::new(),
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawBinding {
+    pub(crate) kind: BindingKind,
+    #[serde(default)]
+    pub(crate) file: Option<PathBuf>,
+    #[serde(default = "any_model")]
+    pub(crate) models: Vec<String>,
+    #[serde(default)]
+    pub(crate) settings: toml::Table,
+}
+
+fn any_model() -> Vec<String> {
+    vec!["*".to_owned()]
+}
+
+/// The kinds of plugins, by the names of their interfaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum BindingKind {
+    /// Conversations to prompts.
+    ChatTemplate,
+    /// Generated text to content, reasoning and calls.
+    OutputParser,
+    /// What may be generated.
+    Grammar,
+    /// Who may ask.
+    Policy,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawAuth {
+    pub(crate) api_keys: Vec<RawKey>,
+    pub(crate) anonymous: Option<bool>,
+    pub(crate) public_routes: Vec<String>,
+}
+
+#[derive(Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawKey {
+    pub(crate) id: String,
+    pub(crate) key: Option<String>,
+    pub(crate) key_env: Option<String>,
+    pub(crate) sha256: Option<String>,
+    pub(crate) tenant: Option<String>,
+    pub(crate) models: Option<Vec<String>>,
+    pub(crate) requests_per_minute: Option<u64>,
+    pub(crate) tokens_per_minute: Option<u64>,
+    pub(crate) max_tokens: Option<u32>,
+    pub(crate) priority: Option<i32>,
+}
+
+impl std::fmt::Debug for RawKey {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The key itself must not come into a log by way of a debug line.
+        write!(formatter, "RawKey({:?})", self.id)
+    }
+}
+
+/// Why a file makes no configuration: what, where, and what was probably meant.
+pub(crate) fn parse(text: &str) -> Result<Raw, String> {
+    toml::from_str(text).map_err(|error| {
+        let mut message = error.message().trim().to_owned();
+        if let Some(hint) = suggestion(&message) {
+            message = hint;
+        }
+        match error.span() {
+            Some(span) => {
+                let (line, column) = position(text, span.start);
+                format!("line {line}, column {column}: {message}")
+            }
+            None => message,
+        }
+    })
+}
+
+/// serde's message about an unknown key, turned to name the nearest known one.
+fn suggestion(message: &str) -> Option<String> {
+    let rest = message
+        .strip_prefix("unknown field ")
+        .or_else(|| message.strip_prefix("unknown variant "))?;
+    let mut names = rest.split('`').skip(1).step_by(2);
+    let unknown = names.next()?;
+    let known: Vec<&str> = names.collect();
+    Some(match nearest(unknown, known.iter().copied()) {
+        Some(candidate) => format!("unknown name `{unknown}`; did you mean `{candidate}`?"),
+        None => format!("unknown name `{unknown}`; known are {}", known.join(", ")),
+    })
+}
+
+/// Line and column, from 1, of a byte.
+fn position(text: &str, byte: usize) -> (usize, usize) {
+    let before = text.get(..byte).unwrap_or(text);
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().map_or(0, |last| last.chars().count()) + 1;
+    (line, column)
+}

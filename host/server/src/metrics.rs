@@ -1,0 +1,357 @@
+//! Counters, gauges and histograms for Prometheus. The number of series is bounded: routes, models
+//! and statuses are known, and of error codes only the first ones are told apart.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use mortise_registry::Load;
+use mortise_service::Usage;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry;
+
+/// Error codes told apart; a policy plugin may make up any number of them.
+const MAX_ERROR_CODES: usize = 64;
+
+/// Seconds, from a health check to a long answer.
+const DURATIONS: [f64; 16] = [
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0,
+];
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    route: String,
+    model: String,
+    status: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RouteLabel {
+    route: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ModelLabel {
+    model: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CodeLabel {
+    code: String,
+}
+
+/// What a request came to.
+pub(crate) struct Outcome<'a> {
+    pub(crate) route: &'static str,
+    pub(crate) status: u16,
+    /// The public name, if the request came as far as a model.
+    pub(crate) model: Option<&'a str>,
+    pub(crate) error: Option<&'a str>,
+    pub(crate) elapsed: Duration,
+    pub(crate) first_token: Option<Duration>,
+    pub(crate) usage: Usage,
+}
+
+/// All metrics of the server.
+pub(crate) struct Metrics {
+    registry: Registry,
+    requests: Family<RequestLabels, Counter>,
+    duration: Family<RouteLabel, Histogram>,
+    first_token: Family<ModelLabel, Histogram>,
+    per_token: Family<ModelLabel, Histogram>,
+    in_flight: Gauge,
+    streams: Gauge,
+    input: Family<ModelLabel, Counter>,
+    cached: Family<ModelLabel, Counter>,
+    output: Family<ModelLabel, Counter>,
+    errors: Family<CodeLabel, Counter>,
+    rate_limited: Counter,
+    codes: Mutex<HashSet<String>>,
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Metrics")
+    }
+}
+
+fn histogram() -> Histogram {
+    Histogram::new(DURATIONS)
+}
+
+impl Metrics {
+    /// `loads` tells what each model's backend is doing, by public name.
+    pub(crate) fn new(loads: impl Fn() -> Vec<(String, Load)> + Send + Sync + 'static) -> Self {
+        let mut registry = Registry::with_prefix("mortise");
+        let metrics = Self {
+            requests: Family::default(),
+            duration: Family::new_with_constructor(histogram),
+            first_token: Family::new_with_constructor(histogram),
+            per_token: Family::new_with_constructor(histogram),
+            in_flight: Gauge::default(),
+            streams: Gauge::default(),
+            input: Family::default(),
+            cached: Family::default(),
+            output: Family::default(),
+            errors: Family::default(),
+            rate_limited: Counter::default(),
+            codes: Mutex::default(),
+            registry: Registry::default(),
+        };
+        let version = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
+        registry.register("build", "The version that is running", version);
+        let r = &mut registry;
+        r.register("requests", "Requests answered", metrics.requests.clone());
+        r.register(
+            "request_duration_seconds",
+            "Time from a request's arrival to the last byte of its answer",
+            metrics.duration.clone(),
+        );
+        r.register(
+            "time_to_first_token_seconds",
+            "Time from a request's arrival to the first piece of its answer",
+            metrics.first_token.clone(),
+        );
+        r.register(
+            "latency_per_token_seconds",
+            "Mean time between the pieces of an answer after the first",
+            metrics.per_token.clone(),
+        );
+        r.register("requests_in_flight", "Requests being answered", metrics.in_flight.clone());
+        r.register("active_streams", "Streamed answers under way", metrics.streams.clone());
+        r.register("tokens_input", "Tokens of prompts", metrics.input.clone());
+        r.register("tokens_cached", "Tokens of prompts found in a cache", metrics.cached.clone());
+        r.register("tokens_output", "Tokens generated", metrics.output.clone());
+        r.register("errors", "Requests failed, by error code", metrics.errors.clone());
+        r.register(
+            "rate_limit_dropped",
+            "Requests refused with status 429",
+            metrics.rate_limited.clone(),
+        );
+        r.register_collector(Box::new(Loads(Box::new(loads))));
+        Self { registry, ..metrics }
+    }
+
+    pub(crate) fn begin(&self) {
+        self.in_flight.inc();
+    }
+
+    pub(crate) fn stream_began(&self) {
+        self.streams.inc();
+    }
+
+    pub(crate) fn stream_ended(&self) {
+        self.streams.dec();
+    }
+
+    pub(crate) fn end(&self, outcome: &Outcome<'_>) {
+        self.in_flight.dec();
+        let route = outcome.route.to_owned();
+        let model = outcome.model.unwrap_or("other").to_owned();
+        self.requests
+            .get_or_create(&RequestLabels {
+                route: route.clone(),
+                model: model.clone(),
+                status: u32::from(outcome.status),
+            })
+            .inc();
+        self.duration
+            .get_or_create(&RouteLabel { route })
+            .observe(outcome.elapsed.as_secs_f64());
+        if let Some(code) = outcome.error {
+            let code = self.bounded(code);
+            self.errors.get_or_create(&CodeLabel { code }).inc();
+        }
+        if outcome.status == 429 {
+            self.rate_limited.inc();
+        }
+        if outcome.model.is_some() {
+            self.tokens(&ModelLabel { model }, outcome);
+        }
+    }
+
+    fn tokens(&self, label: &ModelLabel, outcome: &Outcome<'_>) {
+        let usage = outcome.usage;
+        self.input.get_or_create(label).inc_by(u64::from(usage.prompt_tokens));
+        self.cached.get_or_create(label).inc_by(u64::from(usage.cached_tokens));
+        self.output.get_or_create(label).inc_by(u64::from(usage.completion_tokens));
+        let Some(first) = outcome.first_token else {
+            return;
+        };
+        self.first_token.get_or_create(label).observe(first.as_secs_f64());
+        if usage.completion_tokens > 1 {
+            let rest = outcome.elapsed.saturating_sub(first).as_secs_f64();
+            let tokens = f64::from(usage.completion_tokens - 1);
+            self.per_token.get_or_create(label).observe(rest / tokens);
+        }
+    }
+
+    fn bounded(&self, code: &str) -> String {
+        let mut codes = self.codes.lock().unwrap_or_else(PoisonError::into_inner);
+        if codes.contains(code) {
+            return code.to_owned();
+        }
+        if codes.len() >= MAX_ERROR_CODES {
+            return "other".to_owned();
+        }
+        codes.insert(code.to_owned());
+        code.to_owned()
+    }
+
+    /// The page that Prometheus reads.
+    pub(crate) fn page(&self) -> String {
+        let mut page = String::new();
+        // Writing to a string does not fail.
+        let _ = text::encode(&mut page, &self.registry);
+        classic(&page)
+    }
+}
+
+type LoadSource = Box<dyn Fn() -> Vec<(String, Load)> + Send + Sync>;
+
+/// What the backends are doing, asked when the page is read.
+struct Loads(LoadSource);
+
+impl fmt::Debug for Loads {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Loads")
+    }
+}
+
+type Field = fn(&Load) -> u64;
+
+const GAUGES: [(&str, &str, Field); 4] = [
+    ("batch_size_decode", "Sequences in the batch", |load| load.running as u64),
+    ("queue_depth", "Sequences waiting for the batch", |load| load.waiting as u64),
+    ("kv_blocks_used", "Blocks of the KV cache in use", |load| load.kv_blocks_used as u64),
+    ("kv_blocks", "Blocks of the KV cache in all", |load| load.kv_blocks_total as u64),
+];
+
+const COUNTERS: [(&str, &str, Field); 3] = [
+    ("engine_steps", "Forward passes", |load| load.steps),
+    ("engine_prefill_tokens", "Prompt tokens computed", |load| load.prefill_tokens),
+    ("engine_decode_tokens", "Tokens generated by the engine", |load| load.decode_tokens),
+];
+
+impl Collector for Loads {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let loads = (self.0)();
+        for (name, help, field) in GAUGES {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for (model, load) in &loads {
+                let value = i64::try_from(field(load)).unwrap_or(i64::MAX);
+                ConstGauge::new(value).encode(family.encode_family(&[("model", model.as_str())])?)?;
+            }
+        }
+        for (name, help, field) in COUNTERS {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for (model, load) in &loads {
+                let counter = ConstCounter::new(field(load));
+                counter.encode(family.encode_family(&[("model", model.as_str())])?)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The page in Prometheus' own text format, which every scraper and `promtool` read: there, a
+/// counter is declared under the full name of its samples.
+fn classic(open_metrics: &str) -> String {
+    let mut page = String::with_capacity(open_metrics.len() + 512);
+    // Each block begins with HELP; TYPE, which says what the block is, comes second.
+    let mut help = None;
+    for line in open_metrics.lines() {
+        if line.starts_with("# HELP ") {
+            help = Some(line);
+            continue;
+        }
+        if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|l| l.split_once(' ')) {
+            let (suffix, kind) = match kind {
+                "counter" => ("_total", "counter"),
+                "info" => ("_info", "gauge"),
+                other => ("", other),
+            };
+            let text = help.take().and_then(|line| line.splitn(4, ' ').nth(3)).unwrap_or_default();
+            page.push_str(&format!("# HELP {name}{suffix} {text}\n"));
+            page.push_str(&format!("# TYPE {name}{suffix} {kind}\n"));
+        } else if !line.starts_with('#') {
+            page.push_str(line);
+            page.push('\n');
+        }
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(route: &'static str, error: &str) -> String {
+        let metrics = Metrics::new(|| vec![("m".to_owned(), Load::default())]);
+        metrics.begin();
+        metrics.end(&Outcome {
+            route,
+            status: 429,
+            model: Some("m"),
+            error: Some(error),
+            elapsed: Duration::from_millis(20),
+            first_token: Some(Duration::from_millis(5)),
+            usage: Usage {
+                prompt_tokens: 7,
+                cached_tokens: 0,
+                completion_tokens: 3,
+                reasoning_tokens: 0,
+            },
+        });
+        metrics.page()
+    }
+
+    #[test]
+    fn the_page_is_in_the_classic_format() {
+        let page = outcome("/v1/chat/completions", "queue_full");
+        for line in [
+            "# TYPE mortise_requests_total counter",
+            "mortise_requests_total{route=\"/v1/chat/completions\",model=\"m\",status=\"429\"} 1",
+            "mortise_tokens_input_total{model=\"m\"} 7",
+            "mortise_errors_total{code=\"queue_full\"} 1",
+            "mortise_rate_limit_dropped_total 1",
+            "mortise_requests_in_flight 0",
+            "mortise_queue_depth{model=\"m\"} 0",
+            "# TYPE mortise_build_info gauge",
+        ] {
+            assert!(page.lines().any(|found| found == line), "{line} is not in\n{page}");
+        }
+        assert!(!page.contains("EOF"));
+        let mut declared: Vec<_> = page.lines().filter(|l| l.starts_with("# TYPE")).collect();
+        let all = declared.len();
+        declared.dedup();
+        assert_eq!(declared.len(), all, "a family is declared twice");
+    }
+
+    #[test]
+    fn made_up_error_codes_do_not_make_series() {
+        let metrics = Metrics::new(Vec::new);
+        for code in 0..1000 {
+            metrics.begin();
+            metrics.end(&Outcome {
+                route: "other",
+                status: 403,
+                model: None,
+                error: Some(&format!("code-{code}")),
+                elapsed: Duration::ZERO,
+                first_token: None,
+                usage: Usage::default(),
+            });
+        }
+        let series = metrics.page().lines().filter(|l| l.starts_with("mortise_errors")).count();
+        assert_eq!(series, MAX_ERROR_CODES + 1);
+    }
+}

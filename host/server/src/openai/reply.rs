@@ -1,0 +1,425 @@
+//! The shapes of chat completions, whole and in chunks. Both are made from the same events, so
+//! that a stream's pieces add up to the whole answer.
+
+use mortise_service::{Delta, FinishReason, TokenLogprob, Usage};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::answer::Writer;
+
+/// What identifies one answer in every chunk of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Identity {
+    pub(crate) id: String,
+    /// Seconds since 1970.
+    pub(crate) created: u64,
+    pub(crate) model: String,
+}
+
+/// Which system answered. Changes with whatever may change seeded answers.
+pub(crate) const FINGERPRINT: &str = concat!("mortise-", env!("CARGO_PKG_VERSION"));
+
+/// How the caller wants the answer written.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Shape {
+    /// A last chunk reports usage.
+    pub(crate) include_usage: bool,
+    /// Chunks are padded, so that their sizes do not tell the lengths of tokens.
+    pub(crate) obfuscate: bool,
+    /// Choices carry log-probabilities.
+    pub(crate) logprobs: bool,
+    /// The caller used `functions`, so calls are written as `function_call`.
+    pub(crate) legacy_functions: bool,
+}
+
+/// OpenAI's usage object.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct UsageBody {
+    prompt_tokens: u32,
+    completion_tokens: u32,
+    total_tokens: u32,
+    prompt_tokens_details: PromptDetails,
+    completion_tokens_details: CompletionDetails,
+}
+
+#[derive(Debug, Clone, Copy, Serialize)]
+struct PromptDetails {
+    cached_tokens: u32,
+}
+
+#[derive(Debug, Clone, Copy, Serialize)]
+struct CompletionDetails {
+    reasoning_tokens: u32,
+}
+
+impl From<Usage> for UsageBody {
+    fn from(usage: Usage) -> Self {
+        Self {
+            prompt_tokens: usage.prompt_tokens,
+            completion_tokens: usage.completion_tokens,
+            total_tokens: usage.prompt_tokens.saturating_add(usage.completion_tokens),
+            prompt_tokens_details: PromptDetails {
+                cached_tokens: usage.cached_tokens,
+            },
+            completion_tokens_details: CompletionDetails {
+                reasoning_tokens: usage.reasoning_tokens,
+            },
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct LogprobBody<'a> {
+    token: &'a str,
+    bytes: &'a [u8],
+    logprob: f32,
+    top_logprobs: Vec<TopBody<'a>>,
+}
+
+#[derive(Serialize)]
+struct TopBody<'a> {
+    token: &'a str,
+    bytes: &'a [u8],
+    logprob: f32,
+}
+
+/// JSON has no infinity; OpenAI writes this for a token that could not have been chosen.
+const LEAST_LOGPROB: f32 = -9999.0;
+
+pub(super) fn finite(logprob: f32) -> f32 {
+    if logprob.is_finite() { logprob } else { LEAST_LOGPROB }
+}
+
+fn logprob_body(entry: &TokenLogprob) -> LogprobBody<'_> {
+    LogprobBody {
+        token: &entry.token,
+        bytes: &entry.bytes,
+        logprob: finite(entry.logprob),
+        top_logprobs: entry
+            .top
+            .iter()
+            .map(|(token, bytes, logprob)| TopBody {
+                token,
+                bytes,
+                logprob: finite(*logprob),
+            })
+            .collect(),
+    }
+}
+
+/// The name of a finish reason.
+pub(crate) fn finish_name(reason: FinishReason, legacy_functions: bool) -> &'static str {
+    match reason {
+        FinishReason::Stop => "stop",
+        FinishReason::Length => "length",
+        FinishReason::ToolCalls if legacy_functions => "function_call",
+        FinishReason::ToolCalls => "tool_calls",
+    }
+}
+
+/// Gathers the events of a chat answer into one body.
+pub(crate) struct ChatWhole {
+    identity: Identity,
+    shape: Shape,
+    choices: Vec<WholeChoice>,
+}
+
+#[derive(Default)]
+struct WholeChoice {
+    content: String,
+    reasoning: String,
+    calls: Vec<WholeCall>,
+    logprobs: Vec<TokenLogprob>,
+    finish: Option<FinishReason>,
+}
+
+#[derive(Default)]
+struct WholeCall {
+    id: String,
+    name: String,
+    arguments: String,
+}
+
+impl ChatWhole {
+    pub(crate) fn new(identity: Identity, shape: Shape, n: u32) -> Self {
+        Self {
+            identity,
+            shape,
+            choices: (0..n).map(|_| WholeChoice::default()).collect(),
+        }
+    }
+
+    pub(crate) fn delta(&mut self, choice: u32, delta: Delta, logprobs: Vec<TokenLogprob>) {
+        let Some(choice) = self.choices.get_mut(choice as usize) else {
+            return;
+        };
+        match delta {
+            Delta::Content(text) => {
+                choice.content.push_str(&text);
+                choice.logprobs.extend(logprobs);
+            }
+            Delta::Reasoning(text) => choice.reasoning.push_str(&text),
+            Delta::CallBegin { id, name, .. } => choice.calls.push(WholeCall {
+                id,
+                name,
+                arguments: String::new(),
+            }),
+            Delta::CallArguments { index, delta } => {
+                if let Some(call) = choice.calls.get_mut(index as usize) {
+                    call.arguments.push_str(&delta);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn finished(&mut self, choice: u32, reason: FinishReason) {
+        if let Some(choice) = self.choices.get_mut(choice as usize) {
+            choice.finish = Some(reason);
+        }
+    }
+
+    pub(crate) fn body(self, usage: Usage) -> Value {
+        let shape = self.shape;
+        let choices: Vec<Value> = self
+            .choices
+            .into_iter()
+            .enumerate()
+            .map(|(index, choice)| whole_choice(index, choice, shape))
+            .collect();
+        json!({
+            "id": self.identity.id,
+            "object": "chat.completion",
+            "created": self.identity.created,
+            "model": self.identity.model,
+            "system_fingerprint": FINGERPRINT,
+            "choices": choices,
+            "usage": UsageBody::from(usage),
+        })
+    }
+}
+
+fn whole_choice(index: usize, choice: WholeChoice, shape: Shape) -> Value {
+    let mut message = json!({"role": "assistant", "refusal": null});
+    // An answer that only calls tools has no content; an empty answer has empty content.
+    message["content"] = match choice.content.is_empty() && !choice.calls.is_empty() {
+        true => Value::Null,
+        false => Value::String(choice.content),
+    };
+    if !choice.reasoning.is_empty() {
+        message["reasoning"] = json!(choice.reasoning);
+        message["reasoning_content"] = Value::String(choice.reasoning);
+    }
+    if let (true, Some(call)) = (shape.legacy_functions, choice.calls.first()) {
+        message["function_call"] = json!({"name": call.name, "arguments": call.arguments});
+    } else if !choice.calls.is_empty() {
+        let calls = choice.calls.into_iter().map(|call| {
+            json!({
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            })
+        });
+        message["tool_calls"] = calls.collect();
+    }
+    let logprobs = shape.logprobs.then(|| {
+        let content: Vec<_> = choice.logprobs.iter().map(logprob_body).collect();
+        json!({"content": content, "refusal": null})
+    });
+    let finish = choice.finish.unwrap_or(FinishReason::Stop);
+    json!({
+        "index": index,
+        "message": message,
+        "logprobs": logprobs,
+        "finish_reason": finish_name(finish, shape.legacy_functions),
+    })
+}
+
+/// Writes the events of a chat answer as chunks.
+pub(crate) struct ChatChunks {
+    identity: Identity,
+    shape: Shape,
+    n: u32,
+}
+
+#[derive(Serialize)]
+struct Chunk<'a> {
+    id: &'a str,
+    object: &'static str,
+    created: u64,
+    model: &'a str,
+    system_fingerprint: &'static str,
+    choices: &'a [ChunkChoice<'a>],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<Option<UsageBody>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    obfuscation: Option<String>,
+}
+
+#[derive(Serialize)]
+struct ChunkChoice<'a> {
+    index: u32,
+    delta: ChunkDelta<'a>,
+    logprobs: Option<ChunkLogprobs<'a>>,
+    finish_reason: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+struct ChunkLogprobs<'a> {
+    content: Vec<LogprobBody<'a>>,
+    refusal: Option<()>,
+}
+
+#[derive(Default, Serialize)]
+struct ChunkDelta<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    role: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refusal: Option<()>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_content: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_calls: Option<[ChunkCall<'a>; 1]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    function_call: Option<ChunkFunction<'a>>,
+}
+
+#[derive(Serialize)]
+struct ChunkCall<'a> {
+    index: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    r#type: Option<&'static str>,
+    function: ChunkFunction<'a>,
+}
+
+#[derive(Serialize)]
+struct ChunkFunction<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    arguments: &'a str,
+}
+
+impl ChatChunks {
+    pub(crate) fn new(identity: Identity, shape: Shape, n: u32) -> Self {
+        Self { identity, shape, n }
+    }
+
+    fn chunk(&self, choices: &[ChunkChoice<'_>], usage: Option<Usage>, out: &mut Vec<u8>) {
+        let text = choices.first().map_or(0, |choice| {
+            choice.delta.content.or(choice.delta.reasoning).map_or(0, str::len)
+        });
+        let usage = match (self.shape.include_usage, usage) {
+            (true, usage) => Some(usage.map(UsageBody::from)),
+            (false, _) => None,
+        };
+        super::answer::write_event(
+            out,
+            &Chunk {
+                id: &self.identity.id,
+                object: "chat.completion.chunk",
+                created: self.identity.created,
+                model: &self.identity.model,
+                system_fingerprint: FINGERPRINT,
+                choices,
+                usage,
+                obfuscation: self.shape.obfuscate.then(|| super::answer::padding(text)),
+            },
+        );
+    }
+
+    fn one(&self, index: u32, delta: ChunkDelta<'_>, finish: Option<&'static str>, out: &mut Vec<u8>) {
+        let choice = ChunkChoice {
+            index,
+            delta,
+            logprobs: None,
+            finish_reason: finish,
+        };
+        self.chunk(&[choice], None, out);
+    }
+
+    fn call_delta<'a>(&self, call: ChunkCall<'a>) -> ChunkDelta<'a> {
+        if self.shape.legacy_functions {
+            return ChunkDelta {
+                function_call: Some(call.function),
+                ..ChunkDelta::default()
+            };
+        }
+        ChunkDelta {
+            tool_calls: Some([call]),
+            ..ChunkDelta::default()
+        }
+    }
+}
+
+impl Writer for ChatChunks {
+    fn opening(&mut self, out: &mut Vec<u8>) {
+        for index in 0..self.n {
+            let delta = ChunkDelta {
+                role: Some("assistant"),
+                content: Some(""),
+                ..ChunkDelta::default()
+            };
+            self.one(index, delta, None, out);
+        }
+    }
+
+    fn delta(&mut self, index: u32, delta: Delta, logprobs: Vec<TokenLogprob>, out: &mut Vec<u8>) {
+        let body = match &delta {
+            Delta::Content(text) => ChunkDelta {
+                content: Some(text),
+                ..ChunkDelta::default()
+            },
+            Delta::Reasoning(text) => ChunkDelta {
+                reasoning_content: Some(text),
+                reasoning: Some(text),
+                ..ChunkDelta::default()
+            },
+            Delta::CallBegin { index, id, name } => self.call_delta(ChunkCall {
+                index: *index,
+                id: Some(id),
+                r#type: Some("function"),
+                function: ChunkFunction {
+                    name: Some(name),
+                    arguments: "",
+                },
+            }),
+            Delta::CallArguments { index, delta } => self.call_delta(ChunkCall {
+                index: *index,
+                id: None,
+                r#type: None,
+                function: ChunkFunction {
+                    name: None,
+                    arguments: delta,
+                },
+            }),
+        };
+        // As at OpenAI, log-probabilities are those of the content.
+        let wanted = self.shape.logprobs && matches!(delta, Delta::Content(_));
+        let choice = ChunkChoice {
+            index,
+            delta: body,
+            logprobs: wanted.then(|| ChunkLogprobs {
+                content: logprobs.iter().map(logprob_body).collect(),
+                refusal: None,
+            }),
+            finish_reason: None,
+        };
+        self.chunk(&[choice], None, out);
+    }
+
+    fn finished(&mut self, choice: u32, reason: FinishReason, out: &mut Vec<u8>) {
+        let finish = finish_name(reason, self.shape.legacy_functions);
+        self.one(choice, ChunkDelta::default(), Some(finish), out);
+    }
+
+    fn completed(&mut self, usage: Usage, out: &mut Vec<u8>) {
+        if self.shape.include_usage {
+            self.chunk(&[], Some(usage), out);
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Messages in the shapes that clients send, and errors that name what is wrong.
+
+use mortise_chat_template::render::{ControlToken, Input, Model, Output, Renderer};
+use mortise_chat_template::segments::Segment;
+use serde_json::{Value, json};
+
+const PLAIN: &str = "{% for m in messages %}[{{ m.role }}:{{ m.content }}]{% endfor %}";
+
+fn renderer(template: &str) -> Renderer {
+    let model = Model {
+        chat_template: Some(template.to_owned()),
+        ..Model::default()
+    };
+    Renderer::new("{}", model).unwrap()
+}
+
+fn joined(output: &Output) -> String {
+    output.segments.iter().map(Segment::text).collect()
+}
+
+fn check(template: &str, messages: Value, expected: &str) {
+    let input = Input {
+        messages: messages.to_string(),
+        ..Input::default()
+    };
+    let output = renderer(template).render(&input).unwrap();
+    assert_eq!(joined(&output), expected, "{template}");
+}
+
+fn refuse(input: Input, template: &str, expected: &str) {
+    let error = renderer(template).render(&input).unwrap_err().to_string();
+    assert!(error.contains(expected), "{error}");
+}
+
+#[test]
+fn text_parts_are_joined_where_the_template_takes_text() {
+    let messages = json!([{"role": "user", "content": [
+        {"type": "text", "text": "a"}, {"type": "text", "text": "b"},
+    ]}]);
+    check(PLAIN, messages, "[user:a\nb]");
+}
+
+#[test]
+fn parts_stay_parts_where_the_template_takes_them() {
+    let template = "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}\
+                    {% for p in m.content %}<{{ p.text }}>{% endfor %}{% endif %}{% endfor %}";
+    let messages = json!([{"role": "user", "content": [
+        {"type": "text", "text": "a"}, {"type": "text", "text": "b"},
+    ]}]);
+    check(template, messages, "<a><b>");
+}
+
+#[test]
+fn null_is_empty_text_unless_the_template_asks() {
+    let messages = json!([{"role": "assistant", "content": null}, {"role": "assistant"}]);
+    check(PLAIN, messages.clone(), "[assistant:][assistant:]");
+    let template = "{% for m in messages %}{% if m['content'] is none %}-{% else %}\
+                    {{ m.content }}{% endif %}{% endfor %}";
+    check(template, messages, "--");
+}
+
+#[test]
+fn a_developer_is_a_system_unless_the_template_knows_better() {
+    let messages = json!([{"role": "developer", "content": "d"}]);
+    check(PLAIN, messages.clone(), "[system:d]");
+    let template = format!("{PLAIN}{{# developer #}}");
+    check(&template, messages, "[developer:d]");
+}
+
+#[test]
+fn arguments_become_an_object_where_the_template_prints_json() {
+    let call = |arguments: &str| {
+        json!([{"role": "assistant", "content": "", "tool_calls": [
+            {"type": "function", "function": {"name": "f", "arguments": arguments}},
+        ]}])
+    };
+    let prints_json = "{% for m in messages %}{% for c in m.tool_calls %}\
+                       {{ c.function.arguments | tojson }}{% endfor %}{% endfor %}";
+    check(
+        prints_json,
+        call(r#"{"b":1,"a":[2.0,"é"]}"#),
+        r#"{"b": 1, "a": [2.0, "é"]}"#,
+    );
+    check(prints_json, call(""), "{}");
+    check(prints_json, call("{oops"), r#""{oops""#);
+    let prints_text = "{% for m in messages %}{% for c in m.tool_calls %}\
+                       {{ 'args: ' + c.function.arguments }}{% endfor %}{% endfor %}";
+    check(prints_text, call(r#"{"b":1}"#), r#"args: {"b":1}"#);
+}
+
+#[test]
+fn reasoning_is_found_under_each_name() {
+    let template = "{% for m in messages %}{{ m.reasoning_content }}/{{ m.thinking }}{% endfor %}";
+    for field in ["reasoning_content", "reasoning", "thinking"] {
+        let messages = json!([{"role": "assistant", "content": "", field: "why"}]);
+        check(template, messages, "why/why");
+    }
+}
+
+#[test]
+fn an_open_block_of_reasoning_is_reported() {
+    let opens = |template: &str, messages: Value, continued: bool| {
+        let input = Input {
+            messages: messages.to_string(),
+            add_generation_prompt: !continued,
+            continue_final_message: continued,
+            ..Input::default()
+        };
+        renderer(template).render(&input).unwrap().opens_reasoning
+    };
+    let hello = json!([{"role": "user", "content": "<think>"}]);
+    let with = |end: &str| {
+        format!("{PLAIN}{{% if add_generation_prompt %}}<|assistant|>{end}{{% endif %}}")
+    };
+    assert!(opens(&with("<think>\n"), hello.clone(), false));
+    assert!(!opens(&with("<think>\n\n</think>\n"), hello.clone(), false));
+    assert!(!opens(&with(""), hello, false));
+    let said = |text: &str| json!([{"role": "assistant", "content": text}]);
+    assert!(opens(PLAIN, said("<think>well"), true));
+    assert!(!opens(PLAIN, said("<think>well</think>so"), true));
+}
+
+#[test]
+fn a_model_without_a_template_speaks_chatml() {
+    let model = Model {
+        control_tokens: vec![ControlToken {
+            text: "<|im_end|>".to_owned(),
+            special: true,
+        }],
+        eos_token: "<|endoftext|>".to_owned(),
+        ..Model::default()
+    };
+    let renderer = Renderer::new("{}", model).unwrap();
+    let tools = json!([{"type": "function", "function": {"name": "f"}}]);
+    let input = Input {
+        messages: json!([
+            {"role": "system", "content": "S"},
+            {"role": "user", "content": "U"},
+            {"role": "assistant", "content": null, "tool_calls": [
+                {"function": {"name": "f", "arguments": "{\"a\": 1}"}},
+            ]},
+            {"role": "tool", "content": "R"},
+        ])
+        .to_string(),
+        tools: Some(tools.to_string()),
+        add_generation_prompt: true,
+        ..Input::default()
+    };
+    let output = renderer.render(&input).unwrap();
+    assert_eq!(
+        joined(&output),
+        "<|im_start|>system\nS\n\nYou may call these functions:\n<tools>\n\
+         {\"type\": \"function\", \"function\": {\"name\": \"f\"}}\n</tools>\n\n\
+         To call one, write its name and arguments as JSON:\n\
+         <tool_call>\n{\"name\": \"NAME\", \"arguments\": {}}\n</tool_call><|im_end|>\n\
+         <|im_start|>user\nU<|im_end|>\n\
+         <|im_start|>assistant\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n\
+         </tool_call><|im_end|>\n\
+         <|im_start|>user\n<tool_response>\nR\n</tool_response><|im_end|>\n\
+         <|im_start|>assistant\n"
+    );
+    assert_eq!(
+        output.stop,
+        ["<|im_end|>"],
+        "the model ends its turn otherwise"
+    );
+}
+
+#[test]
+fn the_operator_may_replace_the_template() {
+    let model = Model {
+        chat_template: Some("{{ broken".to_owned()),
+        ..Model::default()
+    };
+    let settings = json!({"chat_template": "ok {{ messages | length }}"}).to_string();
+    let renderer = Renderer::new(&settings, model.clone()).unwrap();
+    let input = Input {
+        messages: "[]".to_owned(),
+        ..Input::default()
+    };
+    assert_eq!(joined(&renderer.render(&input).unwrap()), "ok 0");
+    let error = Renderer::new("{}", model.clone()).unwrap_err().to_string();
+    assert!(error.contains("line 1"), "{error}");
+    let error = Renderer::new(r#"{"template": ""}"#, model)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("unknown field `template`"), "{error}");
+}
+
+#[test]
+fn errors_name_the_field_or_the_line() {
+    let with = |messages: Value| Input {
+        messages: messages.to_string(),
+        ..Input::default()
+    };
+    refuse(with(json!({})), PLAIN, "`messages` must be a JSON array");
+    refuse(with(json!([1])), PLAIN, "`messages[0]` must be an object");
+    refuse(
+        with(json!([{"content": ""}])),
+        PLAIN,
+        "`messages[0].role` must be a string",
+    );
+    refuse(
+        with(json!([{"role": "user", "content": 5}])),
+        PLAIN,
+        "`messages[0].content` must be",
+    );
+    refuse(
+        with(json!([{"role": "user", "content": [{"type": "image_url"}]}])),
+        PLAIN,
+        "`messages[0].content[0]` has type `image_url`",
+    );
+    refuse(
+        with(json!([{"role": "user", "content": "no <|x|>"}])),
+        "a\n{% if messages %}\n{{ raise_exception('bad: ' + messages[0].content) }}{% endif %}",
+        "refused the conversation in line 3: bad: no <|x|>",
+    );
+    refuse(with(json!([])), "{{ messages.x.y }}", "failed in line 1");
+    let endless = "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}";
+    refuse(with(json!([])), endless, "failed");
+    let long = "{{ raise_exception('x' * 5000) }}";
+    let error = renderer(long).render(&with(json!([]))).unwrap_err();
+    assert!(error.to_string().len() <= 1024);
+    let both = Input {
+        add_generation_prompt: true,
+        continue_final_message: true,
+        ..with(json!([]))
+    };
+    refuse(both, PLAIN, "exclude each other");
+    let nothing_to_continue = Input {
+        continue_final_message: true,
+        ..with(json!([]))
+    };
+    refuse(nothing_to_continue, PLAIN, "needs a last message");
+}

@@ -1,0 +1,290 @@
+//! The grammars that are written, tried with llguidance.
+
+use llguidance::api::TopLevelGrammar;
+use llguidance::{Matcher, ParserFactory};
+use mortise_output_parser::constraint::{GrammarSource, constraint};
+use mortise_output_parser::style::{ControlToken, Model, Setup, Style, ToolChoice};
+use serde_json::json;
+use toktrie::ApproximateTokEnv;
+
+/// Ids beyond the bytes are control tokens of the test's vocabulary.
+const MARKS: [&str; 4] = ["<tool_call>", "</tool_call>", "<think>", "</think>"];
+
+fn style(format: &str, reasoning: &str, control: bool) -> Style {
+    let tokens = MARKS.iter().zip(256..).map(|(text, id)| ControlToken {
+        id,
+        text: (*text).to_owned(),
+        special: false,
+    });
+    let model = Model {
+        control_tokens: tokens.filter(|_| control).collect(),
+        ..Model::default()
+    };
+    let settings = json!({"format": format, "reasoning": reasoning}).to_string();
+    Style::new(&settings, model).unwrap()
+}
+
+fn setup(choice: &ToolChoice, parallel: bool, opens: bool) -> Setup {
+    let tools = json!([
+        {"type": "function", "function": {"name": "get_weather", "parameters": {
+            "properties": {"city": {"type": "string"}}, "required": ["city"],
+            "additionalProperties": false}}},
+        {"type": "function", "function": {"name": "time"}},
+    ]);
+    Setup::new(&tools.to_string(), choice, parallel, opens).unwrap()
+}
+
+/// Tokens of `text`, with marks as control tokens if the model has them.
+fn tokens(style: &Style, text: &str) -> Vec<u32> {
+    let mut tokens = Vec::new();
+    let mut rest = text;
+    while let Some(first) = rest.bytes().next() {
+        let mark = style
+            .model
+            .control_tokens
+            .iter()
+            .find(|token| rest.starts_with(&token.text));
+        let taken = mark.map_or(1, |token| token.text.len());
+        tokens.push(mark.map_or(u32::from(first), |token| token.id));
+        rest = std::str::from_utf8(&rest.as_bytes()[taken..]).unwrap();
+    }
+    tokens
+}
+
+fn takes(style: &Style, source: &GrammarSource, text: &str) -> bool {
+    let GrammarSource::Lark(lark) = source else {
+        panic!("not Lark: {source:?}");
+    };
+    let factory = ParserFactory::new_simple(&ApproximateTokEnv::single_byte_env()).unwrap();
+    let parser = factory.create_parser(TopLevelGrammar::from_lark(lark.clone()));
+    let mut matcher = Matcher::new(parser);
+    assert!(!matcher.is_error(), "{lark}\n{:?}", matcher.get_error());
+    let tokens = tokens(style, text);
+    matcher.try_consume_tokens(&tokens).unwrap() == tokens.len() && matcher.is_accepting().unwrap()
+}
+
+fn check(style: &Style, setup: &Setup, wanted: Option<GrammarSource>, yes: &[&str], no: &[&str]) {
+    let source = constraint(style, setup, wanted).unwrap().unwrap();
+    for text in yes {
+        assert!(
+            takes(style, &source, text),
+            "should take {text:?}\n{source:?}"
+        );
+    }
+    for text in no {
+        assert!(
+            !takes(style, &source, text),
+            "should refuse {text:?}\n{source:?}"
+        );
+    }
+}
+
+const WEATHER: &str =
+    "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Ulm\"}}\n</tool_call>";
+const TIME: &str = "<tool_call>\n{\"name\": \"time\", \"arguments\": {}}\n</tool_call>";
+
+#[test]
+fn forced_calls() {
+    for control in [true, false] {
+        let style = style("hermes", "none", control);
+        let both = format!("{WEATHER}\n{TIME}");
+        let required = setup(&ToolChoice::Required, true, false);
+        check(
+            &style,
+            &required,
+            None,
+            &[WEATHER, TIME, &both],
+            &[
+                "Hello",
+                "",
+                "<tool_call>\n{\"name\": \"rm\", \"arguments\": {}}\n</tool_call>",
+                "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {}}\n</tool_call>",
+                "<tool_call>\n{\"name\": \"time\", \"arguments\": {\"x\": 1}}\n</tool_call>",
+            ],
+        );
+        check(
+            &style,
+            &setup(&ToolChoice::Required, false, false),
+            None,
+            &[TIME],
+            &[&both],
+        );
+        let named = setup(&ToolChoice::Named("time".to_owned()), false, false);
+        check(&style, &named, None, &[TIME], &[WEATHER]);
+    }
+}
+
+#[test]
+fn forced_calls_of_llama() {
+    let style = style("llama3-json", "none", false);
+    let one = r#"{"name": "get_weather", "parameters": {"city": "Ulm"}}"#;
+    let two = format!("{one}; {}", r#"{"name": "time", "parameters": {}}"#);
+    let required = setup(&ToolChoice::Required, true, false);
+    check(
+        &style,
+        &required,
+        None,
+        &[one, &two],
+        &["x", r#"{"name": "time"}"#, WEATHER],
+    );
+}
+
+#[test]
+fn reasoning_comes_before_forced_calls() {
+    for control in [true, false] {
+        let style = style("hermes", "think", control);
+        let required = setup(&ToolChoice::Required, false, false);
+        let thought = format!("<think>\nWell, <b>.\n</think>\n\n{TIME}");
+        check(
+            &style,
+            &required,
+            None,
+            &[TIME, &thought],
+            &["<think>a</think>b"],
+        );
+        let opened = setup(&ToolChoice::Required, false, true);
+        let rest = format!("Well.\n</think>\n\n{TIME}");
+        check(&style, &opened, None, &[&rest], &[TIME, "Well.</think>b"]);
+    }
+}
+
+#[test]
+fn a_wanted_format_passes_or_is_wrapped() {
+    let style = style("hermes", "think", true);
+    let none = |opens| setup(&ToolChoice::None, true, opens);
+    let wanted = GrammarSource::JsonSchema(json!({"type": "integer"}).to_string());
+    assert_eq!(
+        constraint(&style, &none(false), Some(wanted.clone())).unwrap(),
+        Some(wanted.clone())
+    );
+    check(
+        &style,
+        &none(true),
+        Some(wanted),
+        &["a\n</think>\n\n12", "</think>7"],
+        &["12", "</think>x"],
+    );
+    let regex = GrammarSource::Regex(r"a/b\/c|\d+".to_owned());
+    check(
+        &style,
+        &none(true),
+        Some(regex),
+        &["</think>a/b/c", "</think>42"],
+        &["</think>a"],
+    );
+    let lark = GrammarSource::Lark("start: item+\nitem: \"x\" | \"{\"".to_owned());
+    check(
+        &style,
+        &none(true),
+        Some(lark),
+        &["</think>x{x"],
+        &["</think>y"],
+    );
+    check(
+        &style,
+        &none(true),
+        Some(GrammarSource::JsonObject),
+        &["</think>{\"a\": [1]}"],
+        &["</think>[]"],
+    );
+}
+
+#[test]
+fn calls_or_the_wanted_format() {
+    let style = style("hermes", "none", true);
+    let auto = setup(&ToolChoice::Auto, true, false);
+    let wanted = GrammarSource::JsonSchema(json!({"type": "object"}).to_string());
+    check(
+        &style,
+        &auto,
+        Some(wanted),
+        &[TIME, "{\"a\": 1}"],
+        &["Hello", "[1]"],
+    );
+    assert_eq!(constraint(&style, &auto, None).unwrap(), None);
+}
+
+#[test]
+fn what_cannot_hold_is_refused() {
+    let style = style("hermes", "none", true);
+    let required = setup(&ToolChoice::Required, true, false);
+    let error = constraint(&style, &required, Some(GrammarSource::JsonObject)).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("`response_format` cannot be combined")
+    );
+    let auto = setup(&ToolChoice::Auto, true, false);
+    let broken = GrammarSource::JsonSchema("{".to_owned());
+    assert!(constraint(&style, &auto, Some(broken)).is_err());
+    for (tools, choice, expected) in [
+        ("{}", ToolChoice::Auto, "`tools` must be a JSON array"),
+        ("[]", ToolChoice::Required, "`tools` is empty"),
+        (
+            "[]",
+            ToolChoice::Named("x".to_owned()),
+            "names the tool `x`",
+        ),
+        (
+            "[{}]",
+            ToolChoice::Auto,
+            "`tools[0].function` must be an object",
+        ),
+        (
+            r#"[{"function": {"name": ""}}]"#,
+            ToolChoice::Auto,
+            "`tools[0].function.name`",
+        ),
+        (
+            r#"[{"function": {"name": "a", "parameters": 1}}]"#,
+            ToolChoice::Auto,
+            "`tools[0].function.parameters`",
+        ),
+        (
+            r#"[{"function": {"name": "a"}}, {"function": {"name": "a"}}]"#,
+            ToolChoice::Auto,
+            "`tools[1].function.name` is `a`, which an earlier tool has",
+        ),
+    ] {
+        let error = Setup::new(tools, &choice, true, false)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn the_format_follows_from_the_models_files() {
+    use mortise_output_parser::style::Format;
+    let token = |text: &str, special| ControlToken {
+        id: 1,
+        text: text.to_owned(),
+        special,
+    };
+    let style = |template: &str, architecture: &str, tokens: Vec<ControlToken>| {
+        let model = Model {
+            chat_template: template.to_owned(),
+            architecture: architecture.to_owned(),
+            control_tokens: tokens,
+        };
+        Style::new("{}", model).unwrap()
+    };
+    let qwen = style(
+        "<tool_call> </think>",
+        "qwen3",
+        vec![token("<tool_call>", false)],
+    );
+    assert_eq!((qwen.format, qwen.reasons), (Format::Hermes, true));
+    assert!(!qwen.keep_special_tokens());
+    let llama = style(
+        "ipython \"parameters\"",
+        "llama",
+        vec![token("<|python_tag|>", true)],
+    );
+    assert_eq!((llama.format, llama.reasons), (Format::Llama3Json, false));
+    assert!(llama.keep_special_tokens());
+    let hermes_on_llama = style("<tool_call>", "llama", vec![token("<|python_tag|>", true)]);
+    assert_eq!(hermes_on_llama.format, Format::Hermes);
+    assert!(Style::new(r#"{"format": "x"}"#, Model::default()).is_err());
+    assert!(Style::new(r#"{"fromat": "auto"}"#, Model::default()).is_err());
+}

@@ -1,0 +1,145 @@
+//! What an operator does with plugins: build one from `examples/`, drop it into a folder, and see
+//! that it serves.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use serde_json::{Value, json};
+use support::Server;
+
+/// `examples/plugins/house-rules`, built as its README line says.
+fn house_rules() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let source =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/plugins/house-rules");
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("house-rules");
+        let output = Command::new(env!("CARGO"))
+            .args([
+                "build",
+                "--release",
+                "--locked",
+                "--target",
+                "wasm32-wasip2",
+                "--target-dir",
+            ])
+            .arg(&target)
+            .current_dir(&source)
+            .output()
+            .expect("run cargo");
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        target.join("wasm32-wasip2/release/house_rules.wasm")
+    })
+}
+
+/// A plugins folder with this file in it.
+fn folder(name: &str, content: &[u8]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("make a folder");
+    std::fs::write(folder.path().join(name), content).expect("write the plugin");
+    folder
+}
+
+fn plugins_folder() -> tempfile::TempDir {
+    folder(
+        "house_rules.wasm",
+        &std::fs::read(house_rules()).expect("read the plugin"),
+    )
+}
+
+fn answer(server: &Server) -> Value {
+    let messages = json!([{"role": "user", "content": "What is mortise?"}]);
+    let response = server.post(
+        "/v1/chat/completions",
+        &json!({"model": "mortise-demo", "messages": messages}),
+    );
+    assert_eq!(response.status, 200, "{}", response.text());
+    response.json()
+}
+
+#[test]
+fn a_dropped_file_serves_and_the_log_says_so() {
+    let plugins = plugins_folder();
+    let dropped = Server::start(&["--plugins", plugins.path().to_str().expect("UTF-8")]);
+    let line =
+        dropped.wait_for_log(|line| line.contains("chat-template") && line.contains("serves"));
+    assert!(
+        line.contains("house_rules.wasm") && line.contains("mortise-demo"),
+        "{line}"
+    );
+    // The other kinds stay with their defaults.
+    let line =
+        dropped.wait_for_log(|line| line.contains("output-parser") && line.contains("serves"));
+    assert!(line.contains("embedded"), "{line}");
+
+    let plain = Server::start(&[]);
+    let tokens = |server: &Server| answer(server)["usage"]["prompt_tokens"].as_u64();
+    assert!(
+        tokens(&dropped) > tokens(&plain),
+        "the rules of the dropped template are not in the prompt"
+    );
+}
+
+#[test]
+fn settings_of_the_configuration_reach_the_plugin() {
+    let plugins = plugins_folder();
+    let prompt_tokens = |rules: &str| {
+        let server = Server::configured(&format!(
+            "[plugins]\ndir = {:?}\n[[plugins.bindings]]\nkind = \"chat-template\"\nsettings = {{ rules = {rules} }}\n",
+            plugins.path()
+        ));
+        answer(&server)["usage"]["prompt_tokens"].as_u64()
+    };
+    assert!(
+        prompt_tokens("\"Answer in one word, please, and be kind to everyone.\"")
+            > prompt_tokens("\"Hi\"")
+    );
+}
+
+fn refused(arguments: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_mortise"))
+        .args(["serve", "--port", "0"])
+        .args(arguments)
+        .output()
+        .expect("run mortise");
+    assert!(!output.status.success());
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!message.contains("panicked"), "{message}");
+    message
+}
+
+#[test]
+fn settings_that_a_plugin_refuses_keep_the_server_from_starting() {
+    let plugins = plugins_folder();
+    let config = plugins.path().join("mortise.toml");
+    std::fs::write(
+        &config,
+        format!(
+            "[plugins]\ndir = {:?}\n[[plugins.bindings]]\nkind = \"chat-template\"\nsettings = {{ rules = 5 }}\n",
+            plugins.path()
+        ),
+    )
+    .expect("write the configuration");
+    let message = refused(&["--config", config.to_str().expect("UTF-8")]);
+    assert!(
+        message.contains("house_rules") && message.contains("`rules` must be a string"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_broken_file_keeps_the_server_from_starting_and_is_named() {
+    let whole = std::fs::read(house_rules()).expect("read the plugin");
+    for content in [&whole[..whole.len() / 2], b"not wasm at all", b""] {
+        let plugins = folder("broken.wasm", content);
+        let message = refused(&["--plugins", plugins.path().to_str().expect("UTF-8")]);
+        assert!(message.contains("broken.wasm"), "{message}");
+    }
+}

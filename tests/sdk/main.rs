@@ -1,0 +1,158 @@
+//! The official OpenAI clients, Python and Node, against the built server with the demo model;
+//! and the Python client's own test files. Both clients are installed below `target/`.
+//!
+//! Without `python3` or `node` the respective test says so and passes, unless
+//! `MORTISE_REQUIRE_SDKS=1` is set, as `.ci/run` does.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+#[path = "../support/mod.rs"]
+mod support;
+
+use support::Server;
+
+const OPENAI_PYTHON: &str = "3.52.0";
+/// Tests of the client's own files that pass, loose and strict together: a floor that only rises.
+const OPENAI_PYTHON_PASSES: u32 = 0;
+
+fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::create_dir_all(&folder).expect("create a folder below target/");
+    folder
+}
+
+fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/sdk")
+}
+
+/// Whether the program is there; without it the test has nothing to run.
+fn have(program: &str) -> bool {
+    if Command::new(program).arg("--version").output().is_ok_and(|out| out.status.success()) {
+        return true;
+    }
+    assert!(
+        std::env::var_os("MORTISE_REQUIRE_SDKS").is_none(),
+        "`{program}` is not installed and MORTISE_REQUIRE_SDKS is set"
+    );
+    eprintln!("not run: `{program}` is not installed");
+    false
+}
+
+fn run(command: &mut Command) -> String {
+    let output = command.output().expect("start the command");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?} failed:\n{text}");
+    text
+}
+
+/// A virtual environment with the pinned requirements, made anew when they change.
+fn python() -> PathBuf {
+    let venv = folder("sdk-python");
+    let requirements = sources().join("python/requirements.txt");
+    let wanted = std::fs::read_to_string(&requirements).expect("read requirements.txt");
+    let stamp = venv.join("requirements.installed");
+    if std::fs::read_to_string(&stamp).ok().as_deref() != Some(&wanted) {
+        run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&venv));
+        run(Command::new(venv.join("bin/pip")).args(["install", "-q", "-r"]).arg(&requirements));
+        std::fs::write(&stamp, &wanted).expect("write the stamp");
+    }
+    venv
+}
+
+#[test]
+fn the_python_client_works() {
+    if !have("python3") {
+        return;
+    }
+    let venv = python();
+    let server = Server::start(&[]);
+    let report = run(Command::new(venv.join("bin/python"))
+        .args(["-m", "pytest", "-q", "-p", "no:cacheprovider"])
+        .arg(sources().join("python"))
+        .env("MORTISE_BASE_URL", server.url("/v1"))
+        .env("PYTHONDONTWRITEBYTECODE", "1"));
+    println!("{report}");
+}
+
+#[test]
+fn the_node_client_works() {
+    if !have("node") {
+        return;
+    }
+    let work = folder("sdk-node");
+    for file in ["package.json", "package-lock.json", "chat.test.mjs"] {
+        std::fs::copy(sources().join("node").join(file), work.join(file)).expect("copy");
+    }
+    run(Command::new("npm").args(["ci", "--no-audit", "--no-fund"]).current_dir(&work));
+    let server = Server::start(&[]);
+    let report = run(Command::new("node")
+        .arg("--test")
+        .current_dir(&work)
+        .env("MORTISE_BASE_URL", server.url("/v1")));
+    println!("{report}");
+}
+
+/// The sources of the Python client, which hold its tests; the wheel does not.
+fn openai_python_sources(venv: &Path) -> PathBuf {
+    let work = folder("openai-python");
+    let sources = work.join(format!("openai-{OPENAI_PYTHON}"));
+    if !sources.join("tests").is_dir() {
+        run(Command::new(venv.join("bin/pip"))
+            .args(["download", "-q", "--no-deps", "--no-binary", "openai"])
+            .arg(format!("openai=={OPENAI_PYTHON}"))
+            .arg("-d")
+            .arg(&work));
+        run(Command::new(venv.join("bin/python"))
+            .args(["-m", "tarfile", "-e"])
+            .arg(work.join(format!("openai-{OPENAI_PYTHON}.tar.gz")))
+            .arg(&work));
+    }
+    sources
+}
+
+/// `N passed` out of pytest's last line.
+fn passed(report: &str) -> u32 {
+    report
+        .split_once(" passed")
+        .and_then(|(before, _)| before.rsplit([' ', '\n']).next())
+        .and_then(|count| count.parse().ok())
+        .unwrap_or(0)
+}
+
+#[test]
+fn the_python_clients_own_tests_pass_as_far_as_they_did() {
+    if !have("python3") {
+        return;
+    }
+    let venv = python();
+    let sources = openai_python_sources(&venv);
+    let server = Server::start(&[]);
+    let output = Command::new(venv.join("bin/python"))
+        .args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "addopts="])
+        .args(["-o", "asyncio_mode=auto", "-k", "not aiohttp", "--tb=no"])
+        .args([
+            "tests/api_resources/chat/test_completions.py",
+            "tests/api_resources/test_completions.py",
+            "tests/api_resources/test_models.py",
+        ])
+        .current_dir(&sources)
+        .env("TEST_API_BASE_URL", server.url("/v1"))
+        .output()
+        .expect("run pytest");
+    let report = String::from_utf8_lossy(&output.stdout).into_owned();
+    println!("{report}");
+    let count = passed(&report);
+    assert!(
+        count >= OPENAI_PYTHON_PASSES,
+        "{count} of the client's own tests pass, {OPENAI_PYTHON_PASSES} did before:\n{report}"
+    );
+}
+
+#[test]
+fn a_pytest_report_is_read_right() {
+    assert_eq!(passed("FAILED x\n12 failed, 160 passed, 43 deselected in 9s\n"), 160);
+    assert_eq!(passed("160 passed in 9s\n"), 160);
+    assert_eq!(passed("12 failed in 9s\n"), 0);
+}

@@ -1,0 +1,259 @@
+//! Rules that reviewers would otherwise repeat: who may depend on whom, how long a file may be,
+//! which names are no names, what the CI must run.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Each room with the rooms it may depend on, and crates it must never name. The same table, with
+/// reasons, is in ARCHITECTURE.md.
+const ROOMS: &[(&str, &[&str], &[&str])] = &[
+    ("kernels", &[], &["candle-core", "tokio"]),
+    (
+        "host/model",
+        &["mortise-kernels"],
+        &["tokio", "tokenizers", "wasmtime", "axum"],
+    ),
+    (
+        "host/engine",
+        &["mortise-model", "mortise-kernels"],
+        &["axum", "serde_json", "tokenizers", "wasmtime", "time"],
+    ),
+    (
+        "host/plugin",
+        &[],
+        &["axum", "candle-core", "tokenizers", "hyper"],
+    ),
+    (
+        "host/registry",
+        &["mortise-engine", "mortise-model"],
+        &["axum", "wasmtime", "tokenizers"],
+    ),
+    (
+        "host/service",
+        &["mortise-registry", "mortise-plugin", "mortise-engine"],
+        &["axum", "wasmtime", "candle-core", "http", "hyper"],
+    ),
+    ("host/bundle", &["mortise-plugin"], &["axum", "tokio"]),
+    (
+        "host/server",
+        &[
+            "mortise-bundle",
+            "mortise-engine",
+            "mortise-model",
+            "mortise-plugin",
+            "mortise-registry",
+            "mortise-service",
+        ],
+        &["candle-core", "wasmtime", "tokenizers"],
+    ),
+    ("plugins/chat-template", &[], &["tokio", "wasmtime"]),
+    ("plugins/output-parser", &[], &["tokio", "wasmtime"]),
+    ("plugins/grammar", &[], &["tokio", "wasmtime"]),
+    ("plugins/policy", &[], &["tokio", "wasmtime"]),
+];
+
+/// Lines of a source file at most; tests apart.
+const FILE_LINES: usize = 600;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn manifest(room: &str) -> toml::Table {
+    let path = root().join(room).join("Cargo.toml");
+    let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    text.parse()
+        .unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+fn dependencies(room: &str, table: &str) -> BTreeSet<String> {
+    manifest(room)
+        .get(table)
+        .and_then(|dependencies| dependencies.as_table())
+        .map(|dependencies| dependencies.keys().cloned().collect())
+        .unwrap_or_default()
+}
+
+fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("read a folder of the repository") {
+        let path = entry.expect("read a folder entry").path();
+        let name = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .unwrap_or_default();
+        if path.is_dir() && name != "target" && !name.starts_with('.') && name != "node_modules" {
+            rust_files(&path, found);
+        } else if name.ends_with(".rs") {
+            found.push(path);
+        }
+    }
+}
+
+fn sources() -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for folder in ["host", "kernels", "plugins", "wit"] {
+        rust_files(&root().join(folder), &mut found);
+    }
+    assert!(
+        found.len() > 30,
+        "the walk found only {} files",
+        found.len()
+    );
+    found
+}
+
+fn is_test(path: &Path) -> bool {
+    path.components().any(|part| part.as_os_str() == "tests")
+        || path.file_name().is_some_and(|name| name == "tests.rs")
+}
+
+#[test]
+fn arrows_between_rooms_point_the_agreed_way() {
+    for (room, allowed, _) in ROOMS {
+        for name in dependencies(room, "dependencies") {
+            assert!(
+                !name.starts_with("mortise-") || allowed.contains(&name.as_str()),
+                "{room} depends on {name}, which ARCHITECTURE.md does not allow"
+            );
+        }
+    }
+}
+
+#[test]
+fn rooms_do_not_know_what_they_must_not() {
+    for (room, _, forbidden) in ROOMS {
+        for name in dependencies(room, "dependencies") {
+            assert!(
+                !forbidden.contains(&name.as_str()),
+                "{room} must not know {name}; see ARCHITECTURE.md"
+            );
+        }
+    }
+}
+
+#[test]
+fn every_member_is_a_known_room() {
+    for folder in ["host", "plugins"] {
+        for entry in fs::read_dir(root().join(folder)).expect("read a folder") {
+            let name = entry.expect("read a folder entry").file_name();
+            let room = format!("{folder}/{}", name.to_string_lossy());
+            assert!(
+                ROOMS.iter().any(|(known, _, _)| *known == room),
+                "{room} is not in the table of rooms"
+            );
+        }
+    }
+}
+
+#[test]
+fn files_can_be_read_in_a_sitting() {
+    for path in sources().iter().filter(|path| !is_test(path)) {
+        let lines = fs::read_to_string(path)
+            .expect("read a source file")
+            .lines()
+            .count();
+        assert!(
+            lines <= FILE_LINES,
+            "{} has {lines} lines; split what does not belong together",
+            path.display()
+        );
+    }
+}
+
+#[test]
+fn names_say_what_is_inside() {
+    const NO_NAMES: &[&str] = &["util", "utils", "common", "helper", "helpers", "misc"];
+    for path in sources() {
+        for part in path.components() {
+            let name = part.as_os_str().to_string_lossy();
+            let stem = name.strip_suffix(".rs").unwrap_or(&name);
+            assert!(
+                !NO_NAMES.contains(&stem),
+                "{}: {stem} is no name",
+                path.display()
+            );
+        }
+    }
+}
+
+#[test]
+fn every_source_file_says_what_it_is_for() {
+    for path in sources() {
+        let text = fs::read_to_string(&path).expect("read a source file");
+        assert!(
+            text.starts_with("//!") || is_test(&path),
+            "{} has no module head",
+            path.display()
+        );
+    }
+}
+
+#[test]
+fn unsafe_code_stays_at_the_edges() {
+    const EDGES: &[&str] = &["kernels/", "host/plugin/", "host/model/", "wit/"];
+    for path in sources() {
+        let text = fs::read_to_string(&path).expect("read a source file");
+        let relative = path.strip_prefix(root()).expect("a path below the root");
+        let relative = relative.to_string_lossy();
+        let uses = text.lines().any(|line| {
+            let code = line.trim_start();
+            !code.starts_with("//") && (code.contains("unsafe {") || code.contains("unsafe fn"))
+        });
+        assert!(
+            !uses || EDGES.iter().any(|edge| relative.starts_with(edge)),
+            "{relative} has unsafe code; it belongs in kernels/ or at an FFI edge"
+        );
+    }
+}
+
+#[test]
+fn every_wit_item_is_documented() {
+    for entry in fs::read_dir(root().join("wit/v0.1")).expect("read wit/v0.1") {
+        let path = entry.expect("read a folder entry").path();
+        let text = fs::read_to_string(&path).expect("read a WIT file");
+        let mut previous = "";
+        for (number, line) in text.lines().enumerate() {
+            let code = line.trim();
+            let declares = [
+                "interface ",
+                "world ",
+                "record ",
+                "variant ",
+                "enum ",
+                "resource ",
+            ]
+            .iter()
+            .any(|word| code.starts_with(word))
+                || code.contains(": func(")
+                || (code.starts_with("type ") && code.ends_with(';'));
+            assert!(
+                !declares || previous.starts_with("///"),
+                "{}:{}: no doc comment above `{code}`",
+                path.display(),
+                number + 1
+            );
+            previous = code;
+        }
+    }
+}
+
+#[test]
+fn ci_runs_the_command_that_the_readme_promises() {
+    let readme = fs::read_to_string(root().join("README.md")).expect("read README.md");
+    let ci = fs::read_to_string(root().join(".ci/run")).expect("read .ci/run");
+    for command in ["cargo test --release --workspace"] {
+        assert!(
+            readme.contains(command),
+            "README.md does not show `{command}`"
+        );
+        assert!(ci.contains(command), ".ci/run does not run `{command}`");
+    }
+}
+
+#[test]
+fn panics_unwind_in_the_release_profile() {
+    // A panic in one request must end that request, not the process.
+    let profile = &manifest(".")["profile"]["release"];
+    assert_eq!(profile["panic"].as_str(), Some("unwind"));
+}
