@@ -9,4 +9,4 @@ mod scripted;
 
 pub use backend::{Backend, Load};
 pub use names::{Entry, Ladder, Registry, RegistryError, UnknownModel};
-pub use scripted::{Script, ScriptCodec, ScriptLine, Scripted};
+pub use scripted::{DecodeTokens, EncodeText, Script, ScriptCodec, ScriptLine, Scripted};

@@ -53,13 +53,19 @@ pub struct ScriptLine {
     pub say: String,
 }
 
+/// Text to tokens; control tokens are recognised.
+pub type EncodeText = dyn Fn(&str) -> Vec<u32> + Send + Sync;
+
+/// Tokens to text, control tokens included.
+pub type DecodeTokens = dyn Fn(&[u32]) -> String + Send + Sync;
+
 /// The model's tokenizer as two functions, since this room knows no tokenizers.
 #[derive(Clone)]
 pub struct ScriptCodec {
-    /// Text to tokens; control tokens are recognised.
-    pub encode: Arc<dyn Fn(&str) -> Vec<u32> + Send + Sync>,
-    /// Tokens to text, control tokens included.
-    pub decode: Arc<dyn Fn(&[u32]) -> String + Send + Sync>,
+    /// For the script.
+    pub encode: Arc<EncodeText>,
+    /// For prompts.
+    pub decode: Arc<DecodeTokens>,
 }
 
 impl std::fmt::Debug for ScriptCodec {

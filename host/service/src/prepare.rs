@@ -19,12 +19,15 @@ use crate::tokenizer::{Tokenizer, TokenizerError};
 /// Prompts longer than this are encoded on a thread for blocking work.
 const INLINE_ENCODE_BYTES: usize = 4096;
 
+/// A parser and what it is told of a request.
+type Parsing = (Arc<dyn ParseOutput>, ParserSetup);
+
 /// What all choices of a request share.
 pub(crate) struct Prepared {
     pub(crate) ids: Vec<u32>,
     pub(crate) stop: StopMatcher,
     /// The parser and what it is told; none where an answer is text.
-    pub(crate) parser: Option<(Arc<dyn ParseOutput>, ParserSetup)>,
+    pub(crate) parser: Option<Parsing>,
     pub(crate) constraint: Option<GrammarSource>,
     pub(crate) keep_special: bool,
     /// The answer is a text of its own, and does not continue one.
@@ -176,7 +179,7 @@ fn parser_for(
     model: &ServedModel,
     request: &Request,
     opens_reasoning: bool,
-) -> Result<Option<(Arc<dyn ParseOutput>, ParserSetup)>, ServiceError> {
+) -> Result<Option<Parsing>, ServiceError> {
     let fields = request.fields();
     let tool_choice = request.tool_choice();
     let Some(parser) = &model.parser else {
