@@ -1,1 +1,42 @@
-//! Ops.
+//! Ops on plain slices: the arithmetic of a decoder, one op a file.
+//!
+//! Every op computes in f32 and is deterministic. A row's result depends on that row alone, never
+//! on the rows beside it, on the number of threads or on how a prompt was cut into chunks: a
+//! sequence gives the same tokens alone and in a batch.
+//!
+//! Shapes are the caller's promise. An op panics on slices that break it, before it touches
+//! memory; the model checks whatever comes from outside. Ops that fan out use the rayon pool of the
+//! calling thread.
+//!
+//! This room knows no tensors, no models and no files.
+
+pub mod attention;
+mod exp;
+pub mod kv_page;
+pub mod linear;
+pub mod log_softmax;
+pub mod mask;
+pub mod rms_norm;
+pub mod rope;
+pub mod select;
+pub mod silu_mul;
+
+/// Multiply-adds below which waking another thread costs more than it saves.
+const PARALLEL_MULTIPLY_ADDS: usize = 1 << 20;
+
+/// Whether so much work is worth sharing among the threads of the current pool.
+fn worth_sharing(multiply_adds: usize) -> bool {
+    multiply_adds >= PARALLEL_MULTIPLY_ADDS && rayon::current_num_threads() > 1
+}
+
+/// Whether the vector paths of this crate can run on this machine.
+fn has_avx2_fma() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    {
+        std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma")
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        false
+    }
+}

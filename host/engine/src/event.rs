@@ -2,6 +2,8 @@
 
 use tokio::sync::mpsc;
 
+use crate::doorbell::StreamDoorbell;
+
 /// Events of one sequence, in order. Exactly one `Finished` or `Failed` comes last, unless the
 /// engine stops first, which closes the stream without it.
 #[derive(Debug, Clone, PartialEq)]
@@ -74,6 +76,8 @@ pub enum SequenceError {
 #[derive(Debug)]
 pub struct TokenStream {
     receiver: mpsc::Receiver<TokenEvent>,
+    /// Wakes the engine that feeds the stream.
+    doorbell: Option<StreamDoorbell>,
 }
 
 impl TokenStream {
@@ -83,16 +87,61 @@ impl TokenStream {
     /// A stream and the sender that feeds it.
     pub fn channel() -> (mpsc::Sender<TokenEvent>, Self) {
         let (sender, receiver) = mpsc::channel(Self::CAPACITY);
-        (sender, Self { receiver })
+        (
+            sender,
+            Self {
+                receiver,
+                doorbell: None,
+            },
+        )
+    }
+
+    /// The same for a sender that sleeps while the stream is full.
+    pub(crate) fn with_doorbell(doorbell: StreamDoorbell) -> (mpsc::Sender<TokenEvent>, Self) {
+        let (sender, receiver) = mpsc::channel(Self::CAPACITY);
+        (
+            sender,
+            Self {
+                receiver,
+                doorbell: Some(doorbell),
+            },
+        )
     }
 
     /// The next event; `None` after the last.
     pub async fn next(&mut self) -> Option<TokenEvent> {
-        self.receiver.recv().await
+        let event = self.receiver.recv().await;
+        self.ring_if_stalled();
+        event
     }
 
     /// The next event if one is waiting.
     pub fn try_next(&mut self) -> Option<TokenEvent> {
-        self.receiver.try_recv().ok()
+        let event = self.receiver.try_recv().ok();
+        self.ring_if_stalled();
+        event
+    }
+
+    /// Block until the next event; `None` after the last. Not for asynchronous code.
+    pub fn blocking_next(&mut self) -> Option<TokenEvent> {
+        let event = self.receiver.blocking_recv();
+        self.ring_if_stalled();
+        event
+    }
+
+    fn ring_if_stalled(&self) {
+        if let Some(doorbell) = &self.doorbell {
+            doorbell.ring_if_stalled();
+        }
+    }
+}
+
+impl Drop for TokenStream {
+    fn drop(&mut self) {
+        // Closed first, so that the engine finds it closed when it wakes.
+        self.receiver.close();
+        if let Some(doorbell) = &self.doorbell {
+            doorbell.ring();
+        }
     }
 }

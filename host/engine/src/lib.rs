@@ -3,15 +3,30 @@
 //! This room knows tokens, blocks and logits. It does not know text, HTTP, plugins or the time of
 //! day.
 
+mod block_pool;
+mod config;
 mod constraint;
+mod doorbell;
 mod event;
+mod forward;
+mod handle;
+mod load;
 mod request;
+mod sampler;
+mod scheduler;
+mod sequence;
+mod step_loop;
 
+pub use config::{EngineConfig, EngineError};
 pub use constraint::{Constraint, ConstraintError, MaskStep};
 pub use event::{
     FinishReason, GeneratedToken, SequenceError, SequenceUsage, TokenEvent, TokenLogprobs,
     TokenStream,
 };
+pub use forward::ForwardPass;
+pub use handle::{Engine, EngineHandle};
+pub use load::EngineLoad;
+pub use mortise_model::KvPrecision;
 pub use request::{LogprobParams, SamplingParams, SequenceRequest};
 
 /// Why a sequence was not accepted.

@@ -64,3 +64,67 @@ pub struct LogprobParams {
     /// How many of the most likely tokens to report beside the chosen one, at most 20.
     pub top: u8,
 }
+
+/// Most log-probabilities reported beside the chosen one.
+const LOGPROBS_MAX: u8 = 20;
+
+impl SequenceRequest {
+    /// Whether the request keeps the rules above, or which it breaks.
+    pub(crate) fn check(&self, vocabulary: usize) -> Result<(), String> {
+        if self.prompt.is_empty() {
+            return Err("the prompt has no tokens".to_owned());
+        }
+        if let Some(token) = self
+            .prompt
+            .iter()
+            .find(|token| **token as usize >= vocabulary)
+        {
+            return Err(format!(
+                "prompt token {token} is not below the vocabulary size {vocabulary}"
+            ));
+        }
+        if self.max_tokens == 0 {
+            return Err("`max_tokens` is 0; it must be at least 1".to_owned());
+        }
+        if let Some(logprobs) = self.logprobs
+            && logprobs.top > LOGPROBS_MAX
+        {
+            return Err(format!(
+                "`top` is {}; it may be at most {LOGPROBS_MAX}",
+                logprobs.top
+            ));
+        }
+        self.sampling.check(vocabulary)
+    }
+}
+
+impl SamplingParams {
+    fn check(&self, vocabulary: usize) -> Result<(), String> {
+        let within = |field, value: f32, least: f32, most: f32| {
+            if (least..=most).contains(&value) {
+                return Ok(());
+            }
+            Err(format!("`{field}` is {value}; expected {least} to {most}"))
+        };
+        within("temperature", self.temperature, 0.0, f32::MAX)?;
+        within("top_p", self.top_p, 0.0, 1.0)?;
+        within("min_p", self.min_p, 0.0, 1.0)?;
+        within(
+            "repetition_penalty",
+            self.repetition_penalty,
+            f32::MIN_POSITIVE,
+            f32::MAX,
+        )?;
+        within("frequency_penalty", self.frequency_penalty, -1000.0, 1000.0)?;
+        within("presence_penalty", self.presence_penalty, -1000.0, 1000.0)?;
+        for (token, bias) in &self.logit_bias {
+            if *token as usize >= vocabulary {
+                return Err(format!(
+                    "`logit_bias` names token {token}, which is not below the vocabulary size {vocabulary}"
+                ));
+            }
+            within("logit_bias", *bias, -1000.0, 1000.0)?;
+        }
+        Ok(())
+    }
+}

@@ -1,1 +1,31 @@
-//! Placeholder.
+//! Model folders and the decoder that runs them.
+//!
+//! A model comes from a [`ModelFolder`]: files in the Hugging Face layout, on disk or in memory.
+//! Whatever the files say is checked before it is believed: a wrong folder gives one
+//! [`ModelError`], never a panic and never an allocation of a size that nobody checked.
+//!
+//! [`Model::forward`] computes a ragged batch against a paged [`KvCache`]. This room knows no text,
+//! no sampling and no scheduling.
+
+mod decoder;
+mod error;
+mod fields;
+mod folder;
+mod generation;
+mod input;
+mod kv_cache;
+mod layers;
+mod names;
+mod rope;
+mod spec;
+mod weights;
+
+pub use decoder::{Logits, Model};
+pub use error::{InputError, ModelError};
+pub use folder::{FileBytes, ModelFolder};
+pub use generation::GenerationDefaults;
+pub use input::{LogitRows, ModelInput, SequenceInput, SequenceView};
+pub use kv_cache::{BLOCK_TOKENS, KvCache, KvPrecision};
+pub use rope::RopeScaling;
+pub use spec::{Architecture, ModelSpec};
+pub use weights::WeightPrecision;

@@ -2,6 +2,7 @@
 //! statuses in one place.
 
 use mortise_plugin::{Denial, PluginError};
+use mortise_registry::UnknownModel;
 
 /// Every way in which the service can fail a request.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -28,7 +29,9 @@ pub enum ServiceError {
     #[error("{}", .0.message)]
     Denied(Denial),
     /// The prompt, with the tokens asked for, exceeds the context.
-    #[error("this model's context holds {context} tokens; the prompt has {prompt} and {requested} more were asked for")]
+    #[error(
+        "this model's context holds {context} tokens; the prompt has {prompt} and {requested} more were asked for"
+    )]
     ContextLength {
         /// Tokens of the prompt.
         prompt: usize,
@@ -52,4 +55,13 @@ pub enum ServiceError {
     /// The server is stopping.
     #[error("the server is stopping")]
     Stopping,
+}
+
+impl From<UnknownModel> for ServiceError {
+    fn from(unknown: UnknownModel) -> Self {
+        Self::ModelNotFound {
+            model: unknown.name,
+            available: unknown.available,
+        }
+    }
 }

@@ -1,10 +1,51 @@
 //! The life of a request: authorize, render, encode, constrain, submit; then detokenize, stop,
 //! parse. No HTTP, no tensors, no wasmtime.
 
+mod admission;
+mod answer;
+mod check;
+mod choice;
+mod constraint;
+mod detokenizer;
 mod error;
 mod event;
+#[cfg(test)]
+mod fakes;
+mod messages;
+mod model;
+mod observer;
+mod offline;
+mod plugins;
+mod prepare;
 mod request;
+mod service;
+mod stop;
+#[cfg(test)]
+mod testing;
+mod tokenizer;
+mod trail;
 
+pub use admission::{Admission, Call};
+pub use answer::Answer;
+pub use check::{
+    MAX_CHOICES, MAX_GRAMMAR_BYTES, MAX_LOGIT_BIASES, MAX_STOP_BYTES, MAX_STOPS, MAX_STOPS_BYTES,
+    MAX_TOP_LOGPROBS, Request,
+};
+pub use detokenizer::Detokenizer;
 pub use error::ServiceError;
 pub use event::{AnswerEvent, Delta, FinishReason, TokenLogprob, Usage};
+pub use messages::{MAX_JSON_DEPTH, MAX_TOOL_NAME_BYTES, MAX_TOOLS};
+pub use model::{GenerationDefaults, ServedModel};
+pub use observer::{NoObserver, Observer, Outcome, Summary};
+pub use offline::{
+    Chunking, GrammarVerdict, OfflineError, RenderedText, check_grammar, parse_text,
+    render_template,
+};
+pub use plugins::{
+    BoxFuture, CompileGrammar, DecidePolicy, MatchTokens, ParseOutput, ParseSession, RenderChat,
+    RequestId,
+};
 pub use request::{Prompt, RequestFields};
+pub use service::{Service, ServiceConfig, SetupError};
+pub use stop::StopMatcher;
+pub use tokenizer::{TokenTable, Tokenizer, TokenizerError, TokenizerFiles};

@@ -1,0 +1,148 @@
+//! How fast the engine decodes, on weights that a seed makes.
+//!
+//! ```text
+//! cargo run --release -p mortise-engine --example decode_speed -- [SEQUENCES] [THREADS] [f32|bf16]
+//! ```
+//!
+//! The model has about 7 million parameters: the size of the demo model. Speed does not depend on
+//! the values of weights.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use mortise_engine::{Engine, EngineConfig, SamplingParams, SequenceRequest, TokenEvent};
+use mortise_model::{Model, ModelFolder, WeightPrecision};
+
+const PROMPT_TOKENS: usize = 64;
+const OUTPUT_TOKENS: u32 = 200;
+const CONFIG: &str = r#"{
+    "architectures": ["Qwen3ForCausalLM"], "vocab_size": 4096, "hidden_size": 256,
+    "intermediate_size": 768, "num_hidden_layers": 7, "num_attention_heads": 8,
+    "num_key_value_heads": 4, "head_dim": 32, "max_position_embeddings": 1024,
+    "tie_word_embeddings": true
+}"#;
+
+/// A safetensors file with the tensors that `CONFIG` asks for.
+fn weights() -> Vec<u8> {
+    let mut shapes = vec![
+        ("model.embed_tokens.weight".to_owned(), vec![4096, 256]),
+        ("model.norm.weight".to_owned(), vec![256]),
+    ];
+    for layer in 0..7 {
+        for (name, shape) in [
+            ("input_layernorm", vec![256]),
+            ("post_attention_layernorm", vec![256]),
+            ("self_attn.q_norm", vec![32]),
+            ("self_attn.k_norm", vec![32]),
+            ("self_attn.q_proj", vec![256, 256]),
+            ("self_attn.k_proj", vec![128, 256]),
+            ("self_attn.v_proj", vec![128, 256]),
+            ("self_attn.o_proj", vec![256, 256]),
+            ("mlp.gate_proj", vec![768, 256]),
+            ("mlp.up_proj", vec![768, 256]),
+            ("mlp.down_proj", vec![256, 768]),
+        ] {
+            shapes.push((format!("model.layers.{layer}.{name}.weight"), shape));
+        }
+    }
+    let (mut header, mut numbers, mut state) = (Vec::new(), Vec::new(), 1u32);
+    for (name, shape) in shapes {
+        let count: usize = shape.iter().product();
+        let (start, end) = (2 * numbers.len(), 2 * (numbers.len() + count));
+        header.push(format!(
+            r#""{name}":{{"dtype":"BF16","shape":{shape:?},"data_offsets":[{start},{end}]}}"#
+        ));
+        numbers.extend((0..count).map(|_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let value = (state >> 8) as f32 / (1 << 23) as f32 - 1.0;
+            (if shape.len() == 1 {
+                1.0f32
+            } else {
+                value * 0.1
+            }
+            .to_bits()
+                >> 16) as u16
+        }));
+    }
+    eprintln!("{:.1} million parameters", numbers.len() as f64 / 1e6);
+    let header = format!("{{{}}}", header.join(","));
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend(header.as_bytes());
+    file.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
+    file
+}
+
+fn request(seed: u32) -> SequenceRequest {
+    SequenceRequest {
+        prompt: (0..PROMPT_TOKENS as u32)
+            .map(|i| (i * 61 + seed * 17) % 4096)
+            .collect(),
+        max_tokens: OUTPUT_TOKENS,
+        stop_tokens: Vec::new(),
+        sampling: SamplingParams {
+            seed: Some(u64::from(seed)),
+            ..SamplingParams::default()
+        },
+        logprobs: None,
+        constraint: None,
+    }
+}
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let mut number = |default: usize| {
+        arguments
+            .next()
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(default)
+    };
+    let (sequences, threads) = (number(1), number(1));
+    let precision = match arguments.next().as_deref() {
+        Some("bf16") => WeightPrecision::Bf16,
+        _ => WeightPrecision::F32,
+    };
+    let folder = ModelFolder::embedded(&[
+        ("config.json", CONFIG.as_bytes()),
+        ("model.safetensors", weights().leak()),
+    ]);
+    let model = Arc::new(Model::load(&folder, precision).expect("the model is sound"));
+    let config = EngineConfig {
+        threads,
+        ..EngineConfig::default()
+    };
+    let engine = Engine::start(model, config).expect("the engine starts");
+    let (begun, mut first_tokens) = (Instant::now(), None);
+    let streams: Vec<_> = (0..sequences)
+        .map(|seed| {
+            engine
+                .submit(request(seed as u32))
+                .expect("the queue has room")
+        })
+        .collect();
+    let readers: Vec<_> = streams
+        .into_iter()
+        .map(|mut stream| {
+            std::thread::spawn(move || {
+                let mut first = None;
+                while let Some(event) = stream.blocking_next() {
+                    if matches!(event, TokenEvent::Token(_)) {
+                        first.get_or_insert_with(Instant::now);
+                    }
+                }
+                first
+            })
+        })
+        .collect();
+    for reader in readers {
+        first_tokens = first_tokens.max(reader.join().expect("the reader ends"));
+    }
+    let (end, first) = (Instant::now(), first_tokens.expect("there are tokens"));
+    let load = engine.load();
+    println!(
+        "{sequences} sequences, {threads} threads, {precision:?}: prompts {:.0} tokens/s, \
+         output {:.0} tokens/s in all, {} steps",
+        (sequences * PROMPT_TOKENS) as f64 / (first - begun).as_secs_f64(),
+        (load.decode_tokens - sequences as u64) as f64 / (end - first).as_secs_f64(),
+        load.steps
+    );
+}

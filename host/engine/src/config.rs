@@ -1,0 +1,116 @@
+//! How an engine is set up, and what can be wrong with that.
+
+use mortise_model::{BLOCK_TOKENS, KvCache, KvPrecision, ModelError, ModelSpec};
+
+/// Limits of an engine. [`EngineConfig::default`] suits small models.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EngineConfig {
+    /// Sequences that share a step.
+    pub max_sequences: usize,
+    /// Sequences that may wait for their turn; more are refused.
+    pub max_queue: usize,
+    /// Tokens computed in one step, decoding and prompts together. At least `max_sequences`. A
+    /// smaller budget keeps streams smooth while long prompts come in, a larger one computes
+    /// prompts sooner.
+    pub step_token_budget: usize,
+    /// Tokens that the KV cache holds, of all sequences together. `None`: as many as
+    /// `max_sequences` full contexts need, within `kv_cache_bytes`.
+    pub kv_cache_tokens: Option<usize>,
+    /// Bound of the KV cache where `kv_cache_tokens` is not given. Memory is used as it fills.
+    pub kv_cache_bytes: usize,
+    /// Precision of the KV cache.
+    pub kv_precision: KvPrecision,
+    /// Threads that compute, the engine's own included; 0 takes one for each processor.
+    pub threads: usize,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self {
+            max_sequences: 64,
+            max_queue: 256,
+            step_token_budget: 512,
+            kv_cache_tokens: None,
+            kv_cache_bytes: 1 << 30,
+            kv_precision: KvPrecision::F32,
+            threads: 0,
+        }
+    }
+}
+
+/// Why an engine did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// A limit makes no sense.
+    #[error("engine setting `{field}` {problem}")]
+    Config {
+        /// The setting.
+        field: &'static str,
+        /// What is wrong, as the rest of a sentence.
+        problem: String,
+    },
+    /// The KV cache cannot be had.
+    #[error("cannot allocate the KV cache")]
+    Cache(#[source] ModelError),
+    /// The system gave no threads.
+    #[error("cannot start the engine's threads: {0}")]
+    Threads(String),
+}
+
+impl EngineConfig {
+    const SEQUENCES_MAX: usize = 1 << 12;
+    const QUEUE_MAX: usize = 1 << 20;
+    const STEP_TOKENS_MAX: usize = 1 << 20;
+    const THREADS_MAX: usize = 1 << 10;
+
+    pub(crate) fn check(&self) -> Result<(), EngineError> {
+        let within = |field, value, least: usize, most: usize| {
+            if (least..=most).contains(&value) {
+                return Ok(());
+            }
+            let problem = format!("is {value}; expected {least} to {most}");
+            Err(EngineError::Config { field, problem })
+        };
+        within("max_sequences", self.max_sequences, 1, Self::SEQUENCES_MAX)?;
+        within("max_queue", self.max_queue, 1, Self::QUEUE_MAX)?;
+        within("threads", self.threads, 0, Self::THREADS_MAX)?;
+        if self.step_token_budget < self.max_sequences {
+            let problem = format!(
+                "is {}; it must be at least `max_sequences`, which is {}",
+                self.step_token_budget, self.max_sequences
+            );
+            return Err(EngineError::Config {
+                field: "step_token_budget",
+                problem,
+            });
+        }
+        within(
+            "step_token_budget",
+            self.step_token_budget,
+            1,
+            Self::STEP_TOKENS_MAX,
+        )
+    }
+
+    /// Blocks of the cache for a model of this shape.
+    pub(crate) fn cache_blocks(&self, spec: &ModelSpec) -> Result<usize, EngineError> {
+        let (field, tokens) = match self.kv_cache_tokens {
+            Some(tokens) => ("kv_cache_tokens", tokens),
+            None => {
+                let wanted = self.max_sequences.saturating_mul(spec.context);
+                let block_bytes = KvCache::block_bytes(spec, self.kv_precision);
+                let affordable = self.kv_cache_bytes / block_bytes.max(1);
+                (
+                    "kv_cache_bytes",
+                    wanted.min(affordable.saturating_mul(BLOCK_TOKENS)),
+                )
+            }
+        };
+        if tokens < BLOCK_TOKENS {
+            let problem = format!("leaves room for {tokens} tokens; a block has {BLOCK_TOKENS}");
+            return Err(EngineError::Config { field, problem });
+        }
+        Ok((tokens / BLOCK_TOKENS).min(u32::MAX as usize))
+    }
+}

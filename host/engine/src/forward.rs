@@ -1,0 +1,46 @@
+//! What computes logits: the model, or a fake in tests.
+
+use std::sync::Arc;
+
+use mortise_model::{InputError, KvCache, Logits, Model, ModelInput};
+
+/// Computes batches against a KV cache of its own.
+pub trait ForwardPass: Send {
+    /// Tokens that the model knows.
+    fn vocabulary(&self) -> usize;
+
+    /// Tokens that a sequence may have by the model's making.
+    fn context_length(&self) -> usize;
+
+    /// Blocks that the cache has.
+    fn cache_blocks(&self) -> usize;
+
+    /// Compute a batch: one row of logits for each sequence that asks for its last row, in order.
+    /// May be called again with the same tokens after it failed.
+    fn forward(&mut self, input: &ModelInput) -> Result<Logits, InputError>;
+}
+
+/// A model with its cache.
+#[derive(Debug)]
+pub(crate) struct LocalModel {
+    pub(crate) model: Arc<Model>,
+    pub(crate) cache: KvCache,
+}
+
+impl ForwardPass for LocalModel {
+    fn vocabulary(&self) -> usize {
+        self.model.spec().vocabulary
+    }
+
+    fn context_length(&self) -> usize {
+        self.model.spec().context
+    }
+
+    fn cache_blocks(&self) -> usize {
+        self.cache.blocks()
+    }
+
+    fn forward(&mut self, input: &ModelInput) -> Result<Logits, InputError> {
+        self.model.forward(input, &mut self.cache)
+    }
+}

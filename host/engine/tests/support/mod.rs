@@ -1,0 +1,189 @@
+//! A fake model whose next token depends on every token that its cache holds for the sequence, so
+//! that a block in the wrong hands shows in the output; and readers that give up instead of
+//! hanging.
+
+#![allow(dead_code, reason = "each test program uses a part of this")]
+
+use std::time::{Duration, Instant};
+
+use mortise_engine::{
+    Engine, EngineConfig, EngineHandle, FinishReason, ForwardPass, SamplingParams, SequenceError,
+    SequenceRequest, SequenceUsage, TokenEvent, TokenStream,
+};
+use mortise_model::{BLOCK_TOKENS, InputError, LogitRows, Logits, ModelInput};
+
+pub const VOCABULARY: usize = 50;
+/// A batch with this token panics.
+pub const PANIC: u32 = 47;
+/// A batch with this token is an error.
+pub const ERROR: u32 = 48;
+/// Logits after this token are no numbers.
+pub const NAN: u32 = 49;
+/// Tokens from here on are never likely.
+const ORDINARY: usize = 40;
+
+pub struct FakeModel {
+    cells: Vec<u32>,
+    context: usize,
+    delay: Duration,
+}
+
+impl FakeModel {
+    pub fn new(blocks: usize, context: usize) -> Self {
+        Self {
+            cells: vec![u32::MAX; blocks * BLOCK_TOKENS],
+            context,
+            delay: Duration::ZERO,
+        }
+    }
+
+    pub fn with_delay(self, delay: Duration) -> Self {
+        Self { delay, ..self }
+    }
+}
+
+impl ForwardPass for FakeModel {
+    fn vocabulary(&self) -> usize {
+        VOCABULARY
+    }
+
+    fn context_length(&self) -> usize {
+        self.context
+    }
+
+    fn cache_blocks(&self) -> usize {
+        self.cells.len() / BLOCK_TOKENS
+    }
+
+    fn forward(&mut self, input: &ModelInput) -> Result<Logits, InputError> {
+        std::thread::sleep(self.delay);
+        let mut rows = Vec::new();
+        for sequence in input.sequences() {
+            assert!(!sequence.tokens.contains(&PANIC), "told to panic");
+            if sequence.tokens.contains(&ERROR) {
+                return Err(InputError::Cache);
+            }
+            let cell = |position: usize| {
+                let block = sequence.block_table[position / BLOCK_TOKENS] as usize;
+                block * BLOCK_TOKENS + position % BLOCK_TOKENS
+            };
+            let end = sequence.first_position + sequence.tokens.len();
+            for (position, token) in (sequence.first_position..).zip(sequence.tokens) {
+                self.cells[cell(position)] = *token;
+            }
+            if sequence.logits == LogitRows::Last {
+                let history: Vec<u32> = (0..end).map(|at| self.cells[cell(at)]).collect();
+                rows.extend(logits(&history));
+            }
+        }
+        Ok(Logits::new(rows, VOCABULARY))
+    }
+}
+
+/// What the fake model says after these tokens.
+pub fn logits(history: &[u32]) -> Vec<f32> {
+    if history.last() == Some(&NAN) {
+        return vec![f32::NAN; VOCABULARY];
+    }
+    let mut state = history.iter().fold(17u64, |hash, token| {
+        (hash ^ u64::from(*token))
+            .wrapping_mul(0x9E37_79B9_7F4A_7C15)
+            .rotate_left(29)
+    });
+    let mut next = || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 40) as f32 / (1 << 24) as f32 * 6.0 - 3.0
+    };
+    (0..VOCABULARY)
+        .map(|token| if token < ORDINARY { next() } else { -20.0 })
+        .collect()
+}
+
+/// The greedy continuation.
+pub fn expected(prompt: &[u32], count: usize) -> Vec<u32> {
+    let mut tokens = prompt.to_vec();
+    for _ in 0..count {
+        let logits = logits(&tokens);
+        let best = (0..VOCABULARY)
+            .max_by(|a, b| logits[*a].total_cmp(&logits[*b]))
+            .unwrap();
+        tokens.push(best as u32);
+    }
+    tokens.split_off(prompt.len())
+}
+
+pub fn engine(blocks: usize, context: usize, config: EngineConfig) -> EngineHandle {
+    Engine::start_with(Box::new(FakeModel::new(blocks, context)), config).unwrap()
+}
+
+pub fn config() -> EngineConfig {
+    EngineConfig {
+        max_sequences: 8,
+        max_queue: 64,
+        step_token_budget: 20,
+        threads: 1,
+        ..EngineConfig::default()
+    }
+}
+
+/// A greedy request.
+pub fn greedy(prompt: &[u32], max_tokens: u32) -> SequenceRequest {
+    SequenceRequest {
+        prompt: prompt.to_vec(),
+        max_tokens,
+        stop_tokens: Vec::new(),
+        sampling: SamplingParams {
+            temperature: 0.0,
+            ..SamplingParams::default()
+        },
+        logprobs: None,
+        constraint: None,
+    }
+}
+
+/// How a stream ended.
+pub type End = Result<(FinishReason, SequenceUsage), SequenceError>;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The next event, within reason.
+pub fn next(stream: &mut TokenStream) -> TokenEvent {
+    let begun = Instant::now();
+    loop {
+        if let Some(event) = stream.try_next() {
+            return event;
+        }
+        assert!(begun.elapsed() < PATIENCE, "no event comes");
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
+/// All tokens of a stream and its end.
+pub fn collect(stream: &mut TokenStream) -> (Vec<u32>, End) {
+    let mut tokens = Vec::new();
+    loop {
+        match next(stream) {
+            TokenEvent::Token(token) => tokens.push(token.id),
+            TokenEvent::Finished { reason, usage } => return (tokens, Ok((reason, usage))),
+            TokenEvent::Failed(error) => return (tokens, Err(error)),
+        }
+    }
+}
+
+/// Wait until the engine holds nothing.
+pub fn until_empty(engine: &EngineHandle) {
+    until("the engine is empty", || {
+        let load = engine.load();
+        load.running == 0 && load.waiting == 0 && load.kv_blocks_used == 0
+    });
+}
+
+pub fn until(what: &str, mut happens: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !happens() {
+        assert!(begun.elapsed() < PATIENCE, "it does not happen that {what}");
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}

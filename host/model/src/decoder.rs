@@ -1,0 +1,149 @@
+//! The decoder: one implementation for all families, driven by the [`ModelSpec`].
+
+use mortise_kernels::rms_norm::rms_norm;
+use mortise_kernels::rope::RopeTable;
+
+use crate::error::{InputError, ModelError};
+use crate::folder::ModelFolder;
+use crate::generation::GenerationDefaults;
+use crate::input::ModelInput;
+use crate::kv_cache::{BLOCK_TOKENS, CachePlan, KvCache};
+use crate::layers::{Layer, Linear, Loader};
+use crate::names::LLAMA_NAMES;
+use crate::rope::frequencies;
+use crate::spec::ModelSpec;
+use crate::weights::{Checkpoint, WeightPrecision};
+
+/// A loaded model. Immutable: whoever computes brings a cache.
+#[derive(Debug)]
+pub struct Model {
+    spec: ModelSpec,
+    generation: GenerationDefaults,
+    frequencies: Vec<f32>,
+    embedding: Linear,
+    layers: Vec<Layer>,
+    final_norm: Vec<f32>,
+    /// `None` where the embedding serves.
+    head: Option<Linear>,
+}
+
+/// Scores of all tokens, for each row that asked for them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Logits {
+    values: Vec<f32>,
+    vocabulary: usize,
+}
+
+impl Logits {
+    /// Rows of `vocabulary` scores each. Numbers that fill no row are dropped.
+    pub fn new(mut values: Vec<f32>, vocabulary: usize) -> Self {
+        let vocabulary = vocabulary.max(1);
+        values.truncate(values.len() / vocabulary * vocabulary);
+        Self { values, vocabulary }
+    }
+
+    /// Rows, in the order of the batch.
+    pub fn rows(&self) -> impl ExactSizeIterator<Item = &[f32]> {
+        self.values.chunks_exact(self.vocabulary)
+    }
+
+    /// Rows to be changed, in the order of the batch.
+    pub fn rows_mut(&mut self) -> impl ExactSizeIterator<Item = &mut [f32]> {
+        self.values.chunks_exact_mut(self.vocabulary)
+    }
+}
+
+impl Model {
+    /// Read a model's files and check them.
+    pub fn load(folder: &ModelFolder, precision: WeightPrecision) -> Result<Self, ModelError> {
+        let spec = ModelSpec::read(folder)?;
+        let generation = GenerationDefaults::read(folder)?;
+        let checkpoint = Checkpoint::open(folder)?;
+        let names = &LLAMA_NAMES;
+        let loader = Loader {
+            checkpoint: &checkpoint,
+            spec: &spec,
+            names,
+            precision,
+        };
+        let matrix =
+            |name: &str| loader.stacked(&[(name.to_owned(), spec.vocabulary)], spec.hidden, false);
+        let embedding = matrix(names.embedding)?;
+        let head = if spec.tied_embeddings {
+            None
+        } else {
+            Some(matrix(names.head)?)
+        };
+        // The number of layers is bounded, yet nothing is reserved for layers that may be missing.
+        let mut layers = Vec::new();
+        for number in 0..spec.layers {
+            layers.push(Layer::load(&loader, number)?);
+        }
+        let final_norm = loader.norm(names.final_norm, spec.hidden)?;
+        let frequencies = frequencies(spec.head_dim, spec.rope_theta, spec.rope_scaling);
+        Ok(Self {
+            frequencies,
+            generation,
+            embedding,
+            layers,
+            final_norm,
+            head,
+            spec,
+        })
+    }
+
+    /// The shape of the model.
+    pub fn spec(&self) -> &ModelSpec {
+        &self.spec
+    }
+
+    /// What the model's files recommend for generation.
+    pub fn generation_defaults(&self) -> &GenerationDefaults {
+        &self.generation
+    }
+
+    /// Compute a batch: store keys and values of its tokens in the cache and return the logits that
+    /// it asks for, row by row in the order of the batch.
+    pub fn forward(&self, input: &ModelInput, cache: &mut KvCache) -> Result<Logits, InputError> {
+        input.check(&self.spec, cache)?;
+        let rows = input.attention_rows();
+        let tables = input.block_tables();
+        let slots: Vec<(usize, usize)> = rows
+            .iter()
+            .map(|row| {
+                let block = tables[row.first_block + row.position / BLOCK_TOKENS];
+                (block as usize, row.position % BLOCK_TOKENS)
+            })
+            .collect();
+        let positions: Vec<u32> = rows.iter().map(|row| row.position as u32).collect();
+        let rope = RopeTable::new(&positions, &self.frequencies);
+        let plan = CachePlan {
+            slots: &slots,
+            block_tables: tables,
+            rows: &rows,
+        };
+        let mut hidden = self.embedding.gather(input.tokens());
+        for (layer, cache) in self.layers.iter().zip(cache.layers_mut()) {
+            layer.forward(&self.spec, &rope, &plan, cache, &mut hidden);
+        }
+        Ok(self.logits(&hidden, &input.logit_rows()))
+    }
+
+    fn logits(&self, hidden: &[f32], rows: &[usize]) -> Logits {
+        let width = self.spec.hidden;
+        let wanted: Vec<f32> = rows
+            .iter()
+            .flat_map(|row| &hidden[row * width..][..width])
+            .copied()
+            .collect();
+        let mut normed = vec![0.0; wanted.len()];
+        rms_norm(
+            &wanted,
+            &self.final_norm,
+            self.spec.norm_epsilon,
+            &mut normed,
+        );
+        let values = self.head.as_ref().unwrap_or(&self.embedding).apply(&normed);
+        Logits::new(values, self.spec.vocabulary)
+    }
+}

@@ -1,0 +1,157 @@
+//! What can be wrong with a model folder or a batch.
+
+use std::path::PathBuf;
+
+/// Why a model could not be loaded.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ModelError {
+    /// The folder is not there or is no folder.
+    #[error("cannot open model folder `{path}`")]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A file that every model needs is not there.
+    #[error("model folder `{folder}` has no file `{file}`")]
+    MissingFile {
+        /// The folder.
+        folder: String,
+        /// The file.
+        file: String,
+    },
+    /// A file could not be read.
+    #[error("cannot read `{file}` of model folder `{folder}`")]
+    Read {
+        /// The folder.
+        folder: String,
+        /// The file.
+        file: String,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A file is larger than a file of its kind can be.
+    #[error("`{file}` has {bytes} bytes; at most {limit} are read")]
+    FileTooLarge {
+        /// The file.
+        file: String,
+        /// Its size.
+        bytes: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// A file is not the JSON it should be.
+    #[error("`{file}` is not valid JSON")]
+    Json {
+        /// The file.
+        file: String,
+        /// Where and why.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// A field of a configuration file is missing or has a value that makes no sense.
+    #[error("`{field}` in `{file}` {problem}")]
+    Field {
+        /// The file.
+        file: String,
+        /// The field.
+        field: String,
+        /// What is wrong, as the rest of a sentence.
+        problem: String,
+    },
+    /// Nobody here knows this architecture.
+    #[error("architecture `{found}` is not supported; supported are {supported}")]
+    UnknownArchitecture {
+        /// The architecture in `config.json`.
+        found: String,
+        /// The known ones.
+        supported: String,
+    },
+    /// A file of weights is damaged.
+    #[error("weights file `{file}` is damaged: {problem}")]
+    WeightsFile {
+        /// The file.
+        file: String,
+        /// How.
+        problem: String,
+    },
+    /// The weights lack a tensor.
+    #[error("tensor `{tensor}` is missing from the weights")]
+    MissingTensor {
+        /// The tensor.
+        tensor: String,
+    },
+    /// A tensor's shape does not follow from `config.json`.
+    #[error("tensor `{tensor}` has shape {found:?}; `config.json` asks for {expected:?}")]
+    Shape {
+        /// The tensor.
+        tensor: String,
+        /// The shape that the configuration asks for.
+        expected: Vec<usize>,
+        /// The shape in the file.
+        found: Vec<usize>,
+    },
+    /// A tensor's numbers are of a kind that is not read.
+    #[error("tensor `{tensor}` has type {found}; supported are F32, F16 and BF16")]
+    NumberType {
+        /// The tensor.
+        tensor: String,
+        /// Its type.
+        found: String,
+    },
+    /// A cache of this size cannot be had.
+    #[error(
+        "cannot allocate a KV cache of {blocks} blocks of {block_bytes} bytes; configure fewer tokens"
+    )]
+    CacheSize {
+        /// Blocks asked for.
+        blocks: usize,
+        /// Bytes of a block, all layers together.
+        block_bytes: usize,
+    },
+}
+
+/// Why a batch was not computed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InputError {
+    /// A token that the model does not have.
+    #[error("token {token} is not below the vocabulary size {vocabulary}")]
+    Token {
+        /// The token.
+        token: u32,
+        /// Tokens that the model has.
+        vocabulary: usize,
+    },
+    /// More tokens than the model was made for.
+    #[error("a sequence of {tokens} tokens exceeds the context of {context}")]
+    Context {
+        /// Tokens of the sequence with this batch.
+        tokens: usize,
+        /// Tokens that the model was made for.
+        context: usize,
+    },
+    /// The block table does not hold the sequence.
+    #[error("a sequence of {tokens} tokens has {blocks} blocks")]
+    BlockTable {
+        /// Tokens of the sequence with this batch.
+        tokens: usize,
+        /// Blocks of its table.
+        blocks: usize,
+    },
+    /// A block that the cache does not have.
+    #[error("block {block} is not below the cache size {blocks}")]
+    Block {
+        /// The block.
+        block: u32,
+        /// Blocks of the cache.
+        blocks: usize,
+    },
+    /// A cache that was made for another model.
+    #[error("the KV cache was made for another model")]
+    Cache,
+}

@@ -1,0 +1,159 @@
+//! Checked access to the fields of a JSON configuration file.
+
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+
+use serde_json::{Map, Value};
+
+use crate::error::ModelError;
+use crate::folder::ModelFolder;
+
+/// Bytes of the largest configuration file that is read.
+pub(crate) const CONFIG_BYTES_MAX: u64 = 4 << 20;
+
+/// The members of one JSON object, with the names that messages give them.
+#[derive(Debug)]
+pub(crate) struct Fields {
+    file: &'static str,
+    prefix: String,
+    members: Map<String, Value>,
+}
+
+impl Fields {
+    /// Read a configuration file; `None` if it is not there.
+    pub(crate) fn read(
+        folder: &ModelFolder,
+        file: &'static str,
+    ) -> Result<Option<Self>, ModelError> {
+        let Some(bytes) = folder.read_optional(file, CONFIG_BYTES_MAX)? else {
+            return Ok(None);
+        };
+        let json = |source| ModelError::Json {
+            file: file.to_owned(),
+            source,
+        };
+        let members = serde_json::from_slice(&bytes).map_err(json)?;
+        Ok(Some(Self {
+            file,
+            prefix: String::new(),
+            members,
+        }))
+    }
+
+    /// The error of a field.
+    pub(crate) fn wrong(&self, field: &str, problem: impl Display) -> ModelError {
+        ModelError::Field {
+            file: self.file.to_owned(),
+            field: format!("{}{field}", self.prefix),
+            problem: problem.to_string(),
+        }
+    }
+
+    /// A field's value; null counts as absent.
+    pub(crate) fn get(&self, field: &str) -> Option<&Value> {
+        self.members.get(field).filter(|value| !value.is_null())
+    }
+
+    /// A nested object.
+    pub(crate) fn object(&self, field: &str) -> Result<Option<Self>, ModelError> {
+        match self.get(field) {
+            None => Ok(None),
+            Some(Value::Object(members)) => Ok(Some(Self {
+                file: self.file,
+                prefix: format!("{}{field}.", self.prefix),
+                members: members.clone(),
+            })),
+            Some(other) => {
+                Err(self.wrong(field, format!("is {}; expected an object", brief(other))))
+            }
+        }
+    }
+
+    /// An integer within bounds, or absent.
+    pub(crate) fn count(
+        &self,
+        field: &str,
+        bounds: RangeInclusive<usize>,
+    ) -> Result<Option<usize>, ModelError> {
+        let Some(value) = self.get(field) else {
+            return Ok(None);
+        };
+        let count = value.as_u64().and_then(|count| usize::try_from(count).ok());
+        match count.filter(|count| bounds.contains(count)) {
+            Some(count) => Ok(Some(count)),
+            None => Err(self.wrong(
+                field,
+                format!(
+                    "is {}; expected an integer from {} to {}",
+                    brief(value),
+                    bounds.start(),
+                    bounds.end()
+                ),
+            )),
+        }
+    }
+
+    /// An integer within bounds that must be there.
+    pub(crate) fn required_count(
+        &self,
+        field: &str,
+        bounds: RangeInclusive<usize>,
+    ) -> Result<usize, ModelError> {
+        self.count(field, bounds)?
+            .ok_or_else(|| self.wrong(field, "is missing"))
+    }
+
+    /// A number within bounds, or absent.
+    pub(crate) fn number(
+        &self,
+        field: &str,
+        bounds: RangeInclusive<f64>,
+    ) -> Result<Option<f64>, ModelError> {
+        let Some(value) = self.get(field) else {
+            return Ok(None);
+        };
+        match value.as_f64().filter(|number| bounds.contains(number)) {
+            Some(number) => Ok(Some(number)),
+            None => Err(self.wrong(
+                field,
+                format!(
+                    "is {}; expected a number from {} to {}",
+                    brief(value),
+                    bounds.start(),
+                    bounds.end()
+                ),
+            )),
+        }
+    }
+
+    /// A truth value, or absent.
+    pub(crate) fn flag(&self, field: &str) -> Result<Option<bool>, ModelError> {
+        match self.get(field) {
+            None => Ok(None),
+            Some(Value::Bool(flag)) => Ok(Some(*flag)),
+            Some(other) => Err(self.wrong(
+                field,
+                format!("is {}; expected true or false", brief(other)),
+            )),
+        }
+    }
+
+    /// A text, or absent.
+    pub(crate) fn text(&self, field: &str) -> Result<Option<&str>, ModelError> {
+        match self.get(field) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(other) => Err(self.wrong(field, format!("is {}; expected a text", brief(other)))),
+        }
+    }
+}
+
+/// A value as a message shows it.
+pub(crate) fn brief(value: &Value) -> String {
+    const SHOWN: usize = 60;
+    let text = value.to_string();
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}

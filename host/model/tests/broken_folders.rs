@@ -1,0 +1,476 @@
+//! Wrong model folders: each gives one clear error, whatever is wrong with it.
+
+use std::error::Error;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use mortise_model::{
+    GenerationDefaults, KvCache, KvPrecision, Model, ModelFolder, ModelSpec, WeightPrecision,
+};
+use proptest::prelude::*;
+use proptest::sample::Index;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+const MODEL: &str = "qwen2-bias";
+const SHARDED: &str = "qwen3-qk-norm";
+
+fn original(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("../../tests/parity/data")
+        .join(name)
+}
+
+/// A copy of a model that a test may spoil.
+fn copy(name: &str) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for entry in fs::read_dir(original(name)).unwrap() {
+        let path = entry.unwrap().path();
+        fs::copy(&path, folder.path().join(path.file_name().unwrap())).unwrap();
+    }
+    folder
+}
+
+fn load(path: &Path) -> Result<Model, String> {
+    let explain = |error: &dyn Error| {
+        let mut text = error.to_string();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            text = format!("{text}: {cause}");
+            source = cause.source();
+        }
+        text
+    };
+    let folder = ModelFolder::open(path).map_err(|error| explain(&error))?;
+    Model::load(&folder, WeightPrecision::AsStored).map_err(|error| explain(&error))
+}
+
+fn check(path: &Path, expected: &[&str]) {
+    let error = load(path).expect_err("the model should not load");
+    for part in expected {
+        assert!(error.contains(part), "`{error}` does not say `{part}`");
+    }
+}
+
+fn with_config(name: &str, change: impl FnOnce(&mut Value)) -> TempDir {
+    let folder = copy(name);
+    let path = folder.path().join("config.json");
+    let mut config = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    change(&mut config);
+    fs::write(path, config.to_string()).unwrap();
+    folder
+}
+
+#[test]
+fn missing_files_are_named() {
+    check(
+        Path::new("/nowhere/at/all"),
+        &["cannot open model folder `/nowhere/at/all`", "No such file"],
+    );
+    check(
+        &original(MODEL).join("config.json"),
+        &["cannot open model folder", "not a directory"],
+    );
+    for (model, file) in [
+        (MODEL, "config.json"),
+        (MODEL, "model.safetensors"),
+        (SHARDED, "model-00002-of-00003.safetensors"),
+    ] {
+        let folder = copy(model);
+        fs::remove_file(folder.path().join(file)).unwrap();
+        check(folder.path(), &["has no file", file]);
+        fs::create_dir(folder.path().join(file)).unwrap();
+        check(folder.path(), &["cannot read", file, "not a regular file"]);
+    }
+    let folder = copy(SHARDED);
+    fs::remove_file(folder.path().join("model.safetensors.index.json")).unwrap();
+    check(folder.path(), &["has no file `model.safetensors`"]);
+}
+
+#[test]
+fn absurd_configurations_name_the_field() {
+    let table: &[(&str, Value, &str)] = &[
+        (
+            "num_attention_heads",
+            json!(0),
+            "is 0; expected an integer from 1 to 1024",
+        ),
+        (
+            "num_attention_heads",
+            json!(7),
+            "the 7 heads must divide it",
+        ),
+        (
+            "num_attention_heads",
+            Value::Null,
+            "`num_attention_heads` in `config.json` is missing",
+        ),
+        ("num_key_value_heads", json!(0), "`num_key_value_heads`"),
+        (
+            "num_key_value_heads",
+            json!(4),
+            "it must divide the 6 attention heads",
+        ),
+        (
+            "num_hidden_layers",
+            json!(1_000_000_000),
+            "is 1000000000; expected",
+        ),
+        ("num_hidden_layers", json!(-1), "`num_hidden_layers`"),
+        ("num_hidden_layers", json!(2.5), "`num_hidden_layers`"),
+        ("num_hidden_layers", json!("2"), "`num_hidden_layers`"),
+        ("hidden_size", json!(u64::MAX), "`hidden_size`"),
+        ("hidden_size", json!(0), "`hidden_size`"),
+        (
+            "intermediate_size",
+            json!([72]),
+            "is [72]; expected an integer",
+        ),
+        ("vocab_size", json!(0), "`vocab_size`"),
+        (
+            "max_position_embeddings",
+            json!(1_000_000_000_000u64),
+            "`max_position_embeddings`",
+        ),
+        ("head_dim", json!(7), "is 7; it must be even"),
+        ("head_dim", json!(100_000), "`head_dim`"),
+        ("rms_norm_eps", json!(-1.0), "`rms_norm_eps`"),
+        ("rms_norm_eps", json!("NaN"), "`rms_norm_eps`"),
+        (
+            "rope_parameters",
+            json!({"rope_theta": -3}),
+            "`rope_parameters.rope_theta`",
+        ),
+        (
+            "rope_parameters",
+            json!({"rope_theta": 0}),
+            "`rope_parameters.rope_theta`",
+        ),
+        (
+            "rope_parameters",
+            json!({"rope_type": "yarn"}),
+            "supported are \"default\", \"linear\"",
+        ),
+        (
+            "rope_parameters",
+            json!({"rope_type": "llama3", "factor": 8}),
+            "`rope_parameters.low_freq_factor`",
+        ),
+        (
+            "rope_parameters",
+            json!(5),
+            "`rope_parameters` in `config.json` is 5; expected an object",
+        ),
+        (
+            "rope_parameters",
+            json!({"partial_rotary_factor": 0.5}),
+            "partial rotation",
+        ),
+        (
+            "rope_scaling",
+            json!({"type": "dynamic"}),
+            "`rope_scaling.type`",
+        ),
+        (
+            "tie_word_embeddings",
+            json!("yes"),
+            "expected true or false",
+        ),
+        ("hidden_act", json!("gelu"), "`hidden_act`"),
+        (
+            "quantization_config",
+            json!({}),
+            "quantized weights are not supported",
+        ),
+        ("architectures", Value::Null, "`architectures`"),
+        ("architectures", json!([]), "`architectures`"),
+        (
+            "architectures",
+            json!("LlamaForCausalLM"),
+            "`architectures`",
+        ),
+        ("layer_types", json!(["sliding_attention"]), "`layer_types`"),
+        ("eos_token_id", json!("</s>"), "`eos_token_id`"),
+        ("eos_token_id", json!([1, -2]), "`eos_token_id`"),
+    ];
+    for (field, value, expected) in table {
+        let folder = with_config(MODEL, |config| config[field] = value.clone());
+        check(folder.path(), &[expected]);
+    }
+    let windowed = with_config(MODEL, |config| {
+        config["use_sliding_window"] = json!(true);
+        config["sliding_window"] = json!(64);
+    });
+    check(windowed.path(), &["`sliding_window`", "not supported"]);
+    let mistral = with_config("mistral-plain", |config| {
+        config["sliding_window"] = json!(64)
+    });
+    check(mistral.path(), &["`sliding_window`", "not supported"]);
+}
+
+#[test]
+fn files_that_are_no_json_say_where() {
+    for (file, text, expected) in [
+        ("config.json", "", "EOF"),
+        ("config.json", "[1]", "expected a map"),
+        ("config.json", "{\"rms_norm_eps\": NaN}", "line 1 column 17"),
+        (
+            "config.json",
+            "{\"rms_norm_eps\": 1e999}",
+            "number out of range",
+        ),
+        (
+            "generation_config.json",
+            "{\"top_p\": }",
+            "line 1 column 11",
+        ),
+    ] {
+        let folder = copy(MODEL);
+        fs::write(folder.path().join(file), text).unwrap();
+        check(folder.path(), &[file, "is not valid JSON", expected]);
+    }
+    let folder = copy(MODEL);
+    fs::write(folder.path().join("config.json"), "[".repeat(1_000_000)).unwrap();
+    check(folder.path(), &["config.json"]);
+    fs::write(folder.path().join("config.json"), " ".repeat(5 << 20)).unwrap();
+    check(
+        folder.path(),
+        &["has 5242880 bytes; at most 4194304 are read"],
+    );
+}
+
+#[test]
+fn an_unknown_architecture_is_named_with_the_known_ones() {
+    let folder = with_config(MODEL, |config| {
+        config["architectures"] = json!(["MambaForCausalLM"])
+    });
+    check(
+        folder.path(),
+        &[
+            "`MambaForCausalLM`",
+            "LlamaForCausalLM",
+            "MistralForCausalLM",
+            "Qwen2ForCausalLM",
+            "Qwen3ForCausalLM",
+        ],
+    );
+}
+
+#[test]
+fn tensors_that_contradict_the_configuration_are_named() {
+    let vocabulary = with_config(MODEL, |config| config["vocab_size"] = json!(100));
+    check(
+        vocabulary.path(),
+        &["`model.embed_tokens.weight`", "[144, 48]", "[100, 48]"],
+    );
+    let wide = with_config(MODEL, |config| config["intermediate_size"] = json!(73));
+    check(
+        wide.path(),
+        &[
+            "`model.layers.0.mlp.gate_proj.weight`",
+            "[72, 48]",
+            "[73, 48]",
+        ],
+    );
+    let deep = with_config(MODEL, |config| config["num_hidden_layers"] = json!(1000));
+    check(
+        deep.path(),
+        &["tensor `model.layers.2.self_attn.q_proj.weight` is missing"],
+    );
+    let untied = with_config(MODEL, |config| config["tie_word_embeddings"] = json!(false));
+    check(untied.path(), &["tensor `lm_head.weight` is missing"]);
+    let normed = with_config(MODEL, |config| {
+        config["architectures"] = json!(["Qwen3ForCausalLM"])
+    });
+    check(
+        normed.path(),
+        &["tensor `model.layers.0.self_attn.q_norm.weight` is missing"],
+    );
+}
+
+#[test]
+fn damaged_weights_say_what_is_wrong() {
+    let weights = fs::read(original(MODEL).join("model.safetensors")).unwrap();
+    let spoiled = |bytes: &[u8], expected: &[&str]| {
+        let folder = copy(MODEL);
+        fs::write(folder.path().join("model.safetensors"), bytes).unwrap();
+        check(
+            folder.path(),
+            &[&["weights file `model.safetensors` is damaged"], expected].concat(),
+        );
+    };
+    spoiled(&[], &["0 bytes"]);
+    spoiled(&weights[..5], &["5 bytes"]);
+    spoiled(&weights[..100], &["header should have"]);
+    spoiled(
+        &weights[..weights.len() - 1],
+        &["ends at byte", "and the file has"],
+    );
+    spoiled(&[&weights[..], b"x"].concat(), &[]);
+    spoiled(
+        &[&u64::MAX.to_le_bytes(), &weights[8..]].concat(),
+        &["header should have"],
+    );
+    let header = |text: &str| [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat();
+    spoiled(&header("{"), &["not a JSON object"]);
+    spoiled(
+        &header(
+            r#"{"a":{"dtype":"U8","shape":[18446744073709551615],"data_offsets":[0,18446744073709551615]}}"#,
+        ),
+        &["tensor `a` ends at byte 18446744073709551615"],
+    );
+    spoiled(
+        &header(r#"{"a":{"dtype":"F32","shape":[9223372036854775807,4],"data_offsets":[0,0]}}"#),
+        &[],
+    );
+    // A file without tensors is sound, it only lacks everything.
+    let folder = copy(MODEL);
+    fs::write(folder.path().join("model.safetensors"), header("{}")).unwrap();
+    check(
+        folder.path(),
+        &["tensor `model.embed_tokens.weight` is missing"],
+    );
+}
+
+#[test]
+fn integers_are_no_weights() {
+    let folder = copy(MODEL);
+    let path = folder.path().join("model.safetensors");
+    let mut weights = fs::read(&path).unwrap();
+    let at = weights
+        .windows(5)
+        .position(|window| window == b"\"F32\"")
+        .unwrap();
+    weights[at + 1..at + 4].copy_from_slice(b"I32");
+    fs::write(&path, weights).unwrap();
+    check(
+        folder.path(),
+        &["has type I32; supported are F32, F16 and BF16"],
+    );
+}
+
+#[test]
+fn an_index_may_not_leave_the_folder() {
+    for file in [
+        "../model.safetensors",
+        "/etc/passwd",
+        "a\\b.safetensors",
+        "weights.bin",
+    ] {
+        let folder = copy(SHARDED);
+        let index = json!({"weight_map": {"model.norm.weight": file}});
+        fs::write(
+            folder.path().join("model.safetensors.index.json"),
+            index.to_string(),
+        )
+        .unwrap();
+        check(
+            folder.path(),
+            &["`weight_map`", "expected a .safetensors file"],
+        );
+    }
+}
+
+#[test]
+fn duplicated_keys_are_no_error() {
+    let folder = copy(MODEL);
+    let path = folder.path().join("config.json");
+    let config = fs::read_to_string(&path).unwrap();
+    fs::write(path, config.replacen('{', "{\"hidden_size\": 1,", 1)).unwrap();
+    load(folder.path()).unwrap();
+}
+
+#[test]
+fn older_configurations_are_read() {
+    let folder = with_config("llama-rope-scaled", |config| {
+        let mut scaling = config["rope_parameters"].take();
+        config["rope_theta"] = scaling["rope_theta"].take();
+        config["rope_scaling"] = scaling;
+    });
+    let new = ModelSpec::read(&ModelFolder::open(original("llama-rope-scaled")).unwrap()).unwrap();
+    let old = ModelSpec::read(&ModelFolder::open(folder.path()).unwrap()).unwrap();
+    assert_eq!(old, new);
+}
+
+#[test]
+fn generation_defaults_come_from_both_files() {
+    let read = |folder: &TempDir| {
+        GenerationDefaults::read(&ModelFolder::open(folder.path()).unwrap()).unwrap()
+    };
+    let folder = copy(MODEL);
+    let defaults = read(&folder);
+    assert_eq!(defaults.eos_tokens, [2, 3]);
+    assert_eq!(
+        (defaults.temperature, defaults.top_p, defaults.top_k),
+        (Some(0.7), Some(0.9), Some(20))
+    );
+    assert_eq!((defaults.min_p, defaults.repetition_penalty), (None, None));
+    let path = folder.path().join("generation_config.json");
+    fs::write(
+        &path,
+        json!({"do_sample": false, "temperature": 0.7, "eos_token_id": 9}).to_string(),
+    )
+    .unwrap();
+    let defaults = read(&folder);
+    assert_eq!(
+        (defaults.temperature, defaults.eos_tokens),
+        (Some(0.0), vec![9])
+    );
+    fs::remove_file(&path).unwrap();
+    assert_eq!(read(&folder).eos_tokens, [2, 3]);
+    assert_eq!(read(&folder).temperature, None);
+    fs::write(&path, json!({"top_p": 1.5}).to_string()).unwrap();
+    check(
+        folder.path(),
+        &["`top_p` in `generation_config.json` is 1.5"],
+    );
+}
+
+#[test]
+fn a_cache_that_no_machine_holds_is_an_error() {
+    let folder = ModelFolder::open(original(MODEL)).unwrap();
+    let spec = ModelSpec::read(&folder).unwrap();
+    for blocks in [usize::MAX, usize::MAX / (1 << 14), 1 << 45] {
+        assert!(
+            KvCache::new(&spec, blocks, KvPrecision::F32).is_err(),
+            "{blocks} blocks"
+        );
+    }
+}
+
+const MUTATED: [&str; 3] = ["config.json", "generation_config.json", "model.safetensors"];
+
+/// A model in memory of which one file differs in a few bytes.
+fn mutant(number: usize, mutations: &[(Index, u8)], cut: Option<Index>) -> ModelFolder {
+    static ORIGINALS: OnceLock<[&[u8]; 3]> = OnceLock::new();
+    let read = |name| &*fs::read(original(MODEL).join(name)).unwrap().leak();
+    let mut files = *ORIGINALS.get_or_init(|| MUTATED.map(read));
+    let mut bytes = files[number].to_vec();
+    // Of the weights only the header is worth changing.
+    let reach = bytes.len().min(2500);
+    for (place, byte) in mutations {
+        bytes[place.index(reach)] = *byte;
+    }
+    if let Some(cut) = cut {
+        bytes.truncate(cut.index(bytes.len()));
+    }
+    files[number] = bytes.leak();
+    ModelFolder::embedded(&[0, 1, 2].map(|file| (MUTATED[file], files[file])))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #[test]
+    fn mutants_load_or_fail_and_never_panic(
+        file in 0usize..3,
+        mutations in prop::collection::vec((any::<Index>(), prop_oneof![any::<u8>(), b' '..b'~']), 0..4),
+        cut in prop::option::weighted(0.1, any::<Index>()),
+    ) {
+        let folder = mutant(file, &mutations, cut);
+        match Model::load(&folder, WeightPrecision::AsStored) {
+            Ok(model) => prop_assert!(model.spec().layers > 0),
+            Err(error) => prop_assert!(!error.to_string().is_empty()),
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Our logits against those of `transformers` on tiny models with random weights, see
+//! `tests/parity/make_reference.py`.
+
+use std::path::PathBuf;
+
+use mortise_model::{
+    BLOCK_TOKENS, KvCache, KvPrecision, LogitRows, Model, ModelFolder, ModelInput, SequenceInput,
+    WeightPrecision,
+};
+use safetensors::SafeTensors;
+
+const MODELS: [&str; 4] = [
+    "llama-rope-scaled",
+    "qwen2-bias",
+    "qwen3-qk-norm",
+    "mistral-plain",
+];
+/// Relative to the largest logit of the row.
+const TOLERANCE: f32 = 1e-4;
+
+fn folder(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("../../tests/parity/data")
+        .join(name)
+}
+
+fn load(name: &str) -> Model {
+    let folder = ModelFolder::open(folder(name)).unwrap();
+    Model::load(&folder, WeightPrecision::F32).unwrap()
+}
+
+/// The reference values of one prompt.
+struct Reference {
+    prompt: Vec<u32>,
+    prompt_logits: Vec<f32>,
+    greedy: Vec<u32>,
+    decode_logits: Vec<f32>,
+}
+
+fn references(name: &str) -> Vec<Reference> {
+    let bytes = std::fs::read(folder(name).join("reference.safetensors")).unwrap();
+    let tensors = SafeTensors::deserialize(&bytes).unwrap();
+    let tokens = |name: String| -> Vec<u32> {
+        let ids = tensors.tensor(&name).unwrap().data().chunks_exact(8);
+        ids.map(|id| i64::from_le_bytes(id.try_into().unwrap()) as u32)
+            .collect()
+    };
+    let floats = |name: String| -> Vec<f32> {
+        let values = tensors.tensor(&name).unwrap().data().chunks_exact(4);
+        values
+            .map(|value| f32::from_le_bytes(value.try_into().unwrap()))
+            .collect()
+    };
+    (0..3)
+        .map(|index| Reference {
+            prompt: tokens(format!("prompt.{index}")),
+            prompt_logits: floats(format!("prompt_logits.{index}")),
+            greedy: tokens(format!("greedy.{index}")),
+            decode_logits: floats(format!("decode_logits.{index}")),
+        })
+        .collect()
+}
+
+fn check_close(what: &str, found: &[f32], expected: &[f32], vocabulary: usize) {
+    assert_eq!(found.len(), expected.len(), "{what}");
+    let rows = found.chunks(vocabulary).zip(expected.chunks(vocabulary));
+    for (row, (found, expected)) in rows.enumerate() {
+        let largest = expected
+            .iter()
+            .fold(0f32, |largest, value| largest.max(value.abs()));
+        for (token, (found, expected)) in found.iter().zip(expected).enumerate() {
+            let error = (found - expected).abs() / largest;
+            assert!(
+                error < TOLERANCE,
+                "{what}, row {row}, token {token}: {found} is not {expected}"
+            );
+        }
+    }
+}
+
+/// Block tables for sequences in one cache, interleaved so that neighbours belong to others.
+fn table(sequence: usize, sequences: usize) -> Vec<u32> {
+    (0..8)
+        .map(|block| (block * sequences + sequence) as u32)
+        .collect()
+}
+
+fn cache(model: &Model, sequences: usize) -> KvCache {
+    KvCache::new(model.spec(), 8 * sequences, KvPrecision::F32).unwrap()
+}
+
+/// Compute parts of sequences (number, tokens, first position) in one batch, all logits.
+fn run(
+    model: &Model,
+    cache: &mut KvCache,
+    parts: &[(usize, &[u32], usize)],
+    sequences: usize,
+) -> Vec<Vec<f32>> {
+    let mut input = ModelInput::new();
+    for (sequence, tokens, first_position) in parts {
+        input.push(SequenceInput {
+            tokens,
+            first_position: *first_position,
+            block_table: &table(*sequence, sequences),
+            logits: LogitRows::All,
+        });
+    }
+    let logits = model.forward(&input, cache).unwrap();
+    let mut rows = logits.rows();
+    parts
+        .iter()
+        .map(|(_, tokens, _)| {
+            rows.by_ref()
+                .take(tokens.len())
+                .flatten()
+                .copied()
+                .collect()
+        })
+        .collect()
+}
+
+fn best(logits: &[f32]) -> u32 {
+    mortise_kernels::select::argmax(logits).unwrap() as u32
+}
+
+#[test]
+fn whole_and_chunked_prefill_agree_with_transformers() {
+    for name in MODELS {
+        let model = load(name);
+        let vocabulary = model.spec().vocabulary;
+        for (index, reference) in references(name).iter().enumerate() {
+            let what = format!("{name}, prompt {index}");
+            let prompt = &reference.prompt;
+            let whole = run(&model, &mut cache(&model, 1), &[(0, prompt, 0)], 1).remove(0);
+            check_close(&what, &whole, &reference.prompt_logits, vocabulary);
+            for chunk in [1, 3, BLOCK_TOKENS] {
+                let mut cache = cache(&model, 1);
+                let mut chunked = Vec::new();
+                for (number, tokens) in prompt.chunks(chunk).enumerate() {
+                    chunked.extend(
+                        run(&model, &mut cache, &[(0, tokens, number * chunk)], 1).remove(0),
+                    );
+                }
+                assert_eq!(chunked, whole, "{what}: chunks of {chunk} change the bits");
+            }
+        }
+    }
+}
+
+#[test]
+fn greedy_decoding_agrees_with_transformers() {
+    for name in MODELS {
+        let model = load(name);
+        let vocabulary = model.spec().vocabulary;
+        for (index, reference) in references(name).iter().enumerate() {
+            let what = format!("{name}, prompt {index}");
+            let mut cache = cache(&model, 1);
+            let logits = run(&model, &mut cache, &[(0, &reference.prompt, 0)], 1).remove(0);
+            let mut token = best(&logits[logits.len() - vocabulary..]);
+            let mut decoded = Vec::new();
+            for (step, expected) in reference.greedy.iter().enumerate() {
+                assert_eq!(token, *expected, "{what}: token {step}");
+                let position = reference.prompt.len() + step;
+                let logits = run(&model, &mut cache, &[(0, &[token], position)], 1).remove(0);
+                token = best(&logits);
+                decoded.extend(logits);
+            }
+            let steps = reference.decode_logits.len();
+            check_close(
+                &what,
+                &decoded[..steps],
+                &reference.decode_logits,
+                vocabulary,
+            );
+        }
+    }
+}
+
+#[test]
+fn a_batch_gives_the_bits_of_each_sequence_alone() {
+    for name in MODELS {
+        let model = load(name);
+        let references = references(name);
+        let alone: Vec<Vec<f32>> = references
+            .iter()
+            .map(|reference| {
+                let tokens = [&reference.prompt[..], &reference.greedy[..]].concat();
+                run(&model, &mut cache(&model, 1), &[(0, &tokens, 0)], 1).remove(0)
+            })
+            .collect();
+        // Sequence 0 decodes, 1 goes on with a chunk, 2 begins: all in the same passes.
+        let tokens: Vec<Vec<u32>> = references
+            .iter()
+            .map(|reference| [&reference.prompt[..], &reference.greedy[..]].concat())
+            .collect();
+        let mut cache = cache(&model, 3);
+        let mut together = vec![Vec::new(); 3];
+        let mut done = [0; 3];
+        for step in 0.. {
+            let mut parts: Vec<(usize, &[u32], usize)> = Vec::new();
+            for (sequence, chunk) in [(0, 1), (1, 7), (2, 19)] {
+                let left = &tokens[sequence][done[sequence]..];
+                if step >= 3 * sequence && !left.is_empty() {
+                    parts.push((sequence, &left[..chunk.min(left.len())], done[sequence]));
+                }
+            }
+            if parts.is_empty() {
+                break;
+            }
+            for ((sequence, tokens, _), logits) in
+                parts.iter().zip(run(&model, &mut cache, &parts, 3))
+            {
+                done[*sequence] += tokens.len();
+                together[*sequence].extend(logits);
+            }
+        }
+        assert_eq!(together, alone, "{name}");
+    }
+}
+
+#[test]
+fn reduced_precision_stays_close() {
+    for name in MODELS {
+        let folder = ModelFolder::open(folder(name)).unwrap();
+        let model = Model::load(&folder, WeightPrecision::Bf16).unwrap();
+        let reference = references(name).remove(1);
+        let mut cache = KvCache::new(model.spec(), 8, KvPrecision::Bf16).unwrap();
+        let found = run(&model, &mut cache, &[(0, &reference.prompt, 0)], 1).remove(0);
+        let largest = reference
+            .prompt_logits
+            .iter()
+            .fold(0f32, |max, value| max.max(value.abs()));
+        let errors = found
+            .iter()
+            .zip(&reference.prompt_logits)
+            .map(|(a, b)| (a - b).abs());
+        let mean = errors.sum::<f32>() / found.len() as f32;
+        assert!(
+            mean < 0.02 * largest,
+            "{name}: mean error {mean} of {largest}"
+        );
+    }
+}

@@ -1,0 +1,243 @@
+//! Whether a request may go on, and telling the policy afterwards what it came to.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use mortise_plugin::{Allowance, Decision, Denial, Facts, Finish, Principal, UsageReport};
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+
+use crate::error::ServiceError;
+use crate::plugins::{DecidePolicy, RequestId};
+
+/// What the server knows of a request before its body.
+#[derive(Debug, Clone)]
+pub struct Call {
+    /// The server's id of the request.
+    pub request_id: RequestId,
+    /// Route pattern.
+    pub route: &'static str,
+    /// HTTP method in capitals.
+    pub method: &'static str,
+    /// IP address of the peer.
+    pub peer: String,
+    /// Request headers.
+    pub headers: Vec<(String, String)>,
+    /// When the request arrived.
+    pub arrived: Instant,
+}
+
+/// The policies of a server, in the order in which they are asked.
+pub(crate) struct Policies {
+    chain: Vec<Arc<dyn DecidePolicy>>,
+    open: Arc<OpenAccounts>,
+}
+
+impl Policies {
+    pub(crate) fn new(chain: Vec<Arc<dyn DecidePolicy>>) -> Self {
+        Self {
+            chain,
+            open: Arc::default(),
+        }
+    }
+
+    /// Ask the policies in turn; the first that does not abstain decides. A policy that fails
+    /// refuses. Without policies, everybody may do everything.
+    pub(crate) async fn admit(&self, call: &Call, facts: Facts) -> Result<Admission, ServiceError> {
+        if self.chain.is_empty() {
+            let allowance = Allowance {
+                principal: Principal {
+                    subject: "anonymous".to_owned(),
+                    ..Principal::default()
+                },
+                ..Allowance::default()
+            };
+            return Ok(Admission::new(call, allowance, None));
+        }
+        for policy in &self.chain {
+            match policy.authorize(&call.request_id, facts.clone()).await? {
+                Decision::Abstain => {}
+                Decision::Deny(denial) => return Err(ServiceError::Denied(denial)),
+                Decision::Allow(allowance) => {
+                    let account = Account {
+                        policy: Arc::clone(policy),
+                        runtime: Handle::current(),
+                        open: OpenAccount::new(&self.open),
+                    };
+                    return Ok(Admission::new(call, allowance, Some(account)));
+                }
+            }
+        }
+        Err(ServiceError::Denied(Denial {
+            status: 403,
+            kind: "permission_error".to_owned(),
+            code: "no_policy_allows".to_owned(),
+            message: "no policy of this server allows the request".to_owned(),
+            retry_after_ms: None,
+            headers: Vec::new(),
+        }))
+    }
+
+    /// Wait until every policy has been told of every request that has ended.
+    pub(crate) async fn settle(&self) {
+        loop {
+            let closed = self.open.closed.notified();
+            if self.open.count.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            closed.await;
+        }
+    }
+}
+
+/// What policies are told of a request.
+pub(crate) fn facts(
+    call: &Call,
+    model: Option<&str>,
+    streaming: bool,
+    max_tokens: Option<u32>,
+) -> Facts {
+    let lower = |(name, value): &(String, String)| (name.to_lowercase(), value.clone());
+    Facts {
+        request_id: call.request_id.to_string(),
+        route: call.route.to_owned(),
+        method: call.method.to_owned(),
+        peer: call.peer.clone(),
+        headers: call.headers.iter().map(lower).collect(),
+        model: model.map(str::to_owned),
+        streaming,
+        max_tokens,
+    }
+}
+
+/// A request that may go on. When it is dropped, the policy that allowed it is told what it came
+/// to, on a task of its own.
+pub struct Admission {
+    allowance: Allowance,
+    request_id: RequestId,
+    arrived: Instant,
+    account: Option<Account>,
+    spent: Spent,
+}
+
+/// What a request has come to so far.
+#[derive(Debug, Clone)]
+pub(crate) struct Spent {
+    pub(crate) model: String,
+    pub(crate) prompt_tokens: u32,
+    pub(crate) cached_tokens: u32,
+    pub(crate) completion_tokens: u32,
+    pub(crate) finish: Finish,
+}
+
+struct Account {
+    policy: Arc<dyn DecidePolicy>,
+    runtime: Handle,
+    open: OpenAccount,
+}
+
+impl Admission {
+    fn new(call: &Call, allowance: Allowance, account: Option<Account>) -> Self {
+        Self {
+            allowance,
+            request_id: Arc::clone(&call.request_id),
+            arrived: call.arrived,
+            account,
+            spent: Spent {
+                model: String::new(),
+                prompt_tokens: 0,
+                cached_tokens: 0,
+                completion_tokens: 0,
+                finish: Finish::Error,
+            },
+        }
+    }
+
+    /// Who is asking, and on what terms.
+    pub fn allowance(&self) -> &Allowance {
+        &self.allowance
+    }
+
+    pub(crate) fn request_id(&self) -> &RequestId {
+        &self.request_id
+    }
+
+    /// Since the request arrived.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.arrived.elapsed()
+    }
+
+    /// What the policy will be told. Until something is recorded, that is an error that took
+    /// nothing.
+    pub(crate) fn spent(&mut self) -> &mut Spent {
+        &mut self.spent
+    }
+}
+
+impl std::fmt::Debug for Admission {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Admission")
+            .field("allowance", &self.allowance)
+            .field("spent", &self.spent)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Admission {
+    fn drop(&mut self) {
+        let Some(Account {
+            policy,
+            runtime,
+            open,
+        }) = self.account.take()
+        else {
+            return;
+        };
+        let usage = UsageReport {
+            request_id: self.request_id.to_string(),
+            lease: self.allowance.lease.take(),
+            subject: self.allowance.principal.subject.clone(),
+            model: std::mem::take(&mut self.spent.model),
+            prompt_tokens: self.spent.prompt_tokens,
+            cached_tokens: self.spent.cached_tokens,
+            completion_tokens: self.spent.completion_tokens,
+            finish: self.spent.finish,
+            wall_ms: u64::try_from(self.elapsed().as_millis()).unwrap_or(u64::MAX),
+        };
+        let request = Arc::clone(&self.request_id);
+        runtime.spawn(async move {
+            if let Err(error) = policy.account(&request, usage).await {
+                tracing::error!(request_id = %request, %error, "a policy was not told of a request");
+            }
+            drop(open);
+        });
+    }
+}
+
+/// Requests whose policy has not been told yet.
+#[derive(Default)]
+struct OpenAccounts {
+    count: AtomicUsize,
+    closed: Notify,
+}
+
+struct OpenAccount {
+    all: Arc<OpenAccounts>,
+}
+
+impl OpenAccount {
+    fn new(all: &Arc<OpenAccounts>) -> Self {
+        all.count.fetch_add(1, Ordering::AcqRel);
+        Self {
+            all: Arc::clone(all),
+        }
+    }
+}
+
+impl Drop for OpenAccount {
+    fn drop(&mut self) {
+        self.all.count.fetch_sub(1, Ordering::AcqRel);
+        self.all.closed.notify_waiters();
+    }
+}

@@ -1,0 +1,255 @@
+//! A plugin's matcher as the engine's constraint: masks are computed on threads of their own
+//! while the engine runs its forward pass.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use mortise_engine::{Constraint, ConstraintError, MaskStep};
+use mortise_plugin::MatchStatus;
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::mpsc;
+
+use crate::plugins::MatchTokens;
+
+/// Advances that may wait for a matcher. The engine asks for a mask after each, so one is usual.
+const QUEUED_ADVANCES: usize = 8;
+
+/// The threads that compute masks.
+#[derive(Debug)]
+pub(crate) struct MaskThreads {
+    /// Taken when dropped: a runtime must not be dropped where blocking is forbidden.
+    runtime: Option<Runtime>,
+    handle: Handle,
+    deadline: Duration,
+}
+
+impl MaskThreads {
+    /// Start `threads` threads. A mask that is not there after `deadline` fails its sequence.
+    pub(crate) fn start(threads: usize, deadline: Duration) -> std::io::Result<Self> {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(threads.max(1))
+            .thread_name("mask")
+            .enable_all()
+            .build()?;
+        Ok(Self {
+            handle: runtime.handle().clone(),
+            runtime: Some(runtime),
+            deadline,
+        })
+    }
+
+    /// A constraint that asks `matcher` for masks of `words` words.
+    pub(crate) fn constrain(
+        &self,
+        matcher: Box<dyn MatchTokens>,
+        words: usize,
+    ) -> Box<dyn Constraint> {
+        let (work, inbox) = mpsc::channel(QUEUED_ADVANCES);
+        let board = Arc::new(Board::default());
+        let worker = Worker {
+            board: Arc::clone(&board),
+            words,
+        };
+        self.handle.spawn(worker.run(matcher, inbox));
+        Box::new(PluginConstraint {
+            work,
+            board,
+            asked: 0,
+            mask: Vec::new(),
+            outcome: None,
+            deadline: self.deadline,
+        })
+    }
+}
+
+impl Drop for MaskThreads {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Where a worker leaves its latest outcome for the engine.
+#[derive(Default)]
+struct Board {
+    slot: Mutex<Slot>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Slot {
+    /// Advances that have been answered.
+    answered: u64,
+    outcome: Option<Outcome>,
+    /// The worker has ended.
+    closed: bool,
+}
+
+/// A mask, `None` if the text is complete, or a failure.
+type Outcome = Result<Option<Vec<u32>>, ConstraintError>;
+
+impl Board {
+    fn lock(&self) -> MutexGuard<'_, Slot> {
+        // A slot is whole after each statement, so a panic elsewhere leaves nothing half done.
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct Work {
+    tokens: Vec<u32>,
+    /// The buffer of the mask before the last, to be written anew.
+    buffer: Vec<u32>,
+}
+
+struct Worker {
+    board: Arc<Board>,
+    words: usize,
+}
+
+impl Worker {
+    async fn run(self, mut matcher: Box<dyn MatchTokens>, mut inbox: mpsc::Receiver<Work>) {
+        while let Some(Work { tokens, mut buffer }) = inbox.recv().await {
+            buffer.clear();
+            buffer.resize(self.words, 0);
+            let status = if tokens.is_empty() {
+                matcher.mask(&mut buffer).await
+            } else {
+                matcher
+                    .advance(&tokens, &mut buffer)
+                    .await
+                    .map(|step| step.status)
+            };
+            let outcome = match status {
+                Ok(MatchStatus::Finished) => Ok(None),
+                Ok(MatchStatus::Active | MatchStatus::Accepting) => Ok(Some(buffer)),
+                Err(error) => Err(ConstraintError {
+                    message: error.to_string(),
+                }),
+            };
+            let failed = outcome.is_err();
+            let mut slot = self.board.lock();
+            slot.answered += 1;
+            slot.outcome = Some(outcome);
+            drop(slot);
+            self.board.changed.notify_all();
+            if failed {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Worker {
+    /// However the worker ends, the engine must not wait for it.
+    fn drop(&mut self) {
+        self.board.lock().closed = true;
+        self.board.changed.notify_all();
+    }
+}
+
+/// The engine's end.
+struct PluginConstraint {
+    work: mpsc::Sender<Work>,
+    board: Arc<Board>,
+    /// Advances so far.
+    asked: u64,
+    mask: Vec<u32>,
+    /// The outcome of the last advance: the mask is in `mask`.
+    outcome: Option<Result<Step, ConstraintError>>,
+    deadline: Duration,
+}
+
+#[derive(Clone, Copy)]
+enum Step {
+    Allow,
+    Finished,
+}
+
+impl PluginConstraint {
+    fn take(&mut self) {
+        if self.outcome.is_some() {
+            return;
+        }
+        let mut slot = self.board.lock();
+        let taken = if slot.answered == self.asked {
+            slot.outcome.take()
+        } else {
+            None
+        };
+        // A failure ends the worker, whatever was asked after it.
+        let taken = match taken {
+            None if slot.closed => slot.outcome.take().filter(Result::is_err).or_else(|| {
+                let message = "the grammar plugin's worker ended".to_owned();
+                Some(Err(ConstraintError { message }))
+            }),
+            other => other,
+        };
+        drop(slot);
+        self.outcome = taken.map(|outcome| {
+            outcome.map(|mask| match mask {
+                Some(mask) => {
+                    self.mask = mask;
+                    Step::Allow
+                }
+                None => Step::Finished,
+            })
+        });
+    }
+
+    fn fail(&mut self, message: String) {
+        self.outcome = Some(Err(ConstraintError { message }));
+    }
+}
+
+impl Constraint for PluginConstraint {
+    fn advance(&mut self, committed: &[u32]) {
+        if matches!(self.outcome, Some(Err(_))) {
+            // A failed matcher stays failed.
+            return;
+        }
+        self.outcome = None;
+        self.asked += 1;
+        let work = Work {
+            tokens: committed.to_vec(),
+            buffer: std::mem::take(&mut self.mask),
+        };
+        match self.work.try_send(work) {
+            // A closed inbox shows in the outcome.
+            Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => {}
+            Err(mpsc::error::TrySendError::Full(_)) => self.fail(format!(
+                "the grammar plugin is {QUEUED_ADVANCES} steps behind the engine"
+            )),
+        }
+    }
+
+    fn poll(&mut self) -> Option<Result<MaskStep<'_>, ConstraintError>> {
+        self.take();
+        match self.outcome.as_ref()? {
+            Ok(Step::Allow) => Some(Ok(MaskStep::Allow(&self.mask))),
+            Ok(Step::Finished) => Some(Ok(MaskStep::Finished)),
+            Err(error) => Some(Err(error.clone())),
+        }
+    }
+
+    fn wait(&mut self) {
+        if self.outcome.is_some() {
+            return;
+        }
+        let waiting = |slot: &mut Slot| slot.answered != self.asked && !slot.closed;
+        let guard = self.board.lock();
+        let (guard, timeout) = self
+            .board
+            .changed
+            .wait_timeout_while(guard, self.deadline, waiting)
+            .unwrap_or_else(PoisonError::into_inner);
+        drop(guard);
+        if timeout.timed_out() {
+            let limit = self.deadline.as_millis();
+            self.fail(format!("the grammar plugin gave no mask within {limit} ms"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,168 @@
+use std::time::{Duration, Instant};
+
+use mortise_engine::{Constraint, MaskStep};
+use mortise_plugin::{Fault, MatchStatus, MatchStep, PluginError};
+
+use super::MaskThreads;
+use crate::plugins::{BoxFuture, MatchTokens};
+
+/// Allows the number of tokens taken so far, and is finished after `limit`.
+struct Counting {
+    taken: u32,
+    limit: u32,
+    delay: Duration,
+    fault_at: Option<u32>,
+}
+
+impl Counting {
+    async fn write(&mut self, mask: &mut [u32]) -> Result<MatchStatus, PluginError> {
+        tokio::time::sleep(self.delay).await;
+        if self.fault_at == Some(self.taken) {
+            return Err(PluginError {
+                plugin: "counting".to_owned(),
+                version: "1.0.0".to_owned(),
+                function: "grammar.matcher.advance",
+                fault: Fault::Stack,
+            });
+        }
+        assert!(mask.iter().all(|&word| word == 0), "masks come empty");
+        mask[0] = 1 << self.taken;
+        Ok(if self.taken == self.limit {
+            MatchStatus::Finished
+        } else {
+            MatchStatus::Active
+        })
+    }
+}
+
+impl MatchTokens for Counting {
+    fn mask<'a>(
+        &'a mut self,
+        mask: &'a mut [u32],
+    ) -> BoxFuture<'a, Result<MatchStatus, PluginError>> {
+        Box::pin(self.write(mask))
+    }
+
+    fn advance<'a>(
+        &'a mut self,
+        tokens: &'a [u32],
+        mask: &'a mut [u32],
+    ) -> BoxFuture<'a, Result<MatchStep, PluginError>> {
+        Box::pin(async move {
+            self.taken += tokens.len() as u32;
+            let status = self.write(mask).await?;
+            Ok(MatchStep {
+                status,
+                forced: Vec::new(),
+            })
+        })
+    }
+}
+
+fn counting(limit: u32) -> Counting {
+    Counting {
+        taken: 0,
+        limit,
+        delay: Duration::ZERO,
+        fault_at: None,
+    }
+}
+
+fn constrain(matcher: Counting, deadline: Duration) -> (MaskThreads, Box<dyn Constraint>) {
+    let threads = MaskThreads::start(1, deadline).expect("threads");
+    let constraint = threads.constrain(Box::new(matcher), 2);
+    (threads, constraint)
+}
+
+/// Advance, wait, and say what was allowed: `None` if the text is complete.
+fn step(constraint: &mut dyn Constraint, committed: &[u32]) -> Result<Option<Vec<u32>>, String> {
+    constraint.advance(committed);
+    constraint.wait();
+    match constraint.poll().expect("an outcome after waiting") {
+        Ok(MaskStep::Allow(mask)) => Ok(Some(mask.to_vec())),
+        Ok(MaskStep::Finished) => Ok(None),
+        Err(error) => Err(error.message),
+    }
+}
+
+#[test]
+fn masks_follow_the_committed_tokens() {
+    let (_threads, mut constraint) = constrain(counting(4), Duration::from_secs(5));
+    assert_eq!(step(&mut *constraint, &[]), Ok(Some(vec![1, 0])));
+    assert_eq!(step(&mut *constraint, &[9]), Ok(Some(vec![2, 0])));
+    assert_eq!(step(&mut *constraint, &[9, 9]), Ok(Some(vec![8, 0])));
+    assert_eq!(step(&mut *constraint, &[9]), Ok(None));
+}
+
+#[test]
+fn only_the_last_advance_counts() {
+    let (_threads, mut constraint) = constrain(counting(9), Duration::from_secs(5));
+    constraint.advance(&[]);
+    constraint.advance(&[1]);
+    assert_eq!(step(&mut *constraint, &[1]), Ok(Some(vec![4, 0])));
+}
+
+#[test]
+fn advancing_does_not_wait_for_the_plugin() {
+    let matcher = Counting {
+        delay: Duration::from_millis(50),
+        ..counting(9)
+    };
+    let (_threads, mut constraint) = constrain(matcher, Duration::from_secs(5));
+    let start = Instant::now();
+    constraint.advance(&[]);
+    assert!(constraint.poll().is_none());
+    assert!(start.elapsed() < Duration::from_millis(40));
+    constraint.wait();
+    assert!(matches!(
+        constraint.poll(),
+        Some(Ok(MaskStep::Allow(&[1, 0])))
+    ));
+}
+
+#[test]
+fn a_fault_names_the_plugin_and_stays() {
+    let matcher = Counting {
+        fault_at: Some(1),
+        ..counting(9)
+    };
+    let (_threads, mut constraint) = constrain(matcher, Duration::from_secs(5));
+    assert_eq!(step(&mut *constraint, &[]), Ok(Some(vec![1, 0])));
+    for _ in 0..2 {
+        let error = step(&mut *constraint, &[1]).expect_err("a fault");
+        assert!(error.contains("plugin `counting` 1.0.0"), "{error}");
+    }
+}
+
+#[test]
+fn a_plugin_that_does_not_answer_fails_the_sequence_in_time() {
+    let matcher = Counting {
+        delay: Duration::from_secs(60),
+        ..counting(9)
+    };
+    let (_threads, mut constraint) = constrain(matcher, Duration::from_millis(30));
+    let start = Instant::now();
+    let error = step(&mut *constraint, &[]).expect_err("too late");
+    assert!(error.contains("within 30 ms"), "{error}");
+    assert!(start.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn stopped_threads_fail_the_sequence_at_once() {
+    let matcher = Counting {
+        delay: Duration::from_secs(60),
+        ..counting(9)
+    };
+    let (threads, mut constraint) = constrain(matcher, Duration::from_secs(60));
+    constraint.advance(&[]);
+    drop(threads);
+    constraint.wait();
+    assert!(matches!(constraint.poll(), Some(Err(_))));
+}
+
+#[tokio::test]
+async fn threads_may_be_dropped_in_a_task() {
+    let (threads, constraint) = constrain(counting(1), Duration::from_secs(5));
+    drop(constraint);
+    drop(threads);
+}

@@ -1,0 +1,443 @@
+//! Plugins without WebAssembly, and a service around them, for tests.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use mortise_plugin::{
+    Decision, Facts, Fault, Finish, GrammarSource, MatchStatus, MatchStep, ParserEvent,
+    ParserSetup, ParserTraits, PluginError, RenderedPrompt, Segment, TemplateInput, UsageReport,
+};
+use mortise_registry::{Backend, Script, ScriptCodec, Scripted};
+use serde_json::{Value, json};
+
+use crate::plugins::{
+    BoxFuture, CompileGrammar, DecidePolicy, MatchTokens, ParseOutput, ParseSession, RenderChat,
+    RequestId,
+};
+use crate::testing::{END, byte_level, load};
+use crate::{
+    AnswerEvent, Call, Delta, FinishReason, GenerationDefaults, Prompt, Request, RequestFields,
+    ServedModel, Service, ServiceConfig, ServiceError, TokenLogprob, Tokenizer, Usage,
+};
+
+pub(crate) fn fault(function: &'static str, fault: Fault) -> PluginError {
+    PluginError {
+        plugin: "fake".to_owned(),
+        version: "0.0.1".to_owned(),
+        function,
+        fault,
+    }
+}
+
+/// ChatML, with what the messages say as plain text.
+#[derive(Default)]
+pub(crate) struct FakeTemplate {
+    pub(crate) stop: Vec<String>,
+    pub(crate) opens_reasoning: bool,
+    pub(crate) inputs: Mutex<Vec<TemplateInput>>,
+}
+
+impl RenderChat for FakeTemplate {
+    fn render<'a>(
+        &'a self,
+        _: &'a RequestId,
+        input: TemplateInput,
+    ) -> BoxFuture<'a, Result<RenderedPrompt, PluginError>> {
+        Box::pin(async move {
+            let messages: Vec<Value> = serde_json::from_str(&input.messages).expect("JSON");
+            let mut segments = Vec::new();
+            for message in messages {
+                let role = message["role"].as_str().expect("checked");
+                segments.push(Segment::Special(format!("<|im_start|>{role}\n")));
+                let content = message["content"].as_str().unwrap_or_default();
+                segments.push(Segment::Plain(content.to_owned()));
+                segments.push(Segment::Special("<|im_end|>\n".to_owned()));
+            }
+            segments.push(Segment::Special("<|im_start|>assistant\n".to_owned()));
+            self.inputs.lock().expect("lock").push(input);
+            Ok(RenderedPrompt {
+                segments,
+                stop: self.stop.clone(),
+                opens_reasoning: self.opens_reasoning,
+            })
+        })
+    }
+}
+
+/// `<think>…</think>` is reasoning, `<call>name {…}</call>` is a call, `FAULT` is a fault.
+pub(crate) struct FakeParser;
+
+impl ParseOutput for FakeParser {
+    fn traits(&self) -> ParserTraits {
+        ParserTraits::default()
+    }
+
+    fn constraint<'a>(
+        &'a self,
+        _: &'a RequestId,
+        _: &'a ParserSetup,
+        wanted: Option<&'a GrammarSource>,
+    ) -> BoxFuture<'a, Result<Option<GrammarSource>, PluginError>> {
+        Box::pin(async move { Ok(wanted.cloned()) })
+    }
+
+    fn open<'a>(
+        &'a self,
+        _: &'a RequestId,
+        setup: &'a ParserSetup,
+    ) -> BoxFuture<'a, Result<Option<Box<dyn ParseSession>>, PluginError>> {
+        let session = FakeSession {
+            held: String::new(),
+            inside: setup.opens_reasoning.then_some("</think>"),
+            calls: 0,
+        };
+        Box::pin(async move { Ok(Some(Box::new(session) as Box<dyn ParseSession>)) })
+    }
+}
+
+struct FakeSession {
+    held: String,
+    /// The tag that is waited for.
+    inside: Option<&'static str>,
+    calls: u32,
+}
+
+impl FakeSession {
+    fn parse(&mut self, last: bool) -> Result<Vec<ParserEvent>, PluginError> {
+        let mut events = Vec::new();
+        loop {
+            let tags: &[&'static str] = match self.inside {
+                None => &["<think>", "<call>", "FAULT"],
+                Some("</think>") => &["</think>"],
+                Some(_) => &["</call>"],
+            };
+            let found = tags
+                .iter()
+                .filter_map(|tag| Some((self.held.find(tag)?, *tag)))
+                .min();
+            let Some((at, tag)) = found else {
+                if self.inside != Some("</call>") {
+                    let kept = if last {
+                        0
+                    } else {
+                        longest_start(&self.held, tags)
+                    };
+                    let text: String = self.held.drain(..self.held.len() - kept).collect();
+                    self.text(text, &mut events);
+                }
+                return Ok(events);
+            };
+            let text: String = self.held.drain(..at).collect();
+            self.held.drain(..tag.len());
+            match tag {
+                "FAULT" => return Err(fault("output-parser.session.feed", Fault::Stack)),
+                "</call>" => self.call(&text, &mut events),
+                _ => self.text(text, &mut events),
+            }
+            self.inside = match tag {
+                "<think>" => Some("</think>"),
+                "<call>" => Some("</call>"),
+                _ => None,
+            };
+        }
+    }
+
+    fn text(&self, text: String, events: &mut Vec<ParserEvent>) {
+        events.push(match self.inside {
+            Some(_) => ParserEvent::Reasoning(text),
+            None => ParserEvent::Content(text),
+        });
+    }
+
+    fn call(&mut self, text: &str, events: &mut Vec<ParserEvent>) {
+        let (name, arguments) = text.split_once(' ').expect("a well-formed call");
+        let index = self.calls;
+        self.calls += 1;
+        events.push(ParserEvent::CallBegin {
+            index,
+            id: None,
+            name: name.to_owned(),
+        });
+        events.push(ParserEvent::CallArguments {
+            index,
+            delta: arguments.to_owned(),
+        });
+        events.push(ParserEvent::CallEnd { index });
+    }
+}
+
+/// Length of the longest end of `text` that begins a tag.
+fn longest_start(text: &str, tags: &[&str]) -> usize {
+    let begins = |length: &usize| {
+        let at = text.len() - length;
+        text.is_char_boundary(at) && tags.iter().any(|tag| tag.starts_with(&text[at..]))
+    };
+    (0..=text.len()).rev().find(begins).unwrap_or(0)
+}
+
+impl ParseSession for FakeSession {
+    fn feed<'a>(
+        &'a mut self,
+        text: &'a str,
+        _: &'a [u32],
+    ) -> BoxFuture<'a, Result<Vec<ParserEvent>, PluginError>> {
+        self.held.push_str(text);
+        let events = self.parse(false);
+        Box::pin(async move { events })
+    }
+
+    fn close(
+        mut self: Box<Self>,
+        _: Finish,
+    ) -> BoxFuture<'static, Result<Vec<ParserEvent>, PluginError>> {
+        Box::pin(async move { self.parse(true) })
+    }
+}
+
+/// `Regex(text)` allows exactly that text; anything else is refused.
+pub(crate) struct FakeGrammar {
+    pub(crate) tokenizer: Arc<Tokenizer>,
+}
+
+impl CompileGrammar for FakeGrammar {
+    fn compile<'a>(
+        &'a self,
+        _: &'a RequestId,
+        source: &'a GrammarSource,
+    ) -> BoxFuture<'a, Result<Box<dyn MatchTokens>, PluginError>> {
+        Box::pin(async move {
+            let GrammarSource::Regex(text) = source else {
+                let invalid = Fault::Invalid("only literal text".to_owned());
+                return Err(fault("grammar.compile", invalid));
+            };
+            let mut ids: VecDeque<u32> = self.tokenizer.encode_plain(text).expect("encodes").into();
+            ids.push_back(self.tokenizer.token_id(END).expect("a token"));
+            Ok(Box::new(Literal { ids }) as Box<dyn MatchTokens>)
+        })
+    }
+}
+
+struct Literal {
+    ids: VecDeque<u32>,
+}
+
+impl Literal {
+    fn write(&self, mask: &mut [u32]) -> MatchStatus {
+        let Some(&id) = self.ids.front() else {
+            return MatchStatus::Finished;
+        };
+        mask[id as usize / 32] |= 1 << (id % 32);
+        if self.ids.len() == 1 {
+            MatchStatus::Accepting
+        } else {
+            MatchStatus::Active
+        }
+    }
+}
+
+impl MatchTokens for Literal {
+    fn mask<'a>(
+        &'a mut self,
+        mask: &'a mut [u32],
+    ) -> BoxFuture<'a, Result<MatchStatus, PluginError>> {
+        let status = self.write(mask);
+        Box::pin(async move { Ok(status) })
+    }
+
+    fn advance<'a>(
+        &'a mut self,
+        tokens: &'a [u32],
+        mask: &'a mut [u32],
+    ) -> BoxFuture<'a, Result<MatchStep, PluginError>> {
+        for id in tokens {
+            assert_eq!(
+                self.ids.pop_front(),
+                Some(*id),
+                "only allowed tokens are committed"
+            );
+        }
+        let status = self.write(mask);
+        Box::pin(async move {
+            Ok(MatchStep {
+                status,
+                forced: Vec::new(),
+            })
+        })
+    }
+}
+
+/// Says what it is told, and remembers what it was told.
+pub(crate) struct FakePolicy {
+    pub(crate) decision: Result<Decision, PluginError>,
+    pub(crate) facts: Mutex<Vec<Facts>>,
+    pub(crate) accounts: Mutex<Vec<UsageReport>>,
+}
+
+impl FakePolicy {
+    pub(crate) fn new(decision: Result<Decision, PluginError>) -> Arc<Self> {
+        Arc::new(Self {
+            decision,
+            facts: Mutex::default(),
+            accounts: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn accounts(&self) -> Vec<UsageReport> {
+        self.accounts.lock().expect("lock").clone()
+    }
+}
+
+impl DecidePolicy for FakePolicy {
+    fn authorize<'a>(
+        &'a self,
+        _: &'a RequestId,
+        facts: Facts,
+    ) -> BoxFuture<'a, Result<Decision, PluginError>> {
+        self.facts.lock().expect("lock").push(facts);
+        Box::pin(async move { self.decision.clone() })
+    }
+
+    fn account<'a>(
+        &'a self,
+        _: &'a RequestId,
+        usage: UsageReport,
+    ) -> BoxFuture<'a, Result<(), PluginError>> {
+        self.accounts.lock().expect("lock").push(usage);
+        Box::pin(async { Ok(()) })
+    }
+}
+
+/// A served model that speaks `script`.
+pub(crate) fn model(script: Script) -> ServedModel {
+    let tokenizer = Arc::new(load(&byte_level()));
+    let (encoder, decoder) = (Arc::clone(&tokenizer), Arc::clone(&tokenizer));
+    let codec = ScriptCodec {
+        encode: Arc::new(move |text| encoder.encode_special(text).expect("encodes")),
+        decode: Arc::new(move |ids| decoder.decode(ids, true)),
+    };
+    let backend: Arc<dyn Backend> = Arc::new(Scripted::new(script, codec));
+    ServedModel {
+        name: "demo".to_owned(),
+        aliases: vec!["alias".to_owned()],
+        created: 0,
+        owned_by: "mortise".to_owned(),
+        chat_template: Some(Arc::new(FakeTemplate::default())),
+        parser: Some(Arc::new(FakeParser)),
+        grammar: Some(Arc::new(FakeGrammar {
+            tokenizer: Arc::clone(&tokenizer),
+        })),
+        mask_tokens: tokenizer.vocabulary_size(),
+        defaults: GenerationDefaults::default().with_eos(tokenizer.token_id(END)),
+        tokenizer,
+        backend,
+    }
+}
+
+pub(crate) fn says(text: &str) -> Script {
+    Script {
+        default: text.to_owned(),
+        ..Script::default()
+    }
+}
+
+pub(crate) fn service(model: ServedModel, policies: Vec<Arc<dyn DecidePolicy>>) -> Service {
+    Service::new(ServiceConfig::default(), vec![model], policies).expect("a good setup")
+}
+
+pub(crate) fn call() -> Call {
+    Call {
+        request_id: Arc::from("req-1"),
+        route: "/v1/chat/completions",
+        method: "POST",
+        peer: "127.0.0.1".to_owned(),
+        headers: vec![("Authorization".to_owned(), "Bearer x".to_owned())],
+        arrived: Instant::now(),
+    }
+}
+
+pub(crate) fn chat(user: &str) -> RequestFields {
+    RequestFields {
+        model: "demo".to_owned(),
+        prompt: Prompt::Chat {
+            messages: vec![json!({"role": "user", "content": user})],
+            template_arguments: serde_json::Map::new(),
+            add_generation_prompt: true,
+            continue_final_message: false,
+        },
+        ..RequestFields::default()
+    }
+}
+
+/// All of an answer, choice by choice.
+#[derive(Debug, Default)]
+pub(crate) struct Collected {
+    pub(crate) choices: Vec<CollectedChoice>,
+    pub(crate) usage: Option<Usage>,
+    pub(crate) error: Option<ServiceError>,
+}
+
+#[derive(Debug, Default, Clone)]
+pub(crate) struct CollectedChoice {
+    pub(crate) content: String,
+    pub(crate) reasoning: String,
+    /// Id, name, arguments.
+    pub(crate) calls: Vec<(String, String, String)>,
+    pub(crate) finish: Option<FinishReason>,
+    /// Each piece of content with the log-probabilities that came with it.
+    pub(crate) pieces: Vec<(String, Vec<TokenLogprob>)>,
+}
+
+pub(crate) async fn collect(mut answer: crate::Answer) -> Collected {
+    let mut all = Collected::default();
+    while let Some(event) = answer.next().await {
+        assert!(
+            all.usage.is_none() && all.error.is_none(),
+            "nothing follows the end"
+        );
+        match event {
+            AnswerEvent::Delta {
+                choice,
+                delta,
+                logprobs,
+            } => {
+                let choice = at(&mut all, choice);
+                assert_eq!(choice.finish, None, "nothing follows the end of a choice");
+                match delta {
+                    Delta::Content(text) => {
+                        choice.content.push_str(&text);
+                        choice.pieces.push((text, logprobs));
+                    }
+                    Delta::Reasoning(text) => choice.reasoning.push_str(&text),
+                    Delta::CallBegin { index, id, name } => {
+                        assert_eq!(index as usize, choice.calls.len());
+                        choice.calls.push((id, name, String::new()));
+                    }
+                    Delta::CallArguments { index, delta } => {
+                        choice.calls[index as usize].2.push_str(&delta);
+                    }
+                }
+            }
+            AnswerEvent::Finished { choice, reason } => at(&mut all, choice).finish = Some(reason),
+            AnswerEvent::Completed { usage } => all.usage = Some(usage),
+            AnswerEvent::Failed(error) => all.error = Some(error),
+        }
+    }
+    all
+}
+
+fn at(all: &mut Collected, choice: u32) -> &mut CollectedChoice {
+    let needed = choice as usize + 1;
+    if all.choices.len() < needed {
+        all.choices.resize(needed, CollectedChoice::default());
+    }
+    &mut all.choices[choice as usize]
+}
+
+pub(crate) async fn ask(
+    service: &Service,
+    fields: RequestFields,
+) -> Result<Collected, ServiceError> {
+    let request = Request::check(fields)?;
+    Ok(collect(service.start(call(), request).await?).await)
+}

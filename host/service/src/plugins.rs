@@ -1,0 +1,111 @@
+//! What the service asks of plugins, as traits, so that the life of a request can be tested
+//! without WebAssembly. The handles of `mortise-plugin` implement them.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use mortise_plugin::{
+    Decision, Facts, Finish, GrammarSource, MatchStatus, MatchStep, ParserEvent, ParserSetup,
+    ParserTraits, PluginError, RenderedPrompt, TemplateInput, UsageReport,
+};
+
+/// A future in a box, so that traits with it stay object safe.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// The server's id of the request that a call is made for.
+pub type RequestId = Arc<str>;
+
+/// Renders conversations (`chat-template`).
+pub trait RenderChat: Send + Sync {
+    /// Render one conversation.
+    fn render<'a>(
+        &'a self,
+        request: &'a RequestId,
+        input: TemplateInput,
+    ) -> BoxFuture<'a, Result<RenderedPrompt, PluginError>>;
+}
+
+/// Parses answers (`output-parser`).
+pub trait ParseOutput: Send + Sync {
+    /// What the parser needs of the host.
+    fn traits(&self) -> ParserTraits;
+
+    /// The grammar that the raw output must follow.
+    fn constraint<'a>(
+        &'a self,
+        request: &'a RequestId,
+        setup: &'a ParserSetup,
+        wanted: Option<&'a GrammarSource>,
+    ) -> BoxFuture<'a, Result<Option<GrammarSource>, PluginError>>;
+
+    /// Open a session for one answer; none if there is nothing to parse.
+    #[allow(
+        clippy::type_complexity,
+        reason = "a name for the type would hide what it holds"
+    )]
+    fn open<'a>(
+        &'a self,
+        request: &'a RequestId,
+        setup: &'a ParserSetup,
+    ) -> BoxFuture<'a, Result<Option<Box<dyn ParseSession>>, PluginError>>;
+}
+
+/// One answer being parsed (`output-parser.session`).
+pub trait ParseSession: Send {
+    /// Take more text, with the tokens that it came from.
+    fn feed<'a>(
+        &'a mut self,
+        text: &'a str,
+        tokens: &'a [u32],
+    ) -> BoxFuture<'a, Result<Vec<ParserEvent>, PluginError>>;
+
+    /// The answer has ended.
+    fn close(
+        self: Box<Self>,
+        finish: Finish,
+    ) -> BoxFuture<'static, Result<Vec<ParserEvent>, PluginError>>;
+}
+
+/// Compiles grammars (`grammar`).
+pub trait CompileGrammar: Send + Sync {
+    /// Compile a grammar; the matcher stands at the start of the text.
+    fn compile<'a>(
+        &'a self,
+        request: &'a RequestId,
+        source: &'a GrammarSource,
+    ) -> BoxFuture<'a, Result<Box<dyn MatchTokens>, PluginError>>;
+}
+
+/// One sequence being constrained (`grammar.matcher`).
+pub trait MatchTokens: Send {
+    /// Write the mask of the present state.
+    fn mask<'a>(
+        &'a mut self,
+        mask: &'a mut [u32],
+    ) -> BoxFuture<'a, Result<MatchStatus, PluginError>>;
+
+    /// Take tokens, then write the mask of the new state.
+    fn advance<'a>(
+        &'a mut self,
+        tokens: &'a [u32],
+        mask: &'a mut [u32],
+    ) -> BoxFuture<'a, Result<MatchStep, PluginError>>;
+}
+
+/// Decides on requests (`policy`).
+pub trait DecidePolicy: Send + Sync {
+    /// Decide on one request.
+    fn authorize<'a>(
+        &'a self,
+        request: &'a RequestId,
+        facts: Facts,
+    ) -> BoxFuture<'a, Result<Decision, PluginError>>;
+
+    /// Learn what an allowed request came to.
+    fn account<'a>(
+        &'a self,
+        request: &'a RequestId,
+        usage: UsageReport,
+    ) -> BoxFuture<'a, Result<(), PluginError>>;
+}

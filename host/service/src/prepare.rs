@@ -1,0 +1,350 @@
+//! From a checked request to what the engine needs: prompt, stop strings, constraint.
+
+use std::sync::Arc;
+
+use mortise_engine::{LogprobParams, SamplingParams, SubmitError};
+use mortise_plugin::{
+    GrammarSource, ParserSetup, RenderedPrompt, Segment, TemplateInput, ToolChoice,
+};
+use time::OffsetDateTime;
+
+use crate::check::{Request, invalid, refuse};
+use crate::error::ServiceError;
+use crate::model::ServedModel;
+use crate::plugins::{ParseOutput, RequestId};
+use crate::request::{Prompt, RequestFields};
+use crate::stop::StopMatcher;
+use crate::tokenizer::{Tokenizer, TokenizerError};
+
+/// Prompts longer than this are encoded on a thread for blocking work.
+const INLINE_ENCODE_BYTES: usize = 4096;
+
+/// What all choices of a request share.
+pub(crate) struct Prepared {
+    pub(crate) ids: Vec<u32>,
+    pub(crate) stop: StopMatcher,
+    /// The parser and what it is told; none where an answer is text.
+    pub(crate) parser: Option<(Arc<dyn ParseOutput>, ParserSetup)>,
+    pub(crate) constraint: Option<GrammarSource>,
+    pub(crate) keep_special: bool,
+    /// The answer is a text of its own, and does not continue one.
+    pub(crate) at_start: bool,
+}
+
+/// Render, encode, and ask the parser for its constraint.
+pub(crate) async fn prepare(
+    model: &ServedModel,
+    request_id: &RequestId,
+    request: &Request,
+) -> Result<Prepared, ServiceError> {
+    let fields = request.fields();
+    check_ids(model, fields)?;
+    let rendered = match &fields.prompt {
+        Prompt::Chat { .. } => Some(render(model, request_id, request).await?),
+        Prompt::Text(_) | Prompt::Tokens(_) => None,
+    };
+    let ids = encode(model, &fields.prompt, rendered.as_ref()).await?;
+    if ids.is_empty() {
+        return Err(invalid(
+            "prompt",
+            "the prompt has no tokens; give it some text",
+        ));
+    }
+    let stops = fields.stop.iter().map(String::as_str);
+    let Some(rendered) = rendered else {
+        return Ok(Prepared {
+            ids,
+            stop: StopMatcher::new(stops),
+            parser: None,
+            constraint: fields.grammar.clone(),
+            keep_special: false,
+            at_start: false,
+        });
+    };
+    let stop = StopMatcher::new(stops.chain(rendered.stop.iter().map(String::as_str)));
+    let parser = parser_for(model, request, rendered.opens_reasoning)?;
+    let constraint = match &parser {
+        Some((parser, setup)) => {
+            parser
+                .constraint(request_id, setup, fields.grammar.as_ref())
+                .await?
+        }
+        None => fields.grammar.clone(),
+    };
+    let continues = matches!(
+        &fields.prompt,
+        Prompt::Chat {
+            continue_final_message: true,
+            ..
+        }
+    );
+    Ok(Prepared {
+        ids,
+        stop,
+        keep_special: parser
+            .as_ref()
+            .is_some_and(|(p, _)| p.traits().keep_special_tokens),
+        parser,
+        constraint,
+        at_start: !continues,
+    })
+}
+
+/// Token ids from callers must be ids of tokens.
+fn check_ids(model: &ServedModel, fields: &RequestFields) -> Result<(), ServiceError> {
+    let size = model.tokenizer.vocabulary_size();
+    let known = |id: u32| (id as usize) < size;
+    if let Prompt::Tokens(ids) = &fields.prompt
+        && let Some((at, id)) = ids.iter().enumerate().find(|&(_, &id)| !known(id))
+    {
+        return Err(invalid(
+            format!("prompt[{at}]"),
+            format!("{id} is not a token: this model's ids are below {size}"),
+        ));
+    }
+    if let Some((id, _)) = fields.logit_bias.iter().find(|&&(id, _)| !known(id)) {
+        return Err(invalid(
+            format!("logit_bias.{id}"),
+            format!("{id} is not a token: this model's ids are below {size}"),
+        ));
+    }
+    Ok(())
+}
+
+/// Today as templates write it.
+pub(crate) fn today() -> String {
+    let date = OffsetDateTime::now_utc().date();
+    format!(
+        "{:04}-{:02}-{:02}",
+        date.year(),
+        u8::from(date.month()),
+        date.day()
+    )
+}
+
+async fn render(
+    model: &ServedModel,
+    request_id: &RequestId,
+    request: &Request,
+) -> Result<RenderedPrompt, ServiceError> {
+    let Some(template) = &model.chat_template else {
+        return Err(refuse(
+            "messages",
+            "no_chat_template",
+            format!(
+                "the model `{}` has no chat template; use /v1/completions",
+                model.name
+            ),
+        ));
+    };
+    let fields = request.fields();
+    let Prompt::Chat {
+        messages,
+        template_arguments,
+        add_generation_prompt,
+        continue_final_message,
+    } = &fields.prompt
+    else {
+        return Ok(RenderedPrompt::default());
+    };
+    // A model that must not call tools is not shown any.
+    let show_tools = !fields.tools.is_empty() && request.tool_choice() != ToolChoice::None;
+    let input = TemplateInput {
+        messages: json(messages)?,
+        tools: if show_tools {
+            Some(json(&fields.tools)?)
+        } else {
+            None
+        },
+        arguments: match template_arguments.is_empty() {
+            true => None,
+            false => Some(json(template_arguments)?),
+        },
+        add_generation_prompt: *add_generation_prompt,
+        continue_final_message: *continue_final_message,
+        today: today(),
+    };
+    Ok(template.render(request_id, input).await?)
+}
+
+fn json(value: &impl serde::Serialize) -> Result<String, ServiceError> {
+    serde_json::to_string(value)
+        .map_err(|error| ServiceError::Engine(format!("cannot write JSON for a plugin: {error}")))
+}
+
+fn parser_for(
+    model: &ServedModel,
+    request: &Request,
+    opens_reasoning: bool,
+) -> Result<Option<(Arc<dyn ParseOutput>, ParserSetup)>, ServiceError> {
+    let fields = request.fields();
+    let tool_choice = request.tool_choice();
+    let Some(parser) = &model.parser else {
+        if tool_choice != ToolChoice::None {
+            return Err(refuse(
+                "tools",
+                "no_output_parser",
+                format!(
+                    "the model `{}` has no output parser, so it cannot call tools",
+                    model.name
+                ),
+            ));
+        }
+        return Ok(None);
+    };
+    let setup = ParserSetup {
+        tools: json(&fields.tools)?,
+        tool_choice,
+        parallel: fields.parallel_tool_calls.unwrap_or(true),
+        opens_reasoning,
+    };
+    Ok(Some((Arc::clone(parser), setup)))
+}
+
+async fn encode(
+    model: &ServedModel,
+    prompt: &Prompt,
+    rendered: Option<&RenderedPrompt>,
+) -> Result<Vec<u32>, ServiceError> {
+    let source = match (prompt, rendered) {
+        (Prompt::Tokens(ids), _) => return Ok(ids.clone()),
+        (Prompt::Text(text), _) => Source::Text(text.clone()),
+        (Prompt::Chat { .. }, rendered) => {
+            Source::Segments(rendered.map(|r| r.segments.clone()).unwrap_or_default())
+        }
+    };
+    let param = match &source {
+        Source::Text(_) => "prompt",
+        Source::Segments(_) => "messages",
+    };
+    let result = if source.bytes() <= INLINE_ENCODE_BYTES {
+        source.encode(&model.tokenizer)
+    } else {
+        let tokenizer = Arc::clone(&model.tokenizer);
+        tokio::task::spawn_blocking(move || source.encode(&tokenizer))
+            .await
+            .map_err(|error| ServiceError::Engine(format!("the prompt was not encoded: {error}")))?
+    };
+    result.map_err(|error| match error {
+        TokenizerError::ControlToken { .. } => refuse(param, "control_token", error.to_string()),
+        error => ServiceError::Engine(error.to_string()),
+    })
+}
+
+enum Source {
+    Text(String),
+    Segments(Vec<Segment>),
+}
+
+impl Source {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Segments(segments) => segments
+                .iter()
+                .map(|(Segment::Special(text) | Segment::Plain(text))| text.len())
+                .sum(),
+        }
+    }
+
+    fn encode(&self, tokenizer: &Tokenizer) -> Result<Vec<u32>, TokenizerError> {
+        match self {
+            Self::Text(text) => tokenizer.encode_text(text),
+            Self::Segments(segments) => tokenizer.encode_segments(segments),
+        }
+    }
+}
+
+/// Most tokens of each choice. What the caller asks for must fit the context; defaults and the
+/// policy's limit, which all choices share, are cut to fit.
+pub(crate) fn max_tokens(
+    model: &ServedModel,
+    request: &Request,
+    prompt: usize,
+    allowed: Option<u32>,
+    default: u32,
+) -> Result<u32, ServiceError> {
+    let context = model.backend.context_length();
+    let asked = request.fields().max_tokens;
+    let requested = asked.unwrap_or(1) as usize;
+    if prompt.saturating_add(requested) > context {
+        return Err(ServiceError::ContextLength {
+            prompt,
+            requested,
+            context,
+        });
+    }
+    let room = u32::try_from(context - prompt).unwrap_or(u32::MAX);
+    let wanted = asked
+        .or(model.defaults.max_tokens)
+        .unwrap_or(default)
+        .min(room);
+    let share = allowed.map_or(u32::MAX, |all| (all / request.choices()).max(1));
+    Ok(wanted.min(share))
+}
+
+/// How choice `index` chooses its tokens.
+pub(crate) fn sampling(model: &ServedModel, fields: &RequestFields, index: u32) -> SamplingParams {
+    let defaults = &model.defaults;
+    let or =
+        |asked: Option<f64>, model: Option<f64>, off: f64| asked.or(model).unwrap_or(off) as f32;
+    SamplingParams {
+        temperature: or(fields.temperature, defaults.temperature, 1.0),
+        top_p: or(fields.top_p, defaults.top_p, 1.0),
+        top_k: fields.top_k.or(defaults.top_k).unwrap_or(0),
+        min_p: or(fields.min_p, defaults.min_p, 0.0),
+        // Each choice has a stream of its own, or all would be the same.
+        seed: fields
+            .seed
+            .map(|seed| (seed as u64).wrapping_add(u64::from(index))),
+        repetition_penalty: or(fields.repetition_penalty, defaults.repetition_penalty, 1.0),
+        frequency_penalty: or(fields.frequency_penalty, None, 0.0),
+        presence_penalty: or(fields.presence_penalty, None, 0.0),
+        logit_bias: fields
+            .logit_bias
+            .iter()
+            .map(|&(id, bias)| (id, bias as f32))
+            .collect(),
+    }
+}
+
+/// Which log-probabilities to ask of the engine.
+pub(crate) fn logprobs(fields: &RequestFields) -> Option<LogprobParams> {
+    let top = u8::try_from(fields.logprobs?).unwrap_or(u8::MAX);
+    Some(LogprobParams { top })
+}
+
+/// A constraint that no plugin can compile: name the field that asked for it.
+pub(crate) fn no_grammar(model: &ServedModel, fields: &RequestFields) -> ServiceError {
+    let param = if fields.grammar.is_some() {
+        "response_format"
+    } else {
+        "tool_choice"
+    };
+    refuse(
+        param,
+        "no_grammar",
+        format!(
+            "the model `{}` has no grammar plugin, so answers cannot be constrained",
+            model.name
+        ),
+    )
+}
+
+/// The engine refused a sequence.
+pub(crate) fn refused(error: SubmitError, requested: u32) -> ServiceError {
+    match error {
+        SubmitError::Invalid(message) => ServiceError::Invalid {
+            param: None,
+            code: "invalid_request",
+            message,
+        },
+        SubmitError::ContextLength { prompt, context } => ServiceError::ContextLength {
+            prompt,
+            requested: requested as usize,
+            context,
+        },
+        SubmitError::QueueFull { limit } => ServiceError::QueueFull { limit },
+        SubmitError::Stopped => ServiceError::Stopping,
+    }
+}

@@ -1,0 +1,258 @@
+//! The life of a request up to its first token: authorize, render, encode, constrain, submit.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mortise_engine::SequenceRequest;
+use mortise_plugin::Finish;
+use mortise_registry::{Entry, Ladder, Registry, RegistryError};
+
+use crate::admission::{Admission, Call, Policies, facts};
+use crate::answer::{Answer, AnswerParts};
+use crate::check::{MAX_CHOICES, Request, invalid};
+use crate::choice::{Choice, ChoiceParts, Watch};
+use crate::constraint::MaskThreads;
+use crate::detokenizer::Detokenizer;
+use crate::error::ServiceError;
+use crate::model::ServedModel;
+use crate::observer::{NoObserver, Observer};
+use crate::plugins::DecidePolicy;
+use crate::prepare::{self, Prepared};
+
+/// How a service is set up.
+#[derive(Clone)]
+pub struct ServiceConfig {
+    /// Which names stand for a model.
+    pub ladder: Ladder,
+    /// Most tokens of a choice where neither the caller nor the model says.
+    pub default_max_tokens: u32,
+    /// Most choices of one request, up to [`crate::MAX_CHOICES`].
+    pub max_choices: u32,
+    /// Threads that compute masks.
+    pub mask_threads: usize,
+    /// A mask that takes longer fails its sequence. A backstop: plugins have deadlines of their own.
+    pub mask_deadline: Duration,
+    /// Hears of requests as they go.
+    pub observer: Arc<dyn Observer>,
+}
+
+impl Default for ServiceConfig {
+    fn default() -> Self {
+        Self {
+            ladder: Ladder::default(),
+            default_max_tokens: 2048,
+            max_choices: MAX_CHOICES,
+            mask_threads: 2,
+            mask_deadline: Duration::from_secs(10),
+            observer: Arc::new(NoObserver),
+        }
+    }
+}
+
+/// Why a service cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    /// The models do not go together.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+    /// The threads that compute masks did not start.
+    #[error("cannot start the threads that compute masks")]
+    MaskThreads(#[source] std::io::Error),
+}
+
+/// Answers requests for all models of a server.
+pub struct Service {
+    models: Registry<ServedModel>,
+    policies: Policies,
+    masks: MaskThreads,
+    config: ServiceConfig,
+}
+
+impl Service {
+    /// A service of these models, guarded by these policies in turn.
+    pub fn new(
+        config: ServiceConfig,
+        models: Vec<ServedModel>,
+        policies: Vec<Arc<dyn DecidePolicy>>,
+    ) -> Result<Self, SetupError> {
+        let entries = models.into_iter().map(|model| Entry {
+            name: model.name.clone(),
+            aliases: model.aliases.clone(),
+            created: model.created,
+            owned_by: model.owned_by.clone(),
+            value: model,
+        });
+        Ok(Self {
+            models: Registry::new(entries.collect(), config.ladder)?,
+            policies: Policies::new(policies),
+            masks: MaskThreads::start(config.mask_threads, config.mask_deadline)
+                .map_err(SetupError::MaskThreads)?,
+            config,
+        })
+    }
+
+    /// All models, in the order of the configuration.
+    pub fn models(&self) -> &[Arc<Entry<ServedModel>>] {
+        self.models.entries()
+    }
+
+    /// The model that a caller means by `name`.
+    pub fn model(&self, name: &str) -> Result<&Arc<Entry<ServedModel>>, ServiceError> {
+        Ok(self.models.resolve(name)?)
+    }
+
+    /// Ask the policies about a request that generates nothing, such as a list of models. The
+    /// policy is told when the admission is dropped.
+    pub async fn authorize(
+        &self,
+        call: &Call,
+        model: Option<&str>,
+    ) -> Result<Admission, ServiceError> {
+        let named = model.map(|name| self.models.resolve(name).map_or(name, |entry| &entry.name));
+        let mut admission = self
+            .policies
+            .admit(call, facts(call, named, false, None))
+            .await?;
+        admission.spent().model = named.unwrap_or_default().to_owned();
+        admission.spent().finish = Finish::Stop;
+        Ok(admission)
+    }
+
+    /// Start to answer a request.
+    pub async fn start(&self, call: Call, request: Request) -> Result<Answer, ServiceError> {
+        let name = request.fields().model.clone();
+        let result = self.begin(&call, request).await;
+        if let Err(error) = &result {
+            self.config.observer.refused(&name, error);
+        }
+        result
+    }
+
+    /// Wait until the policies have been told of every request that has ended.
+    pub async fn settle(&self) {
+        self.policies.settle().await;
+    }
+
+    async fn begin(&self, call: &Call, request: Request) -> Result<Answer, ServiceError> {
+        let fields = request.fields();
+        let n = request.choices();
+        // Policies decide on the model that would answer, whatever the caller called it. A name
+        // that stands for nothing is refused only after them.
+        let entry = self.models.resolve(&fields.model);
+        let named = entry
+            .as_ref()
+            .map_or(fields.model.as_str(), |entry| entry.name.as_str());
+        let limit = fields.max_tokens.map(|each| each.saturating_mul(n));
+        let facts = facts(call, Some(named), fields.stream, limit);
+        let mut admission = self.policies.admit(call, facts).await?;
+        let entry = Arc::clone(entry?);
+        admission.spent().model = entry.name.clone();
+        let model = &entry.value;
+        if n > self.config.max_choices {
+            let limit = self.config.max_choices;
+            return Err(invalid(
+                "n",
+                format!("n is {n}; this server allows at most {limit}"),
+            ));
+        }
+        let prepared = prepare::prepare(model, &call.request_id, &request).await?;
+        let prompt = prepared.ids.len();
+        admission.spent().prompt_tokens = prompt as u32;
+        let allowed = admission.allowance().max_tokens;
+        let default = self.config.default_max_tokens;
+        let max_tokens = prepare::max_tokens(model, &request, prompt, allowed, default)?;
+        let start = Start {
+            service: self,
+            model,
+            name: Arc::from(entry.name.as_str()),
+            call,
+            request: &request,
+            prepared,
+            max_tokens,
+        };
+        let mut choices = Vec::with_capacity(n as usize);
+        for index in 0..n {
+            choices.push(start.choice(index).await?);
+        }
+        Ok(Answer::new(AnswerParts {
+            model: start.name,
+            choices,
+            prompt_tokens: prompt as u32,
+            max_tokens,
+            admission,
+            observer: Arc::clone(&self.config.observer),
+        }))
+    }
+}
+
+/// A request whose choices are being started.
+struct Start<'a> {
+    service: &'a Service,
+    model: &'a ServedModel,
+    name: Arc<str>,
+    call: &'a Call,
+    request: &'a Request,
+    prepared: Prepared,
+    max_tokens: u32,
+}
+
+impl Start<'_> {
+    /// Submit one sequence, with a matcher and a parser session of its own.
+    async fn choice(&self, index: u32) -> Result<Choice, ServiceError> {
+        let Self {
+            model, prepared, ..
+        } = self;
+        let fields = self.request.fields();
+        let id = &self.call.request_id;
+        let constraint = match (&prepared.constraint, &model.grammar) {
+            (None, _) => None,
+            (Some(_), None) => return Err(prepare::no_grammar(model, fields)),
+            (Some(source), Some(grammar)) => {
+                let matcher = grammar.compile(id, source).await?;
+                let words = model.mask_tokens.div_ceil(32);
+                Some(self.service.masks.constrain(matcher, words))
+            }
+        };
+        let parser = match &prepared.parser {
+            Some((parser, setup)) => parser.open(id, setup).await?,
+            None => None,
+        };
+        let tokens = model
+            .backend
+            .submit(SequenceRequest {
+                prompt: prepared.ids.clone(),
+                max_tokens: self.max_tokens,
+                stop_tokens: model.defaults.eos.clone(),
+                sampling: prepare::sampling(model, fields, index),
+                logprobs: prepare::logprobs(fields),
+                constraint,
+            })
+            .map_err(|error| prepare::refused(error, self.max_tokens))?;
+        let table = Arc::clone(model.tokenizer.table());
+        Ok(Choice::new(ChoiceParts {
+            tokens,
+            detokenizer: Detokenizer::new(
+                Arc::clone(&table),
+                prepared.keep_special,
+                prepared.at_start,
+            ),
+            table,
+            stop: prepared.stop.clone(),
+            parser,
+            reasoning: prepared
+                .parser
+                .as_ref()
+                .is_some_and(|(_, setup)| setup.opens_reasoning),
+            logprobs: fields.logprobs.is_some(),
+            watch: Watch {
+                model: Arc::clone(&self.name),
+                observer: Arc::clone(&self.service.config.observer),
+                last: self.call.arrived,
+                seen_token: false,
+            },
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,101 @@
+//! The layout of the KV cache: an arena of blocks, each of [`BLOCK_TOKENS`] tokens.
+//!
+//! Within a block the heads follow one another. A head's keys are stored by dimension, so that the
+//! scores of a block's tokens are computed side by side; its values are stored by token.
+//!
+//! ```text
+//! keys    [block][kv head][dimension][token]
+//! values  [block][kv head][token][dimension]
+//! ```
+
+use half::bf16;
+
+/// Tokens in a block.
+pub const BLOCK_TOKENS: usize = 16;
+
+/// A number as the cache stores it.
+pub trait KvElement: Copy + Send + Sync {
+    /// Widen.
+    fn to_f32(self) -> f32;
+    /// Round.
+    fn from_f32(value: f32) -> Self;
+}
+
+impl KvElement for f32 {
+    #[inline(always)]
+    fn to_f32(self) -> f32 {
+        self
+    }
+
+    #[inline(always)]
+    fn from_f32(value: f32) -> Self {
+        value
+    }
+}
+
+impl KvElement for bf16 {
+    // Not `bf16::to_f32`, whose care for signalling NaNs does not vectorise.
+    #[inline(always)]
+    fn to_f32(self) -> f32 {
+        f32::from_bits(u32::from(self.to_bits()) << 16)
+    }
+
+    #[inline(always)]
+    fn from_f32(value: f32) -> Self {
+        bf16::from_f32(value)
+    }
+}
+
+/// The shape of one layer's cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KvShape {
+    /// Key-value heads.
+    pub kv_heads: usize,
+    /// Values in a head.
+    pub head_dim: usize,
+}
+
+impl KvShape {
+    /// Numbers that a block takes in one arena.
+    pub fn block_len(self) -> usize {
+        self.kv_heads * self.head_dim * BLOCK_TOKENS
+    }
+
+    /// Numbers that one head takes within a block.
+    pub fn head_len(self) -> usize {
+        self.head_dim * BLOCK_TOKENS
+    }
+}
+
+/// The key arena and the value arena of one layer.
+#[derive(Debug)]
+pub struct KvPages<'a, T> {
+    /// Keys.
+    pub keys: &'a mut [T],
+    /// Values.
+    pub values: &'a mut [T],
+    /// Their shape.
+    pub shape: KvShape,
+}
+
+impl<T: KvElement> KvPages<'_, T> {
+    /// Store the key and the value of one token, all heads of each, in place `slot` of `block`.
+    pub fn store(&mut self, block: usize, slot: usize, key: &[f32], value: &[f32]) {
+        let width = self.shape.kv_heads * self.shape.head_dim;
+        assert!(slot < BLOCK_TOKENS && key.len() == width && value.len() == width);
+        let start = block * self.shape.block_len();
+        let keys = &mut self.keys[start..][..self.shape.block_len()];
+        for (column, value) in keys.chunks_exact_mut(BLOCK_TOKENS).zip(key) {
+            column[slot] = T::from_f32(*value);
+        }
+        let values = &mut self.values[start..][..self.shape.block_len()];
+        let head_dim = self.shape.head_dim;
+        let heads = values.chunks_exact_mut(self.shape.head_len());
+        for (head, value) in heads.zip(value.chunks_exact(head_dim)) {
+            let row = &mut head[slot * head_dim..][..head_dim];
+            for (stored, value) in row.iter_mut().zip(value) {
+                *stored = T::from_f32(*value);
+            }
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Dot products with AVX2 and fused multiply-adds.
+#![allow(unsafe_code, reason = "vector loads through pointers")]
+
+use std::arch::x86_64::{
+    __m128i, __m256, _mm_loadu_si128, _mm256_castsi256_ps, _mm256_cvtepu16_epi32, _mm256_fmadd_ps,
+    _mm256_loadu_ps, _mm256_setzero_ps, _mm256_slli_epi32, _mm256_storeu_ps,
+};
+
+use half::bf16;
+
+use super::{LANES, Weight};
+
+impl Weight for f32 {
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        self
+    }
+
+    #[inline(always)]
+    unsafe fn load(from: *const Self) -> __m256 {
+        // SAFETY: the caller promises eight readable numbers and AVX2.
+        unsafe { _mm256_loadu_ps(from) }
+    }
+}
+
+impl Weight for bf16 {
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        f32::from_bits(u32::from(self.to_bits()) << 16)
+    }
+
+    #[inline(always)]
+    unsafe fn load(from: *const Self) -> __m256 {
+        // SAFETY: the caller promises eight readable numbers and AVX2.
+        unsafe {
+            let halves = _mm_loadu_si128(from.cast::<__m128i>());
+            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(halves)))
+        }
+    }
+}
+
+/// # Safety
+/// The processor has AVX2 and FMA, and all slices have the same length.
+#[target_feature(enable = "avx2,fma")]
+pub(super) unsafe fn dot_tile<W: Weight, const R: usize, const C: usize>(
+    x: [&[f32]; R],
+    weights: [&[W]; C],
+) -> [[f32; C]; R] {
+    let length = x[0].len();
+    let whole = length - length % LANES;
+    let mut sums = [[_mm256_setzero_ps(); C]; R];
+    let mut k = 0;
+    while k < whole {
+        // SAFETY: `k + 8 <= length`, the length of every slice.
+        unsafe {
+            let mut loaded = [_mm256_setzero_ps(); C];
+            for c in 0..C {
+                loaded[c] = W::load(weights[c].as_ptr().add(k));
+            }
+            for r in 0..R {
+                let activations = _mm256_loadu_ps(x[r].as_ptr().add(k));
+                for c in 0..C {
+                    sums[r][c] = _mm256_fmadd_ps(activations, loaded[c], sums[r][c]);
+                }
+            }
+        }
+        k += LANES;
+    }
+    let mut out = [[0.0; C]; R];
+    for r in 0..R {
+        for c in 0..C {
+            let mut lanes = [0.0f32; LANES];
+            // SAFETY: the array holds eight numbers.
+            unsafe { _mm256_storeu_ps(lanes.as_mut_ptr(), sums[r][c]) };
+            let mut total: f32 = lanes.iter().sum();
+            for k in whole..length {
+                total += x[r][k] * weights[c][k].widen();
+            }
+            out[r][c] = total;
+        }
+    }
+    out
+}

@@ -1,0 +1,46 @@
+//! Dot products for any processor, in the order of additions of the vector path but without fused
+//! multiply-adds.
+
+use super::{LANES, Weight};
+
+#[cfg(not(target_arch = "x86_64"))]
+mod widen {
+    use half::bf16;
+
+    use super::Weight;
+
+    impl Weight for f32 {
+        fn widen(self) -> f32 {
+            self
+        }
+    }
+
+    impl Weight for bf16 {
+        fn widen(self) -> f32 {
+            f32::from_bits(u32::from(self.to_bits()) << 16)
+        }
+    }
+}
+
+pub(super) fn dot_tile<W: Weight, const R: usize, const C: usize>(
+    x: [&[f32]; R],
+    weights: [&[W]; C],
+) -> [[f32; C]; R] {
+    x.map(|x| weights.map(|weights| dot(x, weights)))
+}
+
+fn dot<W: Weight>(x: &[f32], weights: &[W]) -> f32 {
+    let mut sums = [0.0f32; LANES];
+    let (x, weights) = (x.chunks_exact(LANES), weights.chunks_exact(LANES));
+    let tail = x.remainder().iter().zip(weights.remainder());
+    for (x, weights) in x.zip(weights) {
+        for ((sum, x), weight) in sums.iter_mut().zip(x).zip(weights) {
+            *sum += x * weight.widen();
+        }
+    }
+    let mut total = sums.iter().sum();
+    for (x, weight) in tail {
+        total += x * weight.widen();
+    }
+    total
+}

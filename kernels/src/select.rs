@@ -1,0 +1,110 @@
+//! Which tokens stay candidates for sampling. Nothing here sorts the whole vocabulary: selection
+//! partitions, and only what was asked for in order is put in order.
+
+use std::cmp::Ordering;
+
+/// A token that may be chosen.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Candidate {
+    /// Token id.
+    pub id: u32,
+    /// Its logit, or its unnormalised probability, as the op says.
+    pub value: f32,
+}
+
+/// The highest value first; among equals the lowest id.
+fn best_first(a: &Candidate, b: &Candidate) -> Ordering {
+    b.value.total_cmp(&a.value).then(a.id.cmp(&b.id))
+}
+
+/// The index of the highest value, the lowest such index; `None` if all are minus infinity or NaN.
+pub fn argmax(values: &[f32]) -> Option<usize> {
+    let mut best = None;
+    let mut highest = f32::NEG_INFINITY;
+    for (index, &value) in values.iter().enumerate() {
+        if value > highest {
+            highest = value;
+            best = Some(index);
+        }
+    }
+    best
+}
+
+/// The `count` highest of `values`, highest first, equals by index.
+pub fn top(values: &[f32], count: usize) -> Vec<Candidate> {
+    if count == 0 {
+        return Vec::new();
+    }
+    let mut candidates: Vec<Candidate> = (0u32..)
+        .zip(values)
+        .map(|(id, &value)| Candidate { id, value })
+        .collect();
+    keep_top_k(&mut candidates, count);
+    candidates.sort_unstable_by(best_first);
+    candidates
+}
+
+/// Keep the `count` highest, in no particular but in a reproducible order.
+pub fn keep_top_k(candidates: &mut Vec<Candidate>, count: usize) {
+    if count < candidates.len() {
+        if count > 0 {
+            candidates.select_nth_unstable_by(count - 1, best_first);
+        }
+        candidates.truncate(count);
+    }
+}
+
+/// Keep those at least `min_p` times as likely as the likeliest. Values are probabilities, not
+/// necessarily normalised.
+pub fn keep_min_p(candidates: &mut Vec<Candidate>, min_p: f32) {
+    let highest = candidates
+        .iter()
+        .map(|candidate| candidate.value)
+        .fold(0.0, f32::max);
+    candidates.retain(|candidate| candidate.value >= min_p * highest);
+}
+
+/// Keep the fewest of the likeliest whose probabilities reach `top_p` of all. Values are
+/// probabilities, not necessarily normalised. Keeps at least one.
+pub fn keep_top_p(candidates: &mut Vec<Candidate>, top_p: f32) {
+    let total: f64 = candidates
+        .iter()
+        .map(|candidate| f64::from(candidate.value))
+        .sum();
+    let target = total * f64::from(top_p);
+    // Everything before `low` belongs to the result, everything from `high` on does not.
+    let (mut low, mut high, mut reached) = (0, candidates.len(), 0.0);
+    while high - low > 1 {
+        let middle = low + (high - low) / 2;
+        candidates[low..high].select_nth_unstable_by(middle - low, best_first);
+        let upper: f64 = candidates[low..middle]
+            .iter()
+            .map(|candidate| f64::from(candidate.value))
+            .sum();
+        if reached + upper >= target {
+            high = middle;
+        } else {
+            reached += upper;
+            low = middle;
+        }
+    }
+    candidates.truncate(high);
+}
+
+/// Weigh tokens by `exp((logit - highest) / temperature)`: probabilities but for a common factor.
+/// Tokens too unlikely for their weight to be a normal number are left out.
+pub fn weigh(logits: &[f32], temperature: f32, candidates: &mut Vec<Candidate>) {
+    // Where the vectorised exponential ends.
+    const LOWEST: f32 = -87.0;
+    candidates.clear();
+    let highest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    for (id, logit) in (0u32..).zip(logits) {
+        let scaled = (logit - highest) / temperature;
+        if scaled > LOWEST {
+            candidates.push(Candidate {
+                id,
+                value: crate::exp::exp(scaled),
+            });
+        }
+    }
+}

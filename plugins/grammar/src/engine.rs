@@ -1,0 +1,194 @@
+//! Compiles grammars against one vocabulary.
+
+use std::sync::Arc;
+
+use llguidance::api::{ParserLimits, TopLevelGrammar};
+use llguidance::earley::SlicedBiasComputer;
+use llguidance::toktrie::InferenceCapabilities;
+use llguidance::{Matcher as Inner, ParserFactory};
+use serde_json::json;
+use toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
+
+use crate::blame;
+use crate::cache::Cache;
+use crate::matcher::{Mask, Matcher};
+use crate::source::{GrammarError, Source, read_schema, schema_grammar, shown};
+
+/// Tokens of a vocabulary.
+const MAX_TOKENS: usize = 4_000_000;
+/// Bytes of an error of llguidance that are passed on.
+const MAX_ERROR_BYTES: usize = 600;
+
+/// `vocabulary.table`
+#[derive(Debug, Clone, Default)]
+pub struct Vocabulary {
+    /// Bytes of all tokens, back to back.
+    pub bytes: Vec<u8>,
+    /// Where each token begins, and the end of the last.
+    pub offsets: Vec<u32>,
+    /// Tokens that end a sequence.
+    pub eos: Vec<u32>,
+    /// Control tokens.
+    pub control: Vec<u32>,
+}
+
+/// Grammars over one vocabulary.
+pub struct Engine {
+    factory: ParserFactory,
+    tokens: usize,
+    compiled: Cache<Inner>,
+}
+
+impl Engine {
+    /// Prepare the vocabulary. This is the dear part, done once and kept in a snapshot.
+    pub fn new(vocabulary: &Vocabulary) -> Result<Self, GrammarError> {
+        let environment = token_environment(vocabulary)?;
+        let mut factory = ParserFactory::new(
+            &environment,
+            InferenceCapabilities {
+                ff_tokens: false,
+                backtrack: false,
+                conditional_ff_tokens: false,
+                fork: false,
+            },
+            &SlicedBiasComputer::general_slices(),
+        )
+        .map_err(|error| GrammarError::Internal(format!("preparing the vocabulary: {error}")))?;
+        factory.quiet();
+        *factory.limits_mut() = limits();
+        Ok(Self {
+            factory,
+            tokens: vocabulary.offsets.len() - 1,
+            compiled: Cache::new(),
+        })
+    }
+
+    /// A matcher at the start of the text. A grammar seen before is forked, not compiled.
+    pub fn compile(&mut self, source: &Source) -> Result<Matcher, GrammarError> {
+        source.check_size()?;
+        if let Some(copy) = self.compiled.get(source).map(Inner::deep_clone) {
+            return Ok(self.matcher(copy));
+        }
+        let inner = self.compile_new(source)?;
+        let matcher = self.matcher(inner.deep_clone());
+        self.compiled.insert(source.clone(), inner);
+        Ok(matcher)
+    }
+
+    fn matcher(&self, inner: Inner) -> Matcher {
+        Matcher::new(inner, self.factory.tok_env().clone(), self.tokens)
+    }
+
+    fn compile_new(&self, source: &Source) -> Result<Inner, GrammarError> {
+        let grammar = match source {
+            Source::JsonObject => schema_grammar(json!({"type": "object"})),
+            Source::JsonSchema(text) => {
+                let schema = read_schema(text)?;
+                return self.build(schema_grammar(schema.clone())).map_err(|error| {
+                    let path = blame::find(&schema, |part| self.build(schema_grammar(part)).is_err());
+                    GrammarError::Invalid(format!(
+                        "the JSON schema cannot be used, at `{}`: {error}",
+                        shown(&path)
+                    ))
+                });
+            }
+            Source::Regex(text) => TopLevelGrammar::from_regex(text),
+            Source::Lark(text) => TopLevelGrammar::from_lark(text.clone()),
+        };
+        self.build(grammar).map_err(|error| {
+            GrammarError::Invalid(format!("the {} cannot be used: {error}", source.kind()))
+        })
+    }
+
+    fn build(&self, grammar: TopLevelGrammar) -> Result<Inner, String> {
+        let inner = Inner::new(self.factory.create_parser(grammar));
+        match inner.get_error() {
+            None => Ok(inner),
+            Some(error) => Err(excerpt(&error)),
+        }
+    }
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine")
+            .field("tokens", &self.tokens)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Budgets of llguidance: enough for the schemas of large APIs, small enough for a deadline.
+fn limits() -> ParserLimits {
+    ParserLimits {
+        max_items_in_row: 2_000,
+        initial_lexer_fuel: 1_000_000,
+        step_lexer_fuel: 200_000,
+        step_max_items: 50_000,
+        max_lexer_states: 50_000,
+        max_grammar_size: 250_000,
+        precompute_large_lexemes: true,
+        verbose_errors: false,
+    }
+}
+
+/// The tokens as toktrie wants them: control tokens behind a byte that occurs in no text.
+fn token_environment(vocabulary: &Vocabulary) -> Result<TokEnv, GrammarError> {
+    let broken = |problem: String| GrammarError::Internal(format!("vocabulary: {problem}"));
+    let count = vocabulary.offsets.len().saturating_sub(1);
+    if count == 0 || count > MAX_TOKENS {
+        return Err(broken(format!("it has {count} tokens; 1 to {MAX_TOKENS} are allowed")));
+    }
+    let mut words = Vec::with_capacity(count);
+    for (token, range) in vocabulary.offsets.windows(2).enumerate() {
+        let bytes = vocabulary
+            .bytes
+            .get(range[0] as usize..range[1] as usize)
+            .ok_or_else(|| broken(format!("token {token} lies outside the bytes")))?;
+        words.push(bytes.to_vec());
+    }
+    if vocabulary.eos.is_empty() {
+        return Err(broken("it names no token that ends a sequence".to_owned()));
+    }
+    let mut special: Vec<u32> = [vocabulary.control.as_slice(), &vocabulary.eos].concat();
+    special.sort_unstable();
+    special.dedup();
+    for token in special {
+        let word = words
+            .get_mut(token as usize)
+            .ok_or_else(|| broken(format!("control token {token} does not exist")))?;
+        word.insert(0, TokTrie::SPECIAL_TOKEN_MARKER);
+    }
+    let count = u32::try_from(count).map_err(|error| broken(error.to_string()))?;
+    let info = TokRxInfo::new(count, vocabulary.eos[0]);
+    let trie = TokTrie::from(&info, &words).with_eos_tokens(&vocabulary.eos);
+    Ok(Arc::new(ApproximateTokEnv::new(trie)))
+}
+
+/// The first part of an error, without llguidance's account of its state.
+pub(crate) fn excerpt(error: &str) -> String {
+    let error = error.split("\n<").next().unwrap_or_default().trim();
+    let end = (0..=MAX_ERROR_BYTES.min(error.len()))
+        .rev()
+        .find(|&end| error.is_char_boundary(end))
+        .unwrap_or(0);
+    error[..end].to_owned()
+}
+
+/// The masks at every position of `tokens`, the first before any: an oracle for tests of the
+/// component built from this crate. Each is dense, one bit for each token.
+pub fn masks_for(
+    engine: &mut Engine,
+    source: &Source,
+    tokens: &[u32],
+) -> Result<Vec<Vec<u32>>, GrammarError> {
+    let mut matcher = engine.compile(source)?;
+    let words = engine.tokens.div_ceil(32);
+    let mut masks = Vec::with_capacity(tokens.len() + 1);
+    let dense = |mask: Mask| mask.into_dense(engine.tokens, words);
+    masks.push(dense(matcher.mask()?.0));
+    for &token in tokens {
+        matcher.accept(&[token])?;
+        masks.push(dense(matcher.mask()?.0));
+    }
+    Ok(masks)
+}

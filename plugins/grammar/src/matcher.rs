@@ -1,0 +1,243 @@
+//! One sequence being constrained.
+
+use llguidance::Matcher as Inner;
+use toktrie::{SimpleVob, TokEnv};
+
+use crate::engine::excerpt;
+use crate::source::GrammarError;
+
+/// Tokens that are still listed; beyond, a bit for each is smaller.
+const MAX_LISTED: usize = 64;
+
+/// Where a matcher stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// More text is needed.
+    Active,
+    /// The text may go on or end here.
+    Accepting,
+    /// Nothing but an end-of-sequence token may follow.
+    Finished,
+}
+
+/// Which tokens may come next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Mask {
+    /// A bit for each token.
+    Dense(Vec<u32>),
+    /// These.
+    Only(Vec<u32>),
+    /// All but these.
+    AllBut(Vec<u32>),
+}
+
+impl Mask {
+    /// The smallest of the three for `allowed`, which may be longer than `tokens`.
+    fn smallest(allowed: &SimpleVob, tokens: usize) -> Self {
+        let mut words = allowed.as_slice()[..tokens.div_ceil(32)].to_vec();
+        if let (Some(last), 1..) = (words.last_mut(), tokens % 32) {
+            *last &= (1 << (tokens % 32)) - 1;
+        }
+        let count: usize = words.iter().map(|word| word.count_ones() as usize).sum();
+        if count <= MAX_LISTED {
+            Self::Only(listed(&words, tokens, true))
+        } else if tokens - count <= MAX_LISTED {
+            Self::AllBut(listed(&words, tokens, false))
+        } else {
+            Self::Dense(words)
+        }
+    }
+
+    /// A bit for each of `tokens` tokens.
+    pub fn into_dense(self, tokens: usize, words: usize) -> Vec<u32> {
+        let flip = |mut mask: Vec<u32>, listed: Vec<u32>| {
+            for token in listed {
+                mask[token as usize / 32] ^= 1 << (token % 32);
+            }
+            mask
+        };
+        match self {
+            Self::Dense(mask) => mask,
+            Self::Only(listed) => flip(vec![0; words], listed),
+            Self::AllBut(listed) => {
+                let mut mask = vec![u32::MAX; words];
+                if let (Some(last), 1..) = (mask.last_mut(), tokens % 32) {
+                    *last = (1 << (tokens % 32)) - 1;
+                }
+                flip(mask, listed)
+            }
+        }
+    }
+}
+
+fn listed(words: &[u32], tokens: usize, allowed: bool) -> Vec<u32> {
+    (0..u32::try_from(tokens).unwrap_or(u32::MAX))
+        .filter(|token| (words[*token as usize / 32] >> (token % 32) & 1 == 1) == allowed)
+        .collect()
+}
+
+/// One sequence.
+pub struct Matcher {
+    inner: Inner,
+    environment: TokEnv,
+    tokens: usize,
+    /// End-of-sequence tokens that were accepted. They are not llguidance's concern.
+    ended: usize,
+    /// Tokens that llguidance has taken.
+    taken: usize,
+}
+
+impl Matcher {
+    pub(crate) fn new(inner: Inner, environment: TokEnv, tokens: usize) -> Self {
+        Self {
+            inner,
+            environment,
+            tokens,
+            ended: 0,
+            taken: 0,
+        }
+    }
+
+    /// The tokens that may come next, and where the matcher stands.
+    pub fn mask(&mut self) -> Result<(Mask, Status), GrammarError> {
+        let status = self.status()?;
+        let allowed = if status == Status::Finished {
+            self.environment.tok_trie().eos_token_set()
+        } else {
+            self.inner
+                .compute_mask_or_eos()
+                .map_err(|error| failed("computing a mask", &error))?
+        };
+        Ok((Mask::smallest(&allowed, self.tokens), status))
+    }
+
+    /// Where the matcher stands.
+    pub fn status(&mut self) -> Result<Status, GrammarError> {
+        if self.ended > 0 {
+            return Ok(Status::Finished);
+        }
+        if self.inner.is_stopped() {
+            return match self.inner.get_error() {
+                None if self.inner.stop_reason().is_ok() => Ok(Status::Finished),
+                None => Err(GrammarError::Internal(format!(
+                    "the matcher stopped: {}",
+                    self.inner.stop_reason()
+                ))),
+                Some(error) => Err(GrammarError::Internal(excerpt(&error))),
+            };
+        }
+        let accepting = self
+            .inner
+            .is_accepting()
+            .map_err(|error| failed("looking at the state", &error))?;
+        Ok(if accepting {
+            Status::Accepting
+        } else {
+            Status::Active
+        })
+    }
+
+    /// Take these tokens.
+    pub fn accept(&mut self, tokens: &[u32]) -> Result<(), GrammarError> {
+        for &token in tokens {
+            if token as usize >= self.tokens {
+                return Err(refused(token));
+            }
+            if self.is_eos(token) && self.status()? != Status::Active {
+                self.ended += 1;
+                continue;
+            }
+            let fits = self.ended == 0
+                && self
+                    .inner
+                    .try_consume_tokens(&[token])
+                    .map_err(|error| failed("taking a token", &error))?
+                    == 1;
+            if !fits {
+                return Err(refused(token));
+            }
+            self.taken += 1;
+        }
+        Ok(())
+    }
+
+    /// How many of these tokens would be accepted.
+    pub fn probe(&mut self, tokens: &[u32]) -> Result<usize, GrammarError> {
+        if tokens.iter().any(|&token| token as usize >= self.tokens) {
+            let known = tokens
+                .iter()
+                .take_while(|&&token| (token as usize) < self.tokens)
+                .count();
+            return self.probe(&tokens[..known]);
+        }
+        if self.ended > 0 {
+            return Ok(tokens.iter().take_while(|token| self.is_eos(**token)).count());
+        }
+        // Forked, since what may follow an end-of-sequence token is ours to say.
+        let mut copy = self.fork();
+        for (index, &token) in tokens.iter().enumerate() {
+            if copy.accept(&[token]).is_err() {
+                return Ok(index);
+            }
+        }
+        Ok(tokens.len())
+    }
+
+    /// Take back the last `count` tokens.
+    pub fn rollback(&mut self, count: usize) -> Result<(), GrammarError> {
+        if count > self.taken + self.ended {
+            return Err(GrammarError::Internal(format!(
+                "cannot take back {count} tokens of {}",
+                self.taken + self.ended
+            )));
+        }
+        let ended = count.min(self.ended);
+        let taken = count - ended;
+        self.ended -= ended;
+        self.taken -= taken;
+        self.inner
+            .rollback(taken)
+            .map_err(|error| failed("taking tokens back", &error))
+    }
+
+    /// An independent copy in the present state.
+    pub fn fork(&self) -> Self {
+        Self {
+            inner: self.inner.deep_clone(),
+            environment: self.environment.clone(),
+            tokens: self.tokens,
+            ended: self.ended,
+            taken: self.taken,
+        }
+    }
+
+    fn is_eos(&self, token: u32) -> bool {
+        self.environment.tok_trie().eos_tokens().contains(&token)
+    }
+}
+
+/// The one token that may come next, if there is but one and the text is not complete.
+pub fn forced(mask: &Mask, status: Status) -> Vec<u32> {
+    match mask {
+        Mask::Only(tokens) if tokens.len() == 1 && status == Status::Active => tokens.clone(),
+        _ => Vec::new(),
+    }
+}
+
+impl std::fmt::Debug for Matcher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Matcher")
+            .field("tokens", &self.tokens)
+            .field("taken", &self.taken)
+            .field("ended", &self.ended)
+            .finish_non_exhaustive()
+    }
+}
+
+fn failed(doing: &str, error: &anyhow::Error) -> GrammarError {
+    GrammarError::Internal(format!("{doing}: {}", excerpt(&error.to_string())))
+}
+
+fn refused(token: u32) -> GrammarError {
+    GrammarError::Internal(format!("token {token} does not fit the grammar here"))
+}

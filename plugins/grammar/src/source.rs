@@ -1,0 +1,169 @@
+//! What a grammar is made of, and how large it may be.
+
+use llguidance::api::TopLevelGrammar;
+use serde_json::{Map, Value, json};
+
+/// Bytes of a grammar or schema.
+pub const MAX_SOURCE_BYTES: usize = 256 * 1024;
+/// Nesting of a schema.
+pub const MAX_SCHEMA_DEPTH: usize = 64;
+/// Values in a schema, of any kind.
+pub const MAX_SCHEMA_VALUES: usize = 20_000;
+/// Items, properties or characters that a schema may count to.
+pub const MAX_COUNT: u64 = 100_000;
+/// Keywords whose number makes the grammar larger.
+const COUNTS: [&str; 6] = [
+    "minItems",
+    "maxItems",
+    "minLength",
+    "maxLength",
+    "minProperties",
+    "maxProperties",
+];
+/// Between the parts of JSON: one space, or a line break with its indentation. All layouts of
+/// common printers pass, and no model can lose itself in blanks.
+const WHITESPACE: &str = r"\x20|\r?\n[\x20\t]{0,24}";
+
+/// Why there is no matcher, or why it stopped.
+#[derive(Debug, thiserror::Error, Clone, PartialEq, Eq)]
+pub enum GrammarError {
+    /// The grammar is wrong or too large.
+    #[error("{0}")]
+    Invalid(String),
+    /// A budget was spent or a call did not fit the state.
+    #[error("{0}")]
+    Internal(String),
+}
+
+/// `types.grammar-source`
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// Any JSON object.
+    JsonObject,
+    /// A JSON Schema document.
+    JsonSchema(String),
+    /// A regular expression over the whole output.
+    Regex(String),
+    /// A grammar in llguidance's dialect of Lark.
+    Lark(String),
+}
+
+impl Source {
+    /// Bytes of the text.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::JsonObject => 0,
+            Self::JsonSchema(text) | Self::Regex(text) | Self::Lark(text) => text.len(),
+        }
+    }
+
+    /// Whether there is no text.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What messages call it.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::JsonObject | Self::JsonSchema(_) => "JSON schema",
+            Self::Regex(_) => "regular expression",
+            Self::Lark(_) => "Lark grammar",
+        }
+    }
+
+    /// Refuse what is too large to look at.
+    pub(crate) fn check_size(&self) -> Result<(), GrammarError> {
+        if self.len() > MAX_SOURCE_BYTES {
+            return Err(GrammarError::Invalid(format!(
+                "the {} has {} bytes, at most {MAX_SOURCE_BYTES} are allowed",
+                self.kind(),
+                self.len()
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// Read a schema and refuse what is too large to compile. The error names the path.
+pub(crate) fn read_schema(text: &str) -> Result<Value, GrammarError> {
+    let schema: Value = serde_json::from_str(text).map_err(|error| {
+        GrammarError::Invalid(format!("the JSON schema is not JSON: {error}"))
+    })?;
+    if !matches!(schema, Value::Object(_) | Value::Bool(_)) {
+        return Err(GrammarError::Invalid(
+            "the JSON schema must be an object".to_owned(),
+        ));
+    }
+    let mut values = 0;
+    check_limits(&schema, &mut String::new(), 0, &mut values)?;
+    Ok(schema)
+}
+
+fn check_limits(
+    value: &Value,
+    path: &mut String,
+    depth: usize,
+    values: &mut usize,
+) -> Result<(), GrammarError> {
+    *values += 1;
+    let refuse = |path: &str, problem: String| {
+        Err(GrammarError::Invalid(format!(
+            "the JSON schema {problem}, at `{}`",
+            shown(path)
+        )))
+    };
+    if depth > MAX_SCHEMA_DEPTH {
+        return refuse(path, format!("is nested deeper than {MAX_SCHEMA_DEPTH}"));
+    }
+    if *values > MAX_SCHEMA_VALUES {
+        return refuse(path, format!("holds more than {MAX_SCHEMA_VALUES} values"));
+    }
+    let length = path.len();
+    match value {
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                path.push_str(&format!("/{index}"));
+                check_limits(item, path, depth + 1, values)?;
+                path.truncate(length);
+            }
+        }
+        Value::Object(fields) => {
+            for (key, item) in fields {
+                push_key(path, key);
+                let too_many = item.as_f64().is_some_and(|count| count > MAX_COUNT as f64);
+                if too_many && COUNTS.contains(&key.as_str()) {
+                    return refuse(path, format!("counts to more than {MAX_COUNT}"));
+                }
+                check_limits(item, path, depth + 1, values)?;
+                path.truncate(length);
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Append a key to a JSON pointer.
+pub(crate) fn push_key(path: &mut String, key: &str) {
+    path.push('/');
+    path.push_str(&key.replace('~', "~0").replace('/', "~1"));
+}
+
+/// A JSON pointer as messages show it.
+pub(crate) fn shown(path: &str) -> &str {
+    if path.is_empty() { "/" } else { path }
+}
+
+/// The grammar of a schema, with our rules on whitespace.
+pub(crate) fn schema_grammar(schema: Value) -> TopLevelGrammar {
+    let mut fields = match schema {
+        Value::Object(fields) => fields,
+        Value::Bool(false) => Map::from_iter([("not".to_owned(), json!({}))]),
+        _ => Map::new(),
+    };
+    fields.insert(
+        "x-guidance".to_owned(),
+        json!({"whitespace_pattern": WHITESPACE}),
+    );
+    TopLevelGrammar::from_json_schema(Value::Object(fields))
+}

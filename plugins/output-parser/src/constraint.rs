@@ -1,0 +1,187 @@
+//! The grammar that an answer must follow, in llguidance's dialect of Lark.
+
+use serde_json::{Value, json};
+
+use crate::style::{Format, Setup, SetupError, Style, Tool};
+
+/// Calls in one answer.
+const MAX_CALLS: usize = 16;
+
+/// `types.grammar-source`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GrammarSource {
+    /// Any JSON object.
+    JsonObject,
+    /// A JSON Schema document.
+    JsonSchema(String),
+    /// A regular expression.
+    Regex(String),
+    /// A Lark grammar.
+    Lark(String),
+}
+
+/// The grammar under which `setup` and the wanted format hold; none if anything may be generated.
+///
+/// | | nothing wanted | format wanted |
+/// |---|---|---|
+/// | no tools, or `tool_choice` is `none` | free | the format |
+/// | `auto` | free | calls or the format |
+/// | `required` or named | calls | refused |
+///
+/// A block of reasoning that the prompt opened comes first and is free. Where calls are forced, a
+/// model that reasons may open such a block itself.
+pub fn constraint(
+    style: &Style,
+    setup: &Setup,
+    wanted: Option<GrammarSource>,
+) -> Result<Option<GrammarSource>, SetupError> {
+    if !setup.forced && wanted.is_none() {
+        return Ok(None);
+    }
+    if setup.forced && wanted.is_some() {
+        return Err(SetupError(
+            "`response_format` cannot be combined with a `tool_choice` that forces a call; \
+             leave one of them out"
+                .to_owned(),
+        ));
+    }
+    let calls = !setup.tools.is_empty();
+    match wanted {
+        Some(wanted) if !calls && !setup.opens_reasoning => Ok(Some(wanted)),
+        wanted => Ok(Some(GrammarSource::Lark(lark(style, setup, wanted)?))),
+    }
+}
+
+fn lark(style: &Style, setup: &Setup, wanted: Option<GrammarSource>) -> Result<String, SetupError> {
+    let mut answer = Vec::new();
+    let mut rules = Vec::new();
+    if !setup.tools.is_empty() {
+        answer.push("calls");
+        rules.extend(call_rules(style, setup));
+    }
+    if let Some(wanted) = wanted {
+        answer.push("content");
+        rules.push(format!("content: {}", content(wanted)?));
+    }
+    let answer = answer.join(" | ");
+    let mut lines = Vec::new();
+    if setup.opens_reasoning {
+        lines.push("start: thought gap? answer".to_owned());
+    } else if setup.forced && style.reasons {
+        lines.push("start: (open_think thought gap?)? answer".to_owned());
+        lines.push(format!("open_think: {}", mark(style, "<think>")));
+    } else {
+        lines.push("start: answer".to_owned());
+    }
+    lines.push(format!("answer: {answer}"));
+    if lines[0].contains("thought") {
+        lines.push("gap: /[ \\n]{1,4}/".to_owned());
+        lines.push(match style.model.control_token("</think>") {
+            Some(token) => format!("thought: /(.|\\n)*/ <[{}]>", token.id),
+            None => "thought[suffix=\"</think>\"]: /(.|\\n)*/".to_owned(),
+        });
+    }
+    lines.extend(rules);
+    Ok(lines.join("\n") + "\n")
+}
+
+/// A mark of the format: the control token if the model has it, else its text.
+fn mark(style: &Style, text: &str) -> String {
+    match style.model.control_token(text) {
+        Some(token) => format!("<[{}]>", token.id),
+        None => quote(text),
+    }
+}
+
+fn call_rules(style: &Style, setup: &Setup) -> Vec<String> {
+    let separator = match style.format {
+        Format::Hermes => "\n",
+        Format::Llama3Json => "; ",
+    };
+    let mut rules = vec![if setup.parallel {
+        format!("calls: call ({} call){{0,{}}}", quote(separator), MAX_CALLS - 1)
+    } else {
+        "calls: call".to_owned()
+    }];
+    rules.push(match style.format.closing() {
+        Some(closing) => format!(
+            "call: {} \"\\n\" object \"\\n\" {}",
+            mark(style, style.format.opening()),
+            mark(style, closing)
+        ),
+        None => "call: object".to_owned(),
+    });
+    let objects: Vec<String> = (0..setup.tools.len())
+        .map(|index| format!("object_{index}"))
+        .collect();
+    rules.push(format!("object: {}", objects.join(" | ")));
+    for (index, tool) in setup.tools.iter().enumerate() {
+        rules.push(object_rule(style.format, index, tool));
+    }
+    rules
+}
+
+fn object_rule(format: Format, index: usize, tool: &Tool) -> String {
+    let head = format!(
+        "{{\"name\": {}, \"{}\": ",
+        Value::from(tool.name.as_str()),
+        format.arguments_key()
+    );
+    format!(
+        "object_{index}: {} {} \"}}\"",
+        quote(&head),
+        json_rule(tool.parameters.clone())
+    )
+}
+
+fn content(wanted: GrammarSource) -> Result<String, SetupError> {
+    Ok(match wanted {
+        GrammarSource::JsonObject => json_rule(json!({"type": "object"})),
+        GrammarSource::JsonSchema(text) => {
+            let schema = serde_json::from_str(&text).map_err(|error| {
+                SetupError(format!("the JSON schema of `response_format`: {error}"))
+            })?;
+            match schema {
+                Value::Bool(true) => json_rule(json!({})),
+                Value::Object(_) => json_rule(schema),
+                _ => {
+                    return Err(SetupError(
+                        "the JSON schema of `response_format` must be an object".to_owned(),
+                    ));
+                }
+            }
+        }
+        GrammarSource::Regex(regex) if regex.is_empty() => "\"\"".to_owned(),
+        GrammarSource::Regex(regex) => format!("/{}/", escape_slashes(&regex)),
+        GrammarSource::Lark(text) => format!("%lark {{\n{text}\n}}"),
+    })
+}
+
+/// Whitespace as in the grammar plugin: one space, or a line break with its indentation.
+fn json_rule(mut schema: Value) -> String {
+    if let Value::Object(fields) = &mut schema {
+        fields.insert(
+            "x-guidance".to_owned(),
+            json!({"whitespace_pattern": r"\x20|\r?\n[\x20\t]{0,24}"}),
+        );
+    }
+    format!("%json {schema}")
+}
+
+/// A literal of Lark, which is written like one of JSON.
+fn quote(text: &str) -> String {
+    Value::from(text).to_string()
+}
+
+fn escape_slashes(regex: &str) -> String {
+    let mut escaped = String::with_capacity(regex.len());
+    let mut backslash = false;
+    for c in regex.chars() {
+        if c == '/' && !backslash {
+            escaped.push('\\');
+        }
+        backslash = c == '\\' && !backslash;
+        escaped.push(c);
+    }
+    escaped
+}

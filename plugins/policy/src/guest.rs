@@ -1,0 +1,110 @@
+//! The WIT world `policy-plugin` over [`crate::decide`].
+
+use std::sync::OnceLock;
+
+use crate::decide::{self, Decision, Facts, Verdict};
+use crate::settings::Settings;
+
+#[allow(
+    unsafe_code,
+    missing_docs,
+    unreachable_pub,
+    clippy::all,
+    reason = "generated from wit/v0.1"
+)]
+mod bindings {
+    wit_bindgen::generate!({
+        path: "../../wit/v0.1",
+        world: "policy-plugin",
+    });
+    use super::Plugin;
+    export!(Plugin);
+}
+
+use bindings::exports::mortise::plugin::{lifecycle, policy};
+use bindings::mortise::plugin::types::Fault;
+use bindings::mortise::plugin::{ledger, secrets, settings};
+
+/// What `prepare` read. An instance serves one binding and has one thread.
+static SETTINGS: OnceLock<Settings> = OnceLock::new();
+
+struct Plugin;
+
+struct Imports;
+
+impl decide::Host for Imports {
+    fn take(&self, bucket: &str, cost: u64, capacity: u64, period_ms: u64) -> Verdict {
+        let verdict = ledger::take(bucket, cost, capacity, period_ms);
+        Verdict {
+            allowed: verdict.allowed,
+            remaining: verdict.remaining,
+            retry_after_ms: verdict.retry_after_ms,
+        }
+    }
+
+    fn adjust(&self, bucket: &str, delta: i64, capacity: u64, period_ms: u64) {
+        ledger::adjust(bucket, delta, capacity, period_ms);
+    }
+
+    fn find_secret(&self, candidate: &str) -> Option<String> {
+        secrets::find(candidate)
+    }
+}
+
+fn prepared() -> Result<&'static Settings, Fault> {
+    SETTINGS
+        .get()
+        .ok_or_else(|| Fault::Internal("a call arrived before `prepare`".to_owned()))
+}
+
+impl lifecycle::Guest for Plugin {
+    fn prepare() -> Result<(), Fault> {
+        let read = Settings::parse(&settings::get())
+            .map_err(|error| Fault::Invalid(error.to_string()))?;
+        SETTINGS
+            .set(read)
+            .map_err(|_| Fault::Internal("`prepare` was called twice".to_owned()))
+    }
+}
+
+impl policy::Guest for Plugin {
+    fn authorize(facts: policy::Facts) -> Result<policy::Decision, Fault> {
+        let decision = decide::authorize(
+            prepared()?,
+            &Imports,
+            Facts {
+                route: &facts.route,
+                peer: &facts.peer,
+                headers: &facts.headers,
+                model: facts.model.as_deref(),
+            },
+        );
+        Ok(match decision {
+            Decision::Allow(allow) => policy::Decision::Allow(policy::Allow {
+                principal: policy::Principal {
+                    labels: vec![("key".to_owned(), allow.subject.clone())],
+                    subject: allow.subject,
+                    tenant: allow.tenant,
+                },
+                priority: allow.priority,
+                max_tokens: allow.max_tokens,
+                headers: allow.headers,
+                lease: allow.lease,
+            }),
+            Decision::Deny(deny) => policy::Decision::Deny(policy::Deny {
+                status: deny.status,
+                kind: deny.kind.to_owned(),
+                code: deny.code.to_owned(),
+                message: deny.message,
+                retry_after_ms: deny.retry_after_ms,
+                headers: deny.headers,
+            }),
+        })
+    }
+
+    fn account(usage: policy::Usage) -> Result<(), Fault> {
+        let tokens = u64::from(usage.prompt_tokens) + u64::from(usage.completion_tokens);
+        decide::account(prepared()?, &Imports, usage.lease.as_deref(), tokens);
+        Ok(())
+    }
+}

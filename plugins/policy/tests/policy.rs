@@ -1,0 +1,324 @@
+//! The policy against a ledger and secrets of our own.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use mortise_policy::decide::{self, Allow, Decision, Deny, Facts, Host, Verdict};
+use mortise_policy::settings::Settings;
+use sha2::{Digest, Sha256};
+
+/// Buckets that refill evenly by a clock that the test turns.
+#[derive(Default)]
+struct Ledger {
+    now_ms: RefCell<f64>,
+    buckets: RefCell<HashMap<String, (f64, f64)>>,
+    secrets: HashMap<String, String>,
+}
+
+impl Ledger {
+    fn wait(&self, ms: f64) {
+        *self.now_ms.borrow_mut() += ms;
+    }
+
+    fn level(&self, bucket: &str, capacity: u64, period_ms: u64) -> f64 {
+        let now = *self.now_ms.borrow();
+        let mut buckets = self.buckets.borrow_mut();
+        let full = capacity as f64;
+        let (level, at) = buckets.entry(bucket.to_owned()).or_insert((full, now));
+        *level = (*level + (now - *at) * full / period_ms as f64).min(full);
+        *at = now;
+        *level
+    }
+}
+
+impl Host for Ledger {
+    fn take(&self, bucket: &str, cost: u64, capacity: u64, period_ms: u64) -> Verdict {
+        let level = self.level(bucket, capacity, period_ms);
+        let allowed = level >= cost as f64 && level >= 0.0;
+        if allowed {
+            self.buckets.borrow_mut().get_mut(bucket).unwrap().0 -= cost as f64;
+        }
+        let left = if allowed { level - cost as f64 } else { level };
+        let missing = (cost as f64 - level).max(-level).max(0.0);
+        Verdict {
+            allowed,
+            remaining: left.max(0.0) as u64,
+            retry_after_ms: if allowed {
+                0
+            } else {
+                (missing * period_ms as f64 / capacity as f64).ceil() as u64
+            },
+        }
+    }
+
+    fn adjust(&self, bucket: &str, delta: i64, capacity: u64, period_ms: u64) {
+        self.level(bucket, capacity, period_ms);
+        self.buckets.borrow_mut().get_mut(bucket).unwrap().0 -= delta as f64;
+    }
+
+    fn find_secret(&self, candidate: &str) -> Option<String> {
+        self.secrets.get(candidate).cloned()
+    }
+}
+
+fn hex(key: &str) -> String {
+    Sha256::digest(key.as_bytes())
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+fn settings(extra: &str) -> Settings {
+    let json = format!(
+        r#"{{"keys": [
+            {{"id": "team-a", "sha256": "{}", "tenant": "acme", "models": ["qwen*"],
+              "requests_per_minute": 2, "tokens_per_minute": 100, "max_tokens": 64, "priority": 3}},
+            {{"id": "team-b", "secret": "TEAM_B"}}
+        ]{extra}}}"#,
+        hex("sk-a").to_uppercase()
+    );
+    Settings::parse(&json).unwrap()
+}
+
+fn ask(settings: &Settings, host: &Ledger, headers: &[(&str, &str)], model: &str) -> Decision {
+    let headers: Vec<(String, String)> = headers
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+        .collect();
+    decide::authorize(
+        settings,
+        host,
+        Facts {
+            route: "/v1/chat/completions",
+            peer: "10.0.0.7",
+            headers: &headers,
+            model: Some(model),
+        },
+    )
+}
+
+fn allowed(decision: Decision) -> Allow {
+    match decision {
+        Decision::Allow(allow) => allow,
+        Decision::Deny(deny) => panic!("denied: {deny:?}"),
+    }
+}
+
+fn denied(decision: Decision) -> Deny {
+    match decision {
+        Decision::Deny(deny) => deny,
+        Decision::Allow(allow) => panic!("allowed: {allow:?}"),
+    }
+}
+
+fn header<'a>(headers: &'a [(String, String)], name: &str) -> &'a str {
+    headers
+        .iter()
+        .find(|(header, _)| header == name)
+        .map(|(_, value)| value.as_str())
+        .unwrap_or_else(|| panic!("no header {name} in {headers:?}"))
+}
+
+#[test]
+fn without_settings_everybody_is_anonymous() {
+    let settings = Settings::parse("{}").unwrap();
+    for headers in [&[][..], &[("authorization", "Bearer anything")]] {
+        let allow = allowed(ask(&settings, &Ledger::default(), headers, "any"));
+        assert_eq!(allow.subject, "anonymous");
+        assert_eq!(allow.max_tokens, None);
+        assert!(allow.headers.is_empty());
+    }
+}
+
+#[test]
+fn a_key_is_read_from_the_usual_headers() {
+    let settings = settings("");
+    for headers in [
+        [("authorization", "Bearer sk-a")],
+        [("authorization", "bearer   sk-a ")],
+        [("x-api-key", "sk-a")],
+        [("api-key", "sk-a")],
+    ] {
+        let allow = allowed(ask(&settings, &Ledger::default(), &headers, "qwen3"));
+        assert_eq!(allow.subject, "team-a");
+        assert_eq!(allow.tenant.as_deref(), Some("acme"));
+        assert_eq!(allow.priority, 3);
+        assert_eq!(allow.max_tokens, Some(64));
+    }
+}
+
+#[test]
+fn a_missing_or_wrong_key_is_401() {
+    let settings = settings("");
+    let long = "k".repeat(5_000);
+    for headers in [
+        &[][..],
+        &[("authorization", "Bearer sk-wrong")],
+        &[("authorization", "Bearer ")],
+        &[("authorization", "Basic sk-a")],
+        &[("x-api-key", long.as_str())],
+    ] {
+        let deny = denied(ask(&settings, &Ledger::default(), headers, "qwen3"));
+        assert_eq!(
+            (deny.status, deny.kind, deny.code),
+            (401, "authentication_error", "invalid_api_key")
+        );
+        assert_eq!(header(&deny.headers, "www-authenticate"), "Bearer");
+        assert!(!deny.message.contains("sk-wrong"), "keys stay out of messages");
+    }
+}
+
+#[test]
+fn a_wrong_key_is_refused_even_where_anonymous_is_allowed() {
+    let settings = settings(r#", "anonymous": {"allow": true, "requests_per_minute": 1}"#);
+    let host = Ledger::default();
+    assert_eq!(
+        denied(ask(&settings, &host, &[("x-api-key", "no")], "m")).status,
+        401
+    );
+    assert_eq!(allowed(ask(&settings, &host, &[], "m")).subject, "anonymous");
+    assert_eq!(denied(ask(&settings, &host, &[], "m")).status, 429);
+}
+
+#[test]
+fn secrets_of_the_host_stand_for_keys() {
+    let host = Ledger {
+        secrets: HashMap::from([
+            ("sk-b".to_owned(), "TEAM_B".to_owned()),
+            ("sk-x".to_owned(), "OTHER".to_owned()),
+        ]),
+        ..Ledger::default()
+    };
+    let settings = settings("");
+    let allow = allowed(ask(&settings, &host, &[("x-api-key", "sk-b")], "any"));
+    assert_eq!(allow.subject, "team-b");
+    assert_eq!(
+        denied(ask(&settings, &host, &[("x-api-key", "sk-x")], "any")).status,
+        401
+    );
+}
+
+#[test]
+fn models_are_limited_by_patterns() {
+    let settings = settings("");
+    let host = Ledger::default();
+    let deny = denied(ask(&settings, &host, &[("x-api-key", "sk-a")], "llama"));
+    assert_eq!(
+        (deny.status, deny.kind, deny.code),
+        (403, "permission_error", "model_not_allowed")
+    );
+    assert!(deny.message.contains("`team-a`") && deny.message.contains("`llama`"));
+}
+
+#[test]
+fn requests_run_out_and_come_back() {
+    let settings = settings("");
+    let host = Ledger::default();
+    let headers = [("x-api-key", "sk-a")];
+    let first = allowed(ask(&settings, &host, &headers, "qwen3"));
+    assert_eq!(header(&first.headers, "x-ratelimit-limit-requests"), "2");
+    assert_eq!(header(&first.headers, "x-ratelimit-remaining-requests"), "1");
+    assert_eq!(header(&first.headers, "x-ratelimit-reset-requests"), "30s");
+    assert_eq!(header(&first.headers, "x-ratelimit-remaining-tokens"), "100");
+    allowed(ask(&settings, &host, &headers, "qwen3"));
+    let deny = denied(ask(&settings, &host, &headers, "qwen3"));
+    assert_eq!(
+        (deny.status, deny.kind, deny.code),
+        (429, "rate_limit_error", "rate_limit_exceeded")
+    );
+    assert_eq!(deny.retry_after_ms, Some(30_000));
+    assert_eq!(header(&deny.headers, "x-ratelimit-remaining-requests"), "0");
+    host.wait(30_000.0);
+    allowed(ask(&settings, &host, &headers, "qwen3"));
+}
+
+#[test]
+fn tokens_are_charged_after_the_fact() {
+    let settings = settings("");
+    let host = Ledger::default();
+    let headers = [("x-api-key", "sk-a")];
+    let allow = allowed(ask(&settings, &host, &headers, "qwen3"));
+    decide::account(&settings, &host, allow.lease.as_deref(), 150);
+    let deny = denied(ask(&settings, &host, &headers, "qwen3"));
+    assert_eq!(deny.status, 429);
+    assert!(deny.message.contains("100 tokens per minute"), "{}", deny.message);
+    assert_eq!(header(&deny.headers, "x-ratelimit-remaining-tokens"), "0");
+    // Waiting for tokens took no request away.
+    host.wait(30_001.0);
+    let allow = allowed(ask(&settings, &host, &headers, "qwen3"));
+    assert_eq!(header(&allow.headers, "x-ratelimit-remaining-requests"), "1");
+}
+
+#[test]
+fn public_routes_need_no_key() {
+    let settings = settings(r#", "public_routes": ["/v1/models*", "/v1/chat/completions"]"#);
+    let allow = allowed(ask(&settings, &Ledger::default(), &[], "anything"));
+    assert_eq!((allow.subject.as_str(), allow.lease), ("anonymous", None));
+}
+
+#[test]
+fn settings_are_refused_with_key_and_field() {
+    let digest = hex("k");
+    for (json, expected) in [
+        ("[]".to_owned(), "must be a table"),
+        (r#"{"kyes": []}"#.to_owned(), "`kyes` is unknown"),
+        (r#"{"keys": {}}"#.to_owned(), "`keys` must be an array"),
+        (r#"{"keys": [{}]}"#.to_owned(), "`keys[0]` (id `?`): missing field `id`"),
+        (
+            r#"{"keys": [{"id": "a"}]}"#.to_owned(),
+            "`keys[0]` (id `a`): exactly one of `sha256` and `secret`",
+        ),
+        (
+            r#"{"keys": [{"id": "a", "sha256": "12"}]}"#.to_owned(),
+            "field `sha256` must be the 64 hexadecimal digits",
+        ),
+        (
+            format!(r#"{{"keys": [{{"id": "a b", "sha256": "{digest}"}}]}}"#),
+            "field `id` must be 1 to",
+        ),
+        (
+            format!(r#"{{"keys": [{{"id": "a", "sha256": "{digest}", "rpm": 1}}]}}"#),
+            "unknown field `rpm`",
+        ),
+        (
+            format!(r#"{{"keys": [{{"id": "a", "sha256": "{digest}", "max_tokens": 0}}]}}"#),
+            "field `max_tokens` must be at least 1",
+        ),
+        (
+            format!(
+                r#"{{"keys": [{{"id": "a", "sha256": "{digest}"}}, {{"id": "a", "secret": "S"}}]}}"#
+            ),
+            "`keys[1]` (id `a`): field `id` is used",
+        ),
+        (
+            format!(
+                r#"{{"keys": [{{"id": "a", "sha256": "{digest}"}}, {{"id": "b", "sha256": "{digest}"}}]}}"#
+            ),
+            "`keys[1]` (id `b`): an earlier key",
+        ),
+        (r#"{"anonymous": {}}"#.to_owned(), "`anonymous`: missing field `allow`"),
+        (
+            r#"{"anonymous": {"allow": true, "models": [""]}}"#.to_owned(),
+            "`anonymous`: field `models` holds a pattern of 0 bytes",
+        ),
+        (r#"{"public_routes": "x"}"#.to_owned(), "`public_routes`"),
+    ] {
+        let error = Settings::parse(&json).unwrap_err().to_string();
+        assert!(error.contains(expected), "{json}\n{error}\n{expected}");
+    }
+}
+
+proptest::proptest! {
+    #[test]
+    fn whatever_the_headers_hold_a_stranger_is_refused(name in "[a-z-]{1,16}", value in "\\PC{0,64}") {
+        let settings = settings("");
+        let decision = ask(&settings, &Ledger::default(), &[(&name, &value), ("authorization", &value)], "qwen3");
+        let refused = matches!(decision, Decision::Deny(Deny { status: 401, .. }));
+        proptest::prop_assert!(refused);
+    }
+
+    #[test]
+    fn settings_never_panic(json in "\\PC{0,200}") {
+        let _ = Settings::parse(&json);
+    }
+}
