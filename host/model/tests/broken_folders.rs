@@ -99,7 +99,7 @@ fn absurd_configurations_name_the_field() {
         (
             "num_attention_heads",
             json!(7),
-            "the 7 heads must divide it",
+            "it must divide the 7 attention heads",
         ),
         (
             "num_attention_heads",
@@ -122,6 +122,11 @@ fn absurd_configurations_name_the_field() {
         ("num_hidden_layers", json!("2"), "`num_hidden_layers`"),
         ("hidden_size", json!(u64::MAX), "`hidden_size`"),
         ("hidden_size", json!(0), "`hidden_size`"),
+        (
+            "hidden_size",
+            json!(49),
+            "without `head_dim` the 6 heads must divide it",
+        ),
         (
             "intermediate_size",
             json!([72]),
@@ -214,7 +219,7 @@ fn files_that_are_no_json_say_where() {
     for (file, text, expected) in [
         ("config.json", "", "EOF"),
         ("config.json", "[1]", "expected a map"),
-        ("config.json", "{\"rms_norm_eps\": NaN}", "line 1 column 17"),
+        ("config.json", "{\"rms_norm_eps\": NaN}", "line 1 column 18"),
         (
             "config.json",
             "{\"rms_norm_eps\": 1e999}",
@@ -276,7 +281,7 @@ fn tensors_that_contradict_the_configuration_are_named() {
     let deep = with_config(MODEL, |config| config["num_hidden_layers"] = json!(1000));
     check(
         deep.path(),
-        &["tensor `model.layers.2.self_attn.q_proj.weight` is missing"],
+        &["tensor `model.layers.2.input_layernorm.weight` is missing"],
     );
     let untied = with_config(MODEL, |config| config["tie_word_embeddings"] = json!(false));
     check(untied.path(), &["tensor `lm_head.weight` is missing"]);

@@ -3,6 +3,7 @@
 //! This room does not know HTTP, text or plugins.
 
 mod backend;
+mod local;
 mod names;
 mod scripted;
 

@@ -266,3 +266,6 @@ fn check_grammar(grammar: Option<&GrammarSource>) -> Result<(), ServiceError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,7 @@
 //! The life of a request: authorize, render, encode, constrain, submit; then detokenize, stop,
 //! parse. No HTTP, no tensors, no wasmtime.
 
+mod adapters;
 mod admission;
 mod answer;
 mod check;

@@ -2,7 +2,11 @@
 //! that a block in the wrong hands shows in the output; and readers that give up instead of
 //! hanging.
 
-#![allow(dead_code, reason = "each test program uses a part of this")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test program uses a part of this"
+)]
 
 use std::time::{Duration, Instant};
 

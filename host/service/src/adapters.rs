@@ -1,0 +1,119 @@
+//! The handles of `mortise-plugin` as the service's plugins.
+
+use mortise_plugin::{
+    CallContext, ChatTemplate, Decision, Facts, Finish, Grammar, GrammarSource, MatchStatus,
+    MatchStep, Matcher, OutputParser, ParserEvent, ParserSession, ParserSetup, ParserTraits,
+    PluginError, Policy, RenderedPrompt, TemplateInput, UsageReport,
+};
+
+use crate::plugins::{
+    BoxFuture, CompileGrammar, DecidePolicy, MatchTokens, ParseOutput, ParseSession, RenderChat,
+    RequestId,
+};
+
+fn context(request: &RequestId) -> CallContext {
+    CallContext::new(RequestId::clone(request))
+}
+
+impl RenderChat for ChatTemplate {
+    fn render<'a>(
+        &'a self,
+        request: &'a RequestId,
+        input: TemplateInput,
+    ) -> BoxFuture<'a, Result<RenderedPrompt, PluginError>> {
+        Box::pin(async move { ChatTemplate::render(self, &context(request), input).await })
+    }
+}
+
+impl ParseOutput for OutputParser {
+    fn traits(&self) -> ParserTraits {
+        OutputParser::traits(self)
+    }
+
+    fn constraint<'a>(
+        &'a self,
+        request: &'a RequestId,
+        setup: &'a ParserSetup,
+        wanted: Option<&'a GrammarSource>,
+    ) -> BoxFuture<'a, Result<Option<GrammarSource>, PluginError>> {
+        Box::pin(
+            async move { OutputParser::constraint(self, &context(request), setup, wanted).await },
+        )
+    }
+
+    fn open<'a>(
+        &'a self,
+        request: &'a RequestId,
+        setup: &'a ParserSetup,
+    ) -> BoxFuture<'a, Result<Option<Box<dyn ParseSession>>, PluginError>> {
+        Box::pin(async move {
+            let session = OutputParser::open(self, &context(request), setup).await?;
+            Ok(session.map(|session| Box::new(session) as Box<dyn ParseSession>))
+        })
+    }
+}
+
+impl ParseSession for ParserSession {
+    fn feed<'a>(
+        &'a mut self,
+        text: &'a str,
+        tokens: &'a [u32],
+    ) -> BoxFuture<'a, Result<Vec<ParserEvent>, PluginError>> {
+        Box::pin(ParserSession::feed(self, text, tokens))
+    }
+
+    fn close(
+        self: Box<Self>,
+        finish: Finish,
+    ) -> BoxFuture<'static, Result<Vec<ParserEvent>, PluginError>> {
+        Box::pin(ParserSession::close(*self, finish))
+    }
+}
+
+impl CompileGrammar for Grammar {
+    fn compile<'a>(
+        &'a self,
+        request: &'a RequestId,
+        source: &'a GrammarSource,
+    ) -> BoxFuture<'a, Result<Box<dyn MatchTokens>, PluginError>> {
+        Box::pin(async move {
+            let matcher = Grammar::compile(self, &context(request), source).await?;
+            Ok(Box::new(matcher) as Box<dyn MatchTokens>)
+        })
+    }
+}
+
+impl MatchTokens for Matcher {
+    fn mask<'a>(
+        &'a mut self,
+        mask: &'a mut [u32],
+    ) -> BoxFuture<'a, Result<MatchStatus, PluginError>> {
+        Box::pin(Matcher::mask(self, mask))
+    }
+
+    fn advance<'a>(
+        &'a mut self,
+        tokens: &'a [u32],
+        mask: &'a mut [u32],
+    ) -> BoxFuture<'a, Result<MatchStep, PluginError>> {
+        Box::pin(Matcher::advance(self, tokens, mask))
+    }
+}
+
+impl DecidePolicy for Policy {
+    fn authorize<'a>(
+        &'a self,
+        request: &'a RequestId,
+        facts: Facts,
+    ) -> BoxFuture<'a, Result<Decision, PluginError>> {
+        Box::pin(async move { Policy::authorize(self, &context(request), facts).await })
+    }
+
+    fn account<'a>(
+        &'a self,
+        request: &'a RequestId,
+        usage: UsageReport,
+    ) -> BoxFuture<'a, Result<(), PluginError>> {
+        Box::pin(async move { Policy::account(self, &context(request), usage).await })
+    }
+}
