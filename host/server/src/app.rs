@@ -203,7 +203,7 @@ fn backend(
     Ok(Arc::new(LocalEngine { engine, max_context: limits.max_context }))
 }
 
-/// The engine as a backend, within the operator's limit on context.
+/// An engine within the operator's limit on context.
 struct LocalEngine {
     engine: EngineHandle,
     max_context: usize,
@@ -219,15 +219,6 @@ impl Backend for LocalEngine {
     }
 
     fn load(&self) -> Load {
-        let load = self.engine.load();
-        Load {
-            running: load.running,
-            waiting: load.waiting,
-            kv_blocks_used: load.kv_blocks_used,
-            kv_blocks_total: load.kv_blocks_total,
-            steps: load.steps,
-            prefill_tokens: load.prefill_tokens,
-            decode_tokens: load.decode_tokens,
-        }
+        Backend::load(&self.engine)
     }
 }
