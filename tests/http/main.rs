@@ -1,1 +1,11 @@
-fn main(){}
+//! Black-box scenarios over HTTP: the scripted backend says exactly what is expected, everything
+//! else is the real thing.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod answers;
+mod config;
+mod doors;
+mod errors;
+mod life;

@@ -42,13 +42,47 @@ pub(crate) fn serve(config: Config) -> anyhow::Result<()> {
 async fn run(config: Config) -> anyhow::Result<()> {
     // Before anything slow: a signal during the start ends the server too, and a port in use
     // should be known before a model is read.
-    let signals = signals()?;
+    let mut signals = signals()?;
     let address = SocketAddr::new(config.host, config.port);
     let listener = TcpListener::bind(address)
         .await
         .with_context(|| format!("cannot listen on {address}; is another server running there?"))?;
     let address = listener.local_addr().context("the listener has no address")?;
+    let connection_limits = ConnectionLimits {
+        max_connections: config.http.max_connections,
+        max_headers: config.http.max_headers,
+        max_header_bytes: config.http.max_header_bytes,
+        header_timeout: config.http.header_timeout,
+        write_timeout: config.http.write_timeout,
+    };
+    if !address.ip().is_loopback() && config.auth.keys == 0 {
+        tracing::warn!("other machines can reach this server and it asks for no key");
+    }
+    let (draining, draining_seen) = watch::channel(false);
+    let (cut, cut_seen) = watch::channel(false);
+    let stop = Stop { draining, cut, drain: config.http.drain };
+    let front = tokio::select! {
+        front = open(config, address, draining_seen, cut_seen) => Arc::new(front?),
+        signal = signals.recv() => {
+            tracing::info!(signal, "stopped before the start was complete");
+            return Ok(());
+        }
+    };
+    let service = Arc::clone(&front.service);
+    tracing::info!("listening on http://{address}");
+    listen(listener, router(front), connection_limits, signals, stop).await;
+    // Usage of the last requests still has to reach the policies.
+    let _ = tokio::time::timeout(SETTLE, service.settle()).await;
+    Ok(())
+}
 
+/// Load plugins and models and tie them together.
+async fn open(
+    config: Config,
+    address: SocketAddr,
+    draining: watch::Receiver<bool>,
+    cut: watch::Receiver<bool>,
+) -> anyhow::Result<Front> {
     let Config { http, limits, models, plugins, auth, .. } = config;
     let plugins = tokio::task::spawn_blocking(move || Plugins::load(plugins)).await??;
     let policies = plugins.policies(&auth).await?;
@@ -63,8 +97,7 @@ async fn run(config: Config) -> anyhow::Result<()> {
         move || backends.iter().map(|(name, backend)| (name.clone(), backend.load())).collect(),
         move || host.stats(),
     );
-    let policies = policies.into_iter().map(|policy| Arc::new(policy) as _).collect();
-    let service = Arc::new(Service::new(
+    let service = Service::new(
         ServiceConfig {
             ladder: Ladder {
                 sole_model: config.any_model,
@@ -75,37 +108,19 @@ async fn run(config: Config) -> anyhow::Result<()> {
             ..ServiceConfig::default()
         },
         served,
-        policies,
-    )?);
-    if !address.ip().is_loopback() && auth.keys == 0 {
-        tracing::warn!("other machines can reach this server and it asks for no key");
-    }
-    let (draining, draining_seen) = watch::channel(false);
-    let (cut, cut_seen) = watch::channel(false);
-    let front = Arc::new(Front {
-        service: Arc::clone(&service),
+        policies.into_iter().map(|policy| Arc::new(policy) as _).collect(),
+    )?;
+    Ok(Front {
+        service: Arc::new(service),
         metrics: Arc::new(metrics),
         guard: Guard::new(address.ip().is_loopback(), &http.allowed_hosts, &http.cors_origins),
         max_body_bytes: http.max_body_bytes,
         body_timeout: http.body_timeout,
         heartbeat: http.heartbeat,
         unsupported: config.unsupported,
-        draining: draining_seen,
-        cut: cut_seen,
-    });
-    let connection_limits = ConnectionLimits {
-        max_connections: http.max_connections,
-        max_headers: http.max_headers,
-        max_header_bytes: http.max_header_bytes,
-        header_timeout: http.header_timeout,
-        write_timeout: http.write_timeout,
-    };
-    tracing::info!("listening on http://{address}");
-    let stop = Stop { draining, cut, drain: http.drain };
-    listen(listener, router(front), connection_limits, signals, stop).await;
-    // Usage of the last requests still has to reach the policies.
-    let _ = tokio::time::timeout(SETTLE, service.settle()).await;
-    Ok(())
+        draining,
+        cut,
+    })
 }
 
 /// SIGINT and SIGTERM, by name. Two are told apart; what comes later changes nothing.
@@ -188,7 +203,7 @@ fn backend(
     Ok(Arc::new(LocalEngine { engine, max_context: limits.max_context }))
 }
 
-/// The engine as a backend, within the operator's limit on context.
+/// An engine within the operator's limit on context.
 struct LocalEngine {
     engine: EngineHandle,
     max_context: usize,
@@ -204,15 +219,6 @@ impl Backend for LocalEngine {
     }
 
     fn load(&self) -> Load {
-        let load = self.engine.load();
-        Load {
-            running: load.running,
-            waiting: load.waiting,
-            kv_blocks_used: load.kv_blocks_used,
-            kv_blocks_total: load.kv_blocks_total,
-            steps: load.steps,
-            prefill_tokens: load.prefill_tokens,
-            decode_tokens: load.decode_tokens,
-        }
+        Backend::load(&self.engine)
     }
 }

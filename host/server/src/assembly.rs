@@ -326,7 +326,7 @@ impl ModelText {
         };
         defaults = defaults.with_eos(tokenizer.eos());
         let architecture = model.get("model_type").and_then(Value::as_str).unwrap_or_default();
-        let known = tokenizer.table().len();
+        let known = tokenizer.vocabulary_size();
         // Logits may be padded beyond the tokens that the tokenizer knows.
         let size = model
             .get("vocab_size")

@@ -138,15 +138,16 @@ const TEMPLATE_HELP: &str = "\
 In:   {\"messages\": [...], \"tools\": [...]?, \"arguments\": {...}?, \"add_generation_prompt\": true?,
        \"continue_final_message\": false?, \"today\": \"YYYY-MM-DD\"?}
 Out:  {\"prompt\": \"...\", \"segments\": [{\"special\": \"...\"} | {\"plain\": \"...\"}, ...],
-       \"stop\": [...], \"opens_reasoning\": false}
+       \"tokens\": [...], \"stop\": [...], \"opens_reasoning\": false}
 
 Example:
   echo '{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}' | mortise template render";
 
 const PARSE_HELP: &str = "\
-In:   {\"text\": \"...\" | \"chunks\": [\"...\", ...], \"tools\": [...]?,
-       \"tool_choice\": \"auto\" | \"none\" | \"required\" | {\"name\": \"...\"}?, \"parallel\": true?,
+In:   {\"text\": \"...\", \"chunk\": 3?, \"tools\": [...]?,
+       \"tool_choice\": \"auto\" | \"none\" | \"required\" | {\"named\": \"...\"}?, \"parallel\": true?,
        \"opens_reasoning\": false?}
+      `chunk` feeds the text in pieces of so many characters; 0 feeds token by token.
 Out:  {\"content\": \"...\", \"reasoning\": \"...\", \"tool_calls\": [{\"id\", \"name\", \"arguments\"}, ...],
        \"events\": [{\"content\": \"...\"} | {\"reasoning\": \"...\"} | {\"call_begin\": {...}} |
                   {\"call_arguments\": {...}} | {\"call_end\": 0}, ...]}
@@ -157,8 +158,8 @@ Example:
 const GRAMMAR_HELP: &str = "\
 In:   one of \"json_object\": true, \"json_schema\": {...}, \"regex\": \"...\", \"lark\": \"...\",
        and \"texts\": [\"...\", ...]?
-Out:  {\"valid\": true, \"texts\": [{\"text\": \"...\", \"matches\": true, \"accepted_tokens\": 3,
-       \"tokens\": 3}, ...]} or {\"valid\": false, \"error\": \"...\"}
+Out:  {\"valid\": true, \"texts\": [{\"text\": \"...\", \"matches\": true, \"tokens\": 3,
+       \"accepted_tokens\": 3, \"may_end\": true}, ...]} or {\"valid\": false, \"error\": \"...\"}
 A text matches if the grammar takes all of it and may end there.
 
 Example:

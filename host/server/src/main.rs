@@ -3,9 +3,11 @@
 
 mod access;
 mod app;
+mod assembly;
 mod cli;
 mod config;
 mod http;
+mod inspect;
 mod logging;
 mod metrics;
 mod offline;

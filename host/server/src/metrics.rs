@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use mortise_plugin::PluginStats;
 use mortise_registry::Load;
 use mortise_service::Usage;
 use prometheus_client::collector::Collector;
@@ -89,7 +90,11 @@ fn histogram() -> Histogram {
 
 impl Metrics {
     /// `loads` tells what each model's backend is doing, by public name.
-    pub(crate) fn new(loads: impl Fn() -> Vec<(String, Load)> + Send + Sync + 'static) -> Self {
+    /// `plugins` tells what each plugin did.
+    pub(crate) fn new(
+        loads: impl Fn() -> Vec<(String, Load)> + Send + Sync + 'static,
+        plugins: impl Fn() -> Vec<PluginStats> + Send + Sync + 'static,
+    ) -> Self {
         let mut registry = Registry::with_prefix("mortise");
         let metrics = Self {
             requests: Family::default(),
@@ -137,6 +142,7 @@ impl Metrics {
             metrics.rate_limited.clone(),
         );
         r.register_collector(Box::new(Loads(Box::new(loads))));
+        r.register_collector(Box::new(Plugins(Box::new(plugins))));
         Self { registry, ..metrics }
     }
 
@@ -262,6 +268,65 @@ impl Collector for Loads {
     }
 }
 
+type PluginSource = Box<dyn Fn() -> Vec<PluginStats> + Send + Sync>;
+
+/// What the plugins did, asked when the page is read.
+struct Plugins(PluginSource);
+
+impl fmt::Debug for Plugins {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Plugins")
+    }
+}
+
+impl Collector for Plugins {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let all = (self.0)();
+        let help = "Instances alive, idle or busy";
+        let mut family =
+            encoder.encode_descriptor("plugin_instances", help, None, MetricType::Gauge)?;
+        for stats in &all {
+            let labels = [("plugin", stats.plugin.as_str()), ("kind", stats.kind.as_str())];
+            let live = i64::try_from(stats.live_instances).unwrap_or(i64::MAX);
+            ConstGauge::new(live).encode(family.encode_family(&labels)?)?;
+        }
+        let help = "Calls into plugins that ended";
+        let mut family =
+            encoder.encode_descriptor("plugin_calls", help, None, MetricType::Counter)?;
+        for stats in &all {
+            for function in &stats.functions {
+                let labels = [("plugin", stats.plugin.as_str()), ("function", function.function)];
+                ConstCounter::new(function.calls).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        let help = "Time in calls into plugins";
+        let mut family =
+            encoder.encode_descriptor("plugin_call_seconds", help, None, MetricType::Counter)?;
+        for stats in &all {
+            for function in &stats.functions {
+                let labels = [("plugin", stats.plugin.as_str()), ("function", function.function)];
+                ConstCounter::new(function.seconds_sum).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        let help = "Calls into plugins that failed";
+        let mut family =
+            encoder.encode_descriptor("plugin_faults", help, None, MetricType::Counter)?;
+        for stats in &all {
+            for function in &stats.functions {
+                for (fault, count) in &function.faults {
+                    let labels = [
+                        ("plugin", stats.plugin.as_str()),
+                        ("function", function.function),
+                        ("fault", *fault),
+                    ];
+                    ConstCounter::new(*count).encode(family.encode_family(&labels)?)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
 /// The page in Prometheus' own text format, which every scraper and `promtool` read: there, a
 /// counter is declared under the full name of its samples.
 fn classic(open_metrics: &str) -> String {
@@ -295,7 +360,7 @@ mod tests {
     use super::*;
 
     fn outcome(route: &'static str, error: &str) -> String {
-        let metrics = Metrics::new(|| vec![("m".to_owned(), Load::default())]);
+        let metrics = Metrics::new(|| vec![("m".to_owned(), Load::default())], Vec::new);
         metrics.begin();
         metrics.end(&Outcome {
             route,
@@ -338,7 +403,7 @@ mod tests {
 
     #[test]
     fn made_up_error_codes_do_not_make_series() {
-        let metrics = Metrics::new(Vec::new);
+        let metrics = Metrics::new(Vec::new, Vec::new);
         for code in 0..1000 {
             metrics.begin();
             metrics.end(&Outcome {

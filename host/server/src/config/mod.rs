@@ -87,13 +87,15 @@ pub(crate) struct ModelConfig {
 }
 
 /// Plugins and what they may take.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct PluginConfig {
     pub(crate) dir: Option<PathBuf>,
-    pub(crate) memory_bytes: usize,
-    pub(crate) output_bytes: usize,
-    pub(crate) deadline: Duration,
-    pub(crate) instances: usize,
+    pub(crate) cache_dir: Option<PathBuf>,
+    /// Bounds where they differ from the plugin host's own.
+    pub(crate) memory_bytes: Option<usize>,
+    pub(crate) output_bytes: Option<usize>,
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) instances: Option<usize>,
     pub(crate) bindings: Vec<BindingConfig>,
 }
 
@@ -173,19 +175,7 @@ impl Config {
             unsupported: raw.openai.unsupported,
             any_model: raw.openai.any_model,
             models,
-            plugins: PluginConfig {
-                dir: overrides
-                    .plugins
-                    .or_else(|| plugins.dir.as_ref().map(|dir| base.join(dir))),
-                memory_bytes: positive("plugins.memory_mib", plugins.memory_mib)? << 20,
-                output_bytes: positive("plugins.output_mib", plugins.output_mib)? << 20,
-                deadline: milliseconds("plugins.deadline_ms", plugins.deadline_ms)?,
-                instances: positive("plugins.instances", plugins.instances)?,
-                bindings: bindings
-                    .into_iter()
-                    .map(|binding| check_binding(binding, base))
-                    .collect::<Result<_, _>>()?,
-            },
+            plugins: check_plugins(plugins, bindings, base, overrides.plugins)?,
             auth: check_auth(&raw, &overrides.api_keys)?,
         })
     }
@@ -200,10 +190,14 @@ fn invalid(key: &str, message: impl Into<String>) -> ConfigError {
 
 /// At least 1, and small enough that arithmetic on it is safe.
 fn positive(key: &str, value: usize) -> Result<usize, ConfigError> {
-    if (1..=1 << 31).contains(&value) {
+    within(key, value, 1 << 31)
+}
+
+fn within(key: &str, value: usize, most: usize) -> Result<usize, ConfigError> {
+    if (1..=most).contains(&value) {
         return Ok(value);
     }
-    Err(invalid(key, format!("it must be from 1 to {}; it is {value}", 1_u64 << 31)))
+    Err(invalid(key, format!("it must be from 1 to {most}; it is {value}")))
 }
 
 fn milliseconds(key: &str, value: u64) -> Result<Duration, ConfigError> {
@@ -339,6 +333,33 @@ fn check_script(raw: RawScript) -> Script {
         context_length: raw.context_length,
         max_sequences: raw.max_sequences,
     }
+}
+
+fn check_plugins(
+    raw: &raw::RawPlugins,
+    bindings: Vec<RawBinding>,
+    base: &Path,
+    dir: Option<PathBuf>,
+) -> Result<PluginConfig, ConfigError> {
+    let mebibytes = |key: &str, value: Option<usize>| {
+        value.map(|value| within(key, value, 4096).map(|value| value << 20)).transpose()
+    };
+    let bindings = bindings.into_iter().map(|binding| check_binding(binding, base));
+    Ok(PluginConfig {
+        dir: dir.or_else(|| raw.dir.as_ref().map(|dir| base.join(dir))),
+        cache_dir: raw.cache_dir.as_ref().map(|dir| base.join(dir)),
+        memory_bytes: mebibytes("plugins.memory_mib", raw.memory_mib)?,
+        output_bytes: mebibytes("plugins.output_mib", raw.output_mib)?,
+        deadline: raw
+            .deadline_ms
+            .map(|value| milliseconds("plugins.deadline_ms", value))
+            .transpose()?,
+        instances: raw
+            .instances
+            .map(|value| within("plugins.instances", value, 1000))
+            .transpose()?,
+        bindings: bindings.collect::<Result<_, _>>()?,
+    })
 }
 
 fn check_binding(raw: RawBinding, base: &Path) -> Result<BindingConfig, ConfigError> {

@@ -184,28 +184,16 @@ pub(crate) struct RawLine {
     pub(crate) say: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawPlugins {
     pub(crate) dir: Option<PathBuf>,
-    pub(crate) memory_mib: usize,
-    pub(crate) output_mib: usize,
-    pub(crate) deadline_ms: u64,
-    pub(crate) instances: usize,
+    pub(crate) cache_dir: Option<PathBuf>,
+    pub(crate) memory_mib: Option<usize>,
+    pub(crate) output_mib: Option<usize>,
+    pub(crate) deadline_ms: Option<u64>,
+    pub(crate) instances: Option<usize>,
     pub(crate) bindings: Vec<RawBinding>,
-}
-
-impl Default for RawPlugins {
-    fn default() -> Self {
-        Self {
-            dir: None,
-            memory_mib: 64,
-            output_mib: 8,
-            deadline_ms: 1000,
-            instances: 64,
-            bindings: Vec::new(),
-        }
-    }
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]

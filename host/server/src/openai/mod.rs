@@ -143,10 +143,10 @@ async fn start(
         let request = Request::check(fields)?;
         let call = context.call(route, "POST", headers);
         let answer = front.service.start(call, request).await?;
-        context.notes.answers(&answer.model);
-        context.notes.principal(&answer.principal);
-        started.model.clone_from(&answer.model);
-        started.headers.clone_from(&answer.headers);
+        context.notes.answers(answer.model());
+        context.notes.principal(&answer.principal().subject);
+        answer.model().clone_into(&mut started.model);
+        answer.headers().clone_into(&mut started.headers);
         started.answers.push(answer);
     }
     Ok(started)

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use axum::extract::{Extension, Path, State};
 use axum::response::Response;
 use http::{HeaderMap, StatusCode};
-use mortise_service::ModelInfo;
+use mortise_registry::Entry;
+use mortise_service::ServedModel;
 use serde_json::{Value, json};
 
 use super::{MODEL, MODELS};
@@ -19,11 +20,11 @@ pub(crate) async fn list(
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let call = context.call(MODELS, "GET", &headers);
-    let allowance = front.service.authorize(call, None).await?;
-    let models: Vec<Value> = front.service.models().iter().map(model_body).collect();
+    let admission = front.service.authorize(&call, None).await?;
+    let models: Vec<Value> = front.service.models().iter().map(|model| model_body(model)).collect();
     let mut response =
         json_response(StatusCode::OK, &json!({"object": "list", "data": models}));
-    append_headers(response.headers_mut(), &allowance.headers);
+    append_headers(response.headers_mut(), &admission.allowance().headers);
     Ok(response)
 }
 
@@ -36,21 +37,21 @@ pub(crate) async fn retrieve(
 ) -> Result<Response, ApiError> {
     context.notes.asked(&id, false);
     let call = context.call(MODEL, "GET", &headers);
-    let allowance = front.service.authorize(call, Some(&id)).await?;
+    let admission = front.service.authorize(&call, Some(&id)).await?;
     let model = front.service.model(&id)?;
     context.notes.answers(&model.name);
-    let mut response = json_response(StatusCode::OK, &model_body(&model));
-    append_headers(response.headers_mut(), &allowance.headers);
+    let mut response = json_response(StatusCode::OK, &model_body(model));
+    append_headers(response.headers_mut(), &admission.allowance().headers);
     Ok(response)
 }
 
-fn model_body(model: &ModelInfo) -> Value {
+fn model_body(model: &Entry<ServedModel>) -> Value {
     json!({
         "id": model.name,
         "object": "model",
         "created": model.created,
         "owned_by": model.owned_by,
         "aliases": model.aliases,
-        "max_model_len": model.context_length,
+        "max_model_len": model.value.backend.context_length(),
     })
 }

@@ -107,14 +107,14 @@ fn check_tool(
 
 /// Names go into prompts, grammars and logs, so they are held to OpenAI's alphabet.
 pub(super) fn check_name(path: &str, name: &str) -> Result<(), ApiError> {
-    let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     if !name.is_empty() && name.len() <= MAX_NAME_CHARS && name.chars().all(good) {
         return Ok(());
     }
     Err(ApiError::invalid(
         path,
         format!(
-            "`{path}` must be 1 to {MAX_NAME_CHARS} letters, digits, `_`, `-` or `.`; it is {name:?}"
+            "`{path}` must be 1 to {MAX_NAME_CHARS} letters, digits, `_` or `-`; it is {name:?}"
         ),
     ))
 }

@@ -1,0 +1,127 @@
+//! Describes a plugin, a weights file or a model folder, without running anything of it.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use mortise_model::{ModelFolder, ModelSpec};
+use mortise_plugin::{ComponentSource, HostConfig, PluginHost};
+use serde_json::{Map, Value, json};
+
+/// Longest header of a safetensors file; the format's own reader has the same limit.
+const MAX_HEADER_BYTES: u64 = 100_000_000;
+
+/// What `path` is.
+pub(crate) fn inspect(path: &Path) -> anyhow::Result<Value> {
+    if path.is_dir() {
+        return model(path);
+    }
+    match path.extension().and_then(|extension| extension.to_str()) {
+        Some("wasm") => plugin(path),
+        Some("safetensors") => {
+            let mut description = tensors(path)?;
+            description.insert("type".to_owned(), json!("safetensors"));
+            Ok(Value::Object(description))
+        }
+        _ => bail!("`{}` is neither a .wasm file, nor .safetensors, nor a folder", path.display()),
+    }
+}
+
+fn plugin(path: &Path) -> anyhow::Result<Value> {
+    let host = PluginHost::new(HostConfig::default())?;
+    let component = host.load(ComponentSource::File(path.to_owned()))?;
+    let kinds: Vec<&str> = component.kinds().iter().map(|kind| kind.as_str()).collect();
+    Ok(json!({
+        "type": "plugin",
+        "name": component.name(),
+        "kinds": kinds,
+        "version": component.version(),
+        "digest": component.digest(),
+        "imports": component.imports(),
+    }))
+}
+
+fn model(path: &Path) -> anyhow::Result<Value> {
+    let folder = ModelFolder::open(path)?;
+    let spec = ModelSpec::read(&folder)?;
+    let mut description = Map::new();
+    for (name, value) in [
+        ("type", json!("model")),
+        ("architecture", json!(spec.architecture.name())),
+        ("vocabulary", json!(spec.vocabulary)),
+        ("hidden", json!(spec.hidden)),
+        ("intermediate", json!(spec.intermediate)),
+        ("layers", json!(spec.layers)),
+        ("heads", json!(spec.heads)),
+        ("kv_heads", json!(spec.kv_heads)),
+        ("head_dim", json!(spec.head_dim)),
+        ("context", json!(spec.context)),
+        ("tied_embeddings", json!(spec.tied_embeddings)),
+    ] {
+        description.insert(name.to_owned(), value);
+    }
+    let (mut parameters, mut all) = (0_u64, Vec::new());
+    for file in weight_files(path)? {
+        let mut part = tensors(&file)?;
+        parameters += part.get("parameters").and_then(Value::as_u64).unwrap_or(0);
+        if let Some(Value::Array(list)) = part.remove("tensors") {
+            all.extend(list);
+        }
+    }
+    description.insert("parameters".to_owned(), json!(parameters));
+    description.insert("tensors".to_owned(), Value::Array(all));
+    Ok(Value::Object(description))
+}
+
+fn weight_files(folder: &Path) -> anyhow::Result<Vec<std::path::PathBuf>> {
+    let mut files = Vec::new();
+    let unreadable = || format!("cannot read `{}`", folder.display());
+    for entry in std::fs::read_dir(folder).with_context(unreadable)? {
+        let path = entry.with_context(unreadable)?.path();
+        if path.extension().is_some_and(|extension| extension == "safetensors") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// The header of a safetensors file: names, types and shapes.
+fn tensors(path: &Path) -> anyhow::Result<Map<String, Value>> {
+    let name = path.display();
+    let mut file = File::open(path).with_context(|| format!("cannot open `{name}`"))?;
+    let mut length = [0; 8];
+    file.read_exact(&mut length).with_context(|| format!("`{name}` is too short"))?;
+    let length = u64::from_le_bytes(length);
+    if length > MAX_HEADER_BYTES {
+        bail!("`{name}` announces a header of {length} bytes; the limit is {MAX_HEADER_BYTES}");
+    }
+    let mut header = Vec::new();
+    file.take(length).read_to_end(&mut header).with_context(|| format!("cannot read `{name}`"))?;
+    if (header.len() as u64) < length {
+        bail!("`{name}` is truncated: its header has {} of {length} bytes", header.len());
+    }
+    let header: Map<String, Value> = serde_json::from_slice(&header)
+        .with_context(|| format!("the header of `{name}` is not a JSON object"))?;
+    let (mut parameters, mut list) = (0_u64, Vec::new());
+    for (tensor, entry) in header.iter().filter(|(tensor, _)| *tensor != "__metadata__") {
+        let shape = entry.get("shape").and_then(Value::as_array).map(Vec::as_slice);
+        let count = shape.unwrap_or_default().iter().try_fold(1_u64, |product, side| {
+            product.checked_mul(side.as_u64()?)
+        });
+        let Some(count) = count else {
+            bail!("the tensor `{tensor}` of `{name}` has a shape that makes no sense");
+        };
+        parameters = parameters.saturating_add(count);
+        list.push(json!({
+            "name": tensor,
+            "type": entry.get("dtype"),
+            "shape": entry.get("shape"),
+        }));
+    }
+    let mut description = Map::new();
+    description.insert("parameters".to_owned(), json!(parameters));
+    description.insert("tensors".to_owned(), Value::Array(list));
+    Ok(description)
+}

@@ -1,0 +1,189 @@
+//! Many clients, slow ones, those that leave, and the end of the server.
+
+use std::io::Read as _;
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::answers::{CHAT, chat};
+use crate::support::Server;
+use crate::support::client::{Request, events};
+
+fn streamed(text: &str) -> Request {
+    let mut request = chat(text);
+    request["stream"] = json!(true);
+    Request::post(CHAT, &request)
+}
+
+const SLOW: &str = "default = \"abcdefghij\"\ntoken_delay_ms = 20\nrepeat = 1000";
+
+#[test]
+fn tokens_arrive_as_they_are_made() {
+    let server = Server::scripted("default = \"abcdefghij\"\ntoken_delay_ms = 30", "");
+    let mut stream = streamed("Hi").begin(server.address());
+    assert_eq!(stream.head().status, 200);
+    let times: Vec<Instant> = std::iter::from_fn(|| stream.chunk()).map(|(time, _)| time).collect();
+    assert!(times.len() >= 10, "{} chunks", times.len());
+    let spread = times[times.len() - 1] - times[0];
+    assert!(spread >= Duration::from_millis(200), "all of it came within {spread:?}");
+}
+
+#[test]
+fn thirty_two_clients_get_their_own_answers() {
+    let lines: Vec<String> = (0..32)
+        .map(|client| format!("{{ when = \"client {client}!\", say = \"answer {client}\" }}"))
+        .collect();
+    let script = format!("default = \"nobody\"\ntoken_delay_ms = 2\nlines = [{}]", lines.join(","));
+    let mut server = Server::scripted(&script, "");
+    std::thread::scope(|scope| {
+        for client in 0..32 {
+            let server = &server;
+            scope.spawn(move || {
+                let events = server.send(&streamed(&format!("I am client {client}!"))).events();
+                let text: String = events
+                    .iter()
+                    .filter_map(|event| event["choices"][0]["delta"]["content"].as_str())
+                    .collect();
+                assert_eq!(text, format!("answer {client}"));
+            });
+        }
+    });
+    server.assert_sound();
+}
+
+fn metric(server: &Server, name: &str) -> f64 {
+    let page = server.get("/metrics").text();
+    let line = page.lines().find(|line| line.starts_with(name));
+    let line = line.unwrap_or_else(|| panic!("{name} is not in\n{page}"));
+    line.rsplit(' ').next().and_then(|value| value.parse().ok()).expect("a number")
+}
+
+#[test]
+fn a_client_that_leaves_ends_its_answer() {
+    let server = Server::scripted(SLOW, "");
+    for streams in [true, false] {
+        let mut request = chat("Hi");
+        request["stream"] = json!(streams);
+        let mut stream = Request::post(CHAT, &request).begin(server.address());
+        if streams {
+            assert_eq!(stream.head().status, 200);
+            stream.chunk();
+        } else {
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        assert!(metric(&server, "mortise_batch_size_decode{") >= 1.0);
+        drop(stream);
+        let begun = Instant::now();
+        while metric(&server, "mortise_batch_size_decode{") > 0.0 {
+            assert!(begun.elapsed() < Duration::from_secs(5), "the answer goes on");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let kind = format!("stream={streams}");
+        server.wait_for_log(|line| line.contains("cancelled") && line.contains(&kind));
+    }
+    assert_eq!(metric(&server, "mortise_active_streams"), 0.0);
+}
+
+#[test]
+fn heartbeats_keep_silent_streams_alive() {
+    let script = "default = \"ab\"\ntoken_delay_ms = 300";
+    let server = Server::scripted(script, "[server]\nheartbeat_ms = 50");
+    let text = server.send(&streamed("Hi")).text();
+    assert!(text.matches(": keep-alive\n\n").count() >= 3, "{text}");
+}
+
+#[test]
+fn peers_that_say_nothing_are_dropped() {
+    let server = Server::scripted("default = \"x\"", "[server]\nheader_timeout_ms = 200");
+    for opening in [&b""[..], b"P", b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n"] {
+        let mut stream = TcpStream::connect(server.address()).expect("connect");
+        std::io::Write::write_all(&mut stream, opening).expect("write");
+        stream.set_read_timeout(Some(Duration::from_secs(10))).expect("set a timeout");
+        let mut rest = Vec::new();
+        let ended = stream.read_to_end(&mut rest);
+        assert!(
+            ended.is_ok() || ended.is_err_and(|e| e.kind() == std::io::ErrorKind::ConnectionReset),
+            "the connection stays open"
+        );
+    }
+}
+
+/// A stream that is being answered: its first chunks have come.
+fn opened(server: &Server) -> crate::support::client::Stream {
+    let mut stream = streamed("Hi").begin(server.address());
+    assert_eq!(stream.head().status, 200);
+    stream.chunk();
+    stream.chunk();
+    stream
+}
+
+fn rest(mut stream: crate::support::client::Stream) -> String {
+    let mut text = Vec::new();
+    while let Some((_, chunk)) = stream.chunk() {
+        text.extend(chunk);
+    }
+    String::from_utf8(text).expect("UTF-8")
+}
+
+#[test]
+fn open_streams_finish_after_sigterm() {
+    let script = "default = \"abcdefghij\"\ntoken_delay_ms = 50\nrepeat = 2";
+    let mut server = Server::scripted(script, "");
+    let stream = opened(&server);
+    server.signal("TERM");
+    server.wait_for_log(|line| line.contains("stopping"));
+    // Who asks is told; new work is refused.
+    assert_eq!(server.get("/ready").status(), 503);
+    assert_eq!(server.get("/health").status(), 200);
+    let refused = server.post(CHAT, &chat("Hi"));
+    assert_eq!((refused.status(), refused.json()["error"]["code"].clone()), (503, json!("server_stopping")));
+    let events = events(&rest(stream));
+    assert_eq!(events.last(), Some(&Value::from("[DONE]")));
+    assert_eq!(server.wait(Duration::from_secs(10)).code(), Some(0));
+}
+
+#[test]
+fn a_stream_is_ended_properly_when_the_time_to_drain_is_over() {
+    let mut server = Server::scripted(SLOW, "[server]\ndrain_seconds = 1");
+    let stream = opened(&server);
+    server.signal("TERM");
+    // Reading panics if the chunked body breaks off.
+    let events = events(&rest(stream));
+    let last = events.last().expect("a last event");
+    assert_eq!(last["error"]["code"], "server_stopping", "{last}");
+    assert_eq!(server.wait(Duration::from_secs(10)).code(), Some(0));
+}
+
+#[test]
+fn a_second_signal_does_not_wait() {
+    let mut server = Server::scripted(SLOW, "");
+    let whole = Request::post(CHAT, &chat("Hi")).begin(server.address());
+    let stream = opened(&server);
+    server.signal("INT");
+    server.wait_for_log(|line| line.contains("stopping"));
+    server.signal("INT");
+    let events = events(&rest(stream));
+    assert_eq!(events.last().expect("an event")["error"]["code"], "server_stopping");
+    let whole = whole.response();
+    assert_eq!((whole.status(), whole.json()["error"]["code"].clone()), (503, json!("server_stopping")));
+    assert_eq!(server.wait(Duration::from_secs(10)).code(), Some(0));
+}
+
+#[test]
+fn metrics_stay_few_whatever_is_asked_for() {
+    let server = Server::scripted("default = \"x\"", "");
+    server.post(CHAT, &chat("Hi")).ok();
+    server.get("/v1/nothing");
+    let before = server.get("/metrics").text().lines().count();
+    for number in 0..200 {
+        server.get(&format!("/v1/nothing/{number}"));
+        let mut request = chat("Hi");
+        request["model"] = json!(format!("model-{number}"));
+        server.post(CHAT, &request).ok();
+    }
+    let page = server.get("/metrics").text();
+    assert!(page.lines().count() <= before + 10, "{page}");
+    assert!(!page.contains("model-7"), "{page}");
+    assert!(metric(&server, "mortise_tokens_output_total{") >= 201.0);
+}

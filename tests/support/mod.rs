@@ -1,0 +1,175 @@
+//! Starts the built server for black-box tests, and speaks just enough HTTP to be precise about
+//! what goes over the wire.
+
+#![allow(dead_code, reason = "each test crate uses a part of this")]
+
+pub mod client;
+pub mod model;
+
+use std::io::{BufRead as _, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use client::{Request, Response};
+
+/// Longest start that a test waits for; a busy machine compiles no plugin, but reads a model.
+const START_LIMIT: Duration = Duration::from_secs(120);
+
+/// A running server. Dropping it kills it.
+pub struct Server {
+    child: Child,
+    address: String,
+    log: Arc<Mutex<Vec<String>>>,
+    _config: Option<tempfile::TempDir>,
+}
+
+impl Server {
+    /// `mortise serve --port 0` with these arguments, once it listens.
+    pub fn start(arguments: &[&str]) -> Self {
+        Self::launch(arguments, None)
+    }
+
+    /// A server with this configuration file.
+    pub fn configured(config: &str) -> Self {
+        let folder = tempfile::tempdir().expect("make a folder");
+        let path = folder.path().join("mortise.toml");
+        std::fs::write(&path, config).expect("write the configuration");
+        let path = path.to_str().expect("a path in UTF-8").to_owned();
+        Self::launch(&["--config", &path], Some(folder))
+    }
+
+    /// A server whose model says what `script` tells it to; `more` is further configuration.
+    pub fn scripted(script: &str, more: &str) -> Self {
+        let model = model::byte_level();
+        Self::configured(&format!(
+            "{more}\n[[models]]\nname = \"scripted\"\npath = {model:?}\nbackend = \"scripted\"\n\
+             [models.script]\n{script}\n"
+        ))
+    }
+
+    fn launch(arguments: &[&str], config: Option<tempfile::TempDir>) -> Self {
+        let mut child = Command::new(binary())
+            .args(["serve", "--port", "0"])
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("start mortise");
+        let stderr = child.stderr.take().expect("standard error is piped");
+        let log: Arc<Mutex<Vec<String>>> = Arc::default();
+        let (lines, listening) = channel();
+        let kept = Arc::clone(&log);
+        std::thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                kept.lock().expect("the log").push(line.clone());
+                let _ = lines.send(line);
+            }
+        });
+        let address = wait_for_address(&listening, &log);
+        Self { child, address, log, _config: config }
+    }
+
+    /// `127.0.0.1:PORT`
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    pub fn send(&self, request: &Request) -> Response {
+        request.send(&self.address)
+    }
+
+    pub fn get(&self, path: &str) -> Response {
+        self.send(&Request::get(path))
+    }
+
+    pub fn post(&self, path: &str, body: &serde_json::Value) -> Response {
+        self.send(&Request::post(path, body))
+    }
+
+    /// All lines that were logged so far.
+    pub fn log(&self) -> Vec<String> {
+        self.log.lock().expect("the log").clone()
+    }
+
+    /// Wait until a line of the log satisfies `wanted`.
+    pub fn wait_for_log(&self, wanted: impl Fn(&str) -> bool) -> String {
+        let begun = Instant::now();
+        loop {
+            if let Some(line) = self.log().into_iter().find(|line| wanted(line)) {
+                return line;
+            }
+            assert!(
+                begun.elapsed() < Duration::from_secs(10),
+                "no such line in the log:\n{}",
+                self.log().join("\n")
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    pub fn signal(&self, name: &str) {
+        let status = Command::new("kill")
+            .args(["-s", name, &self.child.id().to_string()])
+            .status()
+            .expect("run kill");
+        assert!(status.success());
+    }
+
+    /// Wait for the end of the process.
+    pub fn wait(&mut self, limit: Duration) -> ExitStatus {
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().expect("ask for the child's end") {
+                return status;
+            }
+            assert!(begun.elapsed() < limit, "still running; log:\n{}", self.log().join("\n"));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Whether the process runs and has not panicked.
+    pub fn assert_sound(&mut self) {
+        assert!(self.child.try_wait().expect("ask").is_none(), "the server has ended");
+        let log = self.log();
+        let panic = log.iter().find(|line| line.contains("panic"));
+        assert!(panic.is_none(), "{panic:?}");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub fn binary() -> PathBuf {
+    PathBuf::from(env!("CARGO_BIN_EXE_mortise"))
+}
+
+fn wait_for_address(lines: &Receiver<String>, log: &Mutex<Vec<String>>) -> String {
+    let begun = Instant::now();
+    loop {
+        let left = START_LIMIT.saturating_sub(begun.elapsed());
+        match lines.recv_timeout(left) {
+            Ok(line) => {
+                if let Some((_, address)) = line.split_once("listening on http://") {
+                    let end = address.find(['"', ' ']).unwrap_or(address.len());
+                    return address[..end].to_owned();
+                }
+            }
+            Err(RecvTimeoutError::Disconnected | RecvTimeoutError::Timeout) => {
+                let log = log.lock().expect("the log").join("\n");
+                panic!("the server did not start:\n{log}");
+            }
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! A model folder without weights, for the scripted backend: each byte is a token, and ChatML has
+//! its control tokens. What comes out of such a model is exactly what a script says.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, json};
+
+/// Control tokens, from id 256 on.
+pub const CONTROL: [&str; 3] = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"];
+
+/// It names `<think>`, so that the output parser looks for reasoning.
+const TEMPLATE: &str = "\
+{#- An answer may begin with a <think> block. -#}{%- if tools %}<|im_start|>system\n# Tools\n<tools>\
+{%- for tool in tools %}\n{{ tool | tojson }}{%- endfor %}\n</tools>\n\
+Answer with <tool_call>\n{\"name\": ..., \"arguments\": ...}\n</tool_call><|im_end|>\n{% endif -%}\
+{%- for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}\
+{%- for call in message.tool_calls or [] %}<tool_call>\n{{ call.function | tojson }}\n</tool_call>\
+{%- endfor %}<|im_end|>\n{% endfor -%}\
+{%- if add_generation_prompt %}<|im_start|>assistant\n{% endif -%}";
+
+/// The folder, made once for each test program.
+pub fn byte_level() -> PathBuf {
+    let name = format!("byte-level-{}", std::process::id());
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::create_dir_all(&folder).expect("make the model folder");
+    write(&folder.join("tokenizer.json"), &tokenizer());
+    let config = json!({
+        "eos_token": "<|im_end|>",
+        "chat_template": TEMPLATE,
+        "clean_up_tokenization_spaces": false,
+    });
+    write(&folder.join("tokenizer_config.json"), &config);
+    folder
+}
+
+/// Written aside and renamed, since tests run at once and read it.
+fn write(path: &Path, value: &serde_json::Value) {
+    let aside = path.with_extension(format!("{:?}.part", std::thread::current().id()));
+    std::fs::write(&aside, value.to_string()).expect("write a file of the model");
+    std::fs::rename(&aside, path).expect("put the file in its place");
+}
+
+fn tokenizer() -> serde_json::Value {
+    let mut vocabulary = Map::new();
+    for byte in 0..=255_u8 {
+        vocabulary.insert(visible(byte).to_string(), json!(byte));
+    }
+    let added: Vec<_> = CONTROL
+        .iter()
+        .zip(256..)
+        .map(|(text, id)| {
+            json!({
+                "id": id, "content": text, "single_word": false, "lstrip": false,
+                "rstrip": false, "normalized": false, "special": true,
+            })
+        })
+        .collect();
+    json!({
+        "version": "1.0",
+        "truncation": null,
+        "padding": null,
+        "added_tokens": added,
+        "normalizer": null,
+        "pre_tokenizer": {
+            "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true,
+        },
+        "post_processor": null,
+        "decoder": {
+            "type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true,
+        },
+        "model": {
+            "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false,
+            "vocab": vocabulary, "merges": [],
+        },
+    })
+}
+
+/// The character that stands for a byte in byte-level vocabularies.
+fn visible(byte: u8) -> char {
+    let printable = |byte: u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
+    if printable(byte) {
+        return char::from(byte);
+    }
+    let before = (0..byte).filter(|&other| !printable(other)).count();
+    char::from_u32(256 + u32::try_from(before).expect("below 256")).expect("a character")
+}
