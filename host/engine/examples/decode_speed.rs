@@ -84,6 +84,7 @@ fn request(seed: u32) -> SequenceRequest {
             ..SamplingParams::default()
         },
         logprobs: None,
+        priority: 0,
         constraint: None,
     }
 }

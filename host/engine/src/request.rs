@@ -14,6 +14,9 @@ pub struct SequenceRequest {
     pub sampling: SamplingParams,
     /// Log-probabilities to report with each token.
     pub logprobs: Option<LogprobParams>,
+    /// Whose turn is next when a place comes free: higher first, and in order of arrival among
+    /// equals. 0 is normal.
+    pub priority: i32,
     /// Restricts which tokens may follow.
     pub constraint: Option<Box<dyn Constraint>>,
 }

@@ -39,7 +39,7 @@ pub(crate) struct Slice {
 pub(crate) struct Scheduler {
     limits: StepLimits,
     pool: BlockPool,
-    /// In order of arrival.
+    /// By falling priority, and among equals in order of arrival.
     waiting: VecDeque<Waiting>,
     /// In order of admission.
     running: Vec<Running>,
@@ -50,6 +50,7 @@ struct Waiting {
     id: SequenceId,
     prompt: usize,
     tokens_max: usize,
+    priority: i32,
 }
 
 #[derive(Debug)]
@@ -96,13 +97,26 @@ impl Scheduler {
     }
 
     /// Queue a sequence of `prompt` tokens that will never have more than `tokens_max`, a number
-    /// that the cache must be able to hold.
-    pub(crate) fn enqueue(&mut self, id: SequenceId, prompt: usize, tokens_max: usize) {
-        self.waiting.push_back(Waiting {
-            id,
-            prompt,
-            tokens_max,
-        });
+    /// that the cache must be able to hold. It stands before all of lower priority.
+    pub(crate) fn enqueue(
+        &mut self,
+        id: SequenceId,
+        prompt: usize,
+        tokens_max: usize,
+        priority: i32,
+    ) {
+        let place = self
+            .waiting
+            .partition_point(|other| other.priority >= priority);
+        self.waiting.insert(
+            place,
+            Waiting {
+                id,
+                prompt,
+                tokens_max,
+                priority,
+            },
+        );
     }
 
     /// Admit whom there is room for, then plan a step: one token for each sequence that decodes,
@@ -134,7 +148,7 @@ impl Scheduler {
         plan
     }
 
-    /// First come, first served: whoever stands behind a sequence that does not fit waits too, so
+    /// First in line, first served: whoever stands behind a sequence that does not fit waits too, so
     /// that long ones are not starved.
     fn admit(&mut self) {
         while self.running.len() < self.limits.sequences {

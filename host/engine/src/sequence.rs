@@ -21,6 +21,7 @@ pub(crate) struct Submission {
     pub(crate) request: SequenceRequest,
     /// Prompt and output together; at most the context length.
     pub(crate) tokens_max: usize,
+    priority: i32,
     pub(crate) sender: mpsc::Sender<TokenEvent>,
     pub(crate) stalled: Stalled,
 }
@@ -71,6 +72,7 @@ impl Sequence {
             sampler: Sampler::new(request.sampling, &request.prompt),
             tokens: request.prompt,
             tokens_max,
+            priority: request.priority,
             stop_tokens: request.stop_tokens,
             logprobs: request.logprobs,
             constraint: request.constraint,
@@ -94,6 +96,10 @@ impl Sequence {
 
     pub(crate) fn tokens_max(&self) -> usize {
         self.tokens_max
+    }
+
+    pub(crate) fn priority(&self) -> i32 {
+        self.priority
     }
 
     /// Whether nobody reads the stream any more, or all has been read into it.

@@ -63,8 +63,12 @@ impl StepLoop {
     fn receive(&mut self) -> bool {
         while let Ok(submission) = self.submissions.try_recv() {
             let sequence = Sequence::new(submission);
-            self.scheduler
-                .enqueue(self.next_id, sequence.prompt(), sequence.tokens_max());
+            self.scheduler.enqueue(
+                self.next_id,
+                sequence.prompt(),
+                sequence.tokens_max(),
+                sequence.priority(),
+            );
             self.sequences.insert(self.next_id, sequence);
             self.next_id += 1;
             self.counted_waiting += 1;

@@ -159,6 +159,7 @@ impl Service {
         let prompt = prepared.ids.len();
         admission.spent().prompt_tokens = prompt as u32;
         let allowed = admission.allowance().max_tokens;
+        let priority = admission.allowance().priority;
         let default = self.config.default_max_tokens;
         let max_tokens = prepare::max_tokens(model, &request, prompt, allowed, default)?;
         let start = Start {
@@ -169,6 +170,7 @@ impl Service {
             request: &request,
             prepared,
             max_tokens,
+            priority,
         };
         let mut choices = Vec::with_capacity(n as usize);
         for index in 0..n {
@@ -194,6 +196,7 @@ struct Start<'a> {
     request: &'a Request,
     prepared: Prepared,
     max_tokens: u32,
+    priority: i32,
 }
 
 impl Start<'_> {
@@ -225,6 +228,7 @@ impl Start<'_> {
                 stop_tokens: model.defaults.eos.clone(),
                 sampling: prepare::sampling(model, fields, index),
                 logprobs: prepare::logprobs(fields),
+                priority: self.priority,
                 constraint,
             })
             .map_err(|error| prepare::refused(error, self.max_tokens))?;

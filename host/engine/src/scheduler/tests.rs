@@ -63,7 +63,7 @@ impl Simulation {
             let tokens_max = self.random.random_range(2..=self.blocks * BLOCK_TOKENS);
             let prompt = self.random.random_range(1..tokens_max);
             let tokens_max = (prompt + 1).max(tokens_max - self.random.random_range(0..tokens_max));
-            self.scheduler.enqueue(self.next_id, prompt, tokens_max);
+            self.scheduler.enqueue(self.next_id, prompt, tokens_max, 0);
             let expected = Expected {
                 prompt,
                 known: prompt,
@@ -197,9 +197,9 @@ fn a_sequence_that_does_not_fit_waits_for_blocks() {
         tokens: 64,
     };
     let mut scheduler = Scheduler::new(limits, BlockPool::new(4, BLOCK_TOKENS));
-    scheduler.enqueue(0, 5, 12);
-    scheduler.enqueue(1, 5, 8);
-    scheduler.enqueue(2, 1, 2);
+    scheduler.enqueue(0, 5, 12, 0);
+    scheduler.enqueue(1, 5, 8, 0);
+    scheduler.enqueue(2, 1, 2, 0);
     let ids = |scheduler: &mut Scheduler| {
         let plan = scheduler.schedule();
         plan.iter()
@@ -223,8 +223,8 @@ fn decoding_goes_on_while_a_long_prompt_is_computed_in_chunks() {
         tokens: 4,
     };
     let mut scheduler = Scheduler::new(limits, BlockPool::new(20, BLOCK_TOKENS));
-    scheduler.enqueue(0, 1, 20);
-    scheduler.enqueue(1, 10, 20);
+    scheduler.enqueue(0, 1, 20, 0);
+    scheduler.enqueue(1, 10, 20, 0);
     let mut shares = Vec::new();
     for _ in 0..5 {
         let plan = scheduler.schedule();
@@ -242,4 +242,22 @@ fn decoding_goes_on_while_a_long_prompt_is_computed_in_chunks() {
     }
     let chunk = |count| vec![(0, 1), (1, count)];
     assert_eq!(shares, [chunk(3), chunk(3), chunk(3), chunk(1), chunk(1)]);
+}
+
+#[test]
+fn a_higher_priority_is_admitted_first_and_equals_in_order_of_arrival() {
+    let limits = StepLimits {
+        sequences: 1,
+        tokens: 16,
+    };
+    let mut scheduler = Scheduler::new(limits, BlockPool::new(4, BLOCK_TOKENS));
+    for (id, priority) in [(0, 0), (1, -1), (2, 5), (3, 0), (4, 5)] {
+        scheduler.enqueue(id, 1, 4, priority);
+    }
+    let mut order = Vec::new();
+    while let Some(slice) = scheduler.schedule().first() {
+        order.push(slice.id);
+        scheduler.remove(slice.id);
+    }
+    assert_eq!(order, [2, 4, 0, 3, 1]);
 }

@@ -143,6 +143,7 @@ pub fn greedy(prompt: &[u32], max_tokens: u32) -> SequenceRequest {
             ..SamplingParams::default()
         },
         logprobs: None,
+        priority: 0,
         constraint: None,
     }
 }

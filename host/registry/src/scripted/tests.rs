@@ -28,6 +28,7 @@ fn request(prompt: &str) -> SequenceRequest {
         stop_tokens: vec![256],
         sampling: SamplingParams::default(),
         logprobs: None,
+        priority: 0,
         constraint: None,
     }
 }
