@@ -60,7 +60,13 @@ fn variable(name: &str) -> String {
 }
 
 fn watch(root: &Path) {
-    let watched = ["plugins", "wit", "Cargo.lock", "Cargo.toml", "examples/demo-model/model"];
+    let watched = [
+        "plugins",
+        "wit",
+        "Cargo.lock",
+        "Cargo.toml",
+        "examples/demo-model/model",
+    ];
     for path in watched {
         println!("cargo::rerun-if-changed={}", root.join(path).display());
     }
@@ -73,7 +79,14 @@ fn build_plugins(root: &Path, out: &Path) -> Result<PathBuf, String> {
     let mut command = Command::new(variable("CARGO"));
     command
         .current_dir(root)
-        .args(["build", "--locked", "--profile", "plugin", "--target", TARGET])
+        .args([
+            "build",
+            "--locked",
+            "--profile",
+            "plugin",
+            "--target",
+            TARGET,
+        ])
         .env("CARGO_TARGET_DIR", &target);
     for plugin in PLUGINS {
         command.args(["--package", &format!("mortise-{plugin}")]);
@@ -91,7 +104,8 @@ fn build_plugins(root: &Path, out: &Path) -> Result<PathBuf, String> {
         return Ok(target.join(TARGET).join("plugin"));
     }
     let text = String::from_utf8_lossy(&output.stderr);
-    if text.contains("can't find crate for `core`") || text.contains("target may not be installed") {
+    if text.contains("can't find crate for `core`") || text.contains("target may not be installed")
+    {
         return Err(format!(
             "the default plugins are WebAssembly and Rust's target {TARGET} is not installed; type\n\n    rustup target add {TARGET}\n"
         ));
@@ -103,8 +117,8 @@ fn embed_plugins(source: &mut String, folder: &Path, out: &Path) -> Result<(), S
     source.push_str("const PLUGINS: &[(&str, &[u8])] = &[\n");
     for name in PLUGINS {
         let built = folder.join(format!("mortise_{}.wasm", name.replace('-', "_")));
-        let mut wasm =
-            fs::read(&built).map_err(|error| format!("cannot read {}: {error}", built.display()))?;
+        let mut wasm = fs::read(&built)
+            .map_err(|error| format!("cannot read {}: {error}", built.display()))?;
         append_version(&mut wasm);
         let path = out.join(format!("{name}.wasm"));
         fs::write(&path, &wasm)
@@ -144,7 +158,9 @@ fn embed_model(source: &mut String, folder: &Path) -> Result<(), String> {
         ));
     }
     let entries = fs::read_dir(folder).map_err(|error| error.to_string())?;
-    let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    let mut paths: Vec<PathBuf> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .collect();
     paths.sort();
     for path in paths.iter().filter(|path| path.is_file()) {
         let path = path.canonicalize().map_err(|error| error.to_string())?;

@@ -44,7 +44,10 @@ mod tests {
     fn the_version_of_a_default_plugin_is_ours() {
         let host = PluginHost::new(HostConfig::default()).unwrap();
         let policy = default_components().pop().unwrap();
-        assert_eq!(host.load(policy).unwrap().version(), env!("CARGO_PKG_VERSION"));
+        assert_eq!(
+            host.load(policy).unwrap().version(),
+            env!("CARGO_PKG_VERSION")
+        );
     }
 
     #[test]
