@@ -22,7 +22,9 @@ const ROUNDS: u32 = 20_000;
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let files: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
-    let guest = files.first().ok_or("give the path of tests/guests, built")?;
+    let guest = files
+        .first()
+        .ok_or("give the path of tests/guests, built")?;
     let host = PluginHost::new(HostConfig::default())?;
     for file in &files {
         let started = Instant::now();
@@ -44,7 +46,11 @@ fn load_from_cache(files: &[PathBuf]) -> Result<(), Box<dyn Error>> {
         host.load(ComponentSource::File(file.clone()))?;
         let started = Instant::now();
         host.load(ComponentSource::File(file.clone()))?;
-        println!("{:>10.2?}  load from cache {}", started.elapsed(), file.display());
+        println!(
+            "{:>10.2?}  load from cache {}",
+            started.elapsed(),
+            file.display()
+        );
     }
     std::fs::remove_dir_all(folder)?;
     Ok(())
@@ -113,7 +119,11 @@ async fn calls(host: &PluginHost, guest: &PathBuf) -> Result<(), Box<dyn Error>>
         for _ in 0..ROUNDS {
             matcher.mask(&mut row).await?;
         }
-        report(&format!("mask of 16 KB, {command}"), started.elapsed(), ROUNDS);
+        report(
+            &format!("mask of 16 KB, {command}"),
+            started.elapsed(),
+            ROUNDS,
+        );
     }
     Ok(())
 }
@@ -133,7 +143,11 @@ async fn instances(host: &PluginHost, guest: &PathBuf) -> Result<(), Box<dyn Err
     for _ in 0..rounds {
         policy.authorize(&context, facts.clone()).await?;
     }
-    report("authorize on a fresh instance each time", started.elapsed(), rounds);
+    report(
+        "authorize on a fresh instance each time",
+        started.elapsed(),
+        rounds,
+    );
 
     let facts = Facts {
         model: Some("panic".to_owned()),
@@ -144,6 +158,10 @@ async fn instances(host: &PluginHost, guest: &PathBuf) -> Result<(), Box<dyn Err
     for _ in 0..rounds {
         let _ = policy.authorize(&context, facts.clone()).await;
     }
-    report("a call that panics, with its replacement", started.elapsed(), rounds);
+    report(
+        "a call that panics, with its replacement",
+        started.elapsed(),
+        rounds,
+    );
     Ok(())
 }

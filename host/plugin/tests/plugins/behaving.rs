@@ -62,7 +62,7 @@ async fn a_kind_has_its_own_grants_only() {
         panic!("a template read the clock")
     };
     assert!(
-        text.contains("clock") && text.contains("chat-template plugin is not granted"),
+        text.contains("clock") && text.contains("which a chat-template is not granted"),
         "{text}"
     );
     assert_eq!(render(&template, "echo:on").await.unwrap(), "on");

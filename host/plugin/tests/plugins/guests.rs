@@ -2,19 +2,21 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use mortise_plugin::{
-    Binding, CallContext, ChatTemplate, Component, ComponentSource, Fault, Grammar, HostConfig,
-    Limits, ModelDescription, OutputParser, PluginError, PluginHost, Policy, Segment,
+    Binding, CallContext, ChatTemplate, Component, ComponentSource, Deadlines, Fault, Grammar,
+    HostConfig, Limits, ModelDescription, OutputParser, PluginError, PluginHost, Policy, Segment,
     TemplateInput, Vocabulary,
 };
 
-/// Build a guest and read it.
+/// Build a guest and read it. All guests share a target folder, hence one file name.
 fn build(feature: &str) -> Vec<u8> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let folder = root.join("tests/guests");
-    let target = root.join("target/guests").join(feature);
+    let target = root.join("target/guests");
     let mut command = Command::new(env!("CARGO"));
     command
         .args([
@@ -90,15 +92,39 @@ pub fn source(name: &str, wasm: &[u8]) -> ComponentSource {
     }
 }
 
-/// Limits with deadlines short enough for tests.
+/// Limits whose deadlines are met even on a machine that is busy with other things.
 pub fn limits() -> Limits {
     let mut limits = Limits::default();
-    limits.deadlines.prepare_ms = 300;
-    limits.deadlines.render_ms = 100;
-    limits.deadlines.constraint_ms = 100;
-    limits.deadlines.compile_ms = 100;
-    limits.checkout_wait_ms = 100;
+    limits.deadlines = deadlines(30_000);
+    limits.checkout_wait_ms = 30_000;
     limits
+}
+
+/// The deadline of every call under [`hasty`].
+pub const HASTY_MS: u64 = 150;
+
+/// A binding whose calls are stopped soon, for guests that do not return.
+pub fn hasty() -> Binding {
+    let mut binding = binding();
+    binding.limits.deadlines = Deadlines {
+        prepare_ms: 30_000,
+        ..deadlines(HASTY_MS)
+    };
+    binding
+}
+
+fn deadlines(all_ms: u64) -> Deadlines {
+    Deadlines {
+        prepare_ms: all_ms,
+        render_ms: all_ms,
+        constraint_ms: all_ms,
+        feed_ms: all_ms,
+        close_ms: all_ms,
+        compile_ms: all_ms,
+        mask_ms: all_ms,
+        authorize_ms: all_ms,
+        account_ms: all_ms,
+    }
 }
 
 /// A binding with everything that the kinds may be granted. The vocabulary has 70 tokens, so that

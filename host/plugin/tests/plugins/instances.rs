@@ -96,7 +96,7 @@ async fn calls_given_up_half_way_leave_the_host_fine() {
 async fn sessions_and_matchers_dropped_at_any_time_give_their_place_back() {
     let mut binding = binding();
     binding.limits.max_instances = 2;
-    binding.limits.checkout_wait_ms = 2000;
+    binding.limits.checkout_wait_ms = 30_000;
     let fixture = fresh();
     let parser = fixture.parser(binding.clone()).await;
     let grammar = fixture.grammar(binding).await;
@@ -149,7 +149,7 @@ async fn waiting_for_an_instance_is_bounded() {
     let waited = started.elapsed();
     let fault = fault_of(error, "output-parser.open");
     assert_eq!(fault, Fault::Overloaded { instances: 2 });
-    assert!((100..1000).contains(&waited.as_millis()), "{waited:?}");
+    assert!((100..10_000).contains(&waited.as_millis()), "{waited:?}");
     // One that comes free in time is enough.
     let context = context();
     let (opened, ()) = tokio::join!(parser.open(&context, &setup), async {
@@ -183,7 +183,6 @@ async fn all_bindings_together_are_bounded() {
 async fn many_callers_at_once_all_get_their_own_answer() {
     let mut binding = binding();
     binding.limits.max_instances = 8;
-    binding.limits.checkout_wait_ms = 10_000;
     let template = shared().template(binding).await;
     let calls: Vec<_> = (0..400)
         .map(|index| {
