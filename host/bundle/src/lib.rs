@@ -43,11 +43,7 @@ mod tests {
     #[test]
     fn the_version_of_a_default_plugin_is_ours() {
         let host = PluginHost::new(HostConfig::default()).unwrap();
-<<<<<<< HEAD
         let policy = plugins().pop().unwrap();
-=======
-        let policy = default_components().pop().unwrap();
->>>>>>> plugin
         assert_eq!(
             host.load(policy).unwrap().version(),
             env!("CARGO_PKG_VERSION")
