@@ -45,10 +45,18 @@ fn a_whole_answer_has_the_shape_of_openai() {
     let server = Server::scripted(SCRIPT, "");
     let response = server.post(CHAT, &chat("Hi"));
     let body = response.ok();
-    assert!(body["id"].as_str().is_some_and(|id| id.starts_with("chatcmpl-")));
+    assert!(
+        body["id"]
+            .as_str()
+            .is_some_and(|id| id.starts_with("chatcmpl-"))
+    );
     assert_eq!(body["object"], "chat.completion");
     assert_eq!(body["model"], "scripted");
-    assert!(body["created"].as_u64().is_some_and(|created| created > 1_700_000_000));
+    assert!(
+        body["created"]
+            .as_u64()
+            .is_some_and(|created| created > 1_700_000_000)
+    );
     let choice = &body["choices"][0];
     assert_eq!(choice["index"], 0);
     assert_eq!(choice["finish_reason"], "stop");
@@ -59,15 +67,27 @@ fn a_whole_answer_has_the_shape_of_openai() {
     let usage = &body["usage"];
     let of = |field: &str| usage[field].as_u64().expect("a count");
     // Each byte is a token.
-    assert_eq!(of("completion_tokens"), "Hello there, wörld 👋.".len() as u64);
-    assert_eq!(of("total_tokens"), of("prompt_tokens") + of("completion_tokens"));
-    assert!(response.header("x-request-id").is_some_and(|id| id.starts_with("req_")));
+    assert_eq!(
+        of("completion_tokens"),
+        "Hello there, wörld 👋.".len() as u64
+    );
+    assert_eq!(
+        of("total_tokens"),
+        of("prompt_tokens") + of("completion_tokens")
+    );
+    assert!(
+        response
+            .header("x-request-id")
+            .is_some_and(|id| id.starts_with("req_"))
+    );
     assert_eq!(response.header("content-type"), Some("application/json"));
 }
 
 /// The pieces of a stream, put together for one choice.
 fn joined(events: &[Value], index: u64, field: &str) -> String {
-    let choices = events.iter().flat_map(|event| event["choices"].as_array().expect("choices"));
+    let choices = events
+        .iter()
+        .flat_map(|event| event["choices"].as_array().expect("choices"));
     choices
         .filter(|choice| choice["index"] == index)
         .filter_map(|choice| choice["delta"][field].as_str())
@@ -80,19 +100,31 @@ fn a_stream_adds_up_to_the_whole_answer() {
     for text in ["Hi", "think", "weather"] {
         let request = with(chat(text), json!({"tools": weather()}));
         let whole = server.post(CHAT, &request).ok();
-        let request = with(request, json!({
-            "stream": true,
-            "stream_options": {"include_usage": true},
-        }));
+        let request = with(
+            request,
+            json!({
+                "stream": true,
+                "stream_options": {"include_usage": true},
+            }),
+        );
         let response = server.post(CHAT, &request);
-        assert_eq!(response.header("content-type"), Some("text/event-stream; charset=utf-8"));
+        assert_eq!(
+            response.header("content-type"),
+            Some("text/event-stream; charset=utf-8")
+        );
         assert_eq!(response.header("cache-control"), Some("no-cache"));
         assert_eq!(response.header("transfer-encoding"), Some("chunked"));
         let events = response.events();
 
-        assert_eq!(events[0]["choices"][0]["delta"], json!({"role": "assistant", "content": ""}));
+        assert_eq!(
+            events[0]["choices"][0]["delta"],
+            json!({"role": "assistant", "content": ""})
+        );
         let message = &whole["choices"][0]["message"];
-        assert_eq!(joined(&events, 0, "content"), message["content"].as_str().unwrap_or(""));
+        assert_eq!(
+            joined(&events, 0, "content"),
+            message["content"].as_str().unwrap_or("")
+        );
         let reasoning = message["reasoning_content"].as_str().unwrap_or("");
         assert_eq!(joined(&events, 0, "reasoning_content"), reasoning);
         let calls = events.iter().filter_map(|event| {
@@ -105,9 +137,15 @@ fn a_stream_adds_up_to_the_whole_answer() {
         assert_eq!(usage["choices"], json!([]));
         assert_eq!(usage["usage"], whole["usage"]);
         let last = rest.last().expect("a last chunk");
-        assert_eq!(last["choices"][0]["finish_reason"], whole["choices"][0]["finish_reason"]);
+        assert_eq!(
+            last["choices"][0]["finish_reason"],
+            whole["choices"][0]["finish_reason"]
+        );
         assert_eq!(last["choices"][0]["delta"], json!({}));
-        assert!(rest.iter().all(|event| event["usage"].is_null() && event["id"] == usage["id"]));
+        assert!(
+            rest.iter()
+                .all(|event| event["usage"].is_null() && event["id"] == usage["id"])
+        );
     }
 }
 
@@ -122,16 +160,21 @@ fn tools_are_called_and_their_results_used() {
     let call = &choice["message"]["tool_calls"][0];
     assert_eq!(call["type"], "function");
     assert_eq!(call["function"]["name"], "get_weather");
-    let arguments = call["function"]["arguments"].as_str().expect("arguments in a string");
+    let arguments = call["function"]["arguments"]
+        .as_str()
+        .expect("arguments in a string");
     let arguments: Value = serde_json::from_str(arguments).expect("arguments in JSON");
     assert_eq!(arguments, json!({"city": "Paris"}));
 
     // The word that the first line waits for must not stand in the second prompt.
-    let second = server.post(CHAT, &json!({"model": "scripted", "messages": [
-        {"role": "user", "content": "And?"},
-        choice["message"],
-        {"role": "tool", "tool_call_id": call["id"], "content": "sunny in Paris"},
-    ]}));
+    let second = server.post(
+        CHAT,
+        &json!({"model": "scripted", "messages": [
+            {"role": "user", "content": "And?"},
+            choice["message"],
+            {"role": "tool", "tool_call_id": call["id"], "content": "sunny in Paris"},
+        ]}),
+    );
     // The call's own name is in the prompt, so the script calls again without tools: as text.
     assert_eq!(second.ok()["choices"][0]["finish_reason"], "stop");
 }
@@ -140,7 +183,10 @@ fn tools_are_called_and_their_results_used() {
 fn the_older_functions_get_the_older_shape() {
     let server = Server::scripted(SCRIPT, "");
     let functions = json!([weather()[0]["function"]]);
-    let request = with(chat("weather?"), json!({"functions": functions, "function_call": "auto"}));
+    let request = with(
+        chat("weather?"),
+        json!({"functions": functions, "function_call": "auto"}),
+    );
     let whole = server.post(CHAT, &request).ok();
     let choice = &whole["choices"][0];
     assert_eq!(choice["finish_reason"], "function_call");
@@ -153,9 +199,14 @@ fn choices_are_counted_through() {
     let server = Server::scripted(SCRIPT, "");
     let whole = server.post(CHAT, &with(chat("Hi"), json!({"n": 3}))).ok();
     let choices = whole["choices"].as_array().expect("choices");
-    let indices: Vec<_> = choices.iter().map(|choice| choice["index"].as_u64()).collect();
+    let indices: Vec<_> = choices
+        .iter()
+        .map(|choice| choice["index"].as_u64())
+        .collect();
     assert_eq!(indices, [Some(0), Some(1), Some(2)]);
-    let events = server.post(CHAT, &with(chat("Hi"), json!({"n": 2, "stream": true}))).events();
+    let events = server
+        .post(CHAT, &with(chat("Hi"), json!({"n": 2, "stream": true})))
+        .events();
     for index in 0..2 {
         assert_eq!(joined(&events, index, "content"), "Hello there, wörld 👋.");
     }
@@ -167,13 +218,34 @@ fn limits_and_stop_strings_cut() {
     let cut = |more: Value| {
         let body = server.post(CHAT, &with(chat("Hi"), more)).ok();
         let choice = &body["choices"][0];
-        let text = choice["message"]["content"].as_str().expect("content").to_owned();
-        (text, choice["finish_reason"].as_str().expect("a reason").to_owned())
+        let text = choice["message"]["content"]
+            .as_str()
+            .expect("content")
+            .to_owned();
+        (
+            text,
+            choice["finish_reason"]
+                .as_str()
+                .expect("a reason")
+                .to_owned(),
+        )
     };
-    assert_eq!(cut(json!({"max_tokens": 5})), ("Hello".to_owned(), "length".to_owned()));
-    assert_eq!(cut(json!({"max_completion_tokens": 5})), ("Hello".to_owned(), "length".to_owned()));
-    assert_eq!(cut(json!({"stop": "there"})), ("Hello ".to_owned(), "stop".to_owned()));
-    assert_eq!(cut(json!({"stop": ["xyz", ", w"]})), ("Hello there".to_owned(), "stop".to_owned()));
+    assert_eq!(
+        cut(json!({"max_tokens": 5})),
+        ("Hello".to_owned(), "length".to_owned())
+    );
+    assert_eq!(
+        cut(json!({"max_completion_tokens": 5})),
+        ("Hello".to_owned(), "length".to_owned())
+    );
+    assert_eq!(
+        cut(json!({"stop": "there"})),
+        ("Hello ".to_owned(), "stop".to_owned())
+    );
+    assert_eq!(
+        cut(json!({"stop": ["xyz", ", w"]})),
+        ("Hello there".to_owned(), "stop".to_owned())
+    );
 }
 
 #[test]
@@ -187,7 +259,11 @@ fn logprobs_have_the_shape_of_openai() {
         .expect("tokens")
         .iter()
         .map(|entry| {
-            assert!(entry["logprob"].as_f64().is_some_and(|logprob| logprob <= 0.0));
+            assert!(
+                entry["logprob"]
+                    .as_f64()
+                    .is_some_and(|logprob| logprob <= 0.0)
+            );
             assert!(entry["bytes"].is_array() && entry["top_logprobs"].is_array());
             entry["token"].as_str().expect("a token")
         })
@@ -201,7 +277,11 @@ fn text_is_completed() {
     let request = json!({"model": "scripted", "prompt": "Once", "max_tokens": 5, "echo": true});
     let whole = server.post(TEXT, &request).ok();
     assert_eq!(whole["object"], "text_completion");
-    assert!(whole["id"].as_str().is_some_and(|id| id.starts_with("cmpl-")));
+    assert!(
+        whole["id"]
+            .as_str()
+            .is_some_and(|id| id.starts_with("cmpl-"))
+    );
     assert_eq!(whole["choices"][0]["text"], "OnceHello");
     assert_eq!(whole["choices"][0]["finish_reason"], "length");
 
@@ -222,25 +302,36 @@ fn text_is_completed() {
 
     let request = json!({"model": "scripted", "prompt": "x", "max_tokens": 64, "stream": true});
     let events = server.post(TEXT, &request).events();
-    let text: String =
-        events.iter().filter_map(|event| event["choices"][0]["text"].as_str()).collect();
+    let text: String = events
+        .iter()
+        .filter_map(|event| event["choices"][0]["text"].as_str())
+        .collect();
     assert_eq!(text, "Hello there, wörld 👋.");
 }
 
 #[test]
 fn hints_are_accepted_and_request_ids_taken_over() {
     let server = Server::scripted(SCRIPT, "");
-    let request = with(chat("Hi"), json!({
-        "user": "u", "metadata": {"k": "v"}, "prompt_cache_key": "p", "safety_identifier": "s",
-        "service_tier": "auto", "store": false, "modalities": ["text"], "seed": -5,
-        "reasoning_effort": "low", "prediction": {"type": "content", "content": "x"},
-    }));
+    let request = with(
+        chat("Hi"),
+        json!({
+            "user": "u", "metadata": {"k": "v"}, "prompt_cache_key": "p", "safety_identifier": "s",
+            "service_tier": "auto", "store": false, "modalities": ["text"], "seed": -5,
+            "reasoning_effort": "low", "prediction": {"type": "content", "content": "x"},
+        }),
+    );
     let request = Request::post(CHAT, &request).header("x-request-id", "trace-7");
     let response = server.send(&request);
     response.ok();
     assert_eq!(response.header("x-request-id"), Some("trace-7"));
     let line = server.wait_for_log(|line| line.contains("trace-7"));
-    for part in ["mortise::access", "status=200", "scripted", "completion_tokens=24", "ttft_ms"] {
+    for part in [
+        "mortise::access",
+        "status=200",
+        "scripted",
+        "completion_tokens=25",
+        "ttft_ms",
+    ] {
         assert!(line.contains(part), "{part} is not in {line}");
     }
     assert!(!line.contains("Hi"), "a prompt is in the log: {line}");
@@ -249,12 +340,17 @@ fn hints_are_accepted_and_request_ids_taken_over() {
 #[test]
 fn padding_hides_the_lengths_of_tokens() {
     let server = Server::scripted(SCRIPT, "");
-    let request = with(chat("Hi"), json!({
-        "stream": true, "stream_options": {"include_obfuscation": true},
-    }));
+    let request = with(
+        chat("Hi"),
+        json!({
+            "stream": true, "stream_options": {"include_obfuscation": true},
+        }),
+    );
     for event in server.post(CHAT, &request).events() {
         let padding = event["obfuscation"].as_str().expect("padding").len();
-        let text = event["choices"][0]["delta"]["content"].as_str().map_or(0, str::len);
+        let text = event["choices"][0]["delta"]["content"]
+            .as_str()
+            .map_or(0, str::len);
         assert_eq!((padding + text) % 32, 0);
     }
 }

@@ -8,8 +8,14 @@ use crate::answers::{CHAT, chat};
 use crate::support::{Server, binary, model};
 
 fn run(arguments: &[&str]) -> (Option<i32>, String) {
-    let Output { status, stderr, stdout } =
-        Command::new(binary()).args(arguments).output().expect("run mortise");
+    let Output {
+        status,
+        stderr,
+        stdout,
+    } = Command::new(binary())
+        .args(arguments)
+        .output()
+        .expect("run mortise");
     let text = String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr);
     (status.code(), text)
 }
@@ -18,7 +24,10 @@ fn run(arguments: &[&str]) -> (Option<i32>, String) {
 fn help_is_printed_and_the_default_file_is_right() {
     let (code, text) = run(&["--help"]);
     assert_eq!(code, Some(0));
-    assert!(text.contains("mortise serve") && text.contains("Examples"), "{text}");
+    assert!(
+        text.contains("mortise serve") && text.contains("Examples"),
+        "{text}"
+    );
     let (code, text) = run(&["config", "print-default"]);
     assert_eq!(code, Some(0));
     let folder = tempfile::tempdir().expect("make a folder");
@@ -36,7 +45,10 @@ fn wrong_usage_and_configuration_end_with_2() {
     std::fs::write(&path, "[server]\nprot = 1\n").expect("write");
     let (code, text) = run(&["serve", "--config", path.to_str().expect("UTF-8")]);
     assert_eq!(code, Some(2));
-    assert!(text.contains("line 2") && text.contains("did you mean `port`?"), "{text}");
+    assert!(
+        text.contains("line 2") && text.contains("did you mean `port`?"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -58,10 +70,18 @@ fn wrong_model_folders_end_with_1_and_one_message() {
         ("no-weights", "config.json"),
     ] {
         let path = at(name);
-        let (code, text) = run(&["serve", "--port", "0", "--model", path.to_str().expect("UTF-8")]);
+        let (code, text) = run(&[
+            "serve",
+            "--port",
+            "0",
+            "--model",
+            path.to_str().expect("UTF-8"),
+        ]);
         assert_eq!(code, Some(1), "{name}: {text}");
-        let messages: Vec<&str> =
-            text.lines().filter(|line| line.starts_with("mortise: ")).collect();
+        let messages: Vec<&str> = text
+            .lines()
+            .filter(|line| line.starts_with("mortise: "))
+            .collect();
         assert_eq!(messages.len(), 1, "{text}");
         assert!(messages[0].contains(part), "{text}");
         assert!(!text.contains("panic"), "{text}");
@@ -71,7 +91,11 @@ fn wrong_model_folders_end_with_1_and_one_message() {
 #[test]
 fn wrong_plugins_are_refused_at_the_start() {
     let folder = tempfile::tempdir().expect("make a folder");
-    std::fs::write(folder.path().join("bad.wasm"), b"\0asm\x0d\0\x01\0truncated").expect("write");
+    std::fs::write(
+        folder.path().join("bad.wasm"),
+        b"\0asm\x0d\0\x01\0truncated",
+    )
+    .expect("write");
     let path = folder.path().to_str().expect("UTF-8");
     let (code, text) = run(&["serve", "--port", "0", "--plugins", path]);
     assert_eq!(code, Some(1), "{text}");
@@ -83,9 +107,14 @@ fn the_log_says_which_plugin_serves_whom() {
     let server = Server::scripted("default = \"x\"", "");
     let log = server.log().join("\n");
     for kind in ["chat-template", "output-parser", "grammar", "policy"] {
-        let line = log.lines().find(|line| line.contains(&format!("kind=\"{kind}\"")));
+        let line = log
+            .lines()
+            .find(|line| line.contains(&format!("kind=\"{kind}\"")));
         let line = line.unwrap_or_else(|| panic!("no {kind} in\n{log}"));
-        assert!(line.contains("origin=\"embedded\"") && line.contains("digest="), "{line}");
+        assert!(
+            line.contains("origin=\"embedded\"") && line.contains("digest="),
+            "{line}"
+        );
     }
 }
 
@@ -95,8 +124,8 @@ fn json_logs_are_json() {
     server.post(CHAT, &chat("Hi")).ok();
     server.wait_for_log(|line| line.contains("mortise::access"));
     for line in server.log() {
-        let parsed: serde_json::Value = serde_json::from_str(&line)
-            .unwrap_or_else(|error| panic!("{error} in {line}"));
+        let parsed: serde_json::Value =
+            serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error} in {line}"));
         if parsed["target"] == "mortise::access" {
             assert_eq!(parsed["status"], 200);
             assert_eq!(parsed["model"], "scripted");
@@ -115,7 +144,12 @@ fn models_are_listed_with_their_aliases() {
     ));
     let list = server.get("/v1/models").ok();
     assert_eq!(list["object"], "list");
-    let ids: Vec<_> = list["data"].as_array().expect("data").iter().map(|m| &m["id"]).collect();
+    let ids: Vec<_> = list["data"]
+        .as_array()
+        .expect("data")
+        .iter()
+        .map(|m| &m["id"])
+        .collect();
     assert_eq!(ids, ["first", "second"]);
     assert_eq!(list["data"][0]["object"], "model");
     assert_eq!(list["data"][0]["aliases"], json!(["gpt-4o"]));
@@ -123,5 +157,8 @@ fn models_are_listed_with_their_aliases() {
     assert_eq!(server.get("/v1/models/third").status(), 404);
     let mut request = chat("Hi");
     request["model"] = json!("second");
-    assert_eq!(server.post(CHAT, &request).ok()["choices"][0]["message"]["content"], "two");
+    assert_eq!(
+        server.post(CHAT, &request).ok()["choices"][0]["message"]["content"],
+        "two"
+    );
 }

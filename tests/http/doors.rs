@@ -19,7 +19,9 @@ fn door(command: &[&str], input: &Value) -> Result<Value, String> {
         .spawn()
         .expect("start mortise");
     let mut stdin = child.stdin.take().expect("standard input is piped");
-    stdin.write_all(input.to_string().as_bytes()).expect("write the input");
+    stdin
+        .write_all(input.to_string().as_bytes())
+        .expect("write the input");
     drop(stdin);
     let output = child.wait_with_output().expect("wait");
     if !output.status.success() {
@@ -56,8 +58,13 @@ fn text_is_parsed_however_it_is_cut() {
         let input = json!({"text": text, "tools": tools, "chunk": chunk});
         let parsed = door(&["parse"], &input).expect("parsed");
         assert_eq!(parsed["tool_calls"][0]["name"], "f");
-        let arguments = parsed["tool_calls"][0]["arguments"].as_str().expect("a string");
-        assert_eq!(serde_json::from_str::<Value>(arguments).expect("JSON"), json!({"a": 1}));
+        let arguments = parsed["tool_calls"][0]["arguments"]
+            .as_str()
+            .expect("a string");
+        assert_eq!(
+            serde_json::from_str::<Value>(arguments).expect("JSON"),
+            json!({"a": 1})
+        );
         assert_eq!(parsed["reasoning"].as_str().map(str::trim), Some("hm"));
         assert_eq!(parsed["content"].as_str().map(str::trim), Some(""));
     }
@@ -69,13 +76,25 @@ fn grammars_are_checked() {
     let verdict = check(json!({"json_schema": {"type": "integer"}, "texts": ["12", "x", ""]}))
         .expect("checked");
     assert_eq!(verdict["valid"], true);
-    let matches: Vec<_> =
-        verdict["texts"].as_array().expect("texts").iter().map(|text| &text["matches"]).collect();
+    let matches: Vec<_> = verdict["texts"]
+        .as_array()
+        .expect("texts")
+        .iter()
+        .map(|text| &text["matches"])
+        .collect();
     assert_eq!(matches, [true, false, false]);
     let verdict = check(json!({"regex": "a("})).expect("checked");
     assert_eq!(verdict["valid"], false);
-    assert!(verdict["error"].as_str().is_some_and(|error| !error.is_empty()));
-    assert!(check(json!({})).expect_err("refused").contains("exactly one"));
+    assert!(
+        verdict["error"]
+            .as_str()
+            .is_some_and(|error| !error.is_empty())
+    );
+    assert!(
+        check(json!({}))
+            .expect_err("refused")
+            .contains("exactly one")
+    );
 }
 
 #[test]
@@ -83,11 +102,18 @@ fn text_is_tokenized_and_back() {
     let tokens = door(&["tokenize"], &json!({"text": "hé<|im_end|>"})).expect("tokenized");
     assert_eq!(tokens["text"], "hé<|im_end|>");
     assert_eq!(tokens["count"], "hé<|im_end|>".len());
-    let special = door(&["tokenize"], &json!({"text": "a<|im_end|>", "special": true}));
+    let special = door(
+        &["tokenize"],
+        &json!({"text": "a<|im_end|>", "special": true}),
+    );
     assert_eq!(special.expect("tokenized")["tokens"], json!([97, 258]));
     let back = door(&["tokenize"], &json!({"tokens": [104, 105]})).expect("decoded");
     assert_eq!(back["text"], "hi");
-    assert!(door(&["tokenize"], &json!({"txt": "x"})).expect_err("refused").contains("txt"));
+    assert!(
+        door(&["tokenize"], &json!({"txt": "x"}))
+            .expect_err("refused")
+            .contains("txt")
+    );
 }
 
 #[test]
@@ -104,7 +130,11 @@ fn files_are_described() {
     bytes.extend([0; 24]);
     let inspect = |bytes: &[u8]| {
         std::fs::write(&path, bytes).expect("write");
-        Command::new(binary()).arg("inspect").arg(&path).output().expect("run")
+        Command::new(binary())
+            .arg("inspect")
+            .arg(&path)
+            .output()
+            .expect("run")
     };
     let output = inspect(&bytes);
     let description: Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -114,6 +144,9 @@ fn files_are_described() {
         let output = inspect(&bytes[..cut]);
         assert_eq!(output.status.code(), Some(1));
         let message = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(message.starts_with("mortise: ") && !message.contains("panic"), "{message}");
+        assert!(
+            message.starts_with("mortise: ") && !message.contains("panic"),
+            "{message}"
+        );
     }
 }

@@ -19,7 +19,12 @@ fn error(response: &Response, status: u16, code: &str, param: Option<&str>) -> S
     assert_eq!(error.len(), 4, "{body}");
     assert_eq!(error["code"], code, "{body}");
     assert_eq!(error["param"].as_str(), param, "{body}");
-    assert!(error["type"].as_str().is_some_and(|kind| kind.ends_with("_error")), "{body}");
+    assert!(
+        error["type"]
+            .as_str()
+            .is_some_and(|kind| kind.ends_with("_error")),
+        "{body}"
+    );
     error["message"].as_str().expect("a message").to_owned()
 }
 
@@ -53,23 +58,47 @@ fn wrong_fields_are_named() {
         ("logit_bias", json!({"x": 1}), "logit_bias.x"),
         ("logit_bias", json!([]), "logit_bias"),
         ("stream", json!("yes"), "stream"),
-        ("stream_options", json!({"usage": true}), "stream_options.usage"),
+        (
+            "stream_options",
+            json!({"usage": true}),
+            "stream_options.usage",
+        ),
         ("messages", json!([]), "messages"),
         ("messages", json!("Hi"), "messages"),
         ("messages", json!([1]), "messages[0]"),
-        ("messages", json!([{"role": "wizard", "content": "x"}]), "messages[0].role"),
+        (
+            "messages",
+            json!([{"role": "wizard", "content": "x"}]),
+            "messages[0].role",
+        ),
         ("messages", json!([{"content": "x"}]), "messages[0].role"),
         ("messages", json!([{"role": "user"}]), "messages[0].content"),
-        ("messages", json!([{"role": "user", "content": 5}]), "messages[0].content"),
-        ("messages", json!([{"role": "user", "contents": "x"}]), "messages[0].contents"),
+        (
+            "messages",
+            json!([{"role": "user", "content": 5}]),
+            "messages[0].content",
+        ),
+        (
+            "messages",
+            json!([{"role": "user", "contents": "x"}]),
+            "messages[0].contents",
+        ),
         (
             "messages",
             json!([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]),
             "messages[0].content[0].type",
         ),
-        ("messages", json!([{"role": "tool", "content": "x"}]), "messages[0].tool_call_id"),
+        (
+            "messages",
+            json!([{"role": "tool", "content": "x"}]),
+            "messages[0].tool_call_id",
+        ),
         ("tools", json!([{"type": "function"}]), "tools[0].function"),
-        ("tools", json!([{"type": "custom", "custom": {"name": "x"}}]), "tools[0].type"),
+        (
+            "tools",
+            json!([{"type": "custom", "custom": {"name": "x"}}]),
+            "tools[0].type",
+        ),
         (
             "tools",
             json!([{"type": "function", "function": {"name": "a b"}}]),
@@ -82,15 +111,31 @@ fn wrong_fields_are_named() {
         ),
         ("tool_choice", json!("required"), "tool_choice"),
         ("tool_choice", json!("maybe"), "tool_choice"),
-        ("tool_choice", json!({"type": "function", "function": {"name": "x"}}), "tool_choice"),
-        ("response_format", json!({"type": "yaml"}), "response_format.type"),
-        ("response_format", json!({"type": "json_schema"}), "response_format.json_schema"),
+        (
+            "tool_choice",
+            json!({"type": "function", "function": {"name": "x"}}),
+            "tool_choice",
+        ),
+        (
+            "response_format",
+            json!({"type": "yaml"}),
+            "response_format.type",
+        ),
+        (
+            "response_format",
+            json!({"type": "json_schema"}),
+            "response_format.json_schema",
+        ),
         (
             "response_format",
             json!({"type": "json_schema", "json_schema": {"name": "x", "schema": 5}}),
             "response_format.json_schema.schema",
         ),
-        ("chat_template_kwargs", json!({"messages": []}), "chat_template_kwargs.messages"),
+        (
+            "chat_template_kwargs",
+            json!({"messages": []}),
+            "chat_template_kwargs.messages",
+        ),
         ("chat_template", json!("{{ 1 }}"), "chat_template"),
         ("reasoning_effort", json!("extreme"), "reasoning_effort"),
         ("audio", json!({"voice": "alloy"}), "audio"),
@@ -103,7 +148,12 @@ fn wrong_fields_are_named() {
     ];
     for (field, value, param) in cases {
         let response = server.post(CHAT, &with(field, value.clone()));
-        assert_eq!(response.status(), 400, "{field} = {value}: {}", response.text());
+        assert_eq!(
+            response.status(),
+            400,
+            "{field} = {value}: {}",
+            response.text()
+        );
         let found = response.json()["error"]["param"].clone();
         assert_eq!(found, *param, "{field} = {value}: {}", response.text());
         assert_eq!(response.json()["error"]["type"], "invalid_request_error");
@@ -131,8 +181,17 @@ fn the_other_route_is_as_strict() {
         let mut request = base.clone();
         request[field] = value.clone();
         let response = server.post(TEXT, &request);
-        assert_eq!(response.status(), 400, "{field} = {value}: {}", response.text());
-        assert_eq!(response.json()["error"]["param"], param, "{field} = {value}");
+        assert_eq!(
+            response.status(),
+            400,
+            "{field} = {value}: {}",
+            response.text()
+        );
+        assert_eq!(
+            response.json()["error"]["param"],
+            param,
+            "{field} = {value}"
+        );
     }
 }
 
@@ -231,19 +290,35 @@ fn routes_methods_types_and_hosts_are_checked() {
     let body = chat("Hi");
     for content_type in ["text/plain", "application/x-www-form-urlencoded", ""] {
         let request = Request::post(CHAT, &body).header("content-type", content_type);
-        error(&server.send(&request), 415, "unsupported_content_type", None);
+        error(
+            &server.send(&request),
+            415,
+            "unsupported_content_type",
+            None,
+        );
     }
-    let request = Request::post(CHAT, &body).header("content-type", "application/json; charset=utf-16");
+    let request =
+        Request::post(CHAT, &body).header("content-type", "application/json; charset=utf-16");
     error(&server.send(&request), 415, "unsupported_charset", None);
     let request = Request::post(CHAT, &body).header("content-encoding", "gzip");
-    error(&server.send(&request), 415, "unsupported_content_encoding", None);
+    error(
+        &server.send(&request),
+        415,
+        "unsupported_content_encoding",
+        None,
+    );
     let request =
         Request::post(CHAT, &body).header("content-type", "Application/JSON; charset=\"UTF-8\"");
     server.send(&request).ok();
 
     let request = Request::post(CHAT, &body).header("host", "evil.example");
     error(&server.send(&request), 403, "host_not_allowed", None);
-    error(&server.get(&format!("/{}", "x".repeat(9000))), 414, "uri_too_long", None);
+    error(
+        &server.get(&format!("/{}", "x".repeat(9000))),
+        414,
+        "uri_too_long",
+        None,
+    );
     server.assert_sound();
 }
 
@@ -253,7 +328,8 @@ fn header_bombs_are_refused() {
     let large = Request::get("/health").header("x-large", &"x".repeat(200_000));
     assert_eq!(server.send(&large).status(), 431);
     let mut many = Request::get("/health");
-    many.headers.extend((0..1000).map(|index| (format!("x-{index}"), "x".to_owned())));
+    many.headers
+        .extend((0..1000).map(|index| (format!("x-{index}"), "x".to_owned())));
     assert_eq!(server.send(&many).status(), 431);
     server.assert_sound();
 }
@@ -265,8 +341,16 @@ fn an_unknown_model_is_told_the_known_ones() {
     request["model"] = json!("gpt-6");
     let response = server.post(CHAT, &request);
     let message = error(&response, 404, "model_not_found", Some("model"));
-    assert!(message.contains("gpt-6") && message.contains("scripted"), "{message}");
-    error(&server.get("/v1/models/gpt-6"), 404, "model_not_found", Some("model"));
+    assert!(
+        message.contains("gpt-6") && message.contains("scripted"),
+        "{message}"
+    );
+    error(
+        &server.get("/v1/models/gpt-6"),
+        404,
+        "model_not_found",
+        Some("model"),
+    );
 }
 
 #[test]

@@ -23,10 +23,15 @@ fn tokens_arrive_as_they_are_made() {
     let server = Server::scripted("default = \"abcdefghij\"\ntoken_delay_ms = 30", "");
     let mut stream = streamed("Hi").begin(server.address());
     assert_eq!(stream.head().status, 200);
-    let times: Vec<Instant> = std::iter::from_fn(|| stream.chunk()).map(|(time, _)| time).collect();
+    let times: Vec<Instant> = std::iter::from_fn(|| stream.chunk())
+        .map(|(time, _)| time)
+        .collect();
     assert!(times.len() >= 10, "{} chunks", times.len());
     let spread = times[times.len() - 1] - times[0];
-    assert!(spread >= Duration::from_millis(200), "all of it came within {spread:?}");
+    assert!(
+        spread >= Duration::from_millis(200),
+        "all of it came within {spread:?}"
+    );
 }
 
 #[test]
@@ -34,13 +39,18 @@ fn thirty_two_clients_get_their_own_answers() {
     let lines: Vec<String> = (0..32)
         .map(|client| format!("{{ when = \"client {client}!\", say = \"answer {client}\" }}"))
         .collect();
-    let script = format!("default = \"nobody\"\ntoken_delay_ms = 2\nlines = [{}]", lines.join(","));
+    let script = format!(
+        "default = \"nobody\"\ntoken_delay_ms = 2\nlines = [{}]",
+        lines.join(",")
+    );
     let mut server = Server::scripted(&script, "");
     std::thread::scope(|scope| {
         for client in 0..32 {
             let server = &server;
             scope.spawn(move || {
-                let events = server.send(&streamed(&format!("I am client {client}!"))).events();
+                let events = server
+                    .send(&streamed(&format!("I am client {client}!")))
+                    .events();
                 let text: String = events
                     .iter()
                     .filter_map(|event| event["choices"][0]["delta"]["content"].as_str())
@@ -56,7 +66,10 @@ fn metric(server: &Server, name: &str) -> f64 {
     let page = server.get("/metrics").text();
     let line = page.lines().find(|line| line.starts_with(name));
     let line = line.unwrap_or_else(|| panic!("{name} is not in\n{page}"));
-    line.rsplit(' ').next().and_then(|value| value.parse().ok()).expect("a number")
+    line.rsplit(' ')
+        .next()
+        .and_then(|value| value.parse().ok())
+        .expect("a number")
 }
 
 #[test]
@@ -76,7 +89,10 @@ fn a_client_that_leaves_ends_its_answer() {
         drop(stream);
         let begun = Instant::now();
         while metric(&server, "mortise_batch_size_decode{") > 0.0 {
-            assert!(begun.elapsed() < Duration::from_secs(5), "the answer goes on");
+            assert!(
+                begun.elapsed() < Duration::from_secs(5),
+                "the answer goes on"
+            );
             std::thread::sleep(Duration::from_millis(20));
         }
         let kind = format!("stream={streams}");
@@ -96,10 +112,16 @@ fn heartbeats_keep_silent_streams_alive() {
 #[test]
 fn peers_that_say_nothing_are_dropped() {
     let server = Server::scripted("default = \"x\"", "[server]\nheader_timeout_ms = 200");
-    for opening in [&b""[..], b"P", b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n"] {
+    for opening in [
+        &b""[..],
+        b"P",
+        b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n",
+    ] {
         let mut stream = TcpStream::connect(server.address()).expect("connect");
         std::io::Write::write_all(&mut stream, opening).expect("write");
-        stream.set_read_timeout(Some(Duration::from_secs(10))).expect("set a timeout");
+        stream
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .expect("set a timeout");
         let mut rest = Vec::new();
         let ended = stream.read_to_end(&mut rest);
         assert!(
@@ -137,7 +159,10 @@ fn open_streams_finish_after_sigterm() {
     assert_eq!(server.get("/ready").status(), 503);
     assert_eq!(server.get("/health").status(), 200);
     let refused = server.post(CHAT, &chat("Hi"));
-    assert_eq!((refused.status(), refused.json()["error"]["code"].clone()), (503, json!("server_stopping")));
+    assert_eq!(
+        (refused.status(), refused.json()["error"]["code"].clone()),
+        (503, json!("server_stopping"))
+    );
     let events = events(&rest(stream));
     assert_eq!(events.last(), Some(&Value::from("[DONE]")));
     assert_eq!(server.wait(Duration::from_secs(10)).code(), Some(0));
@@ -164,9 +189,15 @@ fn a_second_signal_does_not_wait() {
     server.wait_for_log(|line| line.contains("stopping"));
     server.signal("INT");
     let events = events(&rest(stream));
-    assert_eq!(events.last().expect("an event")["error"]["code"], "server_stopping");
+    assert_eq!(
+        events.last().expect("an event")["error"]["code"],
+        "server_stopping"
+    );
     let whole = whole.response();
-    assert_eq!((whole.status(), whole.json()["error"]["code"].clone()), (503, json!("server_stopping")));
+    assert_eq!(
+        (whole.status(), whole.json()["error"]["code"].clone()),
+        (503, json!("server_stopping"))
+    );
     assert_eq!(server.wait(Duration::from_secs(10)).code(), Some(0));
 }
 
@@ -175,6 +206,8 @@ fn metrics_stay_few_whatever_is_asked_for() {
     let server = Server::scripted("default = \"x\"", "");
     server.post(CHAT, &chat("Hi")).ok();
     server.get("/v1/nothing");
+    // Reading the page is a request too, and begins its own series.
+    server.get("/metrics");
     let before = server.get("/metrics").text().lines().count();
     for number in 0..200 {
         server.get(&format!("/v1/nothing/{number}"));

@@ -53,7 +53,9 @@ impl Request {
     /// Send it and leave the answer to be read.
     pub fn begin(&self, address: &str) -> Stream {
         let mut stream = TcpStream::connect(address).expect("connect");
-        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("set a timeout");
+        stream
+            .set_read_timeout(Some(Duration::from_secs(60)))
+            .expect("set a timeout");
         let mut head = format!("{} {} HTTP/1.1\r\n", self.method, self.path);
         let has = |name: &str| self.headers.iter().any(|(known, _)| known == name);
         if !has("host") {
@@ -70,7 +72,9 @@ impl Request {
         // A server that has heard enough may close while we still write.
         let _ = stream.write_all(head.as_bytes());
         let _ = stream.write_all(&self.body);
-        Stream { reader: BufReader::new(stream) }
+        Stream {
+            reader: BufReader::new(stream),
+        }
     }
 
     pub fn send(&self, address: &str) -> Response {
@@ -183,7 +187,10 @@ impl Response {
     pub fn events(&self) -> Vec<Value> {
         assert_eq!(self.status(), 200, "{}", self.text());
         let mut events = events(&self.text());
-        assert_eq!(events.pop().as_ref().and_then(Value::as_str), Some("[DONE]"));
+        assert_eq!(
+            events.pop().as_ref().and_then(Value::as_str),
+            Some("[DONE]")
+        );
         events
     }
 }

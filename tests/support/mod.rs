@@ -70,7 +70,12 @@ impl Server {
             }
         });
         let address = wait_for_address(&listening, &log);
-        Self { child, address, log, _config: config }
+        Self {
+            child,
+            address,
+            log,
+            _config: config,
+        }
     }
 
     /// `127.0.0.1:PORT`
@@ -130,14 +135,21 @@ impl Server {
             if let Some(status) = self.child.try_wait().expect("ask for the child's end") {
                 return status;
             }
-            assert!(begun.elapsed() < limit, "still running; log:\n{}", self.log().join("\n"));
+            assert!(
+                begun.elapsed() < limit,
+                "still running; log:\n{}",
+                self.log().join("\n")
+            );
             std::thread::sleep(Duration::from_millis(10));
         }
     }
 
     /// Whether the process runs and has not panicked.
     pub fn assert_sound(&mut self) {
-        assert!(self.child.try_wait().expect("ask").is_none(), "the server has ended");
+        assert!(
+            self.child.try_wait().expect("ask").is_none(),
+            "the server has ended"
+        );
         let log = self.log();
         let panic = log.iter().find(|line| line.contains("panic"));
         assert!(panic.is_none(), "{panic:?}");

@@ -77,7 +77,9 @@ impl Notes {
 
     pub(crate) fn first_token(&self) {
         self.with(|facts| {
-            facts.first_token.get_or_insert_with(|| self.arrived.elapsed());
+            facts
+                .first_token
+                .get_or_insert_with(|| self.arrived.elapsed());
         });
     }
 

@@ -47,7 +47,9 @@ async fn run(config: Config) -> anyhow::Result<()> {
     let listener = TcpListener::bind(address)
         .await
         .with_context(|| format!("cannot listen on {address}; is another server running there?"))?;
-    let address = listener.local_addr().context("the listener has no address")?;
+    let address = listener
+        .local_addr()
+        .context("the listener has no address")?;
     let connection_limits = ConnectionLimits {
         max_connections: config.http.max_connections,
         max_headers: config.http.max_headers,
@@ -60,7 +62,11 @@ async fn run(config: Config) -> anyhow::Result<()> {
     }
     let (draining, draining_seen) = watch::channel(false);
     let (cut, cut_seen) = watch::channel(false);
-    let stop = Stop { draining, cut, drain: config.http.drain };
+    let stop = Stop {
+        draining,
+        cut,
+        drain: config.http.drain,
+    };
     let front = tokio::select! {
         front = open(config, address, draining_seen, cut_seen) => Arc::new(front?),
         signal = signals.recv() => {
@@ -83,18 +89,32 @@ async fn open(
     draining: watch::Receiver<bool>,
     cut: watch::Receiver<bool>,
 ) -> anyhow::Result<Front> {
-    let Config { http, limits, models, plugins, auth, .. } = config;
+    let Config {
+        http,
+        limits,
+        models,
+        plugins,
+        auth,
+        ..
+    } = config;
     let plugins = tokio::task::spawn_blocking(move || Plugins::load(plugins)).await??;
     let policies = plugins.policies(&auth).await?;
     let mut served = Vec::with_capacity(models.len());
     for model in models {
         served.push(open_model(model, &plugins, limits).await?);
     }
-    let backends: Vec<_> =
-        served.iter().map(|model| (model.name.clone(), Arc::clone(&model.backend))).collect();
+    let backends: Vec<_> = served
+        .iter()
+        .map(|model| (model.name.clone(), Arc::clone(&model.backend)))
+        .collect();
     let host = plugins.host.clone();
     let metrics = Metrics::new(
-        move || backends.iter().map(|(name, backend)| (name.clone(), backend.load())).collect(),
+        move || {
+            backends
+                .iter()
+                .map(|(name, backend)| (name.clone(), backend.load()))
+                .collect()
+        },
         move || host.stats(),
     );
     let service = Service::new(
@@ -108,12 +128,19 @@ async fn open(
             ..ServiceConfig::default()
         },
         served,
-        policies.into_iter().map(|policy| Arc::new(policy) as _).collect(),
+        policies
+            .into_iter()
+            .map(|policy| Arc::new(policy) as _)
+            .collect(),
     )?;
     Ok(Front {
         service: Arc::new(service),
         metrics: Arc::new(metrics),
-        guard: Guard::new(address.ip().is_loopback(), &http.allowed_hosts, &http.cors_origins),
+        guard: Guard::new(
+            address.ip().is_loopback(),
+            &http.allowed_hosts,
+            &http.cors_origins,
+        ),
         max_body_bytes: http.max_body_bytes,
         body_timeout: http.body_timeout,
         heartbeat: http.heartbeat,
@@ -126,8 +153,10 @@ async fn open(
 /// SIGINT and SIGTERM, by name. Two are told apart; what comes later changes nothing.
 fn signals() -> anyhow::Result<mpsc::Receiver<&'static str>> {
     let (sender, receiver) = mpsc::channel(2);
-    for (kind, name) in [(SignalKind::interrupt(), "SIGINT"), (SignalKind::terminate(), "SIGTERM")]
-    {
+    for (kind, name) in [
+        (SignalKind::interrupt(), "SIGINT"),
+        (SignalKind::terminate(), "SIGTERM"),
+    ] {
         let mut stream = signal(kind).with_context(|| format!("cannot listen for {name}"))?;
         let sender = sender.clone();
         tokio::spawn(async move {
@@ -151,7 +180,11 @@ async fn open_model(
         Ok((config, text, backend))
     };
     let (config, text, backend) = tokio::task::spawn_blocking(opening).await??;
-    let Handles { template, parser, grammar } = plugins.bind(&text).await?;
+    let Handles {
+        template,
+        parser,
+        grammar,
+    } = plugins.bind(&text).await?;
     tracing::info!(
         model = config.name,
         folder = text.folder.name(),
@@ -167,7 +200,11 @@ async fn open_model(
         created: now.map_or(0, |elapsed| elapsed.as_secs()),
         owned_by: "mortise".to_owned(),
         tokenizer: text.tokenizer,
-        chat_template: text.description.chat_template.is_some().then(|| Arc::new(template) as _),
+        chat_template: text
+            .description
+            .chat_template
+            .is_some()
+            .then(|| Arc::new(template) as _),
         parser: Some(Arc::new(parser)),
         grammar: Some(Arc::new(grammar)),
         mask_tokens: text.vocabulary.len(),
@@ -200,7 +237,10 @@ fn backend(
             ..defaults
         },
     )?;
-    Ok(Arc::new(LocalEngine { engine, max_context: limits.max_context }))
+    Ok(Arc::new(LocalEngine {
+        engine,
+        max_context: limits.max_context,
+    }))
 }
 
 /// An engine within the operator's limit on context.

@@ -78,9 +78,18 @@ impl Plugins {
                 Some(path) => Some(loaded(&host, &folder, path)?),
                 None => None,
             };
-            bindings.push(Rule { config: rule, component });
+            bindings.push(Rule {
+                config: rule,
+                component,
+            });
         }
-        Ok(Self { host, embedded, folder, bindings, config })
+        Ok(Self {
+            host,
+            embedded,
+            folder,
+            bindings,
+            config,
+        })
     }
 
     /// The component that serves this kind for this model: of the last binding that matches, of
@@ -88,7 +97,11 @@ impl Plugins {
     fn choose(&self, kind: Kind, model: &str) -> anyhow::Result<Choice> {
         let matching = |rule: &&Rule| {
             Kind::from(rule.config.kind) == kind
-                && rule.config.models.iter().any(|pattern| matches_pattern(pattern, model))
+                && rule
+                    .config
+                    .models
+                    .iter()
+                    .any(|pattern| matches_pattern(pattern, model))
         };
         let rules: Vec<&Rule> = self.bindings.iter().filter(matching).collect();
         let settings = rules.last().map(|rule| rule.config.settings.clone());
@@ -110,7 +123,9 @@ impl Plugins {
         match own.as_slice() {
             [] => match self.embedded.iter().find(of_kind) {
                 Some(component) => Ok(Arc::clone(component)),
-                None => bail!("no {kind} plugin is embedded; this build of mortise is not complete"),
+                None => {
+                    bail!("no {kind} plugin is embedded; this build of mortise is not complete")
+                }
             },
             [one] => Ok(Arc::clone(one)),
             [first, second, ..] => bail!(
@@ -126,18 +141,28 @@ impl Plugins {
     /// the folder; else the embedded one.
     pub(crate) async fn policies(&self, auth: &AuthConfig) -> anyhow::Result<Vec<Policy>> {
         let mut chain: Vec<Choice> = Vec::new();
-        for rule in self.bindings.iter().filter(|rule| rule.config.kind == BindingKind::Policy) {
+        for rule in self
+            .bindings
+            .iter()
+            .filter(|rule| rule.config.kind == BindingKind::Policy)
+        {
             let component = match &rule.component {
                 Some(component) => Arc::clone(component),
                 None => self.unbound(Kind::Policy)?,
             };
             let settings = rule.config.settings.clone();
-            chain.push(Choice { component, settings });
+            chain.push(Choice {
+                component,
+                settings,
+            });
         }
         if chain.is_empty() {
             let component = self.unbound(Kind::Policy)?;
             let settings = Value::Object(serde_json::Map::new());
-            chain.push(Choice { component, settings });
+            chain.push(Choice {
+                component,
+                settings,
+            });
         }
         let mut policies = Vec::with_capacity(chain.len());
         for choice in chain {
@@ -161,14 +186,14 @@ impl Plugins {
         let parser = OutputParser::bind(&self.host, &parser, binding).await?;
         let (grammar, binding) = self.binding(Kind::Grammar, model)?;
         let grammar = Grammar::bind(&self.host, &grammar, binding).await?;
-        Ok(Handles { template, parser, grammar })
+        Ok(Handles {
+            template,
+            parser,
+            grammar,
+        })
     }
 
-    fn binding(
-        &self,
-        kind: Kind,
-        model: &ModelText,
-    ) -> anyhow::Result<(Arc<Component>, Binding)> {
+    fn binding(&self, kind: Kind, model: &ModelText) -> anyhow::Result<(Arc<Component>, Binding)> {
         let choice = self.choose(kind, &model.description.name)?;
         self.report(kind, &choice.component, &model.description.name);
         let binding = Binding {
@@ -223,7 +248,10 @@ fn wasm_files(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(dir).with_context(unreadable)? {
         let path = entry.with_context(unreadable)?.path();
-        if path.extension().is_some_and(|extension| extension == "wasm") {
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "wasm")
+        {
             files.push(path);
         }
     }
@@ -237,7 +265,9 @@ fn loaded(
     folder: &[Arc<Component>],
     path: &Path,
 ) -> anyhow::Result<Arc<Component>> {
-    let known = folder.iter().find(|component| Path::new(component.origin()) == path);
+    let known = folder
+        .iter()
+        .find(|component| Path::new(component.origin()) == path);
     match known {
         Some(component) => Ok(Arc::clone(component)),
         None => Ok(host.load(ComponentSource::File(path.to_owned()))?),
@@ -325,7 +355,10 @@ impl ModelText {
             None => GenerationDefaults::default(),
         };
         defaults = defaults.with_eos(tokenizer.eos());
-        let architecture = model.get("model_type").and_then(Value::as_str).unwrap_or_default();
+        let architecture = model
+            .get("model_type")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
         let known = tokenizer.vocabulary_size();
         // Logits may be padded beyond the tokens that the tokenizer knows.
         let size = model

@@ -24,7 +24,10 @@ pub(crate) fn inspect(path: &Path) -> anyhow::Result<Value> {
             description.insert("type".to_owned(), json!("safetensors"));
             Ok(Value::Object(description))
         }
-        _ => bail!("`{}` is neither a .wasm file, nor .safetensors, nor a folder", path.display()),
+        _ => bail!(
+            "`{}` is neither a .wasm file, nor .safetensors, nor a folder",
+            path.display()
+        ),
     }
 }
 
@@ -79,7 +82,10 @@ fn weight_files(folder: &Path) -> anyhow::Result<Vec<std::path::PathBuf>> {
     let unreadable = || format!("cannot read `{}`", folder.display());
     for entry in std::fs::read_dir(folder).with_context(unreadable)? {
         let path = entry.with_context(unreadable)?.path();
-        if path.extension().is_some_and(|extension| extension == "safetensors") {
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "safetensors")
+        {
             files.push(path);
         }
     }
@@ -92,24 +98,37 @@ fn tensors(path: &Path) -> anyhow::Result<Map<String, Value>> {
     let name = path.display();
     let mut file = File::open(path).with_context(|| format!("cannot open `{name}`"))?;
     let mut length = [0; 8];
-    file.read_exact(&mut length).with_context(|| format!("`{name}` is too short"))?;
+    file.read_exact(&mut length)
+        .with_context(|| format!("`{name}` is too short"))?;
     let length = u64::from_le_bytes(length);
     if length > MAX_HEADER_BYTES {
         bail!("`{name}` announces a header of {length} bytes; the limit is {MAX_HEADER_BYTES}");
     }
     let mut header = Vec::new();
-    file.take(length).read_to_end(&mut header).with_context(|| format!("cannot read `{name}`"))?;
+    file.take(length)
+        .read_to_end(&mut header)
+        .with_context(|| format!("cannot read `{name}`"))?;
     if (header.len() as u64) < length {
-        bail!("`{name}` is truncated: its header has {} of {length} bytes", header.len());
+        bail!(
+            "`{name}` is truncated: its header has {} of {length} bytes",
+            header.len()
+        );
     }
     let header: Map<String, Value> = serde_json::from_slice(&header)
         .with_context(|| format!("the header of `{name}` is not a JSON object"))?;
     let (mut parameters, mut list) = (0_u64, Vec::new());
-    for (tensor, entry) in header.iter().filter(|(tensor, _)| *tensor != "__metadata__") {
-        let shape = entry.get("shape").and_then(Value::as_array).map(Vec::as_slice);
-        let count = shape.unwrap_or_default().iter().try_fold(1_u64, |product, side| {
-            product.checked_mul(side.as_u64()?)
-        });
+    for (tensor, entry) in header
+        .iter()
+        .filter(|(tensor, _)| *tensor != "__metadata__")
+    {
+        let shape = entry
+            .get("shape")
+            .and_then(Value::as_array)
+            .map(Vec::as_slice);
+        let count = shape
+            .unwrap_or_default()
+            .iter()
+            .try_fold(1_u64, |product, side| product.checked_mul(side.as_u64()?));
         let Some(count) = count else {
             bail!("the tensor `{tensor}` of `{name}` has a shape that makes no sense");
         };

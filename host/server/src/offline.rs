@@ -25,7 +25,9 @@ const MAX_INPUT_BYTES: u64 = 64 << 20;
 /// Write to standard output.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write the output")
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .context("cannot write the output")
 }
 
 fn print_json(value: &Value) -> anyhow::Result<()> {
@@ -40,7 +42,10 @@ fn read<T: for<'de> Deserialize<'de>>(input: &ModelInput) -> anyhow::Result<T> {
             .with_context(|| format!("cannot open `{}`", path.display()))?
             .take(MAX_INPUT_BYTES)
             .read_to_string(&mut text),
-        None => std::io::stdin().lock().take(MAX_INPUT_BYTES).read_to_string(&mut text),
+        None => std::io::stdin()
+            .lock()
+            .take(MAX_INPUT_BYTES)
+            .read_to_string(&mut text),
     };
     read.context("cannot read the input as UTF-8")?;
     serde_json::from_str(&text).context("the input is not what the command reads; see --help")
@@ -67,7 +72,12 @@ impl Bench {
             ..PluginConfig::default()
         })?;
         let handles = runtime.block_on(plugins.bind(&text))?;
-        Ok(Self { runtime, text, handles, request: Arc::from("offline") })
+        Ok(Self {
+            runtime,
+            text,
+            handles,
+            request: Arc::from("offline"),
+        })
     }
 }
 
@@ -116,7 +126,9 @@ pub(crate) fn template(input: &ModelInput) -> anyhow::Result<()> {
         TemplateInput {
             messages: request.messages.to_string(),
             tools: request.tools.map(|tools| tools.to_string()),
-            arguments: request.arguments.map(|arguments| Value::Object(arguments).to_string()),
+            arguments: request
+                .arguments
+                .map(|arguments| Value::Object(arguments).to_string()),
             add_generation_prompt: request.add_generation_prompt,
             continue_final_message: request.continue_final_message,
             today: request.today,
@@ -167,7 +179,9 @@ pub(crate) fn parse(input: &ModelInput) -> anyhow::Result<()> {
     let request: ParseRequest = read(input)?;
     let bench = Bench::open(input)?;
     let setup = ParserSetup {
-        tools: request.tools.map_or_else(|| "[]".to_owned(), |tools| tools.to_string()),
+        tools: request
+            .tools
+            .map_or_else(|| "[]".to_owned(), |tools| tools.to_string()),
         tool_choice: match request.tool_choice {
             ChoiceRequest::None => ToolChoice::None,
             ChoiceRequest::Auto => ToolChoice::Auto,
@@ -221,9 +235,9 @@ fn parsed(events: &[ParserEvent]) -> Value {
             ParserEvent::CallEnd { index } => json!({"call_end": index}),
         });
     }
-    let calls = calls.into_iter().map(|(id, name, arguments)| {
-        json!({"id": id, "name": name, "arguments": arguments})
-    });
+    let calls = calls
+        .into_iter()
+        .map(|(id, name, arguments)| json!({"id": id, "name": name, "arguments": arguments}));
     json!({
         "content": content,
         "reasoning": reasoning,

@@ -4,10 +4,7 @@
 const LEAST_SIMILARITY: f64 = 0.75;
 
 /// The known name that is most like `name`, if any is close.
-pub(crate) fn nearest<'a>(
-    name: &str,
-    known: impl IntoIterator<Item = &'a str>,
-) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // The distance is quadratic, and a name may be as long as a body.
     if name.len() > 100 {
         return None;

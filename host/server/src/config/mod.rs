@@ -197,7 +197,10 @@ fn within(key: &str, value: usize, most: usize) -> Result<usize, ConfigError> {
     if (1..=most).contains(&value) {
         return Ok(value);
     }
-    Err(invalid(key, format!("it must be from 1 to {most}; it is {value}")))
+    Err(invalid(
+        key,
+        format!("it must be from 1 to {most}; it is {value}"),
+    ))
 }
 
 fn milliseconds(key: &str, value: u64) -> Result<Duration, ConfigError> {
@@ -205,11 +208,18 @@ fn milliseconds(key: &str, value: u64) -> Result<Duration, ConfigError> {
     if (1..=DAY).contains(&value) {
         return Ok(Duration::from_millis(value));
     }
-    Err(invalid(key, format!("it must be from 1 to {DAY}; it is {value}")))
+    Err(invalid(
+        key,
+        format!("it must be from 1 to {DAY}; it is {value}"),
+    ))
 }
 
 fn check_host(host: &str) -> Result<IpAddr, ConfigError> {
-    let address = if host == "localhost" { "127.0.0.1" } else { host };
+    let address = if host == "localhost" {
+        "127.0.0.1"
+    } else {
+        host
+    };
     address.trim_matches(['[', ']']).parse().map_err(|_| {
         invalid(
             "server.host",
@@ -224,7 +234,10 @@ fn check_http(server: &raw::RawServer) -> Result<HttpConfig, ConfigError> {
     if server.max_header_bytes < LEAST_HEADER_BYTES {
         return Err(invalid(
             "server.max_header_bytes",
-            format!("it must be at least {LEAST_HEADER_BYTES}; it is {}", server.max_header_bytes),
+            format!(
+                "it must be at least {LEAST_HEADER_BYTES}; it is {}",
+                server.max_header_bytes
+            ),
         ));
     }
     Ok(HttpConfig {
@@ -244,7 +257,10 @@ fn check_http(server: &raw::RawServer) -> Result<HttpConfig, ConfigError> {
 
 fn check_limits(raw: &Raw, max_context: Option<usize>) -> Result<LimitConfig, ConfigError> {
     let limits = &raw.limits;
-    let max_tokens = positive("limits.default_max_tokens", limits.default_max_tokens as usize)?;
+    let max_tokens = positive(
+        "limits.default_max_tokens",
+        limits.default_max_tokens as usize,
+    )?;
     let n_max = positive("limits.n_max", limits.n_max as usize)?;
     let context = max_context.unwrap_or(limits.max_context);
     Ok(LimitConfig {
@@ -300,7 +316,10 @@ fn check_model(index: usize, raw: RawModel, base: &Path) -> Result<ModelConfig, 
             .canonicalize()
             .unwrap_or_else(|_| path.clone())
             .file_name()
-            .map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned()),
+            .map_or_else(
+                || "model".to_owned(),
+                |name| name.to_string_lossy().into_owned(),
+            ),
     };
     let script = match (raw.backend, raw.script) {
         (RawBackend::Engine, None) => None,
@@ -342,9 +361,13 @@ fn check_plugins(
     dir: Option<PathBuf>,
 ) -> Result<PluginConfig, ConfigError> {
     let mebibytes = |key: &str, value: Option<usize>| {
-        value.map(|value| within(key, value, 4096).map(|value| value << 20)).transpose()
+        value
+            .map(|value| within(key, value, 4096).map(|value| value << 20))
+            .transpose()
     };
-    let bindings = bindings.into_iter().map(|binding| check_binding(binding, base));
+    let bindings = bindings
+        .into_iter()
+        .map(|binding| check_binding(binding, base));
     Ok(PluginConfig {
         dir: dir.or_else(|| raw.dir.as_ref().map(|dir| base.join(dir))),
         cache_dir: raw.cache_dir.as_ref().map(|dir| base.join(dir)),
@@ -378,11 +401,14 @@ fn check_binding(raw: RawBinding, base: &Path) -> Result<BindingConfig, ConfigEr
 fn check_auth(raw: &Raw, from_command_line: &[String]) -> Result<AuthConfig, ConfigError> {
     let mut secrets = Vec::new();
     let mut keys = Vec::new();
-    let given = from_command_line.iter().enumerate().map(|(index, key)| RawKey {
-        id: format!("command-line-{}", index + 1),
-        key: Some(key.clone()),
-        ..RawKey::default()
-    });
+    let given = from_command_line
+        .iter()
+        .enumerate()
+        .map(|(index, key)| RawKey {
+            id: format!("command-line-{}", index + 1),
+            key: Some(key.clone()),
+            ..RawKey::default()
+        });
     for (index, key) in raw.auth.api_keys.iter().cloned().chain(given).enumerate() {
         keys.push(check_key(index, key, &mut secrets)?);
     }
@@ -411,23 +437,30 @@ fn check_key(
 ) -> Result<Value, ConfigError> {
     let path = format!("auth.api_keys[{index}]");
     if raw.id.is_empty() {
-        return Err(invalid(&format!("{path}.id"), "it is required; logs name callers by it"));
+        return Err(invalid(
+            &format!("{path}.id"),
+            "it is required; logs name callers by it",
+        ));
     }
     let mut key = Map::new();
     key.insert("id".to_owned(), json!(raw.id));
     let secret = match (raw.key, raw.key_env, raw.sha256) {
         (Some(key), None, None) => Some(key),
-        (None, Some(variable), None) => {
-            Some(std::env::var(&variable).map_err(|error| {
-                invalid(&format!("{path}.key_env"), format!("the variable `{variable}`: {error}"))
-            })?)
-        }
+        (None, Some(variable), None) => Some(std::env::var(&variable).map_err(|error| {
+            invalid(
+                &format!("{path}.key_env"),
+                format!("the variable `{variable}`: {error}"),
+            )
+        })?),
         (None, None, Some(digest)) => {
             key.insert("sha256".to_owned(), json!(digest));
             None
         }
         _ => {
-            return Err(invalid(&path, "give exactly one of `key`, `key_env` and `sha256`"));
+            return Err(invalid(
+                &path,
+                "give exactly one of `key`, `key_env` and `sha256`",
+            ));
         }
     };
     if let Some(secret) = secret {
@@ -441,7 +474,10 @@ fn check_key(
     let optional = [
         ("tenant", raw.tenant.map(Value::from)),
         ("models", raw.models.map(Value::from)),
-        ("requests_per_minute", raw.requests_per_minute.map(Value::from)),
+        (
+            "requests_per_minute",
+            raw.requests_per_minute.map(Value::from),
+        ),
         ("tokens_per_minute", raw.tokens_per_minute.map(Value::from)),
         ("max_tokens", raw.max_tokens.map(Value::from)),
         ("priority", raw.priority.map(Value::from)),

@@ -14,7 +14,10 @@ fn refused(text: &str, expected: &[&str]) {
 
 #[test]
 fn the_sample_file_holds_the_defaults() {
-    assert_eq!(raw::parse(DEFAULT_FILE).expect("the sample parses"), Raw::default());
+    assert_eq!(
+        raw::parse(DEFAULT_FILE).expect("the sample parses"),
+        Raw::default()
+    );
 }
 
 #[test]
@@ -28,7 +31,11 @@ fn what_the_sample_file_comments_out_parses_too() {
                 || inner.split_once(" = ").is_some_and(|(key, _)| {
                     key.chars().all(|c| c.is_ascii_lowercase() || c == '_')
                 });
-            if example { format!("{inner}\n") } else { String::new() }
+            if example {
+                format!("{inner}\n")
+            } else {
+                String::new()
+            }
         })
         .collect();
     let raw = raw::parse(&uncommented).expect("the examples parse");
@@ -39,10 +46,16 @@ fn what_the_sample_file_comments_out_parses_too() {
 
 #[test]
 fn unknown_names_are_refused_with_the_nearest() {
-    refused("[server]\nprot = 1", &["line 2, column 1", "`prot`", "did you mean `port`?"]);
+    refused(
+        "[server]\nprot = 1",
+        &["line 2, column 1", "`prot`", "did you mean `port`?"],
+    );
     refused("[sever]\n", &["`sever`", "`server`"]);
     refused("[log]\nformat = \"jsn\"", &["line 2", "`jsn`", "`json`"]);
-    refused("[[plugins.bindings]]\nkind = \"grammer\"", &["`grammer`", "`grammar`"]);
+    refused(
+        "[[plugins.bindings]]\nkind = \"grammer\"",
+        &["`grammer`", "`grammar`"],
+    );
     refused("zzzzzzz = 1", &["`zzzzzzz`", "known are"]);
 }
 
@@ -50,13 +63,25 @@ fn unknown_names_are_refused_with_the_nearest() {
 fn wrong_values_are_named() {
     refused("[server]\nport = 70000", &["line 2"]);
     refused("[server]\nport = \"x\"", &["line 2", "invalid type"]);
-    refused("[server]\nhost = \"example.org\"", &["server.host", "example.org"]);
+    refused(
+        "[server]\nhost = \"example.org\"",
+        &["server.host", "example.org"],
+    );
     refused("[server]\nheartbeat_ms = 0", &["server.heartbeat_ms"]);
     refused("[limits]\nn_max = 0", &["limits.n_max"]);
-    refused("[plugins]\nmemory_mib = 99999999999", &["plugins.memory_mib"]);
+    refused(
+        "[plugins]\nmemory_mib = 99999999999",
+        &["plugins.memory_mib"],
+    );
     refused("[server\n", &["line 1"]);
-    refused("[[models]]\n[models.script]\n", &["models[0].script", "scripted"]);
-    refused("[[auth.api_keys]]\nid = \"a\"", &["auth.api_keys[0]", "exactly one"]);
+    refused(
+        "[[models]]\n[models.script]\n",
+        &["models[0].script", "scripted"],
+    );
+    refused(
+        "[[auth.api_keys]]\nid = \"a\"",
+        &["auth.api_keys[0]", "exactly one"],
+    );
     refused(
         "[[auth.api_keys]]\nid = \"a\"\nkey_env = \"MORTISE_NO_SUCH_VARIABLE\"",
         &["MORTISE_NO_SUCH_VARIABLE"],
@@ -66,10 +91,16 @@ fn wrong_values_are_named() {
 #[test]
 fn keys_become_secrets_and_settings_name_them() {
     let config = load("[[auth.api_keys]]\nid = \"a\"\nkey = \"s3cret\"\ntenant = \"t\"").unwrap();
-    assert_eq!(config.auth.secrets, [("api-key-0".to_owned(), "s3cret".to_owned())]);
+    assert_eq!(
+        config.auth.secrets,
+        [("api-key-0".to_owned(), "s3cret".to_owned())]
+    );
     let settings = config.auth.settings.to_string();
     assert!(settings.contains("api-key-0") && settings.contains("\"tenant\":\"t\""));
-    assert!(!settings.contains("s3cret"), "the key itself must stay with the host");
+    assert!(
+        !settings.contains("s3cret"),
+        "the key itself must stay with the host"
+    );
     assert!(!format!("{config:?}").contains("s3cret"));
 }
 
@@ -92,7 +123,10 @@ fn the_command_line_wins() {
 #[test]
 fn paths_are_relative_to_the_file() {
     let config = load("[[models]]\npath = \"m/x\"\n[plugins]\ndir = \"p\"").unwrap();
-    assert_eq!(config.models[0].path.as_deref(), Some(Path::new("/base/m/x")));
+    assert_eq!(
+        config.models[0].path.as_deref(),
+        Some(Path::new("/base/m/x"))
+    );
     assert_eq!(config.models[0].name, "x");
     assert_eq!(config.plugins.dir.as_deref(), Some(Path::new("/base/p")));
 }

@@ -86,13 +86,19 @@ fn too_large(limit: usize) -> ApiError {
 /// without being asked.
 fn check_type(headers: &HeaderMap) -> Result<(), ApiError> {
     let value = headers.get(header::CONTENT_TYPE);
-    let text = value.and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let text = value
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
     let mut parts = text.split(';').map(str::trim);
     let essence = parts.next().unwrap_or_default().to_ascii_lowercase();
     let json = essence == "application/json"
         || (essence.starts_with("application/") && essence.ends_with("+json"));
     if !json {
-        let found = if essence.is_empty() { "absent" } else { essence.as_str() };
+        let found = if essence.is_empty() {
+            "absent"
+        } else {
+            essence.as_str()
+        };
         return Err(ApiError::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "unsupported_content_type",
@@ -101,7 +107,9 @@ fn check_type(headers: &HeaderMap) -> Result<(), ApiError> {
     }
     for parameter in parts {
         let lower = parameter.to_ascii_lowercase();
-        let charset = lower.strip_prefix("charset=").map(|name| name.trim_matches('"'));
+        let charset = lower
+            .strip_prefix("charset=")
+            .map(|name| name.trim_matches('"'));
         if charset.is_some_and(|name| name != "utf-8" && name != "utf8") {
             return Err(ApiError::new(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,

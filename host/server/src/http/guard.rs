@@ -23,8 +23,10 @@ impl Guard {
     /// A server on a loopback address answers to loopback names only, unless `allowed_hosts` adds
     /// others: a page whose name was made to resolve to 127.0.0.1 gets nothing.
     pub(crate) fn new(loopback: bool, allowed_hosts: &[String], origins: &[String]) -> Self {
-        let mut hosts: Vec<String> =
-            allowed_hosts.iter().map(|host| host.to_ascii_lowercase()).collect();
+        let mut hosts: Vec<String> = allowed_hosts
+            .iter()
+            .map(|host| host.to_ascii_lowercase())
+            .collect();
         let any = hosts.iter().any(|host| host == "*");
         let hosts = if any || (!loopback && hosts.is_empty()) {
             None
@@ -41,7 +43,10 @@ impl Guard {
     }
 
     pub(crate) fn check<B>(&self, request: &Request<B>) -> Result<(), ApiError> {
-        let length = request.uri().path_and_query().map_or(0, |path| path.as_str().len());
+        let length = request
+            .uri()
+            .path_and_query()
+            .map_or(0, |path| path.as_str().len());
         if length > MAX_URI_BYTES {
             return Err(ApiError::new(
                 StatusCode::URI_TOO_LONG,
@@ -82,7 +87,9 @@ impl Guard {
 pub(crate) fn is_preflight<B>(request: &Request<B>) -> bool {
     request.method() == Method::OPTIONS
         && request.headers().contains_key(header::ORIGIN)
-        && request.headers().contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
+        && request
+            .headers()
+            .contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
 }
 
 /// Tell the browser what the page may do.
@@ -138,29 +145,50 @@ mod tests {
     use super::*;
 
     fn check(guard: &Guard, host: &str) -> bool {
-        let request = Request::get("/health").header("host", host).body(()).expect("a request");
+        let request = Request::get("/health")
+            .header("host", host)
+            .body(())
+            .expect("a request");
         guard.check(&request).is_ok()
     }
 
     #[test]
     fn loopback_answers_to_its_own_names_only() {
         let guard = Guard::new(true, &["api.example".to_owned()], &[]);
-        for good in ["localhost:8080", "127.0.0.1:1", "[::1]:8080", "LOCALHOST", "api.example"] {
+        for good in [
+            "localhost:8080",
+            "127.0.0.1:1",
+            "[::1]:8080",
+            "LOCALHOST",
+            "api.example",
+        ] {
             assert!(check(&guard, good), "{good}");
         }
-        for bad in ["evil.example", "localhost.evil.example:8080", "[::2]:1", "127.0.0.1.x", "["] {
+        for bad in [
+            "evil.example",
+            "localhost.evil.example:8080",
+            "[::2]:1",
+            "127.0.0.1.x",
+            "[",
+        ] {
             assert!(!check(&guard, bad), "{bad}");
         }
         assert!(check(&Guard::new(false, &[], &[]), "anything"));
         assert!(check(&Guard::new(true, &["*".to_owned()], &[]), "anything"));
-        assert!(!check(&Guard::new(false, &["api.example".to_owned()], &[]), "other"));
+        assert!(!check(
+            &Guard::new(false, &["api.example".to_owned()], &[]),
+            "other"
+        ));
     }
 
     #[test]
     fn harmful_request_ids_are_replaced() {
         let id = |value: &[u8]| {
             let mut headers = HeaderMap::new();
-            headers.insert("x-request-id", HeaderValue::from_bytes(value).expect("a header"));
+            headers.insert(
+                "x-request-id",
+                HeaderValue::from_bytes(value).expect("a header"),
+            );
             request_id(&headers)
         };
         assert_eq!(id(b"trace-1.a:b_c"), "trace-1.a:b_c");
@@ -172,14 +200,20 @@ mod tests {
     #[test]
     fn only_listed_origins_may_read() {
         let mut headers = HeaderMap::new();
-        headers.insert(header::ORIGIN, HeaderValue::from_static("https://a.example"));
+        headers.insert(
+            header::ORIGIN,
+            HeaderValue::from_static("https://a.example"),
+        );
         let origin = |list: &[&str]| {
             let list: Vec<String> = list.iter().map(|&entry| entry.to_owned()).collect();
             Guard::new(true, &[], &list).origin(&headers)
         };
         assert!(origin(&[]).is_none());
         assert!(origin(&["https://b.example"]).is_none());
-        assert_eq!(origin(&["https://a.example"]).expect("allowed"), "https://a.example");
+        assert_eq!(
+            origin(&["https://a.example"]).expect("allowed"),
+            "https://a.example"
+        );
         assert_eq!(origin(&["*"]).expect("allowed"), "*");
     }
 }

@@ -179,7 +179,11 @@ fn admit(front: &Front, request: &Request<Body>, route: &str) -> Result<(), ApiE
 
 fn peer_of(request: &Request<Body>) -> SocketAddr {
     let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
-    request.extensions().get::<SocketAddr>().copied().unwrap_or(unknown)
+    request
+        .extensions()
+        .get::<SocketAddr>()
+        .copied()
+        .unwrap_or(unknown)
 }
 
 /// A defect of ours ended this request. What it was stands in the log, not in the answer.

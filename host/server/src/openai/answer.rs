@@ -10,10 +10,12 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
-use futures::stream::{self, BoxStream, SelectAll, StreamExt as _};
 use futures::FutureExt as _;
+use futures::stream::{self, BoxStream, SelectAll, StreamExt as _};
 use http::{HeaderValue, StatusCode, header};
-use mortise_service::{Answer, AnswerEvent, Delta, FinishReason, ServiceError, TokenLogprob, Usage};
+use mortise_service::{
+    Answer, AnswerEvent, Delta, FinishReason, ServiceError, TokenLogprob, Usage,
+};
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::{Instant, Interval, MissedTickBehavior};

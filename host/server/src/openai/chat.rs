@@ -22,13 +22,31 @@ pub(crate) struct ChatCall {
 /// Hints that carry no promise the caller could observe. They are accepted, and this table is the
 /// whole list. Everything else is honoured or refused by name.
 const HINTS: [(&str, &str); 7] = [
-    ("user", "an opaque label; mortise knows callers by their keys"),
+    (
+        "user",
+        "an opaque label; mortise knows callers by their keys",
+    ),
     ("safety_identifier", "an opaque label, as `user`"),
-    ("metadata", "labels for stored completions, and nothing is stored"),
-    ("prompt_cache_key", "a hint where to look for a cached prefix"),
-    ("prompt_cache_options", "a hint how long to keep a cached prefix"),
-    ("prompt_cache_retention", "a hint how long to keep a cached prefix"),
-    ("prediction", "a hint that may make an answer faster and never changes it"),
+    (
+        "metadata",
+        "labels for stored completions, and nothing is stored",
+    ),
+    (
+        "prompt_cache_key",
+        "a hint where to look for a cached prefix",
+    ),
+    (
+        "prompt_cache_options",
+        "a hint how long to keep a cached prefix",
+    ),
+    (
+        "prompt_cache_retention",
+        "a hint how long to keep a cached prefix",
+    ),
+    (
+        "prediction",
+        "a hint that may make an answer faster and never changes it",
+    ),
 ];
 
 /// Fields of OpenAI or of other servers that mortise knows and cannot honour.
@@ -36,28 +54,82 @@ const REFUSED: [(&str, &str); 12] = [
     ("audio", "this server's models produce text only"),
     ("moderation", "this server has no moderation model"),
     ("web_search_options", "this server does not search the web"),
-    ("chat_template", "templates come from the model's files and plugins, not from requests"),
+    (
+        "chat_template",
+        "templates come from the model's files and plugins, not from requests",
+    ),
     ("best_of", "chat completions have no `best_of`; use `n`"),
-    ("echo", "chat completions cannot repeat the prompt; use /v1/completions"),
+    (
+        "echo",
+        "chat completions cannot repeat the prompt; use /v1/completions",
+    ),
     ("ignore_eos", "the model's end token always ends an answer"),
     ("min_tokens", "answers have no least length"),
     ("stop_token_ids", "use `stop` with strings"),
-    ("guided_grammar_backend", "the grammar plugin is the operator's choice"),
+    (
+        "guided_grammar_backend",
+        "the grammar plugin is the operator's choice",
+    ),
     ("mm_processor_kwargs", "this server's models read text only"),
-    ("documents", "use `chat_template_kwargs` if the model's template knows `documents`"),
+    (
+        "documents",
+        "use `chat_template_kwargs` if the model's template knows `documents`",
+    ),
 ];
 
 /// Every field this route knows, for the nearest-name hint.
 const KNOWN: [&str; 52] = [
-    "messages", "model", "max_tokens", "max_completion_tokens", "temperature", "top_p", "top_k",
-    "min_p", "n", "seed", "stop", "stream", "stream_options", "logprobs", "top_logprobs",
-    "logit_bias", "frequency_penalty", "presence_penalty", "repetition_penalty", "tools",
-    "tool_choice", "parallel_tool_calls", "functions", "function_call", "response_format",
-    "user", "metadata", "store", "service_tier", "reasoning_effort", "verbosity", "prediction",
-    "modalities", "audio", "web_search_options", "prompt_cache_key", "prompt_cache_options",
-    "prompt_cache_retention", "safety_identifier", "moderation", "chat_template_kwargs",
-    "add_generation_prompt", "continue_final_message", "guided_json", "guided_regex",
-    "guided_choice", "guided_grammar", "structured_outputs", "best_of", "echo", "min_tokens",
+    "messages",
+    "model",
+    "max_tokens",
+    "max_completion_tokens",
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "n",
+    "seed",
+    "stop",
+    "stream",
+    "stream_options",
+    "logprobs",
+    "top_logprobs",
+    "logit_bias",
+    "frequency_penalty",
+    "presence_penalty",
+    "repetition_penalty",
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+    "functions",
+    "function_call",
+    "response_format",
+    "user",
+    "metadata",
+    "store",
+    "service_tier",
+    "reasoning_effort",
+    "verbosity",
+    "prediction",
+    "modalities",
+    "audio",
+    "web_search_options",
+    "prompt_cache_key",
+    "prompt_cache_options",
+    "prompt_cache_retention",
+    "safety_identifier",
+    "moderation",
+    "chat_template_kwargs",
+    "add_generation_prompt",
+    "continue_final_message",
+    "guided_json",
+    "guided_regex",
+    "guided_choice",
+    "guided_grammar",
+    "structured_outputs",
+    "best_of",
+    "echo",
+    "min_tokens",
     "ignore_eos",
 ];
 
@@ -70,7 +142,9 @@ pub(crate) fn parse(body: Map<String, Value>, mode: Unsupported) -> Result<ChatC
         stream: fields.boolean("stream")?.unwrap_or(false),
         ..RequestFields::default()
     };
-    let messages = fields.array("messages")?.ok_or_else(|| fields.missing("messages"))?;
+    let messages = fields
+        .array("messages")?
+        .ok_or_else(|| fields.missing("messages"))?;
     take_sampling(&mut fields, &mut request)?;
     request.logprobs = take_logprobs(&mut fields)?;
     let legacy_functions = tools::take(&mut fields, &mut request)?;
@@ -141,7 +215,11 @@ fn take_prompt(fields: &mut Fields, messages: Vec<Value>) -> Result<Prompt, ApiE
         None => Map::new(),
         Some(Value::Object(arguments)) => arguments,
         Some(other) => {
-            return Err(super::fields::wrong_type("chat_template_kwargs", "an object", &other));
+            return Err(super::fields::wrong_type(
+                "chat_template_kwargs",
+                "an object",
+                &other,
+            ));
         }
     };
     const EFFORTS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
@@ -176,12 +254,18 @@ fn take_prompt(fields: &mut Fields, messages: Vec<Value>) -> Result<Prompt, ApiE
 /// Fields of which mortise honours some values, hints, and fields it always refuses.
 fn take_fixed(fields: &mut Fields) -> Result<(), ApiError> {
     if fields.boolean("store")?.unwrap_or(false) {
-        fields.unsupported("store", "this server stores no completions; leave it out or false")?;
+        fields.unsupported(
+            "store",
+            "this server stores no completions; leave it out or false",
+        )?;
     }
     if let Some(tier) = fields.string("service_tier")?
         && !matches!(tier.as_str(), "auto" | "default")
     {
-        fields.unsupported("service_tier", "this server has one tier: `auto` or `default`")?;
+        fields.unsupported(
+            "service_tier",
+            "this server has one tier: `auto` or `default`",
+        )?;
     }
     let modalities = fields.strings("modalities")?;
     if modalities.iter().any(|modality| modality != "text") {

@@ -26,16 +26,43 @@ pub(crate) struct CompletionCall {
 
 /// Every field this route knows, for the nearest-name hint.
 const KNOWN: [&str; 29] = [
-    "model", "prompt", "best_of", "echo", "frequency_penalty", "logit_bias", "logprobs",
-    "max_tokens", "n", "presence_penalty", "seed", "stop", "stream", "stream_options", "suffix",
-    "temperature", "top_p", "user", "top_k", "min_p", "repetition_penalty", "guided_json",
-    "guided_regex", "guided_choice", "guided_grammar", "structured_outputs", "response_format",
-    "min_tokens", "ignore_eos",
+    "model",
+    "prompt",
+    "best_of",
+    "echo",
+    "frequency_penalty",
+    "logit_bias",
+    "logprobs",
+    "max_tokens",
+    "n",
+    "presence_penalty",
+    "seed",
+    "stop",
+    "stream",
+    "stream_options",
+    "suffix",
+    "temperature",
+    "top_p",
+    "user",
+    "top_k",
+    "min_p",
+    "repetition_penalty",
+    "guided_json",
+    "guided_regex",
+    "guided_choice",
+    "guided_grammar",
+    "structured_outputs",
+    "response_format",
+    "min_tokens",
+    "ignore_eos",
 ];
 
 /// Fields that mortise knows and cannot honour.
 const REFUSED: [(&str, &str); 4] = [
-    ("suffix", "this server's models continue text and do not fill gaps"),
+    (
+        "suffix",
+        "this server's models continue text and do not fill gaps",
+    ),
     ("ignore_eos", "the model's end token always ends an answer"),
     ("min_tokens", "answers have no least length"),
     ("stop_token_ids", "use `stop` with strings"),
@@ -108,7 +135,10 @@ fn take_prompts(fields: &mut Fields) -> Result<Vec<Prompt>, ApiError> {
     if items.len() > MAX_PROMPTS {
         return Err(ApiError::invalid(
             "prompt",
-            format!("`prompt` holds {} prompts; the limit is {MAX_PROMPTS}", items.len()),
+            format!(
+                "`prompt` holds {} prompts; the limit is {MAX_PROMPTS}",
+                items.len()
+            ),
         ));
     }
     items
@@ -119,7 +149,11 @@ fn take_prompts(fields: &mut Fields) -> Result<Vec<Prompt>, ApiError> {
             match item {
                 Value::String(text) => Ok(Prompt::Text(text)),
                 Value::Array(ids) => tokens(&path, ids).map(Prompt::Tokens),
-                other => Err(wrong_type(&path, "a string or an array of token ids", &other)),
+                other => Err(wrong_type(
+                    &path,
+                    "a string or an array of token ids",
+                    &other,
+                )),
             }
         })
         .collect()
@@ -162,9 +196,10 @@ fn take_echo(
 /// All that `best_of` could do is to make more choices than it returns.
 fn take_best_of(fields: &mut Fields, n: Option<u32>) -> Result<(), ApiError> {
     match fields.count("best_of")? {
-        Some(best_of) if best_of != n.unwrap_or(1) => {
-            fields.unsupported("best_of", "choices are not ranked; leave it out or equal to `n`")
-        }
+        Some(best_of) if best_of != n.unwrap_or(1) => fields.unsupported(
+            "best_of",
+            "choices are not ranked; leave it out or equal to `n`",
+        ),
         _ => Ok(()),
     }
 }
@@ -189,7 +224,9 @@ impl Columns {
             if !entry.top.is_empty() {
                 let top = entry.top.iter();
                 let top = top.map(|(token, _, logprob)| (token.clone(), json!(finite(*logprob))));
-                self.top_logprobs.get_or_insert_default().push(top.collect());
+                self.top_logprobs
+                    .get_or_insert_default()
+                    .push(top.collect());
             }
         }
     }
@@ -323,10 +360,7 @@ impl CompletionChunks {
 
     fn chunk(&self, choices: &[ChunkChoice<'_>], usage: Option<Usage>, out: &mut Vec<u8>) {
         let text = choices.first().map_or(0, |choice| choice.text.len());
-        let usage = self
-            .shape
-            .include_usage
-            .then(|| usage.map(UsageBody::from));
+        let usage = self.shape.include_usage.then(|| usage.map(UsageBody::from));
         write_event(
             out,
             &Chunk {

@@ -15,7 +15,12 @@ pub(crate) fn take_constraint(fields: &mut Fields) -> Result<Option<GrammarSourc
     }
     take_family(
         fields,
-        ["guided_json", "guided_regex", "guided_choice", "guided_grammar"],
+        [
+            "guided_json",
+            "guided_regex",
+            "guided_choice",
+            "guided_grammar",
+        ],
         &mut found,
     )?;
     if let Some(mut nested) = fields.nested("structured_outputs")? {
@@ -84,7 +89,10 @@ fn take_family(
             // vLLM takes the schema as text as well.
             Value::String(text) => {
                 let parsed = serde_json::from_str(&text).map_err(|error| {
-                    ApiError::invalid(path.as_str(), format!("`{path}` is not valid JSON: {error}"))
+                    ApiError::invalid(
+                        path.as_str(),
+                        format!("`{path}` is not valid JSON: {error}"),
+                    )
                 })?;
                 schema_source(&path, parsed)?
             }
@@ -97,7 +105,10 @@ fn take_family(
     }
     let choices = fields.strings(choice)?;
     if !choices.is_empty() {
-        found.push((fields.path_of(choice), GrammarSource::Regex(alternatives(&choices))));
+        found.push((
+            fields.path_of(choice),
+            GrammarSource::Regex(alternatives(&choices)),
+        ));
     }
     if let Some(text) = fields.string(grammar)? {
         found.push((fields.path_of(grammar), GrammarSource::Lark(text)));
@@ -108,7 +119,11 @@ fn take_family(
 fn schema_source(path: &str, schema: Value) -> Result<GrammarSource, ApiError> {
     match schema {
         Value::Object(_) | Value::Bool(_) => Ok(GrammarSource::JsonSchema(schema.to_string())),
-        other => Err(wrong_type(path, "a JSON Schema, an object or a boolean", &other)),
+        other => Err(wrong_type(
+            path,
+            "a JSON Schema, an object or a boolean",
+            &other,
+        )),
     }
 }
 
@@ -117,23 +132,28 @@ fn alternatives(choices: &[String]) -> String {
     let escaped: Vec<String> = choices
         .iter()
         .map(|choice| {
-            choice.chars().fold(String::new(), |mut pattern, character| {
-                if character.is_ascii() && !character.is_ascii_alphanumeric() && character != ' ' {
-                    match character {
-                        '\n' => pattern.push_str("\\n"),
-                        '\t' => pattern.push_str("\\t"),
-                        '\r' => pattern.push_str("\\r"),
-                        other if other.is_ascii_punctuation() && other != '_' => {
-                            pattern.push('\\');
-                            pattern.push(other);
+            choice
+                .chars()
+                .fold(String::new(), |mut pattern, character| {
+                    if character.is_ascii()
+                        && !character.is_ascii_alphanumeric()
+                        && character != ' '
+                    {
+                        match character {
+                            '\n' => pattern.push_str("\\n"),
+                            '\t' => pattern.push_str("\\t"),
+                            '\r' => pattern.push_str("\\r"),
+                            other if other.is_ascii_punctuation() && other != '_' => {
+                                pattern.push('\\');
+                                pattern.push(other);
+                            }
+                            other => pattern.push(other),
                         }
-                        other => pattern.push(other),
+                    } else {
+                        pattern.push(character);
                     }
-                } else {
-                    pattern.push(character);
-                }
-                pattern
-            })
+                    pattern
+                })
         })
         .collect();
     format!("({})", escaped.join("|"))

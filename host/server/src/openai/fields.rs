@@ -73,7 +73,9 @@ impl Fields {
     /// The field's value; null counts as absent, as it does at OpenAI.
     pub(crate) fn take(&mut self, name: &str) -> Option<Value> {
         // The order of what is left does not matter, so the cheap removal will do.
-        self.object.swap_remove(name).filter(|value| !value.is_null())
+        self.object
+            .swap_remove(name)
+            .filter(|value| !value.is_null())
     }
 
     pub(crate) fn string(&mut self, name: &str) -> Result<Option<String>, ApiError> {
@@ -119,7 +121,10 @@ impl Fields {
             Some(number) => Ok(Some(number)),
             None => Err(ApiError::invalid(
                 path.as_str(),
-                format!("`{path}` must be an integer from 0 to {}; it is {value}", u32::MAX),
+                format!(
+                    "`{path}` must be an integer from 0 to {}; it is {value}",
+                    u32::MAX
+                ),
             )),
         }
     }
@@ -225,10 +230,8 @@ impl Fields {
                 Unsupported::Ignore => self.ignored.push(self.path_of(&name)),
                 Unsupported::Refuse => {
                     let path = self.path_of(&name);
-                    let mut error = ApiError::invalid(
-                        path.as_str(),
-                        format!("unknown field `{path}`; {hint}"),
-                    );
+                    let mut error =
+                        ApiError::invalid(path.as_str(), format!("unknown field `{path}`; {hint}"));
                     error.code = "unknown_parameter".to_owned();
                     return Err(error);
                 }

@@ -14,7 +14,14 @@ const MAX_MESSAGES: usize = 4096;
 /// The old `function_call` had no id; call and result are tied together by this one.
 const LEGACY_CALL_ID: &str = "call_0";
 
-const ROLES: [&str; 6] = ["system", "developer", "user", "assistant", "tool", "function"];
+const ROLES: [&str; 6] = [
+    "system",
+    "developer",
+    "user",
+    "assistant",
+    "tool",
+    "function",
+];
 
 /// Fields a message may have. `reasoning` is what some servers call `reasoning_content`.
 const KNOWN: [&str; 12] = [
@@ -35,12 +42,18 @@ const KNOWN: [&str; 12] = [
 /// Check all messages and bring them to the plain shape.
 pub(crate) fn normalize(messages: Vec<Value>) -> Result<Vec<Value>, ApiError> {
     if messages.is_empty() {
-        return Err(ApiError::invalid("messages", "`messages` must hold at least one message"));
+        return Err(ApiError::invalid(
+            "messages",
+            "`messages` must hold at least one message",
+        ));
     }
     if messages.len() > MAX_MESSAGES {
         return Err(ApiError::invalid(
             "messages",
-            format!("`messages` holds {} messages; the limit is {MAX_MESSAGES}", messages.len()),
+            format!(
+                "`messages` holds {} messages; the limit is {MAX_MESSAGES}",
+                messages.len()
+            ),
         ));
     }
     messages
@@ -74,7 +87,10 @@ fn normalize_one(path: &str, message: Value) -> Result<Value, ApiError> {
             format!("`{path}` is required in a message of role `{role}`"),
         ));
     }
-    plain.insert("content".to_owned(), content.map_or(json!(""), Value::String));
+    plain.insert(
+        "content".to_owned(),
+        content.map_or(json!(""), Value::String),
+    );
     if let Some(calls) = calls {
         plain.insert("tool_calls".to_owned(), Value::Array(calls));
     }
@@ -84,7 +100,9 @@ fn normalize_one(path: &str, message: Value) -> Result<Value, ApiError> {
         }
     }
     if let Some(text) = take_text(path, "reasoning", &mut message)? {
-        plain.entry("reasoning_content").or_insert(Value::String(text));
+        plain
+            .entry("reasoning_content")
+            .or_insert(Value::String(text));
     }
     if role == "function" {
         plain.insert("tool_call_id".to_owned(), json!(LEGACY_CALL_ID));
@@ -144,7 +162,10 @@ fn take_role(path: &str, message: &Map<String, Value>) -> Result<&'static str, A
         Some(role) => Ok(role),
         None => Err(ApiError::invalid(
             field.as_str(),
-            format!("`{field}` must be one of {}; it is `{role}`", ROLES.join(", ")),
+            format!(
+                "`{field}` must be one of {}; it is `{role}`",
+                ROLES.join(", ")
+            ),
         )),
     }
 }
@@ -166,10 +187,12 @@ fn take_content(path: &str, content: Option<Value>) -> Result<Option<String>, Ap
         };
         let kind = match part.get("type") {
             Some(Value::String(kind)) => kind.clone(),
-            _ => return Err(ApiError::invalid(
-                format!("{path}.type"),
-                format!("`{path}.type` is required and must be a string"),
-            )),
+            _ => {
+                return Err(ApiError::invalid(
+                    format!("{path}.type"),
+                    format!("`{path}.type` is required and must be a string"),
+                ));
+            }
         };
         let field = match kind.as_str() {
             "text" => "text",
@@ -201,8 +224,12 @@ fn take_calls(
     role: &str,
     message: &mut Map<String, Value>,
 ) -> Result<Option<Vec<Value>>, ApiError> {
-    let calls = message.shift_remove("tool_calls").filter(|value| !value.is_null());
-    let legacy = message.shift_remove("function_call").filter(|value| !value.is_null());
+    let calls = message
+        .shift_remove("tool_calls")
+        .filter(|value| !value.is_null());
+    let legacy = message
+        .shift_remove("function_call")
+        .filter(|value| !value.is_null());
     if calls.is_none() && legacy.is_none() {
         return Ok(None);
     }
@@ -214,7 +241,10 @@ fn take_calls(
     }
     if let Some(function) = legacy {
         let call = json!({"id": LEGACY_CALL_ID, "type": "function", "function": function});
-        return Ok(Some(vec![check_call(&format!("{path}.function_call"), call)?]));
+        return Ok(Some(vec![check_call(
+            &format!("{path}.function_call"),
+            call,
+        )?]));
     }
     let path = format!("{path}.tool_calls");
     match calls {

@@ -52,9 +52,18 @@ pub(crate) async fn chat_completions(
     let started = start(&front, &context, &parts.headers, CHAT, vec![fields]).await?;
     let identity = identity("chatcmpl-", &started);
     let headers = started.headers;
-    let answers = Answers::new(started.answers, n, Arc::clone(&context.notes), front.cut.clone());
+    let answers = Answers::new(
+        started.answers,
+        n,
+        Arc::clone(&context.notes),
+        front.cut.clone(),
+    );
     let mut response = if stream {
-        stream_response(answers, ChatChunks::new(identity, shape, n), front.heartbeat)
+        stream_response(
+            answers,
+            ChatChunks::new(identity, shape, n),
+            front.heartbeat,
+        )
     } else {
         let whole = ChatWhole::new(identity, shape, n);
         json_response(StatusCode::OK, &whole_chat(answers, whole).await?)
@@ -83,7 +92,12 @@ pub(crate) async fn completions(
     let started = start(&front, &context, &parts.headers, COMPLETIONS, requests).await?;
     let identity = identity("cmpl-", &started);
     let headers = started.headers;
-    let answers = Answers::new(started.answers, n, Arc::clone(&context.notes), front.cut.clone());
+    let answers = Answers::new(
+        started.answers,
+        n,
+        Arc::clone(&context.notes),
+        front.cut.clone(),
+    );
     let openings: Vec<String> = echo
         .unwrap_or_else(|| vec![String::new(); prompts])
         .into_iter()
@@ -195,8 +209,17 @@ fn add_headers(response: &mut Response, headers: &[(String, String)], ignored: &
     let mut names: String = ignored
         .join(", ")
         .chars()
-        .map(|c| if c.is_ascii_graphic() || c == ' ' { c } else { '?' })
+        .map(|c| {
+            if c.is_ascii_graphic() || c == ' ' {
+                c
+            } else {
+                '?'
+            }
+        })
         .collect();
     names.truncate(MAX_IGNORED_BYTES);
-    append_headers(response.headers_mut(), &[(IGNORED_HEADER.to_owned(), names)]);
+    append_headers(
+        response.headers_mut(),
+        &[(IGNORED_HEADER.to_owned(), names)],
+    );
 }

@@ -21,9 +21,13 @@ pub(crate) async fn list(
 ) -> Result<Response, ApiError> {
     let call = context.call(MODELS, "GET", &headers);
     let admission = front.service.authorize(&call, None).await?;
-    let models: Vec<Value> = front.service.models().iter().map(|model| model_body(model)).collect();
-    let mut response =
-        json_response(StatusCode::OK, &json!({"object": "list", "data": models}));
+    let models: Vec<Value> = front
+        .service
+        .models()
+        .iter()
+        .map(|model| model_body(model))
+        .collect();
+    let mut response = json_response(StatusCode::OK, &json!({"object": "list", "data": models}));
     append_headers(response.headers_mut(), &admission.allowance().headers);
     Ok(response)
 }

@@ -87,7 +87,11 @@ struct TopBody<'a> {
 const LEAST_LOGPROB: f32 = -9999.0;
 
 pub(super) fn finite(logprob: f32) -> f32 {
-    if logprob.is_finite() { logprob } else { LEAST_LOGPROB }
+    if logprob.is_finite() {
+        logprob
+    } else {
+        LEAST_LOGPROB
+    }
 }
 
 fn logprob_body(entry: &TokenLogprob) -> LogprobBody<'_> {
@@ -311,7 +315,11 @@ impl ChatChunks {
 
     fn chunk(&self, choices: &[ChunkChoice<'_>], usage: Option<Usage>, out: &mut Vec<u8>) {
         let text = choices.first().map_or(0, |choice| {
-            choice.delta.content.or(choice.delta.reasoning).map_or(0, str::len)
+            choice
+                .delta
+                .content
+                .or(choice.delta.reasoning)
+                .map_or(0, str::len)
         });
         let usage = match (self.shape.include_usage, usage) {
             (true, usage) => Some(usage.map(UsageBody::from)),
@@ -332,7 +340,13 @@ impl ChatChunks {
         );
     }
 
-    fn one(&self, index: u32, delta: ChunkDelta<'_>, finish: Option<&'static str>, out: &mut Vec<u8>) {
+    fn one(
+        &self,
+        index: u32,
+        delta: ChunkDelta<'_>,
+        finish: Option<&'static str>,
+        out: &mut Vec<u8>,
+    ) {
         let choice = ChunkChoice {
             index,
             delta,

@@ -45,15 +45,14 @@ pub(crate) fn take(fields: &mut Fields, request: &mut RequestFields) -> Result<b
     Ok(legacy)
 }
 
-fn check_tools(
-    fields: &mut Fields,
-    list: &str,
-    tools: Vec<Value>,
-) -> Result<Vec<Value>, ApiError> {
+fn check_tools(fields: &mut Fields, list: &str, tools: Vec<Value>) -> Result<Vec<Value>, ApiError> {
     if tools.len() > MAX_TOOLS {
         return Err(ApiError::invalid(
             list,
-            format!("`{list}` declares {} tools; the limit is {MAX_TOOLS}", tools.len()),
+            format!(
+                "`{list}` declares {} tools; the limit is {MAX_TOOLS}",
+                tools.len()
+            ),
         ));
     }
     let mut checked: Vec<Value> = Vec::with_capacity(tools.len());
@@ -173,7 +172,9 @@ fn allowed(choice: &mut Fields, request: &mut RequestFields) -> Result<ToolChoic
         Some("auto") => ToolChoice::Auto,
         Some(_) => ToolChoice::Required,
     };
-    let tools = allowed.array("tools")?.ok_or_else(|| allowed.missing("tools"))?;
+    let tools = allowed
+        .array("tools")?
+        .ok_or_else(|| allowed.missing("tools"))?;
     let mut names = Vec::with_capacity(tools.len());
     for (index, tool) in tools.iter().enumerate() {
         let path = allowed.path_of(&format!("tools[{index}]"));
@@ -183,12 +184,18 @@ fn allowed(choice: &mut Fields, request: &mut RequestFields) -> Result<ToolChoic
                 format!("`{path}` must be `{{\"type\":\"function\",\"function\":{{\"name\":…}}}}`"),
             )
         })?;
-        if !request.tools.iter().any(|tool| tool_name(tool) == Some(name)) {
+        if !request
+            .tools
+            .iter()
+            .any(|tool| tool_name(tool) == Some(name))
+        {
             return Err(undeclared(&path, name));
         }
         names.push(name);
     }
-    request.tools.retain(|tool| tool_name(tool).is_some_and(|name| names.contains(&name)));
+    request
+        .tools
+        .retain(|tool| tool_name(tool).is_some_and(|name| names.contains(&name)));
     let ignored = allowed.finish(&["mode", "tools"])?;
     choice.also_ignored(ignored);
     Ok(mode)
@@ -227,14 +234,21 @@ fn take_function_call(
 
 /// A choice may name only what was declared.
 fn check_choice(request: &RequestFields, legacy: bool) -> Result<(), ApiError> {
-    let param = if legacy { "function_call" } else { "tool_choice" };
+    let param = if legacy {
+        "function_call"
+    } else {
+        "tool_choice"
+    };
     match &request.tool_choice {
         Some(ToolChoice::Required) if request.tools.is_empty() => Err(ApiError::invalid(
             param,
             format!("`{param}` asks for a tool call and no tools are declared"),
         )),
         Some(ToolChoice::Named(name))
-            if !request.tools.iter().any(|tool| tool_name(tool) == Some(name)) =>
+            if !request
+                .tools
+                .iter()
+                .any(|tool| tool_name(tool) == Some(name)) =>
         {
             Err(undeclared(param, name))
         }
@@ -243,10 +257,12 @@ fn check_choice(request: &RequestFields, legacy: bool) -> Result<(), ApiError> {
 }
 
 fn undeclared(path: &str, name: &str) -> ApiError {
-    ApiError::invalid(path, format!("`{path}` names the tool `{name}`, which is not declared"))
+    ApiError::invalid(
+        path,
+        format!("`{path}` names the tool `{name}`, which is not declared"),
+    )
 }
 
 fn tool_name(tool: &Value) -> Option<&str> {
     tool.get("function")?.get("name")?.as_str()
 }
-
