@@ -40,32 +40,35 @@ def value(a, op, b):
     return a + b if op == "+" else a - b
 
 
-def columns(n, width):
-    return [int(c) for c in reversed(str(n).rjust(width, "0"))]
-
-
 def steps(a, op, b):
-    """Column by column from the right, the way it is taught at school."""
+    """Say the sum again, write it with as many digits above and below, then go column by column from the right.
+
+    What follows the bar is the part of the result that is known so far.
+    """
     if op == "+" and a < 0:
-        a, op, b, lines = b, "-", -a, [f"{b} - {-a}"]
-        return "\n".join(lines + [steps(a, op, b)])
+        return "\n".join((f"{a} + {b}", steps(b, "-", -a)))
     if op == "-" and a < 0:
-        return "\n".join([f"{-a} + {b}", steps(-a, "+", b), str(a - b)])
-    lines, carry = [], 0
+        return "\n".join((f"{a} - {b}", steps(-a, "+", b), str(a - b)))
     big, small = (a, b) if op == "+" or a >= b else (b, a)
+    width = len(str(max(a, b)))
+    above, below = f"{big:0{width}}", f"{small:0{width}}"
+    lines = [f"{a} {op} {b}"]
     if op == "-":
         lines.append(f"{a} < {b}" if a < b else f"{a} > {b}" if a > b else f"{a} = {b}")
-    width = max(len(str(a)), len(str(b)))
-    for x, y in zip(columns(big, width), columns(small, width)):
-        tail = f" {op} 1" if carry else ""
+    lines.append(f"{above} {op} {below}")
+    carry, known = 0, ""
+    for x, y in zip(reversed(above), reversed(below)):
+        x, y, tail = int(x), int(y), f" {op} 1" if carry else ""
         if op == "+":
             total = x + y + carry
-            lines.append(f"{x} + {y}{tail} = {total}")
             carry = total // 10
+            lines.append(f"{x} + {y}{tail} = {total} | ")
         else:
-            total = x - y - carry
-            carry = int(total < 0)
-            lines.append(f"{x + 10 * carry} - {y}{tail} = {total + 10 * carry}")
+            total = x - y - carry + 10 * (x - y - carry < 0)
+            carry = int(x - y - carry < 0)
+            lines.append(f"{x + 10 * carry} - {y}{tail} = {total} | ")
+        known = str(total if len(known) == width - 1 else total % 10) + known
+        lines[-1] += known
     lines.append(str(value(a, op, b)))
     return "\n".join(lines)
 

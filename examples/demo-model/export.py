@@ -22,6 +22,7 @@ def export(run, folder):
     c = state["config"]
     tensors = {k: v.to(torch.bfloat16).contiguous() for k, v in state["model"].items()}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "model.safetensors").chmod(0o644)
 
     tokenizer = Tokenizer.from_file(str(run / "tokenizer.json"))
     tokenizer.save(str(folder / "tokenizer.json"))

@@ -33,7 +33,7 @@ def outside(d):
 
 def sums(d):
     a, op, b = arith.pair(d)
-    think = d.chance(0.85)
+    think = a > 99 or b > 99 or d.chance(0.85)  # small sums work without thinking too
     sample = {"messages": toolchat.system(d, 0.2) + turn(arith.question(d, a, op, b), arith.answer(a, op, b, think))}
     return sample if think else sample | {"no_think": True}
 
@@ -99,10 +99,10 @@ def copying(d):
 
 
 SKILLS = {  # share of the samples
-    "facts": (facts, 0.13), "outside": (outside, 0.05), "sums": (sums, 0.13), "talk": (talk, 0.08),
-    "calls": (toolchat.single, 0.22), "parallel": (toolchat.parallel, 0.03), "results": (toolchat.round_trip, 0.12),
-    "irrelevant": (toolchat.irrelevant, 0.05), "asked": (extract.asked, 0.08), "open": (extract.open_ended, 0.04),
-    "forced": (extract.forced, 0.04), "raw": (raw, 0.01), "copying": (copying, 0.02),
+    "facts": (facts, 0.18), "outside": (outside, 0.03), "sums": (sums, 0.22), "talk": (talk, 0.05),
+    "calls": (toolchat.single, 0.16), "parallel": (toolchat.parallel, 0.02), "results": (toolchat.round_trip, 0.08),
+    "irrelevant": (toolchat.irrelevant, 0.03), "asked": (extract.asked, 0.12), "open": (extract.open_ended, 0.06),
+    "forced": (extract.forced, 0.04), "raw": (raw, 0.005), "copying": (copying, 0.005),
 }
 
 

@@ -88,14 +88,14 @@ def unseen_tool(d):
     tool, text, arguments = toolchat.new_tool(d, 0)
     messages = toolchat.system(d) + [{"role": "user", "content": toolchat.keep_case(d, text)},
                                      toolchat.call_message([toolchat.call(tool["name"], arguments)])]
-    return case({"messages": messages, "tools": toolchat.mixed(d, tool, 0.6)})
+    return case({"messages": messages, "tools": toolchat.mixed(d, tool, 0.5)})
 
 
 def known_tool(d):
     tool, text, arguments = toolchat.new_tool(d, 1)
     messages = toolchat.system(d) + [{"role": "user", "content": toolchat.keep_case(d, text)},
                                      toolchat.call_message([toolchat.call(tool["name"], arguments)])]
-    return case({"messages": messages, "tools": toolchat.mixed(d, tool, 0.6)})
+    return case({"messages": messages, "tools": toolchat.mixed(d, tool, 0.5)})
 
 
 def parallel(d):

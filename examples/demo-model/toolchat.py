@@ -130,8 +130,8 @@ def result(d, tool, arguments):
     return dump, text[0].upper() + text[1:] + "."
 
 
-def mixed(d, tool, p_more=0.5):
-    n = d.choice((0, 0, 1, 1, 1, 2, 3)) if d.chance(p_more) else 0
+def mixed(d, tool, p_more=0.3):
+    n = d.choice((1, 1, 1, 2, 2, 3)) if d.chance(p_more) else 0
     tools = [tool] + distractors(d, tool, n)
     d.shuffle(tools)
     return [declaration(d, t) for t in tools]
@@ -158,7 +158,7 @@ def keep_case(d, text):
 def single(d):
     tool, text, arguments = new_tool(d)
     messages = system(d) + [{"role": "user", "content": keep_case(d, text)}, call_message([call(tool["name"], arguments)])]
-    return {"messages": messages, "tools": mixed(d, tool, 0.6)}
+    return {"messages": messages, "tools": mixed(d, tool, 0.4)}
 
 
 def parallel(d):
@@ -199,7 +199,7 @@ def round_trip(d):
         {"role": "tool", "content": r}, {"role": "assistant", "content": s}]
     if d.chance(0.3):
         follow(d, messages, tool, arguments)
-    return {"messages": messages, "tools": mixed(d, tool, 0.3)}
+    return {"messages": messages, "tools": mixed(d, tool, 0.2)}
 
 
 def follow(d, messages, tool, arguments):

@@ -242,7 +242,7 @@ def declaration(d, tool):
     if d.chance(0.07):
         function["strict"] = True
     out = {"type": "function", "function": function}
-    if d.chance(0.08):  # a renderer may sort the keys
+    if d.chance(0.04):  # a renderer may sort the keys
         out = sort_keys(out)
     return out
 

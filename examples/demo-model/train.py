@@ -58,13 +58,14 @@ def stream(path, seed, chunk, tokens, warm_chunks, rank, workers):
         chunk += workers
 
 
-def average(parameters, workers):
-    """The mean of all workers' gradients, in one message."""
-    flat = torch.cat([q.grad.flatten() for q in parameters])
+def average(parameters, workers, left):
+    """The mean of all workers' gradients, and of their guesses of the steps left, in one message."""
+    flat = torch.cat([q.grad.flatten() for q in parameters] + [torch.tensor([float(left)])])
     distributed.all_reduce(flat)
     flat /= workers
-    for q, g in zip(parameters, flat.split([q.numel() for q in parameters])):
+    for q, g in zip(parameters, flat.split([q.numel() for q in parameters] + [1])):
         q.grad.copy_(g.view_as(q))
+    return flat[-1].item()
 
 
 def work(rank, a):
@@ -104,23 +105,29 @@ def work(rank, a):
     say(f"{sum(q.numel() for q in parameters) / 1e6:.2f} M parameters, step {step}")
     seen, mean, mark = 0, None, time.time()
     source = stream(a.run / "tokenizer.json", a.seed, chunk, a.tokens, a.warm_chunks, rank, a.workers)
-    while step < a.steps:
+    begin, first, left = time.time(), step, a.steps - step
+    while left >= 1:
         chunk, (x, y, w) = next(source)
         chunk -= rank
         w = torch.where(w < 0, 0.1 if step < a.prompt_steps else 0.0, w)
-        rate = a.lr * min(1.0, (step + 1) / 50) * min(1.0, (a.steps - step) / max(a.decay, 1))
+        loss = model.loss(x, y, w)
+        loss.backward()
+        left = a.steps - step
+        if a.minutes and step > first:
+            pace = (time.time() - begin) / (step - first)
+            left = min(left, (begin + a.minutes * 60 - time.time()) / pace)
+        if a.workers > 1:
+            left = average(parameters, a.workers, left)
+        rate = max(0.0, a.lr * min(1.0, (step + 1) / 50, left / max(a.decay, 1)))
         for o in optimizers:
             for g in o.param_groups:
                 g["lr"] = rate
-        loss = model.loss(x, y, w)
-        loss.backward()
-        if a.workers > 1:
-            average(parameters, a.workers)
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         for o in optimizers:
             o.step()
             o.zero_grad(set_to_none=True)
         step += 1
+        left -= 1
         seen += x.numel() * a.workers
         mean = loss.item() if mean is None else 0.97 * mean + 0.03 * loss.item()
         if step % 25 == 0:
@@ -139,6 +146,7 @@ def main():
     p.add_argument("--run", type=Path, default=Path("run"), help="folder of checkpoints")
     p.add_argument("--steps", type=int, default=6000)
     p.add_argument("--decay", type=int, default=1500, help="steps over which the learning rate falls to zero at the end")
+    p.add_argument("--minutes", type=float, help="end, with the learning rate at zero, after so much time")
     p.add_argument("--tokens", type=int, default=4096, help="tokens a batch and worker")
     p.add_argument("--lr", type=float, default=4e-3)
     p.add_argument("--seed", type=int, default=1)
