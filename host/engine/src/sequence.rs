@@ -21,7 +21,6 @@ pub(crate) struct Submission {
     pub(crate) request: SequenceRequest,
     /// Prompt and output together; at most the context length.
     pub(crate) tokens_max: usize,
-    priority: i32,
     pub(crate) sender: mpsc::Sender<TokenEvent>,
     pub(crate) stalled: Stalled,
 }
@@ -31,6 +30,7 @@ pub(crate) struct Sequence {
     tokens: Vec<u32>,
     prompt: usize,
     tokens_max: usize,
+    priority: i32,
     stop_tokens: Vec<u32>,
     sampler: Sampler,
     logprobs: Option<LogprobParams>,
