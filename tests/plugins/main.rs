@@ -60,7 +60,7 @@ fn answer(server: &Server) -> Value {
         "/v1/chat/completions",
         &json!({"model": "mortise-demo", "messages": messages}),
     );
-    assert_eq!(response.status, 200, "{}", response.text());
+    assert_eq!(response.status(), 200, "{}", response.text());
     response.json()
 }
 

@@ -28,7 +28,11 @@ fn sources() -> PathBuf {
 
 /// Whether the program is there; without it the test has nothing to run.
 fn have(program: &str) -> bool {
-    if Command::new(program).arg("--version").output().is_ok_and(|out| out.status.success()) {
+    if Command::new(program)
+        .arg("--version")
+        .output()
+        .is_ok_and(|out| out.status.success())
+    {
         return true;
     }
     assert!(
@@ -54,8 +58,12 @@ fn python() -> PathBuf {
     let wanted = std::fs::read_to_string(&requirements).expect("read requirements.txt");
     let stamp = venv.join("requirements.installed");
     if std::fs::read_to_string(&stamp).ok().as_deref() != Some(&wanted) {
-        run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&venv));
-        run(Command::new(venv.join("bin/pip")).args(["install", "-q", "-r"]).arg(&requirements));
+        run(Command::new("python3")
+            .args(["-m", "venv", "--clear"])
+            .arg(&venv));
+        run(Command::new(venv.join("bin/pip"))
+            .args(["install", "-q", "-r"])
+            .arg(&requirements));
         std::fs::write(&stamp, &wanted).expect("write the stamp");
     }
     venv
@@ -85,7 +93,9 @@ fn the_node_client_works() {
     for file in ["package.json", "package-lock.json", "chat.test.mjs"] {
         std::fs::copy(sources().join("node").join(file), work.join(file)).expect("copy");
     }
-    run(Command::new("npm").args(["ci", "--no-audit", "--no-fund"]).current_dir(&work));
+    run(Command::new("npm")
+        .args(["ci", "--no-audit", "--no-fund"])
+        .current_dir(&work));
     let server = Server::start(&[]);
     let report = run(Command::new("node")
         .arg("--test")
@@ -130,7 +140,15 @@ fn the_python_clients_own_tests_pass_as_far_as_they_did() {
     let sources = openai_python_sources(&venv);
     let server = Server::start(&[]);
     let output = Command::new(venv.join("bin/python"))
-        .args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "addopts="])
+        .args([
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-o",
+            "addopts=",
+        ])
         .args(["-o", "asyncio_mode=auto", "-k", "not aiohttp", "--tb=no"])
         .args([
             "tests/api_resources/chat/test_completions.py",
@@ -152,7 +170,10 @@ fn the_python_clients_own_tests_pass_as_far_as_they_did() {
 
 #[test]
 fn a_pytest_report_is_read_right() {
-    assert_eq!(passed("FAILED x\n12 failed, 160 passed, 43 deselected in 9s\n"), 160);
+    assert_eq!(
+        passed("FAILED x\n12 failed, 160 passed, 43 deselected in 9s\n"),
+        160
+    );
     assert_eq!(passed("160 passed in 9s\n"), 160);
     assert_eq!(passed("12 failed in 9s\n"), 0);
 }

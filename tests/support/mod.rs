@@ -1,7 +1,11 @@
 //! Starts the built server for black-box tests, and speaks just enough HTTP to be precise about
 //! what goes over the wire.
 
-#![allow(dead_code, reason = "each test crate uses a part of this")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test crate is a program that uses a part of this"
+)]
 
 pub mod client;
 pub mod model;

@@ -54,11 +54,18 @@ impl Drop for Call {
     }
 }
 
+/// Wall-clock time that a call may take, as a multiple of its deadline.
+const PATIENCE: u32 = 10;
+
 /// Let a guest that runs longer than an epoch yield to other tasks, and stop it at its deadline.
+///
+/// A deadline counts the epochs in which the guest ran, not those in which it waited for a
+/// processor: a busy machine ends no honest call. Wall-clock time bounds the wait.
 pub(crate) fn interrupt_by_epochs(store: &mut Store<State>) {
     store.epoch_deadline_callback(|mut context| {
         let call = &mut context.data_mut().call;
-        if Instant::now() >= call.deadline {
+        call.epochs += 1;
+        if call.epochs >= call.epochs_max || Instant::now() >= call.latest_end {
             call.expired = true;
             return Ok(UpdateDeadline::Interrupt);
         }
@@ -77,7 +84,8 @@ pub(crate) fn begin(
     deadline_ms: u64,
 ) -> Call {
     let state = store.data_mut();
-    state.call = CallState::new(request_id, Duration::from_millis(deadline_ms));
+    let deadline = Duration::from_millis(deadline_ms);
+    state.call = CallState::new(request_id, deadline, deadline * PATIENCE);
     state.mask.slot = None;
     state.mask.written = false;
     let counters = Arc::clone(&state.grants.counters);

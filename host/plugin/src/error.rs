@@ -27,7 +27,7 @@ pub enum Fault {
     #[error("internal fault: {0}")]
     Internal(String),
     /// The call ran past its deadline.
-    #[error("did not answer within {deadline_ms} ms")]
+    #[error("did not answer within its deadline of {deadline_ms} ms")]
     Deadline {
         /// The deadline of the call.
         deadline_ms: u64,

@@ -100,7 +100,7 @@ impl Limits {
     }
 }
 
-/// Wall-clock time for each function, in milliseconds. They are hundreds of times what the
+/// How long each function may run, in milliseconds of its own; ten times that by the clock. They are hundreds of times what the
 /// default plugins need, so that a busy machine ends no honest call, and short enough that a
 /// broken plugin is noticed by its own request only.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use sha2::{Digest, Sha256};
 use wasmtime::ResourceLimiter;
 
+use crate::engine::EPOCH;
 use crate::limits::MAX_LOG_BYTES_PER_CALL;
 use crate::stats::Counters;
 use crate::{Component, Kind, Ledger, Limits, ModelDescription, Vocabulary};
@@ -166,7 +167,12 @@ fn escape(text: &str) -> String {
 /// The call in progress.
 pub(crate) struct CallState {
     pub(crate) request_id: Arc<str>,
-    pub(crate) deadline: Instant,
+    /// Epochs in which the guest ran so far.
+    pub(crate) epochs: u64,
+    /// The deadline, in epochs.
+    pub(crate) epochs_max: u64,
+    /// When the call ends, however little of the time the guest had a processor.
+    pub(crate) latest_end: Instant,
     /// The deadline passed while the guest was running.
     pub(crate) expired: bool,
     pub(crate) log_bytes_left: usize,
@@ -177,13 +183,16 @@ pub(crate) struct CallState {
 
 impl CallState {
     fn idle() -> Self {
-        Self::new(Arc::from(""), Duration::ZERO)
+        Self::new(Arc::from(""), Duration::ZERO, Duration::ZERO)
     }
 
-    pub(crate) fn new(request_id: Arc<str>, time: Duration) -> Self {
+    pub(crate) fn new(request_id: Arc<str>, deadline: Duration, patience: Duration) -> Self {
+        let epochs_max = deadline.as_millis() / EPOCH.as_millis();
         Self {
             request_id,
-            deadline: Instant::now() + time,
+            epochs: 0,
+            epochs_max: u64::try_from(epochs_max).unwrap_or(u64::MAX),
+            latest_end: Instant::now() + patience,
             expired: false,
             log_bytes_left: MAX_LOG_BYTES_PER_CALL,
             log_lines_dropped: 0,

@@ -200,11 +200,7 @@ async fn open_model(
         created: now.map_or(0, |elapsed| elapsed.as_secs()),
         owned_by: "mortise".to_owned(),
         tokenizer: text.tokenizer,
-        chat_template: text
-            .description
-            .chat_template
-            .is_some()
-            .then(|| Arc::new(template) as _),
+        chat_template: template.map(|template| Arc::new(template) as _),
         parser: Some(Arc::new(parser)),
         grammar: Some(Arc::new(grammar)),
         mask_tokens: text.vocabulary.len(),

@@ -15,6 +15,9 @@ use serde_json::Value;
 
 use crate::config::{AuthConfig, BindingConfig, BindingKind, ModelConfig, PluginConfig};
 
+/// Where the components come from that are part of the program.
+const EMBEDDED: &str = "embedded";
+
 /// Largest tokenizer file that is read; a vocabulary of 256 000 tokens has about 20 MB.
 const TOKENIZER_BYTES_MAX: u64 = 128 << 20;
 /// Largest configuration file of a model that is read.
@@ -181,13 +184,18 @@ impl Plugins {
     /// The handles that serve one model.
     pub(crate) async fn bind(&self, model: &ModelText) -> anyhow::Result<Handles> {
         let (template, binding) = self.binding(Kind::ChatTemplate, model)?;
+        // The default component renders what the model or the operator gives it; without either
+        // the model has no chat format.
+        let renders = model.description.chat_template.is_some()
+            || template.origin() != EMBEDDED
+            || binding.settings.contains("\"chat_template\"");
         let template = ChatTemplate::bind(&self.host, &template, binding).await?;
         let (parser, binding) = self.binding(Kind::OutputParser, model)?;
         let parser = OutputParser::bind(&self.host, &parser, binding).await?;
         let (grammar, binding) = self.binding(Kind::Grammar, model)?;
         let grammar = Grammar::bind(&self.host, &grammar, binding).await?;
         Ok(Handles {
-            template,
+            template: renders.then_some(template),
             parser,
             grammar,
         })
@@ -307,7 +315,8 @@ fn merged(base: &Value, over: &Value) -> Value {
 /// The plugins that serve one model.
 #[derive(Clone)]
 pub(crate) struct Handles {
-    pub(crate) template: ChatTemplate,
+    /// `None` if nothing says how the model is spoken to.
+    pub(crate) template: Option<ChatTemplate>,
     pub(crate) parser: OutputParser,
     pub(crate) grammar: Grammar,
 }

@@ -119,8 +119,11 @@ fn fixed_day() -> String {
 pub(crate) fn template(input: &ModelInput) -> anyhow::Result<()> {
     let request: TemplateRequest = read(input)?;
     let bench = Bench::open(input)?;
+    let Some(template) = &bench.handles.template else {
+        bail!("the model has no chat template, and no plugin brings one");
+    };
     let rendered = bench.runtime.block_on(render_template(
-        &bench.handles.template,
+        template,
         &bench.text.tokenizer,
         &bench.request,
         TemplateInput {
