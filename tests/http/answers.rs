@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 use crate::support::Server;
 use crate::support::client::Request;
 
-pub const CHAT: &str = "/v1/chat/completions";
+pub(crate) const CHAT: &str = "/v1/chat/completions";
 const TEXT: &str = "/v1/completions";
 
-pub fn chat(text: &str) -> Value {
+pub(crate) fn chat(text: &str) -> Value {
     json!({"model": "scripted", "messages": [{"role": "user", "content": text}]})
 }
 

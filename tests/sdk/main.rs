@@ -6,6 +6,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -14,7 +15,10 @@ use support::Server;
 
 const OPENAI_PYTHON: &str = "3.52.0";
 /// Tests of the client's own files that pass, loose and strict together: a floor that only rises.
-const OPENAI_PYTHON_PASSES: u32 = 0;
+/// The files hold 172; many use what mortise does not have: stored completions, deleting models.
+const PASSES: u32 = 92;
+/// The same when fields that mortise cannot honour are left out of account.
+const PASSES_IGNORING_UNSUPPORTED: u32 = 108;
 
 fn folder(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
@@ -53,6 +57,9 @@ fn run(command: &mut Command) -> String {
 
 /// A virtual environment with the pinned requirements, made anew when they change.
 fn python() -> PathBuf {
+    // Tests run side by side, and one environment serves them all.
+    static MAKING: Mutex<()> = Mutex::new(());
+    let _alone = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
     let venv = folder("sdk-python");
     let requirements = sources().join("python/requirements.txt");
     let wanted = std::fs::read_to_string(&requirements).expect("read requirements.txt");
@@ -131,14 +138,8 @@ fn passed(report: &str) -> u32 {
         .unwrap_or(0)
 }
 
-#[test]
-fn the_python_clients_own_tests_pass_as_far_as_they_did() {
-    if !have("python3") {
-        return;
-    }
-    let venv = python();
-    let sources = openai_python_sources(&venv);
-    let server = Server::start(&[]);
+/// How many of the client's own tests pass against this server.
+fn own_tests_passed(venv: &Path, sources: &Path, server: &Server) -> (u32, String) {
     let output = Command::new(venv.join("bin/python"))
         .args([
             "-m",
@@ -155,17 +156,33 @@ fn the_python_clients_own_tests_pass_as_far_as_they_did() {
             "tests/api_resources/test_completions.py",
             "tests/api_resources/test_models.py",
         ])
-        .current_dir(&sources)
+        .current_dir(sources)
         .env("TEST_API_BASE_URL", server.url("/v1"))
         .output()
         .expect("run pytest");
     let report = String::from_utf8_lossy(&output.stdout).into_owned();
-    println!("{report}");
-    let count = passed(&report);
-    assert!(
-        count >= OPENAI_PYTHON_PASSES,
-        "{count} of the client's own tests pass, {OPENAI_PYTHON_PASSES} did before:\n{report}"
-    );
+    (passed(&report), report)
+}
+
+#[test]
+fn the_python_clients_own_tests_pass_as_far_as_they_did() {
+    if !have("python3") {
+        return;
+    }
+    let venv = python();
+    let sources = openai_python_sources(&venv);
+    let ignoring = "[openai]\nunsupported = \"ignore\"\n";
+    for (server, floor) in [
+        (Server::start(&[]), PASSES),
+        (Server::configured(ignoring), PASSES_IGNORING_UNSUPPORTED),
+    ] {
+        let (count, report) = own_tests_passed(&venv, &sources, &server);
+        println!("{count} of the client's own tests pass");
+        assert!(
+            count >= floor,
+            "{count} of the client's own tests pass, {floor} did before:\n{report}"
+        );
+    }
 }
 
 #[test]

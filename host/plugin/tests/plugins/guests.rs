@@ -43,23 +43,23 @@ fn build(feature: &str) -> Vec<u8> {
 }
 
 /// The guest of all kinds, as bytes.
-pub fn every_kind() -> &'static [u8] {
+pub(crate) fn every_kind() -> &'static [u8] {
     static WASM: OnceLock<Vec<u8>> = OnceLock::new();
     WASM.get_or_init(|| build("every-kind"))
 }
 
 /// A chat template that imports the clock.
-pub fn greedy_template() -> Vec<u8> {
+pub(crate) fn greedy_template() -> Vec<u8> {
     build("greedy-template")
 }
 
 /// A component whose start function does not return.
-pub fn endless_start() -> Vec<u8> {
+pub(crate) fn endless_start() -> Vec<u8> {
     build("endless-start")
 }
 
 /// A file in a temporary folder.
-pub fn file(name: &str, wasm: &[u8]) -> (tempfile::TempDir, PathBuf) {
+pub(crate) fn file(name: &str, wasm: &[u8]) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(name);
     std::fs::write(&path, wasm).unwrap();
@@ -67,25 +67,25 @@ pub fn file(name: &str, wasm: &[u8]) -> (tempfile::TempDir, PathBuf) {
 }
 
 /// A host, and the guest of all kinds loaded into it.
-pub struct Fixture {
+pub(crate) struct Fixture {
     pub host: PluginHost,
     pub component: Arc<Component>,
 }
 
 /// One host for all tests that do not look at its numbers.
-pub fn shared() -> &'static Fixture {
+pub(crate) fn shared() -> &'static Fixture {
     static FIXTURE: OnceLock<Fixture> = OnceLock::new();
     FIXTURE.get_or_init(fresh)
 }
 
 /// A host of the test's own.
-pub fn fresh() -> Fixture {
+pub(crate) fn fresh() -> Fixture {
     let host = PluginHost::new(HostConfig::default()).unwrap();
     let component = host.load(source("guest", every_kind())).unwrap();
     Fixture { host, component }
 }
 
-pub fn source(name: &str, wasm: &[u8]) -> ComponentSource {
+pub(crate) fn source(name: &str, wasm: &[u8]) -> ComponentSource {
     ComponentSource::Bytes {
         name: name.to_owned(),
         wasm: wasm.to_vec(),
@@ -93,7 +93,7 @@ pub fn source(name: &str, wasm: &[u8]) -> ComponentSource {
 }
 
 /// Limits whose deadlines are met even on a machine that is busy with other things.
-pub fn limits() -> Limits {
+pub(crate) fn limits() -> Limits {
     let mut limits = Limits::default();
     limits.deadlines = deadlines(30_000);
     limits.checkout_wait_ms = 30_000;
@@ -101,10 +101,10 @@ pub fn limits() -> Limits {
 }
 
 /// The deadline of every call under [`hasty`].
-pub const HASTY_MS: u64 = 150;
+pub(crate) const HASTY_MS: u64 = 150;
 
 /// A binding whose calls are stopped soon, for guests that do not return.
-pub fn hasty() -> Binding {
+pub(crate) fn hasty() -> Binding {
     let mut binding = binding();
     binding.limits.deadlines = Deadlines {
         prepare_ms: 30_000,
@@ -129,7 +129,7 @@ fn deadlines(all_ms: u64) -> Deadlines {
 
 /// A binding with everything that the kinds may be granted. The vocabulary has 70 tokens, so that
 /// the last of its three mask words is used in part.
-pub fn binding() -> Binding {
+pub(crate) fn binding() -> Binding {
     let count = 70u32;
     Binding {
         model: Some(Arc::new(ModelDescription {
@@ -178,7 +178,7 @@ impl Fixture {
     }
 }
 
-pub fn context() -> CallContext {
+pub(crate) fn context() -> CallContext {
     CallContext::new("request-1")
 }
 
@@ -197,7 +197,7 @@ pub async fn render(template: &ChatTemplate, command: &str) -> Result<String, Pl
 }
 
 /// The fault of a failed call, after checking that the error names plugin, version and function.
-pub fn fault_of(error: PluginError, function: &str) -> Fault {
+pub(crate) fn fault_of(error: PluginError, function: &str) -> Fault {
     let version = shared().component.version();
     let text = error.to_string();
     assert!(text.contains("`guest`"), "{text}");
