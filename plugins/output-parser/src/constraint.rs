@@ -134,8 +134,39 @@ fn object_rule(format: Format, index: usize, tool: &Tool) -> String {
     format!(
         "object_{index}: {} {} \"}}\"",
         quote(&head),
-        json_rule(tool.parameters.clone())
+        json_rule(declared_only(tool.parameters.clone()))
     )
+}
+
+/// Arguments hold what was declared: where a schema names properties and does not say whether there
+/// may be others, there may not, or a model could invent names for ever. Schemas that are put
+/// together from parts are left as they are, since each part would shut the others out.
+fn declared_only(mut schema: Value) -> Value {
+    const PARTS: [&str; 7] = [
+        "additionalProperties",
+        "unevaluatedProperties",
+        "patternProperties",
+        "allOf",
+        "anyOf",
+        "oneOf",
+        "$ref",
+    ];
+    let Value::Object(fields) = &mut schema else {
+        return schema;
+    };
+    if let Some(items) = fields.get_mut("items") {
+        *items = declared_only(items.take());
+    }
+    let Some(Value::Object(properties)) = fields.get_mut("properties") else {
+        return schema;
+    };
+    for property in properties.values_mut() {
+        *property = declared_only(property.take());
+    }
+    if !PARTS.iter().any(|part| fields.contains_key(*part)) {
+        fields.insert("additionalProperties".to_owned(), Value::Bool(false));
+    }
+    schema
 }
 
 fn content(wanted: GrammarSource) -> Result<String, SetupError> {

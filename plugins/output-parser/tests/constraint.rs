@@ -288,3 +288,37 @@ fn the_format_follows_from_the_models_files() {
     assert!(Style::new(r#"{"format": "x"}"#, Model::default()).is_err());
     assert!(Style::new(r#"{"fromat": "auto"}"#, Model::default()).is_err());
 }
+
+#[test]
+fn arguments_hold_only_what_was_declared() {
+    let style = style("hermes", "none", true);
+    let parameters = json!({
+        "type": "object",
+        "properties": {
+            "city": {"type": "string"},
+            "where": {"type": "object", "properties": {"street": {"type": "string"}}},
+            "free": {"type": "object"},
+            "open": {"type": "object", "properties": {}, "additionalProperties": true},
+        },
+    });
+    let tools = json!([{"type": "function", "function": {"name": "f", "parameters": parameters}}]);
+    let setup = Setup::new(&tools.to_string(), &ToolChoice::Required, false, false).unwrap();
+    let source = constraint(&style, &setup, None).unwrap().unwrap();
+    let call = |arguments: &str| {
+        format!("<tool_call>\n{{\"name\": \"f\", \"arguments\": {arguments}}}\n</tool_call>")
+    };
+    for (arguments, expected) in [
+        (r#"{"city": "Paris"}"#, true),
+        (r#"{"city": "Paris", "made_up": 1}"#, false),
+        (r#"{"where": {"street": "x"}}"#, true),
+        (r#"{"where": {"made_up": "x"}}"#, false),
+        (r#"{"free": {"anything": "x"}}"#, true),
+        (r#"{"open": {"anything": "x"}}"#, true),
+    ] {
+        assert_eq!(
+            takes(&style, &source, &call(arguments)),
+            expected,
+            "{arguments}"
+        );
+    }
+}

@@ -73,7 +73,10 @@ impl chat_template::Guest for Guest {
                 "survived".to_owned()
             }
         };
-        Ok(output(vec![special("<|begin|>"), chat_template::Segment::Plain(text)]))
+        Ok(output(vec![
+            special("<|begin|>"),
+            chat_template::Segment::Plain(text),
+        ]))
     }
 }
 
@@ -238,7 +241,8 @@ impl grammar::GuestMatcher for Matcher {
 
     fn rollback(&self, count: u32) -> Result<(), Fault> {
         let left = self.taken.get().checked_sub(count);
-        self.taken.set(left.ok_or_else(|| Fault::Invalid("too far".to_owned()))?);
+        self.taken
+            .set(left.ok_or_else(|| Fault::Invalid("too far".to_owned()))?);
         Ok(())
     }
 

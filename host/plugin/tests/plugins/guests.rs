@@ -94,10 +94,11 @@ pub(crate) fn source(name: &str, wasm: &[u8]) -> ComponentSource {
 
 /// Limits whose deadlines are met even on a machine that is busy with other things.
 pub(crate) fn limits() -> Limits {
-    let mut limits = Limits::default();
-    limits.deadlines = deadlines(30_000);
-    limits.checkout_wait_ms = 30_000;
-    limits
+    Limits {
+        deadlines: deadlines(30_000),
+        checkout_wait_ms: 30_000,
+        ..Limits::default()
+    }
 }
 
 /// The deadline of every call under [`hasty`].
@@ -153,25 +154,25 @@ pub(crate) fn binding() -> Binding {
 }
 
 impl Fixture {
-    pub async fn template(&self, binding: Binding) -> ChatTemplate {
+    pub(crate) async fn template(&self, binding: Binding) -> ChatTemplate {
         ChatTemplate::bind(&self.host, &self.component, binding)
             .await
             .unwrap()
     }
 
-    pub async fn parser(&self, binding: Binding) -> OutputParser {
+    pub(crate) async fn parser(&self, binding: Binding) -> OutputParser {
         OutputParser::bind(&self.host, &self.component, binding)
             .await
             .unwrap()
     }
 
-    pub async fn grammar(&self, binding: Binding) -> Grammar {
+    pub(crate) async fn grammar(&self, binding: Binding) -> Grammar {
         Grammar::bind(&self.host, &self.component, binding)
             .await
             .unwrap()
     }
 
-    pub async fn policy(&self, binding: Binding) -> Policy {
+    pub(crate) async fn policy(&self, binding: Binding) -> Policy {
         Policy::bind(&self.host, &self.component, binding)
             .await
             .unwrap()
@@ -183,7 +184,7 @@ pub(crate) fn context() -> CallContext {
 }
 
 /// Tell the template to do something, and return the plain text of its prompt.
-pub async fn render(template: &ChatTemplate, command: &str) -> Result<String, PluginError> {
+pub(crate) async fn render(template: &ChatTemplate, command: &str) -> Result<String, PluginError> {
     let input = TemplateInput {
         messages: command.to_owned(),
         ..TemplateInput::default()

@@ -240,9 +240,12 @@ async fn a_binding_must_suit_the_kind() {
     assert!(text.contains(expected), "{text}");
 }
 
+/// Whether a fault is the one that a case is about.
+type Expected = fn(&Fault) -> bool;
+
 #[tokio::test]
 async fn a_plugin_that_cannot_be_prepared_fails_its_load() {
-    let cases: [(&str, fn(&Fault) -> bool); 5] = [
+    let cases: [(&str, Expected); 5] = [
         ("fault", |fault| {
             *fault == Fault::Internal("bad setting".to_owned())
         }),
