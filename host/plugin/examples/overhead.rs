@@ -8,7 +8,7 @@
 //! Give further files to see how long each takes to load, compiled and from the cache.
 
 use std::error::Error;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -75,8 +75,8 @@ fn binding() -> Binding {
     }
 }
 
-async fn calls(host: &PluginHost, guest: &PathBuf) -> Result<(), Box<dyn Error>> {
-    let component = host.load(ComponentSource::File(guest.clone()))?;
+async fn calls(host: &PluginHost, guest: &Path) -> Result<(), Box<dyn Error>> {
+    let component = host.load(ComponentSource::File(guest.to_path_buf()))?;
     let context = CallContext::new("bench");
 
     let policy = Policy::bind(host, &component, binding()).await?;
@@ -128,8 +128,8 @@ async fn calls(host: &PluginHost, guest: &PathBuf) -> Result<(), Box<dyn Error>>
     Ok(())
 }
 
-async fn instances(host: &PluginHost, guest: &PathBuf) -> Result<(), Box<dyn Error>> {
-    let component = host.load(ComponentSource::File(guest.clone()))?;
+async fn instances(host: &PluginHost, guest: &Path) -> Result<(), Box<dyn Error>> {
+    let component = host.load(ComponentSource::File(guest.to_path_buf()))?;
     let mut binding = binding();
     binding.limits.recycle_after_uses = 1;
     let policy = Policy::bind(host, &component, binding).await?;

@@ -21,7 +21,8 @@ pub(crate) struct ApiError {
     pub(crate) code: String,
     /// `error.param`: the field, with its path.
     pub(crate) param: Option<String>,
-    pub(crate) message: String,
+    // Boxed to keep results that may hold an error small.
+    pub(crate) message: Box<str>,
     pub(crate) headers: Vec<(String, String)>,
 }
 
@@ -36,7 +37,7 @@ impl ApiError {
             kind: kind_of(status).to_owned(),
             code: code.to_owned(),
             param: None,
-            message: message.into(),
+            message: message.into().into_boxed_str(),
             headers: Vec::new(),
         }
     }

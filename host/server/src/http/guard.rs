@@ -61,7 +61,7 @@ impl Guard {
         match host {
             // Without a name there is nothing to be deceived by.
             None => Ok(()),
-            Some(host) if hosts.iter().any(|known| *known == host) => Ok(()),
+            Some(host) if hosts.contains(&host) => Ok(()),
             Some(_) => Err(ApiError::new(
                 StatusCode::FORBIDDEN,
                 "host_not_allowed",
