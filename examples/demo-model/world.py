@@ -175,8 +175,14 @@ def fact(d):
             return text, answer
 
 
+SHOWN = ("what is mortise", "who are you", "what can you do", "how do i add a plugin", "hello")
+
+
 def words_side(d, text):
+    """Whether this wording belongs to the side that is being generated. What the project's own documents show is learnt."""
     from words import is_held_out
+    if text.lower().strip(" ?!.") in SHOWN:
+        return not d.held_out
     return is_held_out(text) == d.held_out
 
 
