@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use mortise_hub::ModelReference;
 
 use crate::config::{LogFormat, LogLevel};
 
@@ -49,6 +50,13 @@ pub(crate) enum Command {
     /// Turn text into token ids, and ids into text.
     #[command(after_help = TOKENIZE_HELP)]
     Tokenize(ModelInput),
+    /// Download a model from the Hugging Face hub and print where it is.
+    #[command(after_help = PULL_HELP)]
+    Pull {
+        /// The model: org/name, then :QUANT to choose a GGUF file, then @REVISION
+        #[arg(value_name = "ORG/NAME[:QUANT][@REVISION]")]
+        reference: ModelReference,
+    },
     /// Describe a plugin (.wasm), a weights file (.safetensors) or a model folder as JSON.
     #[command(after_help = INSPECT_HELP)]
     Inspect(InspectArgs),
@@ -59,6 +67,13 @@ pub(crate) struct ServeArgs {
     /// A Hugging Face model folder; without it the file's models, or the embedded demo model
     #[arg(long, value_name = "DIR")]
     pub(crate) model: Option<PathBuf>,
+    /// A model on the Hugging Face hub, downloaded if it is not in the cache; see `mortise pull --help`
+    #[arg(
+        long,
+        value_name = "ORG/NAME[:QUANT][@REVISION]",
+        conflicts_with = "model"
+    )]
+    pub(crate) hf: Option<ModelReference>,
     /// A configuration file; see `mortise config print-default`
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
@@ -172,6 +187,19 @@ Out:  {\"tokens\": [...], \"pieces\": [\"...\", ...], \"text\": \"...\", \"count
 
 Example:
   echo '{\"text\":\"Hello there\"}' | mortise tokenize";
+
+const PULL_HELP: &str = "\
+Without :QUANT a repository's safetensors are taken, or its only GGUF file, or its Q4_K_M, Q8_0 or Q4_0.
+A download that broke off goes on where it stopped. Files lie in the cache that huggingface_hub uses.
+
+Environment:
+  HF_TOKEN, HF_TOKEN_PATH     who asks; needed for private and gated models
+  HF_ENDPOINT                 another hub [https://huggingface.co]
+  HF_HUB_CACHE, HF_HOME       where files are kept [~/.cache/huggingface/hub]
+  HF_HUB_OFFLINE=1            do not ask the hub
+
+Example:
+  mortise serve --hf Qwen/Qwen3-0.6B";
 
 const INSPECT_HELP: &str = "\
 Out:  for a plugin    {\"type\": \"plugin\", \"kinds\": [...], \"version\": ..., \"digest\": ..., \"imports\": [...]}

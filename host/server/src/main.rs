@@ -7,6 +7,7 @@ mod assembly;
 mod cli;
 mod config;
 mod http;
+mod hub;
 mod inspect;
 mod logging;
 mod metrics;
@@ -45,6 +46,7 @@ fn run(command: Command) -> anyhow::Result<()> {
                 host: args.host,
                 port: args.port,
                 model: args.model,
+                hf: args.hf,
                 served_model_name: args.served_model_name,
                 plugins: args.plugins,
                 api_keys: args.api_keys,
@@ -63,6 +65,10 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Parse(input) => offline::parse(&input),
         Command::Grammar(GrammarCommand::Check(input)) => offline::grammar(&input),
         Command::Tokenize(input) => offline::tokenize(&input),
+        Command::Pull { reference } => {
+            let path = hub::fetch(&config::hub_config()?, &reference)?;
+            offline::print(&format!("{}\n", path.display()))
+        }
         Command::Inspect(args) => offline::inspect(&args.path),
     }
 }
