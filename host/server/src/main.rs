@@ -4,6 +4,7 @@
 mod access;
 mod app;
 mod assembly;
+mod bench;
 mod cli;
 mod config;
 mod http;
@@ -69,6 +70,7 @@ fn run(command: Command) -> anyhow::Result<()> {
             let path = hub::fetch(&config::hub_config()?, &reference)?;
             offline::print(&format!("{}\n", path.display()))
         }
+        Command::Bench(args) => bench::run(&args),
         Command::Inspect(args) => offline::inspect(&args.path),
     }
 }
