@@ -12,14 +12,16 @@
 
 pub mod attention;
 mod exp;
+pub mod gate_mul;
 pub mod kv_page;
 pub mod linear;
 pub mod log_softmax;
 pub mod mask;
 pub mod rms_norm;
 pub mod rope;
+pub mod route;
 pub mod select;
-pub mod silu_mul;
+pub mod soft_cap;
 
 /// Multiply-adds below which waking another thread costs more than it saves.
 const PARALLEL_MULTIPLY_ADDS: usize = 1 << 20;

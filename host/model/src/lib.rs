@@ -15,6 +15,8 @@ mod generation;
 mod input;
 mod kv_cache;
 mod layers;
+mod linear;
+mod loader;
 mod names;
 mod rope;
 mod spec;
