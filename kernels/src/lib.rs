@@ -12,6 +12,7 @@
 
 pub mod attention;
 mod exp;
+pub mod gate_mul;
 pub mod kv_page;
 pub mod linear;
 pub mod log_softmax;
@@ -19,8 +20,9 @@ pub mod mask;
 pub mod quant;
 pub mod rms_norm;
 pub mod rope;
+pub mod route;
 pub mod select;
-pub mod silu_mul;
+pub mod soft_cap;
 
 /// Multiply-adds below which waking another thread costs more than it saves.
 const PARALLEL_MULTIPLY_ADDS: usize = 1 << 20;

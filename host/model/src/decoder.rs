@@ -10,7 +10,8 @@ use crate::generation::GenerationDefaults;
 use crate::input::ModelInput;
 use crate::kv_cache::{BLOCK_TOKENS, CachePlan, KvCache};
 use crate::layers::Layer;
-use crate::linear::{Linear, Loader};
+use crate::linear::Linear;
+use crate::loader::Loader;
 use crate::names::LLAMA_NAMES;
 use crate::rope::frequencies;
 use crate::spec::ModelSpec;
@@ -128,7 +129,7 @@ impl Model {
             })
             .collect();
         let positions: Vec<u32> = rows.iter().map(|row| row.position as u32).collect();
-        let rope = RopeTable::new(&positions, &self.frequencies);
+        let rope = RopeTable::new(&positions, &self.frequencies, 1.0);
         let plan = CachePlan {
             slots: &slots,
             block_tables: tables,

@@ -1,12 +1,14 @@
 //! One layer of a decoder.
 
+use mortise_kernels::attention::Scoring;
+use mortise_kernels::gate_mul::{Activation, gate_mul};
 use mortise_kernels::rms_norm::{rms_norm, rms_norm_in_place};
-use mortise_kernels::rope::RopeTable;
-use mortise_kernels::silu_mul::silu_mul;
+use mortise_kernels::rope::{RopeHeads, RopePairs, RopeTable};
 
 use crate::error::ModelError;
 use crate::kv_cache::{CachePlan, LayerCache};
-use crate::linear::{Linear, Loader};
+use crate::linear::Linear;
+use crate::loader::Loader;
 use crate::spec::ModelSpec;
 
 /// One layer: attention, then feed-forward, each added to what came in.
@@ -63,9 +65,16 @@ impl Layer {
         rms_norm(hidden, &self.attention_norm, spec.norm_epsilon, &mut normed);
         let mut qkv = self.qkv.apply(&normed);
         self.normalise_heads(spec, &mut qkv);
-        rope.apply(&mut qkv, self.qkv.outputs(), spec.heads + spec.kv_heads);
-        let mut attended = vec![0.0; plan.rows.len() * self.attention_output.inputs()];
-        cache.attend(&qkv, spec.heads, plan, &mut attended);
+        let turned = RopeHeads {
+            heads: spec.heads + spec.kv_heads,
+            head_dim: spec.head_dim,
+            first: 0,
+            pairs: RopePairs::Halves,
+        };
+        rope.apply(&mut qkv, self.qkv.outputs, turned);
+        let mut attended = vec![0.0; plan.rows.len() * self.attention_output.inputs];
+        let scoring = Scoring::scaled(1.0 / (spec.head_dim as f32).sqrt());
+        cache.attend(&qkv, spec.heads, scoring, plan, &mut attended);
         add(hidden, &self.attention_output.apply(&attended));
 
         rms_norm(
@@ -76,7 +85,7 @@ impl Layer {
         );
         let gate_up = self.gate_up.apply(&normed);
         let mut gated = vec![0.0; gate_up.len() / 2];
-        silu_mul(&gate_up, spec.intermediate, &mut gated);
+        gate_mul(Activation::Silu, &gate_up, spec.intermediate, &mut gated);
         add(hidden, &self.down.apply(&gated));
     }
 
@@ -85,7 +94,7 @@ impl Layer {
             return;
         };
         let (queries, keys) = (spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim);
-        for row in qkv.chunks_exact_mut(self.qkv.outputs()) {
+        for row in qkv.chunks_exact_mut(self.qkv.outputs) {
             let (query, rest) = row.split_at_mut(queries);
             rms_norm_in_place(query, query_norm, spec.norm_epsilon);
             rms_norm_in_place(&mut rest[..keys], key_norm, spec.norm_epsilon);

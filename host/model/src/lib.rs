@@ -19,6 +19,7 @@ mod input;
 mod kv_cache;
 mod layers;
 mod linear;
+mod loader;
 mod names;
 mod rope;
 mod shards;
