@@ -34,12 +34,18 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
         &["mortise-registry", "mortise-plugin", "mortise-engine"],
         &["axum", "wasmtime", "candle-core", "http", "hyper"],
     ),
+    (
+        "host/hub",
+        &[],
+        &["axum", "candle-core", "tokio", "wasmtime"],
+    ),
     ("host/bundle", &["mortise-plugin"], &["axum", "tokio"]),
     (
         "host/server",
         &[
             "mortise-bundle",
             "mortise-engine",
+            "mortise-hub",
             "mortise-model",
             "mortise-plugin",
             "mortise-registry",

@@ -16,7 +16,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
 use crate::assembly::{Handles, ModelText, Plugins};
-use crate::config::{Config, LimitConfig, ModelConfig};
+use crate::config::{Config, LimitConfig, ModelConfig, hub_config};
 use crate::http::guard::Guard;
 use crate::http::listen::{ConnectionLimits, Stop, serve as listen};
 use crate::http::{Front, router};
@@ -173,7 +173,11 @@ async fn open_model(
     plugins: &Plugins,
     limits: LimitConfig,
 ) -> anyhow::Result<ServedModel> {
+    let mut config = config;
     let opening = move || -> anyhow::Result<_> {
+        if let Some(reference) = &config.hf {
+            config.path = Some(crate::hub::fetch(&hub_config()?, reference)?);
+        }
         let text = ModelText::open(&config)?;
         let backend = backend(&config, &text, limits)
             .with_context(|| format!("the model `{}` cannot be served", config.name))?;
