@@ -1,12 +1,14 @@
 //! From names of tensors to the parts of a model.
 
+use crate::checkpoint::Checkpoint;
 use crate::error::ModelError;
-use crate::linear::Linear;
+use crate::linear::{Linear, Part};
 use crate::names::TensorNames;
 use crate::spec::ModelSpec;
-use crate::weights::{Checkpoint, WeightPrecision};
+use crate::weights::WeightPrecision;
 
 /// What a loader needs beside names.
+#[derive(Clone, Copy)]
 pub(crate) struct Loader<'a> {
     pub(crate) checkpoint: &'a Checkpoint,
     pub(crate) spec: &'a ModelSpec,
@@ -28,32 +30,33 @@ impl Loader<'_> {
         inputs: usize,
         biased: bool,
     ) -> Result<Linear, ModelError> {
-        let mut stack: Option<Linear> = None;
+        let mut stack = Linear {
+            parts: Vec::with_capacity(parts.len()),
+            bias: biased.then(Vec::new),
+            outputs: 0,
+            inputs,
+        };
         for (name, outputs) in parts {
-            let shape = [*outputs, inputs];
             let weight = format!("{name}.weight");
-            let numbers = self.checkpoint.load(&weight, &shape, self.precision)?;
-            let bias = if biased {
-                Some(
-                    self.checkpoint
-                        .load_vector(&format!("{name}.bias"), *outputs)?,
-                )
-            } else {
-                None
-            };
-            let part = Linear {
-                numbers,
-                bias,
+            stack.parts.push(Part {
+                numbers: self
+                    .checkpoint
+                    .load(&weight, &[*outputs, inputs], self.precision)?,
                 outputs: *outputs,
-                inputs,
-            };
-            stack = Some(match stack {
-                None => part,
-                Some(stack) => stack.append(part),
+                order: self.checkpoint.row_order(&weight, self.spec),
             });
+            if let Some(bias) = &mut stack.bias {
+                let name = format!("{name}.bias");
+                let values = self.checkpoint.load_vector(&name, *outputs)?;
+                let order = self.checkpoint.row_order(&name, self.spec);
+                let start = bias.len();
+                bias.resize(start + outputs, 0.0);
+                for (row, value) in values.into_iter().enumerate() {
+                    bias[start + order.output(row)] = value;
+                }
+            }
+            stack.outputs += outputs;
         }
-        stack.ok_or_else(|| ModelError::MissingTensor {
-            tensor: "(no name given)".to_owned(),
-        })
+        Ok(stack)
     }
 }
