@@ -96,12 +96,14 @@ pub enum ModelError {
         found: Vec<usize>,
     },
     /// A tensor's numbers are of a kind that is not read.
-    #[error("tensor `{tensor}` has type {found}; supported are F32, F16 and BF16")]
+    #[error("tensor `{tensor}` has type {found}; supported here: {supported}")]
     NumberType {
         /// The tensor.
         tensor: String,
         /// Its type.
         found: String,
+        /// Types that are read.
+        supported: &'static str,
     },
     /// A cache of this size cannot be had.
     #[error(

@@ -7,20 +7,42 @@ use crate::weights::Numbers;
 /// A matrix with an optional bias.
 #[derive(Debug)]
 pub(crate) struct Linear {
-    pub(crate) numbers: Numbers,
-    pub(crate) bias: Option<Vec<f32>>,
-    pub(crate) outputs: usize,
-    pub(crate) inputs: usize,
+    numbers: Numbers,
+    bias: Option<Vec<f32>>,
+    outputs: usize,
+    inputs: usize,
 }
 
 impl Linear {
+    /// `outputs * inputs` numbers, one row an output, and perhaps a bias.
+    pub(crate) fn new(
+        numbers: Numbers,
+        bias: Option<Vec<f32>>,
+        outputs: usize,
+        inputs: usize,
+    ) -> Self {
+        Self {
+            numbers,
+            bias,
+            outputs,
+            inputs,
+        }
+    }
+
+    /// Values of a row of results.
+    pub(crate) fn outputs(&self) -> usize {
+        self.outputs
+    }
+
+    /// Add the outputs of another matrix of the same inputs.
     pub(crate) fn append(self, more: Self) -> Self {
         let bias = match (self.bias, more.bias) {
-            (Some(mut bias), Some(more)) => {
-                bias.extend(more);
+            (None, None) => None,
+            (bias, more_bias) => {
+                let mut bias = bias.unwrap_or_else(|| vec![0.0; self.outputs]);
+                bias.extend(more_bias.unwrap_or_else(|| vec![0.0; more.outputs]));
                 Some(bias)
             }
-            (bias, _) => bias,
         };
         Self {
             numbers: self.numbers.append(more.numbers),

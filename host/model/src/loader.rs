@@ -2,9 +2,11 @@
 
 use crate::error::ModelError;
 use crate::linear::Linear;
-use crate::names::TensorNames;
+use crate::mxfp4;
+use crate::names::{StackNames, TensorNames};
+use crate::norm::Norm;
 use crate::spec::ModelSpec;
-use crate::weights::{Checkpoint, WeightPrecision};
+use crate::weights::{Checkpoint, Numbers, WeightPrecision};
 
 /// What a loader needs beside names.
 pub(crate) struct Loader<'a> {
@@ -14,46 +16,111 @@ pub(crate) struct Loader<'a> {
     pub(crate) precision: WeightPrecision,
 }
 
+/// A matrix among those that are stacked to one.
+pub(crate) struct StackPart {
+    pub(crate) name: String,
+    pub(crate) outputs: usize,
+    pub(crate) biased: bool,
+}
+
 impl Loader<'_> {
-    /// The weight of a norm.
-    pub(crate) fn norm(&self, name: &str, width: usize) -> Result<Vec<f32>, ModelError> {
-        self.checkpoint
-            .load_vector(&format!("{name}.weight"), width)
+    /// The name of a part of a layer.
+    pub(crate) fn layer_name(&self, layer: usize, part: &str) -> String {
+        format!("{}{layer}.{part}", self.names.layer_prefix)
+    }
+
+    /// A norm.
+    pub(crate) fn norm(&self, name: &str, width: usize) -> Result<Norm, ModelError> {
+        let mut weight = self.vector(&format!("{name}.weight"), width)?;
+        let offset = self.spec.architecture.family().norm_offset;
+        for weight in &mut weight {
+            *weight += offset;
+        }
+        Ok(Norm {
+            weight,
+            epsilon: self.spec.norm_epsilon,
+        })
+    }
+
+    /// A vector by its whole name, in f32.
+    pub(crate) fn vector(&self, name: &str, length: usize) -> Result<Vec<f32>, ModelError> {
+        self.checkpoint.load_vector(name, length)
+    }
+
+    /// The numbers of a tensor by its whole name.
+    pub(crate) fn numbers(&self, name: &str, shape: &[usize]) -> Result<Numbers, ModelError> {
+        self.checkpoint.load(name, shape, self.precision)
+    }
+
+    /// The numbers of a tensor that is stored as `name_blocks` and `name_scales`; its shape, whose
+    /// last number is a multiple of a block.
+    pub(crate) fn mxfp4(&self, name: &str, shape: [usize; 3]) -> Result<Numbers, ModelError> {
+        let [experts, outputs, inputs] = shape;
+        let blocks = inputs / mxfp4::BLOCK;
+        let bytes = self.checkpoint.load_bytes(
+            &format!("{name}_blocks"),
+            &[experts, outputs, blocks, mxfp4::BLOCK_BYTES],
+        )?;
+        let scales = self
+            .checkpoint
+            .load_bytes(&format!("{name}_scales"), &[experts, outputs, blocks])?;
+        Ok(mxfp4::widen(bytes, scales))
+    }
+
+    /// A matrix.
+    pub(crate) fn matrix(
+        &self,
+        name: String,
+        outputs: usize,
+        inputs: usize,
+        biased: bool,
+    ) -> Result<Linear, ModelError> {
+        let shape = [outputs, inputs];
+        let numbers = self.numbers(&format!("{name}.weight"), &shape)?;
+        let bias = match biased {
+            true => Some(self.vector(&format!("{name}.bias"), outputs)?),
+            false => None,
+        };
+        Ok(Linear::new(numbers, bias, outputs, inputs))
     }
 
     /// Matrices of the same inputs, stacked to one.
     pub(crate) fn stacked(
         &self,
-        parts: &[(String, usize)],
+        first: StackPart,
+        more: impl IntoIterator<Item = StackPart>,
+        inputs: usize,
+    ) -> Result<Linear, ModelError> {
+        let load = |part: StackPart| self.matrix(part.name, part.outputs, inputs, part.biased);
+        more.into_iter()
+            .try_fold(load(first)?, |stack, part| Ok(stack.append(load(part)?)))
+    }
+
+    /// The matrices of a layer that may be stacked on disk already.
+    pub(crate) fn stack<const PARTS: usize>(
+        &self,
+        names: &StackNames<PARTS>,
+        name: impl Fn(&str) -> String,
+        outputs: [usize; PARTS],
         inputs: usize,
         biased: bool,
     ) -> Result<Linear, ModelError> {
-        let mut stack: Option<Linear> = None;
-        for (name, outputs) in parts {
-            let shape = [*outputs, inputs];
-            let weight = format!("{name}.weight");
-            let numbers = self.checkpoint.load(&weight, &shape, self.precision)?;
-            let bias = if biased {
-                Some(
-                    self.checkpoint
-                        .load_vector(&format!("{name}.bias"), *outputs)?,
-                )
-            } else {
-                None
-            };
-            let part = Linear {
-                numbers,
-                bias,
-                outputs: *outputs,
-                inputs,
-            };
-            stack = Some(match stack {
-                None => part,
-                Some(stack) => stack.append(part),
-            });
+        let part = |name, outputs| StackPart {
+            name,
+            outputs,
+            biased,
+        };
+        match names {
+            StackNames::Stacked(whole) => {
+                let outputs = outputs.iter().sum();
+                self.stacked(part(name(whole), outputs), [], inputs)
+            }
+            StackNames::Apart(names) => {
+                let first = part(name(names[0]), outputs[0]);
+                let more = names.iter().zip(outputs).skip(1);
+                let more = more.map(|(part_name, outputs)| part(name(part_name), outputs));
+                self.stacked(first, more, inputs)
+            }
         }
-        stack.ok_or_else(|| ModelError::MissingTensor {
-            tensor: "(no name given)".to_owned(),
-        })
     }
 }

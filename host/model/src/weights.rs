@@ -93,6 +93,33 @@ impl Checkpoint {
         shape: &[usize],
         precision: WeightPrecision,
     ) -> Result<Numbers, ModelError> {
+        let (shard, stored, bytes) = self.find(tensor, shape)?;
+        let stored = match stored {
+            Dtype::F32 => DType::F32,
+            Dtype::F16 => DType::F16,
+            Dtype::BF16 => DType::BF16,
+            other => return Err(wrong_type(tensor, other, "F32, F16 and BF16")),
+        };
+        convert(bytes, stored, precision).map_err(|error| ModelError::WeightsFile {
+            file: shard.file.clone(),
+            problem: format!("tensor `{tensor}` cannot be read: {error}"),
+        })
+    }
+
+    /// The bytes of a tensor of bytes.
+    pub(crate) fn load_bytes(&self, tensor: &str, shape: &[usize]) -> Result<&[u8], ModelError> {
+        match self.find(tensor, shape)? {
+            (_, Dtype::U8, bytes) => Ok(bytes),
+            (_, other, _) => Err(wrong_type(tensor, other, "U8")),
+        }
+    }
+
+    /// Whether there is such a tensor.
+    pub(crate) fn has(&self, tensor: &str) -> bool {
+        self.locate(tensor).is_ok()
+    }
+
+    fn find(&self, tensor: &str, shape: &[usize]) -> Result<(&Shard, Dtype, &[u8]), ModelError> {
         let shard = self.locate(tensor)?;
         let missing = || ModelError::MissingTensor {
             tensor: tensor.to_owned(),
@@ -105,18 +132,6 @@ impl Checkpoint {
                 found: info.shape.clone(),
             });
         }
-        let stored = match info.dtype {
-            Dtype::F32 => DType::F32,
-            Dtype::F16 => DType::F16,
-            Dtype::BF16 => DType::BF16,
-            other => {
-                let found = format!("{other:?}");
-                return Err(ModelError::NumberType {
-                    tensor: tensor.to_owned(),
-                    found,
-                });
-            }
-        };
         let damaged = |problem: String| ModelError::WeightsFile {
             file: shard.file.clone(),
             problem,
@@ -129,8 +144,7 @@ impl Checkpoint {
         let bytes = range
             .and_then(|(first, last)| shard.bytes.get(first..last))
             .ok_or_else(|| damaged(format!("tensor `{tensor}` lies beyond the end of the file")))?;
-        convert(bytes, stored, precision)
-            .map_err(|error| damaged(format!("tensor `{tensor}` cannot be read: {error}")))
+        Ok((shard, info.dtype, bytes))
     }
 
     /// A vector, which is always computed with in f32.
@@ -152,6 +166,14 @@ impl Checkpoint {
             .ok_or_else(|| ModelError::MissingTensor {
                 tensor: tensor.to_owned(),
             })
+    }
+}
+
+fn wrong_type(tensor: &str, found: Dtype, supported: &'static str) -> ModelError {
+    ModelError::NumberType {
+        tensor: tensor.to_owned(),
+        found: format!("{found:?}"),
+        supported,
     }
 }
 
@@ -284,7 +306,8 @@ impl Numbers {
         }
     }
 
-    fn into_f32(self) -> Vec<f32> {
+    /// All of them in f32.
+    pub(crate) fn into_f32(self) -> Vec<f32> {
         match self {
             Self::F32(numbers) => numbers,
             Self::Bf16(numbers) => numbers.into_iter().map(bf16::to_f32).collect(),
