@@ -3,6 +3,7 @@
 use mortise_kernels::soft_cap::soft_cap;
 
 use crate::attention::Batch;
+use crate::checkpoint::Checkpoint;
 use crate::error::{InputError, ModelError};
 use crate::folder::ModelFolder;
 use crate::generation::GenerationDefaults;
@@ -13,7 +14,7 @@ use crate::linear::Linear;
 use crate::loader::Loader;
 use crate::norm::Norm;
 use crate::spec::ModelSpec;
-use crate::weights::{Checkpoint, WeightPrecision};
+use crate::weights::WeightPrecision;
 
 /// A loaded model. Immutable: whoever computes brings a cache.
 #[derive(Debug)]
@@ -56,9 +57,12 @@ impl Logits {
 impl Model {
     /// Read a model's files and check them.
     pub fn load(folder: &ModelFolder, precision: WeightPrecision) -> Result<Self, ModelError> {
-        let spec = ModelSpec::read(folder)?;
+        let mut spec = ModelSpec::read(folder)?;
         let generation = GenerationDefaults::read(folder)?;
         let checkpoint = Checkpoint::open(folder)?;
+        for rope in &mut spec.ropes {
+            rope.divisors = checkpoint.rope_divisors(rope.turned / 2)?;
+        }
         let names = spec.architecture.family().names;
         let loader = Loader {
             checkpoint: &checkpoint,
@@ -66,8 +70,12 @@ impl Model {
             names,
             precision,
         };
+        let of_vocabulary = Loader {
+            precision: precision.of_vocabulary(),
+            ..loader
+        };
         let matrix =
-            |name: &str| loader.matrix(name.to_owned(), spec.vocabulary, spec.hidden, false);
+            |name: &str| of_vocabulary.matrix(name.to_owned(), spec.vocabulary, spec.hidden, false);
         let embedding = matrix(names.embedding)?;
         let head = if spec.tied_embeddings {
             None

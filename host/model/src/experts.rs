@@ -5,14 +5,16 @@
 
 use mortise_kernels::route::{Route, Routing, route};
 
+use crate::checkpoint::TensorPlace;
 use crate::error::ModelError;
 use crate::feed_forward::GatedLayer;
 use crate::linear::Linear;
 use crate::loader::{Loader, StackPart};
 use crate::mxfp4;
 use crate::names::ExpertLayout;
+use crate::rearrange::Unordered;
 use crate::spec::ExpertsSpec;
-use crate::weights::Numbers;
+use crate::weights::{Numbers, WeightPrecision};
 
 /// The experts of a layer.
 #[derive(Debug)]
@@ -182,13 +184,18 @@ fn load_interleaved(
     spec: ExpertsSpec,
 ) -> Result<Vec<GatedLayer>, ModelError> {
     let (experts, hidden, width) = (spec.experts, loader.spec.hidden, spec.intermediate);
-    let gate_up_biases = loader.numbers(&format!("{gate_up}_bias"), &[experts, 2 * width])?;
-    let gate_up_biases = gate_up_biases.into_f32();
-    let down_biases = loader.numbers(&format!("{down}_bias"), &[experts, hidden])?;
-    let down_biases = down_biases.into_f32();
-    let gate_ups = load_by_outputs(loader, gate_up, [experts, 2 * width, hidden])?;
-    let downs = load_by_outputs(loader, down, [experts, hidden, width])?;
-    // Row `i` of the result: first all gates, then all ups.
+    let biases = |name: &str, width| {
+        let shape = [experts, width];
+        let biases = loader
+            .checkpoint
+            .load_unordered(&format!("{name}_bias"), &shape)?;
+        Ok::<_, ModelError>(biases.into_f32())
+    };
+    let gate_up_biases = biases(gate_up, 2 * width)?;
+    let down_biases = biases(down, hidden)?;
+    let gate_ups = ExpertTensor::load(loader, gate_up, [experts, 2 * width, hidden])?;
+    let downs = ExpertTensor::load(loader, down, [experts, hidden, width])?;
+    // First all gates, then all ups.
     let source = |row: usize| {
         if row < width {
             2 * row
@@ -197,39 +204,79 @@ fn load_interleaved(
         }
     };
     let expert = |expert: usize| {
-        let length = 2 * width * hidden;
-        let first = expert * length;
-        let numbers = gate_ups.rearranged(length, |index| {
-            first + source(index / hidden) * hidden + index % hidden
-        });
         let biases = &gate_up_biases[expert * 2 * width..][..2 * width];
         let biases = (0..2 * width).map(|row| biases[source(row)]).collect();
-        let down = downs.part(expert * hidden * width, hidden * width);
+        let gate_up = gate_ups.expert(expert, loader.precision, source);
         let down_bias = down_biases[expert * hidden..][..hidden].to_vec();
+        let down = downs.expert(expert, loader.precision, |row| row);
         GatedLayer {
             activation: loader.spec.feed_forward.activation,
-            gate_up: Linear::new(numbers, Some(biases), 2 * width, hidden),
+            gate_up: Linear::new(gate_up, Some(biases), 2 * width, hidden),
             down: Linear::new(down, Some(down_bias), hidden, width),
         }
     };
     Ok((0..experts).map(expert).collect())
 }
 
-/// A tensor of experts, outputs and inputs, which lies on disk in this order in MXFP4, or with
-/// inputs before outputs.
-fn load_by_outputs(
-    loader: &Loader<'_>,
-    name: &str,
-    shape: [usize; 3],
-) -> Result<Numbers, ModelError> {
-    let [experts, outputs, inputs] = shape;
-    if inputs.is_multiple_of(mxfp4::BLOCK) && loader.checkpoint.has(&format!("{name}_blocks")) {
-        return loader.mxfp4(name, shape);
+/// One tensor for the matrices of all experts.
+struct ExpertTensor {
+    outputs: usize,
+    inputs: usize,
+    stored: StoredExperts,
+}
+
+enum StoredExperts {
+    /// Inputs before outputs.
+    Numbers(Unordered),
+    /// Outputs before inputs: blocks and scales.
+    Mxfp4(TensorPlace, TensorPlace),
+}
+
+impl ExpertTensor {
+    /// Load `[experts, outputs, inputs]`.
+    fn load(loader: &Loader<'_>, name: &str, shape: [usize; 3]) -> Result<Self, ModelError> {
+        let [experts, outputs, inputs] = shape;
+        let checkpoint = loader.checkpoint;
+        let (blocks, scales) = (format!("{name}_blocks"), format!("{name}_scales"));
+        let stored = if inputs.is_multiple_of(mxfp4::BLOCK) && checkpoint.has_bytes(&blocks) {
+            let count = inputs / mxfp4::BLOCK;
+            StoredExperts::Mxfp4(
+                checkpoint.load_bytes(&blocks, &[experts, outputs, count, mxfp4::BLOCK_BYTES])?,
+                checkpoint.load_bytes(&scales, &[experts, outputs, count])?,
+            )
+        } else {
+            StoredExperts::Numbers(checkpoint.load_unordered(name, &[experts, inputs, outputs])?)
+        };
+        Ok(Self {
+            outputs,
+            inputs,
+            stored,
+        })
     }
-    let numbers = loader.numbers(name, &[experts, inputs, outputs])?;
-    let size = inputs * outputs;
-    Ok(numbers.rearranged(experts * size, |index| {
-        let (expert, index) = (index / size, index % size);
-        expert * size + index % inputs * outputs + index / inputs
-    }))
+
+    /// The matrix of an expert, its rows from where `source` says.
+    fn expert(
+        &self,
+        expert: usize,
+        precision: WeightPrecision,
+        source: impl Fn(usize) -> usize,
+    ) -> Numbers {
+        let (outputs, inputs) = (self.outputs, self.inputs);
+        match &self.stored {
+            StoredExperts::Numbers(numbers) => {
+                let first = expert * inputs * outputs;
+                numbers.matrix(outputs, inputs, precision, |output, input| {
+                    first + input * outputs + source(output)
+                })
+            }
+            StoredExperts::Mxfp4(blocks, scales) => {
+                let blocks = mxfp4::Blocks {
+                    blocks: blocks.bytes(),
+                    scales: scales.bytes(),
+                };
+                let first = expert * outputs;
+                blocks.matrix(outputs, inputs, precision, |row| first + source(row))
+            }
+        }
+    }
 }

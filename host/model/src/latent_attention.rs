@@ -190,11 +190,18 @@ fn load_ups(
     } = latent;
     let rows = plain_dim + value_dim;
     let heads = loader.spec.heads;
-    let numbers = loader.numbers(&format!("{name}.weight"), &[heads * rows, kv_rank])?;
+    let shape = [heads * rows, kv_rank];
+    let numbers = loader
+        .checkpoint
+        .load_unordered(&format!("{name}.weight"), &shape)?;
     let ups = (0..heads).map(|head| {
-        let first = head * rows * kv_rank;
-        let keys = numbers.transposed(first, plain_dim, kv_rank);
-        let values = numbers.part(first + plain_dim * kv_rank, value_dim * kv_rank);
+        let first = head * rows;
+        let keys = numbers.matrix(kv_rank, plain_dim, loader.precision, |rank, plain| {
+            (first + plain) * kv_rank + rank
+        });
+        let values = numbers.matrix(value_dim, kv_rank, loader.precision, |value, rank| {
+            (first + plain_dim + value) * kv_rank + rank
+        });
         (
             Linear::new(keys, None, kv_rank, plain_dim),
             Linear::new(values, None, value_dim, kv_rank),

@@ -1,6 +1,7 @@
 //! Model folders and the decoder that runs them.
 //!
-//! A model comes from a [`ModelFolder`]: files in the Hugging Face layout, on disk or in memory.
+//! A model comes from a [`ModelFolder`]: files in the Hugging Face layout, on disk or in memory, or
+//! one GGUF file, whose weights stay mapped.
 //! Whatever the files say is checked before it is believed: a wrong folder gives one
 //! [`ModelError`], never a panic and never an allocation of a size that nobody checked.
 //!
@@ -8,6 +9,7 @@
 //! no sampling and no scheduling.
 
 mod attention;
+mod checkpoint;
 mod decoder;
 mod error;
 mod experts;
@@ -15,6 +17,7 @@ mod feed_forward;
 mod fields;
 mod folder;
 mod generation;
+pub mod gguf;
 mod input;
 mod kv_cache;
 mod latent_attention;
@@ -26,6 +29,7 @@ mod names;
 mod norm;
 mod rearrange;
 mod rope;
+mod shards;
 mod spec;
 mod weights;
 

@@ -1,28 +1,52 @@
 //! Matrices of a model, with whatever numbers they are stored as.
 
-use mortise_kernels::linear::{Matrix, Weights, linear};
+use mortise_kernels::linear::{Matrix, RowOrder, linear_stack};
 
 use crate::weights::Numbers;
 
-/// A matrix with an optional bias.
+/// Matrices of the same inputs that are multiplied as one, with an optional bias.
 #[derive(Debug)]
 pub(crate) struct Linear {
-    numbers: Numbers,
+    parts: Vec<Part>,
     bias: Option<Vec<f32>>,
     outputs: usize,
     inputs: usize,
 }
 
+/// One matrix as it is in the file.
+#[derive(Debug)]
+struct Part {
+    numbers: Numbers,
+    outputs: usize,
+    order: RowOrder,
+}
+
 impl Linear {
-    /// `outputs * inputs` numbers, one row an output, and perhaps a bias.
+    /// One matrix of `outputs * inputs` numbers, one row an output, and perhaps a bias.
     pub(crate) fn new(
         numbers: Numbers,
         bias: Option<Vec<f32>>,
         outputs: usize,
         inputs: usize,
     ) -> Self {
-        Self {
+        Self::ordered(numbers, RowOrder::Plain, bias, outputs, inputs)
+    }
+
+    /// One matrix whose rows are in some order; its bias is in that of the outputs.
+    pub(crate) fn ordered(
+        numbers: Numbers,
+        order: RowOrder,
+        bias: Option<Vec<f32>>,
+        outputs: usize,
+        inputs: usize,
+    ) -> Self {
+        let part = Part {
             numbers,
+            outputs,
+            order,
+        };
+        Self {
+            parts: vec![part],
             bias,
             outputs,
             inputs,
@@ -35,8 +59,8 @@ impl Linear {
     }
 
     /// Add the outputs of another matrix of the same inputs.
-    pub(crate) fn append(self, more: Self) -> Self {
-        let bias = match (self.bias, more.bias) {
+    pub(crate) fn append(mut self, more: Self) -> Self {
+        self.bias = match (self.bias, more.bias) {
             (None, None) => None,
             (bias, more_bias) => {
                 let mut bias = bias.unwrap_or_else(|| vec![0.0; self.outputs]);
@@ -44,48 +68,34 @@ impl Linear {
                 Some(bias)
             }
         };
-        Self {
-            numbers: self.numbers.append(more.numbers),
-            bias,
-            outputs: self.outputs + more.outputs,
-            inputs: self.inputs,
-        }
+        self.parts.extend(more.parts);
+        self.outputs += more.outputs;
+        self
     }
 
     /// Multiply rows of activations.
     pub(crate) fn apply(&self, x: &[f32]) -> Vec<f32> {
         let mut out = vec![0.0; x.len() / self.inputs * self.outputs];
-        linear(x, self.matrix(), self.bias.as_deref(), &mut out);
+        let stack: Vec<Matrix<'_>> = self
+            .parts
+            .iter()
+            .map(|part| Matrix {
+                weights: part.numbers.weights(),
+                outputs: part.outputs,
+                inputs: self.inputs,
+                order: part.order,
+            })
+            .collect();
+        linear_stack(x, &stack, self.bias.as_deref(), &mut out);
         out
     }
 
-    fn matrix(&self) -> Matrix<'_> {
-        let weights = match &self.numbers {
-            Numbers::F32(numbers) => Weights::F32(numbers),
-            Numbers::Bf16(numbers) => Weights::Bf16(numbers),
-        };
-        Matrix {
-            weights,
-            outputs: self.outputs,
-            inputs: self.inputs,
-        }
-    }
-
-    /// Copy rows of the matrix: the embedding of tokens.
+    /// Copy rows of a single matrix in f32: the embedding of tokens.
     pub(crate) fn gather(&self, rows: &[u32]) -> Vec<f32> {
-        let mut out = Vec::with_capacity(rows.len() * self.inputs);
-        for &row in rows {
-            let start = row as usize * self.inputs;
-            match &self.numbers {
-                Numbers::F32(numbers) => out.extend_from_slice(&numbers[start..][..self.inputs]),
-                Numbers::Bf16(numbers) => {
-                    out.extend(
-                        numbers[start..][..self.inputs]
-                            .iter()
-                            .map(|number| number.to_f32()),
-                    );
-                }
-            }
+        let mut out = vec![0.0; rows.len() * self.inputs];
+        let weights = self.parts[0].numbers.weights();
+        for (&row, out) in rows.iter().zip(out.chunks_exact_mut(self.inputs)) {
+            weights.row(row as usize, self.inputs, out);
         }
         out
     }

@@ -1,14 +1,15 @@
 //! From names of tensors to the parts of a model.
 
+use crate::checkpoint::Checkpoint;
 use crate::error::ModelError;
 use crate::linear::Linear;
-use crate::mxfp4;
 use crate::names::{StackNames, TensorNames};
 use crate::norm::Norm;
 use crate::spec::ModelSpec;
-use crate::weights::{Checkpoint, Numbers, WeightPrecision};
+use crate::weights::WeightPrecision;
 
 /// What a loader needs beside names.
+#[derive(Clone, Copy)]
 pub(crate) struct Loader<'a> {
     pub(crate) checkpoint: &'a Checkpoint,
     pub(crate) spec: &'a ModelSpec,
@@ -33,6 +34,7 @@ impl Loader<'_> {
     pub(crate) fn norm(&self, name: &str, width: usize) -> Result<Norm, ModelError> {
         let mut weight = self.vector(&format!("{name}.weight"), width)?;
         let offset = self.spec.architecture.family().norm_offset;
+        let offset = self.checkpoint.norm_offset(offset);
         for weight in &mut weight {
             *weight += offset;
         }
@@ -47,26 +49,6 @@ impl Loader<'_> {
         self.checkpoint.load_vector(name, length)
     }
 
-    /// The numbers of a tensor by its whole name.
-    pub(crate) fn numbers(&self, name: &str, shape: &[usize]) -> Result<Numbers, ModelError> {
-        self.checkpoint.load(name, shape, self.precision)
-    }
-
-    /// The numbers of a tensor that is stored as `name_blocks` and `name_scales`; its shape, whose
-    /// last number is a multiple of a block.
-    pub(crate) fn mxfp4(&self, name: &str, shape: [usize; 3]) -> Result<Numbers, ModelError> {
-        let [experts, outputs, inputs] = shape;
-        let blocks = inputs / mxfp4::BLOCK;
-        let bytes = self.checkpoint.load_bytes(
-            &format!("{name}_blocks"),
-            &[experts, outputs, blocks, mxfp4::BLOCK_BYTES],
-        )?;
-        let scales = self
-            .checkpoint
-            .load_bytes(&format!("{name}_scales"), &[experts, outputs, blocks])?;
-        Ok(mxfp4::widen(bytes, scales))
-    }
-
     /// A matrix.
     pub(crate) fn matrix(
         &self,
@@ -75,13 +57,25 @@ impl Loader<'_> {
         inputs: usize,
         biased: bool,
     ) -> Result<Linear, ModelError> {
+        let weight = format!("{name}.weight");
         let shape = [outputs, inputs];
-        let numbers = self.numbers(&format!("{name}.weight"), &shape)?;
+        let numbers = self.checkpoint.load(&weight, &shape, self.precision)?;
+        let order = self.checkpoint.row_order(&weight, self.spec);
         let bias = match biased {
-            true => Some(self.vector(&format!("{name}.bias"), outputs)?),
+            true => Some(self.bias(&format!("{name}.bias"), outputs)?),
             false => None,
         };
-        Ok(Linear::new(numbers, bias, outputs, inputs))
+        Ok(Linear::ordered(numbers, order, bias, outputs, inputs))
+    }
+
+    /// A bias, in the order of the outputs.
+    fn bias(&self, name: &str, outputs: usize) -> Result<Vec<f32>, ModelError> {
+        let order = self.checkpoint.row_order(name, self.spec);
+        let mut bias = vec![0.0; outputs];
+        for (row, value) in self.vector(name, outputs)?.into_iter().enumerate() {
+            bias[order.output(row)] = value;
+        }
+        Ok(bias)
     }
 
     /// Matrices of the same inputs, stacked to one.

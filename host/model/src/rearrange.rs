@@ -1,25 +1,54 @@
 //! Weights that lie on disk in another order than that in which they are computed with.
 
-use crate::weights::Numbers;
+use half::bf16;
+use zerocopy::IntoBytes;
 
-impl Numbers {
-    /// As many numbers as asked for, each from where `source` says. Panics beyond the numbers.
-    pub(crate) fn rearranged(&self, length: usize, source: impl Fn(usize) -> usize) -> Self {
-        match self {
-            Self::F32(numbers) => Self::F32((0..length).map(|i| numbers[source(i)]).collect()),
-            Self::Bf16(numbers) => Self::Bf16((0..length).map(|i| numbers[source(i)]).collect()),
+use crate::weights::{NumberType, Numbers, WeightPrecision, brain_floats, widen};
+
+/// Numbers of a tensor, as precise as they are stored, to be put in another order.
+pub(crate) enum Unordered {
+    F32(Vec<f32>),
+    Bf16(Vec<bf16>),
+}
+
+impl Unordered {
+    /// Numbers from a file's bytes.
+    pub(crate) fn new(bytes: &[u8], stored: NumberType) -> Self {
+        match stored {
+            NumberType::Bf16 => Self::Bf16(brain_floats(bytes)),
+            other => Self::F32(widen(bytes, other)),
         }
     }
 
-    /// A part of the numbers.
-    pub(crate) fn part(&self, first: usize, length: usize) -> Self {
-        self.rearranged(length, |index| first + index)
+    /// All of them in f32.
+    pub(crate) fn into_f32(self) -> Vec<f32> {
+        match self {
+            Self::F32(numbers) => numbers,
+            Self::Bf16(numbers) => numbers.into_iter().map(bf16::to_f32).collect(),
+        }
     }
 
-    /// The transpose of the part that begins at `first` and has `rows` rows.
-    pub(crate) fn transposed(&self, first: usize, rows: usize, columns: usize) -> Self {
-        self.rearranged(rows * columns, |index| {
-            first + index % rows * columns + index / rows
-        })
+    /// A matrix of `outputs` rows of `inputs` numbers, each from where `source` says. Panics beyond
+    /// the numbers.
+    pub(crate) fn matrix(
+        &self,
+        outputs: usize,
+        inputs: usize,
+        precision: WeightPrecision,
+        source: impl Fn(usize, usize) -> usize,
+    ) -> Numbers {
+        let source = &source;
+        let order =
+            (0..outputs).flat_map(|output| (0..inputs).map(move |input| source(output, input)));
+        match self {
+            Self::F32(numbers) => {
+                let numbers: Vec<f32> = order.map(|index| numbers[index]).collect();
+                Numbers::convert(numbers.as_bytes(), NumberType::F32, precision, inputs)
+            }
+            Self::Bf16(numbers) => {
+                let numbers: Vec<bf16> = order.map(|index| numbers[index]).collect();
+                Numbers::convert(numbers.as_bytes(), NumberType::Bf16, precision, inputs)
+            }
+        }
     }
 }

@@ -23,6 +23,8 @@ pub struct RopeSpec {
     pub theta: f64,
     /// Stretching of positions.
     pub scaling: RopeScaling,
+    /// What each frequency is divided by beside that, where the weights say so.
+    pub divisors: Option<Vec<f32>>,
 }
 
 /// How a model stretches its positions beyond those it was first trained on.
@@ -138,6 +140,7 @@ pub(crate) fn read_ropes(config: &Fields, target: RopeTarget) -> Result<Ropes, M
                 .number("rope_local_base_freq", THETA_BOUNDS)?
                 .unwrap_or(default),
             scaling: RopeScaling::None,
+            divisors: None,
         }),
     };
     Ok(Ropes { full, local })
@@ -158,6 +161,7 @@ fn read_rope(
         turned,
         theta,
         scaling,
+        divisors: None,
     })
 }
 
@@ -353,10 +357,16 @@ impl RopeSpec {
     /// Radians by which each pair of dimensions turns from one position to the next.
     fn frequencies(&self, context: usize) -> Vec<f32> {
         let pairs = self.turned / 2;
-        let frequency = |pair: usize| self.theta.powf(-2.0 * pair as f64 / self.turned as f64);
-        (0..pairs)
-            .map(|pair| (frequency(pair) * self.stretch(pair, frequency(pair), context)) as f32)
-            .collect()
+        let frequency = |pair: usize| {
+            let frequency = self.theta.powf(-2.0 * pair as f64 / self.turned as f64);
+            let stretched = (frequency * self.stretch(pair, frequency, context)) as f32;
+            let divisor = self
+                .divisors
+                .as_ref()
+                .and_then(|divisors| divisors.get(pair));
+            divisor.map_or(stretched, |divisor| stretched / divisor)
+        };
+        (0..pairs).map(frequency).collect()
     }
 
     /// What a frequency is multiplied by.
