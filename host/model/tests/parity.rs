@@ -82,6 +82,20 @@ fn references(name: &str) -> Vec<Reference> {
         .collect()
 }
 
+#[test]
+fn the_readme_lists_exactly_the_supported_classes() {
+    let readme = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
+    let readme = std::fs::read_to_string(readme).unwrap();
+    let mut listed: Vec<&str> = readme
+        .split('`')
+        .filter(|word| word.ends_with("ForCausalLM"))
+        .collect();
+    let mut supported: Vec<&str> = Architecture::all().map(Architecture::name).collect();
+    listed.sort_unstable();
+    supported.sort_unstable();
+    assert_eq!(listed, supported);
+}
+
 fn check_close(what: &str, found: &[f32], expected: &[f32], vocabulary: usize) {
     assert_eq!(found.len(), expected.len(), "{what}");
     let rows = found.chunks(vocabulary).zip(expected.chunks(vocabulary));
