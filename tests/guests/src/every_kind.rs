@@ -27,9 +27,7 @@ struct Guest;
 
 impl lifecycle::Guest for Guest {
     fn prepare() -> Result<(), Fault> {
-        // `{"prepare":"loop"}`, without a parser.
-        let settings = settings::get();
-        match settings.split('"').nth(3) {
+        match setting("prepare").as_deref() {
             Some("fault") => Err(Fault::Internal("bad setting".to_owned())),
             Some(command) => {
                 act(command);
@@ -40,8 +38,24 @@ impl lifecycle::Guest for Guest {
     }
 }
 
+/// What the settings tell a function to do: `{"prepare":"loop"}`, without a parser.
+fn setting(function: &str) -> Option<String> {
+    let settings = settings::get();
+    let mut words = settings.split('"').skip(1).step_by(2);
+    words.find(|word| *word == function)?;
+    words.next().map(str::to_owned)
+}
+
+/// Do what the settings tell this function to do.
+fn act_on_setting(function: &str) {
+    if let Some(command) = setting(function) {
+        act(&command);
+    }
+}
+
 impl chat_template::Guest for Guest {
     fn render(input: chat_template::Input) -> Result<chat_template::Output, Fault> {
+        act_on_setting("render");
         let command = input.messages.as_str();
         let text = match command.split_once(':').unwrap_or((command, "")) {
             ("echo", text) => text.to_owned(),
@@ -105,11 +119,13 @@ impl output_parser::Guest for Guest {
         setup: output_parser::Setup,
         wanted: Option<GrammarSource>,
     ) -> Result<Option<GrammarSource>, Fault> {
+        act_on_setting("constraint");
         act(&setup.tools);
         Ok(wanted)
     }
 
     fn open(setup: output_parser::Setup) -> Result<Option<output_parser::Session>, Fault> {
+        act_on_setting("open");
         act(&setup.tools);
         if setup.tools == "none" {
             return Ok(None);
@@ -127,6 +143,7 @@ struct Session {
 impl output_parser::GuestSession for Session {
     fn feed(&self, text: String, tokens: Vec<u32>) -> Result<Vec<output_parser::Event>, Fault> {
         use output_parser::Event;
+        act_on_setting("feed");
         let begin = |index, name: &str| {
             Event::CallBegin(output_parser::CallBegin {
                 index,
@@ -168,6 +185,7 @@ impl grammar::Guest for Guest {
     type Matcher = Matcher;
 
     fn compile(source: GrammarSource) -> Result<grammar::Matcher, Fault> {
+        act_on_setting("compile");
         let GrammarSource::Regex(command) = source else {
             return Err(Fault::Invalid("only regex here".to_owned()));
         };
@@ -257,6 +275,7 @@ impl grammar::GuestMatcher for Matcher {
 
 impl policy::Guest for Guest {
     fn authorize(facts: policy::Facts) -> Result<policy::Decision, Fault> {
+        act_on_setting("authorize");
         let command = facts.model.unwrap_or_default();
         let (command, text) = command.split_once(':').unwrap_or((&command, ""));
         Ok(match command {

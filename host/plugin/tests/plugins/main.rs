@@ -5,3 +5,4 @@ mod behaving;
 mod guests;
 mod instances;
 mod loading;
+mod swap;

@@ -1,3 +1,5 @@
+mod replace;
+
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
