@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::admin::Admin;
 use crate::assembly::ModelText;
-use crate::config::{AdminConfig, Config, ConfigSource, LimitConfig, ModelConfig};
+use crate::config::{AdminConfig, Config, ConfigSource, LimitConfig, ModelConfig, hub_config};
 use crate::http::guard::Guard;
 use crate::http::listen::{ConnectionLimits, Stop, serve as listen, serve_beside};
 use crate::http::{Front, router};
@@ -60,8 +60,7 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
     let watch_every = config.plugins.watch;
     let connection_limits = ConnectionLimits {
         max_connections: config.http.max_connections,
-        max_headers: config.http.max_headers,
-        max_header_bytes: config.http.max_header_bytes,
+        headers: config.http.headers,
         header_timeout: config.http.header_timeout,
         write_timeout: config.http.write_timeout,
     };
@@ -191,6 +190,7 @@ async fn open(
         service,
         metrics: Arc::new(metrics),
         guard: Guard::new(
+            http.headers,
             address.ip().is_loopback(),
             &http.allowed_hosts,
             &http.cors_origins,
@@ -228,7 +228,11 @@ async fn open_model(
     config: ModelConfig,
     limits: LimitConfig,
 ) -> anyhow::Result<(ServedModel, ModelFacts)> {
+    let mut config = config;
     let opening = move || -> anyhow::Result<_> {
+        if let Some(reference) = &config.hf {
+            config.path = Some(crate::hub::fetch(&hub_config()?, reference)?);
+        }
         let text = ModelText::open(&config)?;
         let backend = backend(&config, &text, limits)
             .with_context(|| format!("the model `{}` cannot be served", config.name))?;

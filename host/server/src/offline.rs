@@ -52,6 +52,7 @@ pub(crate) fn model_text(folder: Option<&Path>) -> anyhow::Result<ModelText> {
         name: DEMO_MODEL.to_owned(),
         aliases: Vec::new(),
         path: folder.map(Path::to_owned),
+        hf: None,
         script: None,
     })
 }

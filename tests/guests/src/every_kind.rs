@@ -110,6 +110,7 @@ impl output_parser::Guest for Guest {
     type Session = Session;
 
     fn describe() -> output_parser::Traits {
+        act_on_setting("describe");
         output_parser::Traits {
             keep_special_tokens: true,
         }
@@ -138,6 +139,12 @@ impl output_parser::Guest for Guest {
 
 struct Session {
     held_back: RefCell<String>,
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        act_on_setting("drop");
+    }
 }
 
 impl output_parser::GuestSession for Session {
@@ -175,6 +182,7 @@ impl output_parser::GuestSession for Session {
     }
 
     fn close(&self, reason: Finish) -> Result<Vec<output_parser::Event>, Fault> {
+        act_on_setting("close");
         let held_back = self.held_back.take();
         let text = format!("{held_back} {reason:?}");
         Ok(vec![output_parser::Event::Reasoning(text)])
@@ -237,11 +245,13 @@ impl Matcher {
 
 impl grammar::GuestMatcher for Matcher {
     fn mask(&self, slot: u32) -> Result<grammar::Status, Fault> {
+        act_on_setting("mask");
         self.push(slot);
         Ok(self.status())
     }
 
     fn advance(&self, tokens: Vec<u32>, slot: u32) -> Result<grammar::Step, Fault> {
+        act_on_setting("advance");
         if tokens.contains(&u32::MAX) {
             return Err(Fault::Invalid("no such token".to_owned()));
         }
@@ -254,10 +264,12 @@ impl grammar::GuestMatcher for Matcher {
     }
 
     fn probe(&self, tokens: Vec<u32>) -> Result<u32, Fault> {
+        act_on_setting("probe");
         Ok(tokens.len() as u32 + u32::from(self.command == "boast"))
     }
 
     fn rollback(&self, count: u32) -> Result<(), Fault> {
+        act_on_setting("rollback");
         let left = self.taken.get().checked_sub(count);
         self.taken
             .set(left.ok_or_else(|| Fault::Invalid("too far".to_owned()))?);
@@ -265,6 +277,7 @@ impl grammar::GuestMatcher for Matcher {
     }
 
     fn fork(&self) -> Result<grammar::Matcher, Fault> {
+        act_on_setting("fork");
         Ok(grammar::Matcher::new(Matcher {
             command: self.command.clone(),
             tokens: self.tokens,
@@ -301,6 +314,7 @@ impl policy::Guest for Guest {
     }
 
     fn account(usage: policy::Usage) -> Result<(), Fault> {
+        act_on_setting("account");
         act(&usage.model);
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! Plugins through the public interface: those that behave, and those that do their worst.
 
+mod abuse;
 mod attacks;
 mod behaving;
 mod guests;
