@@ -37,12 +37,24 @@ const BEHAVIOURS: [(&str, &str, &str); 12] = [
     ("loop", "loops without end", "deadline"),
     ("calls", "calls the host without end", "deadline"),
     ("bomb", "takes memory without end", "memory"),
-    ("overflow", "recurses without end, with data on its own stack", "stack"),
-    ("overflow-plain", "recurses without end on the call stack", "stack"),
+    (
+        "overflow",
+        "recurses without end, with data on its own stack",
+        "stack",
+    ),
+    (
+        "overflow-plain",
+        "recurses without end on the call stack",
+        "stack",
+    ),
     ("panic", "panics", "trap"),
     ("exit", "ends its process", "trap"),
     ("wild", "reads outside of its memory", "trap"),
-    ("grants", "asks for the clock or a secret, whatever it is granted", "trap or answered"),
+    (
+        "grants",
+        "asks for the clock or a secret, whatever it is granted",
+        "trap or answered",
+    ),
     ("chatter", "writes 2000 long lines to the log", "answered"),
     ("count", "counts under 40 names", "answered"),
     ("sleep", "sleeps for an hour", "answered"),
@@ -160,7 +172,10 @@ async fn j_hostile_guests_cost_their_own_calls_only() {
                 expected.contains(outcome),
                 "{behaviour} in {function}: {outcome}, not {expected}"
             );
-            assert!(!honest.is_finished(), "{behaviour} in {function} hurt the honest caller");
+            assert!(
+                !honest.is_finished(),
+                "{behaviour} in {function} hurt the honest caller"
+            );
             cases += 1;
         }
     }
@@ -196,8 +211,14 @@ fn the_page_on_the_sandbox_tells_what_was_observed() {
     }
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/plugins/sandbox.md");
     let page = std::fs::read_to_string(page).expect("the page");
-    assert!(page.contains(&table), "docs/plugins/sandbox.md should have\n{table}");
+    assert!(
+        page.contains(&table),
+        "docs/plugins/sandbox.md should have\n{table}"
+    );
     let functions = FUNCTIONS.map(|function| format!("`{function}`")).join(", ");
     let flat = page.replace('\n', " ");
-    assert!(flat.contains(&functions), "docs/plugins/sandbox.md should list {functions}");
+    assert!(
+        flat.contains(&functions),
+        "docs/plugins/sandbox.md should list {functions}"
+    );
 }

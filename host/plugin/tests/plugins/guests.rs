@@ -5,9 +5,9 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use mortise_plugin::{
-    Binding, BreakerLimits, CallContext, ChatTemplate, Component, ComponentSource, Deadlines, Fault, Grammar,
-    HostConfig, Limits, ModelDescription, OutputParser, PluginError, PluginHost, Policy, Segment,
-    TemplateInput, Vocabulary,
+    Binding, BreakerLimits, CallContext, ChatTemplate, Component, ComponentSource, Deadlines,
+    Fault, Grammar, HostConfig, Limits, ModelDescription, OutputParser, PluginError, PluginHost,
+    Policy, Segment, TemplateInput, Vocabulary,
 };
 
 /// Build a guest and read it. All guests share a target folder, hence one file name.
