@@ -278,7 +278,9 @@ fn backend(
         };
         return Ok(Arc::new(Scripted::new(script.clone(), codec)));
     }
-    let model = Arc::new(Model::load(&text.folder, WeightPrecision::default())?);
+    let mut model = Model::load(&text.folder, WeightPrecision::default())?;
+    model.limit_context(limits.max_context);
+    let model = Arc::new(model);
     let defaults = EngineConfig::default();
     let engine = Engine::start(
         model,
