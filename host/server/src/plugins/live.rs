@@ -162,6 +162,8 @@ impl LivePlugins {
                 pending = None;
             } else if pending.as_ref() == Some(&now) {
                 self.reload_files().await;
+                // A folder that could not be read is not tried again until something changes.
+                self.state.lock().await.fingerprint = now;
                 pending = None;
             } else {
                 pending = Some(now);
