@@ -1,14 +1,30 @@
-//! The frequencies of the rotary position embedding.
+//! Rotary position embeddings and their frequencies.
 
 use std::f64::consts::PI;
 
-use crate::error::ModelError;
-use crate::fields::{Fields, brief};
+use mortise_kernels::rope::RopeTable;
+
+mod read;
+
+pub(crate) use read::{RopeTarget, read_ropes};
+
+/// A rotary position embedding (RoFormer, arXiv 2104.09864).
+#[derive(Debug, Clone, PartialEq)]
+pub struct RopeSpec {
+    /// Numbers of a head that turn; even.
+    pub turned: usize,
+    /// Base of the frequencies.
+    pub theta: f64,
+    /// Stretching of positions.
+    pub scaling: RopeScaling,
+    /// What each frequency is divided by beside that, where the weights say so.
+    pub divisors: Option<Vec<f32>>,
+}
 
 /// How a model stretches its positions beyond those it was first trained on.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum RopeScaling {
-    /// Not at all.
+    /// Not at all. Dynamic scaling, which begins where the model's positions end, is the same.
     None,
     /// All frequencies alike.
     Linear {
@@ -26,103 +42,116 @@ pub enum RopeScaling {
         /// Context of the first training.
         original_context: usize,
     },
+    /// Low frequencies, with a ramp by dimension (YaRN, arXiv 2309.00071).
+    Yarn {
+        /// Divides the low frequencies.
+        factor: f64,
+        /// Turns within the original context from which on a frequency is kept.
+        beta_fast: f64,
+        /// Turns within the original context up to which a frequency is divided.
+        beta_slow: f64,
+        /// Whether the ramp's ends are whole dimensions.
+        truncated: bool,
+        /// Context of the first training.
+        original_context: usize,
+        /// Factor of cosines and sines.
+        magnitude: f64,
+        /// Factor of the scores, in families that scale those too.
+        score_factor: f64,
+    },
+    /// Each frequency by its own factor (LongRoPE, arXiv 2402.13753). Which list holds is decided
+    /// once, by the longest text that is served: keys that are cached must not change.
+    LongRope {
+        /// Divide the frequencies where no text is longer than the original context.
+        short_factors: Vec<f64>,
+        /// Divide the frequencies elsewhere.
+        long_factors: Vec<f64>,
+        /// Context of the first training.
+        original_context: usize,
+        /// Factor of cosines and sines.
+        magnitude: f64,
+    },
 }
 
-/// Base frequency and scaling, from either generation of configuration files: `rope_parameters`,
-/// or `rope_theta` beside `rope_scaling`.
-pub(crate) fn read_rope(config: &Fields) -> Result<(f64, RopeScaling), ModelError> {
-    const THETA_DEFAULT: f64 = 10_000.0;
-    const THETA_BOUNDS: std::ops::RangeInclusive<f64> = 1.0..=1e12;
-    let parameters = config.object("rope_parameters")?;
-    let scaling = match config.object("rope_scaling")? {
-        Some(scaling) => Some(scaling),
-        None => config.object("rope_parameters")?,
-    };
-    let theta = match parameters {
-        Some(parameters) => parameters.number("rope_theta", THETA_BOUNDS)?,
-        None => None,
-    };
-    let theta = match theta {
-        Some(theta) => theta,
-        None => config
-            .number("rope_theta", THETA_BOUNDS)?
-            .unwrap_or(THETA_DEFAULT),
-    };
-    let scaling = scaling.map_or(Ok(RopeScaling::None), |scaling| read_scaling(&scaling))?;
-    Ok((theta, scaling))
-}
-
-fn read_scaling(scaling: &Fields) -> Result<RopeScaling, ModelError> {
-    const FACTOR_BOUNDS: std::ops::RangeInclusive<f64> = 1e-3..=1e6;
-    const CONTEXT_BOUNDS: std::ops::RangeInclusive<usize> = 1..=1 << 24;
-    let factor = |field: &str| {
-        let factor = scaling.number(field, FACTOR_BOUNDS)?;
-        factor.ok_or_else(|| scaling.wrong(field, "is missing"))
-    };
-    if let Some(value) = scaling.number("partial_rotary_factor", 0.0..=1.0)?
-        && value < 1.0
-    {
-        let problem = format!("is {value}; partial rotation is not supported");
-        return Err(scaling.wrong("partial_rotary_factor", problem));
-    }
-    let field = if scaling.get("rope_type").is_some() {
-        "rope_type"
-    } else {
-        "type"
-    };
-    match scaling.text(field)? {
-        None | Some("default") => Ok(RopeScaling::None),
-        Some("linear") => Ok(RopeScaling::Linear {
-            factor: factor("factor")?,
-        }),
-        Some("llama3") => {
-            let (low, high) = (factor("low_freq_factor")?, factor("high_freq_factor")?);
-            if low >= high {
-                let problem =
-                    format!("is {high}; it must exceed `low_freq_factor`, which is {low}");
-                return Err(scaling.wrong("high_freq_factor", problem));
+impl RopeSpec {
+    /// Cosines and sines of `positions`, where no text has more than `context` tokens.
+    pub(crate) fn table(&self, positions: &[u32], context: usize) -> RopeTable {
+        let magnitude = match self.scaling {
+            RopeScaling::Yarn { magnitude, .. } | RopeScaling::LongRope { magnitude, .. } => {
+                magnitude
             }
-            Ok(RopeScaling::Llama3 {
-                factor: factor("factor")?,
-                low_freq_factor: low,
-                high_freq_factor: high,
-                original_context: scaling
-                    .required_count("original_max_position_embeddings", CONTEXT_BOUNDS)?,
-            })
-        }
-        Some(other) => {
-            let shown = brief(&other.into());
-            let problem =
-                format!("is {shown}; supported are \"default\", \"linear\" and \"llama3\"");
-            Err(scaling.wrong(field, problem))
+            _ => 1.0,
+        };
+        RopeTable::new(positions, &self.frequencies(context), magnitude as f32)
+    }
+
+    /// Radians by which each pair of dimensions turns from one position to the next.
+    fn frequencies(&self, context: usize) -> Vec<f32> {
+        let pairs = self.turned / 2;
+        let frequency = |pair: usize| {
+            let frequency = self.theta.powf(-2.0 * pair as f64 / self.turned as f64);
+            let stretched = (frequency * self.stretch(pair, frequency, context)) as f32;
+            let divisor = self
+                .divisors
+                .as_ref()
+                .and_then(|divisors| divisors.get(pair));
+            divisor.map_or(stretched, |divisor| stretched / divisor)
+        };
+        (0..pairs).map(frequency).collect()
+    }
+
+    /// What a frequency is multiplied by.
+    fn stretch(&self, pair: usize, frequency: f64, context: usize) -> f64 {
+        // A mean of keeping a frequency and of dividing it.
+        let blend = |kept: f64, factor: f64| kept + (1.0 - kept) / factor;
+        match &self.scaling {
+            RopeScaling::None => 1.0,
+            RopeScaling::Linear { factor } => 1.0 / factor,
+            RopeScaling::Llama3 {
+                factor,
+                low_freq_factor,
+                high_freq_factor,
+                original_context,
+            } => {
+                let turns = *original_context as f64 * frequency / (2.0 * PI);
+                let kept = (turns - low_freq_factor) / (high_freq_factor - low_freq_factor);
+                blend(kept.clamp(0.0, 1.0), *factor)
+            }
+            RopeScaling::Yarn {
+                factor,
+                beta_fast,
+                beta_slow,
+                truncated,
+                original_context,
+                ..
+            } => {
+                let place = |turns: f64| self.pair_of_turns(turns, *original_context);
+                let (low, high) = (place(*beta_fast), place(*beta_slow));
+                let (low, high) = if *truncated {
+                    (low.floor(), high.ceil())
+                } else {
+                    (low, high)
+                };
+                let (low, high) = (low.max(0.0), high.min(self.turned as f64 - 1.0));
+                let width = if low == high { 0.001 } else { high - low };
+                blend(1.0 - ((pair as f64 - low) / width).clamp(0.0, 1.0), *factor)
+            }
+            RopeScaling::LongRope {
+                short_factors,
+                long_factors,
+                original_context,
+                ..
+            } => {
+                let long = context > *original_context;
+                let factors = if long { long_factors } else { short_factors };
+                factors.get(pair).map_or(1.0, |factor| 1.0 / factor)
+            }
         }
     }
-}
 
-/// Radians by which each pair of dimensions turns from one position to the next.
-pub(crate) fn frequencies(head_dim: usize, theta: f64, scaling: RopeScaling) -> Vec<f32> {
-    (0..head_dim / 2)
-        .map(|pair| {
-            let frequency = theta.powf(-2.0 * pair as f64 / head_dim as f64);
-            scale(frequency, scaling) as f32
-        })
-        .collect()
-}
-
-fn scale(frequency: f64, scaling: RopeScaling) -> f64 {
-    match scaling {
-        RopeScaling::None => frequency,
-        RopeScaling::Linear { factor } => frequency / factor,
-        RopeScaling::Llama3 {
-            factor,
-            low_freq_factor,
-            high_freq_factor,
-            original_context,
-        } => {
-            let turns = original_context as f64 * frequency / (2.0 * PI);
-            let kept = (turns - low_freq_factor) / (high_freq_factor - low_freq_factor);
-            let kept = kept.clamp(0.0, 1.0);
-            frequency * (kept + (1.0 - kept) / factor)
-        }
+    /// The pair of dimensions, a fraction, that turns so many times within `context` positions.
+    fn pair_of_turns(&self, turns: f64, context: usize) -> f64 {
+        let wave = context as f64 / (turns * 2.0 * PI);
+        self.turned as f64 * wave.ln() / (2.0 * self.theta.ln())
     }
 }

@@ -32,6 +32,14 @@ pub enum WeightPrecision {
 }
 
 impl WeightPrecision {
+    /// For the matrix of a router, which is small and whose errors choose other experts.
+    pub(crate) fn of_router(self) -> Self {
+        match self {
+            Self::Q8_0 | Self::Q4K => Self::AsStored,
+            other => other,
+        }
+    }
+
     /// For a matrix with a row for each token, whose errors show most.
     pub(crate) fn of_vocabulary(self) -> Self {
         match self {
@@ -164,7 +172,7 @@ pub(crate) fn widen(bytes: &[u8], stored: NumberType) -> Vec<f32> {
     }
 }
 
-fn brain_floats(bytes: &[u8]) -> Vec<bf16> {
+pub(crate) fn brain_floats(bytes: &[u8]) -> Vec<bf16> {
     let pairs = bytes.chunks_exact(2);
     pairs
         .map(|pair| bf16::from_le_bytes([pair[0], pair[1]]))

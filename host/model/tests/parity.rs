@@ -4,24 +4,45 @@
 use std::path::PathBuf;
 
 use mortise_model::{
-    BLOCK_TOKENS, KvCache, KvPrecision, LogitRows, Model, ModelFolder, ModelInput, SequenceInput,
-    WeightPrecision,
+    Architecture, BLOCK_TOKENS, KvCache, KvPrecision, LogitRows, Model, ModelFolder, ModelInput,
+    ModelSpec, SequenceInput, WeightPrecision,
 };
 use safetensors::SafeTensors;
 
-const MODELS: [&str; 4] = [
-    "llama-rope-scaled",
-    "qwen2-bias",
-    "qwen3-qk-norm",
-    "mistral-plain",
-];
 /// Relative to the largest logit of the row.
 const TOLERANCE: f32 = 1e-4;
 
+fn data() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/parity/data")
+}
+
 fn folder(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("../../tests/parity/data")
-        .join(name)
+    data().join(name)
+}
+
+/// Names of all models that were made.
+fn models() -> Vec<String> {
+    let entries = std::fs::read_dir(data()).unwrap();
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn every_family_has_a_model() {
+    let specs: Vec<ModelSpec> = models()
+        .iter()
+        .map(|name| ModelSpec::read(&ModelFolder::open(folder(name)).unwrap()).unwrap())
+        .collect();
+    for architecture in Architecture::all() {
+        assert!(
+            specs.iter().any(|spec| spec.architecture == architecture),
+            "{} has no model in tests/parity/data",
+            architecture.name()
+        );
+    }
 }
 
 fn load(name: &str) -> Model {
@@ -59,6 +80,20 @@ fn references(name: &str) -> Vec<Reference> {
             decode_logits: floats(format!("decode_logits.{index}")),
         })
         .collect()
+}
+
+#[test]
+fn the_readme_lists_exactly_the_supported_classes() {
+    let readme = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
+    let readme = std::fs::read_to_string(readme).unwrap();
+    let mut listed: Vec<&str> = readme
+        .split('`')
+        .filter(|word| word.ends_with("ForCausalLM"))
+        .collect();
+    let mut supported: Vec<&str> = Architecture::all().map(Architecture::name).collect();
+    listed.sort_unstable();
+    supported.sort_unstable();
+    assert_eq!(listed, supported);
 }
 
 fn check_close(what: &str, found: &[f32], expected: &[f32], vocabulary: usize) {
@@ -125,7 +160,7 @@ fn best(logits: &[f32]) -> u32 {
 
 #[test]
 fn whole_and_chunked_prefill_agree_with_transformers() {
-    for name in MODELS {
+    for name in &models() {
         let model = load(name);
         let vocabulary = model.spec().vocabulary;
         for (index, reference) in references(name).iter().enumerate() {
@@ -149,7 +184,7 @@ fn whole_and_chunked_prefill_agree_with_transformers() {
 
 #[test]
 fn greedy_decoding_agrees_with_transformers() {
-    for name in MODELS {
+    for name in &models() {
         let model = load(name);
         let vocabulary = model.spec().vocabulary;
         for (index, reference) in references(name).iter().enumerate() {
@@ -178,7 +213,7 @@ fn greedy_decoding_agrees_with_transformers() {
 
 #[test]
 fn a_batch_gives_the_bits_of_each_sequence_alone() {
-    for name in MODELS {
+    for name in &models() {
         let model = load(name);
         let references = references(name);
         let alone: Vec<Vec<f32>> = references
@@ -220,9 +255,18 @@ fn a_batch_gives_the_bits_of_each_sequence_alone() {
 
 #[test]
 fn reduced_precision_stays_close() {
-    for name in MODELS {
+    let precisions = [
+        (WeightPrecision::Bf16, 0.02),
+        (WeightPrecision::AsStored, 0.02),
+        (WeightPrecision::Q8_0, 0.04),
+    ];
+    let models = models();
+    let cases = models
+        .iter()
+        .flat_map(|name| precisions.map(|(precision, bound)| (name, precision, bound)));
+    for (name, precision, bound) in cases {
         let folder = ModelFolder::open(folder(name)).unwrap();
-        let model = Model::load(&folder, WeightPrecision::Bf16).unwrap();
+        let model = Model::load(&folder, precision).unwrap();
         let reference = references(name).remove(1);
         let mut cache = KvCache::new(model.spec(), 8, KvPrecision::Bf16).unwrap();
         let found = run(&model, &mut cache, &[(0, &reference.prompt, 0)], 1).remove(0);
@@ -236,8 +280,8 @@ fn reduced_precision_stays_close() {
             .map(|(a, b)| (a - b).abs());
         let mean = errors.sum::<f32>() / found.len() as f32;
         assert!(
-            mean < 0.02 * largest,
-            "{name}: mean error {mean} of {largest}"
+            mean < bound * largest,
+            "{name} in {precision:?}: mean error {mean} of {largest}"
         );
     }
 }
