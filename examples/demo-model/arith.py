@@ -89,6 +89,8 @@ def pair(d):
         a, op, b = number(d), d.choice("+-"), number(d)
         if op == "-" and a < b and d.chance(0.6):
             a, b = b, a
+        if d.chance(0.12):  # equal digits are rare by chance, and a case of their own
+            b += a % 10 - b % 10
         if ((a * 7919 + b * 31 + (op == "+")) % 10 == 0) == d.held_out:
             return a, op, b
 

@@ -99,10 +99,10 @@ def copying(d):
 
 
 SKILLS = {  # share of the samples
-    "facts": (facts, 0.13), "outside": (outside, 0.03), "sums": (sums, 0.24), "talk": (talk, 0.05),
-    "calls": (toolchat.single, 0.18), "parallel": (toolchat.parallel, 0.02), "results": (toolchat.round_trip, 0.08),
+    "facts": (facts, 0.13), "outside": (outside, 0.03), "sums": (sums, 0.30), "talk": (talk, 0.05),
+    "calls": (toolchat.single, 0.13), "parallel": (toolchat.parallel, 0.02), "results": (toolchat.round_trip, 0.08),
     "irrelevant": (toolchat.irrelevant, 0.03), "asked": (extract.asked, 0.13), "open": (extract.open_ended, 0.06),
-    "forced": (extract.forced, 0.04), "raw": (raw, 0.005), "copying": (copying, 0.005),
+    "forced": (extract.forced, 0.04), "raw": (raw, 0.005), "copying": (copying, 0.03),
 }
 
 

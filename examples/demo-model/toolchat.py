@@ -21,6 +21,9 @@ def system(d, p=0.35):
     return [{"role": "system", "content": d.choice(SYSTEMS).format(p=d.first(), d=d.date(), c=d.city())}]
 
 
+FIRST_TRIED = ("get_weather", "get_time", "calculator")
+
+
 def new_tool(d, p=0.5):
     """A tool, its request and its arguments."""
     if d.chance(p):
@@ -156,9 +159,27 @@ def keep_case(d, text):
 
 
 def single(d):
-    tool, text, arguments = new_tool(d)
-    messages = system(d) + [{"role": "user", "content": keep_case(d, text)}, call_message([call(tool["name"], arguments)])]
-    return {"messages": messages, "tools": mixed(d, tool, 0.4)}
+    """One to four requests, each for one of the declared tools; a long list of tools serves several."""
+    if d.chance(0.2):  # what people try first, side by side
+        tools = [family_tool(d, line) for line in FAMILIES if line.startswith(FIRST_TRIED)]
+        d.shuffle(tools)
+        del tools[d.choice((2, 3, 3)):]
+        tool = tools[0]
+        text, arguments = family_call(d, tool)
+    else:
+        tool, text, arguments = new_tool(d)
+        tools = [tool] + distractors(d, tool, d.choice((1, 1, 2, 2, 3)) if d.chance(0.6) else 0)
+    messages = system(d)
+    for left in reversed(range(d.choice((1, 1, 2, 2, 3, 4)))):
+        messages.append({"role": "user", "content": keep_case(d, text)})
+        messages.append(call_message([call(tool["name"], arguments)]))
+        if left:
+            r, s = result(d, tool, arguments)
+            messages += [{"role": "tool", "content": r}, {"role": "assistant", "content": s}]
+            tool = d.choice(tools)
+            text, arguments = (family_call if "asks" in tool else synthetic_call)(d, tool)
+    d.shuffle(tools)
+    return {"messages": messages, "tools": [declaration(d, t) for t in tools]}
 
 
 def parallel(d):

@@ -148,7 +148,7 @@ KINDS = ["phrase", "int", "int", "number", "person", "city", "email", "date", "c
 
 
 def synthetic_tool(d):
-    verb, noun = d.word(VERB, 0.2), d.word(NOUN, 0.3)
+    verb, noun = d.word(VERB, 0.3), d.word(NOUN, 0.45)
     name = d.choice(("{v}_{n}", "{v}_{n}", "{v}_{n}", "{n}_{v}", "{v}{N}", "{v}-{n}", "{n}", "{v}_{m}_{n}")).format(
         v=verb, n=noun, N=noun.capitalize(), m=d.word(ADJ, 0.5))
     args, seen = [], set()

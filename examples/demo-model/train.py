@@ -3,6 +3,9 @@
 import argparse
 import json
 import random
+import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -12,6 +15,7 @@ from tokenizers import Tokenizer
 
 import generate
 import vocabulary
+import words
 from model import Config, DemoModel
 from muon import Muon
 
@@ -19,6 +23,29 @@ CHUNK = 512  # samples that are sorted by length together
 LONGEST = 1024
 WARM_UP = {"copying": 0.35, "calls": 0.25, "sums": 0.2, "asked": 0.1, "facts": 0.1}
 MIX = {k: share for k, (_, share) in generate.SKILLS.items()}
+
+
+# Some machines announce bfloat16 tiles and die of them: asked in a process of its own.
+PROBE = """
+import time, torch
+torch.set_num_threads(1)
+def seconds(dtype):
+    a, b = torch.randn(2560, 192, dtype=dtype), torch.randn(512, 192, dtype=dtype)
+    product = lambda: torch.nn.functional.linear(a, b)
+    best = 1.0
+    for _ in range(100):
+        start = time.perf_counter()
+        product()
+        best = min(best, time.perf_counter() - start)
+    return best
+print("bfloat16" if seconds(torch.bfloat16) * 2 < seconds(torch.float32) else "float32")
+"""
+
+
+def fastest_type():
+    """bfloat16 where the processor multiplies it at least twice as fast, else float32."""
+    answer = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True)
+    return "bfloat16" if answer.stdout.strip() == "bfloat16" else "float32"
 
 
 def batches(tokenizer, seed, chunk, tokens, shares):
@@ -51,6 +78,7 @@ def batches(tokenizer, seed, chunk, tokens, shares):
 def stream(path, seed, chunk, tokens, warm_chunks, rank, workers):
     """Every worker has chunks of its own: chunk, chunk + workers, ..."""
     tokenizer = Tokenizer.from_file(str(path))
+    words.PIECES = sorted({piece.lower() for piece in tokenizer.get_vocab() if piece.isascii() and piece.isalpha()})
     chunk += rank
     while True:
         for batch in batches(tokenizer, seed, chunk, tokens, WARM_UP if chunk < warm_chunks else MIX):
@@ -75,11 +103,15 @@ def work(rank, a):
     torch.manual_seed(a.seed)
     if a.workers > 1:
         distributed.init_process_group("gloo", init_method=f"file://{(a.run / 'meet').absolute()}", rank=rank, world_size=a.workers)
-    model = DemoModel(Config(vocab_size=vocabulary.SIZE), dtype=torch.float32)
+    dtype = getattr(torch, a.dtype)
+    model = DemoModel(Config(vocab_size=vocabulary.SIZE), dtype=dtype)
+    if a.compile:
+        for layer in model.model.layers:
+            layer.compile(dynamic=True)
     parameters = list(model.parameters())
     matrices = [q for n, q in model.named_parameters() if q.ndim == 2 and "embed" not in n]
     others = [q for n, q in model.named_parameters() if q.ndim != 2 or "embed" in n]
-    optimizers = [Muon(matrices, lr=a.lr, weight_decay=0.01),
+    optimizers = [Muon(matrices, lr=a.lr, weight_decay=0.01, dtype=dtype),
                   torch.optim.AdamW(others, lr=a.lr, betas=(0.9, 0.95), weight_decay=0.0, fused=True)]
     step, chunk, total, seconds = 0, 0, 0, 0.0
     last = a.run / "last.pt"
@@ -102,7 +134,7 @@ def work(rank, a):
             torch.save(parts, a.run / "new.pt")
             (a.run / "new.pt").replace(last)
 
-    say(f"{sum(q.numel() for q in parameters) / 1e6:.2f} M parameters, step {step}")
+    say(f"{sum(q.numel() for q in parameters) / 1e6:.2f} M parameters, step {step}, {a.dtype}{', compiled' * a.compile}")
     seen, mean, mark = 0, None, time.time()
     source = stream(a.run / "tokenizer.json", a.seed, chunk, a.tokens, a.warm_chunks, rank, a.workers)
     begin, first, left = time.time(), step, a.steps - step
@@ -153,7 +185,11 @@ def main():
     p.add_argument("--warm-chunks", type=int, default=8, help="chunks of easy copying at the start")
     p.add_argument("--prompt-steps", type=int, default=200, help="steps in which prompts are learnt a little too")
     p.add_argument("--workers", type=int, default=2, help="processes of one thread each")
+    p.add_argument("--dtype", choices=("bfloat16", "float32"), help="of activations; default: what is faster here")
+    p.add_argument("--compile", action=argparse.BooleanOptionalAction, default=shutil.which("g++") is not None,
+                   help="fuse the layers' loops; wants g++ and is the default where that is")
     a = p.parse_args()
+    a.dtype = a.dtype or fastest_type()
     a.run.mkdir(parents=True, exist_ok=True)
     (a.run / "meet").unlink(missing_ok=True)
     if not (a.run / "tokenizer.json").exists():

@@ -72,6 +72,10 @@ _VOWEL = "a e i o u a e i o u ai ea ia io oo ou".split()
 _CODA = ["", "", "", "", "l", "m", "n", "r", "s", "t", "k", "x", "nd", "rt", "sk", "ll"]
 _pools = {}
 
+# What the tokenizer splits words into, set by the trainer: words of random pieces, because a token that never
+# has to be written in training is not written well afterwards, and held-out words would consist of such.
+PIECES = []
+
 
 def is_held_out(text):
     return zlib.crc32(text.lower().encode()) % 8 == 0
@@ -97,9 +101,12 @@ class Dice(random.Random):
 
     def made_up(self, syllables=None):
         while True:
-            n = syllables or self.choice((2, 2, 2, 3))
-            word = "".join(self.choice(_ONSET) + self.choice(_VOWEL) for _ in range(n)) + self.choice(_CODA)
-            if is_held_out(word) == self.held_out:
+            if PIECES and self.chance(0.4):
+                word = "".join(self.choice(PIECES) for _ in range(syllables or self.choice((1, 2, 2, 3))))[:12]
+            else:
+                n = syllables or self.choice((2, 2, 2, 3))
+                word = "".join(self.choice(_ONSET) + self.choice(_VOWEL) for _ in range(n)) + self.choice(_CODA)
+            if len(word) > 3 and is_held_out(word) == self.held_out:
                 return word
 
     def word(self, values, p=0.3):
