@@ -7,5 +7,6 @@ mod support;
 mod answers;
 mod config;
 mod doors;
+mod engine;
 mod errors;
 mod life;

@@ -6,10 +6,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use mortise_engine::{
-    Engine, EngineConfig, EngineHandle, SequenceRequest, SubmitError, TokenStream,
+    Engine, EngineConfig, EngineHandle, EngineLoad, SequenceRequest, SubmitError, TokenStream,
 };
 use mortise_model::{Model, WeightPrecision};
-use mortise_registry::{Backend, Ladder, Load, ScriptCodec, Scripted};
+use mortise_registry::{Backend, Ladder, ScriptCodec, Scripted};
 use mortise_service::{ServedModel, Service, ServiceConfig};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -92,6 +92,7 @@ async fn open(
     let Config {
         http,
         limits,
+        engine,
         models,
         plugins,
         auth,
@@ -101,7 +102,7 @@ async fn open(
     let policies = plugins.policies(&auth).await?;
     let mut served = Vec::with_capacity(models.len());
     for model in models {
-        served.push(open_model(model, &plugins, limits).await?);
+        served.push(open_model(model, &plugins, limits, &engine.engine).await?);
     }
     let backends: Vec<_> = served
         .iter()
@@ -125,6 +126,8 @@ async fn open(
             },
             default_max_tokens: limits.default_max_tokens,
             max_choices: limits.n_max,
+            tenant_weights: engine.tenant_weights,
+            share_prefixes: engine.share_prefixes,
             ..ServiceConfig::default()
         },
         served,
@@ -172,10 +175,12 @@ async fn open_model(
     config: ModelConfig,
     plugins: &Plugins,
     limits: LimitConfig,
+    engine: &EngineConfig,
 ) -> anyhow::Result<ServedModel> {
+    let engine = engine.clone();
     let opening = move || -> anyhow::Result<_> {
         let text = ModelText::open(&config)?;
-        let backend = backend(&config, &text, limits)
+        let backend = backend(&config, &text, limits, engine)
             .with_context(|| format!("the model `{}` cannot be served", config.name))?;
         Ok((config, text, backend))
     };
@@ -213,6 +218,7 @@ fn backend(
     config: &ModelConfig,
     text: &ModelText,
     limits: LimitConfig,
+    engine: EngineConfig,
 ) -> anyhow::Result<Arc<dyn Backend>> {
     if let Some(script) = &config.script {
         let (encoder, decoder) = (Arc::clone(&text.tokenizer), Arc::clone(&text.tokenizer));
@@ -223,16 +229,7 @@ fn backend(
         return Ok(Arc::new(Scripted::new(script.clone(), codec)));
     }
     let model = Arc::new(Model::load(&text.folder, WeightPrecision::default())?);
-    let defaults = EngineConfig::default();
-    let engine = Engine::start(
-        model,
-        EngineConfig {
-            max_sequences: limits.max_batch,
-            max_queue: limits.max_queue,
-            step_token_budget: defaults.step_token_budget.max(limits.max_batch),
-            ..defaults
-        },
-    )?;
+    let engine = Engine::start(model, engine)?;
     Ok(Arc::new(LocalEngine {
         engine,
         max_context: limits.max_context,
@@ -254,7 +251,7 @@ impl Backend for LocalEngine {
         self.engine.context_length().min(self.max_context)
     }
 
-    fn load(&self) -> Load {
+    fn load(&self) -> EngineLoad {
         Backend::load(&self.engine)
     }
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
+use super::engine::RawEngine;
 use crate::openai::fields::Unsupported;
 use crate::suggest::nearest;
 
@@ -14,6 +15,7 @@ use crate::suggest::nearest;
 pub(crate) struct Raw {
     pub(crate) server: RawServer,
     pub(crate) limits: RawLimits,
+    pub(crate) engine: RawEngine,
     pub(crate) log: RawLog,
     pub(crate) openai: RawOpenai,
     pub(crate) models: Vec<RawModel>,
@@ -65,6 +67,7 @@ pub(crate) struct RawLimits {
     pub(crate) default_max_tokens: u32,
     pub(crate) max_context: usize,
     pub(crate) max_queue: usize,
+    pub(crate) max_queued_tokens: usize,
     pub(crate) max_batch: usize,
     pub(crate) n_max: u32,
 }
@@ -75,6 +78,7 @@ impl Default for RawLimits {
             default_max_tokens: 2048,
             max_context: 4096,
             max_queue: 256,
+            max_queued_tokens: 262_144,
             max_batch: 32,
             n_max: 16,
         }
