@@ -3,10 +3,13 @@
 //! Each row attends on its own to the blocks of its sequence, from the first to the one that holds
 //! its position, with a running softmax. Prefill chunks and decode rows are therefore the same
 //! thing, may stand in one batch, and give the same bits however a prompt was cut.
+//!
+//! A layer may see a window of positions only, cap its scores, or let each head attend to a sink: a
+//! learned score that takes its share of the attention and gives nothing.
 
 use rayon::prelude::*;
 
-use crate::exp::exp;
+use crate::exp::{exp, tanh};
 use crate::kv_page::{BLOCK_TOKENS, KvElement, KvShape};
 
 /// Heads that share the keys and values of one pass through the cache.
@@ -24,7 +27,7 @@ pub struct AttentionRow {
 /// What the rows of a batch attend to.
 #[derive(Debug, Clone, Copy)]
 pub struct AttentionInput<'a, T> {
-    /// Query rows, `query_stride` apart, of `heads * head_dim` values.
+    /// Query rows, `query_stride` apart, of `heads * key_dim` values.
     pub queries: &'a [f32],
     /// Values from one query row to the next.
     pub query_stride: usize,
@@ -40,28 +43,71 @@ pub struct AttentionInput<'a, T> {
     pub block_tables: &'a [u32],
     /// What each row sees.
     pub rows: &'a [AttentionRow],
-    /// Factor of the scores, commonly `1 / sqrt(head_dim)`.
-    pub scale: f32,
+    /// How the scores become weights.
+    pub scoring: Scoring<'a>,
 }
 
-/// Attend, writing `heads * head_dim` values a row to `out`.
+/// How the products of queries and keys become weights.
+#[derive(Debug, Clone, Copy)]
+pub struct Scoring<'a> {
+    /// Factor of the products, commonly `1 / sqrt(key_dim)`.
+    pub scale: f32,
+    /// Positions that a row sees, its own included; at least 1. `None` is all.
+    pub window: Option<usize>,
+    /// Bends scores towards this bound: `cap * tanh(score / cap)`.
+    pub soft_cap: Option<f32>,
+    /// A score for each query head that takes part in the softmax and has no value.
+    pub sinks: Option<&'a [f32]>,
+}
+
+impl Scoring<'_> {
+    /// Plain scaled attention to all positions.
+    pub fn scaled(scale: f32) -> Self {
+        Self {
+            scale,
+            window: None,
+            soft_cap: None,
+            sinks: None,
+        }
+    }
+
+    /// The first position that a row of position `position` sees.
+    fn first_seen(&self, position: usize) -> usize {
+        self.window
+            .map_or(0, |window| (position + 1).saturating_sub(window))
+    }
+}
+
+/// Attend, writing `heads * value_dim` values a row to `out`.
 pub fn attention<T: KvElement>(input: &AttentionInput<'_, T>, out: &mut [f32]) {
-    let KvShape { kv_heads, head_dim } = input.shape;
-    assert!(kv_heads > 0 && head_dim > 0 && input.heads.is_multiple_of(kv_heads));
-    assert!(input.query_stride >= input.heads * head_dim);
-    assert!(out.len() == input.rows.len() * input.heads * head_dim);
+    let KvShape {
+        kv_heads,
+        key_dim,
+        value_dim,
+    } = input.shape;
+    assert!(kv_heads > 0 && key_dim > 0 && value_dim > 0 && input.heads.is_multiple_of(kv_heads));
+    assert!(input.query_stride >= input.heads * key_dim);
+    assert!(out.len() == input.rows.len() * input.heads * value_dim);
     assert!(input.queries.len() >= input.rows.len() * input.query_stride);
+    assert!(input.scoring.window != Some(0));
+    assert!(
+        input
+            .scoring
+            .sinks
+            .is_none_or(|sinks| sinks.len() == input.heads)
+    );
     let group = input.heads / kv_heads;
     let one = |(index, out): (usize, &mut [f32])| {
         attend(input, index / kv_heads, index % kv_heads, out);
     };
-    let seen: usize = input.rows.iter().map(|row| row.position + 1).sum();
-    if crate::worth_sharing(2 * seen * input.heads * head_dim) {
-        out.par_chunks_mut(group * head_dim)
+    let seen = |row: &AttentionRow| row.position + 1 - input.scoring.first_seen(row.position);
+    let seen: usize = input.rows.iter().map(seen).sum();
+    if crate::worth_sharing(seen * input.heads * (key_dim + value_dim)) {
+        out.par_chunks_mut(group * value_dim)
             .enumerate()
             .for_each(one);
     } else {
-        out.chunks_mut(group * head_dim).enumerate().for_each(one);
+        out.chunks_mut(group * value_dim).enumerate().for_each(one);
     }
 }
 
@@ -102,15 +148,32 @@ fn attend_group<T: KvElement, const FUSED: bool>(
     kv_head: usize,
     out: &mut [f32],
 ) {
-    let head_dim = input.shape.head_dim;
-    let first = row * input.query_stride + kv_head * out.len();
-    let queries = &input.queries[first..][..out.len()];
+    let KvShape {
+        kv_heads,
+        key_dim,
+        value_dim,
+    } = input.shape;
+    let group = input.heads / kv_heads;
+    let first_head = kv_head * group;
+    let queries = &input.queries[row * input.query_stride + first_head * key_dim..];
+    let queries = &queries[..group * key_dim];
     let tiles = queries
-        .chunks(GROUP_TILE * head_dim)
-        .zip(out.chunks_mut(GROUP_TILE * head_dim));
-    for (queries, out) in tiles {
-        attend_tile::<T, FUSED>(input, input.rows[row], kv_head, queries, out);
+        .chunks(GROUP_TILE * key_dim)
+        .zip(out.chunks_mut(GROUP_TILE * value_dim));
+    for (number, (queries, out)) in tiles.enumerate() {
+        let heads = Heads {
+            kv_head,
+            first: first_head + number * GROUP_TILE,
+        };
+        attend_tile::<T, FUSED>(input, input.rows[row], heads, queries, out);
     }
+}
+
+/// The query heads of a tile and the key-value head that they share.
+#[derive(Clone, Copy)]
+struct Heads {
+    kv_head: usize,
+    first: usize,
 }
 
 /// Up to [`GROUP_TILE`] query heads in one pass through the sequence's blocks.
@@ -118,32 +181,49 @@ fn attend_group<T: KvElement, const FUSED: bool>(
 fn attend_tile<T: KvElement, const FUSED: bool>(
     input: &AttentionInput<'_, T>,
     row: AttentionRow,
-    kv_head: usize,
+    heads: Heads,
     queries: &[f32],
     out: &mut [f32],
 ) {
-    let head_dim = input.shape.head_dim;
+    let AttentionInput { shape, scoring, .. } = input;
+    let (key_len, value_len) = (shape.key_head_len(), shape.value_head_len());
     let seen = row.position + 1;
+    let first_seen = scoring.first_seen(row.position);
     let table = &input.block_tables[row.first_block..][..seen.div_ceil(BLOCK_TOKENS)];
     let mut highest = [f32::NEG_INFINITY; GROUP_TILE];
     let mut total = [0.0f32; GROUP_TILE];
+    if let Some(sinks) = scoring.sinks {
+        let sinks = &sinks[heads.first..][..queries.len() / shape.key_dim];
+        highest[..sinks.len()].copy_from_slice(sinks);
+        total = [1.0; GROUP_TILE];
+    }
     out.fill(0.0);
-    for (index, &block) in table.iter().enumerate() {
-        let start = block as usize * input.shape.block_len() + kv_head * input.shape.head_len();
-        let keys = &input.keys[start..][..input.shape.head_len()];
-        let values = &input.values[start..][..input.shape.head_len()];
-        // Slots beyond the row's position hold other tokens or nothing: they are never used.
+    for (index, &block) in table.iter().enumerate().skip(first_seen / BLOCK_TOKENS) {
+        let block = block as usize;
+        let keys = block * shape.key_block_len() + heads.kv_head * key_len;
+        let keys = &input.keys[keys..][..key_len];
+        let values = block * shape.value_block_len() + heads.kv_head * value_len;
+        let values = &input.values[values..][..value_len];
+        // Slots outside of these hold other tokens or nothing: they are never used.
+        let skipped = first_seen.saturating_sub(index * BLOCK_TOKENS);
         let filled = (seen - index * BLOCK_TOKENS).min(BLOCK_TOKENS);
-        let heads = queries
-            .chunks_exact(head_dim)
-            .zip(out.chunks_exact_mut(head_dim));
-        for (head, (query, out)) in heads.enumerate() {
-            let mut weights = scores::<T, FUSED>(query, keys, input.scale);
+        let tile = queries
+            .chunks_exact(shape.key_dim)
+            .zip(out.chunks_exact_mut(shape.value_dim));
+        for (head, (query, out)) in tile.enumerate() {
+            let mut weights = scores::<T, FUSED>(query, keys, scoring.scale);
+            if let Some(cap) = scoring.soft_cap {
+                for weight in &mut weights {
+                    *weight = cap * tanh(*weight / cap);
+                }
+            }
+            weights[..skipped].fill(f32::NEG_INFINITY);
             weights[filled..].fill(f32::NEG_INFINITY);
             let block_highest = larger(highest[head], reduce(weights, larger));
             for weight in &mut weights {
                 *weight = exp(*weight - block_highest);
             }
+            weights[..skipped].fill(0.0);
             weights[filled..].fill(0.0);
             let shrink = exp(highest[head] - block_highest);
             highest[head] = block_highest;
@@ -151,10 +231,11 @@ fn attend_tile<T: KvElement, const FUSED: bool>(
             for value in &mut *out {
                 *value *= shrink;
             }
-            add_weighted::<T, FUSED>(out, &weights[..filled], values);
+            let values = &values[skipped * shape.value_dim..];
+            add_weighted::<T, FUSED>(out, &weights[skipped..filled], values);
         }
     }
-    for (head, out) in out.chunks_exact_mut(head_dim).enumerate() {
+    for (head, out) in out.chunks_exact_mut(shape.value_dim).enumerate() {
         let inverse = 1.0 / total[head];
         for value in out {
             *value *= inverse;
@@ -263,36 +344,43 @@ fn multiply_add<const FUSED: bool>(a: f32, b: f32, c: f32) -> f32 {
 
 /// The same by definition, in double precision, for tests.
 pub fn reference<T: KvElement>(input: &AttentionInput<'_, T>, out: &mut [f32]) {
-    let KvShape { kv_heads, head_dim } = input.shape;
-    let group = input.heads / kv_heads;
+    let AttentionInput { shape, scoring, .. } = input;
+    let group = input.heads / shape.kv_heads;
     for (index, row) in input.rows.iter().enumerate() {
         for head in 0..input.heads {
-            let query = &input.queries[index * input.query_stride + head * head_dim..][..head_dim];
-            let place = |position: usize| {
-                let block = input.block_tables[row.first_block + position / BLOCK_TOKENS] as usize;
-                let head = block * input.shape.block_len() + head / group * input.shape.head_len();
-                (head, position % BLOCK_TOKENS)
+            let query = index * input.query_stride + head * shape.key_dim;
+            let query = &input.queries[query..][..shape.key_dim];
+            let block = |position: usize| {
+                input.block_tables[row.first_block + position / BLOCK_TOKENS] as usize
             };
-            let scores: Vec<f64> = (0..=row.position)
-                .map(|position| {
-                    let (start, slot) = place(position);
-                    let product = |(dimension, query): (usize, &f32)| {
-                        let key = input.keys[start + dimension * BLOCK_TOKENS + slot];
-                        f64::from(*query) * f64::from(key.to_f32())
-                    };
-                    let sum: f64 = query.iter().enumerate().map(product).sum();
-                    sum * f64::from(input.scale)
+            let seen = scoring.first_seen(row.position)..=row.position;
+            let score = |position: usize| {
+                let keys = block(position) * shape.key_block_len();
+                let keys = keys + head / group * shape.key_head_len() + position % BLOCK_TOKENS;
+                let product = |(dimension, query): (usize, &f32)| {
+                    f64::from(*query)
+                        * f64::from(input.keys[keys + dimension * BLOCK_TOKENS].to_f32())
+                };
+                let sum: f64 = query.iter().enumerate().map(product).sum();
+                let score = sum * f64::from(scoring.scale);
+                scoring.soft_cap.map_or(score, |cap| {
+                    f64::from(cap) * (score / f64::from(cap)).tanh()
                 })
-                .collect();
-            let highest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            let total: f64 = scores.iter().map(|score| (score - highest).exp()).sum();
-            for dimension in 0..head_dim {
-                let weighted = scores.iter().enumerate().map(|(position, score)| {
-                    let (start, slot) = place(position);
-                    let value = input.values[start + slot * head_dim + dimension];
+            };
+            let scores: Vec<f64> = seen.clone().map(score).collect();
+            let sink = scoring.sinks.map(|sinks| f64::from(sinks[head]));
+            let all = scores.iter().copied().chain(sink);
+            let highest = all.clone().fold(f64::NEG_INFINITY, f64::max);
+            let total: f64 = all.map(|score| (score - highest).exp()).sum();
+            for dimension in 0..shape.value_dim {
+                let weighted = seen.clone().zip(&scores).map(|(position, score)| {
+                    let values = block(position) * shape.value_block_len();
+                    let values = values + head / group * shape.value_head_len();
+                    let slot = position % BLOCK_TOKENS * shape.value_dim;
+                    let value = input.values[values + slot + dimension];
                     (score - highest).exp() / total * f64::from(value.to_f32())
                 });
-                out[(index * input.heads + head) * head_dim + dimension] =
+                out[(index * input.heads + head) * shape.value_dim + dimension] =
                     weighted.sum::<f64>() as f32;
             }
         }

@@ -51,19 +51,31 @@ impl KvElement for bf16 {
 pub struct KvShape {
     /// Key-value heads.
     pub kv_heads: usize,
-    /// Values in a head.
-    pub head_dim: usize,
+    /// Numbers of a head's key.
+    pub key_dim: usize,
+    /// Numbers of a head's value.
+    pub value_dim: usize,
 }
 
 impl KvShape {
-    /// Numbers that a block takes in one arena.
-    pub fn block_len(self) -> usize {
-        self.kv_heads * self.head_dim * BLOCK_TOKENS
+    /// Numbers that a block takes in the key arena.
+    pub fn key_block_len(self) -> usize {
+        self.kv_heads * self.key_head_len()
     }
 
-    /// Numbers that one head takes within a block.
-    pub fn head_len(self) -> usize {
-        self.head_dim * BLOCK_TOKENS
+    /// Numbers that a block takes in the value arena.
+    pub fn value_block_len(self) -> usize {
+        self.kv_heads * self.value_head_len()
+    }
+
+    /// Numbers that one head's keys take within a block.
+    pub fn key_head_len(self) -> usize {
+        self.key_dim * BLOCK_TOKENS
+    }
+
+    /// Numbers that one head's values take within a block.
+    pub fn value_head_len(self) -> usize {
+        self.value_dim * BLOCK_TOKENS
     }
 }
 
@@ -81,18 +93,23 @@ pub struct KvPages<'a, T> {
 impl<T: KvElement> KvPages<'_, T> {
     /// Store the key and the value of one token, all heads of each, in place `slot` of `block`.
     pub fn store(&mut self, block: usize, slot: usize, key: &[f32], value: &[f32]) {
-        let width = self.shape.kv_heads * self.shape.head_dim;
-        assert!(slot < BLOCK_TOKENS && key.len() == width && value.len() == width);
-        let start = block * self.shape.block_len();
-        let keys = &mut self.keys[start..][..self.shape.block_len()];
+        let KvShape {
+            kv_heads,
+            key_dim,
+            value_dim,
+        } = self.shape;
+        assert!(slot < BLOCK_TOKENS);
+        assert!(key.len() == kv_heads * key_dim && value.len() == kv_heads * value_dim);
+        let length = self.shape.key_block_len();
+        let keys = &mut self.keys[block * length..][..length];
         for (column, value) in keys.chunks_exact_mut(BLOCK_TOKENS).zip(key) {
             column[slot] = T::from_f32(*value);
         }
-        let values = &mut self.values[start..][..self.shape.block_len()];
-        let head_dim = self.shape.head_dim;
-        let heads = values.chunks_exact_mut(self.shape.head_len());
-        for (head, value) in heads.zip(value.chunks_exact(head_dim)) {
-            let row = &mut head[slot * head_dim..][..head_dim];
+        let length = self.shape.value_block_len();
+        let values = &mut self.values[block * length..][..length];
+        let heads = values.chunks_exact_mut(self.shape.value_head_len());
+        for (head, value) in heads.zip(value.chunks_exact(value_dim)) {
+            let row = &mut head[slot * value_dim..][..value_dim];
             for (stored, value) in row.iter_mut().zip(value) {
                 *stored = T::from_f32(*value);
             }

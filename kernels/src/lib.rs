@@ -12,14 +12,17 @@
 
 pub mod attention;
 mod exp;
+pub mod gate_mul;
 pub mod kv_page;
 pub mod linear;
 pub mod log_softmax;
 pub mod mask;
+pub mod quant;
 pub mod rms_norm;
 pub mod rope;
+pub mod route;
 pub mod select;
-pub mod silu_mul;
+pub mod soft_cap;
 
 /// Multiply-adds below which waking another thread costs more than it saves.
 const PARALLEL_MULTIPLY_ADDS: usize = 1 << 20;
@@ -29,11 +32,14 @@ fn worth_sharing(multiply_adds: usize) -> bool {
     multiply_adds >= PARALLEL_MULTIPLY_ADDS && rayon::current_num_threads() > 1
 }
 
-/// Whether the vector paths of this crate can run on this machine.
+/// Whether the vector paths of this crate can run on this machine. Every processor with AVX2 and
+/// fused multiply-adds converts half precision too.
 fn has_avx2_fma() -> bool {
     #[cfg(target_arch = "x86_64")]
     {
-        std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma")
+        std::arch::is_x86_feature_detected!("avx2")
+            && std::arch::is_x86_feature_detected!("fma")
+            && std::arch::is_x86_feature_detected!("f16c")
     }
     #[cfg(not(target_arch = "x86_64"))]
     {

@@ -1,4 +1,27 @@
-//! Rotary position embedding on halves: dimension `i` turns with dimension `i + head_dim / 2`.
+//! Rotary position embedding.
+
+/// Which dimensions turn together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RopePairs {
+    /// Dimension `i` with dimension `i + turned / 2`.
+    Halves,
+    /// Dimension `2 i` with dimension `2 i + 1`.
+    Neighbours,
+}
+
+/// Which numbers of a row turn: of each of the first `heads` heads, as many from `first` on as the
+/// table has cosines and sines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RopeHeads {
+    /// Heads that turn.
+    pub heads: usize,
+    /// Numbers from one head to the next.
+    pub head_dim: usize,
+    /// Numbers of a head before those that turn.
+    pub first: usize,
+    /// Which of them turn together.
+    pub pairs: RopePairs,
+}
 
 /// Cosines and sines for each position: row `r` of both is `positions[r]` times each frequency.
 #[derive(Debug, Default, Clone)]
@@ -9,14 +32,19 @@ pub struct RopeTable {
 }
 
 impl RopeTable {
-    /// The table of these positions. Scaled variants differ only in their frequencies.
-    pub fn new(positions: &[u32], frequencies: &[f32]) -> Self {
+    /// The table of these positions, all cosines and sines times `magnitude`, which is 1 but in
+    /// some scaled variants. Those differ only in it and in their frequencies.
+    pub fn new(positions: &[u32], frequencies: &[f32], magnitude: f32) -> Self {
         let angles = positions.iter().flat_map(|&position| {
             frequencies
                 .iter()
                 .map(move |frequency| position as f32 * frequency)
         });
-        let (sin, cos) = angles.map(f32::sin_cos).unzip();
+        let turn = |angle: f32| {
+            let (sin, cos) = angle.sin_cos();
+            (sin * magnitude, cos * magnitude)
+        };
+        let (sin, cos) = angles.map(turn).unzip();
         Self {
             half: frequencies.len(),
             cos,
@@ -24,26 +52,43 @@ impl RopeTable {
         }
     }
 
-    /// Turn the first `heads` heads of each row of `x`; rows are `stride` values apart.
-    pub fn apply(&self, x: &mut [f32], stride: usize, heads: usize) {
-        if self.half == 0 {
+    /// Turn the heads of each row of `x`; rows are `stride` values apart.
+    pub fn apply(&self, x: &mut [f32], stride: usize, heads: RopeHeads) {
+        let turned = 2 * self.half;
+        if turned == 0 || heads.heads == 0 {
             return;
         }
-        let head_dim = 2 * self.half;
-        assert!(stride >= heads * head_dim && x.len() == self.cos.len() / self.half * stride);
+        assert!(heads.first + turned <= heads.head_dim && stride >= heads.heads * heads.head_dim);
+        assert!(x.len() == self.cos.len() / self.half * stride);
         let tables = self
             .cos
             .chunks_exact(self.half)
             .zip(self.sin.chunks_exact(self.half));
         for (row, (cos, sin)) in x.chunks_exact_mut(stride).zip(tables) {
-            for head in row[..heads * head_dim].chunks_exact_mut(head_dim) {
-                let (low, high) = head.split_at_mut(self.half);
-                for (((low, high), cos), sin) in low.iter_mut().zip(high).zip(cos).zip(sin) {
-                    let (a, b) = (*low, *high);
-                    *low = a * cos - b * sin;
-                    *high = b * cos + a * sin;
+            let row = &mut row[..heads.heads * heads.head_dim];
+            for head in row.chunks_exact_mut(heads.head_dim) {
+                let head = &mut head[heads.first..][..turned];
+                match heads.pairs {
+                    RopePairs::Halves => turn_halves(head, cos, sin),
+                    RopePairs::Neighbours => turn_neighbours(head, cos, sin),
                 }
             }
         }
+    }
+}
+
+fn turn_halves(head: &mut [f32], cos: &[f32], sin: &[f32]) {
+    let (low, high) = head.split_at_mut(cos.len());
+    for (((low, high), cos), sin) in low.iter_mut().zip(high).zip(cos).zip(sin) {
+        let (a, b) = (*low, *high);
+        *low = a * cos - b * sin;
+        *high = b * cos + a * sin;
+    }
+}
+
+fn turn_neighbours(head: &mut [f32], cos: &[f32], sin: &[f32]) {
+    for ((pair, cos), sin) in head.as_chunks_mut::<2>().0.iter_mut().zip(cos).zip(sin) {
+        let [a, b] = *pair;
+        *pair = [a * cos - b * sin, b * cos + a * sin];
     }
 }

@@ -1,14 +1,16 @@
 //! Each op against its definition in double precision, on odd shapes.
 
 use half::bf16;
-use mortise_kernels::attention::{self, AttentionInput, AttentionRow, attention};
+use mortise_kernels::attention::{self, AttentionInput, AttentionRow, Scoring, attention};
+use mortise_kernels::gate_mul::{Activation, gate_mul};
 use mortise_kernels::kv_page::{BLOCK_TOKENS, KvElement, KvPages, KvShape};
 use mortise_kernels::log_softmax::{log_softmax, log_sum_exp};
 use mortise_kernels::mask::apply_mask;
 use mortise_kernels::rms_norm::{rms_norm, rms_norm_in_place};
-use mortise_kernels::rope::RopeTable;
+use mortise_kernels::rope::{RopeHeads, RopePairs, RopeTable};
+use mortise_kernels::route::{ExpertGroups, GroupRank, Route, RouterScores, Routing, route};
 use mortise_kernels::select::{Candidate, argmax, keep_min_p, keep_top_k, keep_top_p, top};
-use mortise_kernels::silu_mul::silu_mul;
+use mortise_kernels::soft_cap::soft_cap;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -40,10 +42,10 @@ fn fill_cache<T: KvElement>(lengths: &[usize], shape: KvShape, noise: &[f32]) ->
         .collect();
     let total: usize = blocks.iter().sum();
     // Whatever is not written must not be read.
-    let empty = vec![T::from_f32(f32::NAN); (total + 1) * shape.block_len()];
+    let nothing = T::from_f32(f32::NAN);
     let mut cache = Cache {
-        keys: empty.clone(),
-        values: empty,
+        keys: vec![nothing; (total + 1) * shape.key_block_len()],
+        values: vec![nothing; (total + 1) * shape.value_block_len()],
         shape,
         tables: Vec::new(),
         firsts: Vec::new(),
@@ -54,7 +56,6 @@ fn fill_cache<T: KvElement>(lengths: &[usize], shape: KvShape, noise: &[f32]) ->
         shape,
     };
     let mut numbers = noise.iter().copied().cycle();
-    let width = shape.kv_heads * shape.head_dim;
     for (sequence, &length) in lengths.iter().enumerate() {
         let first = cache.tables.len();
         cache.firsts.push(first);
@@ -63,7 +64,9 @@ fn fill_cache<T: KvElement>(lengths: &[usize], shape: KvShape, noise: &[f32]) ->
             .tables
             .extend((0..blocks[sequence]).map(|block| (total - first - block) as u32));
         for position in 0..length {
+            let width = shape.kv_heads * shape.key_dim;
             let key: Vec<f32> = numbers.by_ref().take(width).collect();
+            let width = shape.kv_heads * shape.value_dim;
             let value: Vec<f32> = numbers.by_ref().take(width).collect();
             let block = cache.tables[first + position / BLOCK_TOKENS] as usize;
             pages.store(block, position % BLOCK_TOKENS, &key, &value);
@@ -74,14 +77,13 @@ fn fill_cache<T: KvElement>(lengths: &[usize], shape: KvShape, noise: &[f32]) ->
 
 fn check_attention<T: KvElement>(
     lengths: &[usize],
-    kv_heads: usize,
+    shape: KvShape,
     group: usize,
-    head_dim: usize,
+    scoring: Scoring<'_>,
     noise: &[f32],
 ) {
-    let shape = KvShape { kv_heads, head_dim };
     let cache = fill_cache::<T>(lengths, shape, noise);
-    let heads = kv_heads * group;
+    let heads = shape.kv_heads * group;
     // Of each sequence its last token, and of the first one a chunk before that.
     let mut rows: Vec<AttentionRow> = (lengths[0] / 2..lengths[0] - 1)
         .map(|position| AttentionRow {
@@ -98,7 +100,7 @@ fn check_attention<T: KvElement>(
                 position: length - 1,
             }),
     );
-    let stride = heads * head_dim + 3;
+    let stride = heads * shape.key_dim + 3;
     let queries: Vec<f32> = noise
         .iter()
         .rev()
@@ -115,9 +117,9 @@ fn check_attention<T: KvElement>(
         shape: cache.shape,
         block_tables: &cache.tables,
         rows: &rows,
-        scale: 1.0 / (head_dim as f32).sqrt(),
+        scoring,
     };
-    let width = heads * head_dim;
+    let width = heads * shape.value_dim;
     let (mut found, mut expected) = (vec![0.0; rows.len() * width], vec![0.0; rows.len() * width]);
     attention(&input, &mut found);
     attention::reference(&input, &mut expected);
@@ -163,10 +165,15 @@ proptest! {
     #[test]
     fn attention_agrees_with_its_definition(
         lengths in vec(1usize..70, 1..4), kv_heads in 1usize..4, group in 1usize..7,
-        head_dim in 1usize..35, noise in vec(-2f32..2.0, 997),
+        key_dim in 1usize..35, value_dim in 1usize..35, noise in vec(-2f32..2.0, 997),
+        window in prop::option::of(1usize..60), soft_cap in prop::option::of(0.5f32..9.0),
+        sinks in prop::option::of(vec(-3f32..3.0, 24)),
     ) {
-        check_attention::<f32>(&lengths, kv_heads, group, head_dim, &noise);
-        check_attention::<bf16>(&lengths, kv_heads, group, head_dim, &noise);
+        let shape = KvShape { kv_heads, key_dim, value_dim };
+        let sinks = sinks.as_deref().map(|sinks| &sinks[..kv_heads * group]);
+        let scoring = Scoring { scale: 1.0 / (key_dim as f32).sqrt(), window, soft_cap, sinks };
+        check_attention::<f32>(&lengths, shape, group, scoring, &noise);
+        check_attention::<bf16>(&lengths, shape, group, scoring, &noise);
     }
 
     #[test]
@@ -187,38 +194,112 @@ proptest! {
     }
 
     #[test]
-    fn silu_mul_agrees_with_its_definition(width in 1usize..20, noise in vec(-90f32..90.0, 80)) {
+    fn gate_mul_agrees_with_its_definition(
+        width in 1usize..20, noise in vec(-90f32..90.0, 80), alpha in 0.5f32..2.0, limit in 0.5f32..9.0,
+    ) {
         let rows = noise.len() / (2 * width);
         let x = &noise[..rows * 2 * width];
-        let mut out = vec![0.0; rows * width];
-        silu_mul(x, width, &mut out);
-        close(&out, x.chunks(2 * width).flat_map(|row| (0..width).map(move |i| {
-            let gate = f64::from(row[i]);
-            gate / (1.0 + (-gate).exp()) * f64::from(row[width + i])
-        })), 1e-5);
+        let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
+        let gelu = |x: f64| {
+            let bend = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3));
+            0.5 * x * (1.0 + bend.tanh())
+        };
+        let (a, bound) = (f64::from(alpha), f64::from(limit));
+        let clamped = |gate: f64, up: f64| {
+            let gate = gate.min(bound);
+            gate * sigmoid(a * gate) * (up.clamp(-bound, bound) + 1.0)
+        };
+        let definitions: [(Activation, &dyn Fn(f64, f64) -> f64); 3] = [
+            (Activation::Silu, &|gate, up| gate * sigmoid(gate) * up),
+            (Activation::GeluTanh, &|gate, up| gelu(gate) * up),
+            (Activation::ClampedSwish { alpha, limit }, &clamped),
+        ];
+        for (activation, definition) in definitions {
+            let mut out = vec![0.0; rows * width];
+            gate_mul(activation, x, width, &mut out);
+            close(&out, x.chunks(2 * width).flat_map(|row| (0..width).map(move |i| {
+                definition(f64::from(row[i]), f64::from(row[width + i]))
+            })), 1e-4);
+        }
     }
 
     #[test]
-    fn rope_turns_halves(half in 1usize..9, heads in 1usize..4, position in 0u32..5000) {
+    fn soft_cap_agrees_with_its_definition(values in vec(-200f32..200.0, 0..40), cap in 0.5f32..60.0) {
+        let mut found = values.clone();
+        soft_cap(&mut found, cap);
+        let cap = f64::from(cap);
+        close(&found, values.iter().map(|x| cap * (f64::from(*x) / cap).tanh()), 1e-6);
+    }
+
+    #[test]
+    fn rope_turns_pairs(
+        half in 1usize..9, heads in 1usize..4, before in 0usize..3, after in 0usize..3,
+        position in 0u32..5000, magnitude in 0.5f32..2.0, neighbours in any::<bool>(),
+    ) {
         let frequencies: Vec<f32> = (0..half).map(|i| 0.7f32.powi(i as i32 + 1)).collect();
-        let stride = heads * 2 * half + 1;
+        let head_dim = before + 2 * half + after;
+        let stride = heads * head_dim + 1;
         let mut x: Vec<f32> = (0..2 * stride).map(|i| (i as f32 * 0.37).sin()).collect();
-        let before = x.clone();
-        RopeTable::new(&[position, 0], &frequencies).apply(&mut x, stride, heads);
-        prop_assert_eq!(&x[stride..], &before[stride..], "position 0 does not turn");
-        prop_assert_eq!(x[stride - 1], before[stride - 1], "what follows the heads stays");
-        for head in 0..heads {
-            let expected = (0..2 * half).map(|i| {
-                let angle = f64::from(position as f32 * frequencies[i % half]);
-                let at = |i: usize| f64::from(before[head * 2 * half + i]);
-                if i < half {
-                    at(i) * angle.cos() - at(i + half) * angle.sin()
-                } else {
-                    at(i) * angle.cos() + at(i - half) * angle.sin()
+        let original = x.clone();
+        let pairs = if neighbours { RopePairs::Neighbours } else { RopePairs::Halves };
+        let turned = RopeHeads { heads, head_dim, first: before, pairs };
+        RopeTable::new(&[position, 0], &frequencies, magnitude).apply(&mut x, stride, turned);
+        let at = |i: usize| f64::from(original[i]);
+        let mut expected: Vec<f64> = (0..2 * stride).map(at).collect();
+        for (row, position) in [position, 0].into_iter().enumerate() {
+            for head in 0..heads {
+                for (i, frequency) in frequencies.iter().enumerate() {
+                    let (low, high) = if neighbours { (2 * i, 2 * i + 1) } else { (i, i + half) };
+                    let first = row * stride + head * head_dim + before;
+                    let (low, high) = (first + low, first + high);
+                    let angle = f64::from(position as f32 * frequency);
+                    let magnitude = f64::from(magnitude);
+                    expected[low] = (at(low) * angle.cos() - at(high) * angle.sin()) * magnitude;
+                    expected[high] = (at(high) * angle.cos() + at(low) * angle.sin()) * magnitude;
                 }
-            });
-            close(&x[head * 2 * half..][..2 * half], expected, 1e-5);
+            }
         }
+        close(&x, expected, 1e-5);
+    }
+
+    #[test]
+    fn routing_agrees_with_its_definition(
+        logits in vec(-4f32..4.0, 12), correction in prop::option::of(vec(-1f32..1.0, 12)),
+        chosen in 1usize..4, kept in prop::option::of(1usize..4), best_two in any::<bool>(),
+        sigmoid in any::<bool>(), normalised in any::<bool>(), scale in 0.5f32..3.0,
+    ) {
+        let rank = if best_two { GroupRank::BestTwo } else { GroupRank::Best };
+        let scores = if sigmoid { RouterScores::Sigmoid } else { RouterScores::Softmax };
+        let groups = kept.map(|kept| ExpertGroups { groups: 4, kept, rank });
+        let routing = Routing { scores, chosen, groups, normalised, scale };
+        let mut routes = Vec::new();
+        route(&routing, &logits, correction.as_deref(), &mut routes);
+
+        let exponential = |logit: &f32| f64::from(*logit).exp();
+        let total: f64 = logits.iter().map(exponential).sum();
+        let score = |logit| match scores {
+            RouterScores::Softmax => exponential(logit) / total,
+            RouterScores::Sigmoid => exponential(logit) / (1.0 + exponential(logit)),
+        };
+        let scores: Vec<f64> = logits.iter().map(score).collect();
+        let corrected = |expert: usize| {
+            scores[expert] + correction.as_ref().map_or(0.0, |c| f64::from(c[expert]))
+        };
+        let group_score = |group: usize| {
+            let mut ranks: Vec<f64> = (0..3).map(|i| corrected(3 * group + i)).collect();
+            ranks.sort_by(|a, b| b.total_cmp(a));
+            ranks[..if best_two { 2 } else { 1 }].iter().sum::<f64>()
+        };
+        let better = |group: usize| (0..4).filter(|&g| group_score(g) > group_score(group)).count();
+        let open = |expert: &usize| kept.is_none_or(|kept| better(expert / 3) < kept);
+        let mut order: Vec<usize> = (0..12).filter(open).collect();
+        order.sort_by(|a, b| corrected(*b).total_cmp(&corrected(*a)));
+        let found: Vec<usize> = routes.iter().map(|route| route.expert).collect();
+        prop_assert_eq!(&found, &order[..chosen]);
+        let sum: f64 = found.iter().map(|expert| scores[*expert]).sum();
+        let divisor = if normalised { sum } else { 1.0 };
+        let shares: Vec<f32> = routes.iter().map(|Route { share, .. }| *share).collect();
+        close(&shares, found.iter().map(|e| scores[*e] / divisor * f64::from(scale)), 1e-5);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 mod support;
 
 mod answers;
+mod bench;
 mod config;
 mod doors;
 mod engine;

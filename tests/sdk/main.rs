@@ -87,6 +87,7 @@ fn the_python_client_works() {
         .args(["-m", "pytest", "-q", "-p", "no:cacheprovider"])
         .arg(sources().join("python"))
         .env("MORTISE_BASE_URL", server.url("/v1"))
+        .env("MORTISE_BINARY", env!("CARGO_BIN_EXE_mortise"))
         .env("PYTHONDONTWRITEBYTECODE", "1"));
     println!("{report}");
 }

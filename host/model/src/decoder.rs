@@ -3,16 +3,19 @@
 use mortise_kernels::rms_norm::rms_norm;
 use mortise_kernels::rope::RopeTable;
 
+use crate::checkpoint::Checkpoint;
 use crate::error::{InputError, ModelError};
 use crate::folder::ModelFolder;
 use crate::generation::GenerationDefaults;
 use crate::input::ModelInput;
 use crate::kv_cache::{BLOCK_TOKENS, CachePlan, KvCache};
-use crate::layers::{Layer, Linear, Loader};
+use crate::layers::Layer;
+use crate::linear::Linear;
+use crate::loader::Loader;
 use crate::names::LLAMA_NAMES;
 use crate::rope::frequencies;
 use crate::spec::ModelSpec;
-use crate::weights::{Checkpoint, WeightPrecision};
+use crate::weights::WeightPrecision;
 
 /// A loaded model. Immutable: whoever computes brings a cache.
 #[derive(Debug)]
@@ -66,8 +69,13 @@ impl Model {
             names,
             precision,
         };
-        let matrix =
-            |name: &str| loader.stacked(&[(name.to_owned(), spec.vocabulary)], spec.hidden, false);
+        let of_vocabulary = Loader {
+            precision: precision.of_vocabulary(),
+            ..loader
+        };
+        let matrix = |name: &str| {
+            of_vocabulary.stacked(&[(name.to_owned(), spec.vocabulary)], spec.hidden, false)
+        };
         let embedding = matrix(names.embedding)?;
         let head = if spec.tied_embeddings {
             None
@@ -80,7 +88,12 @@ impl Model {
             layers.push(Layer::load(&loader, number)?);
         }
         let final_norm = loader.norm(names.final_norm, spec.hidden)?;
-        let frequencies = frequencies(spec.head_dim, spec.rope_theta, spec.rope_scaling);
+        let mut frequencies = frequencies(spec.head_dim, spec.rope_theta, spec.rope_scaling);
+        if let Some(divisors) = checkpoint.rope_divisors(frequencies.len())? {
+            for (frequency, divisor) in frequencies.iter_mut().zip(divisors) {
+                *frequency /= divisor;
+            }
+        }
         Ok(Self {
             frequencies,
             generation,
@@ -116,7 +129,7 @@ impl Model {
             })
             .collect();
         let positions: Vec<u32> = rows.iter().map(|row| row.position as u32).collect();
-        let rope = RopeTable::new(&positions, &self.frequencies);
+        let rope = RopeTable::new(&positions, &self.frequencies, 1.0);
         let plan = CachePlan {
             slots: &slots,
             block_tables: tables,

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::gguf::GgufError;
+
 /// Why a model could not be loaded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -79,14 +81,23 @@ pub enum ModelError {
         /// How.
         problem: String,
     },
+    /// A GGUF file is damaged or has what is not read.
+    #[error("GGUF file `{file}` cannot be read")]
+    Gguf {
+        /// The file.
+        file: String,
+        /// What is wrong.
+        #[source]
+        source: GgufError,
+    },
     /// The weights lack a tensor.
     #[error("tensor `{tensor}` is missing from the weights")]
     MissingTensor {
         /// The tensor.
         tensor: String,
     },
-    /// A tensor's shape does not follow from `config.json`.
-    #[error("tensor `{tensor}` has shape {found:?}; `config.json` asks for {expected:?}")]
+    /// A tensor's shape does not follow from the configuration.
+    #[error("tensor `{tensor}` has shape {found:?}; the configuration asks for {expected:?}")]
     Shape {
         /// The tensor.
         tensor: String,
@@ -96,7 +107,7 @@ pub enum ModelError {
         found: Vec<usize>,
     },
     /// A tensor's numbers are of a kind that is not read.
-    #[error("tensor `{tensor}` has type {found}; supported are F32, F16 and BF16")]
+    #[error("tensor `{tensor}` has type {found}, which is not supported")]
     NumberType {
         /// The tensor.
         tensor: String,

@@ -7,6 +7,8 @@ use serde_json::{Map, Value};
 
 use crate::error::ModelError;
 use crate::folder::ModelFolder;
+use crate::gguf::{Gguf, config_fields, generation_fields, metadata_key};
+use crate::spec::CONFIG_FILE;
 
 /// Bytes of the largest configuration file that is read.
 pub(crate) const CONFIG_BYTES_MAX: u64 = 4 << 20;
@@ -15,6 +17,8 @@ pub(crate) const CONFIG_BYTES_MAX: u64 = 4 << 20;
 #[derive(Debug)]
 pub(crate) struct Fields {
     file: &'static str,
+    /// Of a GGUF file, whose keys have other names.
+    architecture: Option<String>,
     prefix: String,
     members: Map<String, Value>,
 }
@@ -25,6 +29,9 @@ impl Fields {
         folder: &ModelFolder,
         file: &'static str,
     ) -> Result<Option<Self>, ModelError> {
+        if let Some(gguf) = folder.gguf() {
+            return Self::of_gguf(folder, gguf, file).map(Some);
+        }
         let Some(bytes) = folder.read_optional(file, CONFIG_BYTES_MAX)? else {
             return Ok(None);
         };
@@ -35,16 +42,39 @@ impl Fields {
         let members = serde_json::from_slice(&bytes).map_err(json)?;
         Ok(Some(Self {
             file,
+            architecture: None,
             prefix: String::new(),
             members,
         }))
+    }
+
+    /// What a configuration file would say of a GGUF file.
+    fn of_gguf(folder: &ModelFolder, gguf: &Gguf, file: &str) -> Result<Self, ModelError> {
+        let members = if file == CONFIG_FILE {
+            config_fields(gguf)
+        } else {
+            generation_fields(gguf)
+        };
+        let wrong = |source| ModelError::Gguf {
+            file: folder.name(),
+            source,
+        };
+        Ok(Self {
+            file: "GGUF metadata",
+            architecture: Some(gguf.architecture().map_err(wrong)?.to_owned()),
+            prefix: String::new(),
+            members: members.map_err(wrong)?,
+        })
     }
 
     /// The error of a field.
     pub(crate) fn wrong(&self, field: &str, problem: impl Display) -> ModelError {
         ModelError::Field {
             file: self.file.to_owned(),
-            field: format!("{}{field}", self.prefix),
+            field: match &self.architecture {
+                Some(architecture) => metadata_key(architecture, field),
+                None => format!("{}{field}", self.prefix),
+            },
             problem: problem.to_string(),
         }
     }
@@ -60,6 +90,7 @@ impl Fields {
             None => Ok(None),
             Some(Value::Object(members)) => Ok(Some(Self {
                 file: self.file,
+                architecture: self.architecture.clone(),
                 prefix: format!("{}{field}.", self.prefix),
                 members: members.clone(),
             })),

@@ -3,13 +3,15 @@
 use std::fs::File;
 use std::io::Read;
 use std::ops::Deref;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use memmap2::Mmap;
 
 use crate::error::ModelError;
+use crate::gguf::Gguf;
 
-/// A model's files: a directory on disk, or bytes that are part of the program.
+/// A model's files: a directory on disk, one GGUF file, or bytes that are part of the program.
 #[derive(Debug, Clone)]
 pub struct ModelFolder {
     source: Source,
@@ -18,6 +20,7 @@ pub struct ModelFolder {
 #[derive(Debug, Clone)]
 enum Source {
     Directory(PathBuf),
+    Gguf(PathBuf, Gguf),
     Embedded(Vec<(&'static str, &'static [u8])>),
 }
 
@@ -45,10 +48,16 @@ impl Deref for FileBytes {
 }
 
 impl ModelFolder {
-    /// The files of a directory, which must exist.
+    /// The files of a directory, or a GGUF file, whose header is read and checked. Either must exist.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, ModelError> {
         let path = path.into();
         match std::fs::metadata(&path) {
+            Ok(metadata) if metadata.is_file() && is_gguf(&path) => {
+                let gguf = open_gguf(&path)?;
+                Ok(Self {
+                    source: Source::Gguf(path, gguf),
+                })
+            }
             Ok(metadata) if metadata.is_dir() => Ok(Self {
                 source: Source::Directory(path),
             }),
@@ -70,7 +79,7 @@ impl ModelFolder {
     /// The folder's name for messages: its path, or `(embedded)`.
     pub fn name(&self) -> String {
         match &self.source {
-            Source::Directory(path) => path.display().to_string(),
+            Source::Directory(path) | Source::Gguf(path, _) => path.display().to_string(),
             Source::Embedded(_) => "(embedded)".to_owned(),
         }
     }
@@ -79,7 +88,15 @@ impl ModelFolder {
     pub fn path(&self) -> Option<&std::path::Path> {
         match &self.source {
             Source::Directory(path) => Some(path),
-            Source::Embedded(_) => None,
+            Source::Gguf(..) | Source::Embedded(_) => None,
+        }
+    }
+
+    /// The GGUF file, if it is one.
+    pub fn gguf(&self) -> Option<&Gguf> {
+        match &self.source {
+            Source::Gguf(_, gguf) => Some(gguf),
+            Source::Directory(_) | Source::Embedded(_) => None,
         }
     }
 
@@ -125,13 +142,8 @@ impl ModelFolder {
         match self.locate(file)? {
             None => Ok(None),
             Some((Location::Disk(handle), length)) if length > 0 => {
-                // SAFETY: the mapping is only read, and only while the model is loaded, after
-                // which nothing of it is kept. Whoever truncates a model file in that moment
-                // kills the process, as with every program that maps files.
-                #[allow(unsafe_code, reason = "memory-maps the weights")]
-                let map = unsafe { Mmap::map(&handle) };
-                let map = map.map_err(|source| self.unreadable(file, source))?;
-                Ok(Some(FileBytes(Bytes::Mapped(map))))
+                let map = map(&handle).map_err(|source| self.unreadable(file, source))?;
+                Ok(Some(map))
             }
             Some((location, _)) => Ok(Some(location.into_embedded())),
         }
@@ -141,6 +153,7 @@ impl ModelFolder {
     fn locate(&self, file: &str) -> Result<Option<(Location, u64)>, ModelError> {
         let directory = match &self.source {
             Source::Directory(directory) => directory,
+            Source::Gguf(..) => return Ok(None),
             Source::Embedded(files) => {
                 let found = files.iter().find(|(name, _)| *name == file);
                 return Ok(found.map(|(_, bytes)| (Location::Embedded(bytes), bytes.len() as u64)));
@@ -177,6 +190,45 @@ impl ModelFolder {
             file: file.to_owned(),
             source,
         }
+    }
+}
+
+/// Map a file that is not empty.
+fn map(file: &File) -> std::io::Result<FileBytes> {
+    // SAFETY: the mapping is only read. Whoever truncates a model file while it is mapped kills the
+    // process, as with every program that maps files.
+    #[allow(unsafe_code, reason = "memory-maps the weights")]
+    let map = unsafe { Mmap::map(file) }?;
+    Ok(FileBytes(Bytes::Mapped(map)))
+}
+
+/// By the name, since a file that was damaged should be called a damaged GGUF file.
+fn is_gguf(path: &Path) -> bool {
+    path.extension()
+        .is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
+}
+
+fn open_gguf(path: &Path) -> Result<Gguf, ModelError> {
+    let unreadable = |source| ModelError::Folder {
+        path: path.to_owned(),
+        source,
+    };
+    let file = File::open(path).map_err(unreadable)?;
+    let length = file.metadata().map_err(unreadable)?.len();
+    let bytes = if length == 0 {
+        FileBytes(Bytes::Owned(Vec::new()))
+    } else {
+        map(&file).map_err(unreadable)?
+    };
+    Gguf::parse(Arc::new(bytes)).map_err(|source| ModelError::Gguf {
+        file: path.display().to_string(),
+        source,
+    })
+}
+
+impl From<Vec<u8>> for FileBytes {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(Bytes::Owned(bytes))
     }
 }
 

@@ -3,7 +3,7 @@
 
 use half::bf16;
 use half::slice::HalfBitsSliceExt;
-use mortise_kernels::attention::{AttentionInput, attention};
+use mortise_kernels::attention::{AttentionInput, Scoring, attention};
 use mortise_kernels::kv_page::{KvPages, KvShape};
 
 pub use mortise_kernels::kv_page::BLOCK_TOKENS;
@@ -69,7 +69,9 @@ pub(crate) struct CachePlan<'a> {
 impl KvCache {
     /// Bytes that one block of [`BLOCK_TOKENS`] tokens takes, all layers together.
     pub fn block_bytes(spec: &ModelSpec, precision: KvPrecision) -> usize {
-        2 * spec.layers * kv_shape(spec).block_len() * precision.bytes()
+        let shape = spec.kv_shape();
+        let numbers = shape.key_block_len() + shape.value_block_len();
+        spec.layers * numbers * precision.bytes()
     }
 
     /// An empty cache of `blocks` blocks. Memory is used only as blocks are.
@@ -78,7 +80,7 @@ impl KvCache {
         blocks: usize,
         precision: KvPrecision,
     ) -> Result<Self, ModelError> {
-        let shape = kv_shape(spec);
+        let shape = spec.kv_shape();
         let block_bytes = Self::block_bytes(spec, precision);
         let refused = ModelError::CacheSize {
             blocks,
@@ -91,15 +93,16 @@ impl KvCache {
         if !allocated {
             return Err(refused);
         }
-        let length = blocks * shape.block_len();
+        let keys = blocks * shape.key_block_len();
+        let values = blocks * shape.value_block_len();
         let arenas = || match precision {
             KvPrecision::F32 => Arenas::F32 {
-                keys: vec![0.0; length],
-                values: vec![0.0; length],
+                keys: vec![0.0; keys],
+                values: vec![0.0; values],
             },
             KvPrecision::Bf16 => Arenas::Bf16 {
-                keys: vec![0; length],
-                values: vec![0; length],
+                keys: vec![0; keys],
+                values: vec![0; values],
             },
         };
         let layers = (0..spec.layers)
@@ -122,7 +125,7 @@ impl KvCache {
 
     /// Whether the cache was made for a model of this shape.
     pub(crate) fn fits(&self, spec: &ModelSpec) -> bool {
-        self.layers.len() == spec.layers && self.shape == kv_shape(spec)
+        self.layers.len() == spec.layers && self.shape == spec.kv_shape()
     }
 
     pub(crate) fn layers_mut(&mut self) -> &mut [LayerCache] {
@@ -130,20 +133,14 @@ impl KvCache {
     }
 }
 
-fn kv_shape(spec: &ModelSpec) -> KvShape {
-    KvShape {
-        kv_heads: spec.kv_heads,
-        head_dim: spec.head_dim,
-    }
-}
-
 impl LayerCache {
     /// Store the keys and values of all rows, then let each row attend. A row of `qkv` holds
-    /// `heads` queries, then the keys, then the values.
+    /// `heads` queries, then the keys, then the values; one of `out` holds `heads` values.
     pub(crate) fn attend(
         &mut self,
         qkv: &[f32],
         heads: usize,
+        scoring: Scoring<'_>,
         plan: &CachePlan<'_>,
         out: &mut [f32],
     ) {
@@ -158,6 +155,7 @@ impl LayerCache {
                     },
                     qkv,
                     heads,
+                    scoring,
                     plan,
                     out,
                 );
@@ -173,6 +171,7 @@ impl LayerCache {
                     },
                     qkv,
                     heads,
+                    scoring,
                     plan,
                     out,
                 );
@@ -185,13 +184,18 @@ fn attend<T: mortise_kernels::kv_page::KvElement>(
     mut pages: KvPages<'_, T>,
     qkv: &[f32],
     heads: usize,
+    scoring: Scoring<'_>,
     plan: &CachePlan<'_>,
     out: &mut [f32],
 ) {
-    let KvShape { kv_heads, head_dim } = pages.shape;
-    let stride = (heads + 2 * kv_heads) * head_dim;
+    let KvShape {
+        kv_heads,
+        key_dim,
+        value_dim,
+    } = pages.shape;
+    let stride = (heads + kv_heads) * key_dim + kv_heads * value_dim;
     for (row, &(block, slot)) in qkv.chunks_exact(stride).zip(plan.slots) {
-        let (key, value) = row[heads * head_dim..].split_at(kv_heads * head_dim);
+        let (key, value) = row[heads * key_dim..].split_at(kv_heads * key_dim);
         pages.store(block, slot, key, value);
     }
     let input = AttentionInput {
@@ -203,7 +207,7 @@ fn attend<T: mortise_kernels::kv_page::KvElement>(
         shape: pages.shape,
         block_tables: plan.block_tables,
         rows: plan.rows,
-        scale: 1.0 / (head_dim as f32).sqrt(),
+        scoring,
     };
     attention(&input, out);
 }

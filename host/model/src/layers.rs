@@ -1,132 +1,15 @@
-//! The parts of a decoder: matrices, and one layer made of them.
+//! One layer of a decoder.
 
-use mortise_kernels::linear::{Matrix, Weights, linear};
+use mortise_kernels::attention::Scoring;
+use mortise_kernels::gate_mul::{Activation, gate_mul};
 use mortise_kernels::rms_norm::{rms_norm, rms_norm_in_place};
-use mortise_kernels::rope::RopeTable;
-use mortise_kernels::silu_mul::silu_mul;
+use mortise_kernels::rope::{RopeHeads, RopePairs, RopeTable};
 
 use crate::error::ModelError;
 use crate::kv_cache::{CachePlan, LayerCache};
-use crate::names::TensorNames;
+use crate::linear::Linear;
+use crate::loader::Loader;
 use crate::spec::ModelSpec;
-use crate::weights::{Checkpoint, Numbers, WeightPrecision};
-
-/// A matrix with an optional bias.
-#[derive(Debug)]
-pub(crate) struct Linear {
-    numbers: Numbers,
-    bias: Option<Vec<f32>>,
-    outputs: usize,
-    inputs: usize,
-}
-
-/// What a loader needs beside names.
-pub(crate) struct Loader<'a> {
-    pub(crate) checkpoint: &'a Checkpoint,
-    pub(crate) spec: &'a ModelSpec,
-    pub(crate) names: &'a TensorNames,
-    pub(crate) precision: WeightPrecision,
-}
-
-impl Loader<'_> {
-    /// The weight of a norm.
-    pub(crate) fn norm(&self, name: &str, width: usize) -> Result<Vec<f32>, ModelError> {
-        self.checkpoint
-            .load_vector(&format!("{name}.weight"), width)
-    }
-
-    /// Matrices of the same inputs, stacked to one.
-    pub(crate) fn stacked(
-        &self,
-        parts: &[(String, usize)],
-        inputs: usize,
-        biased: bool,
-    ) -> Result<Linear, ModelError> {
-        let mut stack: Option<Linear> = None;
-        for (name, outputs) in parts {
-            let shape = [*outputs, inputs];
-            let weight = format!("{name}.weight");
-            let numbers = self.checkpoint.load(&weight, &shape, self.precision)?;
-            let bias = if biased {
-                Some(
-                    self.checkpoint
-                        .load_vector(&format!("{name}.bias"), *outputs)?,
-                )
-            } else {
-                None
-            };
-            let part = Linear {
-                numbers,
-                bias,
-                outputs: *outputs,
-                inputs,
-            };
-            stack = Some(match stack {
-                None => part,
-                Some(stack) => stack.append(part),
-            });
-        }
-        stack.ok_or_else(|| ModelError::MissingTensor {
-            tensor: "(no name given)".to_owned(),
-        })
-    }
-}
-
-impl Linear {
-    fn append(self, more: Self) -> Self {
-        let bias = match (self.bias, more.bias) {
-            (Some(mut bias), Some(more)) => {
-                bias.extend(more);
-                Some(bias)
-            }
-            (bias, _) => bias,
-        };
-        Self {
-            numbers: self.numbers.append(more.numbers),
-            bias,
-            outputs: self.outputs + more.outputs,
-            inputs: self.inputs,
-        }
-    }
-
-    /// Multiply rows of activations.
-    pub(crate) fn apply(&self, x: &[f32]) -> Vec<f32> {
-        let mut out = vec![0.0; x.len() / self.inputs * self.outputs];
-        linear(x, self.matrix(), self.bias.as_deref(), &mut out);
-        out
-    }
-
-    fn matrix(&self) -> Matrix<'_> {
-        let weights = match &self.numbers {
-            Numbers::F32(numbers) => Weights::F32(numbers),
-            Numbers::Bf16(numbers) => Weights::Bf16(numbers),
-        };
-        Matrix {
-            weights,
-            outputs: self.outputs,
-            inputs: self.inputs,
-        }
-    }
-
-    /// Copy rows of the matrix: the embedding of tokens.
-    pub(crate) fn gather(&self, rows: &[u32]) -> Vec<f32> {
-        let mut out = Vec::with_capacity(rows.len() * self.inputs);
-        for &row in rows {
-            let start = row as usize * self.inputs;
-            match &self.numbers {
-                Numbers::F32(numbers) => out.extend_from_slice(&numbers[start..][..self.inputs]),
-                Numbers::Bf16(numbers) => {
-                    out.extend(
-                        numbers[start..][..self.inputs]
-                            .iter()
-                            .map(|number| number.to_f32()),
-                    );
-                }
-            }
-        }
-        out
-    }
-}
 
 /// One layer: attention, then feed-forward, each added to what came in.
 #[derive(Debug)]
@@ -182,9 +65,16 @@ impl Layer {
         rms_norm(hidden, &self.attention_norm, spec.norm_epsilon, &mut normed);
         let mut qkv = self.qkv.apply(&normed);
         self.normalise_heads(spec, &mut qkv);
-        rope.apply(&mut qkv, self.qkv.outputs, spec.heads + spec.kv_heads);
+        let turned = RopeHeads {
+            heads: spec.heads + spec.kv_heads,
+            head_dim: spec.head_dim,
+            first: 0,
+            pairs: RopePairs::Halves,
+        };
+        rope.apply(&mut qkv, self.qkv.outputs, turned);
         let mut attended = vec![0.0; plan.rows.len() * self.attention_output.inputs];
-        cache.attend(&qkv, spec.heads, plan, &mut attended);
+        let scoring = Scoring::scaled(1.0 / (spec.head_dim as f32).sqrt());
+        cache.attend(&qkv, spec.heads, scoring, plan, &mut attended);
         add(hidden, &self.attention_output.apply(&attended));
 
         rms_norm(
@@ -195,7 +85,7 @@ impl Layer {
         );
         let gate_up = self.gate_up.apply(&normed);
         let mut gated = vec![0.0; gate_up.len() / 2];
-        silu_mul(&gate_up, spec.intermediate, &mut gated);
+        gate_mul(Activation::Silu, &gate_up, spec.intermediate, &mut gated);
         add(hidden, &self.down.apply(&gated));
     }
 

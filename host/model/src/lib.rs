@@ -1,22 +1,28 @@
 //! Model folders and the decoder that runs them.
 //!
-//! A model comes from a [`ModelFolder`]: files in the Hugging Face layout, on disk or in memory.
+//! A model comes from a [`ModelFolder`]: files in the Hugging Face layout, on disk or in memory, or
+//! one GGUF file, whose weights stay mapped.
 //! Whatever the files say is checked before it is believed: a wrong folder gives one
 //! [`ModelError`], never a panic and never an allocation of a size that nobody checked.
 //!
 //! [`Model::forward`] computes a ragged batch against a paged [`KvCache`]. This room knows no text,
 //! no sampling and no scheduling.
 
+mod checkpoint;
 mod decoder;
 mod error;
 mod fields;
 mod folder;
 mod generation;
+pub mod gguf;
 mod input;
 mod kv_cache;
 mod layers;
+mod linear;
+mod loader;
 mod names;
 mod rope;
+mod shards;
 mod spec;
 mod weights;
 

@@ -1,5 +1,6 @@
 //! The shape of a model, as `config.json` tells it and as far as it makes sense.
 
+use mortise_kernels::kv_page::KvShape;
 use serde_json::Value;
 
 use crate::error::ModelError;
@@ -97,6 +98,15 @@ impl ModelSpec {
         let config =
             Fields::read(folder, CONFIG_FILE)?.ok_or_else(|| folder.missing(CONFIG_FILE))?;
         Self::from_config(&config)
+    }
+
+    /// What one layer of the cache holds for a token.
+    pub fn kv_shape(&self) -> KvShape {
+        KvShape {
+            kv_heads: self.kv_heads,
+            key_dim: self.head_dim,
+            value_dim: self.head_dim,
+        }
     }
 
     fn from_config(config: &Fields) -> Result<Self, ModelError> {

@@ -1,32 +1,53 @@
-//! Tensors from safetensors files: one file, or several with an index.
+//! Numbers of a model: as a file has them, or converted when they are loaded.
 
-use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
 
-use candle_core::{DType, Device, Tensor};
-use half::bf16;
-use safetensors::tensor::{Dtype, Metadata, SafeTensors};
-use serde_json::{Map, Value};
+use half::{bf16, f16};
+use mortise_kernels::linear::Weights;
+use mortise_kernels::quant::{BlockType, dequantise, quantise_q4_k, quantise_q8_0};
+use zerocopy::FromBytes;
 
-use crate::error::ModelError;
-use crate::folder::{FileBytes, ModelFolder};
+use crate::folder::FileBytes;
 
-const SINGLE_FILE: &str = "model.safetensors";
-const INDEX_FILE: &str = "model.safetensors.index.json";
-const INDEX_BYTES_MAX: u64 = 64 << 20;
-const SHARDS_MAX: usize = 1 << 10;
-/// Bytes before the header, which hold its length.
-const LENGTH_BYTES: usize = 8;
+// Files are little endian, and weights are computed with as they are mapped.
+#[cfg(target_endian = "big")]
+compile_error!("mortise runs on little-endian machines only");
 
-/// In which precision matrices are kept in memory. Arithmetic is in f32 always.
+/// In which precision matrices are kept in memory. Sums are in f32 always.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WeightPrecision {
-    /// bf16 where the files have bf16, else f32.
+    /// As the files have them: bf16 as bf16, else f32; those of a GGUF file are not copied at all.
     #[default]
     AsStored,
-    /// f32.
+    /// f32: the exact products, also of quantised weights.
     F32,
     /// bf16: half the memory; rounds what the files have more precisely.
     Bf16,
+    /// Quantised to `Q8_0` where rows are multiples of 32, unless the files have them quantised.
+    Q8_0,
+    /// Quantised to `Q4_K` where rows are multiples of 256, else as [`Self::Q8_0`]; embedding and
+    /// output head always as [`Self::Q8_0`].
+    Q4K,
+}
+
+impl WeightPrecision {
+    /// For a matrix with a row for each token, whose errors show most.
+    pub(crate) fn of_vocabulary(self) -> Self {
+        match self {
+            Self::Q4K => Self::Q8_0,
+            other => other,
+        }
+    }
+}
+
+/// How a file stores numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NumberType {
+    F32,
+    F16,
+    Bf16,
+    Blocks(BlockType),
 }
 
 /// Numbers of a matrix or a vector.
@@ -34,260 +55,118 @@ pub enum WeightPrecision {
 pub(crate) enum Numbers {
     F32(Vec<f32>),
     Bf16(Vec<bf16>),
+    Blocks(BlockType, Vec<u8>),
+    Mapped(Mapped),
 }
 
-/// The tensors of a model, still in their files.
-pub(crate) struct Checkpoint {
-    shards: Vec<Shard>,
-    /// Which shard has a tensor; `None` if there is only one.
-    index: Option<HashMap<String, usize>>,
+/// Numbers that stay in their file.
+#[derive(Debug)]
+pub(crate) struct Mapped {
+    file: Arc<FileBytes>,
+    place: Range<usize>,
+    numbers: NumberType,
 }
 
-struct Shard {
-    file: String,
-    bytes: FileBytes,
-    /// Where the header ends.
-    data_start: usize,
-    metadata: Metadata,
-}
-
-impl Checkpoint {
-    /// Open the files and check their headers.
-    pub(crate) fn open(folder: &ModelFolder) -> Result<Self, ModelError> {
-        if let Some(bytes) = folder.map_optional(SINGLE_FILE)? {
-            return Ok(Self {
-                shards: vec![Shard::open(SINGLE_FILE, bytes)?],
-                index: None,
-            });
-        }
-        let Some(index) = folder.read_optional(INDEX_FILE, INDEX_BYTES_MAX)? else {
-            return Err(folder.missing(SINGLE_FILE));
+impl Mapped {
+    /// The place must lie in the file and hold whole numbers or blocks. `None` if they do not lie
+    /// where the processor can read them.
+    pub(crate) fn new(
+        file: &Arc<FileBytes>,
+        place: Range<usize>,
+        numbers: NumberType,
+    ) -> Option<Self> {
+        let mapped = Self {
+            file: Arc::clone(file),
+            place,
+            numbers,
         };
-        let mut shards: Vec<Shard> = Vec::new();
-        let mut numbers: HashMap<String, usize> = HashMap::new();
-        let mut tensors = HashMap::new();
-        for (tensor, file) in read_index(&index)? {
-            let number = match numbers.get(&file) {
-                Some(number) => *number,
-                None => {
-                    let bytes = folder.map_optional(&file)?;
-                    let bytes = bytes.ok_or_else(|| folder.missing(&file))?;
-                    shards.push(Shard::open(&file, bytes)?);
-                    numbers.insert(file, shards.len() - 1);
-                    shards.len() - 1
-                }
-            };
-            tensors.insert(tensor, number);
-        }
-        Ok(Self {
-            shards,
-            index: Some(tensors),
+        mapped.weights().is_some().then_some(mapped)
+    }
+
+    fn weights(&self) -> Option<Weights<'_>> {
+        let bytes = self.file.get(self.place.clone())?;
+        Some(match self.numbers {
+            NumberType::F32 => Weights::F32(<[f32]>::ref_from_bytes(bytes).ok()?),
+            NumberType::F16 => Weights::F16(<[f16]>::ref_from_bytes(bytes).ok()?),
+            NumberType::Bf16 => Weights::Bf16(<[bf16]>::ref_from_bytes(bytes).ok()?),
+            NumberType::Blocks(kind) => Weights::Blocks(kind, bytes),
         })
-    }
-
-    /// A tensor of a shape that the caller knows. Its size is that of bytes in a file, so that it
-    /// may be allocated.
-    pub(crate) fn load(
-        &self,
-        tensor: &str,
-        shape: &[usize],
-        precision: WeightPrecision,
-    ) -> Result<Numbers, ModelError> {
-        let shard = self.locate(tensor)?;
-        let missing = || ModelError::MissingTensor {
-            tensor: tensor.to_owned(),
-        };
-        let info = shard.metadata.info(tensor).ok_or_else(missing)?;
-        if info.shape != shape {
-            return Err(ModelError::Shape {
-                tensor: tensor.to_owned(),
-                expected: shape.to_vec(),
-                found: info.shape.clone(),
-            });
-        }
-        let stored = match info.dtype {
-            Dtype::F32 => DType::F32,
-            Dtype::F16 => DType::F16,
-            Dtype::BF16 => DType::BF16,
-            other => {
-                let found = format!("{other:?}");
-                return Err(ModelError::NumberType {
-                    tensor: tensor.to_owned(),
-                    found,
-                });
-            }
-        };
-        let damaged = |problem: String| ModelError::WeightsFile {
-            file: shard.file.clone(),
-            problem,
-        };
-        let (first, last) = info.data_offsets;
-        let range = shard
-            .data_start
-            .checked_add(first)
-            .zip(shard.data_start.checked_add(last));
-        let bytes = range
-            .and_then(|(first, last)| shard.bytes.get(first..last))
-            .ok_or_else(|| damaged(format!("tensor `{tensor}` lies beyond the end of the file")))?;
-        convert(bytes, stored, precision)
-            .map_err(|error| damaged(format!("tensor `{tensor}` cannot be read: {error}")))
-    }
-
-    /// A vector, which is always computed with in f32.
-    pub(crate) fn load_vector(&self, tensor: &str, length: usize) -> Result<Vec<f32>, ModelError> {
-        match self.load(tensor, &[length], WeightPrecision::F32)? {
-            Numbers::F32(values) => Ok(values),
-            Numbers::Bf16(values) => Ok(values.into_iter().map(bf16::to_f32).collect()),
-        }
-    }
-
-    fn locate(&self, tensor: &str) -> Result<&Shard, ModelError> {
-        let number = match &self.index {
-            None => Some(0),
-            Some(index) => index.get(tensor).copied(),
-        };
-        number
-            .and_then(|number| self.shards.get(number))
-            .filter(|shard| shard.metadata.info(tensor).is_some())
-            .ok_or_else(|| ModelError::MissingTensor {
-                tensor: tensor.to_owned(),
-            })
-    }
-}
-
-/// Which file has which tensor.
-fn read_index(bytes: &[u8]) -> Result<Vec<(String, String)>, ModelError> {
-    let wrong = |problem: String| ModelError::Field {
-        file: INDEX_FILE.to_owned(),
-        field: "weight_map".to_owned(),
-        problem,
-    };
-    let json = |source| ModelError::Json {
-        file: INDEX_FILE.to_owned(),
-        source,
-    };
-    let mut index: Map<String, Value> = serde_json::from_slice(bytes).map_err(json)?;
-    let Some(Value::Object(map)) = index.remove("weight_map") else {
-        return Err(wrong(
-            "must be an object of tensor and file names".to_owned(),
-        ));
-    };
-    let mut files = std::collections::HashSet::new();
-    let mut tensors = Vec::new();
-    for (tensor, file) in map {
-        let plain = file
-            .as_str()
-            .filter(|file| file.ends_with(".safetensors") && !file.contains(['/', '\\', '\0']));
-        let Some(file) = plain else {
-            let shown = crate::fields::brief(&file);
-            return Err(wrong(format!(
-                "maps `{tensor}` to {shown}; expected a .safetensors file"
-            )));
-        };
-        files.insert(file.to_owned());
-        tensors.push((tensor, file.to_owned()));
-    }
-    if files.len() > SHARDS_MAX {
-        return Err(wrong(format!(
-            "names {} files; at most {SHARDS_MAX} are read",
-            files.len()
-        )));
-    }
-    Ok(tensors)
-}
-
-impl Shard {
-    fn open(file: &str, bytes: FileBytes) -> Result<Self, ModelError> {
-        let damaged = |problem: String| ModelError::WeightsFile {
-            file: file.to_owned(),
-            problem,
-        };
-        check_extent(&bytes).map_err(damaged)?;
-        let (header, metadata) =
-            SafeTensors::read_metadata(&bytes).map_err(|error| damaged(error.to_string()))?;
-        Ok(Self {
-            file: file.to_owned(),
-            data_start: LENGTH_BYTES + header,
-            bytes,
-            metadata,
-        })
-    }
-}
-
-/// Every tensor must end within the file. The parser adds these numbers up before it compares
-/// them, and says less clearly what a truncated file lacks.
-fn check_extent(bytes: &[u8]) -> Result<(), String> {
-    let Some((length, rest)) = bytes.split_first_chunk::<LENGTH_BYTES>() else {
-        return Err(format!(
-            "it has {} bytes, too few for a header",
-            bytes.len()
-        ));
-    };
-    let length = u64::from_le_bytes(*length);
-    let header = usize::try_from(length)
-        .ok()
-        .and_then(|length| rest.split_at_checked(length));
-    let Some((header, tensors)) = header else {
-        return Err(format!(
-            "its header should have {length} bytes and it ends before"
-        ));
-    };
-    let header: Map<String, Value> = serde_json::from_slice(header)
-        .map_err(|error| format!("its header is not a JSON object: {error}"))?;
-    for (tensor, info) in &header {
-        let end = info.get("data_offsets").and_then(|offsets| offsets.get(1));
-        if let Some(end) = end.and_then(Value::as_u64)
-            && end > tensors.len() as u64
-        {
-            return Err(format!(
-                "tensor `{tensor}` ends at byte {end} of the data and the file has {}",
-                tensors.len()
-            ));
-        }
-    }
-    Ok(())
-}
-
-/// Numbers in the wanted precision from little-endian bytes.
-fn convert(
-    bytes: &[u8],
-    stored: DType,
-    precision: WeightPrecision,
-) -> candle_core::Result<Numbers> {
-    let count = bytes.len() / stored.size_in_bytes();
-    let tensor = Tensor::from_raw_buffer(bytes, stored, &[count], &Device::Cpu)?;
-    let half = match precision {
-        WeightPrecision::AsStored => stored == DType::BF16,
-        WeightPrecision::F32 => false,
-        WeightPrecision::Bf16 => true,
-    };
-    if half {
-        tensor.to_dtype(DType::BF16)?.to_vec1().map(Numbers::Bf16)
-    } else {
-        tensor.to_dtype(DType::F32)?.to_vec1().map(Numbers::F32)
     }
 }
 
 impl Numbers {
-    /// Append other numbers, in f32 if either is.
-    pub(crate) fn append(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::Bf16(mut numbers), Self::Bf16(more)) => {
-                numbers.extend_from_slice(&more);
-                Self::Bf16(numbers)
-            }
-            (numbers, more) => {
-                let mut numbers = numbers.into_f32();
-                numbers.extend(more.into_f32());
-                Self::F32(numbers)
-            }
+    /// The numbers as a product takes them.
+    pub(crate) fn weights(&self) -> Weights<'_> {
+        match self {
+            Self::F32(values) => Weights::F32(values),
+            Self::Bf16(values) => Weights::Bf16(values),
+            Self::Blocks(kind, bytes) => Weights::Blocks(*kind, bytes),
+            Self::Mapped(mapped) => mapped
+                .weights()
+                .expect("a mapping that was checked when it was made does not move"),
         }
     }
 
-    fn into_f32(self) -> Vec<f32> {
-        match self {
-            Self::F32(numbers) => numbers,
-            Self::Bf16(numbers) => numbers.into_iter().map(bf16::to_f32).collect(),
+    /// Numbers in the wanted precision from a file's bytes, in rows of `inputs`.
+    pub(crate) fn convert(
+        bytes: &[u8],
+        stored: NumberType,
+        precision: WeightPrecision,
+        inputs: usize,
+    ) -> Self {
+        let fits = |kind: BlockType| inputs.is_multiple_of(kind.weights());
+        match (precision, stored) {
+            (WeightPrecision::AsStored, NumberType::Bf16) => Self::Bf16(brain_floats(bytes)),
+            (
+                WeightPrecision::AsStored | WeightPrecision::Q8_0 | WeightPrecision::Q4K,
+                NumberType::Blocks(kind),
+            ) => Self::Blocks(kind, bytes.to_vec()),
+            (WeightPrecision::Bf16, NumberType::Bf16) => Self::Bf16(brain_floats(bytes)),
+            (WeightPrecision::Bf16, _) => Self::Bf16(
+                widen(bytes, stored)
+                    .into_iter()
+                    .map(bf16::from_f32)
+                    .collect(),
+            ),
+            (WeightPrecision::Q4K, _) if fits(BlockType::Q4K) => {
+                Self::Blocks(BlockType::Q4K, quantise_q4_k(&widen(bytes, stored)))
+            }
+            (WeightPrecision::Q4K | WeightPrecision::Q8_0, _) if fits(BlockType::Q8_0) => {
+                Self::Blocks(BlockType::Q8_0, quantise_q8_0(&widen(bytes, stored)))
+            }
+            (WeightPrecision::Q4K | WeightPrecision::Q8_0, NumberType::Bf16) => {
+                Self::Bf16(brain_floats(bytes))
+            }
+            (_, _) => Self::F32(widen(bytes, stored)),
         }
     }
+}
+
+/// Numbers in f32 from little-endian bytes, exactly.
+pub(crate) fn widen(bytes: &[u8], stored: NumberType) -> Vec<f32> {
+    let pairs = bytes.chunks_exact(2).map(|pair| [pair[0], pair[1]]);
+    match stored {
+        NumberType::F32 => bytes
+            .chunks_exact(4)
+            .map(|four| f32::from_le_bytes([four[0], four[1], four[2], four[3]]))
+            .collect(),
+        NumberType::F16 => pairs
+            .map(|pair| f16::from_le_bytes(pair).to_f32())
+            .collect(),
+        NumberType::Bf16 => pairs
+            .map(|pair| bf16::from_le_bytes(pair).to_f32())
+            .collect(),
+        NumberType::Blocks(kind) => {
+            let mut values = vec![0.0; bytes.len() / kind.bytes() * kind.weights()];
+            dequantise(kind, bytes, &mut values);
+            values
+        }
+    }
+}
+
+fn brain_floats(bytes: &[u8]) -> Vec<bf16> {
+    let pairs = bytes.chunks_exact(2);
+    pairs
+        .map(|pair| bf16::from_le_bytes([pair[0], pair[1]]))
+        .collect()
 }

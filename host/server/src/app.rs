@@ -16,7 +16,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
 use crate::assembly::{Handles, ModelText, Plugins};
-use crate::config::{Config, LimitConfig, ModelConfig};
+use crate::config::{Config, LimitConfig, ModelConfig, hub_config};
 use crate::http::guard::Guard;
 use crate::http::listen::{ConnectionLimits, Stop, serve as listen};
 use crate::http::{Front, router};
@@ -52,8 +52,7 @@ async fn run(config: Config) -> anyhow::Result<()> {
         .context("the listener has no address")?;
     let connection_limits = ConnectionLimits {
         max_connections: config.http.max_connections,
-        max_headers: config.http.max_headers,
-        max_header_bytes: config.http.max_header_bytes,
+        headers: config.http.headers,
         header_timeout: config.http.header_timeout,
         write_timeout: config.http.write_timeout,
     };
@@ -140,6 +139,7 @@ async fn open(
         service: Arc::new(service),
         metrics: Arc::new(metrics),
         guard: Guard::new(
+            http.headers,
             address.ip().is_loopback(),
             &http.allowed_hosts,
             &http.cors_origins,
@@ -178,7 +178,11 @@ async fn open_model(
     engine: &EngineConfig,
 ) -> anyhow::Result<ServedModel> {
     let engine = engine.clone();
+    let mut config = config;
     let opening = move || -> anyhow::Result<_> {
+        if let Some(reference) = &config.hf {
+            config.path = Some(crate::hub::fetch(&hub_config()?, reference)?);
+        }
         let text = ModelText::open(&config)?;
         let backend = backend(&config, &text, limits, engine)
             .with_context(|| format!("the model `{}` cannot be served", config.name))?;

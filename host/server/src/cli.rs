@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
+use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand};
+use mortise_hub::ModelReference;
 
 use crate::config::{LogFormat, LogLevel};
 
@@ -49,6 +51,16 @@ pub(crate) enum Command {
     /// Turn text into token ids, and ids into text.
     #[command(after_help = TOKENIZE_HELP)]
     Tokenize(ModelInput),
+    /// Download a model from the Hugging Face hub and print where it is.
+    #[command(after_help = PULL_HELP)]
+    Pull {
+        /// The model: org/name, then :QUANT to choose a GGUF file, then @REVISION
+        #[arg(value_name = "ORG/NAME[:QUANT][@REVISION]")]
+        reference: ModelReference,
+    },
+    /// Measure how fast a model runs here, or how fast a running server answers.
+    #[command(after_help = BENCH_HELP)]
+    Bench(BenchArgs),
     /// Describe a plugin (.wasm), a weights file (.safetensors) or a model folder as JSON.
     #[command(after_help = INSPECT_HELP)]
     Inspect(InspectArgs),
@@ -59,6 +71,13 @@ pub(crate) struct ServeArgs {
     /// A Hugging Face model folder; without it the file's models, or the embedded demo model
     #[arg(long, value_name = "DIR")]
     pub(crate) model: Option<PathBuf>,
+    /// A model on the Hugging Face hub, downloaded if it is not in the cache; see `mortise pull --help`
+    #[arg(
+        long,
+        value_name = "ORG/NAME[:QUANT][@REVISION]",
+        conflicts_with = "model"
+    )]
+    pub(crate) hf: Option<ModelReference>,
     /// A configuration file; see `mortise config print-default`
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
@@ -128,6 +147,49 @@ pub(crate) struct ModelInput {
     pub(crate) input: Option<PathBuf>,
 }
 
+fn count(range: std::ops::RangeInclusive<u64>) -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(range)
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    /// A Hugging Face model folder; without it the embedded demo model
+    #[arg(long, value_name = "DIR")]
+    pub(crate) model: Option<PathBuf>,
+    /// Tokens of a prompt; of a served model roughly, in words
+    #[arg(long, value_name = "TOKENS", default_value_t = 512, value_parser = count(1..=1 << 20))]
+    pub(crate) prompt: usize,
+    /// Tokens to generate in each stream
+    #[arg(long, value_name = "TOKENS", default_value_t = 64, value_parser = count(2..=1 << 20))]
+    pub(crate) generate: usize,
+    /// Streams at once, one measurement each
+    #[arg(long, value_name = "N,N,…", value_delimiter = ',', default_value = "1,2,4,8,16,32", value_parser = count(1..=4096))]
+    pub(crate) streams: Vec<usize>,
+    /// Runs of each measurement; the median counts
+    #[arg(long, value_name = "RUNS", default_value_t = 5, value_parser = count(1..=1000))]
+    pub(crate) repeat: usize,
+    /// Threads that compute; 0 takes one for each processor
+    #[arg(long, default_value_t = 0)]
+    pub(crate) threads: usize,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Measure the server at this address over HTTP instead of the engine in this process
+    #[arg(long, value_name = "URL", conflicts_with_all = ["model", "threads"])]
+    pub(crate) serve: Option<String>,
+    /// With --serve: the model's name
+    #[arg(
+        long,
+        value_name = "NAME",
+        requires = "serve",
+        default_value = "mortise-demo"
+    )]
+    pub(crate) served_model: String,
+    /// With --serve: the environment variable that holds the API key
+    #[arg(long, value_name = "VARIABLE", requires = "serve")]
+    pub(crate) api_key_env: Option<String>,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct InspectArgs {
     /// A .wasm or .safetensors file, or a model folder
@@ -172,6 +234,28 @@ Out:  {\"tokens\": [...], \"pieces\": [\"...\", ...], \"text\": \"...\", \"count
 
 Example:
   echo '{\"text\":\"Hello there\"}' | mortise tokenize";
+
+const PULL_HELP: &str = "\
+Without :QUANT a repository's safetensors are taken, or its only GGUF file, or its Q4_K_M, Q8_0 or Q4_0.
+A download that broke off goes on where it stopped. Files lie in the cache that huggingface_hub uses.
+
+Environment:
+  HF_TOKEN, HF_TOKEN_PATH     who asks; needed for private and gated models
+  HF_ENDPOINT                 another hub [https://huggingface.co]
+  HF_HUB_CACHE, HF_HOME       where files are kept [~/.cache/huggingface/hub]
+  HF_HUB_OFFLINE=1            do not ask the hub
+
+Example:
+  mortise serve --hf Qwen/Qwen3-0.6B";
+
+const BENCH_HELP: &str = "\
+In this process: prefill, decode with some streams at once, the same prefix twice, and a long prompt
+among eight streams. With --serve: chat requests over HTTP, with so many at once as --streams says,
+--repeat requests for each of them; time to first token, time between tokens, tokens a second.
+
+Example:
+  mortise bench --streams 1,8,32
+  mortise bench --serve http://127.0.0.1:8080 --streams 1,4,16 --json";
 
 const INSPECT_HELP: &str = "\
 Out:  for a plugin    {\"type\": \"plugin\", \"kinds\": [...], \"version\": ..., \"digest\": ..., \"imports\": [...]}

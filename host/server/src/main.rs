@@ -4,9 +4,11 @@
 mod access;
 mod app;
 mod assembly;
+mod bench;
 mod cli;
 mod config;
 mod http;
+mod hub;
 mod inspect;
 mod logging;
 mod metrics;
@@ -45,6 +47,7 @@ fn run(command: Command) -> anyhow::Result<()> {
                 host: args.host,
                 port: args.port,
                 model: args.model,
+                hf: args.hf,
                 served_model_name: args.served_model_name,
                 plugins: args.plugins,
                 api_keys: args.api_keys,
@@ -63,6 +66,11 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Parse(input) => offline::parse(&input),
         Command::Grammar(GrammarCommand::Check(input)) => offline::grammar(&input),
         Command::Tokenize(input) => offline::tokenize(&input),
+        Command::Pull { reference } => {
+            let path = hub::fetch(&config::hub_config()?, &reference)?;
+            offline::print(&format!("{}\n", path.display()))
+        }
+        Command::Bench(args) => bench::run(&args),
         Command::Inspect(args) => offline::inspect(&args.path),
     }
 }

@@ -86,6 +86,7 @@ fn model_text(input: &ModelInput) -> anyhow::Result<ModelText> {
         name: DEMO_MODEL.to_owned(),
         aliases: Vec::new(),
         path: input.model.clone(),
+        hf: None,
         script: None,
     })
 }

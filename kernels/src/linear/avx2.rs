@@ -4,10 +4,11 @@
 use std::arch::x86_64::{
     __m128i, __m256, _mm_add_ps, _mm_add_ss, _mm_cvtss_f32, _mm_loadu_si128, _mm_movehdup_ps,
     _mm_movehl_ps, _mm256_castps256_ps128, _mm256_castsi256_ps, _mm256_cvtepu16_epi32,
-    _mm256_extractf128_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_setzero_ps, _mm256_slli_epi32,
+    _mm256_cvtph_ps, _mm256_extractf128_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_setzero_ps,
+    _mm256_slli_epi32,
 };
 
-use half::bf16;
+use half::{bf16, f16};
 
 use super::{LANES, Weight};
 
@@ -40,8 +41,21 @@ impl Weight for bf16 {
     }
 }
 
+impl Weight for f16 {
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        self.to_f32()
+    }
+
+    #[inline(always)]
+    unsafe fn load(from: *const Self) -> __m256 {
+        // SAFETY: the caller promises eight readable numbers and F16C.
+        unsafe { _mm256_cvtph_ps(_mm_loadu_si128(from.cast::<__m128i>())) }
+    }
+}
+
 /// The sum of eight lanes, by halves.
-#[target_feature(enable = "avx2,fma")]
+#[target_feature(enable = "avx2,fma,f16c")]
 fn sum_of_lanes(lanes: __m256) -> f32 {
     let four = _mm_add_ps(
         _mm256_castps256_ps128(lanes),
@@ -52,8 +66,8 @@ fn sum_of_lanes(lanes: __m256) -> f32 {
 }
 
 /// # Safety
-/// The processor has AVX2 and FMA, and all slices have the same length.
-#[target_feature(enable = "avx2,fma")]
+/// The processor has AVX2, FMA and F16C, and all slices have the same length.
+#[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn dot_tile<W: Weight, const R: usize, const C: usize>(
     x: [&[f32]; R],
     weights: [&[W]; C],

@@ -5,7 +5,7 @@ use super::{LANES, Weight};
 
 #[cfg(not(target_arch = "x86_64"))]
 mod widen {
-    use half::bf16;
+    use half::{bf16, f16};
 
     use super::Weight;
 
@@ -18,6 +18,12 @@ mod widen {
     impl Weight for bf16 {
         fn widen(self) -> f32 {
             f32::from_bits(u32::from(self.to_bits()) << 16)
+        }
+    }
+
+    impl Weight for f16 {
+        fn widen(self) -> f32 {
+            self.to_f32()
         }
     }
 }

@@ -1,7 +1,8 @@
-use half::bf16;
+use half::{bf16, f16};
 use proptest::prelude::*;
 
-use super::{Matrix, Weights, linear, portable, reference};
+use super::{Matrix, RowOrder, Weights, linear, linear_stack, portable, reference};
+use crate::quant::{BlockType, quantise_q4_k, quantise_q8_0};
 
 /// Reproducible numbers in [-1, 1).
 fn noise(seed: u32, count: usize) -> Vec<f32> {
@@ -23,6 +24,7 @@ fn check(rows: usize, outputs: usize, inputs: usize, weights: Weights<'_>, bias:
         weights,
         outputs,
         inputs,
+        order: RowOrder::Plain,
     };
     let (mut found, mut expected) = (vec![0.0; rows * outputs], vec![0.0; rows * outputs]);
     linear(&x, matrix, bias, &mut found);
@@ -55,6 +57,8 @@ proptest! {
         let bias = biased.then_some(&bias[..]);
         check(rows, outputs, inputs, Weights::F32(&weights), bias);
         check(rows, outputs, inputs, Weights::Bf16(&bf16_of(&weights)), bias);
+        let halves: Vec<f16> = weights.iter().map(|weight| f16::from_f32(*weight)).collect();
+        check(rows, outputs, inputs, Weights::F16(&halves), bias);
     }
 }
 
@@ -66,6 +70,7 @@ fn threads_change_nothing() {
         weights: Weights::F32(&weights),
         outputs,
         inputs,
+        order: RowOrder::Plain,
     };
     let run = |threads: usize| {
         let pool = rayon::ThreadPoolBuilder::new()
@@ -99,8 +104,87 @@ fn no_rows_is_no_work() {
             weights: Weights::F32(&[1.0]),
             outputs: 1,
             inputs: 1,
+            order: RowOrder::Plain,
         },
         None,
         &mut [],
     );
+}
+
+/// Activations of whole groups that rounding to eight bits keeps exactly.
+fn round_numbers(count: usize) -> Vec<f32> {
+    (0..count)
+        .map(|k| {
+            if k % 32 == 0 {
+                127.0
+            } else {
+                ((k * 37) % 255) as f32 - 127.0
+            }
+        })
+        .collect()
+}
+
+#[test]
+fn a_stack_of_any_types_is_as_one_matrix() {
+    let (rows, inputs) = (5, 256);
+    let x = round_numbers(rows * inputs);
+    let weights = noise(3, 48 * inputs);
+    let (eight, four) = (quantise_q8_0(&weights), quantise_q4_k(&weights));
+    let half: Vec<f16> = weights
+        .iter()
+        .map(|weight| f16::from_f32(*weight))
+        .collect();
+    let matrix = |weights, order| Matrix {
+        weights,
+        outputs: 48,
+        inputs,
+        order,
+    };
+    let stack = [
+        matrix(
+            Weights::Blocks(BlockType::Q8_0, &eight),
+            RowOrder::Paired { head: 16 },
+        ),
+        matrix(Weights::F16(&half), RowOrder::Plain),
+        matrix(Weights::Blocks(BlockType::Q4K, &four), RowOrder::Plain),
+        matrix(Weights::F32(&weights), RowOrder::Paired { head: 6 }),
+    ];
+    let bias = noise(8, 4 * 48);
+    let mut found = vec![0.0; rows * 4 * 48];
+    linear_stack(&x, &stack, Some(&bias), &mut found);
+    for (number, matrix) in stack.into_iter().enumerate() {
+        let bias = &bias[number * 48..][..48];
+        let mut expected = vec![0.0; rows * 48];
+        reference(&x, matrix, Some(bias), &mut expected);
+        for (row, expected) in expected.chunks_exact(48).enumerate() {
+            let found = &found[(row * 4 + number) * 48..][..48];
+            for (found, expected) in found.iter().zip(expected) {
+                assert!(
+                    (found - expected).abs() < 0.02,
+                    "matrix {number}, row {row}: {found} is not {expected}"
+                );
+            }
+        }
+    }
+    for row in 0..rows {
+        let mut alone = vec![0.0; 4 * 48];
+        linear_stack(
+            &x[row * inputs..][..inputs],
+            &stack,
+            Some(&bias),
+            &mut alone,
+        );
+        assert_eq!(
+            alone,
+            found[row * 4 * 48..][..4 * 48],
+            "row {row} alone differs"
+        );
+    }
+}
+
+#[test]
+fn paired_rows_go_to_the_halves_of_their_head() {
+    let order = RowOrder::Paired { head: 6 };
+    let outputs: Vec<usize> = (0..12).map(|row| order.output(row)).collect();
+    assert_eq!(outputs, [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11]);
 }

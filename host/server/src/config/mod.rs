@@ -2,6 +2,7 @@
 //! holds is in its own types, with bounds. Nothing else reads the environment.
 
 mod engine;
+mod hub;
 mod raw;
 #[cfg(test)]
 mod tests;
@@ -10,12 +11,15 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use mortise_hub::ModelReference;
 use mortise_registry::{Script, ScriptLine};
 use serde_json::{Map, Value, json};
 
 pub(crate) use self::engine::EngineSettings;
+pub(crate) use self::hub::hub_config;
 pub(crate) use self::raw::{BindingKind, LogFormat, LogLevel};
 use self::raw::{Raw, RawBackend, RawBinding, RawKey, RawModel, RawScript};
+use crate::http::guard::HeaderLimits;
 use crate::openai::fields::Unsupported;
 
 /// The commented sample file.
@@ -58,8 +62,7 @@ pub(crate) struct HttpConfig {
     pub(crate) allowed_hosts: Vec<String>,
     pub(crate) cors_origins: Vec<String>,
     pub(crate) max_body_bytes: usize,
-    pub(crate) max_headers: usize,
-    pub(crate) max_header_bytes: usize,
+    pub(crate) headers: HeaderLimits,
     pub(crate) max_connections: usize,
     pub(crate) header_timeout: Duration,
     pub(crate) body_timeout: Duration,
@@ -83,6 +86,8 @@ pub(crate) struct ModelConfig {
     pub(crate) aliases: Vec<String>,
     /// The embedded demo model if there is none.
     pub(crate) path: Option<PathBuf>,
+    /// Instead of a path: brought from the hub when the model is opened.
+    pub(crate) hf: Option<ModelReference>,
     /// Speaks instead of the weights.
     pub(crate) script: Option<Script>,
 }
@@ -131,6 +136,7 @@ pub(crate) struct Overrides {
     pub(crate) host: Option<String>,
     pub(crate) port: Option<u16>,
     pub(crate) model: Option<PathBuf>,
+    pub(crate) hf: Option<ModelReference>,
     pub(crate) served_model_name: Vec<String>,
     pub(crate) plugins: Option<PathBuf>,
     pub(crate) api_keys: Vec<String>,
@@ -246,8 +252,10 @@ fn check_http(server: &raw::RawServer) -> Result<HttpConfig, ConfigError> {
         allowed_hosts: server.allowed_hosts.clone(),
         cors_origins: server.cors_origins.clone(),
         max_body_bytes: server.max_body_bytes,
-        max_headers: positive("server.max_headers", server.max_headers)?,
-        max_header_bytes: positive("server.max_header_bytes", server.max_header_bytes)?,
+        headers: HeaderLimits {
+            count: positive("server.max_headers", server.max_headers)?,
+            bytes: positive("server.max_header_bytes", server.max_header_bytes)?,
+        },
         max_connections: server.max_connections,
         header_timeout: milliseconds("server.header_timeout_ms", server.header_timeout_ms)?,
         body_timeout: milliseconds("server.body_timeout_ms", server.body_timeout_ms)?,
@@ -280,14 +288,16 @@ fn check_models(
     base: &Path,
     overrides: &Overrides,
 ) -> Result<Vec<ModelConfig>, ConfigError> {
-    let mut models = match &overrides.model {
-        Some(path) => {
-            let named = RawModel {
-                path: Some(path.clone()),
-                ..RawModel::default()
-            };
-            vec![check_model(0, named, Path::new(""))?]
-        }
+    let named = match (&overrides.model, &overrides.hf) {
+        (None, None) => None,
+        (path, reference) => Some(RawModel {
+            path: path.clone(),
+            hf: reference.as_ref().map(ToString::to_string),
+            ..RawModel::default()
+        }),
+    };
+    let mut models = match named {
+        Some(named) => vec![check_model(0, named, Path::new(""))?],
         None if raw.is_empty() => vec![check_model(0, RawModel::default(), base)?],
         None => raw
             .into_iter()
@@ -310,9 +320,21 @@ fn check_models(
 
 fn check_model(index: usize, raw: RawModel, base: &Path) -> Result<ModelConfig, ConfigError> {
     let path = raw.path.map(|path| base.join(path));
-    let folder = match &path {
-        None => DEMO_MODEL.to_owned(),
-        Some(path) => path
+    let key = |name: &str| format!("models[{index}].{name}");
+    let hf: Option<ModelReference> = match raw.hf.as_deref().map(str::parse).transpose() {
+        Ok(reference) => reference,
+        Err(error) => return Err(invalid(&key("hf"), format!("{error}"))),
+    };
+    let folder = match (&path, &hf) {
+        (None, None) => DEMO_MODEL.to_owned(),
+        (None, Some(reference)) => reference.name().to_owned(),
+        (Some(_), Some(_)) => {
+            return Err(invalid(
+                &key("hf"),
+                "a model has a `path` or an `hf`, not both",
+            ));
+        }
+        (Some(path), None) => path
             .canonicalize()
             .unwrap_or_else(|_| path.clone())
             .file_name()
@@ -325,16 +347,14 @@ fn check_model(index: usize, raw: RawModel, base: &Path) -> Result<ModelConfig, 
         (RawBackend::Engine, None) => None,
         (RawBackend::Scripted, script) => Some(check_script(script.unwrap_or_default())),
         (RawBackend::Engine, Some(_)) => {
-            return Err(invalid(
-                &format!("models[{index}].script"),
-                "it needs `backend = \"scripted\"`",
-            ));
+            return Err(invalid(&key("script"), "it needs `backend = \"scripted\"`"));
         }
     };
     Ok(ModelConfig {
         name: raw.name.unwrap_or(folder),
         aliases: raw.aliases,
         path,
+        hf,
         script,
     })
 }

@@ -141,6 +141,7 @@ impl Default for RawOpenai {
 pub(crate) struct RawModel {
     pub(crate) name: Option<String>,
     pub(crate) path: Option<PathBuf>,
+    pub(crate) hf: Option<String>,
     pub(crate) aliases: Vec<String>,
     pub(crate) backend: RawBackend,
     pub(crate) script: Option<RawScript>,

@@ -4,7 +4,8 @@ use mortise_service::{Delta, FinishReason, Prompt, RequestFields, TokenLogprob, 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::answer::{Writer, padding, write_event};
+use super::answer::Writer;
+use super::chunk::Chunks;
 use super::constraint::take_constraint;
 use super::fields::{
     Fields, Unsupported, take_positive, take_sampling, take_stream_options, wrong_type,
@@ -321,24 +322,9 @@ fn completion_finish(reason: FinishReason) -> &'static str {
 
 /// Writes the events of a completion as chunks.
 pub(crate) struct CompletionChunks {
-    identity: Identity,
-    shape: Shape,
+    chunks: Chunks,
     openings: Vec<String>,
     offsets: Vec<usize>,
-}
-
-#[derive(Serialize)]
-struct Chunk<'a> {
-    id: &'a str,
-    object: &'static str,
-    created: u64,
-    model: &'a str,
-    system_fingerprint: &'static str,
-    choices: &'a [ChunkChoice<'a>],
-    #[serde(skip_serializing_if = "Option::is_none")]
-    usage: Option<Option<UsageBody>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    obfuscation: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -351,30 +337,21 @@ struct ChunkChoice<'a> {
 
 impl CompletionChunks {
     pub(crate) fn new(identity: Identity, shape: Shape, openings: Vec<String>) -> Self {
-        Self {
+        let object = "text_completion";
+        let chunks = Chunks {
+            object,
             identity,
             shape,
+        };
+        Self {
+            chunks,
             offsets: openings.iter().map(|text| text.chars().count()).collect(),
             openings,
         }
     }
 
-    fn chunk(&self, choices: &[ChunkChoice<'_>], usage: Option<Usage>, out: &mut Vec<u8>) {
-        let text = choices.first().map_or(0, |choice| choice.text.len());
-        let usage = self.shape.include_usage.then(|| usage.map(UsageBody::from));
-        write_event(
-            out,
-            &Chunk {
-                id: &self.identity.id,
-                object: "text_completion",
-                created: self.identity.created,
-                model: &self.identity.model,
-                system_fingerprint: FINGERPRINT,
-                choices,
-                usage,
-                obfuscation: self.shape.obfuscate.then(|| padding(text)),
-            },
-        );
+    fn write(&self, choice: &ChunkChoice<'_>, out: &mut Vec<u8>) {
+        self.chunks.choice(choice, choice.text.len(), out);
     }
 }
 
@@ -390,13 +367,16 @@ impl Writer for CompletionChunks {
                 logprobs: None,
                 finish_reason: None,
             };
-            self.chunk(&[choice], None, out);
+            self.write(&choice, out);
         }
     }
 
     fn delta(&mut self, index: u32, delta: Delta, logprobs: Vec<TokenLogprob>, out: &mut Vec<u8>) {
         let mut columns = None;
-        if let (true, Some(offset)) = (self.shape.logprobs, self.offsets.get_mut(index as usize)) {
+        if let (true, Some(offset)) = (
+            self.chunks.shape.logprobs,
+            self.offsets.get_mut(index as usize),
+        ) {
             columns
                 .get_or_insert_with(Columns::default)
                 .extend(&logprobs, offset);
@@ -407,7 +387,7 @@ impl Writer for CompletionChunks {
             logprobs: columns,
             finish_reason: None,
         };
-        self.chunk(&[choice], None, out);
+        self.write(&choice, out);
     }
 
     fn finished(&mut self, index: u32, reason: FinishReason, out: &mut Vec<u8>) {
@@ -417,12 +397,10 @@ impl Writer for CompletionChunks {
             logprobs: None,
             finish_reason: Some(completion_finish(reason)),
         };
-        self.chunk(&[choice], None, out);
+        self.write(&choice, out);
     }
 
     fn completed(&mut self, usage: Usage, out: &mut Vec<u8>) {
-        if self.shape.include_usage {
-            self.chunk(&[], Some(usage), out);
-        }
+        self.chunks.usage(usage, out);
     }
 }

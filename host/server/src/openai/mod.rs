@@ -2,6 +2,7 @@
 
 pub(crate) mod answer;
 mod chat;
+mod chunk;
 mod completions;
 mod constraint;
 pub(crate) mod fields;

@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::answer::Writer;
+use super::chunk::Chunks;
 
 /// What identifies one answer in every chunk of it.
 #[derive(Debug, Clone)]
@@ -240,23 +241,8 @@ fn whole_choice(index: usize, choice: WholeChoice, shape: Shape) -> Value {
 
 /// Writes the events of a chat answer as chunks.
 pub(crate) struct ChatChunks {
-    identity: Identity,
-    shape: Shape,
+    chunks: Chunks,
     n: u32,
-}
-
-#[derive(Serialize)]
-struct Chunk<'a> {
-    id: &'a str,
-    object: &'static str,
-    created: u64,
-    model: &'a str,
-    system_fingerprint: &'static str,
-    choices: &'a [ChunkChoice<'a>],
-    #[serde(skip_serializing_if = "Option::is_none")]
-    usage: Option<Option<UsageBody>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    obfuscation: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -310,34 +296,13 @@ struct ChunkFunction<'a> {
 
 impl ChatChunks {
     pub(crate) fn new(identity: Identity, shape: Shape, n: u32) -> Self {
-        Self { identity, shape, n }
-    }
-
-    fn chunk(&self, choices: &[ChunkChoice<'_>], usage: Option<Usage>, out: &mut Vec<u8>) {
-        let text = choices.first().map_or(0, |choice| {
-            choice
-                .delta
-                .content
-                .or(choice.delta.reasoning)
-                .map_or(0, str::len)
-        });
-        let usage = match (self.shape.include_usage, usage) {
-            (true, usage) => Some(usage.map(UsageBody::from)),
-            (false, _) => None,
+        let object = "chat.completion.chunk";
+        let chunks = Chunks {
+            object,
+            identity,
+            shape,
         };
-        super::answer::write_event(
-            out,
-            &Chunk {
-                id: &self.identity.id,
-                object: "chat.completion.chunk",
-                created: self.identity.created,
-                model: &self.identity.model,
-                system_fingerprint: FINGERPRINT,
-                choices,
-                usage,
-                obfuscation: self.shape.obfuscate.then(|| super::answer::padding(text)),
-            },
-        );
+        Self { chunks, n }
     }
 
     fn one(
@@ -347,17 +312,25 @@ impl ChatChunks {
         finish: Option<&'static str>,
         out: &mut Vec<u8>,
     ) {
-        let choice = ChunkChoice {
-            index,
-            delta,
-            logprobs: None,
-            finish_reason: finish,
-        };
-        self.chunk(&[choice], None, out);
+        self.write(
+            &ChunkChoice {
+                index,
+                delta,
+                logprobs: None,
+                finish_reason: finish,
+            },
+            out,
+        );
+    }
+
+    fn write(&self, choice: &ChunkChoice<'_>, out: &mut Vec<u8>) {
+        let delta = &choice.delta;
+        let text = delta.content.or(delta.reasoning).map_or(0, str::len);
+        self.chunks.choice(choice, text, out);
     }
 
     fn call_delta<'a>(&self, call: ChunkCall<'a>) -> ChunkDelta<'a> {
-        if self.shape.legacy_functions {
+        if self.chunks.shape.legacy_functions {
             return ChunkDelta {
                 function_call: Some(call.function),
                 ..ChunkDelta::default()
@@ -413,7 +386,7 @@ impl Writer for ChatChunks {
             }),
         };
         // As at OpenAI, log-probabilities are those of the content.
-        let wanted = self.shape.logprobs && matches!(delta, Delta::Content(_));
+        let wanted = self.chunks.shape.logprobs && matches!(delta, Delta::Content(_));
         let choice = ChunkChoice {
             index,
             delta: body,
@@ -423,17 +396,15 @@ impl Writer for ChatChunks {
             }),
             finish_reason: None,
         };
-        self.chunk(&[choice], None, out);
+        self.write(&choice, out);
     }
 
     fn finished(&mut self, choice: u32, reason: FinishReason, out: &mut Vec<u8>) {
-        let finish = finish_name(reason, self.shape.legacy_functions);
+        let finish = finish_name(reason, self.chunks.shape.legacy_functions);
         self.one(choice, ChunkDelta::default(), Some(finish), out);
     }
 
     fn completed(&mut self, usage: Usage, out: &mut Vec<u8>) {
-        if self.shape.include_usage {
-            self.chunk(&[], Some(usage), out);
-        }
+        self.chunks.usage(usage, out);
     }
 }

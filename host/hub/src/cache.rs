@@ -1,0 +1,144 @@
+//! The folders of one repository in the shared cache.
+
+use std::fs::{self, File, TryLockError};
+use std::path::{Path, PathBuf};
+
+use crate::client::{is_commit, is_relative};
+use crate::error::HubError;
+use crate::reference::ModelReference;
+
+/// A repository's place in the cache.
+#[derive(Debug, Clone)]
+pub struct CachedRepository {
+    folder: PathBuf,
+    locks: PathBuf,
+}
+
+impl CachedRepository {
+    /// Where `reference` is kept, whether it is there or not.
+    pub fn new(cache: &Path, reference: &ModelReference) -> Self {
+        let name = reference.folder();
+        Self {
+            folder: cache.join(&name),
+            locks: cache.join(".locks").join(name),
+        }
+    }
+
+    pub(crate) fn blob(&self, etag: &str) -> PathBuf {
+        self.folder.join("blobs").join(etag)
+    }
+
+    pub(crate) fn incomplete(&self, etag: &str) -> PathBuf {
+        self.folder.join("blobs").join(format!("{etag}.incomplete"))
+    }
+
+    /// The folder of one commit.
+    pub fn snapshot(&self, commit: &str) -> PathBuf {
+        self.folder.join("snapshots").join(commit)
+    }
+
+    /// The commit that a revision stood for when the hub was asked last.
+    pub fn commit(&self, revision: &str) -> Option<String> {
+        let text = fs::read_to_string(self.folder.join("refs").join(revision)).ok();
+        let known = text.map(|text| text.trim().to_owned());
+        match known {
+            Some(commit) if is_commit(&commit) => Some(commit),
+            _ if is_commit(revision) && self.snapshot(revision).is_dir() => {
+                Some(revision.to_owned())
+            }
+            _ => None,
+        }
+    }
+
+    /// Remember what a revision stands for.
+    pub(crate) fn remember(&self, revision: &str, commit: &str) -> Result<(), HubError> {
+        if revision == commit {
+            return Ok(());
+        }
+        let path = self.folder.join("refs").join(revision);
+        if let Some(parent) = path.parent() {
+            make_folder(parent)?;
+        }
+        fs::write(&path, commit).map_err(disk(&path))
+    }
+
+    /// The files of a snapshot whose contents are there, by their names in the repository.
+    pub(crate) fn files(&self, commit: &str) -> Vec<String> {
+        fn walk(folder: &Path, prefix: &str, depth: u32, found: &mut Vec<String>) {
+            const DEPTH_MAX: u32 = 8;
+            let Ok(entries) = fs::read_dir(folder) else {
+                return;
+            };
+            for entry in entries.flatten() {
+                let name = format!("{prefix}{}", entry.file_name().to_string_lossy());
+                // Follows links: a link whose blob is gone is no file.
+                match fs::metadata(entry.path()) {
+                    Ok(data) if data.is_file() => found.push(name),
+                    Ok(data) if data.is_dir() && depth < DEPTH_MAX => {
+                        walk(&entry.path(), &format!("{name}/"), depth + 1, found);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        let mut found = Vec::new();
+        walk(&self.snapshot(commit), "", 0, &mut found);
+        found.sort_unstable();
+        found
+    }
+
+    /// Show a blob under its name in a commit.
+    pub(crate) fn link(&self, commit: &str, file: &str, etag: &str) -> Result<PathBuf, HubError> {
+        debug_assert!(is_relative(file));
+        let path = self.snapshot(commit).join(file);
+        if let Some(parent) = path.parent() {
+            make_folder(parent)?;
+        }
+        // snapshots/COMMIT/FILE: two folders up, and one more for each folder in the name.
+        let up = "../".repeat(2 + file.matches('/').count());
+        let target = format!("{up}blobs/{etag}");
+        if fs::read_link(&path).is_ok_and(|known| known == Path::new(&target)) {
+            return Ok(path);
+        }
+        let beside = path.with_file_name(format!(".{etag}.{}.link", std::process::id()));
+        let _ = fs::remove_file(&beside);
+        symlink(&target, &beside).map_err(disk(&beside))?;
+        // A rename replaces what is there in one step, so that readers never miss the file.
+        fs::rename(&beside, &path).map_err(disk(&path))?;
+        Ok(path)
+    }
+
+    /// Be the only one, among all programs that keep to the cache's locks, to write a blob. `waiting` is
+    /// called if another one does.
+    pub(crate) fn lock(&self, etag: &str, waiting: impl FnOnce()) -> Result<File, HubError> {
+        make_folder(&self.locks)?;
+        make_folder(&self.folder.join("blobs"))?;
+        let path = self.locks.join(format!("{etag}.lock"));
+        let file = File::create(&path).map_err(disk(&path))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                waiting();
+                file.lock().map_err(disk(&path))?;
+            }
+            Err(TryLockError::Error(source)) => return Err(disk(&path)(source)),
+        }
+        Ok(file)
+    }
+}
+
+#[cfg(unix)]
+fn symlink(target: &str, path: &Path) -> std::io::Result<()> {
+    std::os::unix::fs::symlink(target, path)
+}
+
+fn make_folder(path: &Path) -> Result<(), HubError> {
+    fs::create_dir_all(path).map_err(disk(path))
+}
+
+pub(crate) fn disk(path: &Path) -> impl Fn(std::io::Error) -> HubError + '_ {
+    move |source| HubError::Disk {
+        path: path.to_owned(),
+        source,
+    }
+}

@@ -1,0 +1,129 @@
+//! The tensors of a model, wherever they are stored.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use mortise_kernels::linear::RowOrder;
+
+use crate::error::ModelError;
+use crate::folder::{FileBytes, ModelFolder};
+use crate::gguf::GgufTensors;
+use crate::shards::Shards;
+use crate::spec::ModelSpec;
+use crate::weights::{Mapped, NumberType, Numbers, WeightPrecision, widen};
+
+/// The tensors of a model, still in their files. Names are those of safetensors files.
+pub(crate) enum Checkpoint {
+    /// Hugging Face files.
+    Shards(Shards),
+    /// A GGUF file.
+    Gguf(GgufTensors),
+}
+
+/// Where a tensor is and how it is stored. The place lies in the file.
+pub(crate) struct StoredTensor {
+    pub(crate) file: Arc<FileBytes>,
+    pub(crate) place: Range<usize>,
+    pub(crate) numbers: NumberType,
+    /// The slowest side first.
+    pub(crate) shape: Vec<usize>,
+}
+
+impl Checkpoint {
+    /// Open the files and check their headers.
+    pub(crate) fn open(folder: &ModelFolder) -> Result<Self, ModelError> {
+        match folder.gguf() {
+            Some(gguf) => {
+                let tensors = GgufTensors::new(gguf).map_err(|source| ModelError::Gguf {
+                    file: folder.name(),
+                    source,
+                })?;
+                Ok(Self::Gguf(tensors))
+            }
+            None => Ok(Self::Shards(Shards::open(folder)?)),
+        }
+    }
+
+    fn find(&self, tensor: &str, shape: &[usize]) -> Result<StoredTensor, ModelError> {
+        let stored = match self {
+            Self::Shards(shards) => shards.find(tensor)?,
+            Self::Gguf(gguf) => gguf.find(tensor)?,
+        };
+        if stored.shape != shape {
+            return Err(ModelError::Shape {
+                tensor: tensor.to_owned(),
+                expected: shape.to_vec(),
+                found: stored.shape,
+            });
+        }
+        Ok(stored)
+    }
+
+    /// A tensor of a shape that the caller knows. Its size is that of bytes in a file, so that it
+    /// may be allocated.
+    pub(crate) fn load(
+        &self,
+        tensor: &str,
+        shape: &[usize],
+        precision: WeightPrecision,
+    ) -> Result<Numbers, ModelError> {
+        let stored = self.find(tensor, shape)?;
+        // A GGUF file is mapped as long as the model is there. Others are read and closed.
+        if let Self::Gguf(_) = self
+            && stored.stays(precision)
+            && let Some(mapped) = Mapped::new(&stored.file, stored.place.clone(), stored.numbers)
+        {
+            return Ok(Numbers::Mapped(mapped));
+        }
+        let inputs = shape.last().copied().unwrap_or(1);
+        Ok(Numbers::convert(
+            stored.bytes(),
+            stored.numbers,
+            precision,
+            inputs,
+        ))
+    }
+
+    /// A vector, which is always computed with in f32.
+    pub(crate) fn load_vector(&self, tensor: &str, length: usize) -> Result<Vec<f32>, ModelError> {
+        let stored = self.find(tensor, &[length])?;
+        Ok(widen(stored.bytes(), stored.numbers))
+    }
+
+    /// In which order a tensor's rows are stored.
+    pub(crate) fn row_order(&self, tensor: &str, spec: &ModelSpec) -> RowOrder {
+        match self {
+            Self::Shards(_) => RowOrder::Plain,
+            Self::Gguf(gguf) => gguf.row_order(tensor, spec.head_dim),
+        }
+    }
+
+    /// What each pair's rotary frequency is divided by, if the file says so beside its shape.
+    pub(crate) fn rope_divisors(&self, pairs: usize) -> Result<Option<Vec<f32>>, ModelError> {
+        match self {
+            Self::Gguf(gguf) if gguf.has_rope_divisors() => self
+                .load_vector(GgufTensors::ROPE_DIVISORS, pairs)
+                .map(Some),
+            _ => Ok(None),
+        }
+    }
+}
+
+impl StoredTensor {
+    fn bytes(&self) -> &[u8] {
+        // Whoever made this checked the place.
+        self.file.get(self.place.clone()).unwrap_or_default()
+    }
+
+    /// Whether the numbers are in the wanted precision already.
+    fn stays(&self, precision: WeightPrecision) -> bool {
+        match precision {
+            WeightPrecision::AsStored => true,
+            WeightPrecision::F32 => self.numbers == NumberType::F32,
+            WeightPrecision::Bf16 => self.numbers == NumberType::Bf16,
+            WeightPrecision::Q8_0 | WeightPrecision::Q4K => {
+                matches!(self.numbers, NumberType::Blocks(_))
+            }
+        }
+    }
+}

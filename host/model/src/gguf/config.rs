@@ -1,0 +1,208 @@
+//! What `config.json` would say of a GGUF file: the same fields, so that the shape of a model is read
+//! and checked in one place whatever file it comes from.
+
+use serde_json::{Map, Value as Json, json};
+
+use super::metadata::Value;
+use super::{Gguf, GgufError};
+
+/// Architecture in GGUF, class in `config.json`.
+const ARCHITECTURES: &[(&str, &str)] = &[
+    ("llama", "LlamaForCausalLM"),
+    ("qwen2", "Qwen2ForCausalLM"),
+    ("qwen3", "Qwen3ForCausalLM"),
+    ("gemma", "GemmaForCausalLM"),
+    ("gemma2", "Gemma2ForCausalLM"),
+    ("gemma3", "Gemma3ForCausalLM"),
+    ("phi3", "Phi3ForCausalLM"),
+    ("granite", "GraniteForCausalLM"),
+    ("olmo2", "Olmo2ForCausalLM"),
+];
+
+/// Field of `config.json`, key in GGUF behind the architecture and a dot.
+const FIELDS: &[(&str, &str)] = &[
+    ("vocab_size", "vocab_size"),
+    ("hidden_size", "embedding_length"),
+    ("intermediate_size", "feed_forward_length"),
+    ("num_hidden_layers", "block_count"),
+    ("num_attention_heads", "attention.head_count"),
+    ("num_key_value_heads", "attention.head_count_kv"),
+    ("head_dim", "attention.key_length"),
+    ("max_position_embeddings", "context_length"),
+    ("rms_norm_eps", "attention.layer_norm_rms_epsilon"),
+    ("rope_theta", "rope.freq_base"),
+    ("sliding_window", "attention.sliding_window"),
+    ("attn_logit_softcapping", "attn_logit_softcapping"),
+    ("final_logit_softcapping", "final_logit_softcapping"),
+    ("logits_scaling", "logit_scale"),
+    ("embedding_multiplier", "embedding_scale"),
+    ("residual_multiplier", "residual_scale"),
+    ("attention_multiplier", "attention.scale"),
+];
+
+/// Fields of rotary scaling, likewise.
+const SCALING: &[(&str, &str)] = &[
+    ("rope_type", "rope.scaling.type"),
+    ("factor", "rope.scaling.factor"),
+    (
+        "original_max_position_embeddings",
+        "rope.scaling.original_context_length",
+    ),
+];
+
+/// Keys that change what a model computes and have no field above.
+const REFUSED: &[&str] = &[
+    "expert_count",
+    "attention.max_alibi_bias",
+    "attention.clamp_kqv",
+    "attention.q_lora_rank",
+    "attention.kv_lora_rank",
+    "ssm.state_size",
+];
+
+/// The key that a field of `config.json` comes from, for messages.
+pub(crate) fn metadata_key(architecture: &str, field: &str) -> String {
+    let known = FIELDS
+        .iter()
+        .chain(SCALING)
+        .find(|(known, _)| *known == field.rsplit('.').next().unwrap_or(field));
+    match known {
+        Some((_, key)) => format!("{architecture}.{key}"),
+        None if field == "architectures" => "general.architecture".to_owned(),
+        None => field.to_owned(),
+    }
+}
+
+/// The members that `config.json` would have.
+pub(crate) fn config_fields(gguf: &Gguf) -> Result<Map<String, Json>, GgufError> {
+    let architecture = gguf.architecture()?;
+    let metadata = gguf.metadata();
+    refuse_unsupported(gguf, architecture)?;
+    let class = ARCHITECTURES
+        .iter()
+        .find(|(known, _)| *known == architecture)
+        .map_or(architecture, |(_, class)| class);
+    let mut fields = Map::new();
+    fields.insert("architectures".to_owned(), json!([class]));
+    fields.insert("model_type".to_owned(), json!(architecture));
+    let take = |fields: &mut Map<String, Json>, table: &[(&str, &str)]| {
+        for (field, key) in table {
+            let key = format!("{architecture}.{key}");
+            if let Some(value) = metadata.get(&key)? {
+                fields.insert((*field).to_owned(), to_json(&key, value)?);
+            }
+        }
+        Ok::<(), GgufError>(())
+    };
+    take(&mut fields, FIELDS)?;
+    let mut scaling = Map::new();
+    take(&mut scaling, SCALING)?;
+    if scaling.get("rope_type").is_some_and(|kind| kind != "none") {
+        fields.insert("rope_scaling".to_owned(), Json::Object(scaling));
+    }
+    // What files tell by the tensors that they have.
+    let has = |tensor: &str| gguf.tensor(tensor).is_some();
+    fields.insert(
+        "tie_word_embeddings".to_owned(),
+        json!(!has("output.weight")),
+    );
+    fields.insert("attention_bias".to_owned(), json!(has("blk.0.attn_q.bias")));
+    fields.insert("mlp_bias".to_owned(), json!(has("blk.0.ffn_gate.bias")));
+    if let Some(embedding) = gguf.tensor("token_embd.weight") {
+        // Files may leave the number of tokens out, and some state that before padding.
+        fields.insert("vocab_size".to_owned(), json!(embedding.shape.first()));
+    }
+    Ok(fields)
+}
+
+/// The members that `generation_config.json` would have.
+pub(crate) fn generation_fields(gguf: &Gguf) -> Result<Map<String, Json>, GgufError> {
+    let metadata = gguf.metadata();
+    let mut ends = Vec::new();
+    for key in ["eos_token_id", "eot_token_id", "eom_token_id"] {
+        if let Some(token) = metadata.count(&format!("tokenizer.ggml.{key}"))? {
+            ends.push(json!(token));
+        }
+    }
+    let mut fields = Map::new();
+    if !ends.is_empty() {
+        fields.insert("eos_token_id".to_owned(), Json::Array(ends));
+    }
+    for (field, key) in [
+        ("temperature", "temp"),
+        ("top_k", "top_k"),
+        ("top_p", "top_p"),
+        ("min_p", "min_p"),
+    ] {
+        let key = format!("general.sampling.{key}");
+        if let Some(value) = metadata.get(&key)? {
+            fields.insert(field.to_owned(), to_json(&key, value)?);
+        }
+    }
+    Ok(fields)
+}
+
+fn refuse_unsupported(gguf: &Gguf, architecture: &str) -> Result<(), GgufError> {
+    let refuse = |key: String, problem: &str| {
+        Err(GgufError::Entry {
+            key,
+            problem: problem.to_owned(),
+        })
+    };
+    const SPLIT: &str = "split.count";
+    if gguf.metadata().count(SPLIT)?.is_some_and(|count| count > 1) {
+        let problem =
+            "says that this is one file of several; merge them with `llama-gguf-split --merge`";
+        return refuse(SPLIT.to_owned(), problem);
+    }
+    for key in REFUSED {
+        let key = format!("{architecture}.{key}");
+        let off = match gguf.metadata().get(&key)? {
+            None => true,
+            Some(Value::Integer(number)) => number == 0,
+            Some(Value::Float(number)) => number == 0.0,
+            Some(_) => false,
+        };
+        if !off {
+            return refuse(key, "is set; such models are not read from GGUF yet");
+        }
+    }
+    Ok(())
+}
+
+/// A value as JSON has it. An array stands for the one value that all layers share; files whose
+/// layers differ are refused.
+fn to_json(key: &str, value: Value<'_>) -> Result<Json, GgufError> {
+    Ok(match value {
+        Value::Integer(number) => i64::try_from(number).map_or(Json::Null, Json::from),
+        Value::Float(number) => json!(shortest(number)),
+        Value::Flag(flag) => json!(flag),
+        Value::Text(text) => json!(text),
+        Value::Array(array) => {
+            let mut values = array.values();
+            let first = values.next().transpose()?;
+            for other in values {
+                if Some(other?) != first {
+                    return Err(GgufError::Entry {
+                        key: key.to_owned(),
+                        problem: "differs between layers, which is not supported".to_owned(),
+                    });
+                }
+            }
+            match first {
+                Some(Value::Array(_)) | None => Json::Null,
+                Some(value) => to_json(key, value)?,
+            }
+        }
+    })
+}
+
+/// The decimal number that was meant by one of single precision: 0.000001, not 0.0000009999999974.
+fn shortest(number: f64) -> f64 {
+    let single = number as f32;
+    if f64::from(single) == number {
+        single.to_string().parse().unwrap_or(number)
+    } else {
+        number
+    }
+}

@@ -1,0 +1,58 @@
+//! What GGUF calls the tensors that safetensors files have by other names: data.
+
+/// Names outside layers: in safetensors, in GGUF.
+const WHOLE: &[(&str, &str)] = &[
+    ("model.embed_tokens", "token_embd"),
+    ("model.norm", "output_norm"),
+    ("lm_head", "output"),
+];
+
+/// What stands before a layer's number.
+const LAYERS: (&str, &str) = ("model.layers.", "blk.");
+
+/// Names within a layer that mean the same in every family.
+const LAYER: &[(&str, &str)] = &[
+    ("input_layernorm", "attn_norm"),
+    ("self_attn.q_proj", "attn_q"),
+    ("self_attn.k_proj", "attn_k"),
+    ("self_attn.v_proj", "attn_v"),
+    ("self_attn.qkv_proj", "attn_qkv"),
+    ("self_attn.o_proj", "attn_output"),
+    ("self_attn.q_norm", "attn_q_norm"),
+    ("self_attn.k_norm", "attn_k_norm"),
+    ("mlp.gate_proj", "ffn_gate"),
+    ("mlp.up_proj", "ffn_up"),
+    ("mlp.gate_up_proj", "ffn_up"),
+    ("mlp.down_proj", "ffn_down"),
+    ("pre_feedforward_layernorm", "ffn_norm"),
+    ("post_feedforward_layernorm", "post_ffw_norm"),
+];
+
+/// The name of the norm after attention, which most families put before the feed-forward layer.
+const POST_ATTENTION: &str = "post_attention_layernorm";
+/// Architectures where it stands behind attention, before what came in is added.
+const NORM_BEHIND_ATTENTION: &[&str] = &["gemma2", "gemma3", "olmo2"];
+
+/// The name that a tensor of safetensors files has in the GGUF files of an architecture; `None` if
+/// they have no such tensor.
+pub fn gguf_name(architecture: &str, tensor: &str) -> Option<String> {
+    let (stem, ending) = match tensor.rsplit_once('.') {
+        Some((stem, ending @ ("weight" | "bias"))) => (stem, ending),
+        _ => return None,
+    };
+    if let Some((_, name)) = WHOLE.iter().find(|(known, _)| *known == stem) {
+        return Some(format!("{name}.{ending}"));
+    }
+    let (number, part) = stem.strip_prefix(LAYERS.0)?.split_once('.')?;
+    let number: u32 = number.parse().ok()?;
+    let name = if part == POST_ATTENTION {
+        if NORM_BEHIND_ATTENTION.contains(&architecture) {
+            "post_attention_norm"
+        } else {
+            "ffn_norm"
+        }
+    } else {
+        LAYER.iter().find(|(known, _)| *known == part)?.1
+    };
+    Some(format!("{}{number}.{name}.{ending}", LAYERS.1))
+}

@@ -1,0 +1,211 @@
+//! Tensors from safetensors files: one file, or several with an index.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use safetensors::tensor::{Dtype, Metadata, SafeTensors};
+use serde_json::{Map, Value};
+
+use crate::checkpoint::StoredTensor;
+use crate::error::ModelError;
+use crate::folder::{FileBytes, ModelFolder};
+use crate::weights::NumberType;
+
+const SINGLE_FILE: &str = "model.safetensors";
+const INDEX_FILE: &str = "model.safetensors.index.json";
+const INDEX_BYTES_MAX: u64 = 64 << 20;
+const SHARDS_MAX: usize = 1 << 10;
+/// Bytes before the header, which hold its length.
+const LENGTH_BYTES: usize = 8;
+
+/// The tensors of a folder, still in their files.
+pub(crate) struct Shards {
+    shards: Vec<Shard>,
+    /// Which shard has a tensor; `None` if there is only one.
+    index: Option<HashMap<String, usize>>,
+}
+
+struct Shard {
+    file: String,
+    bytes: Arc<FileBytes>,
+    /// Where the header ends.
+    data_start: usize,
+    metadata: Metadata,
+}
+
+impl Shards {
+    /// Open the files and check their headers.
+    pub(crate) fn open(folder: &ModelFolder) -> Result<Self, ModelError> {
+        if let Some(bytes) = folder.map_optional(SINGLE_FILE)? {
+            return Ok(Self {
+                shards: vec![Shard::open(SINGLE_FILE, bytes)?],
+                index: None,
+            });
+        }
+        let Some(index) = folder.read_optional(INDEX_FILE, INDEX_BYTES_MAX)? else {
+            return Err(folder.missing(SINGLE_FILE));
+        };
+        let mut shards: Vec<Shard> = Vec::new();
+        let mut numbers: HashMap<String, usize> = HashMap::new();
+        let mut tensors = HashMap::new();
+        for (tensor, file) in read_index(&index)? {
+            let number = match numbers.get(&file) {
+                Some(number) => *number,
+                None => {
+                    let bytes = folder.map_optional(&file)?;
+                    let bytes = bytes.ok_or_else(|| folder.missing(&file))?;
+                    shards.push(Shard::open(&file, bytes)?);
+                    numbers.insert(file, shards.len() - 1);
+                    shards.len() - 1
+                }
+            };
+            tensors.insert(tensor, number);
+        }
+        Ok(Self {
+            shards,
+            index: Some(tensors),
+        })
+    }
+
+    /// Where a tensor is.
+    pub(crate) fn find(&self, tensor: &str) -> Result<StoredTensor, ModelError> {
+        let missing = || ModelError::MissingTensor {
+            tensor: tensor.to_owned(),
+        };
+        let shard = self.locate(tensor)?;
+        let info = shard.metadata.info(tensor).ok_or_else(missing)?;
+        let numbers = match info.dtype {
+            Dtype::F32 => NumberType::F32,
+            Dtype::F16 => NumberType::F16,
+            Dtype::BF16 => NumberType::Bf16,
+            other => {
+                return Err(ModelError::NumberType {
+                    tensor: tensor.to_owned(),
+                    found: format!("{other:?}"),
+                });
+            }
+        };
+        let (first, last) = info.data_offsets;
+        let place = shard
+            .data_start
+            .checked_add(first)
+            .zip(shard.data_start.checked_add(last))
+            .filter(|(_, last)| *last <= shard.bytes.len());
+        let (first, last) = place.ok_or_else(|| ModelError::WeightsFile {
+            file: shard.file.clone(),
+            problem: format!("tensor `{tensor}` lies beyond the end of the file"),
+        })?;
+        Ok(StoredTensor {
+            file: Arc::clone(&shard.bytes),
+            place: first..last,
+            numbers,
+            shape: info.shape.clone(),
+        })
+    }
+
+    fn locate(&self, tensor: &str) -> Result<&Shard, ModelError> {
+        let number = match &self.index {
+            None => Some(0),
+            Some(index) => index.get(tensor).copied(),
+        };
+        number
+            .and_then(|number| self.shards.get(number))
+            .filter(|shard| shard.metadata.info(tensor).is_some())
+            .ok_or_else(|| ModelError::MissingTensor {
+                tensor: tensor.to_owned(),
+            })
+    }
+}
+
+/// Which file has which tensor.
+fn read_index(bytes: &[u8]) -> Result<Vec<(String, String)>, ModelError> {
+    let wrong = |problem: String| ModelError::Field {
+        file: INDEX_FILE.to_owned(),
+        field: "weight_map".to_owned(),
+        problem,
+    };
+    let json = |source| ModelError::Json {
+        file: INDEX_FILE.to_owned(),
+        source,
+    };
+    let mut index: Map<String, Value> = serde_json::from_slice(bytes).map_err(json)?;
+    let Some(Value::Object(map)) = index.remove("weight_map") else {
+        return Err(wrong(
+            "must be an object of tensor and file names".to_owned(),
+        ));
+    };
+    let mut files = std::collections::HashSet::new();
+    let mut tensors = Vec::new();
+    for (tensor, file) in map {
+        let plain = file
+            .as_str()
+            .filter(|file| file.ends_with(".safetensors") && !file.contains(['/', '\\', '\0']));
+        let Some(file) = plain else {
+            let shown = crate::fields::brief(&file);
+            return Err(wrong(format!(
+                "maps `{tensor}` to {shown}; expected a .safetensors file"
+            )));
+        };
+        files.insert(file.to_owned());
+        tensors.push((tensor, file.to_owned()));
+    }
+    if files.len() > SHARDS_MAX {
+        return Err(wrong(format!(
+            "names {} files; at most {SHARDS_MAX} are read",
+            files.len()
+        )));
+    }
+    Ok(tensors)
+}
+
+impl Shard {
+    fn open(file: &str, bytes: FileBytes) -> Result<Self, ModelError> {
+        let damaged = |problem: String| ModelError::WeightsFile {
+            file: file.to_owned(),
+            problem,
+        };
+        check_extent(&bytes).map_err(damaged)?;
+        let (header, metadata) =
+            SafeTensors::read_metadata(&bytes).map_err(|error| damaged(error.to_string()))?;
+        Ok(Self {
+            file: file.to_owned(),
+            data_start: LENGTH_BYTES + header,
+            bytes: Arc::new(bytes),
+            metadata,
+        })
+    }
+}
+
+/// Every tensor must end within the file. The parser adds these numbers up before it compares
+/// them, and says less clearly what a truncated file lacks.
+fn check_extent(bytes: &[u8]) -> Result<(), String> {
+    let Some((length, rest)) = bytes.split_first_chunk::<LENGTH_BYTES>() else {
+        return Err(format!(
+            "it has {} bytes, too few for a header",
+            bytes.len()
+        ));
+    };
+    let length = u64::from_le_bytes(*length);
+    let header = usize::try_from(length)
+        .ok()
+        .and_then(|length| rest.split_at_checked(length));
+    let Some((header, tensors)) = header else {
+        return Err(format!(
+            "its header should have {length} bytes and it ends before"
+        ));
+    };
+    let header: Map<String, Value> = serde_json::from_slice(header)
+        .map_err(|error| format!("its header is not a JSON object: {error}"))?;
+    for (tensor, info) in &header {
+        let end = info.get("data_offsets").and_then(|offsets| offsets.get(1));
+        if let Some(end) = end.and_then(Value::as_u64)
+            && end > tensors.len() as u64
+        {
+            return Err(format!(
+                "tensor `{tensor}` ends at byte {end} of the data and the file has {}",
+                tensors.len()
+            ));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,63 @@
+//! What all chunks of a stream have in common: who answers, and what is reported beside the choices.
+
+use mortise_service::Usage;
+use serde::Serialize;
+
+use super::answer::{padding, write_event};
+use super::reply::{FINGERPRINT, Identity, Shape, UsageBody};
+
+/// Writes the chunks of one answer.
+pub(super) struct Chunks {
+    /// The name of the shape, `object` on the wire.
+    pub(super) object: &'static str,
+    pub(super) identity: Identity,
+    pub(super) shape: Shape,
+}
+
+#[derive(Serialize)]
+struct Chunk<'a, C> {
+    id: &'a str,
+    object: &'static str,
+    created: u64,
+    model: &'a str,
+    system_fingerprint: &'static str,
+    choices: &'a [C],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<Option<UsageBody>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    obfuscation: Option<String>,
+}
+
+impl Chunks {
+    /// Append a chunk of one choice that holds `text_bytes` of text.
+    pub(super) fn choice<C: Serialize>(&self, choice: &C, text_bytes: usize, out: &mut Vec<u8>) {
+        self.write(std::slice::from_ref(choice), text_bytes, None, out);
+    }
+
+    /// Append the last chunk, if the caller asked for one.
+    pub(super) fn usage(&self, usage: Usage, out: &mut Vec<u8>) {
+        if self.shape.include_usage {
+            self.write::<()>(&[], 0, Some(usage), out);
+        }
+    }
+
+    fn write<C: Serialize>(
+        &self,
+        choices: &[C],
+        text_bytes: usize,
+        usage: Option<Usage>,
+        out: &mut Vec<u8>,
+    ) {
+        let chunk = Chunk {
+            id: &self.identity.id,
+            object: self.object,
+            created: self.identity.created,
+            model: &self.identity.model,
+            system_fingerprint: FINGERPRINT,
+            choices,
+            usage: self.shape.include_usage.then(|| usage.map(UsageBody::from)),
+            obfuscation: self.shape.obfuscate.then(|| padding(text_bytes)),
+        };
+        write_event(out, &chunk);
+    }
+}

@@ -1,0 +1,61 @@
+//! The gate of the feed-forward layer: `activation(gate) * up`.
+
+use crate::exp::{exp, tanh};
+
+/// What a gate goes through.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Activation {
+    /// `gate * sigmoid(gate)`.
+    Silu,
+    /// The Gaussian error linear unit, as approximated with a hyperbolic tangent.
+    GeluTanh,
+    /// `gate * sigmoid(alpha * gate)` of a gate of at most `limit`; ups are clamped to
+    /// `[-limit, limit]` and raised by 1.
+    ClampedSwish {
+        /// Steepness.
+        alpha: f32,
+        /// Bound.
+        limit: f32,
+    },
+}
+
+/// For each row of `gate_up` (`width` gates, then `width` ups) write `width` products to `out`.
+pub fn gate_mul(activation: Activation, gate_up: &[f32], width: usize, out: &mut [f32]) {
+    assert!(width > 0 && out.len().is_multiple_of(width) && gate_up.len() == 2 * out.len());
+    match activation {
+        Activation::Silu => each(gate_up, width, out, |gate, up| silu(gate) * up),
+        Activation::GeluTanh => each(gate_up, width, out, |gate, up| gelu_tanh(gate) * up),
+        Activation::ClampedSwish { alpha, limit } => {
+            each(gate_up, width, out, |gate, up| {
+                let gate = if gate > limit { limit } else { gate };
+                let up = if up > limit { limit } else { up };
+                let up = if up < -limit { -limit } else { up };
+                (up + 1.0) * (gate / (1.0 + exp(-alpha * gate)))
+            });
+        }
+    }
+}
+
+#[inline(always)]
+fn each(gate_up: &[f32], width: usize, out: &mut [f32], product: impl Fn(f32, f32) -> f32) {
+    let rows = gate_up.chunks_exact(2 * width);
+    for (row, out) in rows.zip(out.chunks_exact_mut(width)) {
+        let (gates, ups) = row.split_at(width);
+        for ((out, gate), up) in out.iter_mut().zip(gates).zip(ups) {
+            *out = product(*gate, *up);
+        }
+    }
+}
+
+#[inline(always)]
+fn silu(x: f32) -> f32 {
+    x / (1.0 + exp(-x))
+}
+
+#[inline(always)]
+fn gelu_tanh(x: f32) -> f32 {
+    /// The square root of 2 / pi.
+    const FACTOR: f32 = 0.797_884_6;
+    const CUBIC: f32 = 0.044_715;
+    0.5 * x * (1.0 + tanh(FACTOR * (x + CUBIC * x * x * x)))
+}
