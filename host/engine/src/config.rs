@@ -1,6 +1,6 @@
 //! How an engine is set up, and what can be wrong with that.
 
-use mortise_model::{BLOCK_TOKENS, KvCache, KvPrecision, ModelError, ModelSpec};
+use mortise_model::{BLOCK_TOKENS, KvCache, KvType, ModelError, ModelSpec};
 
 /// Limits of an engine. [`EngineConfig::default`] suits small models.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,8 +21,8 @@ pub struct EngineConfig {
     pub kv_cache_tokens: Option<usize>,
     /// Bound of the KV cache where `kv_cache_tokens` is not given. Memory is used as it fills.
     pub kv_cache_bytes: usize,
-    /// Precision of the KV cache.
-    pub kv_precision: KvPrecision,
+    /// As what the KV cache keeps its numbers.
+    pub kv_type: KvType,
     /// Keep the blocks of sequences that have ended, for others that begin with the same tokens.
     pub prefix_cache: bool,
     /// Whether to compute tokens on the chance that they follow.
@@ -40,7 +40,7 @@ impl Default for EngineConfig {
             step_token_budget: 512,
             kv_cache_tokens: None,
             kv_cache_bytes: 1 << 30,
-            kv_precision: KvPrecision::F32,
+            kv_type: KvType::F32,
             prefix_cache: true,
             speculation: Speculation::Off,
             threads: 0,
@@ -145,7 +145,7 @@ impl EngineConfig {
             Some(tokens) => ("kv_cache_tokens", tokens),
             None => {
                 let wanted = self.max_sequences.saturating_mul(spec.context);
-                let block_bytes = KvCache::block_bytes(spec, self.kv_precision);
+                let block_bytes = KvCache::block_bytes(spec, self.kv_type);
                 let affordable = self.kv_cache_bytes / block_bytes.max(1);
                 (
                     "kv_cache_bytes",

@@ -40,7 +40,7 @@ impl Engine {
     pub fn start(model: Arc<Model>, config: EngineConfig) -> Result<EngineHandle, EngineError> {
         config.check()?;
         let blocks = config.cache_blocks(model.spec())?;
-        let cache = KvCache::new(model.spec(), blocks, config.kv_precision);
+        let cache = KvCache::new(model.spec(), blocks, config.kv_type);
         let cache = cache.map_err(EngineError::Cache)?;
         Self::start_with(Box::new(LocalModel { model, cache }), config)
     }

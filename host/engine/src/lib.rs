@@ -29,7 +29,7 @@ pub use event::{
 pub use forward::ForwardPass;
 pub use handle::{Engine, EngineHandle};
 pub use load::EngineLoad;
-pub use mortise_model::KvPrecision;
+pub use mortise_model::KvType;
 pub use request::{LogprobParams, SamplingParams, SequenceRequest};
 pub use shares::Share;
 

@@ -159,7 +159,7 @@ impl Sequence {
     /// wants log-probabilities needs them all the same.
     pub(crate) fn decide_unscored(&mut self) -> Decision {
         let may = !self.guide.is_free() && self.logprobs.is_none();
-        if !may || self.ended || self.is_paused() {
+        if !may || self.ended {
             return Decision::NotYet;
         }
         let decision = fenced(|| match self.guide.allowed() {

@@ -105,7 +105,7 @@ impl StepLoop {
     fn jump(&mut self) -> bool {
         let mut jumped = false;
         for (id, sequence) in &mut self.sequences {
-            if !self.scheduler.decodes(*id) {
+            if sequence.is_paused() || !self.scheduler.decodes(*id) {
                 continue;
             }
             for _ in 0..JUMP_MAX {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use mortise_engine::{
-    Engine, EngineConfig, EngineHandle, LogprobParams, SamplingParams, SequenceRequest,
+    Engine, EngineConfig, EngineHandle, KvType, LogprobParams, SamplingParams, SequenceRequest,
     SequenceUsage, Speculation, TokenEvent, TokenStream,
 };
 use mortise_model::{Model, ModelFolder, WeightPrecision};
@@ -86,8 +86,13 @@ fn engine(model: &Arc<Model>, config: EngineConfig) -> EngineHandle {
 
 /// Nothing shared, nothing guessed, one after the other.
 fn plainly(model: &Arc<Model>) -> Vec<Vec<String>> {
+    plainly_with(model, KvType::F32)
+}
+
+fn plainly_with(model: &Arc<Model>, kv_type: KvType) -> Vec<Vec<String>> {
     let config = EngineConfig {
         prefix_cache: false,
+        kv_type,
         threads: 1,
         ..EngineConfig::default()
     };
@@ -205,4 +210,25 @@ fn guesses_change_nothing() {
         }
     }
     assert!(accepted > 0);
+}
+
+#[test]
+fn caches_of_all_types_are_as_exact() {
+    let model = model("qwen3-qk-norm");
+    let exact = plainly(&model);
+    for kv_type in [KvType::F16, KvType::Bf16, KvType::Q8_0] {
+        let expected = plainly_with(&model, kv_type);
+        assert_ne!(expected, exact, "{kv_type:?} is not what the cache keeps");
+        let config = EngineConfig {
+            kv_cache_tokens: Some(13 * 16),
+            kv_type,
+            speculation: Speculation::PromptLookup { draft_tokens: 7 },
+            step_token_budget: 64,
+            threads: 2,
+            ..EngineConfig::default()
+        };
+        let engine = engine(&model, config);
+        assert_eq!(together(&engine), expected, "{kv_type:?}");
+        assert_eq!(together(&engine), expected, "{kv_type:?}, once more");
+    }
 }

@@ -31,7 +31,7 @@ pub use error::{InputError, ModelError};
 pub use folder::{FileBytes, ModelFolder};
 pub use generation::GenerationDefaults;
 pub use input::{LogitRows, ModelInput, SequenceInput, SequenceView};
-pub use kv_cache::{BLOCK_TOKENS, KvCache, KvPrecision};
+pub use kv_cache::{BLOCK_TOKENS, KvCache, KvType};
 pub use rope::RopeScaling;
 pub use spec::{Architecture, ModelSpec};
 pub use weights::WeightPrecision;

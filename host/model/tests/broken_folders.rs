@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use mortise_model::{
-    GenerationDefaults, KvCache, KvPrecision, Model, ModelFolder, ModelSpec, WeightPrecision,
+    GenerationDefaults, KvCache, KvType, Model, ModelFolder, ModelSpec, WeightPrecision,
 };
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -435,7 +435,7 @@ fn a_cache_that_no_machine_holds_is_an_error() {
     let spec = ModelSpec::read(&folder).unwrap();
     for blocks in [usize::MAX, usize::MAX / (1 << 14), 1 << 45] {
         assert!(
-            KvCache::new(&spec, blocks, KvPrecision::F32).is_err(),
+            KvCache::new(&spec, blocks, KvType::F32).is_err(),
             "{blocks} blocks"
         );
     }

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use mortise_model::{
-    BLOCK_TOKENS, KvCache, KvPrecision, LogitRows, Model, ModelFolder, ModelInput, SequenceInput,
+    BLOCK_TOKENS, KvCache, KvType, LogitRows, Model, ModelFolder, ModelInput, SequenceInput,
     WeightPrecision,
 };
 use safetensors::SafeTensors;
@@ -86,7 +86,7 @@ fn table(sequence: usize, sequences: usize) -> Vec<u32> {
 }
 
 fn cache(model: &Model, sequences: usize) -> KvCache {
-    KvCache::new(model.spec(), 8 * sequences, KvPrecision::F32).unwrap()
+    KvCache::new(model.spec(), 8 * sequences, KvType::F32).unwrap()
 }
 
 /// Compute parts of sequences (number, tokens, first position) in one batch, all logits.
@@ -224,7 +224,7 @@ fn reduced_precision_stays_close() {
         let folder = ModelFolder::open(folder(name)).unwrap();
         let model = Model::load(&folder, WeightPrecision::Bf16).unwrap();
         let reference = references(name).remove(1);
-        let mut cache = KvCache::new(model.spec(), 8, KvPrecision::Bf16).unwrap();
+        let mut cache = KvCache::new(model.spec(), 8, KvType::Bf16).unwrap();
         let found = run(&model, &mut cache, &[(0, &reference.prompt, 0)], 1).remove(0);
         let largest = reference
             .prompt_logits
@@ -239,5 +239,38 @@ fn reduced_precision_stays_close() {
             mean < 0.02 * largest,
             "{name}: mean error {mean} of {largest}"
         );
+    }
+}
+
+/// What the types of cache cost, with weights in f32: the mean error over the largest logit.
+#[test]
+fn smaller_caches_stay_close() {
+    for name in MODELS {
+        let folder = ModelFolder::open(folder(name)).unwrap();
+        let model = Model::load(&folder, WeightPrecision::AsStored).unwrap();
+        let reference = references(name).remove(1);
+        let run = |kv_type| {
+            let mut cache = KvCache::new(model.spec(), 8, kv_type).unwrap();
+            run(&model, &mut cache, &[(0, &reference.prompt, 0)], 1).remove(0)
+        };
+        let exact = run(KvType::F32);
+        let largest = exact.iter().fold(0f32, |max, value| max.max(value.abs()));
+        for (kv_type, bound) in [
+            (KvType::F16, 1.0),
+            (KvType::Bf16, 1.0),
+            (KvType::Q8_0, 1.0),
+        ] {
+            let errors = run(kv_type);
+            let errors = errors.iter().zip(&exact).map(|(a, b)| (a - b).abs());
+            let mean = errors.sum::<f32>() / exact.len() as f32;
+            println!(
+                "{name}, {kv_type:?}: mean error {:.6} of the largest logit",
+                mean / largest
+            );
+            assert!(
+                mean > 0.0 && mean < bound * largest,
+                "{name}, {kv_type:?}: mean error {mean} of {largest}"
+            );
+        }
     }
 }

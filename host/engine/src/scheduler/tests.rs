@@ -319,6 +319,41 @@ fn one_tenants_flood_does_not_keep_others_waiting() {
     }
 }
 
+/// Tokens that nine tenants get who each ask one thing after another.
+fn goodput(flooded: bool) -> usize {
+    let mut scheduler = scheduler(12, 64, 8000);
+    for id in 0..if flooded { 100 } else { 0 } {
+        scheduler.enqueue(from("flood", arrival(id, 8, 4000)));
+    }
+    let mut next_id = 100;
+    let mut asking: Vec<Option<SequenceId>> = vec![None; 9];
+    let mut served = 0;
+    for _ in 0..2000 {
+        for (tenant, id) in asking.iter_mut().enumerate() {
+            if id.is_none() {
+                let arrival = arrival(next_id, 8, 8 + 64);
+                scheduler.enqueue(from(&tenant.to_string(), arrival));
+                *id = Some(next_id);
+                next_id += 1;
+            }
+        }
+        step(&mut scheduler);
+        for id in &mut asking {
+            if id.is_some_and(|id| scheduler.tokens(id).len() == 8 + 64) {
+                scheduler.remove(id.take().unwrap());
+                served += 64;
+            }
+        }
+    }
+    served
+}
+
+#[test]
+fn l2_nine_tenants_keep_nine_tenths_beside_a_flood() {
+    let (alone, flooded) = (goodput(false), goodput(true));
+    assert!(10 * flooded >= 9 * alone, "{flooded} of {alone} tokens");
+}
+
 #[test]
 fn tenants_that_always_have_work_share_by_weight() {
     let mut scheduler = scheduler(6, 32, 4000);

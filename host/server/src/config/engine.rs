@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use mortise_engine::{EngineConfig, Speculation};
+use mortise_engine::{EngineConfig, KvType, Speculation};
 use serde::Deserialize;
 
 use super::raw::RawLimits;
@@ -15,11 +15,22 @@ pub(crate) struct RawEngine {
     threads: usize,
     step_token_budget: usize,
     kv_cache_mib: usize,
+    kv_type: RawKvType,
     prefix_cache: bool,
     share_prefixes_between_tenants: bool,
     speculation: RawSpeculation,
     draft_tokens: usize,
     tenant_weights: BTreeMap<String, u32>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum RawKvType {
+    F32,
+    F16,
+    Bf16,
+    #[serde(rename = "q8_0")]
+    Q8_0,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -35,6 +46,7 @@ impl Default for RawEngine {
             threads: 0,
             step_token_budget: 512,
             kv_cache_mib: 1024,
+            kv_type: RawKvType::F32,
             prefix_cache: true,
             share_prefixes_between_tenants: false,
             speculation: RawSpeculation::Off,
@@ -82,6 +94,12 @@ impl RawEngine {
             max_queued_tokens: positive("limits.max_queued_tokens", limits.max_queued_tokens)?,
             step_token_budget: budget,
             kv_cache_bytes: within("engine.kv_cache_mib", self.kv_cache_mib, 1 << 24)? << 20,
+            kv_type: match self.kv_type {
+                RawKvType::F32 => KvType::F32,
+                RawKvType::F16 => KvType::F16,
+                RawKvType::Bf16 => KvType::Bf16,
+                RawKvType::Q8_0 => KvType::Q8_0,
+            },
             prefix_cache: self.prefix_cache,
             speculation: match self.speculation {
                 RawSpeculation::Off => Speculation::Off,

@@ -1,4 +1,4 @@
-use mortise_engine::{EngineConfig, Speculation};
+use mortise_engine::{EngineConfig, KvType, Speculation};
 
 use super::*;
 
@@ -125,7 +125,7 @@ fn keys_become_secrets_and_settings_name_them() {
 fn the_engine_gets_what_the_file_says() {
     let config = load(
         "[limits]\nmax_batch = 7\nmax_queue = 8\nmax_queued_tokens = 9\n\
-         [engine]\nthreads = 3\nstep_token_budget = 99\nkv_cache_mib = 2\nprefix_cache = false\n\
+         [engine]\nthreads = 3\nstep_token_budget = 99\nkv_cache_mib = 2\nkv_type = \"q8_0\"\nprefix_cache = false\n\
          share_prefixes_between_tenants = true\nspeculation = \"prompt-lookup\"\ndraft_tokens = 5\n\
          tenant_weights = { research = 4 }",
     )
@@ -136,6 +136,7 @@ fn the_engine_gets_what_the_file_says() {
         max_queued_tokens: 9,
         step_token_budget: 99,
         kv_cache_bytes: 2 << 20,
+        kv_type: KvType::Q8_0,
         prefix_cache: false,
         speculation: Speculation::PromptLookup { draft_tokens: 5 },
         threads: 3,
