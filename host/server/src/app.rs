@@ -232,8 +232,9 @@ fn backend(
         };
         return Ok(Arc::new(Scripted::new(script.clone(), codec)));
     }
-    let model = Arc::new(Model::load(&text.folder, WeightPrecision::default())?);
-    let engine = Engine::start(model, engine)?;
+    let mut model = Model::load(&text.folder, WeightPrecision::default())?;
+    model.limit_context(limits.max_context);
+    let engine = Engine::start(Arc::new(model), engine)?;
     Ok(Arc::new(LocalEngine {
         engine,
         max_context: limits.max_context,
