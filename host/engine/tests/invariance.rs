@@ -14,11 +14,17 @@ use mortise_engine::{
 use mortise_model::{Model, ModelFolder, WeightPrecision};
 use support::{greedy, next};
 
-const MODELS: [&str; 4] = [
+/// Plain ones, and those with windows, soft caps, sinks, experts and latent attention.
+const MODELS: [&str; 9] = [
     "llama-rope-scaled",
     "qwen2-bias",
     "qwen3-qk-norm",
-    "mistral-plain",
+    "mistral-window",
+    "gemma2-soft-caps",
+    "gemma3-two-ropes",
+    "gpt-oss-sinks",
+    "mixtral-experts",
+    "deepseek-v3",
 ];
 
 fn model(name: &str) -> Arc<Model> {

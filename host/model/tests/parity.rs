@@ -263,12 +263,13 @@ fn reduced_precision_stays_close() {
     }
 }
 
-/// What the types of cache cost, with weights in f32: the mean error over the largest logit.
+/// What the types of cache cost, with weights in f32: the mean error over the largest logit. Found
+/// were at most 2.6e-4, 1.8e-3 and 4.2e-3; the bounds are about twice that.
 #[test]
 fn smaller_caches_stay_close() {
     // Where experts are chosen, a small error may choose others.
     for name in [
-        "gemma2",
+        "gemma2-soft-caps",
         "llama-rope-scaled",
         "mistral-plain",
         "qwen2-bias",
@@ -283,14 +284,14 @@ fn smaller_caches_stay_close() {
         };
         let exact = run(KvType::F32);
         let largest = exact.iter().fold(0f32, |max, value| max.max(value.abs()));
-        for (kv_type, bound) in [(KvType::F16, 1.0), (KvType::Bf16, 1.0), (KvType::Q8_0, 1.0)] {
+        for (kv_type, bound) in [
+            (KvType::F16, 5e-4),
+            (KvType::Bf16, 4e-3),
+            (KvType::Q8_0, 8e-3),
+        ] {
             let errors = run(kv_type);
             let errors = errors.iter().zip(&exact).map(|(a, b)| (a - b).abs());
             let mean = errors.sum::<f32>() / exact.len() as f32;
-            println!(
-                "{name}, {kv_type:?}: mean error {:.6} of the largest logit",
-                mean / largest
-            );
             assert!(
                 mean > 0.0 && mean < bound * largest,
                 "{name}, {kv_type:?}: mean error {mean} of {largest}"
