@@ -296,7 +296,9 @@ impl Speaker {
             if next == Some(token) {
                 return Ok(Verdict::Allowed);
             }
-            fail(format!("token {position} must be {token}, and is not"))
+            fail(format!(
+                "the script's token {position} is not allowed here: it must be {token}"
+            ))
         };
         if let Some(token) = forced.pop_front() {
             return forces(token);
