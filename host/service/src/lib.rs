@@ -10,6 +10,7 @@ mod constraint;
 mod detokenizer;
 mod error;
 mod event;
+mod failure;
 #[cfg(test)]
 mod fakes;
 mod messages;
@@ -35,6 +36,7 @@ pub use check::{
 pub use detokenizer::Detokenizer;
 pub use error::ServiceError;
 pub use event::{AnswerEvent, Delta, FinishReason, TokenLogprob, Usage};
+pub use failure::{Fallback, RawOnFailure, Scope, ScopedPolicy};
 pub use messages::{MAX_JSON_DEPTH, MAX_TOOL_NAME_BYTES, MAX_TOOLS};
 pub use model::{GenerationDefaults, ServedModel};
 pub use observer::{NoObserver, Observer, Outcome, Summary};

@@ -10,6 +10,7 @@ mod answers;
 mod observer;
 mod policies;
 mod prompts;
+mod replace;
 mod turns;
 
 fn one(all: &Collected) -> &crate::fakes::CollectedChoice {
