@@ -10,7 +10,7 @@
 use rayon::prelude::*;
 
 use crate::exp::{exp, tanh};
-use crate::kv_page::{BLOCK_TOKENS, KvElement, KvShape};
+use crate::kv_page::{BLOCK_TOKENS, KvArena, KvShape};
 
 /// Heads that share the keys and values of one pass through the cache.
 const GROUP_TILE: usize = 4;
@@ -26,7 +26,7 @@ pub struct AttentionRow {
 
 /// What the rows of a batch attend to.
 #[derive(Debug, Clone, Copy)]
-pub struct AttentionInput<'a, T> {
+pub struct AttentionInput<'a, A> {
     /// Query rows, `query_stride` apart, of `heads * key_dim` values.
     pub queries: &'a [f32],
     /// Values from one query row to the next.
@@ -34,9 +34,9 @@ pub struct AttentionInput<'a, T> {
     /// Query heads, a multiple of the key-value heads.
     pub heads: usize,
     /// Key arena of the layer.
-    pub keys: &'a [T],
+    pub keys: A,
     /// Value arena of the layer.
-    pub values: &'a [T],
+    pub values: A,
     /// Shape of the arenas.
     pub shape: KvShape,
     /// Block tables of the sequences, one after the other.
@@ -79,7 +79,7 @@ impl Scoring<'_> {
 }
 
 /// Attend, writing `heads * value_dim` values a row to `out`.
-pub fn attention<T: KvElement>(input: &AttentionInput<'_, T>, out: &mut [f32]) {
+pub fn attention<A: KvArena>(input: &AttentionInput<'_, A>, out: &mut [f32]) {
     let KvShape {
         kv_heads,
         key_dim,
@@ -112,12 +112,7 @@ pub fn attention<T: KvElement>(input: &AttentionInput<'_, T>, out: &mut [f32]) {
 }
 
 /// One row, the query heads of one key-value head.
-fn attend<T: KvElement>(
-    input: &AttentionInput<'_, T>,
-    row: usize,
-    kv_head: usize,
-    out: &mut [f32],
-) {
+fn attend<A: KvArena>(input: &AttentionInput<'_, A>, row: usize, kv_head: usize, out: &mut [f32]) {
     #[cfg(target_arch = "x86_64")]
     if crate::has_avx2_fma() {
         // SAFETY: the processor has the features that the function is compiled for.
@@ -127,23 +122,23 @@ fn attend<T: KvElement>(
         }
         return;
     }
-    attend_group::<T, false>(input, row, kv_head, out);
+    attend_group::<A, false>(input, row, kv_head, out);
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
-fn attend_avx2<T: KvElement>(
-    input: &AttentionInput<'_, T>,
+fn attend_avx2<A: KvArena>(
+    input: &AttentionInput<'_, A>,
     row: usize,
     kv_head: usize,
     out: &mut [f32],
 ) {
-    attend_group::<T, true>(input, row, kv_head, out);
+    attend_group::<A, true>(input, row, kv_head, out);
 }
 
 #[inline(always)]
-fn attend_group<T: KvElement, const FUSED: bool>(
-    input: &AttentionInput<'_, T>,
+fn attend_group<A: KvArena, const FUSED: bool>(
+    input: &AttentionInput<'_, A>,
     row: usize,
     kv_head: usize,
     out: &mut [f32],
@@ -160,12 +155,14 @@ fn attend_group<T: KvElement, const FUSED: bool>(
     let tiles = queries
         .chunks(GROUP_TILE * key_dim)
         .zip(out.chunks_mut(GROUP_TILE * value_dim));
+    let length = |dim| if A::WIDENS { dim * BLOCK_TOKENS } else { 0 };
+    let mut buffers = (vec![0.0; length(key_dim)], vec![0.0; length(value_dim)]);
     for (number, (queries, out)) in tiles.enumerate() {
         let heads = Heads {
             kv_head,
             first: first_head + number * GROUP_TILE,
         };
-        attend_tile::<T, FUSED>(input, input.rows[row], heads, queries, out);
+        attend_tile::<A, FUSED>(input, input.rows[row], heads, queries, &mut buffers, out);
     }
 }
 
@@ -178,15 +175,15 @@ struct Heads {
 
 /// Up to [`GROUP_TILE`] query heads in one pass through the sequence's blocks.
 #[inline(always)]
-fn attend_tile<T: KvElement, const FUSED: bool>(
-    input: &AttentionInput<'_, T>,
+fn attend_tile<A: KvArena, const FUSED: bool>(
+    input: &AttentionInput<'_, A>,
     row: AttentionRow,
     heads: Heads,
     queries: &[f32],
+    buffers: &mut (Vec<f32>, Vec<f32>),
     out: &mut [f32],
 ) {
     let AttentionInput { shape, scoring, .. } = input;
-    let (key_len, value_len) = (shape.key_head_len(), shape.value_head_len());
     let seen = row.position + 1;
     let first_seen = scoring.first_seen(row.position);
     let table = &input.block_tables[row.first_block..][..seen.div_ceil(BLOCK_TOKENS)];
@@ -199,11 +196,11 @@ fn attend_tile<T: KvElement, const FUSED: bool>(
     }
     out.fill(0.0);
     for (index, &block) in table.iter().enumerate().skip(first_seen / BLOCK_TOKENS) {
-        let block = block as usize;
-        let keys = block * shape.key_block_len() + heads.kv_head * key_len;
-        let keys = &input.keys[keys..][..key_len];
-        let values = block * shape.value_block_len() + heads.kv_head * value_len;
-        let values = &input.values[values..][..value_len];
+        let kv_head = block as usize * shape.kv_heads + heads.kv_head;
+        let keys = input.keys.keys(kv_head, shape.key_dim, &mut buffers.0);
+        let values = input
+            .values
+            .values(kv_head, shape.value_dim, &mut buffers.1);
         // Slots outside of these hold other tokens or nothing: they are never used.
         let skipped = first_seen.saturating_sub(index * BLOCK_TOKENS);
         let filled = (seen - index * BLOCK_TOKENS).min(BLOCK_TOKENS);
@@ -211,7 +208,7 @@ fn attend_tile<T: KvElement, const FUSED: bool>(
             .chunks_exact(shape.key_dim)
             .zip(out.chunks_exact_mut(shape.value_dim));
         for (head, (query, out)) in tile.enumerate() {
-            let mut weights = scores::<T, FUSED>(query, keys, scoring.scale);
+            let mut weights = scores::<FUSED>(query, keys, scoring.scale);
             if let Some(cap) = scoring.soft_cap {
                 for weight in &mut weights {
                     *weight = cap * tanh(*weight / cap);
@@ -232,7 +229,7 @@ fn attend_tile<T: KvElement, const FUSED: bool>(
                 *value *= shrink;
             }
             let values = &values[skipped * shape.value_dim..];
-            add_weighted::<T, FUSED>(out, &weights[skipped..filled], values);
+            add_weighted::<FUSED>(out, &weights[skipped..filled], values);
         }
     }
     for (head, out) in out.chunks_exact_mut(shape.value_dim).enumerate() {
@@ -246,11 +243,7 @@ fn attend_tile<T: KvElement, const FUSED: bool>(
 /// Scaled products of a query with the keys of all slots of a block. Even and odd dimensions are
 /// summed apart, which keeps more additions in flight.
 #[inline(always)]
-fn scores<T: KvElement, const FUSED: bool>(
-    query: &[f32],
-    keys: &[T],
-    scale: f32,
-) -> [f32; BLOCK_TOKENS] {
+fn scores<const FUSED: bool>(query: &[f32], keys: &[f32], scale: f32) -> [f32; BLOCK_TOKENS] {
     let mut even = [0.0f32; BLOCK_TOKENS];
     let mut odd = [0.0f32; BLOCK_TOKENS];
     let pairs = query.chunks_exact(2);
@@ -261,13 +254,13 @@ fn scores<T: KvElement, const FUSED: bool>(
     for (query, keys) in pairs.zip(keys.chunks_exact(2 * BLOCK_TOKENS)) {
         let (even_keys, odd_keys) = keys.split_at(BLOCK_TOKENS);
         for slot in 0..BLOCK_TOKENS {
-            even[slot] = multiply_add::<FUSED>(query[0], even_keys[slot].to_f32(), even[slot]);
-            odd[slot] = multiply_add::<FUSED>(query[1], odd_keys[slot].to_f32(), odd[slot]);
+            even[slot] = multiply_add::<FUSED>(query[0], even_keys[slot], even[slot]);
+            odd[slot] = multiply_add::<FUSED>(query[1], odd_keys[slot], odd[slot]);
         }
     }
     for (query, keys) in last {
         for (sum, key) in even.iter_mut().zip(keys) {
-            *sum = multiply_add::<FUSED>(*query, key.to_f32(), *sum);
+            *sum = multiply_add::<FUSED>(*query, *key, *sum);
         }
     }
     for (even, odd) in even.iter_mut().zip(odd) {
@@ -278,29 +271,29 @@ fn scores<T: KvElement, const FUSED: bool>(
 
 /// Add the value rows of a block, each times its weight, to `out`. The sums stay in registers.
 #[inline(always)]
-fn add_weighted<T: KvElement, const FUSED: bool>(out: &mut [f32], weights: &[f32], values: &[T]) {
+fn add_weighted<const FUSED: bool>(out: &mut [f32], weights: &[f32], values: &[f32]) {
     let head_dim = out.len();
     let mut first = 0;
     while first + 32 <= head_dim {
-        add_weighted_columns::<T, FUSED, 32>(out, weights, values, first);
+        add_weighted_columns::<FUSED, 32>(out, weights, values, first);
         first += 32;
     }
     while first + 8 <= head_dim {
-        add_weighted_columns::<T, FUSED, 8>(out, weights, values, first);
+        add_weighted_columns::<FUSED, 8>(out, weights, values, first);
         first += 8;
     }
     while first < head_dim {
-        add_weighted_columns::<T, FUSED, 1>(out, weights, values, first);
+        add_weighted_columns::<FUSED, 1>(out, weights, values, first);
         first += 1;
     }
 }
 
 /// The same for `WIDTH` columns from `first` on.
 #[inline(always)]
-fn add_weighted_columns<T: KvElement, const FUSED: bool, const WIDTH: usize>(
+fn add_weighted_columns<const FUSED: bool, const WIDTH: usize>(
     out: &mut [f32],
     weights: &[f32],
-    values: &[T],
+    values: &[f32],
     first: usize,
 ) {
     let head_dim = out.len();
@@ -309,7 +302,7 @@ fn add_weighted_columns<T: KvElement, const FUSED: bool, const WIDTH: usize>(
     sums.copy_from_slice(out);
     for (weight, row) in weights.iter().zip(values.chunks_exact(head_dim)) {
         for (sum, value) in sums.iter_mut().zip(&row[first..][..WIDTH]) {
-            *sum = multiply_add::<FUSED>(*weight, value.to_f32(), *sum);
+            *sum = multiply_add::<FUSED>(*weight, *value, *sum);
         }
     }
     out.copy_from_slice(&sums);
@@ -343,9 +336,17 @@ fn multiply_add<const FUSED: bool>(a: f32, b: f32, c: f32) -> f32 {
 }
 
 /// The same by definition, in double precision, for tests.
-pub fn reference<T: KvElement>(input: &AttentionInput<'_, T>, out: &mut [f32]) {
+pub fn reference<A: KvArena>(input: &AttentionInput<'_, A>, out: &mut [f32]) {
     let AttentionInput { shape, scoring, .. } = input;
     let group = input.heads / shape.kv_heads;
+    let last = input.block_tables.iter().max();
+    let (mut keys, mut values) = (Vec::new(), Vec::new());
+    for head in 0..last.map_or(0, |last| *last as usize + 1) * shape.kv_heads {
+        let mut buffer = vec![0.0; shape.key_head_len()];
+        keys.extend_from_slice(input.keys.keys(head, shape.key_dim, &mut buffer));
+        let mut buffer = vec![0.0; shape.value_head_len()];
+        values.extend_from_slice(input.values.values(head, shape.value_dim, &mut buffer));
+    }
     for (index, row) in input.rows.iter().enumerate() {
         for head in 0..input.heads {
             let query = index * input.query_stride + head * shape.key_dim;
@@ -355,11 +356,10 @@ pub fn reference<T: KvElement>(input: &AttentionInput<'_, T>, out: &mut [f32]) {
             };
             let seen = scoring.first_seen(row.position)..=row.position;
             let score = |position: usize| {
-                let keys = block(position) * shape.key_block_len();
-                let keys = keys + head / group * shape.key_head_len() + position % BLOCK_TOKENS;
+                let first = block(position) * shape.key_block_len();
+                let first = first + head / group * shape.key_head_len() + position % BLOCK_TOKENS;
                 let product = |(dimension, query): (usize, &f32)| {
-                    f64::from(*query)
-                        * f64::from(input.keys[keys + dimension * BLOCK_TOKENS].to_f32())
+                    f64::from(*query) * f64::from(keys[first + dimension * BLOCK_TOKENS])
                 };
                 let sum: f64 = query.iter().enumerate().map(product).sum();
                 let score = sum * f64::from(scoring.scale);
@@ -374,11 +374,11 @@ pub fn reference<T: KvElement>(input: &AttentionInput<'_, T>, out: &mut [f32]) {
             let total: f64 = all.map(|score| (score - highest).exp()).sum();
             for dimension in 0..shape.value_dim {
                 let weighted = seen.clone().zip(&scores).map(|(position, score)| {
-                    let values = block(position) * shape.value_block_len();
-                    let values = values + head / group * shape.value_head_len();
+                    let first = block(position) * shape.value_block_len();
+                    let first = first + head / group * shape.value_head_len();
                     let slot = position % BLOCK_TOKENS * shape.value_dim;
-                    let value = input.values[values + slot + dimension];
-                    (score - highest).exp() / total * f64::from(value.to_f32())
+                    let value = values[first + slot + dimension];
+                    (score - highest).exp() / total * f64::from(value)
                 });
                 out[(index * input.heads + head) * shape.value_dim + dimension] =
                     weighted.sum::<f64>() as f32;

@@ -8,7 +8,7 @@
 //! values  [block][kv head][token][dimension]
 //! ```
 
-use half::bf16;
+use half::{bf16, f16};
 
 /// Tokens in a block.
 pub const BLOCK_TOKENS: usize = 16;
@@ -19,6 +19,46 @@ pub trait KvElement: Copy + Send + Sync {
     fn to_f32(self) -> f32;
     /// Round.
     fn from_f32(value: f32) -> Self;
+
+    /// Whether widening changes anything.
+    const WIDENS: bool = true;
+
+    /// Widen all of `numbers`, into a buffer of their length if they are not f32 already.
+    #[inline(always)]
+    fn widen<'a>(numbers: &'a [Self], buffer: &'a mut [f32]) -> &'a [f32] {
+        for (wide, number) in buffer.iter_mut().zip(numbers) {
+            *wide = number.to_f32();
+        }
+        buffer
+    }
+}
+
+/// The keys or the values of one layer as attention reads them: in f32, head by head.
+pub trait KvArena: Copy + Send + Sync {
+    /// Whether the buffers are used.
+    const WIDENS: bool;
+
+    /// The keys of one head of one block, `[dimension][token]`: those of head `h` of block `b` are
+    /// number `b * kv_heads + h`. A buffer that is used has `dim * BLOCK_TOKENS` places.
+    fn keys<'a>(&'a self, head: usize, dim: usize, buffer: &'a mut [f32]) -> &'a [f32];
+
+    /// The values of one head of one block, `[token][dimension]`, in the same way.
+    fn values<'a>(&'a self, head: usize, dim: usize, buffer: &'a mut [f32]) -> &'a [f32];
+}
+
+impl<T: KvElement> KvArena for &[T] {
+    const WIDENS: bool = T::WIDENS;
+
+    #[inline(always)]
+    fn keys<'a>(&'a self, head: usize, dim: usize, buffer: &'a mut [f32]) -> &'a [f32] {
+        let length = dim * BLOCK_TOKENS;
+        T::widen(&self[head * length..][..length], buffer)
+    }
+
+    #[inline(always)]
+    fn values<'a>(&'a self, head: usize, dim: usize, buffer: &'a mut [f32]) -> &'a [f32] {
+        self.keys(head, dim, buffer)
+    }
 }
 
 impl KvElement for f32 {
@@ -30,6 +70,36 @@ impl KvElement for f32 {
     #[inline(always)]
     fn from_f32(value: f32) -> Self {
         value
+    }
+
+    const WIDENS: bool = false;
+
+    #[inline(always)]
+    fn widen<'a>(numbers: &'a [Self], _: &'a mut [f32]) -> &'a [f32] {
+        numbers
+    }
+}
+
+impl KvElement for f16 {
+    // Not `f16::to_f32`, which asks the processor what it can and does not vectorise.
+    #[inline(always)]
+    fn to_f32(self) -> f32 {
+        let bits = u32::from(self.to_bits());
+        // The exponent moves to its place and is off by 112; subnormal numbers come right by it.
+        let magnitude = f32::from_bits((bits & 0x7FFF) << 13) * f32::from_bits((127 + 112) << 23);
+        // What was infinite or no number has become 2^16 or more.
+        let beyond = if magnitude >= 65_536.0 {
+            0x7F80_0000
+        } else {
+            0
+        };
+        f32::from_bits(magnitude.to_bits() | beyond | (bits & 0x8000) << 16)
+    }
+
+    /// Saturates: an infinity in the cache would spoil all that attend to it.
+    #[inline(always)]
+    fn from_f32(value: f32) -> Self {
+        f16::from_f32(value.clamp(-65_504.0, 65_504.0))
     }
 }
 

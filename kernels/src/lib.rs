@@ -14,6 +14,7 @@ pub mod attention;
 mod exp;
 pub mod gate_mul;
 pub mod kv_page;
+pub mod kv_q8;
 pub mod linear;
 pub mod log_softmax;
 pub mod mask;

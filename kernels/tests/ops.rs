@@ -1,9 +1,10 @@
 //! Each op against its definition in double precision, on odd shapes.
 
-use half::bf16;
+use half::{bf16, f16};
 use mortise_kernels::attention::{self, AttentionInput, AttentionRow, Scoring, attention};
 use mortise_kernels::gate_mul::{Activation, gate_mul};
-use mortise_kernels::kv_page::{BLOCK_TOKENS, KvElement, KvPages, KvShape};
+use mortise_kernels::kv_page::{BLOCK_TOKENS, KvArena, KvElement, KvPages, KvShape};
+use mortise_kernels::kv_q8::{Q8Arena, Q8Pages, groups};
 use mortise_kernels::log_softmax::{log_softmax, log_sum_exp};
 use mortise_kernels::mask::apply_mask;
 use mortise_kernels::rms_norm::{rms_norm, rms_norm_in_place};
@@ -26,63 +27,140 @@ fn close(found: &[f32], expected: impl IntoIterator<Item = f64>, tolerance: f64)
     }
 }
 
-/// A cache of `lengths.len()` sequences whose blocks are scattered over the arena.
-struct Cache<T> {
-    keys: Vec<T>,
-    values: Vec<T>,
+/// Where `lengths.len()` sequences lie, their blocks scattered over the arena.
+struct Layout {
+    lengths: Vec<usize>,
     shape: KvShape,
     tables: Vec<u32>,
     firsts: Vec<usize>,
+    blocks: usize,
 }
 
-fn fill_cache<T: KvElement>(lengths: &[usize], shape: KvShape, noise: &[f32]) -> Cache<T> {
-    let blocks: Vec<usize> = lengths
-        .iter()
-        .map(|length| length.div_ceil(BLOCK_TOKENS))
-        .collect();
-    let total: usize = blocks.iter().sum();
-    // Whatever is not written must not be read.
-    let nothing = T::from_f32(f32::NAN);
-    let mut cache = Cache {
-        keys: vec![nothing; (total + 1) * shape.key_block_len()],
-        values: vec![nothing; (total + 1) * shape.value_block_len()],
-        shape,
-        tables: Vec::new(),
-        firsts: Vec::new(),
-    };
-    let mut pages = KvPages {
-        keys: &mut cache.keys,
-        values: &mut cache.values,
-        shape,
-    };
-    let mut numbers = noise.iter().copied().cycle();
-    for (sequence, &length) in lengths.iter().enumerate() {
-        let first = cache.tables.len();
-        cache.firsts.push(first);
-        // From the end of the arena to its start, leaving block 0 unused.
-        cache
-            .tables
-            .extend((0..blocks[sequence]).map(|block| (total - first - block) as u32));
-        for position in 0..length {
-            let width = shape.kv_heads * shape.key_dim;
-            let key: Vec<f32> = numbers.by_ref().take(width).collect();
-            let width = shape.kv_heads * shape.value_dim;
-            let value: Vec<f32> = numbers.by_ref().take(width).collect();
-            let block = cache.tables[first + position / BLOCK_TOKENS] as usize;
-            pages.store(block, position % BLOCK_TOKENS, &key, &value);
+impl Layout {
+    fn new(lengths: &[usize], shape: KvShape) -> Self {
+        let blocks = |length: &usize| length.div_ceil(BLOCK_TOKENS);
+        let total: usize = lengths.iter().map(blocks).sum();
+        let starts = lengths.iter().map(blocks).scan(0, |next, blocks| {
+            *next += blocks;
+            Some(*next - blocks)
+        });
+        Self {
+            lengths: lengths.to_vec(),
+            shape,
+            firsts: starts.collect(),
+            // From the end of the arena to its start, leaving block 0 unused.
+            tables: (1..=total as u32).rev().collect(),
+            blocks: total + 1,
         }
     }
-    cache
+
+    /// Hand block, slot, key and value of every token to `store`.
+    fn fill(&self, noise: &[f32], mut store: impl FnMut(usize, usize, &[f32], &[f32])) {
+        let mut numbers = noise.iter().copied().cycle();
+        for (&first, &length) in self.firsts.iter().zip(&self.lengths) {
+            for position in 0..length {
+                let width = self.shape.kv_heads * self.shape.key_dim;
+                let key: Vec<f32> = numbers.by_ref().take(width).collect();
+                let width = self.shape.kv_heads * self.shape.value_dim;
+                let value: Vec<f32> = numbers.by_ref().take(width).collect();
+                let block = self.tables[first + position / BLOCK_TOKENS] as usize;
+                store(block, position % BLOCK_TOKENS, &key, &value);
+            }
+        }
+    }
 }
 
-fn check_attention<T: KvElement>(
-    lengths: &[usize],
-    shape: KvShape,
+/// Attention over plain numbers of a type.
+fn check_plain<T: KvElement>(layout: &Layout, group: usize, scoring: Scoring<'_>, noise: &[f32]) {
+    let shape = layout.shape;
+    // Whatever is not written must not be read.
+    let nothing = T::from_f32(f32::NAN);
+    let mut keys = vec![nothing; layout.blocks * shape.key_block_len()];
+    let mut values = vec![nothing; layout.blocks * shape.value_block_len()];
+    let mut pages = KvPages {
+        keys: &mut keys,
+        values: &mut values,
+        shape,
+    };
+    layout.fill(noise, |block, slot, key, value| {
+        pages.store(block, slot, key, value);
+    });
+    check_attention(&keys[..], &values[..], layout, group, scoring, noise);
+}
+
+/// Attention over numbers of eight bits, and how far those are from what was stored.
+fn check_q8(layout: &Layout, group: usize, scoring: Scoring<'_>, noise: &[f32]) {
+    let shape = layout.shape;
+    let numbers = layout.blocks * shape.kv_heads * BLOCK_TOKENS;
+    let (key_dim, value_dim) = (shape.key_dim, shape.value_dim);
+    // Scales that are no numbers where nothing is written.
+    let mut keys = vec![77; numbers * key_dim];
+    let mut key_scales = vec![0x7E00; numbers * groups(key_dim)];
+    let mut values = vec![77; numbers * value_dim];
+    let mut value_scales = vec![0x7E00; numbers * groups(value_dim)];
+    let mut pages = Q8Pages {
+        keys: &mut keys,
+        key_scales: &mut key_scales,
+        values: &mut values,
+        value_scales: &mut value_scales,
+        shape,
+    };
+    layout.fill(noise, |block, slot, key, value| {
+        pages.store(block, slot, key, value);
+    });
+    let keys = Q8Arena {
+        numbers: &keys,
+        scales: &key_scales,
+    };
+    let values = Q8Arena {
+        numbers: &values,
+        scales: &value_scales,
+    };
+    layout.fill(noise, |block, slot, key, value| {
+        for head in 0..shape.kv_heads {
+            let index = block * shape.kv_heads + head;
+            let mut buffer = vec![0.0; key_dim * BLOCK_TOKENS];
+            let wide = keys.keys(index, key_dim, &mut buffer);
+            let stored = wide.iter().skip(slot).step_by(BLOCK_TOKENS);
+            check_rounding(stored, &key[head * key_dim..][..key_dim]);
+            let mut buffer = vec![0.0; value_dim * BLOCK_TOKENS];
+            let wide = values.values(index, value_dim, &mut buffer);
+            let stored = wide[slot * value_dim..][..value_dim].iter();
+            check_rounding(stored, &value[head * value_dim..][..value_dim]);
+        }
+    });
+    check_attention(keys, values, layout, group, scoring, noise);
+}
+
+/// Each number is off by half a unit at most: 1/254 of the largest of its 32, and the rounding of
+/// the scale to f16.
+fn check_rounding<'a>(stored: impl Iterator<Item = &'a f32>, given: &[f32]) {
+    let stored: Vec<f32> = stored.copied().collect();
+    for (stored, given) in stored.chunks(32).zip(given.chunks(32)) {
+        let largest = given
+            .iter()
+            .fold(0f32, |most, number| most.max(number.abs()));
+        let bound = largest / 254.0 * 1.001 + largest / 2048.0 + 1e-7;
+        for (stored, given) in stored.iter().zip(given) {
+            assert!((stored - given).abs() <= bound, "{given} became {stored}");
+        }
+    }
+}
+
+fn check_attention<A: KvArena>(
+    keys: A,
+    values: A,
+    layout: &Layout,
     group: usize,
     scoring: Scoring<'_>,
     noise: &[f32],
 ) {
-    let cache = fill_cache::<T>(lengths, shape, noise);
+    let Layout {
+        lengths,
+        shape,
+        firsts,
+        ..
+    } = layout;
     let heads = shape.kv_heads * group;
     // Of each sequence its last token, and of the first one a chunk before that.
     let mut rows: Vec<AttentionRow> = (lengths[0] / 2..lengths[0] - 1)
@@ -94,7 +172,7 @@ fn check_attention<T: KvElement>(
     rows.extend(
         lengths
             .iter()
-            .zip(&cache.firsts)
+            .zip(firsts)
             .map(|(length, &first_block)| AttentionRow {
                 first_block,
                 position: length - 1,
@@ -112,10 +190,10 @@ fn check_attention<T: KvElement>(
         queries: &queries,
         query_stride: stride,
         heads,
-        keys: &cache.keys,
-        values: &cache.values,
-        shape: cache.shape,
-        block_tables: &cache.tables,
+        keys,
+        values,
+        shape: *shape,
+        block_tables: &layout.tables,
         rows: &rows,
         scoring,
     };
@@ -168,15 +246,18 @@ proptest! {
     #[test]
     fn attention_agrees_with_its_definition(
         lengths in vec(1usize..70, 1..4), kv_heads in 1usize..4, group in 1usize..7,
-        key_dim in 1usize..35, value_dim in 1usize..35, noise in vec(-2f32..2.0, 997),
+        key_dim in 1usize..70, value_dim in 1usize..70, noise in vec(-2f32..2.0, 997),
         window in prop::option::of(1usize..60), soft_cap in prop::option::of(0.5f32..9.0),
         sinks in prop::option::of(vec(-3f32..3.0, 24)),
     ) {
         let shape = KvShape { kv_heads, key_dim, value_dim };
         let sinks = sinks.as_deref().map(|sinks| &sinks[..kv_heads * group]);
         let scoring = Scoring { scale: 1.0 / (key_dim as f32).sqrt(), window, soft_cap, sinks };
-        check_attention::<f32>(&lengths, shape, group, scoring, &noise);
-        check_attention::<bf16>(&lengths, shape, group, scoring, &noise);
+        let layout = Layout::new(&lengths, shape);
+        check_plain::<f32>(&layout, group, scoring, &noise);
+        check_plain::<f16>(&layout, group, scoring, &noise);
+        check_plain::<bf16>(&layout, group, scoring, &noise);
+        check_q8(&layout, group, scoring, &noise);
     }
 
     #[test]
@@ -362,4 +443,19 @@ proptest! {
 fn nothing_likely_gives_no_maximum() {
     assert_eq!(argmax(&[f32::NEG_INFINITY, f32::NAN]), None);
     assert_eq!(log_sum_exp(&[f32::NEG_INFINITY; 3]), f32::NEG_INFINITY);
+}
+
+/// Every f16 widens as the `half` crate says.
+#[test]
+fn f16_widens_exactly() {
+    for bits in 0..=u16::MAX {
+        let number = f16::from_bits(bits);
+        let (wide, expected) = (KvElement::to_f32(number), number.to_f32());
+        assert!(
+            wide.to_bits() == expected.to_bits() || wide.is_nan() && expected.is_nan(),
+            "{bits:#x}: {wide} is not {expected}"
+        );
+    }
+    assert_eq!(<f16 as KvElement>::from_f32(1e9), f16::MAX);
+    assert_eq!(<f16 as KvElement>::from_f32(-1e9), f16::MIN);
 }

@@ -8,5 +8,6 @@ mod answers;
 mod bench;
 mod config;
 mod doors;
+mod engine;
 mod errors;
 mod life;

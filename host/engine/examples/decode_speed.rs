@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use mortise_engine::{Engine, EngineConfig, SamplingParams, SequenceRequest, TokenEvent};
+use mortise_engine::{Engine, EngineConfig, SamplingParams, SequenceRequest, Share, TokenEvent};
 use mortise_model::{Model, ModelFolder, WeightPrecision};
 
 const PROMPT_TOKENS: usize = 64;
@@ -85,6 +85,8 @@ fn request(seed: u32) -> SequenceRequest {
         },
         logprobs: None,
         priority: 0,
+        share: Share::default(),
+        salt: None,
         constraint: None,
     }
 }

@@ -1,6 +1,6 @@
 //! How an engine is set up, and what can be wrong with that.
 
-use mortise_model::{BLOCK_TOKENS, KvCache, KvPrecision, ModelError, ModelSpec};
+use mortise_model::{BLOCK_TOKENS, KvCache, KvType, ModelError, ModelSpec};
 
 /// Limits of an engine. [`EngineConfig::default`] suits small models.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -9,6 +9,9 @@ pub struct EngineConfig {
     pub max_sequences: usize,
     /// Sequences that may wait for their turn; more are refused.
     pub max_queue: usize,
+    /// Tokens that the prompts of waiting sequences may have together; more are refused. A prompt
+    /// that is longer than this may wait alone.
+    pub max_queued_tokens: usize,
     /// Tokens computed in one step, decoding and prompts together. At least `max_sequences`. A
     /// smaller budget keeps streams smooth while long prompts come in, a larger one computes
     /// prompts sooner.
@@ -18,8 +21,12 @@ pub struct EngineConfig {
     pub kv_cache_tokens: Option<usize>,
     /// Bound of the KV cache where `kv_cache_tokens` is not given. Memory is used as it fills.
     pub kv_cache_bytes: usize,
-    /// Precision of the KV cache.
-    pub kv_precision: KvPrecision,
+    /// As what the KV cache keeps its numbers.
+    pub kv_type: KvType,
+    /// Keep the blocks of sequences that have ended, for others that begin with the same tokens.
+    pub prefix_cache: bool,
+    /// Whether to compute tokens on the chance that they follow.
+    pub speculation: Speculation,
     /// Threads that compute, the engine's own included; 0 takes one for each processor.
     pub threads: usize,
 }
@@ -29,11 +36,39 @@ impl Default for EngineConfig {
         Self {
             max_sequences: 64,
             max_queue: 256,
+            max_queued_tokens: 1 << 18,
             step_token_budget: 512,
             kv_cache_tokens: None,
             kv_cache_bytes: 1 << 30,
-            kv_precision: KvPrecision::F32,
+            kv_type: KvType::F32,
+            prefix_cache: true,
+            speculation: Speculation::Off,
             threads: 0,
+        }
+    }
+}
+
+/// Tokens computed on the chance that they follow. Whether they do is decided as without, so that
+/// speculation changes how fast tokens come and never which.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Speculation {
+    /// None.
+    #[default]
+    Off,
+    /// What followed the last time that the same tokens stood at the end. Pays where answers quote
+    /// their prompts; costs computation where they do not.
+    PromptLookup {
+        /// Most tokens to guess in a step, 1 to 32.
+        draft_tokens: usize,
+    },
+}
+
+impl Speculation {
+    /// Most tokens to guess in a step.
+    pub(crate) fn draft_max(self) -> usize {
+        match self {
+            Self::Off => 0,
+            Self::PromptLookup { draft_tokens } => draft_tokens,
         }
     }
 }
@@ -60,7 +95,9 @@ pub enum EngineError {
 
 impl EngineConfig {
     const SEQUENCES_MAX: usize = 1 << 12;
-    const QUEUE_MAX: usize = 1 << 20;
+    const QUEUE_MAX: usize = 1 << 16;
+    const QUEUED_TOKENS_MAX: usize = 1 << 32;
+    const DRAFT_MAX: usize = 32;
     const STEP_TOKENS_MAX: usize = 1 << 20;
     const THREADS_MAX: usize = 1 << 10;
 
@@ -74,6 +111,15 @@ impl EngineConfig {
         };
         within("max_sequences", self.max_sequences, 1, Self::SEQUENCES_MAX)?;
         within("max_queue", self.max_queue, 1, Self::QUEUE_MAX)?;
+        within(
+            "max_queued_tokens",
+            self.max_queued_tokens,
+            1,
+            Self::QUEUED_TOKENS_MAX,
+        )?;
+        if let Speculation::PromptLookup { draft_tokens } = self.speculation {
+            within("draft_tokens", draft_tokens, 1, Self::DRAFT_MAX)?;
+        }
         within("threads", self.threads, 0, Self::THREADS_MAX)?;
         if self.step_token_budget < self.max_sequences {
             let problem = format!(
@@ -99,7 +145,7 @@ impl EngineConfig {
             Some(tokens) => ("kv_cache_tokens", tokens),
             None => {
                 let wanted = self.max_sequences.saturating_mul(spec.context);
-                let block_bytes = KvCache::block_bytes(spec, self.kv_precision);
+                let block_bytes = KvCache::block_bytes(spec, self.kv_type);
                 let affordable = self.kv_cache_bytes / block_bytes.max(1);
                 (
                     "kv_cache_bytes",

@@ -13,7 +13,7 @@ use crate::config::{EngineConfig, EngineError};
 use crate::doorbell::{Stalled, StreamDoorbell};
 use crate::event::TokenStream;
 use crate::forward::{ForwardPass, LocalModel};
-use crate::load::EngineLoad;
+use crate::load::{EngineLoad, QueueBounds};
 use crate::request::SequenceRequest;
 use crate::scheduler::{Scheduler, StepLimits};
 use crate::sequence::Submission;
@@ -30,7 +30,7 @@ pub struct EngineHandle {
     submissions: mpsc::SyncSender<Submission>,
     engine: Thread,
     join: Mutex<Option<JoinHandle<()>>>,
-    max_queue: usize,
+    queue: QueueBounds,
     vocabulary: usize,
     context_length: usize,
 }
@@ -40,7 +40,7 @@ impl Engine {
     pub fn start(model: Arc<Model>, config: EngineConfig) -> Result<EngineHandle, EngineError> {
         config.check()?;
         let blocks = config.cache_blocks(model.spec())?;
-        let cache = KvCache::new(model.spec(), blocks, config.kv_precision);
+        let cache = KvCache::new(model.spec(), blocks, config.kv_type);
         let cache = cache.map_err(EngineError::Cache)?;
         Self::start_with(Box::new(LocalModel { model, cache }), config)
     }
@@ -57,7 +57,7 @@ impl Engine {
         let context_length = model
             .context_length()
             .min(blocks.saturating_mul(BLOCK_TOKENS));
-        let pool = BlockPool::new(blocks, BLOCK_TOKENS);
+        let pool = BlockPool::new(blocks, BLOCK_TOKENS, config.prefix_cache);
         let limits = StepLimits {
             sequences: config.max_sequences,
             tokens: config.step_token_budget,
@@ -69,7 +69,8 @@ impl Engine {
             shared: Arc::clone(&shared),
             sequences: BTreeMap::new(),
             next_id: 0,
-            counted_waiting: 0,
+            draft_max: config.speculation.draft_max(),
+            counted_queue: (0, 0),
         };
         let join = spawn(step_loop, config.threads)?;
         Ok(EngineHandle {
@@ -77,7 +78,10 @@ impl Engine {
             submissions,
             engine: join.thread().clone(),
             join: Mutex::new(Some(join)),
-            max_queue: config.max_queue,
+            queue: QueueBounds {
+                sequences: config.max_queue,
+                tokens: config.max_queued_tokens,
+            },
             vocabulary,
             context_length,
         })
@@ -129,11 +133,7 @@ impl EngineHandle {
         let tokens_max = prompt
             .saturating_add(request.max_tokens as usize)
             .min(context);
-        if !self.shared.counters.enter_queue(self.max_queue) {
-            return Err(SubmitError::QueueFull {
-                limit: self.max_queue,
-            });
-        }
+        self.shared.counters.enter_queue(prompt, self.queue)?;
         let stalled = Stalled::default();
         let doorbell = StreamDoorbell::new(self.engine.clone(), Arc::clone(&stalled));
         let (sender, stream) = TokenStream::with_doorbell(doorbell);
@@ -145,7 +145,7 @@ impl EngineHandle {
         };
         // The channel has as many places as the queue: it is never full here.
         if self.submissions.try_send(submission).is_err() {
-            self.shared.counters.leave_queue(1);
+            self.shared.counters.leave_queue(1, prompt);
             return Err(SubmitError::Stopped);
         }
         self.engine.unpark();

@@ -7,17 +7,20 @@ mod block_pool;
 mod config;
 mod constraint;
 mod doorbell;
+mod draft;
 mod event;
 mod forward;
+mod guide;
 mod handle;
 mod load;
 mod request;
 mod sampler;
 mod scheduler;
 mod sequence;
+mod shares;
 mod step_loop;
 
-pub use config::{EngineConfig, EngineError};
+pub use config::{EngineConfig, EngineError, Speculation};
 pub use constraint::{Constraint, ConstraintError, MaskStep};
 pub use event::{
     FinishReason, GeneratedToken, SequenceError, SequenceUsage, TokenEvent, TokenLogprobs,
@@ -26,8 +29,9 @@ pub use event::{
 pub use forward::ForwardPass;
 pub use handle::{Engine, EngineHandle};
 pub use load::EngineLoad;
-pub use mortise_model::KvPrecision;
+pub use mortise_model::KvType;
 pub use request::{LogprobParams, SamplingParams, SequenceRequest};
+pub use shares::Share;
 
 /// Why a sequence was not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -47,6 +51,12 @@ pub enum SubmitError {
     #[error("the queue holds {limit} sequences and is full")]
     QueueFull {
         /// Configured length of the queue.
+        limit: usize,
+    },
+    /// The sequences that wait have too many tokens.
+    #[error("the queue holds prompts of {limit} tokens and is full")]
+    QueuedTokens {
+        /// Configured bound of the tokens in the queue.
         limit: usize,
     },
     /// The engine is stopping or has stopped.

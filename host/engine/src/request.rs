@@ -1,6 +1,9 @@
 //! What a caller asks of the engine: token ids in, limits, and how to choose the next token.
 
+use std::sync::Arc;
+
 use crate::constraint::Constraint;
+use crate::shares::Share;
 
 /// One sequence to generate. Several choices of one API request are several sequences.
 pub struct SequenceRequest {
@@ -14,9 +17,13 @@ pub struct SequenceRequest {
     pub sampling: SamplingParams,
     /// Log-probabilities to report with each token.
     pub logprobs: Option<LogprobParams>,
-    /// Whose turn is next when a place comes free: higher first, and in order of arrival among
-    /// equals. 0 is normal.
+    /// Higher ones come first, and displace lower ones where room is short. 0 is normal.
     pub priority: i32,
+    /// Among equal priorities, who has had least comes first.
+    pub share: Share,
+    /// Sequences share cached tokens only if their salts are equal. Whoever must not learn, by how
+    /// fast a prompt is taken in, what others have asked gets a salt of their own.
+    pub salt: Option<Arc<str>>,
     /// Restricts which tokens may follow.
     pub constraint: Option<Box<dyn Constraint>>,
 }

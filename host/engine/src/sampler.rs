@@ -74,6 +74,15 @@ impl Sampler {
         })
     }
 
+    /// Take the only token that may follow, for which no logits are needed. The random stream moves
+    /// on as if it had been drawn.
+    pub(crate) fn take(&mut self, id: u32) -> GeneratedToken {
+        if self.params.temperature != 0.0 {
+            let _: f64 = self.random.random();
+        }
+        GeneratedToken { id, logprobs: None }
+    }
+
     /// Remember a committed token for the penalties.
     pub(crate) fn observe(&mut self, token: u32) {
         let params = &self.params;

@@ -1,19 +1,32 @@
-//! Who computes which tokens in the next step: a state machine of integers. It knows no tokens, no
+//! Who computes which tokens in the next step: a state machine of integers. It knows no logits, no
 //! clock and no thread.
 //!
 //! ```text
-//! enqueue → waiting → (a place and all its blocks are free) → running → remove
+//! enqueue → waiting ⇄ running → remove        (⇄: admitted, and preempted where room is short)
 //! ```
 //!
-//! A running sequence has *known* tokens (the prompt, and every token committed since) of which the
-//! first *computed* have their keys and values in the cache. It takes part in a step while it has
-//! tokens to compute and is not paused; once all are computed it waits to be extended.
+//! A sequence has *known* tokens (the prompt, and every token committed since) of which the first
+//! *computed* have their keys and values in the cache. It takes part in a step while it has tokens
+//! to compute and is not paused; once all are computed it is *scored* and waits to be extended.
+//!
+//! Sequences are ranked by priority, and among equals by who was admitted first. A sequence is
+//! admitted when there is room for the tokens that it has, not for those that it may come to have.
+//! When blocks run out, the last in rank gives its own up and waits; later it is computed again, as
+//! far as the cache has forgotten it. The first in rank can displace all others, so that it always
+//! goes on, and everyone is first at last.
 
-use std::collections::VecDeque;
+mod admission;
+mod plan;
+mod task;
 
-use crate::block_pool::{BlockPool, BlockTable};
+use std::collections::BTreeMap;
 
-/// Names a sequence for as long as the engine lives.
+use crate::block_pool::{BlockPool, Salt};
+use crate::shares::{Share, Shares};
+
+use self::task::Task;
+
+/// Names a sequence for as long as the engine lives. Later arrivals have higher numbers.
 pub(crate) type SequenceId = u64;
 
 /// Bounds of a step.
@@ -25,53 +38,68 @@ pub(crate) struct StepLimits {
     pub(crate) tokens: usize,
 }
 
-/// Tokens `first..first + count` of one sequence, to be computed in a step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A sequence to be queued.
+#[derive(Debug, Default)]
+pub(crate) struct Arrival {
+    pub(crate) id: SequenceId,
+    /// At least one token.
+    pub(crate) prompt: Vec<u32>,
+    /// The sequence will never have more tokens: a number that the cache must be able to hold.
+    pub(crate) tokens_max: usize,
+    /// Higher ones come first, whatever the shares.
+    pub(crate) priority: i32,
+    /// Who may share its blocks.
+    pub(crate) salt: Salt,
+    /// Whose turn it takes.
+    pub(crate) share: Share,
+    /// Most tokens to draft in a step; 0 drafts none.
+    pub(crate) draft_max: usize,
+}
+
+/// Tokens of one sequence to be computed in a step.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Slice {
     pub(crate) id: SequenceId,
+    /// Position of the first.
     pub(crate) first: usize,
+    /// Known tokens to compute.
     pub(crate) count: usize,
     /// Whether these are the last known tokens, so that the next one is to be sampled.
     pub(crate) last: bool,
+    /// Tokens that may follow, computed on the chance that they do. Only after a single last token.
+    pub(crate) draft: Vec<u32>,
+}
+
+/// What the scheduler has counted so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    /// Prompt tokens of the sequences that were admitted.
+    pub(crate) queried_tokens: u64,
+    /// Of those, tokens that were found in the cache.
+    pub(crate) hit_tokens: u64,
+    /// Sequences that had to give up their blocks.
+    pub(crate) preemptions: u64,
+    /// Tokens computed that had been computed before, for sequences that were preempted.
+    pub(crate) recomputed_tokens: u64,
+    /// Tokens computed as drafts.
+    pub(crate) drafted_tokens: u64,
+    /// Of those, tokens that turned out to follow.
+    pub(crate) accepted_tokens: u64,
 }
 
 #[derive(Debug)]
 pub(crate) struct Scheduler {
     limits: StepLimits,
     pool: BlockPool,
-    /// By falling priority, and among equals in order of arrival.
-    waiting: VecDeque<Waiting>,
-    /// In order of admission.
-    running: Vec<Running>,
-}
-
-#[derive(Debug)]
-struct Waiting {
-    id: SequenceId,
-    prompt: usize,
-    tokens_max: usize,
-    priority: i32,
-}
-
-#[derive(Debug)]
-struct Running {
-    id: SequenceId,
-    table: BlockTable,
-    prompt: usize,
-    known: usize,
-    /// At most `known`.
-    computed: usize,
-    paused: bool,
-}
-
-impl Running {
-    fn runnable(&self) -> bool {
-        !self.paused && self.computed < self.known
-    }
-
-    fn decodes(&self) -> bool {
-        self.computed >= self.prompt
-    }
+    shares: Shares,
+    waiting: BTreeMap<SequenceId, Task>,
+    /// By rank, the first in rank first.
+    running: Vec<Task>,
+    /// Admissions so far, each sequence counted once.
+    turns: u64,
+    /// Sequences that were never admitted, and their tokens.
+    queued: (usize, usize),
+    tally: Tally,
 }
 
 impl Scheduler {
@@ -79,8 +107,12 @@ impl Scheduler {
         Self {
             limits,
             pool,
-            waiting: VecDeque::new(),
+            shares: Shares::default(),
+            waiting: BTreeMap::new(),
             running: Vec::new(),
+            turns: 0,
+            queued: (0, 0),
+            tally: Tally::default(),
         }
     }
 
@@ -88,128 +120,143 @@ impl Scheduler {
         &self.pool
     }
 
-    pub(crate) fn waiting(&self) -> usize {
-        self.waiting.len()
+    pub(crate) fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// Sequences that wait for their first turn, and the tokens of their prompts.
+    pub(crate) fn queued(&self) -> (usize, usize) {
+        self.queued
+    }
+
+    /// Sequences that gave up their blocks and wait to go on.
+    pub(crate) fn preempted(&self) -> usize {
+        self.waiting.len() - self.queued.0
     }
 
     pub(crate) fn running(&self) -> usize {
         self.running.len()
     }
 
-    /// Queue a sequence of `prompt` tokens that will never have more than `tokens_max`, a number
-    /// that the cache must be able to hold. It stands before all of lower priority.
-    pub(crate) fn enqueue(
-        &mut self,
-        id: SequenceId,
-        prompt: usize,
-        tokens_max: usize,
-        priority: i32,
-    ) {
-        let place = self
-            .waiting
-            .partition_point(|other| other.priority >= priority);
-        self.waiting.insert(
-            place,
-            Waiting {
-                id,
-                prompt,
-                tokens_max,
-                priority,
-            },
-        );
+    /// Queue a sequence.
+    pub(crate) fn enqueue(&mut self, arrival: Arrival) {
+        self.shares.enter(&arrival.share);
+        self.queued.0 += 1;
+        self.queued.1 += arrival.prompt.len();
+        self.waiting.insert(arrival.id, Task::new(arrival));
     }
 
-    /// Admit whom there is room for, then plan a step: one token for each sequence that decodes,
-    /// and what the budget leaves for prompts, in order of admission.
-    pub(crate) fn schedule(&mut self) -> Vec<Slice> {
-        self.admit();
-        let mut budget = self.limits.tokens;
-        let mut plan = Vec::new();
-        for decoding in [true, false] {
-            for sequence in &mut self.running {
-                if !sequence.runnable() || sequence.decodes() != decoding || budget == 0 {
-                    continue;
-                }
-                let count = (sequence.known - sequence.computed).min(budget);
-                let end = sequence.computed + count;
-                if !self.pool.grow(&mut sequence.table, end) {
-                    // Only a sequence that outgrew its reservation comes here; it stays put.
-                    continue;
-                }
-                budget -= count;
-                plan.push(Slice {
-                    id: sequence.id,
-                    first: sequence.computed,
-                    count,
-                    last: end == sequence.known,
-                });
-            }
-        }
-        plan
+    /// The known tokens of a sequence.
+    pub(crate) fn tokens(&self, id: SequenceId) -> &[u32] {
+        self.task(id).map_or(&[], |task| &task.tokens)
     }
 
-    /// First in line, first served: whoever stands behind a sequence that does not fit waits too, so
-    /// that long ones are not starved.
-    fn admit(&mut self) {
-        while self.running.len() < self.limits.sequences {
-            let Some(next) = self.waiting.front() else {
-                return;
-            };
-            let Some(table) = self.pool.reserve(next.tokens_max) else {
-                return;
-            };
-            self.running.push(Running {
-                id: next.id,
-                table,
-                prompt: next.prompt,
-                known: next.prompt,
-                computed: 0,
-                paused: false,
-            });
-            self.waiting.pop_front();
-        }
-    }
-
-    /// The blocks of a running sequence.
+    /// The blocks of a running sequence, in the order of the tokens that they hold.
     pub(crate) fn blocks(&self, id: SequenceId) -> &[u32] {
-        let sequence = self.running.iter().find(|sequence| sequence.id == id);
-        sequence.map_or(&[], |sequence| sequence.table.blocks())
+        let running = self.running.iter().find(|task| task.id == id);
+        running.map_or(&[], |task| &task.table)
     }
 
-    /// The tokens of a slice are in the cache.
+    /// Prompt tokens of a sequence that were found in the cache.
+    pub(crate) fn cached_tokens(&self, id: SequenceId) -> usize {
+        self.task(id).map_or(0, |task| task.cached)
+    }
+
+    /// Whether a running sequence has come past its prompt.
+    pub(crate) fn decodes(&self, id: SequenceId) -> bool {
+        self.running
+            .iter()
+            .any(|task| task.id == id && task.decoding)
+    }
+
+    /// The known tokens of a slice are in the cache.
     pub(crate) fn computed(&mut self, slice: &Slice) {
-        if let Some(sequence) = self.find(slice.id) {
-            sequence.computed = slice.first + slice.count;
-        }
+        let Some(task) = self.running.iter_mut().find(|task| task.id == slice.id) else {
+            return;
+        };
+        let end = slice.first + slice.count;
+        let anew = end.saturating_sub(task.reached.max(slice.first));
+        self.tally.recomputed_tokens += (slice.count - anew) as u64;
+        self.tally.drafted_tokens += slice.draft.len() as u64;
+        // What was lost to others is computed again at nobody's cost.
+        self.shares.charge(&task.share, anew);
+        task.reached = task.reached.max(end);
+        task.computed = end;
+        task.scored = slice.last;
+        task.decoding |= slice.last;
+        task.commit_blocks(&mut self.pool);
     }
 
     /// A token was committed.
-    pub(crate) fn extend(&mut self, id: SequenceId) {
-        if let Some(sequence) = self.find(id) {
-            sequence.known += 1;
+    pub(crate) fn extend(&mut self, id: SequenceId, token: u32) {
+        if let Some(task) = self.task_mut(id) {
+            task.tokens.push(token);
+            task.scored = false;
         }
     }
 
-    /// A paused sequence keeps its blocks and takes part in no step.
+    /// The token that was committed last had been computed as a draft.
+    pub(crate) fn confirm_draft(&mut self, id: SequenceId) {
+        let Some(task) = self.running.iter_mut().find(|task| task.id == id) else {
+            return;
+        };
+        self.tally.accepted_tokens += 1;
+        self.shares.charge(&task.share, 1);
+        task.computed += 1;
+        task.reached = task.reached.max(task.computed);
+        task.scored = true;
+        task.commit_blocks(&mut self.pool);
+    }
+
+    /// All drafts of a step are judged, `accepted` of them followed: give up the blocks of the rest.
+    pub(crate) fn settle_drafts(&mut self, slice: &Slice, accepted: usize) {
+        if slice.draft.is_empty() {
+            return;
+        }
+        if let Some(task) = self.running.iter_mut().find(|task| task.id == slice.id) {
+            task.draft_length.judge(slice.draft.len(), accepted);
+            let kept = self
+                .pool
+                .blocks_for(task.tokens.len())
+                .min(task.table.len());
+            self.pool.release(task.table.drain(kept..).rev());
+        }
+    }
+
+    /// A paused sequence takes part in no step. It keeps its blocks until somebody needs them.
     pub(crate) fn set_paused(&mut self, id: SequenceId, paused: bool) {
-        if let Some(sequence) = self.find(id) {
-            sequence.paused = paused;
+        if let Some(task) = self.task_mut(id) {
+            task.paused = paused;
         }
     }
 
-    /// Forget a sequence, wherever it is, and free its blocks.
+    /// Forget a sequence, wherever it is. Its full blocks stay in the cache until they are needed.
     pub(crate) fn remove(&mut self, id: SequenceId) {
-        self.waiting.retain(|sequence| sequence.id != id);
-        if let Some(index) = self.running.iter().position(|sequence| sequence.id == id) {
-            let sequence = self.running.remove(index);
-            self.pool.release(sequence.table);
+        let task = match self.running.iter().position(|task| task.id == id) {
+            Some(index) => Some(self.running.remove(index)),
+            None => self.waiting.remove(&id),
+        };
+        let Some(mut task) = task else { return };
+        if task.turn.is_none() {
+            self.queued.0 -= 1;
+            self.queued.1 -= task.prompt;
         }
+        self.pool.release(task.table.drain(..).rev());
+        self.shares.leave(&task.share);
     }
 
-    fn find(&mut self, id: SequenceId) -> Option<&mut Running> {
-        self.running.iter_mut().find(|sequence| sequence.id == id)
+    fn task(&self, id: SequenceId) -> Option<&Task> {
+        let running = self.running.iter().find(|task| task.id == id);
+        running.or_else(|| self.waiting.get(&id))
+    }
+
+    fn task_mut(&mut self, id: SequenceId) -> Option<&mut Task> {
+        let running = self.running.iter_mut().find(|task| task.id == id);
+        running.or_else(|| self.waiting.get_mut(&id))
     }
 }
 
+#[cfg(test)]
+mod simulation;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,6 @@
-//! One sequence while it lives in the engine: its tokens, its sampler, its constraint and the
-//! stream that it feeds. Whatever runs here on behalf of one request is fenced: a panic becomes
-//! that sequence's error.
+//! One sequence while it lives in the engine: its sampler, its constraint and the stream that it
+//! feeds; its tokens are with the scheduler. Whatever runs here on behalf of one request is fenced:
+//! a panic becomes that sequence's error.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -10,9 +10,9 @@ use std::sync::atomic::Ordering;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
-use crate::constraint::{Constraint, MaskStep};
 use crate::doorbell::Stalled;
 use crate::event::{FinishReason, GeneratedToken, SequenceError, SequenceUsage, TokenEvent};
+use crate::guide::{Allowed, Guide};
 use crate::request::{LogprobParams, SequenceRequest};
 use crate::sampler::Sampler;
 
@@ -27,18 +27,19 @@ pub(crate) struct Submission {
 
 /// A sequence in the engine.
 pub(crate) struct Sequence {
-    tokens: Vec<u32>,
+    /// Tokens of the prompt.
     prompt: usize,
+    /// Tokens committed since.
+    generated: usize,
     tokens_max: usize,
-    priority: i32,
     stop_tokens: Vec<u32>,
     sampler: Sampler,
     logprobs: Option<LogprobParams>,
-    constraint: Option<Box<dyn Constraint>>,
+    guide: Guide,
     sender: mpsc::Sender<TokenEvent>,
     stalled: Stalled,
-    /// Events that found the stream full: at most a token and the last event, since nothing is
-    /// sampled while there are any.
+    /// Events that found the stream full: no more than a step commits, since nothing is decided
+    /// while there are any.
     outbox: VecDeque<TokenEvent>,
     /// Logits of the last token whose successor is not sampled yet.
     held: Option<Vec<f32>>,
@@ -59,8 +60,8 @@ pub(crate) enum Decision {
 }
 
 impl Sequence {
-    /// Take a submission in; its constraint begins to work.
-    pub(crate) fn new(submission: Submission) -> Self {
+    /// Take in what was submitted, but for its prompt; the constraint begins to work.
+    pub(crate) fn new(submission: Submission, vocabulary: usize) -> (Self, Vec<u32>) {
         let Submission {
             request,
             tokens_max,
@@ -69,37 +70,26 @@ impl Sequence {
         } = submission;
         let mut sequence = Self {
             prompt: request.prompt.len(),
-            sampler: Sampler::new(request.sampling, &request.prompt),
-            tokens: request.prompt,
+            generated: 0,
             tokens_max,
-            priority: request.priority,
             stop_tokens: request.stop_tokens,
+            sampler: Sampler::new(request.sampling, &request.prompt),
             logprobs: request.logprobs,
-            constraint: request.constraint,
+            guide: Guide::new(request.constraint, vocabulary),
             sender,
             stalled,
             outbox: VecDeque::new(),
             held: None,
             ended: false,
         };
-        sequence.advance_constraint(&[]);
-        sequence
+        let begun = sequence.guide.begin();
+        sequence.fail_on(begun);
+        (sequence, request.prompt)
     }
 
-    pub(crate) fn tokens(&self) -> &[u32] {
-        &self.tokens
-    }
-
+    /// Tokens of the prompt.
     pub(crate) fn prompt(&self) -> usize {
         self.prompt
-    }
-
-    pub(crate) fn tokens_max(&self) -> usize {
-        self.tokens_max
-    }
-
-    pub(crate) fn priority(&self) -> i32 {
-        self.priority
     }
 
     /// Whether nobody reads the stream any more, or all has been read into it.
@@ -115,6 +105,10 @@ impl Sequence {
     /// Whether a row of logits waits to be sampled.
     pub(crate) fn holds_logits(&self) -> bool {
         self.held.is_some() && !self.ended
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended
     }
 
     /// Sample from a new row of logits, which is kept if the mask is not ready.
@@ -140,13 +134,19 @@ impl Sequence {
 
     /// Leaves the row untouched where the decision is [`Decision::NotYet`].
     fn decide_unfenced(&mut self, logits: &mut [f32]) -> Decision {
-        let mask = match self.constraint.as_mut().map(|constraint| constraint.poll()) {
-            None => None,
-            Some(None) => return Decision::NotYet,
-            Some(Some(Ok(MaskStep::Finished))) => return Decision::Complete,
-            Some(Some(Ok(MaskStep::Allow(mask)))) => Some(mask),
-            Some(Some(Err(error))) => {
-                return Decision::Fail(SequenceError::Constraint(error.message));
+        let one_hot: Vec<u32>;
+        let mask = match self.guide.allowed() {
+            Err(decision) => return decision,
+            Ok(Allowed::Any) => None,
+            Ok(Allowed::Masked(mask)) => Some(mask),
+            Ok(Allowed::Only(token)) if self.logprobs.is_none() => {
+                return Decision::Token(self.sampler.take(token));
+            }
+            Ok(Allowed::Only(token)) => {
+                let words = 0..logits.len().div_ceil(32);
+                let bit = |word| u32::from(word == token as usize / 32) << (token % 32);
+                one_hot = words.map(bit).collect();
+                Some(&one_hot[..])
             }
         };
         match self.sampler.sample(logits, mask, self.logprobs) {
@@ -155,52 +155,56 @@ impl Sequence {
         }
     }
 
-    /// Take a decision into account; whether a token was added.
-    pub(crate) fn commit(&mut self, decision: Decision) -> bool {
-        match decision {
-            Decision::NotYet => false,
-            Decision::Fail(error) => {
-                self.end(TokenEvent::Failed(error));
-                false
-            }
-            Decision::Complete => {
-                self.finish(FinishReason::Stop);
-                false
-            }
-            Decision::Token(token) if self.stop_tokens.contains(&token.id) => {
-                self.finish(FinishReason::Stop);
-                false
-            }
-            Decision::Token(token) => {
-                self.tokens.push(token.id);
-                self.sampler.observe(token.id);
-                let id = token.id;
-                self.outbox.push_back(TokenEvent::Token(token));
-                if self.tokens.len() >= self.tokens_max {
-                    self.finish(FinishReason::Length);
-                } else {
-                    self.advance_constraint(&[id]);
-                }
-                true
-            }
+    /// Decide without logits, which can be done where the constraint leaves no choice. Whoever
+    /// wants log-probabilities needs them all the same.
+    pub(crate) fn decide_unscored(&mut self) -> Decision {
+        let may = !self.guide.is_free() && self.logprobs.is_none();
+        if !may || self.ended {
+            return Decision::NotYet;
         }
+        let decision = fenced(|| match self.guide.allowed() {
+            Ok(Allowed::Only(token)) => Decision::Token(self.sampler.take(token)),
+            Ok(Allowed::Any | Allowed::Masked(_)) => Decision::NotYet,
+            Err(decision) => decision,
+        });
+        if decision != Decision::NotYet {
+            self.held = None;
+        }
+        decision
     }
 
-    pub(crate) fn has_ended(&self) -> bool {
-        self.ended
+    /// Take a decision into account; `cached` prompt tokens were found in the cache. Returns the
+    /// token that was added.
+    pub(crate) fn commit(&mut self, decision: Decision, cached: usize) -> Option<u32> {
+        let token = match decision {
+            Decision::Token(token) if !self.stop_tokens.contains(&token.id) => token,
+            Decision::Token(_) | Decision::Complete => {
+                self.finish(FinishReason::Stop, cached);
+                return None;
+            }
+            Decision::Fail(error) => {
+                self.end(TokenEvent::Failed(error));
+                return None;
+            }
+            Decision::NotYet => return None,
+        };
+        let id = token.id;
+        self.generated += 1;
+        self.sampler.observe(id);
+        self.outbox.push_back(TokenEvent::Token(token));
+        if self.prompt + self.generated >= self.tokens_max {
+            self.finish(FinishReason::Length, cached);
+        } else {
+            let told = self.guide.committed(id);
+            self.fail_on(told);
+        }
+        Some(id)
     }
 
     /// Block until the constraint has an outcome.
     pub(crate) fn wait(&mut self) {
-        let Some(constraint) = &mut self.constraint else {
-            return;
-        };
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| constraint.wait())) {
-            self.end(TokenEvent::Failed(panicked(
-                "the constraint",
-                panic.as_ref(),
-            )));
-        }
+        let waited = self.guide.wait();
+        self.fail_on(waited);
     }
 
     /// Send what the stream has room for.
@@ -222,14 +226,20 @@ impl Sequence {
         }
     }
 
-    fn finish(&mut self, reason: FinishReason) {
+    fn finish(&mut self, reason: FinishReason, cached: usize) {
         let count = |tokens: usize| u32::try_from(tokens).unwrap_or(u32::MAX);
         let usage = SequenceUsage {
             prompt_tokens: count(self.prompt),
-            cached_tokens: 0,
-            completion_tokens: count(self.tokens.len() - self.prompt),
+            cached_tokens: count(cached),
+            completion_tokens: count(self.generated),
         };
         self.end(TokenEvent::Finished { reason, usage });
+    }
+
+    fn fail_on(&mut self, result: Result<(), SequenceError>) {
+        if let Err(error) = result {
+            self.end(TokenEvent::Failed(error));
+        }
     }
 
     fn end(&mut self, event: TokenEvent) {
@@ -237,29 +247,8 @@ impl Sequence {
             self.ended = true;
             self.held = None;
             self.outbox.push_back(event);
-            let constraint = self.constraint.take();
-            // Somebody else's destructor, and nobody is left to be told of its failure.
-            let _ = catch_unwind(AssertUnwindSafe(|| drop(constraint)));
+            self.guide.end();
         }
-    }
-
-    fn advance_constraint(&mut self, committed: &[u32]) {
-        let Some(constraint) = &mut self.constraint else {
-            return;
-        };
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| constraint.advance(committed))) {
-            self.end(TokenEvent::Failed(panicked(
-                "the constraint",
-                panic.as_ref(),
-            )));
-        }
-    }
-}
-
-impl Drop for Sequence {
-    fn drop(&mut self) {
-        let constraint = self.constraint.take();
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(constraint)));
     }
 }
 
@@ -270,7 +259,7 @@ fn fenced(decide: impl FnOnce() -> Decision) -> Decision {
     })
 }
 
-fn panicked(what: &str, panic: &(dyn Any + Send)) -> SequenceError {
+pub(crate) fn panicked(what: &str, panic: &(dyn Any + Send)) -> SequenceError {
     SequenceError::Inference(format!("{what} panicked: {}", panic_message(panic)))
 }
 

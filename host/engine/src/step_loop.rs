@@ -11,8 +11,11 @@ use mortise_model::{LogitRows, Logits, ModelInput, SequenceInput};
 use crate::event::SequenceError;
 use crate::forward::ForwardPass;
 use crate::load::Counters;
-use crate::scheduler::{Scheduler, SequenceId, Slice};
+use crate::scheduler::{Arrival, Scheduler, SequenceId, Slice};
 use crate::sequence::{Decision, Sequence, Submission, panic_message};
+
+/// Tokens without a choice that one sequence commits before a step.
+const JUMP_MAX: usize = 64;
 
 /// What the thread shares with its handle.
 #[derive(Debug, Default)]
@@ -29,15 +32,18 @@ pub(crate) struct StepLoop {
     /// In order of arrival.
     pub(crate) sequences: BTreeMap<SequenceId, Sequence>,
     pub(crate) next_id: SequenceId,
-    /// Sequences of which the queue's counter knows that they wait in the scheduler.
-    pub(crate) counted_waiting: usize,
+    /// Most tokens to draft for a sequence in a step.
+    pub(crate) draft_max: usize,
+    /// Sequences and prompt tokens of which the queue's counters know that they wait.
+    pub(crate) counted_queue: (usize, usize),
 }
 
 /// What a forward pass gave.
 #[derive(Default)]
 struct Scored {
-    /// Logits, with the sequences whose rows they are.
-    rows: Vec<(Vec<SequenceId>, Logits)>,
+    /// Logits, with the slices whose rows they are: each has a row for its last known token and one
+    /// for each token of its draft.
+    rows: Vec<(Vec<Slice>, Logits)>,
     /// Sequences that could not be computed even alone.
     failed: Vec<(SequenceId, SequenceError)>,
 }
@@ -47,12 +53,12 @@ impl StepLoop {
     /// streams.
     pub(crate) fn run(mut self) {
         while self.receive() {
+            let jumped = self.jump();
             let plan = self.scheduler.schedule();
-            let scored = self.forward(&plan);
-            let decisions = self.sample(scored);
-            let idle = plan.is_empty() && decisions.is_empty();
-            self.commit(decisions);
-            if idle {
+            let idle = plan.is_empty();
+            let scored = self.forward(plan);
+            let sampled = self.sample(scored);
+            if idle && !jumped && !sampled {
                 self.rest();
             }
         }
@@ -62,16 +68,7 @@ impl StepLoop {
     /// room again. Returns whether to go on.
     fn receive(&mut self) -> bool {
         while let Ok(submission) = self.submissions.try_recv() {
-            let sequence = Sequence::new(submission);
-            self.scheduler.enqueue(
-                self.next_id,
-                sequence.prompt(),
-                sequence.tokens_max(),
-                sequence.priority(),
-            );
-            self.sequences.insert(self.next_id, sequence);
-            self.next_id += 1;
-            self.counted_waiting += 1;
+            self.take_in(submission);
         }
         let scheduler = &mut self.scheduler;
         self.sequences
@@ -80,32 +77,91 @@ impl StepLoop {
         !self.shared.stopping.load(Ordering::Acquire)
     }
 
+    fn take_in(&mut self, submission: Submission) {
+        let request = &submission.request;
+        let arrival = Arrival {
+            id: self.next_id,
+            tokens_max: submission.tokens_max,
+            priority: request.priority,
+            salt: request.salt.clone(),
+            share: request.share.clone(),
+            // What follows a guess is constrained by the guess: its mask would come too late.
+            draft_max: match request.constraint {
+                None => self.draft_max,
+                Some(_) => 0,
+            },
+            prompt: Vec::new(),
+        };
+        let (sequence, prompt) = Sequence::new(submission, self.model.vocabulary());
+        self.counted_queue.0 += 1;
+        self.counted_queue.1 += prompt.len();
+        self.scheduler.enqueue(Arrival { prompt, ..arrival });
+        self.sequences.insert(self.next_id, sequence);
+        self.next_id += 1;
+    }
+
+    /// Commit tokens about which there is no choice: they are computed together, in one slice.
+    /// Returns whether anything was decided.
+    fn jump(&mut self) -> bool {
+        let mut jumped = false;
+        for (id, sequence) in &mut self.sequences {
+            if sequence.is_paused() || !self.scheduler.decodes(*id) {
+                continue;
+            }
+            for _ in 0..JUMP_MAX {
+                let decision = sequence.decide_unscored();
+                if decision == Decision::NotYet {
+                    break;
+                }
+                jumped = true;
+                if commit(
+                    &mut self.scheduler,
+                    &self.shared.counters,
+                    *id,
+                    sequence,
+                    decision,
+                ) {
+                    let counter = &self.shared.counters.forced_tokens;
+                    counter.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+        if jumped {
+            let scheduler = &mut self.scheduler;
+            self.sequences
+                .retain(|id, sequence| deliver(scheduler, *id, sequence));
+        }
+        jumped
+    }
+
     /// Compute the planned tokens. When a batch fails, each sequence is tried alone, so that only
     /// the culprit fails.
-    fn forward(&mut self, plan: &[Slice]) -> Scored {
+    fn forward(&mut self, plan: Vec<Slice>) -> Scored {
         let mut scored = Scored::default();
         if plan.is_empty() {
             return scored;
         }
-        match self.compute(plan) {
-            Ok(rows) => scored.rows.push(rows),
-            Err(error) => {
-                tracing::error!(%error, sequences = plan.len(), "forward pass failed");
-                for slice in plan {
-                    let alone = std::slice::from_ref(slice);
-                    let result = if plan.len() > 1 {
-                        self.compute(alone)
-                    } else {
-                        Err(error.clone())
-                    };
-                    match result {
-                        Ok(rows) => scored.rows.push(rows),
-                        Err(error) => {
-                            scored
-                                .failed
-                                .push((slice.id, SequenceError::Inference(error)));
-                        }
-                    }
+        let error = match self.compute(&plan) {
+            Ok(logits) => {
+                scored.rows.push((plan, logits));
+                return scored;
+            }
+            Err(error) => error,
+        };
+        tracing::error!(%error, sequences = plan.len(), "forward pass failed");
+        let single = plan.len() == 1;
+        for slice in plan {
+            let alone = std::slice::from_ref(&slice);
+            let result = if single {
+                Err(error.clone())
+            } else {
+                self.compute(alone)
+            };
+            match result {
+                Ok(logits) => scored.rows.push((vec![slice], logits)),
+                Err(error) => {
+                    let error = SequenceError::Inference(error);
+                    scored.failed.push((slice.id, error));
                 }
             }
         }
@@ -113,23 +169,21 @@ impl StepLoop {
     }
 
     /// One forward pass over `slices`, fenced.
-    fn compute(&mut self, slices: &[Slice]) -> Result<(Vec<SequenceId>, Logits), String> {
+    fn compute(&mut self, slices: &[Slice]) -> Result<Logits, String> {
         let mut input = ModelInput::new();
         for slice in slices {
-            let tokens = self
-                .sequences
-                .get(&slice.id)
-                .map_or(&[][..], Sequence::tokens);
+            let known = self.scheduler.tokens(slice.id);
+            let known = known.get(slice.first..slice.first + slice.count);
+            let mut tokens = known.unwrap_or(&[]).to_vec();
+            tokens.extend(&slice.draft);
             input.push(SequenceInput {
-                tokens: tokens
-                    .get(slice.first..slice.first + slice.count)
-                    .unwrap_or(&[]),
+                tokens: &tokens,
                 first_position: slice.first,
                 block_table: self.scheduler.blocks(slice.id),
-                logits: if slice.last {
-                    LogitRows::Last
-                } else {
-                    LogitRows::None
+                logits: match (slice.last, slice.draft.is_empty()) {
+                    (false, _) => LogitRows::None,
+                    (true, true) => LogitRows::Last,
+                    (true, false) => LogitRows::All,
                 },
             });
         }
@@ -137,24 +191,17 @@ impl StepLoop {
         let logits = catch_unwind(AssertUnwindSafe(|| model.forward(&input)))
             .map_err(|panic| format!("the forward pass panicked: {}", panic_message(&*panic)))?
             .map_err(|error| error.to_string())?;
-        let sampled: Vec<SequenceId> = slices
-            .iter()
-            .filter(|slice| slice.last)
-            .map(|slice| slice.id)
-            .collect();
-        if logits.rows().len() != sampled.len() {
+        let wanted: usize = slices.iter().map(rows).sum();
+        if logits.rows().len() != wanted {
             let rows = logits.rows().len();
-            return Err(format!(
-                "the model gave {rows} rows of logits for {}",
-                sampled.len()
-            ));
+            return Err(format!("the model gave {rows} rows of logits for {wanted}"));
         }
         for slice in slices {
             self.scheduler.computed(slice);
             self.count_prefill(slice);
         }
         self.shared.counters.steps.fetch_add(1, Ordering::Relaxed);
-        Ok((sampled, logits))
+        Ok(logits)
     }
 
     fn count_prefill(&self, slice: &Slice) {
@@ -167,43 +214,86 @@ impl StepLoop {
     }
 
     /// Choose a token for each sequence whose logits and mask are there, the logits new or kept
-    /// from an earlier step.
-    fn sample(&mut self, scored: Scored) -> Vec<(SequenceId, Decision)> {
-        let mut decisions: Vec<(SequenceId, Decision)> = Vec::new();
+    /// from an earlier step. Returns whether anything was decided.
+    fn sample(&mut self, scored: Scored) -> bool {
+        let mut decided = false;
         for (id, sequence) in &mut self.sequences {
             if sequence.holds_logits() && !sequence.is_paused() {
-                decisions.push((*id, sequence.decide_held()));
+                let decision = sequence.decide_held();
+                decided |= decision != Decision::NotYet;
+                commit(
+                    &mut self.scheduler,
+                    &self.shared.counters,
+                    *id,
+                    sequence,
+                    decision,
+                );
             }
         }
-        for (ids, mut logits) in scored.rows {
-            for (id, row) in ids.into_iter().zip(logits.rows_mut()) {
-                if let Some(sequence) = self.sequences.get_mut(&id) {
-                    decisions.push((id, sequence.decide(row)));
-                }
+        for (slices, mut logits) in scored.rows {
+            let mut all = logits.rows_mut();
+            for slice in &slices {
+                let own: Vec<&mut [f32]> = all.by_ref().take(rows(slice)).collect();
+                decided |= self.sample_slice(slice, own);
             }
         }
-        decisions.retain(|(_, decision)| *decision != Decision::NotYet);
-        let failed = scored.failed.into_iter();
-        decisions.extend(failed.map(|(id, error)| (id, Decision::Fail(error))));
-        decisions
+        for (id, error) in scored.failed {
+            decided = true;
+            if let Some(sequence) = self.sequences.get_mut(&id) {
+                let failed = Decision::Fail(error);
+                commit(
+                    &mut self.scheduler,
+                    &self.shared.counters,
+                    id,
+                    sequence,
+                    failed,
+                );
+            }
+        }
+        let scheduler = &mut self.scheduler;
+        self.sequences
+            .retain(|id, sequence| deliver(scheduler, *id, sequence));
+        decided
     }
 
-    fn commit(&mut self, decisions: Vec<(SequenceId, Decision)>) {
-        for (id, decision) in decisions {
-            let Some(sequence) = self.sequences.get_mut(&id) else {
-                continue;
+    /// Choose what follows a slice. While that is what its draft guessed, the next row tells what
+    /// follows the guess.
+    fn sample_slice(&mut self, slice: &Slice, rows: Vec<&mut [f32]>) -> bool {
+        let Some(sequence) = self.sequences.get_mut(&slice.id) else {
+            return false;
+        };
+        let mut decided = false;
+        let mut accepted = 0;
+        for (index, row) in rows.into_iter().enumerate() {
+            let decision = sequence.decide(row);
+            decided |= decision != Decision::NotYet;
+            let scheduler = &mut self.scheduler;
+            let Decision::Token(token) = &decision else {
+                commit(
+                    scheduler,
+                    &self.shared.counters,
+                    slice.id,
+                    sequence,
+                    decision,
+                );
+                break;
             };
-            if sequence.commit(decision) {
-                self.scheduler.extend(id);
-                self.shared
-                    .counters
-                    .decode_tokens
-                    .fetch_add(1, Ordering::Relaxed);
+            let guessed = slice.draft.get(index) == Some(&token.id);
+            let added = commit(
+                scheduler,
+                &self.shared.counters,
+                slice.id,
+                sequence,
+                decision,
+            );
+            if !added || !guessed || sequence.has_ended() {
+                break;
             }
-            if !deliver(&mut self.scheduler, id, sequence) {
-                self.sequences.remove(&id);
-            }
+            accepted += 1;
+            scheduler.confirm_draft(slice.id);
         }
+        self.scheduler.settle_drafts(slice, accepted);
+        decided
     }
 
     /// Nothing could be computed and nothing sampled: wait for a mask if one is being made, else
@@ -223,21 +313,36 @@ impl StepLoop {
     }
 
     fn publish(&mut self) {
-        let counters = &self.shared.counters;
-        let waiting = self.scheduler.waiting();
-        counters.leave_queue(self.counted_waiting.saturating_sub(waiting));
-        self.counted_waiting = waiting;
-        counters
-            .running
-            .store(self.scheduler.running(), Ordering::Relaxed);
-        let pool = self.scheduler.pool();
-        counters
-            .kv_blocks_used
-            .store(pool.used(), Ordering::Relaxed);
-        counters
-            .kv_blocks_total
-            .store(pool.total(), Ordering::Relaxed);
+        let queued = self.scheduler.queued();
+        let gone = (
+            self.counted_queue.0.saturating_sub(queued.0),
+            self.counted_queue.1.saturating_sub(queued.1),
+        );
+        self.shared.counters.leave_queue(gone.0, gone.1);
+        self.counted_queue = queued;
+        self.shared.counters.publish(&self.scheduler);
     }
+}
+
+/// Rows of logits that a slice has.
+fn rows(slice: &Slice) -> usize {
+    usize::from(slice.last) + slice.draft.len()
+}
+
+/// Take a decision into account. Returns whether a token was added.
+fn commit(
+    scheduler: &mut Scheduler,
+    counters: &Counters,
+    id: SequenceId,
+    sequence: &mut Sequence,
+    decision: Decision,
+) -> bool {
+    let Some(token) = sequence.commit(decision, scheduler.cached_tokens(id)) else {
+        return false;
+    };
+    scheduler.extend(id, token);
+    counters.decode_tokens.fetch_add(1, Ordering::Relaxed);
+    true
 }
 
 /// Hand events to the reader and let the scheduler know how that went. Returns whether the

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mortise_engine::{
-    Constraint, ConstraintError, FinishReason, MaskStep, SequenceError, SequenceRequest,
+    Constraint, ConstraintError, EngineHandle, FinishReason, LogprobParams, MaskStep,
+    SamplingParams, SequenceError, SequenceRequest,
 };
 use support::{collect, config, engine, expected, greedy, until_empty};
 
@@ -147,6 +148,125 @@ fn the_engine_waits_only_with_nothing_else_to_do() {
     assert_eq!(reader.join().unwrap(), alone);
     assert!(waits.load(Ordering::Relaxed) <= 4);
     until_empty(&engine);
+}
+
+/// Leaves no choice at every fifth to eighth token, and any ordinary token elsewhere.
+struct Pattern {
+    done: usize,
+    way: Way,
+    mask: Vec<u32>,
+    forced: Vec<u32>,
+}
+
+/// How a pattern says what must follow.
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    /// By a mask of one token.
+    Masks,
+    /// By lists.
+    Lists,
+}
+
+impl Pattern {
+    /// The token that must stand at this place of the output.
+    fn must(place: usize) -> Option<u32> {
+        (place % 8 >= 4).then_some((place * 7 % 40) as u32)
+    }
+}
+
+impl Constraint for Pattern {
+    fn advance(&mut self, committed: &[u32]) {
+        for token in committed {
+            assert!(Self::must(self.done).is_none_or(|must| must == *token));
+            self.done += 1;
+        }
+        assert!(self.forced.is_empty() || self.forced == committed);
+        self.forced.clear();
+    }
+
+    fn poll(&mut self) -> Option<Result<MaskStep<'_>, ConstraintError>> {
+        let Some(token) = Self::must(self.done) else {
+            self.mask = vec![u32::MAX, 0xFF];
+            return Some(Ok(MaskStep::Allow(&self.mask)));
+        };
+        if self.way == Way::Lists {
+            self.forced = (self.done..).map_while(Self::must).collect();
+            return Some(Ok(MaskStep::Forced(&self.forced)));
+        }
+        self.mask = vec![0; 2];
+        self.mask[token as usize / 32] |= 1 << (token % 32);
+        Some(Ok(MaskStep::Allow(&self.mask)))
+    }
+
+    fn wait(&mut self) {}
+}
+
+#[test]
+fn tokens_without_a_choice_cost_no_steps_and_change_nothing() {
+    let request = |way, logprobs| SequenceRequest {
+        sampling: SamplingParams {
+            seed: Some(3),
+            ..SamplingParams::default()
+        },
+        logprobs,
+        constraint: Some(Box::new(Pattern {
+            done: 0,
+            way,
+            mask: Vec::new(),
+            forced: Vec::new(),
+        })),
+        ..greedy(&[1, 2, 3], 61)
+    };
+    // Whoever wants log-probabilities gets every token from a row of logits.
+    let engine_of = || engine(40, 200, config());
+    let stepwise = engine_of();
+    let wanted = Some(LogprobParams { top: 0 });
+    let run = |engine: &EngineHandle, request| collect(&mut engine.submit(request).unwrap());
+    let expected = run(&stepwise, request(Way::Masks, wanted));
+    assert_eq!(run(&stepwise, request(Way::Lists, wanted)), expected);
+    assert_eq!(stepwise.load().steps, 2 * 61);
+    for way in [Way::Masks, Way::Lists] {
+        let engine = engine_of();
+        assert_eq!(run(&engine, request(way, None)), expected);
+        until_empty(&engine);
+        let load = engine.load();
+        // Of eight tokens, four come without a choice: the step that computes them is one.
+        assert!(load.steps <= 61 - 7 * 4 + 1, "{load:?}");
+        assert!(load.forced_tokens >= 7 * 3, "{load:?}");
+        assert_eq!(load.decode_tokens, 61);
+    }
+}
+
+#[test]
+fn a_constraint_that_forces_nonsense_ends_its_own_sequence_only() {
+    struct Nonsense(Vec<u32>);
+    impl Constraint for Nonsense {
+        fn advance(&mut self, _: &[u32]) {}
+        fn poll(&mut self) -> Option<Result<MaskStep<'_>, ConstraintError>> {
+            Some(Ok(MaskStep::Forced(&self.0)))
+        }
+        fn wait(&mut self) {}
+    }
+    let engine = engine(40, 200, config());
+    for (tokens, message) in [(vec![], "names none"), (vec![3, 50], "token 50")] {
+        let mut other = engine.submit(greedy(&[4], 20)).unwrap();
+        let request = SequenceRequest {
+            constraint: Some(Box::new(Nonsense(tokens))),
+            ..greedy(&[1, 2, 3], 30)
+        };
+        let (none, end) = collect(&mut engine.submit(request).unwrap());
+        assert!(none.is_empty());
+        let error = end.unwrap_err().to_string();
+        assert!(error.contains(message), "{error}");
+        assert_eq!(collect(&mut other).0, expected(&[4], 20));
+    }
+    // One that forces for ever is bounded by the sequence's own limits.
+    let request = SequenceRequest {
+        constraint: Some(Box::new(Nonsense(vec![7, 8, 9]))),
+        ..greedy(&[1, 2, 3], 100)
+    };
+    let (tokens, _) = collect(&mut engine.submit(request).unwrap());
+    assert_eq!(tokens, [7, 8, 9].repeat(34)[..100]);
 }
 
 #[test]

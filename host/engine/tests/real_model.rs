@@ -5,7 +5,7 @@ mod support;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use mortise_engine::{Engine, EngineConfig, KvPrecision};
+use mortise_engine::{Engine, EngineConfig, KvType};
 use mortise_model::{Model, ModelFolder, WeightPrecision};
 use safetensors::SafeTensors;
 use support::{collect, greedy};
@@ -83,20 +83,20 @@ fn the_cache_is_as_large_as_configured() {
         Ok(6)
     );
     // Two layers of keys and values, 16 tokens, 16 numbers a token.
-    let bytes = |kv_precision, bytes: usize| EngineConfig {
+    let bytes = |kv_type, bytes: usize| EngineConfig {
         kv_cache_bytes: bytes,
-        kv_precision,
+        kv_type,
         ..config()
     };
+    assert_eq!(blocks(bytes(KvType::F32, 10 * 2 * 2 * 16 * 16 * 4)), Ok(10));
     assert_eq!(
-        blocks(bytes(KvPrecision::F32, 10 * 2 * 2 * 16 * 16 * 4)),
-        Ok(10)
-    );
-    assert_eq!(
-        blocks(bytes(KvPrecision::Bf16, 10 * 2 * 2 * 16 * 16 * 4)),
+        blocks(bytes(KvType::Bf16, 10 * 2 * 2 * 16 * 16 * 4)),
         Ok(20)
     );
-    let refused = blocks(bytes(KvPrecision::F32, 100)).unwrap_err();
+    assert_eq!(blocks(bytes(KvType::F16, 10 * 2 * 2 * 16 * 16 * 4)), Ok(20));
+    // Two heads of 8 numbers: 8 bytes each, and a scale of two.
+    assert_eq!(blocks(bytes(KvType::Q8_0, 10 * 2 * 2 * 16 * 20)), Ok(10));
+    let refused = blocks(bytes(KvType::F32, 100)).unwrap_err();
     assert!(
         refused.contains("`kv_cache_bytes` leaves room for 0 tokens"),
         "{refused}"

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use mortise_engine::{
     Engine, EngineConfig, EngineError, FinishReason, LogprobParams, SamplingParams, SequenceError,
-    SequenceRequest, SubmitError, TokenEvent, TokenStream,
+    SequenceRequest, Speculation, SubmitError, TokenEvent, TokenStream,
 };
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -193,14 +193,13 @@ fn asynchronous_readers_wake_a_stalled_engine() {
 #[test]
 fn dropping_a_stream_frees_its_blocks() {
     let engine = engine(40, 400, config());
-    // One that is paused, one that runs, one that waits for the blocks of the others.
+    // One that is paused or had to yield, one that runs, one that runs or waits.
     let paused = engine.submit(greedy(&[1; 100], 200)).unwrap();
-    let mut running = engine.submit(greedy(&[2; 100], 200)).unwrap();
-    let waiting = engine.submit(greedy(&[3; 100], 300)).unwrap();
+    let mut running = engine.submit(greedy(&[2; 300], 200)).unwrap();
+    let waiting = engine.submit(greedy(&[3; 300], 90)).unwrap();
     for _ in 0..80 {
         next(&mut running);
     }
-    assert_eq!(engine.load().waiting, 1);
     drop((waiting, running, paused));
     until_empty(&engine);
 }
@@ -226,6 +225,28 @@ fn a_full_queue_refuses() {
         assert_eq!(collect(&mut stream).0, expected(&[2], 10));
     }
     engine.submit(greedy(&[2], 10)).unwrap();
+}
+
+#[test]
+fn a_queue_full_of_tokens_refuses() {
+    let config = EngineConfig {
+        max_sequences: 1,
+        max_queued_tokens: 50,
+        ..config()
+    };
+    let engine = engine(40, 400, config);
+    let mut first = engine.submit(greedy(&[1], 300)).unwrap();
+    next(&mut first);
+    // A long one may wait alone.
+    let mut long = engine.submit(greedy(&[2; 60], 10)).unwrap();
+    let refused = engine.submit(greedy(&[2], 10)).unwrap_err();
+    assert_eq!(refused, SubmitError::QueuedTokens { limit: 50 });
+    let load = engine.load();
+    assert_eq!((load.waiting, load.waiting_tokens), (1, 60));
+    drop(first);
+    assert_eq!(collect(&mut long).0, expected(&[2; 60], 10));
+    until("the queue is empty", || engine.load().waiting_tokens == 0);
+    engine.submit(greedy(&[2; 50], 10)).unwrap();
 }
 
 #[test]
@@ -400,6 +421,20 @@ fn settings_that_make_no_sense_are_refused() {
                 ..config()
             },
             "`step_token_budget`",
+        ),
+        (
+            EngineConfig {
+                max_queued_tokens: 0,
+                ..config()
+            },
+            "`max_queued_tokens`",
+        ),
+        (
+            EngineConfig {
+                speculation: Speculation::PromptLookup { draft_tokens: 33 },
+                ..config()
+            },
+            "`draft_tokens`",
         ),
         (
             EngineConfig {

@@ -38,7 +38,7 @@ pub use error::{InputError, ModelError};
 pub use folder::{FileBytes, ModelFolder};
 pub use generation::GenerationDefaults;
 pub use input::{LogitRows, ModelInput, SequenceInput, SequenceView};
-pub use kv_cache::{BLOCK_TOKENS, KvCache, KvPrecision};
+pub use kv_cache::{BLOCK_TOKENS, KvCache, KvType};
 pub use rope::{RopeScaling, RopeSpec};
 pub use spec::{
     Architecture, AttentionSpec, ExpertsSpec, FeedForwardSpec, LatentSpec, LayerSpec, ModelSpec,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use mortise_model::{
-    GenerationDefaults, KvCache, KvPrecision, LogitRows, Model, ModelFolder, ModelInput, ModelSpec,
+    GenerationDefaults, KvCache, KvType, LogitRows, Model, ModelFolder, ModelInput, ModelSpec,
     RopeScaling, SequenceInput, WeightPrecision,
 };
 use proptest::prelude::*;
@@ -729,7 +729,7 @@ fn the_limit_on_context_chooses_the_factors_of_longrope() {
         let folder = ModelFolder::open(folder).unwrap();
         let mut model = Model::load(&folder, WeightPrecision::F32).unwrap();
         model.limit_context(limit);
-        let mut cache = KvCache::new(model.spec(), 1, KvPrecision::F32).unwrap();
+        let mut cache = KvCache::new(model.spec(), 1, KvType::F32).unwrap();
         let mut input = ModelInput::new();
         input.push(SequenceInput {
             tokens: &[5, 6, 7, 8],
@@ -788,7 +788,7 @@ fn a_cache_that_no_machine_holds_is_an_error() {
     let spec = ModelSpec::read(&folder).unwrap();
     for blocks in [usize::MAX, usize::MAX / (1 << 14), 1 << 45] {
         assert!(
-            KvCache::new(&spec, blocks, KvPrecision::F32).is_err(),
+            KvCache::new(&spec, blocks, KvType::F32).is_err(),
             "{blocks} blocks"
         );
     }
@@ -831,7 +831,7 @@ fn mutant(
 
 /// Whatever loads can be computed with.
 fn check_computes(model: &Model) {
-    let mut cache = KvCache::new(model.spec(), 1, KvPrecision::F32).unwrap();
+    let mut cache = KvCache::new(model.spec(), 1, KvType::F32).unwrap();
     let mut input = ModelInput::new();
     input.push(SequenceInput {
         tokens: &[0],

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use candle_core::{D, DType, Device, Result, Tensor};
 use mortise_model::{
-    KvCache, KvPrecision, LogitRows, Model, ModelFolder, ModelInput, ModelSpec, QkNorm,
-    RopeScaling, SequenceInput, WeightPrecision,
+    KvCache, KvType, LogitRows, Model, ModelFolder, ModelInput, ModelSpec, QkNorm, RopeScaling,
+    SequenceInput, WeightPrecision,
 };
 
 struct Reference {
@@ -156,7 +156,7 @@ fn the_fused_path_agrees_with_candle() {
         let model = Model::load(&folder, WeightPrecision::F32).unwrap();
         assert_eq!(model.spec().ropes[0].scaling, RopeScaling::None);
         let tokens: Vec<u32> = (0..50).map(|i| (i * 37 + 11) % 144).collect();
-        let mut cache = KvCache::new(model.spec(), 4, KvPrecision::F32).unwrap();
+        let mut cache = KvCache::new(model.spec(), 4, KvType::F32).unwrap();
         let mut input = ModelInput::new();
         input.push(SequenceInput {
             tokens: &tokens,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use mortise_model::{
-    InputError, KvCache, KvPrecision, LogitRows, Model, ModelFolder, ModelInput, SequenceInput,
+    InputError, KvCache, KvType, LogitRows, Model, ModelFolder, ModelInput, SequenceInput,
     WeightPrecision,
 };
 
@@ -26,7 +26,7 @@ fn part<'a>(tokens: &'a [u32], first_position: usize, block_table: &'a [u32]) ->
 #[test]
 fn wrong_batches_are_refused() {
     let model = model("qwen2-bias");
-    let mut cache = KvCache::new(model.spec(), 20, KvPrecision::F32).unwrap();
+    let mut cache = KvCache::new(model.spec(), 20, KvType::F32).unwrap();
     let table: Vec<u32> = (0..20).collect();
     let mut check = |sequence: SequenceInput<'_>, expected: InputError| {
         let mut input = ModelInput::new();
@@ -77,7 +77,7 @@ fn wrong_batches_are_refused() {
 #[test]
 fn logits_are_given_for_the_rows_that_ask() {
     let model = model("qwen2-bias");
-    let mut cache = KvCache::new(model.spec(), 3, KvPrecision::F32).unwrap();
+    let mut cache = KvCache::new(model.spec(), 3, KvType::F32).unwrap();
     let mut input = ModelInput::new();
     input.push(SequenceInput {
         logits: LogitRows::All,

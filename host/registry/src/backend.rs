@@ -1,6 +1,6 @@
 //! What the service asks of anything that generates tokens.
 
-use mortise_engine::{SequenceRequest, SubmitError, TokenStream};
+use mortise_engine::{EngineLoad, SequenceRequest, SubmitError, TokenStream};
 
 /// Generates tokens: the local engine, or a script in tests.
 pub trait Backend: Send + Sync {
@@ -11,24 +11,5 @@ pub trait Backend: Send + Sync {
     fn context_length(&self) -> usize;
 
     /// What the backend is doing now.
-    fn load(&self) -> Load;
-}
-
-/// A backend's gauges and counters.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Load {
-    /// Sequences in the batch.
-    pub running: usize,
-    /// Sequences queued.
-    pub waiting: usize,
-    /// KV cache blocks in use.
-    pub kv_blocks_used: usize,
-    /// KV cache blocks in all.
-    pub kv_blocks_total: usize,
-    /// Forward passes so far.
-    pub steps: u64,
-    /// Prompt tokens computed so far.
-    pub prefill_tokens: u64,
-    /// Tokens generated so far.
-    pub decode_tokens: u64,
+    fn load(&self) -> EngineLoad;
 }

@@ -7,6 +7,6 @@ mod local;
 mod names;
 mod scripted;
 
-pub use backend::{Backend, Load};
+pub use backend::Backend;
 pub use names::{Entry, Ladder, Registry, RegistryError, UnknownModel};
 pub use scripted::{DecodeTokens, EncodeText, Script, ScriptCodec, ScriptLine, Scripted};

@@ -1,8 +1,8 @@
 //! The local engine as a backend.
 
-use mortise_engine::{EngineHandle, SequenceRequest, SubmitError, TokenStream};
+use mortise_engine::{EngineHandle, EngineLoad, SequenceRequest, SubmitError, TokenStream};
 
-use crate::backend::{Backend, Load};
+use crate::backend::Backend;
 
 impl Backend for EngineHandle {
     fn submit(&self, request: SequenceRequest) -> Result<TokenStream, SubmitError> {
@@ -13,16 +13,7 @@ impl Backend for EngineHandle {
         EngineHandle::context_length(self)
     }
 
-    fn load(&self) -> Load {
-        let load = EngineHandle::load(self);
-        Load {
-            running: load.running,
-            waiting: load.waiting,
-            kv_blocks_used: load.kv_blocks_used,
-            kv_blocks_total: load.kv_blocks_total,
-            steps: load.steps,
-            prefill_tokens: load.prefill_tokens,
-            decode_tokens: load.decode_tokens,
-        }
+    fn load(&self) -> EngineLoad {
+        EngineHandle::load(self)
     }
 }

@@ -1,18 +1,19 @@
 //! A backend that says what it is told to say: given text goes through the real tokenizer, stop
 //! strings, output parser and stream, so that everything around a model can be tested without one.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use mortise_engine::{
-    Constraint, FinishReason, GeneratedToken, MaskStep, SequenceError, SequenceRequest,
+    Constraint, EngineLoad, FinishReason, GeneratedToken, MaskStep, SequenceError, SequenceRequest,
     SequenceUsage, SubmitError, TokenEvent, TokenLogprobs, TokenStream,
 };
 use tokio::sync::mpsc::Sender;
 
-use crate::backend::{Backend, Load};
+use crate::backend::Backend;
 
 /// What a scripted backend says.
 #[derive(Debug, Clone)]
@@ -160,14 +161,14 @@ impl Backend for Scripted {
         self.script.context_length
     }
 
-    fn load(&self) -> Load {
+    fn load(&self) -> EngineLoad {
         let steps = self.counters.steps.load(Ordering::Relaxed);
-        Load {
+        EngineLoad {
             running: self.counters.running.load(Ordering::Relaxed),
             steps,
             prefill_tokens: self.counters.prefill_tokens.load(Ordering::Relaxed),
             decode_tokens: steps,
-            ..Load::default()
+            ..EngineLoad::default()
         }
     }
 }
@@ -236,13 +237,12 @@ impl Speaker {
     }
 
     fn speak(&mut self, spoken: &mut u32) -> End {
-        let mut constraint = self.request.constraint.take();
-        let mut committed: Option<u32> = None;
+        let mut guide = self.request.constraint.take().map(Guide::new);
         for position in 0..=self.tokens.len() {
             let next = self.tokens.get(position).copied();
             let next = next.filter(|id| !self.request.stop_tokens.contains(id));
-            if let Some(constraint) = constraint.as_deref_mut() {
-                match self.ask(constraint, committed.as_slice(), position, next) {
+            if let Some(guide) = &mut guide {
+                match self.ask(guide, position, next) {
                     Ok(Verdict::Allowed) => {}
                     Ok(Verdict::Complete) => return End::Finished(FinishReason::Stop),
                     Err(error) => return End::Failed(error),
@@ -258,7 +258,9 @@ impl Speaker {
                 return End::Cancelled;
             }
             *spoken += 1;
-            committed = Some(id);
+            if let Some(guide) = &mut guide {
+                guide.committed.push(id);
+            }
         }
         End::Finished(FinishReason::Stop)
     }
@@ -280,19 +282,42 @@ impl Speaker {
     /// Whether the constraint lets the script go on with `next`, or end when there is no next.
     fn ask(
         &self,
-        constraint: &mut dyn Constraint,
-        committed: &[u32],
+        guide: &mut Guide,
         position: usize,
         next: Option<u32>,
     ) -> Result<Verdict, SequenceError> {
         let fail = |message: String| Err(SequenceError::Constraint(message));
+        let Guide {
+            constraint,
+            committed,
+            forced,
+        } = guide;
+        let forces = |token: u32| {
+            if next == Some(token) {
+                return Ok(Verdict::Allowed);
+            }
+            fail(format!(
+                "the script's token {position} is not allowed here: it must be {token}"
+            ))
+        };
+        if let Some(token) = forced.pop_front() {
+            return forces(token);
+        }
         constraint.advance(committed);
+        committed.clear();
         constraint.wait();
         let mask = match constraint.poll() {
             None => return fail("it has no outcome after waiting".to_owned()),
             Some(Err(error)) => return fail(error.to_string()),
             Some(Ok(MaskStep::Finished)) => return Ok(Verdict::Complete),
             Some(Ok(MaskStep::Allow(mask))) => mask,
+            Some(Ok(MaskStep::Forced(tokens))) => {
+                forced.extend(tokens);
+                return match forced.pop_front() {
+                    Some(token) => forces(token),
+                    None => fail("it forces tokens and names none".to_owned()),
+                };
+            }
         };
         match next {
             Some(id) if is_allowed(mask, id) => Ok(Verdict::Allowed),
@@ -311,6 +336,25 @@ impl Speaker {
             None => fail(format!(
                 "the script ends after {position} tokens, and the text is not complete"
             )),
+        }
+    }
+}
+
+/// A constraint and what it is still to be told, or has said in advance.
+struct Guide {
+    constraint: Box<dyn Constraint>,
+    /// Tokens said since it was last told.
+    committed: Vec<u32>,
+    /// Tokens that must follow.
+    forced: VecDeque<u32>,
+}
+
+impl Guide {
+    fn new(constraint: Box<dyn Constraint>) -> Self {
+        Self {
+            constraint,
+            committed: Vec::new(),
+            forced: VecDeque::new(),
         }
     }
 }

@@ -6,10 +6,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use mortise_engine::{
-    Engine, EngineConfig, EngineHandle, SequenceRequest, SubmitError, TokenStream,
+    Engine, EngineConfig, EngineHandle, EngineLoad, SequenceRequest, SubmitError, TokenStream,
 };
 use mortise_model::{Model, WeightPrecision};
-use mortise_registry::{Backend, Ladder, Load, ScriptCodec, Scripted};
+use mortise_registry::{Backend, Ladder, ScriptCodec, Scripted};
 use mortise_service::{ServedModel, Service, ServiceConfig};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -139,6 +139,7 @@ async fn open(
     let Config {
         http,
         limits,
+        engine,
         models,
         plugins,
         auth,
@@ -148,7 +149,7 @@ async fn open(
     let plugins = tokio::task::spawn_blocking(move || LoadedPlugins::load(plugins)).await??;
     let mut opened = Vec::with_capacity(models.len());
     for model in models {
-        opened.push(open_model(model, limits).await?);
+        opened.push(open_model(model, limits, &engine.engine).await?);
     }
     let facts: Vec<ModelFacts> = opened.iter().map(|(_, facts)| facts.clone()).collect();
     let plugins = plugins.bind(&auth, &facts).await?;
@@ -180,6 +181,8 @@ async fn open(
             },
             default_max_tokens: limits.default_max_tokens,
             max_choices: limits.n_max,
+            tenant_weights: engine.tenant_weights,
+            share_prefixes: engine.share_prefixes,
             ..ServiceConfig::default()
         },
         served,
@@ -227,14 +230,16 @@ fn signals() -> anyhow::Result<mpsc::Receiver<&'static str>> {
 async fn open_model(
     config: ModelConfig,
     limits: LimitConfig,
+    engine: &EngineConfig,
 ) -> anyhow::Result<(ServedModel, ModelFacts)> {
+    let engine = engine.clone();
     let mut config = config;
     let opening = move || -> anyhow::Result<_> {
         if let Some(reference) = &config.hf {
             config.path = Some(crate::hub::fetch(&hub_config()?, reference)?);
         }
         let text = ModelText::open(&config)?;
-        let backend = backend(&config, &text, limits)
+        let backend = backend(&config, &text, limits, engine)
             .with_context(|| format!("the model `{}` cannot be served", config.name))?;
         Ok((config, text, backend))
     };
@@ -269,6 +274,7 @@ fn backend(
     config: &ModelConfig,
     text: &ModelText,
     limits: LimitConfig,
+    engine: EngineConfig,
 ) -> anyhow::Result<Arc<dyn Backend>> {
     if let Some(script) = &config.script {
         let (encoder, decoder) = (Arc::clone(&text.tokenizer), Arc::clone(&text.tokenizer));
@@ -280,17 +286,7 @@ fn backend(
     }
     let mut model = Model::load(&text.folder, WeightPrecision::default())?;
     model.limit_context(limits.max_context);
-    let model = Arc::new(model);
-    let defaults = EngineConfig::default();
-    let engine = Engine::start(
-        model,
-        EngineConfig {
-            max_sequences: limits.max_batch,
-            max_queue: limits.max_queue,
-            step_token_budget: defaults.step_token_budget.max(limits.max_batch),
-            ..defaults
-        },
-    )?;
+    let engine = Engine::start(Arc::new(model), engine)?;
     Ok(Arc::new(LocalEngine {
         engine,
         max_context: limits.max_context,
@@ -312,7 +308,7 @@ impl Backend for LocalEngine {
         self.engine.context_length().min(self.max_context)
     }
 
-    fn load(&self) -> Load {
+    fn load(&self) -> EngineLoad {
         Backend::load(&self.engine)
     }
 }

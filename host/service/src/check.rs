@@ -18,6 +18,8 @@ pub const MAX_STOPS_BYTES: usize = 4096;
 pub const MAX_TOP_LOGPROBS: u32 = 20;
 /// Most tokens to bias.
 pub const MAX_LOGIT_BIASES: usize = 1024;
+/// Longest fairness key in characters.
+pub const MAX_FAIRNESS_KEY: usize = 128;
 /// Longest source of a grammar in bytes.
 pub const MAX_GRAMMAR_BYTES: usize = 1 << 20;
 
@@ -37,6 +39,7 @@ impl Request {
         check_tools(&fields.tools)?;
         check_tool_choice(&fields)?;
         check_grammar(fields.grammar.as_ref())?;
+        check_fairness_key(fields.fairness_key.as_deref())?;
         Ok(Self { fields })
     }
 
@@ -231,6 +234,20 @@ fn check_tool_choice(fields: &RequestFields) -> Result<(), ServiceError> {
         }
         _ => Ok(()),
     }
+}
+
+fn check_fairness_key(key: Option<&str>) -> Result<(), ServiceError> {
+    let length = key.map_or(1, |key| key.trim().chars().count());
+    if (1..=MAX_FAIRNESS_KEY).contains(&length) {
+        return Ok(());
+    }
+    Err(invalid(
+        "fairness_key",
+        format!(
+            "fairness_key has {length} characters, blanks around it not counted; \
+             1 to {MAX_FAIRNESS_KEY} are allowed"
+        ),
+    ))
 }
 
 fn check_grammar(grammar: Option<&GrammarSource>) -> Result<(), ServiceError> {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use mortise_engine::{Constraint, ConstraintError, MaskStep};
-use mortise_plugin::MatchStatus;
+use mortise_plugin::{MatchStatus, MatchStep, PluginError};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::mpsc;
 
@@ -13,6 +13,9 @@ use crate::plugins::MatchTokens;
 
 /// Advances that may wait for a matcher. The engine asks for a mask after each, so one is usual.
 const QUEUED_ADVANCES: usize = 8;
+
+/// Tokens without a choice that a worker runs ahead of the engine.
+const FORCED_MAX: usize = 32;
 
 /// The threads that compute masks.
 #[derive(Debug)]
@@ -55,6 +58,7 @@ impl MaskThreads {
             work,
             board,
             asked: 0,
+            forced: Vec::new(),
             mask: Vec::new(),
             outcome: None,
             deadline: self.deadline,
@@ -86,8 +90,13 @@ struct Slot {
     closed: bool,
 }
 
-/// A mask, `None` if the text is complete, or a failure.
-type Outcome = Result<Option<Vec<u32>>, ConstraintError>;
+/// What may follow.
+struct Outcome {
+    /// First exactly these tokens.
+    forced: Vec<u32>,
+    /// Then what a mask allows, nothing if the text is complete, or nobody knows.
+    then: Result<Option<Vec<u32>>, ConstraintError>,
+}
 
 impl Board {
     fn lock(&self) -> MutexGuard<'_, Slot> {
@@ -109,34 +118,70 @@ struct Worker {
 
 impl Worker {
     async fn run(self, mut matcher: Box<dyn MatchTokens>, mut inbox: mpsc::Receiver<Work>) {
-        while let Some(Work { tokens, mut buffer }) = inbox.recv().await {
-            buffer.clear();
-            buffer.resize(self.words, 0);
-            let status = if tokens.is_empty() {
-                matcher.mask(&mut buffer).await
-            } else {
-                matcher
-                    .advance(&tokens, &mut buffer)
-                    .await
-                    .map(|step| step.status)
-            };
-            let outcome = match status {
-                Ok(MatchStatus::Finished) => Ok(None),
-                Ok(MatchStatus::Active | MatchStatus::Accepting) => Ok(Some(buffer)),
-                Err(error) => Err(ConstraintError {
-                    message: error.to_string(),
-                }),
-            };
-            let failed = outcome.is_err();
+        while let Some(work) = inbox.recv().await {
+            let mut forced = Vec::new();
+            let then = self.follow(matcher.as_mut(), work, &mut forced).await;
+            let then = then.map_err(|error| ConstraintError {
+                message: error.to_string(),
+            });
+            let failed = then.is_err();
             let mut slot = self.board.lock();
             slot.answered += 1;
-            slot.outcome = Some(outcome);
+            slot.outcome = Some(Outcome { forced, then });
             drop(slot);
             self.board.changed.notify_all();
             if failed {
                 return;
             }
         }
+    }
+
+    /// Advance the matcher, and go on over tokens about which there is no choice: they cost the
+    /// engine no step of their own if it learns of all of them at once.
+    async fn follow(
+        &self,
+        matcher: &mut dyn MatchTokens,
+        work: Work,
+        forced: &mut Vec<u32>,
+    ) -> Result<Option<Vec<u32>>, PluginError> {
+        let Work {
+            mut tokens,
+            mut buffer,
+        } = work;
+        loop {
+            buffer.clear();
+            buffer.resize(self.words, 0);
+            let step = if tokens.is_empty() {
+                MatchStep {
+                    status: matcher.mask(&mut buffer).await?,
+                    forced: Vec::new(),
+                }
+            } else {
+                matcher.advance(&tokens, &mut buffer).await?
+            };
+            if step.status == MatchStatus::Finished {
+                return Ok(None);
+            }
+            tokens = must_follow(step, &buffer);
+            if tokens.is_empty() || forced.len() + tokens.len() > FORCED_MAX {
+                return Ok(Some(buffer));
+            }
+            forced.extend(&tokens);
+        }
+    }
+}
+
+/// Tokens about which there is no choice. Where the text may end, an end token is one.
+fn must_follow(step: MatchStep, mask: &[u32]) -> Vec<u32> {
+    if step.status != MatchStatus::Active || !step.forced.is_empty() {
+        return step.forced;
+    }
+    let mut bits = mask.iter().enumerate().filter(|(_, word)| **word != 0);
+    match (bits.next(), bits.next()) {
+        (Some((index, word)), None) if word.count_ones() == 1 => {
+            vec![index as u32 * 32 + word.trailing_zeros()]
+        }
+        _ => Vec::new(),
     }
 }
 
@@ -154,6 +199,8 @@ struct PluginConstraint {
     board: Arc<Board>,
     /// Advances so far.
     asked: u64,
+    /// Tokens that come before the outcome.
+    forced: Vec<u32>,
     mask: Vec<u32>,
     /// The outcome of the last advance: the mask is in `mask`.
     outcome: Option<Result<Step, ConstraintError>>,
@@ -179,22 +226,29 @@ impl PluginConstraint {
         };
         // A failure ends the worker, whatever was asked after it.
         let taken = match taken {
-            None if slot.closed => slot.outcome.take().filter(Result::is_err).or_else(|| {
+            None if slot.closed => {
+                let failed = slot.outcome.take().filter(|outcome| outcome.then.is_err());
                 let message = "the grammar plugin's worker ended".to_owned();
-                Some(Err(ConstraintError { message }))
-            }),
+                let ended = Outcome {
+                    forced: Vec::new(),
+                    then: Err(ConstraintError { message }),
+                };
+                Some(failed.unwrap_or(ended))
+            }
             other => other,
         };
         drop(slot);
-        self.outcome = taken.map(|outcome| {
-            outcome.map(|mask| match mask {
-                Some(mask) => {
-                    self.mask = mask;
-                    Step::Allow
-                }
-                None => Step::Finished,
-            })
-        });
+        let Some(Outcome { forced, then }) = taken else {
+            return;
+        };
+        self.forced = forced;
+        self.outcome = Some(then.map(|mask| match mask {
+            Some(mask) => {
+                self.mask = mask;
+                Step::Allow
+            }
+            None => Step::Finished,
+        }));
     }
 
     fn fail(&mut self, message: String) {
@@ -204,6 +258,13 @@ impl PluginConstraint {
 
 impl Constraint for PluginConstraint {
     fn advance(&mut self, committed: &[u32]) {
+        if !self.forced.is_empty() {
+            // The worker is there already.
+            if std::mem::take(&mut self.forced) != committed {
+                self.fail("tokens were committed that were not forced".to_owned());
+            }
+            return;
+        }
         if matches!(self.outcome, Some(Err(_))) {
             // A failed matcher stays failed.
             return;
@@ -225,7 +286,11 @@ impl Constraint for PluginConstraint {
 
     fn poll(&mut self) -> Option<Result<MaskStep<'_>, ConstraintError>> {
         self.take();
-        match self.outcome.as_ref()? {
+        let outcome = self.outcome.as_ref()?;
+        if !self.forced.is_empty() {
+            return Some(Ok(MaskStep::Forced(&self.forced)));
+        }
+        match outcome {
             Ok(Step::Allow) => Some(Ok(MaskStep::Allow(&self.mask))),
             Ok(Step::Finished) => Some(Ok(MaskStep::Finished)),
             Err(error) => Some(Err(error.clone())),

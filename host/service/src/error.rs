@@ -41,10 +41,12 @@ pub enum ServiceError {
         context: usize,
     },
     /// Too many requests are waiting.
-    #[error("the server's queue of {limit} requests is full; retry later")]
+    #[error("the server's queue of {limit} {unit} is full; retry later")]
     QueueFull {
-        /// Length of the queue.
+        /// What the queue holds.
         limit: usize,
+        /// Of what: `requests` or `prompt tokens`.
+        unit: &'static str,
     },
     /// A plugin failed, through no fault of the caller unless the fault says `Invalid`.
     #[error(transparent)]

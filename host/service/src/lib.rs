@@ -30,8 +30,8 @@ mod trail;
 pub use admission::{Admission, Call};
 pub use answer::Answer;
 pub use check::{
-    MAX_CHOICES, MAX_GRAMMAR_BYTES, MAX_LOGIT_BIASES, MAX_STOP_BYTES, MAX_STOPS, MAX_STOPS_BYTES,
-    MAX_TOP_LOGPROBS, Request,
+    MAX_CHOICES, MAX_FAIRNESS_KEY, MAX_GRAMMAR_BYTES, MAX_LOGIT_BIASES, MAX_STOP_BYTES, MAX_STOPS,
+    MAX_STOPS_BYTES, MAX_TOP_LOGPROBS, Request,
 };
 pub use detokenizer::Detokenizer;
 pub use error::ServiceError;

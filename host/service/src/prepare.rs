@@ -347,7 +347,14 @@ pub(crate) fn refused(error: SubmitError, requested: u32) -> ServiceError {
             requested: requested as usize,
             context,
         },
-        SubmitError::QueueFull { limit } => ServiceError::QueueFull { limit },
+        SubmitError::QueueFull { limit } => ServiceError::QueueFull {
+            limit,
+            unit: "requests",
+        },
+        SubmitError::QueuedTokens { limit } => ServiceError::QueueFull {
+            limit,
+            unit: "prompt tokens",
+        },
         SubmitError::Stopped => ServiceError::Stopping,
     }
 }

@@ -45,6 +45,9 @@ pub struct RequestFields {
     pub parallel_tool_calls: Option<bool>,
     /// A constraint on the content.
     pub grammar: Option<GrammarSource>,
+    /// Requests with one key share what their tenant gets with those of other keys, in equal parts.
+    /// 1 to 128 characters that are not all blank; blanks around it do not count.
+    pub fairness_key: Option<String>,
     /// The caller reads the answer as it is made.
     pub stream: bool,
 }

@@ -1,10 +1,11 @@
 //! The life of a request up to its first token: authorize, render, encode, constrain, submit.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use mortise_engine::SequenceRequest;
-use mortise_plugin::Finish;
+use mortise_engine::{SequenceRequest, Share};
+use mortise_plugin::{Finish, Principal};
 use mortise_registry::{Entry, Ladder, Registry, RegistryError};
 
 use crate::admission::{Admission, Call, OpenAccounts, Policies, facts};
@@ -18,6 +19,7 @@ use crate::model::ServedModel;
 use crate::observer::{NoObserver, Observer};
 use crate::plugins::DecidePolicy;
 use crate::prepare::{self, Prepared};
+use crate::request::RequestFields;
 
 /// How a service is set up.
 #[derive(Clone)]
@@ -32,6 +34,10 @@ pub struct ServiceConfig {
     pub mask_threads: usize,
     /// A mask that takes longer fails its sequence. A backstop: plugins have deadlines of their own.
     pub mask_deadline: Duration,
+    /// Weights by which tenants share the engines; a tenant that is not named has 1.
+    pub tenant_weights: BTreeMap<String, u32>,
+    /// Whether tenants find what others have cached, and could tell from the time that it saves.
+    pub share_prefixes: bool,
     /// Hears of requests as they go.
     pub observer: Arc<dyn Observer>,
 }
@@ -44,6 +50,8 @@ impl Default for ServiceConfig {
             max_choices: MAX_CHOICES,
             mask_threads: 2,
             mask_deadline: Duration::from_secs(10),
+            tenant_weights: BTreeMap::new(),
+            share_prefixes: false,
             observer: Arc::new(NoObserver),
         }
     }
@@ -162,6 +170,17 @@ impl Service {
         self.accounts.settle().await;
     }
 
+    /// Whose turn a request takes.
+    fn share(&self, principal: &Principal, fields: &RequestFields) -> Share {
+        let weights = &self.config.tenant_weights;
+        let weight = principal.tenant.as_ref().and_then(|name| weights.get(name));
+        Share {
+            tenant: account(principal),
+            weight: weight.copied().unwrap_or(1),
+            key: Arc::from(fields.fairness_key.as_deref().unwrap_or_default().trim()),
+        }
+    }
+
     async fn begin(&self, call: &Call, request: Request) -> Result<Answer, ServiceError> {
         let fields = request.fields();
         let n = request.choices();
@@ -192,8 +211,11 @@ impl Service {
         let priority = admission.allowance().priority;
         let default = self.config.default_max_tokens;
         let max_tokens = prepare::max_tokens(model, &request, prompt, allowed, default)?;
+        let share = self.share(&admission.allowance().principal, request.fields());
         let start = Start {
             service: self,
+            salt: (!self.config.share_prefixes).then(|| Arc::clone(&share.tenant)),
+            share,
             model,
             name: Arc::from(entry.name.as_str()),
             call,
@@ -215,6 +237,15 @@ impl Service {
             observer: Arc::clone(&self.config.observer),
         }))
     }
+}
+
+/// Whom a request counts for: the tenant, or a caller who has none. A caller may be named like
+/// somebody else's tenant.
+fn account(principal: &Principal) -> Arc<str> {
+    Arc::from(match &principal.tenant {
+        Some(tenant) => format!("tenant {tenant}"),
+        None => format!("caller {}", principal.subject),
+    })
 }
 
 impl Generation {
@@ -248,6 +279,8 @@ struct Start<'a> {
     prepared: Prepared,
     max_tokens: u32,
     priority: i32,
+    share: Share,
+    salt: Option<Arc<str>>,
 }
 
 impl Start<'_> {
@@ -280,6 +313,8 @@ impl Start<'_> {
                 sampling: prepare::sampling(model, fields, index),
                 logprobs: prepare::logprobs(fields),
                 priority: self.priority,
+                share: self.share.clone(),
+                salt: self.salt.clone(),
                 constraint,
             })
             .map_err(|error| prepare::refused(error, self.max_tokens))?;

@@ -1,258 +1,138 @@
-//! The scheduler in a seeded simulation: random arrivals, pauses, cancellations and lengths, with
-//! the ownership of every block checked after every step.
+//! What the scheduler does in situations that one can follow by hand.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use rand::{RngExt, SeedableRng};
-use rand_pcg::Pcg64;
-
-use super::{Scheduler, SequenceId, StepLimits};
+use super::{Arrival, Scheduler, SequenceId, StepLimits};
 use crate::block_pool::BlockPool;
+use crate::shares::Share;
 
 const BLOCK_TOKENS: usize = 4;
 
-/// What the simulation knows of a sequence.
-struct Expected {
-    prompt: usize,
-    known: usize,
-    computed: usize,
-    tokens_max: usize,
-    paused: bool,
+fn scheduler(sequences: usize, tokens: usize, blocks: usize) -> Scheduler {
+    let limits = StepLimits { sequences, tokens };
+    Scheduler::new(limits, BlockPool::new(blocks, BLOCK_TOKENS, true))
 }
 
-struct Simulation {
-    random: Pcg64,
-    limits: StepLimits,
-    blocks: usize,
-    scheduler: Scheduler,
-    sequences: BTreeMap<SequenceId, Expected>,
-    arrivals_left: usize,
-    next_id: SequenceId,
-    finished: usize,
-    cancelled: usize,
+/// A sequence whose tokens are its own.
+fn arrival(id: SequenceId, prompt: usize, tokens_max: usize) -> Arrival {
+    Arrival {
+        id,
+        prompt: (0..prompt as u32)
+            .map(|token| token + 1000 * id as u32)
+            .collect(),
+        tokens_max,
+        ..Arrival::default()
+    }
 }
 
-impl Simulation {
-    fn new(seed: u64) -> Self {
-        let mut random = Pcg64::seed_from_u64(seed);
-        let sequences = random.random_range(1..9);
-        let limits = StepLimits {
-            sequences,
-            tokens: sequences + random.random_range(0..20),
-        };
-        let blocks = random.random_range(4..40);
-        Self {
-            scheduler: Scheduler::new(limits, BlockPool::new(blocks, BLOCK_TOKENS)),
-            arrivals_left: random.random_range(1..25),
-            random,
-            limits,
-            blocks,
-            sequences: BTreeMap::new(),
-            next_id: 0,
-            finished: 0,
-            cancelled: 0,
-        }
-    }
+fn from(tenant: &str, arrival: Arrival) -> Arrival {
+    let share = Share {
+        tenant: Arc::from(tenant),
+        ..Share::default()
+    };
+    Arrival { share, ..arrival }
+}
 
-    fn chance(&mut self, one_in: u32) -> bool {
-        self.random.random_range(0..one_in) == 0
-    }
-
-    fn arrive(&mut self) {
-        while self.arrivals_left > 0 && self.chance(2) {
-            let tokens_max = self.random.random_range(2..=self.blocks * BLOCK_TOKENS);
-            let prompt = self.random.random_range(1..tokens_max);
-            let tokens_max = (prompt + 1).max(tokens_max - self.random.random_range(0..tokens_max));
-            self.scheduler.enqueue(self.next_id, prompt, tokens_max, 0);
-            let expected = Expected {
-                prompt,
-                known: prompt,
-                computed: 0,
-                tokens_max,
-                paused: false,
-            };
-            self.sequences.insert(self.next_id, expected);
-            self.next_id += 1;
-            self.arrivals_left -= 1;
+/// Plan a step, compute it, and let every sequence that is scored have one more token. Returns who
+/// computed how many.
+fn step(scheduler: &mut Scheduler) -> Vec<(SequenceId, usize)> {
+    let plan = scheduler.schedule();
+    for slice in &plan {
+        scheduler.computed(slice);
+        if slice.last {
+            scheduler.extend(slice.id, 7);
         }
     }
-
-    fn disturb(&mut self) {
-        let ids: Vec<SequenceId> = self.sequences.keys().copied().collect();
-        for id in ids {
-            if self.chance(40) {
-                self.scheduler.remove(id);
-                self.sequences.remove(&id);
-                self.cancelled += 1;
-            } else if self.chance(6) {
-                let paused = self.chance(2);
-                self.scheduler.set_paused(id, paused);
-                // Waiting sequences cannot be paused: nothing has been sent to their readers.
-                if !self.scheduler.blocks(id).is_empty() {
-                    self.sequences.get_mut(&id).unwrap().paused = paused;
-                }
-            }
-        }
-    }
-
-    fn step(&mut self) {
-        let plan = self.scheduler.schedule();
-        let total: usize = plan.iter().map(|slice| slice.count).sum();
-        assert!(
-            total <= self.limits.tokens,
-            "the plan exceeds the token budget"
-        );
-        assert!(self.scheduler.running() <= self.limits.sequences);
-        let mut seen = BTreeSet::new();
-        let mut prefill_begun = false;
-        for slice in &plan {
-            assert!(seen.insert(slice.id), "a sequence appears twice");
-            let expected = &self.sequences[&slice.id];
-            assert!(!expected.paused, "a paused sequence is scheduled");
-            assert!(slice.count > 0);
-            assert_eq!(slice.first, expected.computed, "a gap in the cache");
-            assert_eq!(slice.last, slice.first + slice.count == expected.known);
-            let blocks = self.scheduler.blocks(slice.id).len();
-            assert!(
-                blocks * BLOCK_TOKENS >= slice.first + slice.count,
-                "tokens without a block"
-            );
-            let decodes = slice.first >= expected.prompt;
-            assert!(
-                !(decodes && prefill_begun),
-                "prompts come before a decoding sequence"
-            );
-            prefill_begun |= !decodes;
-        }
-        self.check_decoders_are_served(&seen);
-        self.check_blocks();
-        for slice in &plan {
-            self.scheduler.computed(slice);
-            let expected = self.sequences.get_mut(&slice.id).unwrap();
-            expected.computed += slice.count;
-            let stops = self.random.random_range(0..30) == 0;
-            if slice.last && (expected.known + 1 == expected.tokens_max || stops) {
-                self.scheduler.remove(slice.id);
-                self.sequences.remove(&slice.id);
-                self.finished += 1;
-            } else if slice.last {
-                self.scheduler.extend(slice.id);
-                expected.known += 1;
-            }
-        }
-        self.check_blocks();
-    }
-
-    fn check_decoders_are_served(&self, seen: &BTreeSet<SequenceId>) {
-        for (id, expected) in &self.sequences {
-            let decodes = expected.computed >= expected.prompt && !expected.paused;
-            assert!(
-                !decodes || seen.contains(id),
-                "a decoding sequence was passed over"
-            );
-        }
-    }
-
-    /// No block has two owners, none is lost, none is out of range.
-    fn check_blocks(&self) {
-        let mut owned = BTreeSet::new();
-        for (id, expected) in &self.sequences {
-            let blocks = self.scheduler.blocks(*id);
-            assert!(blocks.len() <= expected.tokens_max.div_ceil(BLOCK_TOKENS));
-            for block in blocks {
-                assert!((*block as usize) < self.blocks);
-                assert!(owned.insert(*block), "block {block} has two owners");
-            }
-        }
-        assert_eq!(owned.len(), self.scheduler.pool().used(), "blocks leak");
-        assert_eq!(self.scheduler.pool().total(), self.blocks);
-    }
-
-    fn run(mut self) {
-        let mut steps = 0;
-        while self.arrivals_left > 0 || !self.sequences.is_empty() {
-            self.arrive();
-            self.disturb();
-            self.step();
-            steps += 1;
-            assert!(steps < 100_000, "the sequences wait for one another");
-        }
-        assert_eq!(self.finished + self.cancelled, self.next_id as usize);
-        assert_eq!(self.scheduler.pool().used(), 0, "blocks are left behind");
-        assert_eq!(self.scheduler.running() + self.scheduler.waiting(), 0);
-    }
+    plan.iter().map(|slice| (slice.id, slice.count)).collect()
 }
 
 #[test]
-fn thousands_of_random_schedules_keep_every_promise() {
-    for seed in 0..3000 {
-        Simulation::new(seed).run();
+fn admission_asks_for_the_tokens_there_are_and_not_for_those_to_come() {
+    let mut scheduler = scheduler(4, 64, 8);
+    // Together they might come to need 18 blocks; now they need 2 each.
+    for id in 0..3 {
+        scheduler.enqueue(arrival(id, 5, 24));
     }
-}
-
-#[test]
-fn a_sequence_that_does_not_fit_waits_for_blocks() {
-    let limits = StepLimits {
-        sequences: 4,
-        tokens: 64,
-    };
-    let mut scheduler = Scheduler::new(limits, BlockPool::new(4, BLOCK_TOKENS));
-    scheduler.enqueue(0, 5, 12, 0);
-    scheduler.enqueue(1, 5, 8, 0);
-    scheduler.enqueue(2, 1, 2, 0);
-    let ids = |scheduler: &mut Scheduler| {
-        let plan = scheduler.schedule();
-        plan.iter()
-            .map(|slice| (slice.id, slice.count))
-            .collect::<Vec<_>>()
-    };
     assert_eq!(
-        ids(&mut scheduler),
-        [(0, 5)],
-        "1 does not fit, and 2 stands behind it"
+        step(&mut scheduler),
+        [(0, 5), (1, 5)],
+        "a block is kept back for each that runs"
     );
-    assert_eq!(scheduler.waiting(), 2);
+    assert_eq!(scheduler.queued(), (1, 5));
+    // The third fits when one has gone, and whoever stands behind one that does not fit waits too.
+    scheduler.enqueue(arrival(3, 1, 2));
+    assert_eq!(step(&mut scheduler), [(0, 1), (1, 1)]);
     scheduler.remove(0);
-    assert_eq!(ids(&mut scheduler), [(1, 5), (2, 1)]);
+    assert_eq!(step(&mut scheduler), [(1, 1), (2, 5), (3, 1)]);
 }
 
 #[test]
-fn decoding_goes_on_while_a_long_prompt_is_computed_in_chunks() {
-    let limits = StepLimits {
-        sequences: 2,
-        tokens: 4,
-    };
-    let mut scheduler = Scheduler::new(limits, BlockPool::new(20, BLOCK_TOKENS));
-    scheduler.enqueue(0, 1, 20, 0);
-    scheduler.enqueue(1, 10, 20, 0);
-    let mut shares = Vec::new();
-    for _ in 0..5 {
-        let plan = scheduler.schedule();
-        for slice in &plan {
-            scheduler.computed(slice);
-            if slice.last {
-                scheduler.extend(slice.id);
-            }
-        }
-        shares.push(
-            plan.iter()
-                .map(|slice| (slice.id, slice.count))
-                .collect::<Vec<_>>(),
-        );
+fn when_blocks_run_out_the_last_yields_and_is_computed_again() {
+    let mut scheduler = scheduler(2, 64, 5);
+    scheduler.enqueue(arrival(0, 7, 20));
+    scheduler.enqueue(arrival(1, 4, 20));
+    // Two blocks and one; each decodes until the five are used up.
+    let mut history = Vec::new();
+    while scheduler.preempted() == 0 {
+        history.push(step(&mut scheduler));
     }
-    let chunk = |count| vec![(0, 1), (1, count)];
-    assert_eq!(shares, [chunk(3), chunk(3), chunk(3), chunk(1), chunk(1)]);
+    let last = history.pop().unwrap();
+    assert_eq!(last, [(0, 1)], "the second gave way");
+    assert!(scheduler.blocks(1).is_empty());
+    let known = scheduler.tokens(1).len();
+    while scheduler.tokens(0).len() < 20 {
+        assert_eq!(step(&mut scheduler), [(0, 1)]);
+    }
+    scheduler.remove(0);
+    // What is left of its blocks is found again; at least the last token is computed.
+    let again = step(&mut scheduler);
+    assert_eq!(again.len(), 1);
+    assert_eq!(
+        (
+            again[0].0,
+            again[0].1 + scheduler.tally().hit_tokens as usize
+        ),
+        (1, known)
+    );
+    assert_eq!(scheduler.tally().preemptions, 1);
+    assert_eq!(scheduler.cached_tokens(1), 0, "it was its own work");
+}
+
+#[test]
+fn a_long_prompt_never_delays_a_running_stream() {
+    const BUDGET: usize = 64;
+    let mut scheduler = scheduler(9, BUDGET, 2000);
+    for id in 0..8 {
+        scheduler.enqueue(arrival(id, 3, 4000));
+    }
+    step(&mut scheduler);
+    scheduler.enqueue(arrival(8, 4096, 4100));
+    let mut left = 4096;
+    while left > 0 {
+        let plan = step(&mut scheduler);
+        let total: usize = plan.iter().map(|(_, count)| count).sum();
+        assert!(total <= BUDGET, "a step is no longer than its budget");
+        for id in 0..8 {
+            assert!(
+                plan.contains(&(id, 1)),
+                "every stream gets a token in every step"
+            );
+        }
+        let chunk = plan.iter().find(|(id, _)| *id == 8).unwrap().1;
+        assert_eq!(chunk, left.min(BUDGET - 8), "the prompt gets all the rest");
+        left -= chunk;
+    }
 }
 
 #[test]
 fn a_higher_priority_is_admitted_first_and_equals_in_order_of_arrival() {
-    let limits = StepLimits {
-        sequences: 1,
-        tokens: 16,
-    };
-    let mut scheduler = Scheduler::new(limits, BlockPool::new(4, BLOCK_TOKENS));
+    let mut scheduler = scheduler(1, 16, 4);
     for (id, priority) in [(0, 0), (1, -1), (2, 5), (3, 0), (4, 5)] {
-        scheduler.enqueue(id, 1, 4, priority);
+        let arrival = arrival(id, 1, 4);
+        scheduler.enqueue(Arrival {
+            priority,
+            ..arrival
+        });
     }
     let mut order = Vec::new();
     while let Some(slice) = scheduler.schedule().first() {
@@ -260,4 +140,293 @@ fn a_higher_priority_is_admitted_first_and_equals_in_order_of_arrival() {
         scheduler.remove(slice.id);
     }
     assert_eq!(order, [2, 4, 0, 3, 1]);
+}
+
+#[test]
+fn a_higher_priority_takes_the_place_of_a_lower_one() {
+    let mut scheduler = scheduler(2, 16, 40);
+    scheduler.enqueue(arrival(0, 3, 20));
+    scheduler.enqueue(arrival(1, 3, 20));
+    step(&mut scheduler);
+    scheduler.enqueue(Arrival {
+        priority: 1,
+        ..arrival(2, 3, 20)
+    });
+    assert_eq!(step(&mut scheduler), [(0, 1), (2, 3)]);
+    assert_eq!((scheduler.preempted(), scheduler.running()), (1, 2));
+    scheduler.remove(2);
+    let resumed = step(&mut scheduler);
+    assert_eq!(
+        resumed,
+        [(0, 1), (1, 4)],
+        "three tokens and the one it had generated"
+    );
+}
+
+#[test]
+fn a_reader_that_does_not_read_loses_its_place_to_one_who_does() {
+    let mut scheduler = scheduler(1, 16, 40);
+    scheduler.enqueue(arrival(0, 3, 20));
+    step(&mut scheduler);
+    scheduler.set_paused(0, true);
+    assert_eq!(step(&mut scheduler), []);
+    scheduler.enqueue(arrival(1, 3, 20));
+    assert_eq!(step(&mut scheduler), [(1, 3)]);
+    scheduler.set_paused(0, false);
+    assert_eq!(
+        step(&mut scheduler),
+        [(1, 1)],
+        "and gets one back when one is free"
+    );
+    scheduler.remove(1);
+    assert_eq!(step(&mut scheduler), [(0, 4)]);
+}
+
+#[test]
+fn a_prefix_is_computed_once() {
+    let mut scheduler = scheduler(8, 64, 100);
+    let prompt: Vec<u32> = (0..23).collect();
+    let choice = |id| Arrival {
+        prompt: prompt.clone(),
+        ..arrival(id, 0, 40)
+    };
+    for id in 0..3 {
+        scheduler.enqueue(choice(id));
+    }
+    // The others wait for the first and then compute what is not a full block.
+    assert_eq!(step(&mut scheduler), [(0, 23)]);
+    assert_eq!(step(&mut scheduler), [(0, 1), (1, 3), (2, 3)]);
+    let cached: Vec<usize> = (0..3).map(|id| scheduler.cached_tokens(id)).collect();
+    assert_eq!(cached, [0, 20, 20]);
+    assert_eq!(
+        scheduler.pool().used(),
+        5 + 3,
+        "five blocks in common and a last one each"
+    );
+    // Once more when all have gone; and for one whose prompt is full blocks only, all but the last.
+    for id in 0..3 {
+        scheduler.remove(id);
+    }
+    assert_eq!(scheduler.pool().used(), 0);
+    scheduler.enqueue(choice(3));
+    scheduler.enqueue(Arrival {
+        prompt: prompt[..20].to_vec(),
+        ..arrival(4, 0, 40)
+    });
+    assert_eq!(step(&mut scheduler), [(3, 3), (4, 4)]);
+    let tally = scheduler.tally();
+    assert_eq!(
+        (tally.queried_tokens, tally.hit_tokens),
+        (4 * 23 + 20, 3 * 20 + 16)
+    );
+}
+
+#[test]
+fn answers_are_found_as_part_of_the_next_prompt() {
+    let mut scheduler = scheduler(2, 64, 100);
+    scheduler.enqueue(arrival(0, 6, 40));
+    for _ in 0..8 {
+        step(&mut scheduler);
+    }
+    let mut prompt = scheduler.tokens(0).to_vec();
+    scheduler.remove(0);
+    assert_eq!(prompt.len(), 14);
+    prompt.extend([1, 2, 3]);
+    scheduler.enqueue(Arrival {
+        prompt,
+        ..arrival(1, 0, 40)
+    });
+    // Thirteen were computed: three full blocks.
+    assert_eq!(step(&mut scheduler), [(1, 17 - 12)]);
+    assert_eq!(scheduler.cached_tokens(1), 12);
+}
+
+#[test]
+fn whoever_waits_for_a_prefix_goes_on_when_its_maker_has_gone() {
+    let mut scheduler = scheduler(2, 8, 100);
+    let prompt: Vec<u32> = (0..30).collect();
+    for id in 0..2 {
+        scheduler.enqueue(Arrival {
+            prompt: prompt.clone(),
+            ..arrival(id, 0, 40)
+        });
+    }
+    assert_eq!(step(&mut scheduler), [(0, 8)]);
+    scheduler.set_paused(0, true);
+    assert_eq!(
+        step(&mut scheduler),
+        [(1, 8)],
+        "the maker's reader does not read"
+    );
+    scheduler.set_paused(0, false);
+    scheduler.remove(1);
+    assert_eq!(step(&mut scheduler), [(0, 8)]);
+    assert_eq!(
+        scheduler.cached_tokens(0),
+        8,
+        "it has what the other computed meanwhile"
+    );
+}
+
+#[test]
+fn a_salt_keeps_prefixes_apart() {
+    let mut scheduler = scheduler(4, 64, 100);
+    let prompt: Vec<u32> = (0..23).collect();
+    for (id, salt) in [(0, None), (1, Some("a")), (2, Some("b"))] {
+        let salt = salt.map(Arc::from);
+        scheduler.enqueue(Arrival {
+            prompt: prompt.clone(),
+            salt,
+            ..arrival(id, 0, 40)
+        });
+    }
+    assert_eq!(step(&mut scheduler), [(0, 23), (1, 23), (2, 18)]);
+    let salt = Some(Arc::from("a"));
+    scheduler.enqueue(Arrival {
+        prompt,
+        salt,
+        ..arrival(3, 0, 40)
+    });
+    step(&mut scheduler);
+    assert_eq!(
+        (scheduler.cached_tokens(2), scheduler.cached_tokens(3)),
+        (0, 20)
+    );
+}
+
+#[test]
+fn one_tenants_flood_does_not_keep_others_waiting() {
+    const PLACES: usize = 4;
+    let mut scheduler = scheduler(PLACES, 16, 2000);
+    for id in 0..50 {
+        scheduler.enqueue(from("flood", arrival(id, 8, 2000)));
+    }
+    for _ in 0..100 {
+        step(&mut scheduler);
+    }
+    scheduler.enqueue(from("modest", arrival(50, 8, 2000)));
+    // The flood gets a token a place and step, and may be ahead by the tokens of one step.
+    let mut waited = 0;
+    while scheduler.tokens(50).len() == 8 {
+        step(&mut scheduler);
+        waited += 1;
+    }
+    assert!(waited <= 16 / PLACES + 2, "{waited} steps");
+    assert_eq!(scheduler.preempted(), 1);
+    for _ in 0..40 {
+        let plan = step(&mut scheduler);
+        assert!(plan.contains(&(50, 1)), "and then it goes on undisturbed");
+    }
+}
+
+/// Tokens that nine tenants get who each ask one thing after another.
+fn goodput(flooded: bool) -> usize {
+    let mut scheduler = scheduler(12, 64, 8000);
+    for id in 0..if flooded { 100 } else { 0 } {
+        scheduler.enqueue(from("flood", arrival(id, 8, 4000)));
+    }
+    let mut next_id = 100;
+    let mut asking: Vec<Option<SequenceId>> = vec![None; 9];
+    let mut served = 0;
+    for _ in 0..2000 {
+        for (tenant, id) in asking.iter_mut().enumerate() {
+            if id.is_none() {
+                let arrival = arrival(next_id, 8, 8 + 64);
+                scheduler.enqueue(from(&tenant.to_string(), arrival));
+                *id = Some(next_id);
+                next_id += 1;
+            }
+        }
+        step(&mut scheduler);
+        for id in &mut asking {
+            if id.is_some_and(|id| scheduler.tokens(id).len() == 8 + 64) {
+                scheduler.remove(id.take().unwrap());
+                served += 64;
+            }
+        }
+    }
+    served
+}
+
+#[test]
+fn l2_nine_tenants_keep_nine_tenths_beside_a_flood() {
+    let (alone, flooded) = (goodput(false), goodput(true));
+    assert!(10 * flooded >= 9 * alone, "{flooded} of {alone} tokens");
+}
+
+#[test]
+fn tenants_that_always_have_work_share_by_weight() {
+    let mut scheduler = scheduler(6, 32, 4000);
+    let mut next_id = 0;
+    let mut served = [0usize; 3];
+    let mut owners: Vec<usize> = Vec::new();
+    for _ in 0..4000 {
+        for tenant in 0..3 {
+            let mine = |id: &&SequenceId| owners[**id as usize] == tenant;
+            let waiting = scheduler.waiting.keys().filter(mine).count();
+            // The first sends short ones, the last long ones: what counts is what is computed.
+            for _ in waiting..4 {
+                let share = Share {
+                    tenant: tenant.to_string().into(),
+                    weight: [1, 2, 4][tenant],
+                    key: Arc::from(""),
+                };
+                let length = [4, 12, 60][tenant];
+                let arrival = arrival(next_id, length, length + 4 + 9 * tenant);
+                scheduler.enqueue(Arrival { share, ..arrival });
+                owners.push(tenant);
+                next_id += 1;
+            }
+        }
+        for slice in scheduler.schedule() {
+            scheduler.computed(&slice);
+            served[owners[slice.id as usize]] += slice.count;
+            if slice.last {
+                scheduler.extend(slice.id, 7);
+                let task = scheduler.task(slice.id).unwrap();
+                if task.tokens.len() == task.tokens_max {
+                    scheduler.remove(slice.id);
+                }
+            }
+        }
+    }
+    let total: usize = served.iter().sum();
+    for (tenant, weight) in [1, 2, 4].into_iter().enumerate() {
+        let share = served[tenant] * 700 / total;
+        assert!(share.abs_diff(100 * weight) <= 7, "{served:?}");
+    }
+}
+
+#[test]
+fn guesses_use_what_the_budget_leaves_and_cost_nothing_when_wrong() {
+    let mut scheduler = scheduler(2, 7, 100);
+    let arrival = arrival(0, 0, 40);
+    let prompt = vec![1, 2, 3, 4, 5, 6, 1, 2, 3];
+    scheduler.enqueue(Arrival {
+        prompt,
+        draft_max: 8,
+        ..arrival
+    });
+    let mut plan = scheduler.schedule();
+    assert!(plan[0].draft.is_empty(), "prompts are not guessed on");
+    scheduler.computed(&plan[0]);
+    plan = scheduler.schedule();
+    scheduler.computed(&plan[0]);
+    scheduler.extend(0, 4);
+    plan = scheduler.schedule();
+    assert_eq!(plan[0].draft, [5, 6, 1, 2], "half of the most at first");
+    let before = scheduler.pool().used();
+    // Two of four guesses follow, then something else.
+    scheduler.computed(&plan[0]);
+    for token in [5, 6] {
+        scheduler.extend(0, token);
+        scheduler.confirm_draft(0);
+    }
+    scheduler.extend(0, 9);
+    scheduler.settle_drafts(&plan[0], 2);
+    assert_eq!(before - scheduler.pool().used(), 0);
+    let slice = &scheduler.schedule()[0];
+    assert_eq!((slice.first, slice.count, slice.last), (12, 1, true));
+    let tally = scheduler.tally();
+    assert_eq!((tally.drafted_tokens, tally.accepted_tokens), (4, 2));
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use mortise_engine::{
     Engine, EngineConfig, EngineHandle, FinishReason, ForwardPass, SamplingParams, SequenceError,
-    SequenceRequest, SequenceUsage, TokenEvent, TokenStream,
+    SequenceRequest, SequenceUsage, Share, TokenEvent, TokenStream,
 };
 use mortise_model::{BLOCK_TOKENS, InputError, LogitRows, Logits, ModelInput};
 
@@ -75,9 +75,14 @@ impl ForwardPass for FakeModel {
             for (position, token) in (sequence.first_position..).zip(sequence.tokens) {
                 self.cells[cell(position)] = *token;
             }
-            if sequence.logits == LogitRows::Last {
-                let history: Vec<u32> = (0..end).map(|at| self.cells[cell(at)]).collect();
-                rows.extend(logits(&history));
+            let history: Vec<u32> = (0..end).map(|at| self.cells[cell(at)]).collect();
+            let first = match sequence.logits {
+                LogitRows::None => end,
+                LogitRows::Last => end - 1,
+                LogitRows::All => sequence.first_position,
+            };
+            for position in first..end {
+                rows.extend(logits(&history[..=position]));
             }
         }
         Ok(Logits::new(rows, VOCABULARY))
@@ -144,6 +149,8 @@ pub fn greedy(prompt: &[u32], max_tokens: u32) -> SequenceRequest {
         },
         logprobs: None,
         priority: 0,
+        share: Share::default(),
+        salt: None,
         constraint: None,
     }
 }

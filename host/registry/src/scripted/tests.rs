@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use mortise_engine::{
     Constraint, ConstraintError, FinishReason, LogprobParams, MaskStep, SamplingParams,
-    SequenceError, SequenceRequest, SubmitError, TokenEvent, TokenStream,
+    SequenceError, SequenceRequest, Share, SubmitError, TokenEvent, TokenStream,
 };
 
 use super::{Script, ScriptCodec, ScriptLine, Scripted};
@@ -29,6 +29,8 @@ fn request(prompt: &str) -> SequenceRequest {
         sampling: SamplingParams::default(),
         logprobs: None,
         priority: 0,
+        share: Share::default(),
+        salt: None,
         constraint: None,
     }
 }

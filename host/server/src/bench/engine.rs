@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use mortise_engine::{
-    Engine, EngineConfig, EngineHandle, SamplingParams, SequenceRequest, TokenEvent, TokenStream,
+    Engine, EngineConfig, EngineHandle, SamplingParams, SequenceRequest, Share, TokenEvent,
+    TokenStream,
 };
 use mortise_model::{Model, ModelFolder, WeightPrecision};
 use serde_json::json;
@@ -139,6 +140,8 @@ impl Bench {
             },
             logprobs: None,
             priority: 0,
+            share: Share::default(),
+            salt: None,
             constraint: None,
         })?;
         Ok((submitted, stream))

@@ -1,6 +1,7 @@
 //! Configuration: a TOML file and the command line, checked once. What the rest of the server
 //! holds is in its own types, with bounds. Nothing else reads the environment.
 
+mod engine;
 mod hub;
 mod plugins;
 mod raw;
@@ -15,6 +16,7 @@ use mortise_hub::ModelReference;
 use mortise_registry::{Script, ScriptLine};
 use serde_json::{Map, Value, json};
 
+pub(crate) use self::engine::EngineSettings;
 pub(crate) use self::hub::hub_config;
 use self::plugins::check_plugins;
 pub(crate) use self::plugins::{BindingConfig, PluginBounds, PluginConfig};
@@ -64,6 +66,7 @@ pub(crate) struct Config {
     pub(crate) admin: Option<AdminConfig>,
     pub(crate) http: HttpConfig,
     pub(crate) limits: LimitConfig,
+    pub(crate) engine: EngineSettings,
     pub(crate) log: (LogFormat, LogLevel),
     pub(crate) unsupported: Unsupported,
     pub(crate) any_model: bool,
@@ -105,8 +108,6 @@ impl std::fmt::Debug for AdminConfig {
 pub(crate) struct LimitConfig {
     pub(crate) default_max_tokens: u32,
     pub(crate) max_context: usize,
-    pub(crate) max_queue: usize,
-    pub(crate) max_batch: usize,
     pub(crate) n_max: u32,
 }
 
@@ -184,6 +185,7 @@ impl Config {
             port: overrides.port.unwrap_or(server.port),
             http: check_http(server)?,
             limits: check_limits(&raw, overrides.max_context)?,
+            engine: raw.engine.check(&raw.limits)?,
             log: (
                 overrides.log_format.unwrap_or(raw.log.format),
                 overrides.log_level.unwrap_or(raw.log.level),
@@ -322,8 +324,6 @@ fn check_limits(raw: &Raw, max_context: Option<usize>) -> Result<LimitConfig, Co
     Ok(LimitConfig {
         default_max_tokens: u32::try_from(max_tokens).unwrap_or(u32::MAX),
         max_context: positive("limits.max_context", context)?,
-        max_queue: positive("limits.max_queue", limits.max_queue)?,
-        max_batch: positive("limits.max_batch", limits.max_batch)?,
         n_max: u32::try_from(n_max).unwrap_or(u32::MAX),
     })
 }

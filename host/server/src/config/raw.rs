@@ -8,6 +8,7 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::engine::RawEngine;
 use crate::openai::fields::Unsupported;
 use crate::suggest::nearest;
 
@@ -18,6 +19,7 @@ pub(crate) struct Raw {
     pub(crate) server: RawServer,
     pub(crate) admin: RawAdmin,
     pub(crate) limits: RawLimits,
+    pub(crate) engine: RawEngine,
     pub(crate) log: RawLog,
     pub(crate) openai: RawOpenai,
     pub(crate) models: Vec<RawModel>,
@@ -69,6 +71,7 @@ pub(crate) struct RawLimits {
     pub(crate) default_max_tokens: u32,
     pub(crate) max_context: usize,
     pub(crate) max_queue: usize,
+    pub(crate) max_queued_tokens: usize,
     pub(crate) max_batch: usize,
     pub(crate) n_max: u32,
 }
@@ -79,6 +82,7 @@ impl Default for RawLimits {
             default_max_tokens: 2048,
             max_context: 4096,
             max_queue: 256,
+            max_queued_tokens: 262_144,
             max_batch: 32,
             n_max: 16,
         }

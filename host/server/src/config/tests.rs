@@ -1,3 +1,5 @@
+use mortise_engine::{EngineConfig, KvType, Speculation};
+
 use super::*;
 
 fn load(text: &str) -> Result<Config, String> {
@@ -73,6 +75,21 @@ fn wrong_values_are_named() {
         "[plugins]\nmemory_mib = 99999999999",
         &["plugins.memory_mib"],
     );
+    refused(
+        "[engine]\nstep_token_budget = 31",
+        &["engine.step_token_budget", "31", "`limits.max_batch`", "32"],
+    );
+    refused("[engine]\nkv_cache_mib = 0", &["engine.kv_cache_mib"]);
+    refused("[engine]\ndraft_tokens = 33", &["engine.draft_tokens"]);
+    refused("[engine]\nspeculation = \"on\"", &["line 2", "`on`"]);
+    refused(
+        "[engine.tenant_weights]\na = 0",
+        &["engine.tenant_weights.a"],
+    );
+    refused(
+        "[limits]\nmax_queued_tokens = 0",
+        &["limits.max_queued_tokens"],
+    );
     refused("[server\n", &["line 1"]);
     refused(
         "[[models]]\n[models.script]\n",
@@ -102,6 +119,39 @@ fn keys_become_secrets_and_settings_name_them() {
         "the key itself must stay with the host"
     );
     assert!(!format!("{config:?}").contains("s3cret"));
+}
+
+#[test]
+fn the_engine_gets_what_the_file_says() {
+    let config = load(
+        "[limits]\nmax_batch = 7\nmax_queue = 8\nmax_queued_tokens = 9\n\
+         [engine]\nthreads = 3\nstep_token_budget = 99\nkv_cache_mib = 2\nkv_type = \"q8_0\"\nprefix_cache = false\n\
+         share_prefixes_between_tenants = true\nspeculation = \"prompt-lookup\"\ndraft_tokens = 5\n\
+         tenant_weights = { research = 4 }",
+    )
+    .unwrap();
+    let expected = EngineConfig {
+        max_sequences: 7,
+        max_queue: 8,
+        max_queued_tokens: 9,
+        step_token_budget: 99,
+        kv_cache_bytes: 2 << 20,
+        kv_type: KvType::Q8_0,
+        prefix_cache: false,
+        speculation: Speculation::PromptLookup { draft_tokens: 5 },
+        threads: 3,
+        ..EngineConfig::default()
+    };
+    assert_eq!(config.engine.engine, expected);
+    assert!(config.engine.share_prefixes);
+    assert_eq!(config.engine.tenant_weights["research"], 4);
+    // The table's defaults are the engine's own, but for the size of the batch.
+    let config = load("").unwrap();
+    let expected = EngineConfig {
+        max_sequences: 32,
+        ..EngineConfig::default()
+    };
+    assert_eq!(config.engine.engine, expected);
 }
 
 #[test]

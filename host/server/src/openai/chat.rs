@@ -78,7 +78,7 @@ const REFUSED: [(&str, &str); 12] = [
 ];
 
 /// Every field this route knows, for the nearest-name hint.
-const KNOWN: [&str; 52] = [
+const KNOWN: [&str; 53] = [
     "messages",
     "model",
     "max_tokens",
@@ -131,6 +131,7 @@ const KNOWN: [&str; 52] = [
     "echo",
     "min_tokens",
     "ignore_eos",
+    "fairness_key",
 ];
 
 /// Translate a request.

@@ -26,7 +26,7 @@ pub(crate) struct CompletionCall {
 }
 
 /// Every field this route knows, for the nearest-name hint.
-const KNOWN: [&str; 29] = [
+const KNOWN: [&str; 30] = [
     "model",
     "prompt",
     "best_of",
@@ -56,6 +56,7 @@ const KNOWN: [&str; 29] = [
     "response_format",
     "min_tokens",
     "ignore_eos",
+    "fairness_key",
 ];
 
 /// Fields that mortise knows and cannot honour.

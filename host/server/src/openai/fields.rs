@@ -259,6 +259,7 @@ pub(crate) fn take_sampling(fields: &mut Fields, into: &mut RequestFields) -> Re
     into.presence_penalty = fields.number("presence_penalty")?;
     into.stop = fields.strings("stop")?;
     into.logit_bias = take_logit_bias(fields)?;
+    into.fairness_key = fields.string("fairness_key")?;
     Ok(())
 }
 

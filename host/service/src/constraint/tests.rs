@@ -6,12 +6,14 @@ use mortise_plugin::{Fault, MatchStatus, MatchStep, PluginError};
 use super::MaskThreads;
 use crate::plugins::{BoxFuture, MatchTokens};
 
-/// Allows the number of tokens taken so far, and is finished after `limit`.
+/// Allows the number of tokens taken so far and token 32, and is finished after `limit`.
 struct Counting {
     taken: u32,
     limit: u32,
     delay: Duration,
     fault_at: Option<u32>,
+    /// There is no choice while fewer tokens are taken than this: 32 is not allowed.
+    strict: u32,
 }
 
 impl Counting {
@@ -27,6 +29,7 @@ impl Counting {
         }
         assert!(mask.iter().all(|&word| word == 0), "masks come empty");
         mask[0] = 1 << self.taken;
+        mask[1] = u32::from(self.taken >= self.strict);
         Ok(if self.taken == self.limit {
             MatchStatus::Finished
         } else {
@@ -65,6 +68,7 @@ fn counting(limit: u32) -> Counting {
         limit,
         delay: Duration::ZERO,
         fault_at: None,
+        strict: 0,
     }
 }
 
@@ -81,6 +85,7 @@ fn step(constraint: &mut dyn Constraint, committed: &[u32]) -> Result<Option<Vec
     match constraint.poll().expect("an outcome after waiting") {
         Ok(MaskStep::Allow(mask)) => Ok(Some(mask.to_vec())),
         Ok(MaskStep::Finished) => Ok(None),
+        Ok(MaskStep::Forced(tokens)) => Err(format!("forced {tokens:?}")),
         Err(error) => Err(error.message),
     }
 }
@@ -88,9 +93,9 @@ fn step(constraint: &mut dyn Constraint, committed: &[u32]) -> Result<Option<Vec
 #[test]
 fn masks_follow_the_committed_tokens() {
     let (_threads, mut constraint) = constrain(counting(4), Duration::from_secs(5));
-    assert_eq!(step(&mut *constraint, &[]), Ok(Some(vec![1, 0])));
-    assert_eq!(step(&mut *constraint, &[9]), Ok(Some(vec![2, 0])));
-    assert_eq!(step(&mut *constraint, &[9, 9]), Ok(Some(vec![8, 0])));
+    assert_eq!(step(&mut *constraint, &[]), Ok(Some(vec![1, 1])));
+    assert_eq!(step(&mut *constraint, &[9]), Ok(Some(vec![2, 1])));
+    assert_eq!(step(&mut *constraint, &[9, 9]), Ok(Some(vec![8, 1])));
     assert_eq!(step(&mut *constraint, &[9]), Ok(None));
 }
 
@@ -99,7 +104,7 @@ fn only_the_last_advance_counts() {
     let (_threads, mut constraint) = constrain(counting(9), Duration::from_secs(5));
     constraint.advance(&[]);
     constraint.advance(&[1]);
-    assert_eq!(step(&mut *constraint, &[1]), Ok(Some(vec![4, 0])));
+    assert_eq!(step(&mut *constraint, &[1]), Ok(Some(vec![4, 1])));
 }
 
 #[test]
@@ -116,8 +121,40 @@ fn advancing_does_not_wait_for_the_plugin() {
     constraint.wait();
     assert!(matches!(
         constraint.poll(),
-        Some(Ok(MaskStep::Allow(&[1, 0])))
+        Some(Ok(MaskStep::Allow(&[1, 1])))
     ));
+}
+
+#[test]
+fn tokens_without_a_choice_come_at_once() {
+    let matcher = Counting {
+        strict: 3,
+        ..counting(9)
+    };
+    let (_threads, mut constraint) = constrain(matcher, Duration::from_secs(5));
+    let forced = step(&mut *constraint, &[]).expect_err("no mask yet");
+    assert_eq!(forced, "forced [0, 1, 2]");
+    // When they are committed the mask after them is there.
+    constraint.advance(&[0, 1, 2]);
+    assert!(matches!(
+        constraint.poll(),
+        Some(Ok(MaskStep::Allow(&[8, 1])))
+    ));
+    assert_eq!(step(&mut *constraint, &[3]), Ok(Some(vec![16, 1])));
+}
+
+#[test]
+fn a_fault_behind_forced_tokens_comes_after_them() {
+    let matcher = Counting {
+        strict: 3,
+        fault_at: Some(2),
+        ..counting(9)
+    };
+    let (_threads, mut constraint) = constrain(matcher, Duration::from_secs(5));
+    let forced = step(&mut *constraint, &[]).expect_err("no mask yet");
+    assert_eq!(forced, "forced [0, 1]");
+    constraint.advance(&[0, 1]);
+    assert!(matches!(constraint.poll(), Some(Err(_))));
 }
 
 #[test]
@@ -127,7 +164,7 @@ fn a_fault_names_the_plugin_and_stays() {
         ..counting(9)
     };
     let (_threads, mut constraint) = constrain(matcher, Duration::from_secs(5));
-    assert_eq!(step(&mut *constraint, &[]), Ok(Some(vec![1, 0])));
+    assert_eq!(step(&mut *constraint, &[]), Ok(Some(vec![1, 1])));
     for _ in 0..2 {
         let error = step(&mut *constraint, &[1]).expect_err("a fault");
         assert!(error.contains("plugin `counting` 1.0.0"), "{error}");

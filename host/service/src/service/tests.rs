@@ -11,6 +11,7 @@ mod observer;
 mod policies;
 mod prompts;
 mod replace;
+mod turns;
 
 fn one(all: &Collected) -> &crate::fakes::CollectedChoice {
     assert!(all.error.is_none(), "{:?}", all.error);

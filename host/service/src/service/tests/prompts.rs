@@ -152,8 +152,8 @@ async fn an_injected_control_token_reaches_the_model_as_text() {
             4096
         }
 
-        fn load(&self) -> mortise_registry::Load {
-            mortise_registry::Load::default()
+        fn load(&self) -> mortise_engine::EngineLoad {
+            mortise_engine::EngineLoad::default()
         }
     }
     let keeper = Arc::new(Keeper(Mutex::default()));

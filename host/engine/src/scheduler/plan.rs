@@ -1,0 +1,170 @@
+//! What a step computes.
+
+use std::cmp::Reverse;
+
+use crate::block_pool::Parent;
+use crate::draft::lookup;
+
+use super::task::Task;
+use super::{Scheduler, SequenceId, Slice};
+
+impl Scheduler {
+    /// Admit whom there is room for, then plan a step: a token for each sequence that decodes, then
+    /// what the budget leaves for prompts, then drafts.
+    pub(crate) fn schedule(&mut self) -> Vec<Slice> {
+        self.admit();
+        let mut plan = self.divide_budget();
+        self.find_blocks(&mut plan);
+        if plan.is_empty()
+            && let Some(first) = self.running.iter().position(Task::runnable)
+        {
+            // Everyone waits for somebody's blocks: the first in rank computes its own.
+            plan.push(slice(&self.running[first], self.limits.tokens));
+            self.find_blocks(&mut plan);
+        }
+        self.add_drafts(&mut plan);
+        plan
+    }
+
+    /// How many tokens each computes.
+    fn divide_budget(&mut self) -> Vec<Slice> {
+        let decoding = |task: &&Task| task.runnable() && task.decoding;
+        let decoders = self.running.iter().filter(decoding).count();
+        // Each decodes one token; tokens that need no choice are computed along with it.
+        let mut left = self.limits.tokens.saturating_sub(decoders);
+        let mut plan = Vec::new();
+        for task in self.running.iter().filter(decoding) {
+            let slice = slice(task, 1 + left);
+            left -= slice.count - 1;
+            plan.push(slice);
+        }
+        self.divide_among_prompts(left, &mut plan);
+        plan
+    }
+
+    /// Prompts in the order in which places are given. Of those that need the same block next, only
+    /// the first computes it; the others have it from the cache afterwards.
+    fn divide_among_prompts(&mut self, budget: usize, plan: &mut Vec<Slice>) {
+        let mut prompts: Vec<usize> = Vec::new();
+        for (index, task) in self.running.iter_mut().enumerate() {
+            if task.runnable() && !task.decoding {
+                self.tally.hit_tokens += task.advance(&mut self.pool) as u64;
+                prompts.push(index);
+            }
+        }
+        prompts.sort_by_cached_key(|index| {
+            let task = &self.running[*index];
+            (
+                Reverse(task.priority),
+                self.shares.standing(&task.share),
+                task.turn,
+            )
+        });
+        let size = self.pool.block_tokens();
+        let mut claimed: Vec<(Parent, &[u32])> = Vec::new();
+        let mut left = budget;
+        for task in prompts.iter().map(|index| &self.running[*index]) {
+            if left == 0 {
+                return;
+            }
+            let next = task.frontier(size).filter(|_| self.pool.caches());
+            if let Some(next) = next {
+                if task.committed < task.shareable(size) && claimed.contains(&next) {
+                    continue;
+                }
+                claimed.push(next);
+            }
+            let slice = slice(task, left);
+            left -= slice.count;
+            plan.push(slice);
+        }
+    }
+
+    /// Find blocks for the slices, for the first in rank first. One for which there are none
+    /// displaces the last in rank, as long as that is not itself; else it is left out of the step.
+    fn find_blocks(&mut self, plan: &mut Vec<Slice>) {
+        let mut order: Vec<SequenceId> = self.running.iter().map(|task| task.id).collect();
+        order.retain(|id| plan.iter().any(|slice| slice.id == *id));
+        for id in order {
+            let Some(slice) = plan.iter().position(|slice| slice.id == id) else {
+                continue;
+            };
+            let needed = self.pool.blocks_for(plan[slice].first + plan[slice].count);
+            if !self.grow(id, needed) {
+                plan.remove(slice);
+            }
+        }
+        plan.retain(|slice| self.running.iter().any(|task| task.id == slice.id));
+    }
+
+    /// Give a running sequence `needed` blocks. Whether it has them and still runs.
+    fn grow(&mut self, id: SequenceId, needed: usize) -> bool {
+        loop {
+            let Some(index) = self.running.iter().position(|task| task.id == id) else {
+                return false;
+            };
+            let missing = needed.saturating_sub(self.running[index].table.len());
+            if missing == 0 {
+                return true;
+            }
+            if let Some(block) = self.pool.take() {
+                self.running[index].table.push(block);
+                continue;
+            }
+            let others = |task: &Task| task.id != id && task.paused;
+            let paused = self.running.iter().rposition(others);
+            let last = self.running.len() - 1;
+            match paused {
+                Some(paused) => self.preempt(paused),
+                None if last > index => self.preempt(last),
+                None => return false,
+            }
+        }
+    }
+
+    /// Let decoding sequences compute what may follow, as far as budget and blocks are left over.
+    fn add_drafts(&mut self, plan: &mut [Slice]) {
+        let planned: usize = plan.iter().map(|slice| slice.count).sum();
+        let mut left = self.limits.tokens.saturating_sub(planned);
+        for slice in plan
+            .iter_mut()
+            .filter(|slice| slice.last && slice.count == 1)
+        {
+            let Some(task) = self.running.iter_mut().find(|task| task.id == slice.id) else {
+                continue;
+            };
+            // Of the tokens that may still come, the last need not be computed.
+            let room = task.tokens_max.saturating_sub(task.tokens.len());
+            let most = task
+                .draft_length
+                .get()
+                .min(left)
+                .min(room.saturating_sub(1));
+            if most == 0 || !task.decoding {
+                continue;
+            }
+            let mut draft = lookup(&task.tokens, most).to_vec();
+            let size = self.pool.block_tokens();
+            while task.table.len() * size < task.tokens.len() + draft.len() {
+                match self.pool.take() {
+                    Some(block) => task.table.push(block),
+                    None => draft.truncate(task.table.len() * size - task.tokens.len()),
+                }
+            }
+            left -= draft.len();
+            slice.draft = draft;
+        }
+    }
+}
+
+/// The next tokens of a sequence, at most `most`.
+fn slice(task: &Task, most: usize) -> Slice {
+    let count = task.remaining().min(most);
+    Slice {
+        id: task.id,
+        first: task.computed,
+        count,
+        last: count == task.remaining(),
+        draft: Vec::new(),
+    }
+}

@@ -1,0 +1,382 @@
+//! The scheduler in a seeded simulation: random arrivals, pauses, cancellations, priorities,
+//! tenants, shared prefixes, guesses and caches that are far too small. A fake model checks that
+//! the cache holds exactly what each sequence believes; after every step the books are audited.
+//!
+//! `MORTISE_SIMULATIONS=1000000 cargo test --release -p mortise-engine schedules` runs more of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+
+use super::{Arrival, Scheduler, SequenceId, Slice, StepLimits};
+use crate::block_pool::BlockPool;
+use crate::shares::Share;
+
+const BLOCK_TOKENS: usize = 4;
+
+/// What a cell of the fake cache holds: the hash of all tokens up to it, so that a cell in the wrong
+/// hands shows.
+fn hash(before: u64, token: u32) -> u64 {
+    (before ^ u64::from(token) ^ 0x5DEE_CE66)
+        .wrapping_mul(0x9E37_79B9_7F4A_7C15)
+        .rotate_left(23)
+}
+
+/// The token that the fake model lets follow. Half the time it goes round in circles, so that
+/// guesses are worth making.
+fn successor(tokens: &[u32]) -> u32 {
+    let hash = tokens.iter().fold(3, |before, token| hash(before, *token));
+    match tokens.len().checked_sub(5) {
+        Some(before) if hash & 1 == 0 => tokens[before],
+        _ => (hash >> 33) as u32 % 4,
+    }
+}
+
+/// What the simulation knows of a sequence.
+struct Expected {
+    tokens: Vec<u32>,
+    prompt: usize,
+    tokens_max: usize,
+    salt: Option<Arc<str>>,
+    paused: bool,
+    /// Its last token is computed and nothing is sampled yet: its mask is late.
+    late: bool,
+}
+
+struct Simulation {
+    random: Pcg64,
+    limits: StepLimits,
+    blocks: usize,
+    draft_max: usize,
+    prefixes: Vec<Vec<u32>>,
+    scheduler: Scheduler,
+    cells: Vec<u64>,
+    sequences: BTreeMap<SequenceId, Expected>,
+    arrivals_left: usize,
+    next_id: SequenceId,
+    finished: usize,
+    cancelled: usize,
+}
+
+impl Simulation {
+    fn new(seed: u64) -> Self {
+        let mut random = Pcg64::seed_from_u64(seed);
+        let sequences = random.random_range(1..8);
+        let limits = StepLimits {
+            sequences,
+            tokens: sequences + random.random_range(0..20),
+        };
+        let blocks = random.random_range(3..28);
+        let caching = random.random_range(0..5) > 0;
+        let mut tokens =
+            |count: usize| -> Vec<u32> { (0..count).map(|_| random.random_range(0..4)).collect() };
+        Self {
+            prefixes: vec![tokens(0), tokens(9), tokens(17), tokens(24)],
+            scheduler: Scheduler::new(limits, BlockPool::new(blocks, BLOCK_TOKENS, caching)),
+            cells: vec![0; blocks * BLOCK_TOKENS],
+            arrivals_left: random.random_range(1..20),
+            draft_max: random.random_range(0..2) * random.random_range(0..6),
+            random,
+            limits,
+            blocks,
+            sequences: BTreeMap::new(),
+            next_id: 0,
+            finished: 0,
+            cancelled: 0,
+        }
+    }
+
+    fn chance(&mut self, one_in: u32) -> bool {
+        self.random.random_range(0..one_in) == 0
+    }
+
+    fn arrive(&mut self) {
+        while self.arrivals_left > 0 && self.chance(2) {
+            self.arrivals_left -= 1;
+            let capacity = self.blocks * BLOCK_TOKENS;
+            let mut tokens = self.prefixes[self.random.random_range(0..4)].clone();
+            let own = self.random.random_range(1..12);
+            tokens.extend((0..own).map(|_| self.random.random_range(0..4u32)));
+            tokens.truncate(capacity - 1);
+            let prompt = tokens.len();
+            let tokens_max = (prompt + self.random.random_range(1..40)).min(capacity);
+            let priority = self.random.random_range(0..8) / 7;
+            let tenant = self.random.random_range(0..3u32);
+            let salt: Option<Arc<str>> = (tenant == 2).then(|| Arc::from("apart"));
+            // Some requests have several choices, which arrive together.
+            for _ in 0..if self.chance(4) { 3 } else { 1 } {
+                self.scheduler.enqueue(Arrival {
+                    id: self.next_id,
+                    prompt: tokens.clone(),
+                    tokens_max,
+                    priority,
+                    salt: salt.clone(),
+                    share: Share {
+                        tenant: tenant.to_string().into(),
+                        weight: 1 + tenant,
+                        key: Arc::from(""),
+                    },
+                    draft_max: self.draft_max,
+                });
+                let expected = Expected {
+                    tokens: tokens.clone(),
+                    prompt,
+                    tokens_max,
+                    salt: salt.clone(),
+                    paused: false,
+                    late: false,
+                };
+                self.sequences.insert(self.next_id, expected);
+                self.next_id += 1;
+            }
+        }
+    }
+
+    fn disturb(&mut self) {
+        let ids: Vec<SequenceId> = self.sequences.keys().copied().collect();
+        for id in ids {
+            if self.chance(60) {
+                self.scheduler.remove(id);
+                self.sequences.remove(&id);
+                self.cancelled += 1;
+            } else if self.chance(8) {
+                let paused = self.chance(2);
+                self.scheduler.set_paused(id, paused);
+                self.sequences.get_mut(&id).unwrap().paused = paused;
+            }
+        }
+    }
+
+    fn step(&mut self) {
+        let plan = self.scheduler.schedule();
+        self.check_plan(&plan);
+        self.check_ranks(&plan);
+        self.audit();
+        for slice in &plan {
+            self.compute(slice);
+        }
+        for slice in &plan {
+            self.scheduler.computed(slice);
+            self.sample(slice);
+        }
+        self.sample_late();
+        self.audit();
+    }
+
+    fn check_plan(&self, plan: &[Slice]) {
+        let total: usize = plan
+            .iter()
+            .map(|slice| slice.count + slice.draft.len())
+            .sum();
+        assert!(
+            total <= self.limits.tokens,
+            "the plan exceeds the token budget"
+        );
+        assert!(self.scheduler.running() <= self.limits.sequences);
+        let mut seen = BTreeSet::new();
+        for slice in plan {
+            assert!(seen.insert(slice.id), "a sequence appears twice");
+            let expected = &self.sequences[&slice.id];
+            assert!(!expected.paused, "a paused sequence is scheduled");
+            assert!(!expected.late, "a sequence is computed again");
+            assert!(slice.count > 0);
+            let end = slice.first + slice.count;
+            assert_eq!(slice.last, end == expected.tokens.len());
+            assert!(slice.draft.is_empty() || (slice.last && slice.count == 1));
+            assert!(expected.tokens.len() + slice.draft.len() < expected.tokens_max.max(end + 1));
+            let blocks = self.scheduler.blocks(slice.id).len();
+            assert!(
+                blocks * BLOCK_TOKENS >= end + slice.draft.len(),
+                "tokens without a block"
+            );
+        }
+    }
+
+    /// Nobody waits for one who should wait, and whoever is first goes on.
+    fn check_ranks(&self, plan: &[Slice]) {
+        let scheduler = &self.scheduler;
+        let planned = |id: SequenceId| plan.iter().any(|slice| slice.id == id);
+        for task in scheduler
+            .running
+            .iter()
+            .filter(|task| task.runnable() && task.decoding)
+        {
+            let spare = scheduler.pool.available();
+            assert!(
+                planned(task.id) || spare == 0,
+                "a decoding sequence was passed over"
+            );
+        }
+        if let Some(first) = scheduler.running.first()
+            && first.runnable()
+            && first.decoding
+        {
+            assert!(planned(first.id), "the first in rank was passed over");
+        }
+        if plan.is_empty() {
+            // All who could go on wait for blocks of one whose mask is late.
+            let late = scheduler
+                .running
+                .iter()
+                .any(|task| task.scored && !task.paused);
+            let mut all = scheduler.running.iter().chain(scheduler.waiting.values());
+            assert!(
+                late || all.all(|task| !task.runnable()),
+                "nobody computes anything"
+            );
+        }
+        let waiting = scheduler.waiting.values().filter(|task| task.runnable());
+        let Some(highest) = waiting.map(|task| task.priority).max() else {
+            return;
+        };
+        for running in &scheduler.running {
+            assert!(
+                running.priority >= highest,
+                "a lower priority runs before a higher one"
+            );
+            assert!(!running.paused, "a paused sequence keeps others out");
+        }
+    }
+
+    /// The books agree with who holds which block.
+    fn audit(&self) {
+        let mut references = BTreeMap::new();
+        for (id, expected) in &self.sequences {
+            let blocks = self.scheduler.blocks(*id);
+            assert!(blocks.len() <= expected.tokens_max.div_ceil(BLOCK_TOKENS));
+            for block in blocks {
+                *references.entry(*block).or_insert(0) += 1;
+            }
+        }
+        self.scheduler.pool().audit(&references);
+        assert_eq!(references.len(), self.scheduler.pool().used());
+    }
+
+    /// The fake forward pass: all that comes before must be in the cache; what is written must be
+    /// in nobody else's hands.
+    fn compute(&mut self, slice: &Slice) {
+        let table = self.scheduler.blocks(slice.id).to_vec();
+        let cell = |at: usize| table[at / BLOCK_TOKENS] as usize * BLOCK_TOKENS + at % BLOCK_TOKENS;
+        let expected = &self.sequences[&slice.id];
+        let end = slice.first + slice.count;
+        let mut state = u64::from(expected.salt.is_some());
+        let tokens = expected.tokens[..end].iter().chain(&slice.draft);
+        for (at, token) in tokens.enumerate() {
+            state = hash(state, *token);
+            if at < slice.first {
+                assert_eq!(
+                    self.cells[cell(at)],
+                    state,
+                    "the cache holds something else"
+                );
+                continue;
+            }
+            let block = table[at / BLOCK_TOKENS];
+            let others = self.sequences.keys().filter(|id| **id != slice.id);
+            let shared = others
+                .clone()
+                .any(|id| self.scheduler.blocks(*id).contains(&block));
+            assert!(!shared, "a shared block is written");
+            self.cells[cell(at)] = state;
+        }
+    }
+
+    fn sample(&mut self, slice: &Slice) {
+        if !slice.last {
+            return;
+        }
+        if slice.draft.is_empty() && self.chance(10) {
+            self.sequences.get_mut(&slice.id).unwrap().late = true;
+            return;
+        }
+        let mut accepted = 0;
+        while self.extend(slice.id) {
+            let token = self.sequences[&slice.id].tokens.last();
+            if slice.draft.get(accepted) != token {
+                break;
+            }
+            accepted += 1;
+            self.scheduler.confirm_draft(slice.id);
+        }
+        if self.sequences.contains_key(&slice.id) {
+            self.scheduler.settle_drafts(slice, accepted);
+            // Tokens about which there is no choice.
+            for _ in 0..if self.chance(12) { 3 } else { 0 } {
+                if accepted < slice.draft.len() || !self.extend(slice.id) {
+                    return;
+                }
+            }
+        }
+    }
+
+    fn sample_late(&mut self) {
+        let late = self
+            .sequences
+            .iter()
+            .filter(|(_, expected)| expected.late && !expected.paused);
+        let late: Vec<SequenceId> = late.map(|(id, _)| *id).collect();
+        for id in late {
+            if self.chance(2) {
+                self.sequences.get_mut(&id).unwrap().late = false;
+                self.extend(id);
+            }
+        }
+    }
+
+    /// Commit the next token. Whether the sequence goes on.
+    fn extend(&mut self, id: SequenceId) -> bool {
+        let expected = self.sequences.get_mut(&id).unwrap();
+        let token = successor(&expected.tokens);
+        expected.tokens.push(token);
+        self.scheduler.extend(id, token);
+        assert_eq!(self.scheduler.tokens(id), expected.tokens);
+        let stops = expected.tokens.len() >= expected.tokens_max
+            || token == 3 && expected.tokens.len() % 7 == 0;
+        if stops {
+            assert!(self.scheduler.cached_tokens(id) < expected.prompt);
+            self.scheduler.remove(id);
+            self.sequences.remove(&id);
+            self.finished += 1;
+        }
+        !stops
+    }
+
+    fn run(mut self) -> super::Tally {
+        let mut steps = 0;
+        while self.arrivals_left > 0 || !self.sequences.is_empty() {
+            self.arrive();
+            self.disturb();
+            self.step();
+            steps += 1;
+            assert!(steps < 20_000, "the sequences wait for one another");
+        }
+        assert_eq!(self.finished + self.cancelled, self.next_id as usize);
+        assert_eq!(self.scheduler.pool().used(), 0, "blocks are left behind");
+        assert_eq!(self.scheduler.running() + self.scheduler.preempted(), 0);
+        assert_eq!(self.scheduler.queued(), (0, 0));
+        self.scheduler.tally()
+    }
+}
+
+#[test]
+fn random_schedules_keep_every_promise() {
+    let wanted = std::env::var("MORTISE_SIMULATIONS").ok();
+    let count = wanted.map_or(20_000, |count| {
+        count.parse().expect("a number of simulations")
+    });
+    let mut all = super::Tally::default();
+    for seed in 0..count {
+        let tally = std::panic::catch_unwind(|| Simulation::new(seed).run());
+        let tally = tally.unwrap_or_else(|_| panic!("simulation {seed} failed"));
+        all.hit_tokens += tally.hit_tokens;
+        all.preemptions += tally.preemptions;
+        all.accepted_tokens += tally.accepted_tokens;
+        all.drafted_tokens += tally.drafted_tokens;
+        all.recomputed_tokens += tally.recomputed_tokens;
+    }
+    // What is never exercised is not tested.
+    assert!(all.hit_tokens > count && all.preemptions > count && all.recomputed_tokens > count);
+    assert!(all.accepted_tokens > count && all.drafted_tokens > all.accepted_tokens);
+}

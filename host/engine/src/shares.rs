@@ -1,0 +1,237 @@
+//! Who has had how much: virtual time for weighted fair sharing, in two levels.
+//!
+//! Each tenant, and each key within a tenant, has a counter that grows by what was computed for it,
+//! divided by its weight; whoever's counter is lowest is served next (the virtual token counter of
+//! Sheng et al., "Fairness in Serving Large Language Models", 2024). One who comes back after a
+//! pause starts no lower than the lowest of those present: idle time cannot be saved up. One who
+//! was ahead stays ahead, so that leaving for a moment does not clear the books.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Whose turn a sequence is taken from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Share {
+    /// Tenants share the engine by weight. Those without a name share one account.
+    pub tenant: Arc<str>,
+    /// The tenant's weight, at least 1: with 3, it gets three times what one with 1 gets.
+    pub weight: u32,
+    /// Keys share what their tenant gets, in equal parts.
+    pub key: Arc<str>,
+}
+
+impl Default for Share {
+    fn default() -> Self {
+        Self {
+            tenant: Arc::from(""),
+            weight: 1,
+            key: Arc::from(""),
+        }
+    }
+}
+
+/// Virtual time of one token at weight 1: room for the divisions by weights.
+pub(crate) const TOKEN: u64 = 1 << 16;
+
+/// Accounts without sequences that are remembered because they are ahead.
+const REMEMBERED: usize = 1024;
+
+/// Virtual times of a tenant and of a key within it.
+pub(crate) type Standing = (u64, u64);
+
+/// The books of all tenants.
+#[derive(Debug, Default)]
+pub(crate) struct Shares {
+    tenants: BTreeMap<Arc<str>, Tenant>,
+}
+
+#[derive(Debug, Default)]
+struct Tenant {
+    account: Account,
+    keys: BTreeMap<Arc<str>, Account>,
+}
+
+#[derive(Debug, Default)]
+struct Account {
+    /// Virtual time.
+    time: u64,
+    /// Sequences in the engine.
+    present: usize,
+}
+
+impl Shares {
+    /// A sequence has arrived.
+    pub(crate) fn enter(&mut self, share: &Share) {
+        let floor = lowest(self.tenants.values().map(|tenant| &tenant.account));
+        let tenant = self.tenants.entry(Arc::clone(&share.tenant)).or_default();
+        tenant.account.enter(floor);
+        let floor = lowest(tenant.keys.values());
+        let key = tenant.keys.entry(Arc::clone(&share.key)).or_default();
+        key.enter(floor);
+    }
+
+    /// A sequence has gone.
+    pub(crate) fn leave(&mut self, share: &Share) {
+        if let Some(tenant) = self.tenants.get_mut(&share.tenant) {
+            tenant.account.present -= 1;
+            if let Some(key) = tenant.keys.get_mut(&share.key) {
+                key.present -= 1;
+            }
+            forget(&mut tenant.keys, |key| key);
+        }
+        forget(&mut self.tenants, |tenant| &tenant.account);
+    }
+
+    /// `tokens` tokens were computed.
+    pub(crate) fn charge(&mut self, share: &Share, tokens: usize) {
+        let time = TOKEN.saturating_mul(tokens as u64);
+        if let Some(tenant) = self.tenants.get_mut(&share.tenant) {
+            let weighted = time / u64::from(share.weight.max(1));
+            tenant.account.time = tenant.account.time.saturating_add(weighted);
+            if let Some(key) = tenant.keys.get_mut(&share.key) {
+                key.time = key.time.saturating_add(time);
+            }
+        }
+    }
+
+    /// The virtual times that decide whose turn it is: lower ones first.
+    pub(crate) fn standing(&self, share: &Share) -> Standing {
+        let Some(tenant) = self.tenants.get(&share.tenant) else {
+            return (0, 0);
+        };
+        let key = tenant.keys.get(&share.key);
+        (tenant.account.time, key.map_or(0, |key| key.time))
+    }
+
+    /// By how much virtual time `one` is ahead of `other`, where their books first differ.
+    pub(crate) fn lead(&self, one: &Share, other: &Share) -> u64 {
+        let (mine, theirs) = (self.standing(one), self.standing(other));
+        if one.tenant == other.tenant {
+            mine.1.saturating_sub(theirs.1)
+        } else {
+            mine.0.saturating_sub(theirs.0)
+        }
+    }
+
+    /// Accounts of tenants that are kept. For tests.
+    #[cfg(test)]
+    pub(crate) fn tenants(&self) -> usize {
+        self.tenants.len()
+    }
+}
+
+impl Account {
+    fn enter(&mut self, floor: Option<u64>) {
+        if self.present == 0 {
+            self.time = self.time.max(floor.unwrap_or(0));
+        }
+        self.present += 1;
+    }
+}
+
+/// The lowest virtual time of those who have sequences here.
+fn lowest<'a>(accounts: impl Iterator<Item = &'a Account>) -> Option<u64> {
+    let present = accounts.filter(|account| account.present > 0);
+    present.map(|account| account.time).min()
+}
+
+/// Forget absent accounts that would start at the floor anyway, and, should there be very many of
+/// the others, those that are least ahead.
+fn forget<T>(accounts: &mut BTreeMap<Arc<str>, T>, account: impl Fn(&T) -> &Account) {
+    let floor = lowest(accounts.values().map(&account));
+    // Nobody is present: nobody is ahead of anybody.
+    let floor = floor.unwrap_or(u64::MAX);
+    let ahead = |entry: &T| account(entry).present > 0 || account(entry).time > floor;
+    accounts.retain(|_, entry| ahead(entry));
+    let absent = |entry: &T| account(entry).present == 0;
+    let mut times: Vec<u64> = accounts
+        .values()
+        .filter(|entry| absent(entry))
+        .map(|entry| account(entry).time)
+        .collect();
+    if times.len() > REMEMBERED {
+        let surplus = times.len() - REMEMBERED;
+        let (_, last, _) = times.select_nth_unstable(surplus - 1);
+        let last = *last;
+        accounts.retain(|_, entry| !absent(entry) || account(entry).time > last);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn share(tenant: &str, weight: u32, key: &str) -> Share {
+        Share {
+            tenant: Arc::from(tenant),
+            weight,
+            key: Arc::from(key),
+        }
+    }
+
+    #[test]
+    fn weights_divide_and_idle_time_is_not_saved_up() {
+        let mut shares = Shares::default();
+        let (a, b, late) = (share("a", 1, ""), share("b", 4, ""), share("c", 1, ""));
+        shares.enter(&a);
+        shares.enter(&b);
+        shares.charge(&a, 100);
+        shares.charge(&b, 100);
+        assert_eq!(shares.standing(&a).0, 100 * TOKEN);
+        assert_eq!(shares.standing(&b).0, 25 * TOKEN);
+        assert_eq!(shares.lead(&a, &b), 75 * TOKEN);
+        assert_eq!(shares.lead(&b, &a), 0);
+        shares.enter(&late);
+        assert_eq!(shares.standing(&late).0, 25 * TOKEN, "the lowest present");
+    }
+
+    #[test]
+    fn leaving_for_a_moment_does_not_clear_the_books() {
+        let mut shares = Shares::default();
+        let (greedy, modest) = (share("a", 1, ""), share("b", 1, ""));
+        shares.enter(&greedy);
+        shares.enter(&modest);
+        shares.charge(&greedy, 500);
+        shares.charge(&modest, 10);
+        shares.leave(&greedy);
+        shares.enter(&greedy);
+        assert_eq!(shares.standing(&greedy).0, 500 * TOKEN);
+        // Once the others have caught up there is nothing to remember.
+        shares.leave(&greedy);
+        shares.charge(&modest, 1000);
+        shares.leave(&modest);
+        assert_eq!(shares.tenants(), 0);
+    }
+
+    #[test]
+    fn keys_share_what_their_tenant_gets() {
+        let mut shares = Shares::default();
+        let (x, y, other) = (share("a", 2, "x"), share("a", 2, "y"), share("b", 1, ""));
+        for share in [&x, &y, &other] {
+            shares.enter(share);
+        }
+        shares.charge(&x, 10);
+        assert_eq!(shares.standing(&x), (5 * TOKEN, 10 * TOKEN));
+        assert_eq!(shares.standing(&y), (5 * TOKEN, 0));
+        assert_eq!(shares.lead(&x, &y), 10 * TOKEN, "within a tenant, by key");
+        assert_eq!(
+            shares.lead(&y, &other),
+            5 * TOKEN,
+            "between tenants, by tenant"
+        );
+    }
+
+    #[test]
+    fn made_up_keys_do_not_fill_the_memory() {
+        let mut shares = Shares::default();
+        let steady = share("a", 1, "steady");
+        shares.enter(&steady);
+        for number in 0..5000 {
+            let made_up = share("a", 1, &number.to_string());
+            shares.enter(&made_up);
+            shares.charge(&made_up, 1 + number);
+            shares.leave(&made_up);
+        }
+        assert_eq!(shares.tenants["a"].keys.len(), REMEMBERED + 1);
+    }
+}

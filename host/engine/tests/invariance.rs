@@ -1,0 +1,240 @@
+//! The same request gives the same tokens, bit for bit, however it is computed: alone or among
+//! others, in one piece or in chunks, from the cache or anew, interrupted or not, guessed or not.
+//! On the tiny models of `tests/parity`, with log-probabilities, so that one bit would show.
+
+mod support;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use mortise_engine::{
+    Engine, EngineConfig, EngineHandle, KvType, LogprobParams, SamplingParams, SequenceRequest,
+    SequenceUsage, Speculation, TokenEvent, TokenStream,
+};
+use mortise_model::{Model, ModelFolder, WeightPrecision};
+use support::{greedy, next};
+
+/// Plain ones, and those with windows, soft caps, sinks, experts and latent attention.
+const MODELS: [&str; 9] = [
+    "llama-rope-scaled",
+    "qwen2-bias",
+    "qwen3-qk-norm",
+    "mistral-window",
+    "gemma2-soft-caps",
+    "gemma3-two-ropes",
+    "gpt-oss-sinks",
+    "mixtral-experts",
+    "deepseek-v3",
+];
+
+fn model(name: &str) -> Arc<Model> {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/parity/data");
+    let folder = ModelFolder::open(path.join(name)).unwrap();
+    Arc::new(Model::load(&folder, WeightPrecision::AsStored).unwrap())
+}
+
+/// Requests of all sorts, some of which begin alike.
+fn requests() -> Vec<SequenceRequest> {
+    let shared: Vec<u32> = (0..70).map(|n| (n * n + 3) % 61).collect();
+    let sampled = |seed| SamplingParams {
+        seed: Some(seed),
+        top_p: 0.95,
+        ..SamplingParams::default()
+    };
+    let penalised = SamplingParams {
+        frequency_penalty: 0.7,
+        repetition_penalty: 1.1,
+        ..sampled(5)
+    };
+    let cold = SamplingParams {
+        temperature: 0.0,
+        ..SamplingParams::default()
+    };
+    let request = |prompt: &[u32], sampling: SamplingParams| SequenceRequest {
+        sampling,
+        logprobs: Some(LogprobParams { top: 4 }),
+        ..greedy(prompt, 60)
+    };
+    vec![
+        request(&shared, cold.clone()),
+        request(&shared, sampled(1)),
+        request(&shared, sampled(2)),
+        request(&shared[..64], sampled(3)),
+        request(&shared[..33], penalised),
+        request(&[7, 8, 9, 7, 8, 9, 7, 8], cold),
+    ]
+}
+
+/// All tokens with their log-probabilities, to the bit, and what the sequence took.
+fn read(mut stream: TokenStream) -> (Vec<String>, SequenceUsage) {
+    let mut tokens = Vec::new();
+    loop {
+        match next(&mut stream) {
+            TokenEvent::Token(token) => {
+                let bits = token.logprobs.iter().flat_map(|logprobs| {
+                    let top = logprobs
+                        .top
+                        .iter()
+                        .map(|(id, value)| (*id, value.to_bits()));
+                    std::iter::once((token.id, logprobs.chosen.to_bits())).chain(top)
+                });
+                tokens.push(format!("{:?}", bits.collect::<Vec<_>>()));
+            }
+            TokenEvent::Finished { usage, .. } => return (tokens, usage),
+            TokenEvent::Failed(error) => panic!("{error}"),
+        }
+    }
+}
+
+fn engine(model: &Arc<Model>, config: EngineConfig) -> EngineHandle {
+    Engine::start(Arc::clone(model), config).unwrap()
+}
+
+/// Nothing shared, nothing guessed, one after the other.
+fn plainly(model: &Arc<Model>) -> Vec<Vec<String>> {
+    plainly_with(model, KvType::F32)
+}
+
+fn plainly_with(model: &Arc<Model>, kv_type: KvType) -> Vec<Vec<String>> {
+    let config = EngineConfig {
+        prefix_cache: false,
+        kv_type,
+        threads: 1,
+        ..EngineConfig::default()
+    };
+    let engine = engine(model, config);
+    let read_alone = |request| read(engine.submit(request).unwrap()).0;
+    requests().into_iter().map(read_alone).collect()
+}
+
+/// All at once; readers are slower than the engine.
+fn together(engine: &EngineHandle) -> Vec<Vec<String>> {
+    let streams = requests()
+        .into_iter()
+        .map(|request| engine.submit(request).unwrap());
+    let streams: Vec<TokenStream> = streams.collect();
+    streams.into_iter().map(|stream| read(stream).0).collect()
+}
+
+#[test]
+fn hits_are_bit_identical_to_misses() {
+    for name in MODELS {
+        let model = model(name);
+        let expected = plainly(&model);
+        let engine = engine(&model, EngineConfig::default());
+        let mut cached = Vec::new();
+        for round in 0..2 {
+            for (request, expected) in requests().into_iter().zip(&expected) {
+                let (tokens, usage) = read(engine.submit(request).unwrap());
+                assert_eq!(&tokens, expected, "{name}, round {round}");
+                cached.push(usage.cached_tokens);
+            }
+        }
+        assert_eq!(
+            cached,
+            [0, 64, 64, 48, 32, 0, 64, 64, 64, 48, 32, 0],
+            "{name}"
+        );
+        let load = engine.load();
+        assert_eq!(
+            load.prefix_hit_tokens,
+            u64::from(cached.iter().sum::<u32>())
+        );
+        assert_eq!(load.prefix_queried_tokens, 2 * (3 * 70 + 64 + 33 + 8));
+    }
+}
+
+#[test]
+fn a_crowd_changes_nothing() {
+    for name in MODELS {
+        let model = model(name);
+        let expected = plainly(&model);
+        for (threads, step_token_budget) in [(1, 32), (2, 37), (2, 512)] {
+            let config = EngineConfig {
+                max_sequences: 32,
+                step_token_budget,
+                threads,
+                ..EngineConfig::default()
+            };
+            let engine = engine(&model, config);
+            let others: Vec<_> = (0..26)
+                .map(|n| engine.submit(greedy(&[n, 5, n + 1], 200)).unwrap())
+                .collect();
+            assert_eq!(
+                together(&engine),
+                expected,
+                "{name}, {threads}, {step_token_budget}"
+            );
+            drop(others);
+        }
+    }
+}
+
+#[test]
+fn whoever_is_interrupted_goes_on_as_if_nothing_had_happened() {
+    for name in MODELS {
+        let model = model(name);
+        let expected = plainly(&model);
+        for prefix_cache in [false, true] {
+            let config = EngineConfig {
+                kv_cache_tokens: Some(13 * 16),
+                step_token_budget: 64,
+                prefix_cache,
+                threads: 1,
+                ..EngineConfig::default()
+            };
+            let engine = engine(&model, config);
+            assert_eq!(together(&engine), expected, "{name}");
+            let load = engine.load();
+            assert!(
+                load.preemptions > 0 && load.recomputed_tokens > 0,
+                "{load:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn guesses_change_nothing() {
+    let mut accepted = 0;
+    for name in MODELS {
+        let model = model(name);
+        let expected = plainly(&model);
+        for tokens in [13 * 16, 4096] {
+            let config = EngineConfig {
+                kv_cache_tokens: Some(tokens),
+                speculation: Speculation::PromptLookup { draft_tokens: 7 },
+                threads: 1,
+                ..EngineConfig::default()
+            };
+            let engine = engine(&model, config);
+            assert_eq!(together(&engine), expected, "{name}");
+            support::until_empty(&engine);
+            let load = engine.load();
+            assert!(load.drafted_tokens > load.accepted_tokens);
+            accepted += load.accepted_tokens;
+        }
+    }
+    assert!(accepted > 0);
+}
+
+#[test]
+fn caches_of_all_types_are_as_exact() {
+    let model = model("qwen3-qk-norm");
+    let exact = plainly(&model);
+    for kv_type in [KvType::F16, KvType::Bf16, KvType::Q8_0] {
+        let expected = plainly_with(&model, kv_type);
+        assert_ne!(expected, exact, "{kv_type:?} is not what the cache keeps");
+        let config = EngineConfig {
+            kv_cache_tokens: Some(13 * 16),
+            kv_type,
+            speculation: Speculation::PromptLookup { draft_tokens: 7 },
+            step_token_budget: 64,
+            threads: 2,
+            ..EngineConfig::default()
+        };
+        let engine = engine(&model, config);
+        assert_eq!(together(&engine), expected, "{kv_type:?}");
+        assert_eq!(together(&engine), expected, "{kv_type:?}, once more");
+    }
+}

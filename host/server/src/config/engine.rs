@@ -1,0 +1,117 @@
+//! The `[engine]` table: how the local engine computes and shares.
+
+use std::collections::BTreeMap;
+
+use mortise_engine::{EngineConfig, KvType, Speculation};
+use serde::Deserialize;
+
+use super::raw::RawLimits;
+use super::{ConfigError, invalid, positive, within};
+
+/// The table as it is written.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawEngine {
+    threads: usize,
+    step_token_budget: usize,
+    kv_cache_mib: usize,
+    kv_type: RawKvType,
+    prefix_cache: bool,
+    share_prefixes_between_tenants: bool,
+    speculation: RawSpeculation,
+    draft_tokens: usize,
+    tenant_weights: BTreeMap<String, u32>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum RawKvType {
+    F32,
+    F16,
+    Bf16,
+    #[serde(rename = "q8_0")]
+    Q8_0,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum RawSpeculation {
+    Off,
+    PromptLookup,
+}
+
+impl Default for RawEngine {
+    fn default() -> Self {
+        Self {
+            threads: 0,
+            step_token_budget: 512,
+            kv_cache_mib: 1024,
+            kv_type: RawKvType::F32,
+            prefix_cache: true,
+            share_prefixes_between_tenants: false,
+            speculation: RawSpeculation::Off,
+            draft_tokens: 8,
+            tenant_weights: BTreeMap::new(),
+        }
+    }
+}
+
+/// The table, checked.
+#[derive(Debug, Clone)]
+pub(crate) struct EngineSettings {
+    /// For each model that the engine serves.
+    pub(crate) engine: EngineConfig,
+    pub(crate) share_prefixes: bool,
+    pub(crate) tenant_weights: BTreeMap<String, u32>,
+}
+
+impl RawEngine {
+    pub(super) fn check(&self, limits: &RawLimits) -> Result<EngineSettings, ConfigError> {
+        const DRAFT_TOKENS_MAX: usize = 32;
+        const WEIGHT_MAX: u32 = 1000;
+        let max_batch = within("limits.max_batch", limits.max_batch, 1 << 12)?;
+        let budget = within("engine.step_token_budget", self.step_token_budget, 1 << 20)?;
+        if budget < max_batch {
+            return Err(invalid(
+                "engine.step_token_budget",
+                format!(
+                    "it is {budget} and must be at least `limits.max_batch`, which is {max_batch}"
+                ),
+            ));
+        }
+        let draft_tokens = within("engine.draft_tokens", self.draft_tokens, DRAFT_TOKENS_MAX)?;
+        for (tenant, weight) in &self.tenant_weights {
+            if !(1..=WEIGHT_MAX).contains(weight) {
+                return Err(invalid(
+                    &format!("engine.tenant_weights.{tenant}"),
+                    format!("it must be from 1 to {WEIGHT_MAX}; it is {weight}"),
+                ));
+            }
+        }
+        let engine = EngineConfig {
+            max_sequences: max_batch,
+            max_queue: within("limits.max_queue", limits.max_queue, 1 << 16)?,
+            max_queued_tokens: positive("limits.max_queued_tokens", limits.max_queued_tokens)?,
+            step_token_budget: budget,
+            kv_cache_bytes: within("engine.kv_cache_mib", self.kv_cache_mib, 1 << 24)? << 20,
+            kv_type: match self.kv_type {
+                RawKvType::F32 => KvType::F32,
+                RawKvType::F16 => KvType::F16,
+                RawKvType::Bf16 => KvType::Bf16,
+                RawKvType::Q8_0 => KvType::Q8_0,
+            },
+            prefix_cache: self.prefix_cache,
+            speculation: match self.speculation {
+                RawSpeculation::Off => Speculation::Off,
+                RawSpeculation::PromptLookup => Speculation::PromptLookup { draft_tokens },
+            },
+            threads: self.threads,
+            ..EngineConfig::default()
+        };
+        Ok(EngineSettings {
+            engine,
+            share_prefixes: self.share_prefixes_between_tenants,
+            tenant_weights: self.tenant_weights.clone(),
+        })
+    }
+}

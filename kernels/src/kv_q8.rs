@@ -1,0 +1,148 @@
+//! Keys and values in the numbers of the `q8_0` format: eight bits each, with one scale in f16 for
+//! every 32 of a token's numbers. The numbers lie as [`kv_page`](crate::kv_page) describes; the
+//! scales beside them:
+//!
+//! ```text
+//! keys    [block][kv head][group of 32 dimensions][token]
+//! values  [block][kv head][token][group of 32 dimensions]
+//! ```
+//!
+//! A number is off by half a scale at most, which is 1/254 of the largest of its group.
+
+use half::f16;
+
+use crate::kv_page::{BLOCK_TOKENS, KvArena, KvElement, KvShape};
+
+/// Numbers that share a scale.
+pub const GROUP: usize = 32;
+
+/// Scales that a token's numbers of one head need.
+pub fn groups(dim: usize) -> usize {
+    dim.div_ceil(GROUP)
+}
+
+/// One arena: keys or values of a layer.
+#[derive(Debug, Clone, Copy)]
+pub struct Q8Arena<'a> {
+    /// Numbers in units of their scales.
+    pub numbers: &'a [i8],
+    /// Bits of the scales in f16.
+    pub scales: &'a [u16],
+}
+
+/// The arenas of one layer, to be written.
+#[derive(Debug)]
+pub struct Q8Pages<'a> {
+    /// Numbers of the keys.
+    pub keys: &'a mut [i8],
+    /// Scales of the keys, as f16 bits.
+    pub key_scales: &'a mut [u16],
+    /// Numbers of the values.
+    pub values: &'a mut [i8],
+    /// Scales of the values, as f16 bits.
+    pub value_scales: &'a mut [u16],
+    /// Their shape.
+    pub shape: KvShape,
+}
+
+impl Q8Pages<'_> {
+    /// Store the key and the value of one token, all heads of each, in place `slot` of `block`.
+    pub fn store(&mut self, block: usize, slot: usize, key: &[f32], value: &[f32]) {
+        let KvShape {
+            kv_heads,
+            key_dim,
+            value_dim,
+        } = self.shape;
+        assert!(slot < BLOCK_TOKENS);
+        assert!(key.len() == kv_heads * key_dim && value.len() == kv_heads * value_dim);
+        for (head, key) in key.chunks_exact(key_dim).enumerate() {
+            let index = block * kv_heads + head;
+            let numbers = &mut self.keys[index * key_dim * BLOCK_TOKENS..];
+            let scales = &mut self.key_scales[index * groups(key_dim) * BLOCK_TOKENS..];
+            for (group, key) in key.chunks(GROUP).enumerate() {
+                let scale = scale_of(key);
+                scales[group * BLOCK_TOKENS + slot] = scale.to_bits();
+                for (place, value) in key.iter().enumerate() {
+                    let dimension = group * GROUP + place;
+                    numbers[dimension * BLOCK_TOKENS + slot] = quantise(*value, scale);
+                }
+            }
+        }
+        for (head, value) in value.chunks_exact(value_dim).enumerate() {
+            let row = (block * kv_heads + head) * BLOCK_TOKENS + slot;
+            let numbers = &mut self.values[row * value_dim..][..value_dim];
+            let scales = &mut self.value_scales[row * groups(value_dim)..];
+            for (group, (numbers, value)) in numbers
+                .chunks_mut(GROUP)
+                .zip(value.chunks(GROUP))
+                .enumerate()
+            {
+                let scale = scale_of(value);
+                scales[group] = scale.to_bits();
+                for (number, value) in numbers.iter_mut().zip(value) {
+                    *number = quantise(*value, scale);
+                }
+            }
+        }
+    }
+}
+
+/// The scale at which the largest number becomes 127.
+fn scale_of(numbers: &[f32]) -> f16 {
+    let largest = numbers
+        .iter()
+        .fold(0.0f32, |most, number| most.max(number.abs()));
+    <f16 as KvElement>::from_f32(largest / 127.0)
+}
+
+fn quantise(value: f32, scale: f16) -> i8 {
+    let scale = KvElement::to_f32(scale);
+    if scale == 0.0 {
+        return 0;
+    }
+    // The cast saturates; the scale was rounded, so that 127 and a bit may come.
+    (value / scale).round().max(-127.0) as i8
+}
+
+impl KvArena for Q8Arena<'_> {
+    const WIDENS: bool = true;
+
+    #[inline(always)]
+    fn keys<'b>(&'b self, head: usize, dim: usize, buffer: &'b mut [f32]) -> &'b [f32] {
+        let numbers = &self.numbers[head * dim * BLOCK_TOKENS..][..dim * BLOCK_TOKENS];
+        let length = groups(dim) * BLOCK_TOKENS;
+        let scales = &self.scales[head * length..][..length];
+        let columns = numbers
+            .chunks_exact(BLOCK_TOKENS)
+            .zip(buffer.chunks_exact_mut(BLOCK_TOKENS));
+        for (dimension, (numbers, out)) in columns.enumerate() {
+            let scales = &scales[dimension / GROUP * BLOCK_TOKENS..][..BLOCK_TOKENS];
+            for slot in 0..BLOCK_TOKENS {
+                let scale = KvElement::to_f32(f16::from_bits(scales[slot]));
+                out[slot] = f32::from(numbers[slot]) * scale;
+            }
+        }
+        buffer
+    }
+
+    #[inline(always)]
+    fn values<'b>(&'b self, head: usize, dim: usize, buffer: &'b mut [f32]) -> &'b [f32] {
+        let numbers = &self.numbers[head * dim * BLOCK_TOKENS..][..dim * BLOCK_TOKENS];
+        let length = groups(dim) * BLOCK_TOKENS;
+        let scales = &self.scales[head * length..][..length];
+        let rows = numbers
+            .chunks_exact(dim)
+            .zip(buffer.chunks_exact_mut(dim))
+            .zip(scales.chunks_exact(groups(dim)));
+        for ((numbers, out), scales) in rows {
+            let parts = numbers.chunks(GROUP).zip(out.chunks_mut(GROUP)).zip(scales);
+            for ((numbers, out), scale) in parts {
+                let scale = KvElement::to_f32(f16::from_bits(*scale));
+                for (out, number) in out.iter_mut().zip(numbers) {
+                    *out = f32::from(*number) * scale;
+                }
+            }
+        }
+        buffer
+    }
+}
