@@ -331,6 +331,13 @@ fn header_bombs_are_refused() {
     many.headers
         .extend((0..1000).map(|index| (format!("x-{index}"), "x".to_owned())));
     assert_eq!(server.send(&many).status(), 431);
+    // Not far over the limit, the answer says what the limit is.
+    let mut some = Request::get("/health");
+    some.headers
+        .extend((0..120).map(|index| (format!("x-{index}"), "x".to_owned())));
+    let response = server.send(&some);
+    assert_eq!(response.status(), 431);
+    assert_eq!(response.json()["error"]["code"], "headers_too_large");
     server.assert_sound();
 }
 

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Each room with the rooms it may depend on, and crates it must never name. The same table, with
 /// reasons, is in ARCHITECTURE.md.
@@ -261,4 +262,39 @@ fn panics_unwind_in_the_release_profile() {
     // A panic in one request must end that request, not the process.
     let profile = &manifest(".")["profile"]["release"];
     assert_eq!(profile["panic"].as_str(), Some("unwind"));
+}
+
+/// Packages with their features, as cargo would choose them.
+fn chosen_features(selection: &[&str]) -> BTreeSet<String> {
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "--locked", "--offline", "--prefix", "none"])
+        .args([
+            "--target",
+            "x86_64-unknown-linux-gnu",
+            "--format",
+            "{p} [{f}]",
+        ])
+        .args(selection)
+        .current_dir(root())
+        .output()
+        .expect("run cargo tree");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .map(|line| line.trim_end_matches(" (*)").replace(" (proc-macro)", ""))
+        .collect()
+}
+
+#[test]
+fn running_and_testing_share_what_is_compiled() {
+    // Cargo chooses features for what a command selects. Where `cargo run` and `cargo test` differ in
+    // one crate, everything above it is compiled twice: minutes on a fresh clone.
+    let run = chosen_features(&["-p", "mortise", "-e", "normal,build"]);
+    let test = chosen_features(&["--workspace", "-e", "normal,build,dev"]);
+    let alone: Vec<_> = run.difference(&test).collect();
+    assert!(
+        run.len() > 200 && alone.is_empty(),
+        "tests choose other features than these; add theirs to host/bundle/Cargo.toml: {alone:#?}"
+    );
 }

@@ -52,8 +52,7 @@ async fn run(config: Config) -> anyhow::Result<()> {
         .context("the listener has no address")?;
     let connection_limits = ConnectionLimits {
         max_connections: config.http.max_connections,
-        max_headers: config.http.max_headers,
-        max_header_bytes: config.http.max_header_bytes,
+        headers: config.http.headers,
         header_timeout: config.http.header_timeout,
         write_timeout: config.http.write_timeout,
     };
@@ -137,6 +136,7 @@ async fn open(
         service: Arc::new(service),
         metrics: Arc::new(metrics),
         guard: Guard::new(
+            http.headers,
             address.ip().is_loopback(),
             &http.allowed_hosts,
             &http.cors_origins,

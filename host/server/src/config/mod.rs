@@ -17,6 +17,7 @@ use serde_json::{Map, Value, json};
 pub(crate) use self::hub::hub_config;
 pub(crate) use self::raw::{BindingKind, LogFormat, LogLevel};
 use self::raw::{Raw, RawBackend, RawBinding, RawKey, RawModel, RawScript};
+use crate::http::guard::HeaderLimits;
 use crate::openai::fields::Unsupported;
 
 /// The commented sample file.
@@ -58,8 +59,7 @@ pub(crate) struct HttpConfig {
     pub(crate) allowed_hosts: Vec<String>,
     pub(crate) cors_origins: Vec<String>,
     pub(crate) max_body_bytes: usize,
-    pub(crate) max_headers: usize,
-    pub(crate) max_header_bytes: usize,
+    pub(crate) headers: HeaderLimits,
     pub(crate) max_connections: usize,
     pub(crate) header_timeout: Duration,
     pub(crate) body_timeout: Duration,
@@ -250,8 +250,10 @@ fn check_http(server: &raw::RawServer) -> Result<HttpConfig, ConfigError> {
         allowed_hosts: server.allowed_hosts.clone(),
         cors_origins: server.cors_origins.clone(),
         max_body_bytes: server.max_body_bytes,
-        max_headers: positive("server.max_headers", server.max_headers)?,
-        max_header_bytes: positive("server.max_header_bytes", server.max_header_bytes)?,
+        headers: HeaderLimits {
+            count: positive("server.max_headers", server.max_headers)?,
+            bytes: positive("server.max_header_bytes", server.max_header_bytes)?,
+        },
         max_connections: server.max_connections,
         header_timeout: milliseconds("server.header_timeout_ms", server.header_timeout_ms)?,
         body_timeout: milliseconds("server.body_timeout_ms", server.body_timeout_ms)?,

@@ -10,9 +10,45 @@ const MAX_URI_BYTES: usize = 8 * 1024;
 /// Longest request id that is taken over.
 const MAX_ID_BYTES: usize = 128;
 
+/// Headers of one request, names and values together.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HeaderLimits {
+    pub(crate) count: usize,
+    pub(crate) bytes: usize,
+}
+
+impl HeaderLimits {
+    /// What the connection refuses by itself, without a body: what lies between gets one.
+    pub(crate) fn doubled(self) -> Self {
+        Self {
+            count: self.count.saturating_mul(2),
+            bytes: self.bytes.saturating_mul(2),
+        }
+    }
+
+    fn check(self, headers: &HeaderMap) -> Result<(), ApiError> {
+        let sizes = headers
+            .iter()
+            .map(|(name, value)| name.as_str().len() + value.len());
+        let (count, bytes) = (headers.len(), sizes.sum::<usize>());
+        if count <= self.count && bytes <= self.bytes {
+            return Ok(());
+        }
+        Err(ApiError::new(
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            "headers_too_large",
+            format!(
+                "the request has {count} headers of {bytes} bytes; the limits are {} and {}",
+                self.count, self.bytes
+            ),
+        ))
+    }
+}
+
 /// Who may call, beyond what the policy says.
 #[derive(Debug, Clone)]
 pub(crate) struct Guard {
+    headers: HeaderLimits,
     /// Names by which the server may be called; none: any name.
     hosts: Option<Vec<String>>,
     /// Origins whose pages may read answers; `*` is any.
@@ -22,7 +58,12 @@ pub(crate) struct Guard {
 impl Guard {
     /// A server on a loopback address answers to loopback names only, unless `allowed_hosts` adds
     /// others: a page whose name was made to resolve to 127.0.0.1 gets nothing.
-    pub(crate) fn new(loopback: bool, allowed_hosts: &[String], origins: &[String]) -> Self {
+    pub(crate) fn new(
+        headers: HeaderLimits,
+        loopback: bool,
+        allowed_hosts: &[String],
+        origins: &[String],
+    ) -> Self {
         let mut hosts: Vec<String> = allowed_hosts
             .iter()
             .map(|host| host.to_ascii_lowercase())
@@ -37,6 +78,7 @@ impl Guard {
             Some(hosts)
         };
         Self {
+            headers,
             hosts,
             origins: origins.to_vec(),
         }
@@ -54,6 +96,7 @@ impl Guard {
                 format!("the address has {length} bytes; the limit is {MAX_URI_BYTES}"),
             ));
         }
+        self.headers.check(request.headers())?;
         let Some(hosts) = &self.hosts else {
             return Ok(());
         };
@@ -144,6 +187,11 @@ pub(crate) fn request_id(headers: &HeaderMap) -> String {
 mod tests {
     use super::*;
 
+    const LIMITS: HeaderLimits = HeaderLimits {
+        count: 10,
+        bytes: 1000,
+    };
+
     fn check(guard: &Guard, host: &str) -> bool {
         let request = Request::get("/health")
             .header("host", host)
@@ -154,7 +202,7 @@ mod tests {
 
     #[test]
     fn loopback_answers_to_its_own_names_only() {
-        let guard = Guard::new(true, &["api.example".to_owned()], &[]);
+        let guard = Guard::new(LIMITS, true, &["api.example".to_owned()], &[]);
         for good in [
             "localhost:8080",
             "127.0.0.1:1",
@@ -173,10 +221,13 @@ mod tests {
         ] {
             assert!(!check(&guard, bad), "{bad}");
         }
-        assert!(check(&Guard::new(false, &[], &[]), "anything"));
-        assert!(check(&Guard::new(true, &["*".to_owned()], &[]), "anything"));
+        assert!(check(&Guard::new(LIMITS, false, &[], &[]), "anything"));
+        assert!(check(
+            &Guard::new(LIMITS, true, &["*".to_owned()], &[]),
+            "anything"
+        ));
         assert!(!check(
-            &Guard::new(false, &["api.example".to_owned()], &[]),
+            &Guard::new(LIMITS, false, &["api.example".to_owned()], &[]),
             "other"
         ));
     }
@@ -206,7 +257,7 @@ mod tests {
         );
         let origin = |list: &[&str]| {
             let list: Vec<String> = list.iter().map(|&entry| entry.to_owned()).collect();
-            Guard::new(true, &[], &list).origin(&headers)
+            Guard::new(LIMITS, true, &[], &list).origin(&headers)
         };
         assert!(origin(&[]).is_none());
         assert!(origin(&["https://b.example"]).is_none());

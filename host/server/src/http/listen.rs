@@ -17,14 +17,14 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tower::ServiceExt as _;
 
+use super::guard::HeaderLimits;
 use super::transport::PatientStream;
 
 /// Bounds of a connection.
 #[derive(Debug, Clone)]
 pub(crate) struct ConnectionLimits {
     pub(crate) max_connections: usize,
-    pub(crate) max_headers: usize,
-    pub(crate) max_header_bytes: usize,
+    pub(crate) headers: HeaderLimits,
     pub(crate) header_timeout: Duration,
     pub(crate) write_timeout: Duration,
 }
@@ -169,18 +169,19 @@ async fn connection(
 }
 
 fn builder(limits: &ConnectionLimits) -> Builder<TokioExecutor> {
+    let headers = limits.headers.doubled();
     let mut builder = Builder::new(TokioExecutor::new());
     builder
         .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.header_timeout)
-        .max_headers(limits.max_headers)
-        .max_buf_size(limits.max_header_bytes);
+        .max_headers(headers.count)
+        .max_buf_size(headers.bytes);
     builder
         .http2()
         .timer(TokioTimer::new())
         .keep_alive_interval(H2_PING_INTERVAL)
         .max_concurrent_streams(MAX_H2_STREAMS)
-        .max_header_list_size(u32::try_from(limits.max_header_bytes).unwrap_or(u32::MAX));
+        .max_header_list_size(u32::try_from(headers.bytes).unwrap_or(u32::MAX));
     builder
 }
