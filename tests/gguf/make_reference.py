@@ -12,6 +12,7 @@ Written below `tests/gguf/data`:
     NAME.gguf           a model of `tests/parity/data`, renamed and permuted as llama.cpp's converter
                         does it, with its numbers as stored; its reference values are in that folder
     NAME-q8_0.gguf      the same with the matrices that allow it in Q8_0
+    tiny-chat.gguf      random weights with a tokenizer and a chat template
 
 The seed is fixed: a second run writes the same bytes.
 """
@@ -145,9 +146,65 @@ def make_model(name, architecture, quantised):
     writer.close()
 
 
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|endoftext|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
+
+
+def make_chat(random):
+    """Random weights with a tokenizer and a chat template: what a server needs."""
+    entries = json.loads((DATA / "tokenizers.json").read_text())
+    vocabulary = next(entry["vocabulary"] for entry in entries if entry["name"] == "qwen2")
+    hidden, wide, heads, layers, tokens = 64, 128, 4, 2, len(vocabulary["tokens"])
+    writer = gguf.GGUFWriter(DATA / "tiny-chat.gguf", "qwen2")
+    writer.add_context_length(512)
+    writer.add_embedding_length(hidden)
+    writer.add_block_count(layers)
+    writer.add_feed_forward_length(wide)
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(heads // 2)
+    writer.add_layer_norm_rms_eps(1e-6)
+    writer.add_rope_freq_base(10000.0)
+    writer.add_tokenizer_model(vocabulary["model"])
+    writer.add_tokenizer_pre(vocabulary["pre"])
+    writer.add_token_list(vocabulary["tokens"])
+    writer.add_token_types(vocabulary["types"])
+    writer.add_token_merges(vocabulary["merges"])
+    writer.add_eos_token_id(vocabulary["eos"])
+    writer.add_add_bos_token(False)
+    writer.add_chat_template(CHAT_TEMPLATE)
+
+    def matrix(name, outputs, inputs):
+        values = random.normal(0, 0.3 / np.sqrt(inputs) * 4, (outputs, inputs)).astype(np.float32)
+        kind = gguf.GGMLQuantizationType.Q8_0
+        writer.add_tensor(f"{name}.weight", gguf.quantize(values, kind), raw_dtype=kind)
+
+    def vector(name, size, value):
+        writer.add_tensor(name, np.full(size, value, dtype=np.float32))
+
+    matrix("token_embd", tokens, hidden)
+    vector("output_norm.weight", hidden, 1)
+    for layer in range(layers):
+        for name, outputs, inputs in [
+                ("attn_q", hidden, hidden), ("attn_k", hidden // 2, hidden), ("attn_v", hidden // 2, hidden),
+                ("attn_output", hidden, hidden), ("ffn_gate", wide, hidden), ("ffn_up", wide, hidden),
+                ("ffn_down", hidden, wide)]:
+            matrix(f"blk.{layer}.{name}", outputs, inputs)
+        for name, size in [("attn_q", hidden), ("attn_k", hidden // 2), ("attn_v", hidden // 2)]:
+            vector(f"blk.{layer}.{name}.bias", size, 0)
+        vector(f"blk.{layer}.attn_norm.weight", hidden, 1)
+        vector(f"blk.{layer}.ffn_norm.weight", hidden, 1)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
 if __name__ == "__main__":
     DATA.mkdir(exist_ok=True)
     make_blocks(np.random.default_rng(20251121))
     for name, architecture in MODELS.items():
         make_model(name, architecture, quantised=False)
     make_model("llama-rope-scaled", "llama", quantised=True)
+    # After `make_tokenizers.py`.
+    make_chat(np.random.default_rng(20251122))

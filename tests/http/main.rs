@@ -9,4 +9,5 @@ mod bench;
 mod config;
 mod doors;
 mod errors;
+mod gguf;
 mod life;

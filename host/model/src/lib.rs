@@ -10,6 +10,7 @@
 
 mod checkpoint;
 mod decoder;
+mod encoder;
 mod error;
 mod fields;
 mod folder;
@@ -27,6 +28,7 @@ mod spec;
 mod weights;
 
 pub use decoder::{Logits, Model};
+pub use encoder::{Encoder, EncoderSpec, Pooling};
 pub use error::{InputError, ModelError};
 pub use folder::{FileBytes, ModelFolder};
 pub use generation::GenerationDefaults;

@@ -15,9 +15,10 @@ use mortise_service::{
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::assembly::{Handles, ModelText, Plugins};
+use crate::assembly::{Handles, Plugins};
 use crate::cli::ModelInput;
 use crate::config::{DEMO_MODEL, ModelConfig, PluginConfig};
+use crate::model_text::ModelText;
 
 /// Largest input that is read.
 const MAX_INPUT_BYTES: u64 = 64 << 20;
@@ -88,6 +89,7 @@ fn model_text(input: &ModelInput) -> anyhow::Result<ModelText> {
         path: input.model.clone(),
         hf: None,
         script: None,
+        quantize: None,
     })
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mortise_engine::SequenceRequest;
-use mortise_plugin::Finish;
+use mortise_plugin::{Facts, Finish};
 use mortise_registry::{Entry, Ladder, Registry, RegistryError};
 
 use crate::admission::{Admission, Call, Policies, facts};
@@ -116,6 +116,11 @@ impl Service {
         admission.spent().model = named.unwrap_or_default().to_owned();
         admission.spent().finish = Finish::Stop;
         Ok(admission)
+    }
+
+    /// Ask the policies about a request for a model.
+    pub(crate) async fn admit(&self, call: &Call, facts: Facts) -> Result<Admission, ServiceError> {
+        self.policies.admit(call, facts).await
     }
 
     /// Start to answer a request.

@@ -17,6 +17,7 @@ const ARCHITECTURES: &[(&str, &str)] = &[
     ("phi3", "Phi3ForCausalLM"),
     ("granite", "GraniteForCausalLM"),
     ("olmo2", "Olmo2ForCausalLM"),
+    ("bert", "BertModel"),
 ];
 
 /// Field of `config.json`, key in GGUF behind the architecture and a dot.
@@ -38,6 +39,8 @@ const FIELDS: &[(&str, &str)] = &[
     ("embedding_multiplier", "embedding_scale"),
     ("residual_multiplier", "residual_scale"),
     ("attention_multiplier", "attention.scale"),
+    ("layer_norm_eps", "attention.layer_norm_epsilon"),
+    ("pooling_type", "pooling_type"),
 ];
 
 /// Fields of rotary scaling, likewise.
@@ -111,6 +114,9 @@ pub(crate) fn config_fields(gguf: &Gguf) -> Result<Map<String, Json>, GgufError>
     if let Some(embedding) = gguf.tensor("token_embd.weight") {
         // Files may leave the number of tokens out, and some state that before padding.
         fields.insert("vocab_size".to_owned(), json!(embedding.shape.first()));
+    }
+    if let Some(segments) = gguf.tensor("token_types.weight") {
+        fields.insert("type_vocab_size".to_owned(), json!(segments.shape.first()));
     }
     Ok(fields)
 }
