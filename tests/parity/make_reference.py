@@ -1,7 +1,8 @@
 """Make the tiny random-weight models and the reference values that `host/model/tests/parity.rs` checks.
 
     pip install torch==2.11.0 transformers==5.23.0 safetensors
-    python tests/parity/make_reference.py
+    python tests/parity/make_reference.py            # all models of models.py
+    python tests/parity/make_reference.py NAME ...   # some of them
 
 Every model is written as a standard Hugging Face folder under `tests/parity/data/NAME`, with a
 `reference.safetensors` beside it, for prompts i = 0, 1, 2:
@@ -17,11 +18,14 @@ run writes the same values up to the last bits of the machine's float arithmetic
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import torch
 import transformers
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
+
+from models import MODELS
 
 DATA = Path(__file__).parent / "data"
 PROMPT_LENGTHS = (5, 21, 40)
@@ -30,88 +34,6 @@ DECODE_STEPS = 8
 # Below this distance between the best two logits another order of additions could choose otherwise.
 SMALLEST_MARGIN = 1e-3
 
-COMMON = dict(
-    vocab_size=144,
-    num_hidden_layers=2,
-    max_position_embeddings=256,
-    initializer_range=0.25,
-    bos_token_id=1,
-    eos_token_id=[2, 3],
-    pad_token_id=0,
-)
-
-MODELS = {
-    # Untied, llama3 rope scaling whose turning point lies inside the prompt, grouped heads, bf16.
-    "llama-rope-scaled": (
-        transformers.LlamaForCausalLM,
-        transformers.LlamaConfig(
-            **COMMON,
-            hidden_size=64,
-            intermediate_size=112,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            tie_word_embeddings=False,
-            rope_parameters=dict(
-                rope_type="llama3",
-                rope_theta=10000.0,
-                factor=8.0,
-                low_freq_factor=1.0,
-                high_freq_factor=4.0,
-                original_max_position_embeddings=32,
-            ),
-        ),
-        torch.bfloat16,
-        "5GB",
-    ),
-    # Attention bias, tied, an odd number of query heads a group, f32.
-    "qwen2-bias": (
-        transformers.Qwen2ForCausalLM,
-        transformers.Qwen2Config(
-            **COMMON,
-            hidden_size=48,
-            intermediate_size=72,
-            num_attention_heads=6,
-            num_key_value_heads=2,
-            tie_word_embeddings=True,
-            rope_parameters=dict(rope_type="default", rope_theta=1000000.0),
-        ),
-        torch.float32,
-        "5GB",
-    ),
-    # Norms on queries and keys, a head size that is not hidden / heads, tied, f16, two shards.
-    "qwen3-qk-norm": (
-        transformers.Qwen3ForCausalLM,
-        transformers.Qwen3Config(
-            **COMMON,
-            hidden_size=64,
-            intermediate_size=96,
-            num_attention_heads=4,
-            num_key_value_heads=1,
-            head_dim=24,
-            tie_word_embeddings=True,
-            rope_parameters=dict(rope_type="default", rope_theta=10000.0),
-        ),
-        torch.float16,
-        "80KB",
-    ),
-    # No grouping, untied, plain rope, f32, one layer more.
-    "mistral-plain": (
-        transformers.MistralForCausalLM,
-        transformers.MistralConfig(
-            **(COMMON | dict(num_hidden_layers=3)),
-            hidden_size=32,
-            intermediate_size=48,
-            num_attention_heads=2,
-            num_key_value_heads=2,
-            head_dim=16,
-            sliding_window=None,
-            tie_word_embeddings=False,
-        ),
-        torch.float32,
-        "5GB",
-    ),
-}
-
 
 def randomise(model):
     """Norms and biases start as ones and zeros, which would hide a mistake."""
@@ -119,8 +41,39 @@ def randomise(model):
         for name, parameter in model.named_parameters():
             if "norm" in name:
                 parameter.uniform_(0.5, 1.5)
-            elif name.endswith(".bias"):
+            elif name.endswith("bias"):
                 parameter.normal_(0.0, 0.3)
+            elif name.endswith("sinks"):
+                parameter.normal_(0.0, 1.0)
+        for name, buffer in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                buffer.normal_(0.0, 0.3)
+
+
+def quantise_experts(folder):
+    """Write other experts, in MXFP4, in place of those of a gpt-oss model: blocks of 16 bytes with
+    the numbers 2i in the low and 2i + 1 in the high half, and an exponent for each."""
+    tensors = load_file(folder / "model.safetensors")
+    for name in [name for name in tensors if name.endswith(("gate_up_proj", "down_proj"))]:
+        experts, inputs, outputs = tensors.pop(name).shape
+        blocks = (experts, outputs, inputs // 32)
+        tensors[f"{name}_blocks"] = torch.randint(0, 256, (*blocks, 16), dtype=torch.uint8)
+        tensors[f"{name}_scales"] = torch.randint(123, 127, blocks, dtype=torch.uint8)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    config["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": []}
+    path.write_text(json.dumps(config, indent=2) + "\n")
+
+
+def read_back(architecture, folder):
+    """The model as it was written, in the precision in which it is to be computed."""
+    options = {}
+    if "mxfp4" in folder.name:
+        options["quantization_config"] = transformers.Mxfp4Config(dequantize=True)
+    stored = architecture.from_pretrained(folder, dtype=torch.float32, **options).float().eval()
+    stored.set_attn_implementation("eager")
+    return stored
 
 
 def continue_greedily(model, tokens):
@@ -152,27 +105,33 @@ def reference(model, vocabulary):
     return tensors
 
 
+def make(name, seed):
+    architecture, config, dtype, shard = MODELS[name]
+    torch.manual_seed(seed)
+    folder = DATA / name
+    shutil.rmtree(folder, ignore_errors=True)
+    model = architecture(config)
+    randomise(model)
+    model = model.to(dtype)
+    model.generation_config = transformers.GenerationConfig(
+        do_sample=True, temperature=0.7, top_p=0.9, top_k=20, eos_token_id=[2, 3]
+    )
+    model.save_pretrained(folder, max_shard_size=shard)
+    if "mxfp4" in name:
+        quantise_experts(folder)
+    with torch.no_grad():
+        tensors = reference(read_back(architecture, folder), config.vocab_size)
+    save_file(tensors, folder / "reference.safetensors")
+    size = sum(file.stat().st_size for file in folder.iterdir())
+    print(json.dumps({"model": name, "bytes": size, "files": sorted(f.name for f in folder.iterdir())}))
+
+
 def main():
     torch.set_num_threads(1)
-    shutil.rmtree(DATA, ignore_errors=True)
-    for seed, (name, (architecture, config, dtype, shard)) in enumerate(MODELS.items()):
-        torch.manual_seed(100 + seed)
-        folder = DATA / name
-        model = architecture(config)
-        randomise(model)
-        model = model.to(dtype)
-        model.generation_config = transformers.GenerationConfig(
-            do_sample=True, temperature=0.7, top_p=0.9, top_k=20, eos_token_id=[2, 3]
-        )
-        model.save_pretrained(folder, max_shard_size=shard)
-        # Read back what was written, in the precision in which it is to be computed.
-        stored = architecture.from_pretrained(folder, dtype=torch.float32).eval()
-        stored.set_attn_implementation("eager")
-        with torch.no_grad():
-            tensors = reference(stored, config.vocab_size)
-        save_file(tensors, folder / "reference.safetensors")
-        size = sum(file.stat().st_size for file in folder.iterdir())
-        print(json.dumps({"model": name, "bytes": size, "files": sorted(f.name for f in folder.iterdir())}))
+    wanted = sys.argv[1:] or list(MODELS)
+    for seed, name in enumerate(MODELS):
+        if name in wanted:
+            make(name, 100 + seed)
 
 
 if __name__ == "__main__":

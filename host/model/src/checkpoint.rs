@@ -8,6 +8,7 @@ use mortise_kernels::linear::RowOrder;
 use crate::error::ModelError;
 use crate::folder::{FileBytes, ModelFolder};
 use crate::gguf::GgufTensors;
+use crate::rearrange::Unordered;
 use crate::shards::Shards;
 use crate::spec::ModelSpec;
 use crate::weights::{Mapped, NumberType, Numbers, WeightPrecision, widen};
@@ -20,11 +21,16 @@ pub(crate) enum Checkpoint {
     Gguf(GgufTensors),
 }
 
-/// Where a tensor is and how it is stored. The place lies in the file.
+/// Where a tensor is and how it is stored.
 pub(crate) struct StoredTensor {
-    pub(crate) file: Arc<FileBytes>,
-    pub(crate) place: Range<usize>,
+    pub(crate) place: TensorPlace,
     pub(crate) numbers: NumberType,
+}
+
+/// Where a tensor is. The range lies in the file.
+pub(crate) struct TensorPlace {
+    pub(crate) file: Arc<FileBytes>,
+    pub(crate) range: Range<usize>,
     /// The slowest side first.
     pub(crate) shape: Vec<usize>,
 }
@@ -49,13 +55,7 @@ impl Checkpoint {
             Self::Shards(shards) => shards.find(tensor)?,
             Self::Gguf(gguf) => gguf.find(tensor)?,
         };
-        if stored.shape != shape {
-            return Err(ModelError::Shape {
-                tensor: tensor.to_owned(),
-                expected: shape.to_vec(),
-                found: stored.shape,
-            });
-        }
+        stored.place.check(tensor, shape)?;
         Ok(stored)
     }
 
@@ -71,23 +71,69 @@ impl Checkpoint {
         // A GGUF file is mapped as long as the model is there. Others are read and closed.
         if let Self::Gguf(_) = self
             && stored.stays(precision)
-            && let Some(mapped) = Mapped::new(&stored.file, stored.place.clone(), stored.numbers)
+            && let Some(mapped) = Mapped::new(
+                &stored.place.file,
+                stored.place.range.clone(),
+                stored.numbers,
+            )
         {
             return Ok(Numbers::Mapped(mapped));
         }
         let inputs = shape.last().copied().unwrap_or(1);
         Ok(Numbers::convert(
-            stored.bytes(),
+            stored.place.bytes(),
             stored.numbers,
             precision,
             inputs,
         ))
     }
 
+    /// A tensor to be put in another order, as precise as it is stored.
+    pub(crate) fn load_unordered(
+        &self,
+        tensor: &str,
+        shape: &[usize],
+    ) -> Result<Unordered, ModelError> {
+        let stored = self.find(tensor, shape)?;
+        Ok(Unordered::new(stored.place.bytes(), stored.numbers))
+    }
+
+    /// A tensor of bytes.
+    pub(crate) fn load_bytes(
+        &self,
+        tensor: &str,
+        shape: &[usize],
+    ) -> Result<TensorPlace, ModelError> {
+        let place = match self {
+            Self::Shards(shards) => shards.find_bytes(tensor)?,
+            Self::Gguf(_) => {
+                return Err(ModelError::MissingTensor {
+                    tensor: tensor.to_owned(),
+                });
+            }
+        };
+        place.check(tensor, shape)?;
+        Ok(place)
+    }
+
+    /// Whether there is a tensor of bytes of this name.
+    pub(crate) fn has_bytes(&self, tensor: &str) -> bool {
+        matches!(self, Self::Shards(shards) if shards.has(tensor))
+    }
+
+    /// What is to be added to the weights of norms in a family that adds this to them: GGUF files
+    /// hold the sums.
+    pub(crate) fn norm_offset(&self, family: f32) -> f32 {
+        match self {
+            Self::Shards(_) => family,
+            Self::Gguf(_) => 0.0,
+        }
+    }
+
     /// A vector, which is always computed with in f32.
     pub(crate) fn load_vector(&self, tensor: &str, length: usize) -> Result<Vec<f32>, ModelError> {
         let stored = self.find(tensor, &[length])?;
-        Ok(widen(stored.bytes(), stored.numbers))
+        Ok(widen(stored.place.bytes(), stored.numbers))
     }
 
     /// In which order a tensor's rows are stored.
@@ -109,12 +155,26 @@ impl Checkpoint {
     }
 }
 
-impl StoredTensor {
-    fn bytes(&self) -> &[u8] {
-        // Whoever made this checked the place.
-        self.file.get(self.place.clone()).unwrap_or_default()
+impl TensorPlace {
+    /// The bytes of the tensor.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // Whoever made this checked the range.
+        self.file.get(self.range.clone()).unwrap_or_default()
     }
 
+    fn check(&self, tensor: &str, shape: &[usize]) -> Result<(), ModelError> {
+        if self.shape == shape {
+            return Ok(());
+        }
+        Err(ModelError::Shape {
+            tensor: tensor.to_owned(),
+            expected: shape.to_vec(),
+            found: self.shape.clone(),
+        })
+    }
+}
+
+impl StoredTensor {
     /// Whether the numbers are in the wanted precision already.
     fn stays(&self, precision: WeightPrecision) -> bool {
         match precision {

@@ -1,8 +1,8 @@
 //! The decoder: one implementation for all families, driven by the [`ModelSpec`].
 
-use mortise_kernels::rms_norm::rms_norm;
-use mortise_kernels::rope::RopeTable;
+use mortise_kernels::soft_cap::soft_cap;
 
+use crate::attention::Batch;
 use crate::checkpoint::Checkpoint;
 use crate::error::{InputError, ModelError};
 use crate::folder::ModelFolder;
@@ -12,8 +12,7 @@ use crate::kv_cache::{BLOCK_TOKENS, CachePlan, KvCache};
 use crate::layers::Layer;
 use crate::linear::Linear;
 use crate::loader::Loader;
-use crate::names::LLAMA_NAMES;
-use crate::rope::frequencies;
+use crate::norm::Norm;
 use crate::spec::ModelSpec;
 use crate::weights::WeightPrecision;
 
@@ -22,10 +21,9 @@ use crate::weights::WeightPrecision;
 pub struct Model {
     spec: ModelSpec,
     generation: GenerationDefaults,
-    frequencies: Vec<f32>,
     embedding: Linear,
     layers: Vec<Layer>,
-    final_norm: Vec<f32>,
+    final_norm: Norm,
     /// `None` where the embedding serves.
     head: Option<Linear>,
 }
@@ -59,10 +57,13 @@ impl Logits {
 impl Model {
     /// Read a model's files and check them.
     pub fn load(folder: &ModelFolder, precision: WeightPrecision) -> Result<Self, ModelError> {
-        let spec = ModelSpec::read(folder)?;
+        let mut spec = ModelSpec::read(folder)?;
         let generation = GenerationDefaults::read(folder)?;
         let checkpoint = Checkpoint::open(folder)?;
-        let names = &LLAMA_NAMES;
+        for rope in &mut spec.ropes {
+            rope.divisors = checkpoint.rope_divisors(rope.turned / 2)?;
+        }
+        let names = spec.architecture.family().names;
         let loader = Loader {
             checkpoint: &checkpoint,
             spec: &spec,
@@ -73,9 +74,8 @@ impl Model {
             precision: precision.of_vocabulary(),
             ..loader
         };
-        let matrix = |name: &str| {
-            of_vocabulary.stacked(&[(name.to_owned(), spec.vocabulary)], spec.hidden, false)
-        };
+        let matrix =
+            |name: &str| of_vocabulary.matrix(name.to_owned(), spec.vocabulary, spec.hidden, false);
         let embedding = matrix(names.embedding)?;
         let head = if spec.tied_embeddings {
             None
@@ -88,14 +88,7 @@ impl Model {
             layers.push(Layer::load(&loader, number)?);
         }
         let final_norm = loader.norm(names.final_norm, spec.hidden)?;
-        let mut frequencies = frequencies(spec.head_dim, spec.rope_theta, spec.rope_scaling);
-        if let Some(divisors) = checkpoint.rope_divisors(frequencies.len())? {
-            for (frequency, divisor) in frequencies.iter_mut().zip(divisors) {
-                *frequency /= divisor;
-            }
-        }
         Ok(Self {
-            frequencies,
             generation,
             embedding,
             layers,
@@ -108,6 +101,12 @@ impl Model {
     /// The shape of the model.
     pub fn spec(&self) -> &ModelSpec {
         &self.spec
+    }
+
+    /// Serve texts of at most `tokens` tokens, where the model was made for more. Models whose
+    /// positions are stretched for long texts only compute better so.
+    pub fn limit_context(&mut self, tokens: usize) {
+        self.spec.context = self.spec.context.min(tokens.max(1));
     }
 
     /// What the model's files recommend for generation.
@@ -129,15 +128,30 @@ impl Model {
             })
             .collect();
         let positions: Vec<u32> = rows.iter().map(|row| row.position as u32).collect();
-        let rope = RopeTable::new(&positions, &self.frequencies, 1.0);
-        let plan = CachePlan {
-            slots: &slots,
-            block_tables: tables,
-            rows: &rows,
+        let ropes = &self.spec.ropes;
+        let growth = self.spec.attention.query_growth;
+        let batch = Batch {
+            spec: &self.spec,
+            plan: CachePlan {
+                slots: &slots,
+                block_tables: tables,
+                rows: &rows,
+            },
+            ropes: ropes
+                .iter()
+                .map(|rope| rope.table(&positions, self.spec.context))
+                .collect(),
+            query_factors: growth
+                .map(|growth| positions.iter().map(|p| growth.factor(*p)).collect()),
         };
         let mut hidden = self.embedding.gather(input.tokens());
+        if self.spec.embedding_scale != 1.0 {
+            for value in &mut hidden {
+                *value *= self.spec.embedding_scale;
+            }
+        }
         for (layer, cache) in self.layers.iter().zip(cache.layers_mut()) {
-            layer.forward(&self.spec, &rope, &plan, cache, &mut hidden);
+            layer.forward(&batch, cache, &mut hidden);
         }
         Ok(self.logits(&hidden, &input.logit_rows()))
     }
@@ -149,14 +163,16 @@ impl Model {
             .flat_map(|row| &hidden[row * width..][..width])
             .copied()
             .collect();
-        let mut normed = vec![0.0; wanted.len()];
-        rms_norm(
-            &wanted,
-            &self.final_norm,
-            self.spec.norm_epsilon,
-            &mut normed,
-        );
-        let values = self.head.as_ref().unwrap_or(&self.embedding).apply(&normed);
+        let normed = self.final_norm.apply(&wanted);
+        let mut values = self.head.as_ref().unwrap_or(&self.embedding).apply(&normed);
+        if self.spec.logit_scale != 1.0 {
+            for value in &mut values {
+                *value *= self.spec.logit_scale;
+            }
+        }
+        if let Some(cap) = self.spec.logit_soft_cap {
+            soft_cap(&mut values, cap);
+        }
         Logits::new(values, self.spec.vocabulary)
     }
 }

@@ -13,6 +13,9 @@ use crate::spec::CONFIG_FILE;
 /// Bytes of the largest configuration file that is read.
 pub(crate) const CONFIG_BYTES_MAX: u64 = 4 << 20;
 
+/// Entries of the longest list that is read.
+pub(crate) const LIST_MAX: usize = 1 << 12;
+
 /// The members of one JSON object, with the names that messages give them.
 #[derive(Debug)]
 pub(crate) struct Fields {
@@ -154,6 +157,24 @@ impl Fields {
                     bounds.end()
                 ),
             )),
+        }
+    }
+
+    /// Whether a field is there, if only with null.
+    pub(crate) fn has(&self, field: &str) -> bool {
+        self.members.contains_key(field)
+    }
+
+    /// A list of at most [`LIST_MAX`] values, or absent.
+    pub(crate) fn list(&self, field: &str) -> Result<Option<&[Value]>, ModelError> {
+        match self.get(field) {
+            None => Ok(None),
+            Some(Value::Array(list)) if list.len() <= LIST_MAX => Ok(Some(list)),
+            Some(Value::Array(list)) => {
+                let problem = format!("has {} entries; at most {LIST_MAX} are read", list.len());
+                Err(self.wrong(field, problem))
+            }
+            Some(other) => Err(self.wrong(field, format!("is {}; expected a list", brief(other)))),
         }
     }
 

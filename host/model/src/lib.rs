@@ -8,20 +8,27 @@
 //! [`Model::forward`] computes a ragged batch against a paged [`KvCache`]. This room knows no text,
 //! no sampling and no scheduling.
 
+mod attention;
 mod checkpoint;
 mod decoder;
 mod encoder;
 mod error;
+mod experts;
+mod feed_forward;
 mod fields;
 mod folder;
 mod generation;
 pub mod gguf;
 mod input;
 mod kv_cache;
+mod latent_attention;
 mod layers;
 mod linear;
 mod loader;
+mod mxfp4;
 mod names;
+mod norm;
+mod rearrange;
 mod rope;
 mod shards;
 mod spec;
@@ -34,6 +41,9 @@ pub use folder::{FileBytes, ModelFolder};
 pub use generation::GenerationDefaults;
 pub use input::{LogitRows, ModelInput, SequenceInput, SequenceView};
 pub use kv_cache::{BLOCK_TOKENS, KvCache, KvPrecision};
-pub use rope::RopeScaling;
-pub use spec::{Architecture, ModelSpec};
+pub use rope::{RopeScaling, RopeSpec};
+pub use spec::{
+    Architecture, AttentionSpec, ExpertsSpec, FeedForwardSpec, LatentSpec, LayerSpec, ModelSpec,
+    QkNorm, QueryGrowth,
+};
 pub use weights::WeightPrecision;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use safetensors::tensor::{Dtype, Metadata, SafeTensors};
 use serde_json::{Map, Value};
 
-use crate::checkpoint::StoredTensor;
+use crate::checkpoint::{StoredTensor, TensorPlace};
 use crate::error::ModelError;
 use crate::folder::{FileBytes, ModelFolder};
 use crate::weights::NumberType;
@@ -69,22 +69,35 @@ impl Shards {
 
     /// Where a tensor is.
     pub(crate) fn find(&self, tensor: &str) -> Result<StoredTensor, ModelError> {
+        let (stored, place) = self.place(tensor)?;
+        let numbers = match stored {
+            Dtype::F32 => NumberType::F32,
+            Dtype::F16 => NumberType::F16,
+            Dtype::BF16 => NumberType::Bf16,
+            other => return Err(wrong_type(tensor, other)),
+        };
+        Ok(StoredTensor { place, numbers })
+    }
+
+    /// Where a tensor of bytes is.
+    pub(crate) fn find_bytes(&self, tensor: &str) -> Result<TensorPlace, ModelError> {
+        match self.place(tensor)? {
+            (Dtype::U8, place) => Ok(place),
+            (other, _) => Err(wrong_type(tensor, other)),
+        }
+    }
+
+    /// Whether there is such a tensor.
+    pub(crate) fn has(&self, tensor: &str) -> bool {
+        self.locate(tensor).is_ok()
+    }
+
+    fn place(&self, tensor: &str) -> Result<(Dtype, TensorPlace), ModelError> {
         let missing = || ModelError::MissingTensor {
             tensor: tensor.to_owned(),
         };
         let shard = self.locate(tensor)?;
         let info = shard.metadata.info(tensor).ok_or_else(missing)?;
-        let numbers = match info.dtype {
-            Dtype::F32 => NumberType::F32,
-            Dtype::F16 => NumberType::F16,
-            Dtype::BF16 => NumberType::Bf16,
-            other => {
-                return Err(ModelError::NumberType {
-                    tensor: tensor.to_owned(),
-                    found: format!("{other:?}"),
-                });
-            }
-        };
         let (first, last) = info.data_offsets;
         let place = shard
             .data_start
@@ -95,12 +108,12 @@ impl Shards {
             file: shard.file.clone(),
             problem: format!("tensor `{tensor}` lies beyond the end of the file"),
         })?;
-        Ok(StoredTensor {
+        let place = TensorPlace {
             file: Arc::clone(&shard.bytes),
-            place: first..last,
-            numbers,
+            range: first..last,
             shape: info.shape.clone(),
-        })
+        };
+        Ok((info.dtype, place))
     }
 
     fn locate(&self, tensor: &str) -> Result<&Shard, ModelError> {
@@ -114,6 +127,13 @@ impl Shards {
             .ok_or_else(|| ModelError::MissingTensor {
                 tensor: tensor.to_owned(),
             })
+    }
+}
+
+fn wrong_type(tensor: &str, found: Dtype) -> ModelError {
+    ModelError::NumberType {
+        tensor: tensor.to_owned(),
+        found: format!("{found:?}"),
     }
 }
 

@@ -164,7 +164,7 @@ pub(crate) fn widen(bytes: &[u8], stored: NumberType) -> Vec<f32> {
     }
 }
 
-fn brain_floats(bytes: &[u8]) -> Vec<bf16> {
+pub(crate) fn brain_floats(bytes: &[u8]) -> Vec<bf16> {
     let pairs = bytes.chunks_exact(2);
     pairs
         .map(|pair| bf16::from_le_bytes([pair[0], pair[1]]))

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use candle_core::{D, DType, Device, Result, Tensor};
 use mortise_model::{
-    KvCache, KvPrecision, LogitRows, Model, ModelFolder, ModelInput, ModelSpec, RopeScaling,
-    SequenceInput, WeightPrecision,
+    KvCache, KvPrecision, LogitRows, Model, ModelFolder, ModelInput, ModelSpec, QkNorm,
+    RopeScaling, SequenceInput, WeightPrecision,
 };
 
 struct Reference {
@@ -59,7 +59,7 @@ impl Reference {
             .flat_map(|position| (0..half).map(move |pair| (position, pair)))
             .map(|(position, pair)| {
                 let exponent = -2.0 * pair as f64 / head_dim as f64;
-                position as f32 * self.spec.rope_theta.powf(exponent) as f32
+                position as f32 * self.spec.ropes[0].theta.powf(exponent) as f32
             })
             .collect();
         let angles = Tensor::from_vec(angles, (tokens, half), &Device::Cpu)?;
@@ -90,7 +90,7 @@ impl Reference {
             )
         };
         let (mut query, mut key) = (part("q", spec.heads)?, part("k", spec.kv_heads)?);
-        if spec.qk_norm {
+        if spec.attention.qk_norm == QkNorm::PerHead {
             query = self.norm(&query, &format!("{layer}.self_attn.q_norm"))?;
             key = self.norm(&key, &format!("{layer}.self_attn.k_norm"))?;
         }
@@ -154,7 +154,7 @@ fn the_fused_path_agrees_with_candle() {
             .join(name);
         let folder = ModelFolder::open(&path).unwrap();
         let model = Model::load(&folder, WeightPrecision::F32).unwrap();
-        assert_eq!(model.spec().rope_scaling, RopeScaling::None);
+        assert_eq!(model.spec().ropes[0].scaling, RopeScaling::None);
         let tokens: Vec<u32> = (0..50).map(|i| (i * 37 + 11) % 144).collect();
         let mut cache = KvCache::new(model.spec(), 4, KvPrecision::F32).unwrap();
         let mut input = ModelInput::new();

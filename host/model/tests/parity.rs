@@ -4,24 +4,45 @@
 use std::path::PathBuf;
 
 use mortise_model::{
-    BLOCK_TOKENS, KvCache, KvPrecision, LogitRows, Model, ModelFolder, ModelInput, SequenceInput,
-    WeightPrecision,
+    Architecture, BLOCK_TOKENS, KvCache, KvPrecision, LogitRows, Model, ModelFolder, ModelInput,
+    ModelSpec, SequenceInput, WeightPrecision,
 };
 use safetensors::SafeTensors;
 
-const MODELS: [&str; 4] = [
-    "llama-rope-scaled",
-    "qwen2-bias",
-    "qwen3-qk-norm",
-    "mistral-plain",
-];
 /// Relative to the largest logit of the row.
 const TOLERANCE: f32 = 1e-4;
 
+fn data() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/parity/data")
+}
+
 fn folder(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("../../tests/parity/data")
-        .join(name)
+    data().join(name)
+}
+
+/// Names of all models that were made.
+fn models() -> Vec<String> {
+    let entries = std::fs::read_dir(data()).unwrap();
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn every_family_has_a_model() {
+    let specs: Vec<ModelSpec> = models()
+        .iter()
+        .map(|name| ModelSpec::read(&ModelFolder::open(folder(name)).unwrap()).unwrap())
+        .collect();
+    for architecture in Architecture::all() {
+        assert!(
+            specs.iter().any(|spec| spec.architecture == architecture),
+            "{} has no model in tests/parity/data",
+            architecture.name()
+        );
+    }
 }
 
 fn load(name: &str) -> Model {
@@ -125,7 +146,7 @@ fn best(logits: &[f32]) -> u32 {
 
 #[test]
 fn whole_and_chunked_prefill_agree_with_transformers() {
-    for name in MODELS {
+    for name in &models() {
         let model = load(name);
         let vocabulary = model.spec().vocabulary;
         for (index, reference) in references(name).iter().enumerate() {
@@ -149,7 +170,7 @@ fn whole_and_chunked_prefill_agree_with_transformers() {
 
 #[test]
 fn greedy_decoding_agrees_with_transformers() {
-    for name in MODELS {
+    for name in &models() {
         let model = load(name);
         let vocabulary = model.spec().vocabulary;
         for (index, reference) in references(name).iter().enumerate() {
@@ -178,7 +199,7 @@ fn greedy_decoding_agrees_with_transformers() {
 
 #[test]
 fn a_batch_gives_the_bits_of_each_sequence_alone() {
-    for name in MODELS {
+    for name in &models() {
         let model = load(name);
         let references = references(name);
         let alone: Vec<Vec<f32>> = references
@@ -220,7 +241,7 @@ fn a_batch_gives_the_bits_of_each_sequence_alone() {
 
 #[test]
 fn reduced_precision_stays_close() {
-    for name in MODELS {
+    for name in &models() {
         let folder = ModelFolder::open(folder(name)).unwrap();
         let model = Model::load(&folder, WeightPrecision::Bf16).unwrap();
         let reference = references(name).remove(1);

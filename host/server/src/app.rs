@@ -236,7 +236,9 @@ fn backend(config: &ModelConfig, text: &ModelText, limits: LimitConfig) -> anyho
             embedder: Some(Arc::new(encoder)),
         });
     }
-    let model = Arc::new(Model::load(&text.folder, precision(config.quantize))?);
+    let mut model = Model::load(&text.folder, precision(config.quantize))?;
+    model.limit_context(limits.max_context);
+    let model = Arc::new(model);
     let defaults = EngineConfig::default();
     let engine = Engine::start(
         model,

@@ -55,7 +55,7 @@ fn model(path: &Path) -> anyhow::Result<Value> {
         ("architecture", json!(spec.architecture.name())),
         ("vocabulary", json!(spec.vocabulary)),
         ("hidden", json!(spec.hidden)),
-        ("intermediate", json!(spec.intermediate)),
+        ("intermediate", json!(spec.feed_forward.intermediate)),
         ("layers", json!(spec.layers)),
         ("heads", json!(spec.heads)),
         ("kv_heads", json!(spec.kv_heads)),

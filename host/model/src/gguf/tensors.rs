@@ -6,7 +6,7 @@ use mortise_kernels::linear::RowOrder;
 
 use super::names::gguf_name;
 use super::{Gguf, GgufError};
-use crate::checkpoint::StoredTensor;
+use crate::checkpoint::{StoredTensor, TensorPlace};
 use crate::error::ModelError;
 
 /// Architectures whose files have the rows of queries and keys in rotary pairs side by side.
@@ -45,12 +45,12 @@ impl GgufTensors {
                 found: info.kind.name.to_owned(),
             });
         };
-        Ok(StoredTensor {
+        let place = TensorPlace {
             file: Arc::clone(self.gguf.bytes()),
-            place: info.place.clone(),
-            numbers,
+            range: info.place.clone(),
             shape: info.shape.clone(),
-        })
+        };
+        Ok(StoredTensor { place, numbers })
     }
 
     pub(crate) fn has_rope_divisors(&self) -> bool {

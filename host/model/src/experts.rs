@@ -1,0 +1,282 @@
+//! Mixture of experts: a router chooses some feed-forward layers for each token.
+//!
+//! Each expert computes the rows that were routed to it as one product. A row's parts are then added
+//! best expert first, so that its result does not depend on the rows beside it.
+
+use mortise_kernels::route::{Route, Routing, route};
+
+use crate::checkpoint::TensorPlace;
+use crate::error::ModelError;
+use crate::feed_forward::GatedLayer;
+use crate::linear::Linear;
+use crate::loader::{Loader, StackPart};
+use crate::mxfp4;
+use crate::names::ExpertLayout;
+use crate::rearrange::Unordered;
+use crate::spec::ExpertsSpec;
+use crate::weights::{Numbers, WeightPrecision};
+
+/// The experts of a layer.
+#[derive(Debug)]
+pub(crate) struct Experts {
+    routing: Routing,
+    router: Linear,
+    /// Concerns the choice alone.
+    correction: Option<Vec<f32>>,
+    experts: Vec<GatedLayer>,
+    /// Computes every row, and perhaps the gate through which it goes.
+    shared: Option<(GatedLayer, Option<Linear>)>,
+}
+
+impl Experts {
+    pub(crate) fn load(
+        loader: &Loader<'_>,
+        number: usize,
+        spec: ExpertsSpec,
+    ) -> Result<Self, ModelError> {
+        let names = &loader.names.experts;
+        let name = |part: &str| loader.layer_name(number, part);
+        let hidden = loader.spec.hidden;
+        let correction = match spec.correction {
+            true => Some(loader.vector(&name(names.correction), spec.experts)?),
+            false => None,
+        };
+        let experts = match &names.layout {
+            ExpertLayout::Apart {
+                prefix,
+                gate_up,
+                down,
+            } => (0..spec.experts)
+                .map(|expert| {
+                    let name = |part: &str| name(&format!("{prefix}{expert}.{part}"));
+                    load_apart(loader, name, *gate_up, down, spec.intermediate)
+                })
+                .collect::<Result<_, _>>()?,
+            ExpertLayout::Interleaved { gate_up, down } => {
+                load_interleaved(loader, &name(gate_up), &name(down), spec)?
+            }
+        };
+        let shared = match spec.shared {
+            None => None,
+            Some(width) => Some((
+                GatedLayer {
+                    activation: loader.spec.feed_forward.activation,
+                    gate_up: loader.stack(
+                        &names.shared_gate_up,
+                        name,
+                        [width, width],
+                        hidden,
+                        false,
+                    )?,
+                    down: loader.matrix(name(names.shared_down), hidden, width, false)?,
+                },
+                match spec.shared_gate {
+                    true => Some(loader.matrix(name(names.shared_gate), 1, hidden, false)?),
+                    false => None,
+                },
+            )),
+        };
+        Ok(Self {
+            routing: spec.routing,
+            router: loader.matrix(name(names.router), spec.experts, hidden, spec.bias)?,
+            correction,
+            experts,
+            shared,
+        })
+    }
+
+    /// Rows of the hidden width from normalised ones.
+    pub(crate) fn forward(&self, x: &[f32]) -> Vec<f32> {
+        let logits = self.router.apply(x);
+        let rows = logits.len() / self.experts.len();
+        let hidden = x.len() / rows.max(1);
+        let chosen = self.routing.chosen;
+        // Which parts each expert computes: part `row * chosen + rank` is a row's `rank`th best.
+        let mut parts_of: Vec<Vec<(usize, f32)>> = vec![Vec::new(); self.experts.len()];
+        let mut routes = Vec::new();
+        for (row, logits) in logits.chunks_exact(self.experts.len()).enumerate() {
+            route(
+                &self.routing,
+                logits,
+                self.correction.as_deref(),
+                &mut routes,
+            );
+            for (rank, Route { expert, share }) in routes.iter().enumerate() {
+                parts_of[*expert].push((row * chosen + rank, *share));
+            }
+        }
+        let mut computed = vec![0.0; rows * chosen * hidden];
+        for (expert, parts) in self.experts.iter().zip(&parts_of) {
+            if parts.is_empty() {
+                continue;
+            }
+            let rows: Vec<f32> = parts
+                .iter()
+                .flat_map(|(part, _)| &x[part / chosen * hidden..][..hidden])
+                .copied()
+                .collect();
+            let results = expert.forward(&rows);
+            for ((part, share), result) in parts.iter().zip(results.chunks_exact(hidden)) {
+                let computed = &mut computed[part * hidden..][..hidden];
+                for (computed, result) in computed.iter_mut().zip(result) {
+                    *computed = share * result;
+                }
+            }
+        }
+        let mut out = vec![0.0; x.len()];
+        let sums = out.chunks_exact_mut(hidden.max(1));
+        for (out, parts) in sums.zip(computed.chunks_exact((chosen * hidden).max(1))) {
+            for part in parts.chunks_exact(hidden) {
+                for (out, part) in out.iter_mut().zip(part) {
+                    *out += part;
+                }
+            }
+        }
+        self.add_shared(x, hidden, &mut out);
+        out
+    }
+
+    fn add_shared(&self, x: &[f32], hidden: usize, out: &mut [f32]) {
+        let Some((shared, gate)) = &self.shared else {
+            return;
+        };
+        let mut results = shared.forward(x);
+        if let Some(gate) = gate {
+            for (row, gate) in results.chunks_exact_mut(hidden).zip(gate.apply(x)) {
+                let share = 1.0 / (1.0 + (-gate).exp());
+                for value in row {
+                    *value *= share;
+                }
+            }
+        }
+        for (out, result) in out.iter_mut().zip(results) {
+            *out += result;
+        }
+    }
+}
+
+/// An expert whose matrices are tensors of their own.
+fn load_apart(
+    loader: &Loader<'_>,
+    name: impl Fn(&str) -> String,
+    gate_up: [&str; 2],
+    down: &str,
+    width: usize,
+) -> Result<GatedLayer, ModelError> {
+    let hidden = loader.spec.hidden;
+    let [gate, up] = gate_up.map(|part| StackPart {
+        name: name(part),
+        outputs: width,
+        biased: false,
+    });
+    Ok(GatedLayer {
+        activation: loader.spec.feed_forward.activation,
+        gate_up: loader.stacked(gate, [up], hidden)?,
+        down: loader.matrix(name(down), hidden, width, false)?,
+    })
+}
+
+/// Experts whose matrices are parts of one tensor, with gates and ups by turns.
+fn load_interleaved(
+    loader: &Loader<'_>,
+    gate_up: &str,
+    down: &str,
+    spec: ExpertsSpec,
+) -> Result<Vec<GatedLayer>, ModelError> {
+    let (experts, hidden, width) = (spec.experts, loader.spec.hidden, spec.intermediate);
+    let biases = |name: &str, width| {
+        let shape = [experts, width];
+        let biases = loader
+            .checkpoint
+            .load_unordered(&format!("{name}_bias"), &shape)?;
+        Ok::<_, ModelError>(biases.into_f32())
+    };
+    let gate_up_biases = biases(gate_up, 2 * width)?;
+    let down_biases = biases(down, hidden)?;
+    let gate_ups = ExpertTensor::load(loader, gate_up, [experts, 2 * width, hidden])?;
+    let downs = ExpertTensor::load(loader, down, [experts, hidden, width])?;
+    // First all gates, then all ups.
+    let source = |row: usize| {
+        if row < width {
+            2 * row
+        } else {
+            2 * (row - width) + 1
+        }
+    };
+    let expert = |expert: usize| {
+        let biases = &gate_up_biases[expert * 2 * width..][..2 * width];
+        let biases = (0..2 * width).map(|row| biases[source(row)]).collect();
+        let gate_up = gate_ups.expert(expert, loader.precision, source);
+        let down_bias = down_biases[expert * hidden..][..hidden].to_vec();
+        let down = downs.expert(expert, loader.precision, |row| row);
+        GatedLayer {
+            activation: loader.spec.feed_forward.activation,
+            gate_up: Linear::new(gate_up, Some(biases), 2 * width, hidden),
+            down: Linear::new(down, Some(down_bias), hidden, width),
+        }
+    };
+    Ok((0..experts).map(expert).collect())
+}
+
+/// One tensor for the matrices of all experts.
+struct ExpertTensor {
+    outputs: usize,
+    inputs: usize,
+    stored: StoredExperts,
+}
+
+enum StoredExperts {
+    /// Inputs before outputs.
+    Numbers(Unordered),
+    /// Outputs before inputs: blocks and scales.
+    Mxfp4(TensorPlace, TensorPlace),
+}
+
+impl ExpertTensor {
+    /// Load `[experts, outputs, inputs]`.
+    fn load(loader: &Loader<'_>, name: &str, shape: [usize; 3]) -> Result<Self, ModelError> {
+        let [experts, outputs, inputs] = shape;
+        let checkpoint = loader.checkpoint;
+        let (blocks, scales) = (format!("{name}_blocks"), format!("{name}_scales"));
+        let stored = if inputs.is_multiple_of(mxfp4::BLOCK) && checkpoint.has_bytes(&blocks) {
+            let count = inputs / mxfp4::BLOCK;
+            StoredExperts::Mxfp4(
+                checkpoint.load_bytes(&blocks, &[experts, outputs, count, mxfp4::BLOCK_BYTES])?,
+                checkpoint.load_bytes(&scales, &[experts, outputs, count])?,
+            )
+        } else {
+            StoredExperts::Numbers(checkpoint.load_unordered(name, &[experts, inputs, outputs])?)
+        };
+        Ok(Self {
+            outputs,
+            inputs,
+            stored,
+        })
+    }
+
+    /// The matrix of an expert, its rows from where `source` says.
+    fn expert(
+        &self,
+        expert: usize,
+        precision: WeightPrecision,
+        source: impl Fn(usize) -> usize,
+    ) -> Numbers {
+        let (outputs, inputs) = (self.outputs, self.inputs);
+        match &self.stored {
+            StoredExperts::Numbers(numbers) => {
+                let first = expert * inputs * outputs;
+                numbers.matrix(outputs, inputs, precision, |output, input| {
+                    first + input * outputs + source(output)
+                })
+            }
+            StoredExperts::Mxfp4(blocks, scales) => {
+                let blocks = mxfp4::Blocks {
+                    blocks: blocks.bytes(),
+                    scales: scales.bytes(),
+                };
+                let first = expert * outputs;
+                blocks.matrix(outputs, inputs, precision, |row| first + source(row))
+            }
+        }
+    }
+}

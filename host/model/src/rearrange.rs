@@ -1,0 +1,54 @@
+//! Weights that lie on disk in another order than that in which they are computed with.
+
+use half::bf16;
+use zerocopy::IntoBytes;
+
+use crate::weights::{NumberType, Numbers, WeightPrecision, brain_floats, widen};
+
+/// Numbers of a tensor, as precise as they are stored, to be put in another order.
+pub(crate) enum Unordered {
+    F32(Vec<f32>),
+    Bf16(Vec<bf16>),
+}
+
+impl Unordered {
+    /// Numbers from a file's bytes.
+    pub(crate) fn new(bytes: &[u8], stored: NumberType) -> Self {
+        match stored {
+            NumberType::Bf16 => Self::Bf16(brain_floats(bytes)),
+            other => Self::F32(widen(bytes, other)),
+        }
+    }
+
+    /// All of them in f32.
+    pub(crate) fn into_f32(self) -> Vec<f32> {
+        match self {
+            Self::F32(numbers) => numbers,
+            Self::Bf16(numbers) => numbers.into_iter().map(bf16::to_f32).collect(),
+        }
+    }
+
+    /// A matrix of `outputs` rows of `inputs` numbers, each from where `source` says. Panics beyond
+    /// the numbers.
+    pub(crate) fn matrix(
+        &self,
+        outputs: usize,
+        inputs: usize,
+        precision: WeightPrecision,
+        source: impl Fn(usize, usize) -> usize,
+    ) -> Numbers {
+        let source = &source;
+        let order =
+            (0..outputs).flat_map(|output| (0..inputs).map(move |input| source(output, input)));
+        match self {
+            Self::F32(numbers) => {
+                let numbers: Vec<f32> = order.map(|index| numbers[index]).collect();
+                Numbers::convert(numbers.as_bytes(), NumberType::F32, precision, inputs)
+            }
+            Self::Bf16(numbers) => {
+                let numbers: Vec<bf16> = order.map(|index| numbers[index]).collect();
+                Numbers::convert(numbers.as_bytes(), NumberType::Bf16, precision, inputs)
+            }
+        }
+    }
+}
