@@ -40,7 +40,14 @@ MODELS = {
     "mistral-plain": "llama",
     "qwen2-bias": "qwen2",
     "qwen3-qk-norm": "qwen3",
+    "gemma-tied": "gemma",
+    "gemma2-soft-caps": "gemma2",
+    "granite-multipliers": "granite",
+    "olmo2-norm-after": "olmo2",
+    "phi3-longrope-short": "phi3",
 }
+# Architectures whose queries and keys llama.cpp's converter permutes.
+PERMUTED = ("llama", "granite")
 
 
 def make_blocks(random):
@@ -115,6 +122,19 @@ def make_model(name, architecture, quantised):
     writer.add_rope_freq_base(config["rope_parameters"]["rope_theta"])
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_vocab_size(config["vocab_size"])
+    if config.get("sliding_window"):
+        writer.add_sliding_window(config["sliding_window"])
+    for field, add in [
+            ("attn_logit_softcapping", writer.add_attn_logit_softcapping),
+            ("final_logit_softcapping", writer.add_final_logit_softcapping),
+            ("logits_scaling", writer.add_logit_scale),
+            ("embedding_multiplier", writer.add_embedding_scale),
+            ("residual_multiplier", writer.add_residual_scale),
+            ("attention_multiplier", writer.add_attention_scale)]:
+        if config.get(field) is not None:
+            add(config[field])
+    if config["rope_parameters"].get("rope_type") == "longrope":
+        writer.add_rope_scaling_orig_ctx_len(config["original_max_position_embeddings"])
     ends = config["eos_token_id"]
     writer.add_bos_token_id(config["bos_token_id"])
     writer.add_eos_token_id(ends[0])
@@ -122,15 +142,22 @@ def make_model(name, architecture, quantised):
     known = gguf.get_tensor_name_map(gguf.MODEL_ARCH[architecture.upper()], config["num_hidden_layers"])
     for original, values, dtype in tensors_of(PARITY / name):
         renamed = known.get_name(original, try_suffixes=(".weight", ".bias"))
-        if architecture == "llama" and ".q_proj." in original:
+        if architecture in PERMUTED and ".q_proj." in original:
             values = permuted(values, heads)
-        if architecture == "llama" and ".k_proj." in original:
+        if architecture in PERMUTED and ".k_proj." in original:
             values = permuted(values, kv_heads)
         kind = gguf.GGMLQuantizationType[dtype]
+        if architecture == "gemma2" and ".q_proj." in original:
+            # These files do not say how scores are scaled; it is by the size of a head.
+            single = gguf.dequantize(values.view(np.uint8), kind).astype(np.float32).reshape(values.shape)
+            values = single * np.float32(np.sqrt(head_dim / config["query_pre_attn_scalar"]))
+            dtype, kind = "F32", gguf.GGMLQuantizationType.F32
         if values.ndim == 1 and dtype != "F32":
             # Vectors are always in single precision there.
             values = gguf.dequantize(values.view(np.uint8), kind) if dtype == "BF16" else values
             values, kind = values.astype(np.float32).reshape(values.shape[-1]), gguf.GGMLQuantizationType.F32
+            if architecture.startswith("gemma") and original.endswith("norm.weight"):
+                values = values + np.float32(1)
         elif quantised and values.ndim == 2 and values.shape[1] % 32 == 0:
             single = gguf.dequantize(values.view(np.uint8), kind).astype(np.float32)
             kind = gguf.GGMLQuantizationType.Q8_0
@@ -140,6 +167,10 @@ def make_model(name, architecture, quantised):
         writer.add_tensor(renamed, np.ascontiguousarray(values), raw_dtype=kind)
     if config["rope_parameters"].get("rope_type") == "llama3":
         writer.add_tensor("rope_freqs.weight", rope_divisors(config))
+    for length in ("short", "long"):
+        factors = config["rope_parameters"].get(f"{length}_factor")
+        if factors:
+            writer.add_tensor(f"rope_factors_{length}.weight", np.array(factors, dtype=np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

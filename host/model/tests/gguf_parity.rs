@@ -13,11 +13,16 @@ use mortise_model::{
 };
 use safetensors::SafeTensors;
 
-const MODELS: [&str; 4] = [
+const MODELS: [&str; 9] = [
     "llama-rope-scaled",
     "mistral-plain",
     "qwen2-bias",
     "qwen3-qk-norm",
+    "gemma-tied",
+    "gemma2-soft-caps",
+    "granite-multipliers",
+    "olmo2-norm-after",
+    "phi3-longrope-short",
 ];
 
 fn data(folder: &str) -> PathBuf {

@@ -12,7 +12,7 @@ pub use spec::{EncoderSpec, Pooling};
 use crate::checkpoint::Checkpoint;
 use crate::error::{InputError, ModelError};
 use crate::folder::ModelFolder;
-use crate::linear::{Linear, Part};
+use crate::linear::Linear;
 use crate::weights::WeightPrecision;
 
 /// A loaded encoder. Immutable.
@@ -51,39 +51,31 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn matrix(&self, name: &str, outputs: usize, inputs: usize) -> Result<Linear, ModelError> {
-        self.stack(&[name.to_owned()], outputs, inputs, false)
-    }
-
-    /// Matrices of one shape, stacked.
-    fn stack(
+    fn matrix(
         &self,
-        names: &[String],
+        name: &str,
         outputs: usize,
         inputs: usize,
         biased: bool,
     ) -> Result<Linear, ModelError> {
-        let mut stack = Linear {
-            parts: Vec::new(),
-            bias: biased.then(Vec::new),
-            outputs: outputs * names.len(),
-            inputs,
+        let name = format!("{}{name}", self.prefix);
+        let weight = format!("{name}.weight");
+        let shape = [outputs, inputs];
+        let numbers = self.checkpoint.load(&weight, &shape, self.precision)?;
+        let bias = match biased {
+            true => Some(
+                self.checkpoint
+                    .load_vector(&format!("{name}.bias"), outputs)?,
+            ),
+            false => None,
         };
-        for name in names {
-            let name = format!("{}{name}", self.prefix);
-            let weight = format!("{name}.weight");
-            let shape = [outputs, inputs];
-            stack.parts.push(Part {
-                numbers: self.checkpoint.load(&weight, &shape, self.precision)?,
-                outputs,
-                order: RowOrder::Plain,
-            });
-            if let Some(bias) = &mut stack.bias {
-                let name = format!("{name}.bias");
-                bias.extend(self.checkpoint.load_vector(&name, outputs)?);
-            }
-        }
-        Ok(stack)
+        Ok(Linear::ordered(
+            numbers,
+            RowOrder::Plain,
+            bias,
+            outputs,
+            inputs,
+        ))
     }
 
     fn norm(&self, name: &str, width: usize) -> Result<Norm, ModelError> {
@@ -101,9 +93,10 @@ impl Reader<'_> {
         let name = |part: &str| format!("encoder.layer.{number}.{part}");
         let (hidden, wide) = (spec.hidden, spec.intermediate);
         let qkv = ["query", "key", "value"].map(|part| name(&format!("attention.self.{part}")));
-        let one = |part: &str, outputs, inputs| self.stack(&[name(part)], outputs, inputs, true);
+        let [query, key, value] = qkv.map(|name| self.matrix(&name, hidden, hidden, true));
+        let one = |part: &str, outputs, inputs| self.matrix(&name(part), outputs, inputs, true);
         Ok(EncoderLayer {
-            qkv: self.stack(&qkv, hidden, hidden, true)?,
+            qkv: query?.append(key?).append(value?),
             attention_output: one("attention.output.dense", hidden, hidden)?,
             attention_norm: self.norm(&name("attention.output.LayerNorm"), hidden)?,
             up: one("intermediate.dense", wide, hidden)?,
@@ -126,22 +119,32 @@ impl Encoder {
         const TOKENS: &str = "embeddings.word_embeddings";
         let hidden = spec.hidden;
         // Models with a head on top have their encoder under a name.
-        let (reader, tokens) = match reader("").matrix(TOKENS, spec.vocabulary, hidden) {
+        let (reader, tokens) = match reader("").matrix(TOKENS, spec.vocabulary, hidden, false) {
             Err(ModelError::MissingTensor { .. }) if folder.gguf().is_none() => {
                 let reader = reader("bert.");
-                let tokens = reader.matrix(TOKENS, spec.vocabulary, hidden)?;
+                let tokens = reader.matrix(TOKENS, spec.vocabulary, hidden, false)?;
                 (reader, tokens)
             }
             tokens => (reader(""), tokens?),
         };
-        let segments = reader.matrix("embeddings.token_type_embeddings", spec.segments, hidden)?;
+        let segments = reader.matrix(
+            "embeddings.token_type_embeddings",
+            spec.segments,
+            hidden,
+            false,
+        )?;
         let mut layers = Vec::new();
         for number in 0..spec.layers {
             layers.push(reader.layer(&spec, number)?);
         }
         Ok(Self {
             tokens,
-            positions: reader.matrix("embeddings.position_embeddings", spec.context, hidden)?,
+            positions: reader.matrix(
+                "embeddings.position_embeddings",
+                spec.context,
+                hidden,
+                false,
+            )?,
             segment: segments.gather(&[0]),
             norm: reader.norm("embeddings.LayerNorm", hidden)?,
             layers,
