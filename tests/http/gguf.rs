@@ -98,6 +98,7 @@ fn weights_are_quantised_when_the_configuration_says_so() {
     for format in ["q8_0", "q4_k"] {
         let mut server = Server::configured(&format!("[[models]]\nquantize = \"{format}\"\n"));
         let request = json!({
+            "model": "mortise-demo",
             "messages": [{"role": "user", "content": "What is mortise?"}],
             "max_tokens": 8, "temperature": 0,
         });

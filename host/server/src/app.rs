@@ -187,11 +187,19 @@ async fn open_model(
     };
     let (config, text, Opened { backend, embedder }) =
         tokio::task::spawn_blocking(opening).await??;
-    let Handles {
-        template,
-        parser,
-        grammar,
-    } = plugins.bind(&text).await?;
+    // A model that generates nothing needs no plugins.
+    let handles = match &embedder {
+        None => Some(plugins.bind(&text).await?),
+        Some(_) => None,
+    };
+    let (template, parser, grammar) = match handles {
+        None => (None, None, None),
+        Some(Handles {
+            template,
+            parser,
+            grammar,
+        }) => (template, Some(parser), Some(grammar)),
+    };
     tracing::info!(
         model = config.name,
         folder = text.folder.name(),
@@ -208,8 +216,8 @@ async fn open_model(
         owned_by: "mortise".to_owned(),
         tokenizer: text.tokenizer,
         chat_template: template.map(|template| Arc::new(template) as _),
-        parser: Some(Arc::new(parser)),
-        grammar: Some(Arc::new(grammar)),
+        parser: parser.map(|parser| Arc::new(parser) as _),
+        grammar: grammar.map(|grammar| Arc::new(grammar) as _),
         mask_tokens: text.vocabulary.len(),
         backend,
         embedder,
