@@ -142,7 +142,7 @@ fn encode(
                 .map_err(|error| invalid(&param, error.to_string()))?,
         };
         if tokens.is_empty() {
-            return Err(invalid(&param, "is empty".to_owned()));
+            return Err(invalid(&param, format!("{param} has no tokens")));
         }
         if tokens.len() > context {
             return Err(ServiceError::ContextLength {

@@ -31,7 +31,7 @@ pub(super) fn describe_merging(vocabulary: &GgufVocabulary) -> Result<Value, Tok
         "normalizer": {"type": "Sequence", "normalizers": spaces(prefix)},
         "pre_tokenizer": null,
         "post_processor": vocabulary.flagged(true, false),
-        "decoder": decoder(prefix),
+        "decoder": decoder(prefix.into()),
         "model": {
             "type": "BPE", "dropout": null, "unk_token": unknown, "continuing_subword_prefix": null,
             "end_of_word_suffix": null, "fuse_unk": true,
@@ -60,8 +60,9 @@ pub(super) fn describe_scored(vocabulary: &GgufVocabulary) -> Result<Value, Toke
             "precompiled_charsmap": STANDARD.encode(&vocabulary.character_map),
         }));
     }
-    if vocabulary.remove_extra_whitespaces.unwrap_or(false) {
-        for (spaces, content) in [("^ +| +$", ""), (" {2,}", " ")] {
+    let trimmed = vocabulary.remove_extra_whitespaces.unwrap_or(false);
+    if trimmed {
+        for (spaces, content) in [(r"\A +| +\z", ""), (" {2,}", " ")] {
             steps
                 .push(json!({"type": "Replace", "pattern": {"Regex": spaces}, "content": content}));
         }
@@ -76,7 +77,7 @@ pub(super) fn describe_scored(vocabulary: &GgufVocabulary) -> Result<Value, Toke
         "normalizer": {"type": "Sequence", "normalizers": steps},
         "pre_tokenizer": null,
         "post_processor": vocabulary.flagged(false, true),
-        "decoder": decoder(prefix),
+        "decoder": decoder(if trimmed { SPACES_TRIMMED } else { prefix.into() }),
         "model": {
             "type": "Unigram", "unk_id": unknown, "vocab": scored,
             "byte_fallback": has_bytes(vocabulary),
@@ -94,14 +95,18 @@ fn spaces(prefix: bool) -> Vec<Value> {
     steps
 }
 
-fn decoder(prefix: bool) -> Value {
+/// Spaces that are left out before a text of a vocabulary that never has any there: all.
+const SPACES_TRIMMED: usize = 1 << 10;
+
+/// `decoder` of `tokenizer.json`, which leaves out up to `trimmed` spaces before a text.
+fn decoder(trimmed: usize) -> Value {
     let mut steps = vec![
         json!({"type": "Replace", "pattern": {"String": SPACE}, "content": " "}),
         json!({"type": "ByteFallback"}),
         json!({"type": "Fuse"}),
     ];
-    if prefix {
-        steps.push(json!({"type": "Strip", "content": " ", "start": 1, "stop": 0}));
+    if trimmed > 0 {
+        steps.push(json!({"type": "Strip", "content": " ", "start": trimmed, "stop": 0}));
     }
     json!({"type": "Sequence", "decoders": steps})
 }
