@@ -120,7 +120,8 @@ def make(name, seed):
     if "mxfp4" in name:
         quantise_experts(folder)
     with torch.no_grad():
-        tensors = reference(read_back(architecture, folder), config.vocab_size)
+        vocabulary = config.get_text_config().vocab_size
+        tensors = reference(read_back(architecture, folder), vocabulary)
     save_file(tensors, folder / "reference.safetensors")
     size = sum(file.stat().st_size for file in folder.iterdir())
     print(json.dumps({"model": name, "bytes": size, "files": sorted(f.name for f in folder.iterdir())}))

@@ -459,4 +459,32 @@ MODELS = {
         torch.bfloat16,
         WHOLE,
     ),
+    # The text part of a model that also sees.
+    "gemma3-with-vision": (
+        t.Gemma3ForConditionalGeneration,
+        t.Gemma3Config(
+            text_config=dict(
+                **SMALL,
+                head_dim=12,
+                sliding_window=11,
+                query_pre_attn_scalar=14,
+                layer_types=["sliding_attention", "full_attention"],
+            ),
+            vision_config=dict(
+                hidden_size=16,
+                intermediate_size=16,
+                num_hidden_layers=1,
+                num_attention_heads=2,
+                image_size=16,
+                patch_size=8,
+            ),
+            mm_tokens_per_image=4,
+            image_token_index=140,
+            boi_token_index=141,
+            eoi_token_index=142,
+            eos_token_id=[2, 3],
+        ),
+        torch.bfloat16,
+        WHOLE,
+    ),
 }

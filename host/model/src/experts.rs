@@ -37,6 +37,10 @@ impl Experts {
         let names = &loader.names.experts;
         let name = |part: &str| loader.layer_name(number, part);
         let hidden = loader.spec.hidden;
+        let precise = Loader {
+            precision: loader.precision.of_router(),
+            ..*loader
+        };
         let correction = match spec.correction {
             true => Some(loader.vector(&name(names.correction), spec.experts)?),
             false => None,
@@ -71,14 +75,14 @@ impl Experts {
                     down: loader.matrix(name(names.shared_down), hidden, width, false)?,
                 },
                 match spec.shared_gate {
-                    true => Some(loader.matrix(name(names.shared_gate), 1, hidden, false)?),
+                    true => Some(precise.matrix(name(names.shared_gate), 1, hidden, false)?),
                     false => None,
                 },
             )),
         };
         Ok(Self {
             routing: spec.routing,
-            router: loader.matrix(name(names.router), spec.experts, hidden, spec.bias)?,
+            router: precise.matrix(name(names.router), spec.experts, hidden, spec.bias)?,
             correction,
             experts,
             shared,

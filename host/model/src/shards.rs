@@ -23,7 +23,14 @@ pub(crate) struct Shards {
     shards: Vec<Shard>,
     /// Which shard has a tensor; `None` if there is only one.
     index: Option<HashMap<String, usize>>,
+    /// Stands before the names of all tensors that are read.
+    prefix: &'static str,
 }
+
+/// Stands before the names of the text part in models that also see.
+const TEXT_PREFIX: &str = "language_model.";
+/// A tensor that every model has.
+const EMBEDDING: &str = "model.embed_tokens.weight";
 
 struct Shard {
     file: String,
@@ -36,10 +43,19 @@ struct Shard {
 impl Shards {
     /// Open the files and check their headers.
     pub(crate) fn open(folder: &ModelFolder) -> Result<Self, ModelError> {
+        let mut shards = Self::open_files(folder)?;
+        if shards.locate(&format!("{TEXT_PREFIX}{EMBEDDING}")).is_ok() {
+            shards.prefix = TEXT_PREFIX;
+        }
+        Ok(shards)
+    }
+
+    fn open_files(folder: &ModelFolder) -> Result<Self, ModelError> {
         if let Some(bytes) = folder.map_optional(SINGLE_FILE)? {
             return Ok(Self {
                 shards: vec![Shard::open(SINGLE_FILE, bytes)?],
                 index: None,
+                prefix: "",
             });
         }
         let Some(index) = folder.read_optional(INDEX_FILE, INDEX_BYTES_MAX)? else {
@@ -64,6 +80,7 @@ impl Shards {
         Ok(Self {
             shards,
             index: Some(tensors),
+            prefix: "",
         })
     }
 
@@ -89,10 +106,11 @@ impl Shards {
 
     /// Whether there is such a tensor.
     pub(crate) fn has(&self, tensor: &str) -> bool {
-        self.locate(tensor).is_ok()
+        self.locate(&format!("{}{tensor}", self.prefix)).is_ok()
     }
 
     fn place(&self, tensor: &str) -> Result<(Dtype, TensorPlace), ModelError> {
+        let tensor = &format!("{}{tensor}", self.prefix);
         let missing = || ModelError::MissingTensor {
             tensor: tensor.to_owned(),
         };

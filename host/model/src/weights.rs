@@ -32,6 +32,14 @@ pub enum WeightPrecision {
 }
 
 impl WeightPrecision {
+    /// For the matrix of a router, which is small and whose errors choose other experts.
+    pub(crate) fn of_router(self) -> Self {
+        match self {
+            Self::Q8_0 | Self::Q4K => Self::AsStored,
+            other => other,
+        }
+    }
+
     /// For a matrix with a row for each token, whose errors show most.
     pub(crate) fn of_vocabulary(self) -> Self {
         match self {

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use mortise_model::{
     GenerationDefaults, KvCache, KvPrecision, LogitRows, Model, ModelFolder, ModelInput, ModelSpec,
-    SequenceInput, WeightPrecision,
+    RopeScaling, SequenceInput, WeightPrecision,
 };
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -280,6 +280,18 @@ fn absurd_fields_of_single_families_are_named() {
             "hidden_activation",
             json!("relu"),
             "supported is \"gelu_pytorch_tanh\"",
+        ),
+        (
+            "gemma3-with-vision",
+            "text_config",
+            Value::Null,
+            "`text_config` in `config.json` is missing",
+        ),
+        (
+            "gemma3-with-vision",
+            "quantization_config",
+            json!({"quant_method": "compressed-tensors"}),
+            "quantized by \"compressed-tensors\"",
         ),
         (
             "gemma2-soft-caps",
@@ -616,6 +628,33 @@ fn older_configurations_are_read() {
     });
     assert_eq!(old, spec("gemma3-two-ropes", |_| {}));
 
+    let published = spec("gemma3-with-vision", |config| {
+        config["text_config"] = json!({
+            "hidden_size": 2560,
+            "intermediate_size": 10240,
+            "model_type": "gemma3_text",
+            "num_hidden_layers": 34,
+            "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+            "sliding_window": 1024
+        });
+    });
+    let sizes = (published.heads, published.kv_heads, published.head_dim);
+    assert_eq!(sizes, (8, 4, 256));
+    assert_eq!(
+        (published.vocabulary, published.context),
+        (262_208, 131_072)
+    );
+    let windowed = |layer: usize| published.layer_specs[layer].window;
+    assert_eq!((windowed(4), windowed(5)), (Some(1024), None));
+    assert_eq!(
+        published.ropes[0].scaling,
+        RopeScaling::Linear { factor: 8.0 }
+    );
+    assert_eq!(
+        (published.ropes[0].theta, published.ropes[1].theta),
+        (1e6, 1e4)
+    );
+
     let old = spec("gemma2-soft-caps", |config| {
         remove(
             config,
@@ -679,6 +718,34 @@ fn older_configurations_are_read() {
         config["rope_scaling"] = scaling;
     });
     assert_eq!(old, spec("deepseek-v3", |_| {}));
+}
+
+/// LongRoPE has factors for texts within the original context and others for longer ones: the limit
+/// on what is served decides.
+#[test]
+fn the_limit_on_context_chooses_the_factors_of_longrope() {
+    const LONG: &str = "phi3-longrope-long";
+    let logits = |folder: &Path, limit: usize| {
+        let folder = ModelFolder::open(folder).unwrap();
+        let mut model = Model::load(&folder, WeightPrecision::F32).unwrap();
+        model.limit_context(limit);
+        let mut cache = KvCache::new(model.spec(), 1, KvPrecision::F32).unwrap();
+        let mut input = ModelInput::new();
+        input.push(SequenceInput {
+            tokens: &[5, 6, 7, 8],
+            first_position: 0,
+            block_table: &[0],
+            logits: LogitRows::Last,
+        });
+        model.forward(&input, &mut cache).unwrap()
+    };
+    let short_only = with_config(LONG, |config| {
+        config["rope_parameters"]["long_factor"] =
+            config["rope_parameters"]["short_factor"].clone();
+    });
+    let (limited, whole) = (logits(&original(LONG), 4), logits(&original(LONG), 256));
+    assert_eq!(limited, logits(short_only.path(), 256));
+    assert_ne!(limited, whole);
 }
 
 #[test]

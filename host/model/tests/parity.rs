@@ -82,6 +82,20 @@ fn references(name: &str) -> Vec<Reference> {
         .collect()
 }
 
+#[test]
+fn the_readme_lists_exactly_the_supported_classes() {
+    let readme = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
+    let readme = std::fs::read_to_string(readme).unwrap();
+    let mut listed: Vec<&str> = readme
+        .split('`')
+        .filter(|word| word.ends_with("ForCausalLM"))
+        .collect();
+    let mut supported: Vec<&str> = Architecture::all().map(Architecture::name).collect();
+    listed.sort_unstable();
+    supported.sort_unstable();
+    assert_eq!(listed, supported);
+}
+
 fn check_close(what: &str, found: &[f32], expected: &[f32], vocabulary: usize) {
     assert_eq!(found.len(), expected.len(), "{what}");
     let rows = found.chunks(vocabulary).zip(expected.chunks(vocabulary));
@@ -241,9 +255,18 @@ fn a_batch_gives_the_bits_of_each_sequence_alone() {
 
 #[test]
 fn reduced_precision_stays_close() {
-    for name in &models() {
+    let precisions = [
+        (WeightPrecision::Bf16, 0.02),
+        (WeightPrecision::AsStored, 0.02),
+        (WeightPrecision::Q8_0, 0.04),
+    ];
+    let models = models();
+    let cases = models
+        .iter()
+        .flat_map(|name| precisions.map(|(precision, bound)| (name, precision, bound)));
+    for (name, precision, bound) in cases {
         let folder = ModelFolder::open(folder(name)).unwrap();
-        let model = Model::load(&folder, WeightPrecision::Bf16).unwrap();
+        let model = Model::load(&folder, precision).unwrap();
         let reference = references(name).remove(1);
         let mut cache = KvCache::new(model.spec(), 8, KvPrecision::Bf16).unwrap();
         let found = run(&model, &mut cache, &[(0, &reference.prompt, 0)], 1).remove(0);
@@ -257,8 +280,8 @@ fn reduced_precision_stays_close() {
             .map(|(a, b)| (a - b).abs());
         let mean = errors.sum::<f32>() / found.len() as f32;
         assert!(
-            mean < 0.02 * largest,
-            "{name}: mean error {mean} of {largest}"
+            mean < bound * largest,
+            "{name} in {precision:?}: mean error {mean} of {largest}"
         );
     }
 }

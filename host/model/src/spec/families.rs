@@ -56,9 +56,12 @@ pub(crate) struct Family {
     pub(crate) architecture: Architecture,
     /// Name of the class in `transformers`.
     pub(crate) class: &'static str,
+    /// The class of models that also see, of which the text part is one of this family.
+    pub(crate) seeing_class: Option<&'static str>,
     pub(crate) names: &'static TensorNames,
 
     // What a field means where it is absent.
+    pub(crate) sizes: Option<DefaultSizes>,
     pub(crate) norm_epsilon: f64,
     pub(crate) rope_theta: f64,
     /// Of layers with a window, where those have a rotary embedding of their own.
@@ -93,6 +96,15 @@ pub(crate) struct Family {
     pub(crate) multipliers: bool,
     pub(crate) latent: bool,
     pub(crate) router: Option<RouterRule>,
+}
+
+/// Sizes that a family's files may leave out.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DefaultSizes {
+    pub(crate) heads: usize,
+    pub(crate) kv_heads: usize,
+    pub(crate) vocabulary: usize,
+    pub(crate) context: usize,
 }
 
 /// What a gate may go through.
@@ -139,7 +151,9 @@ pub(crate) enum RouterRule {
 const LLAMA: Family = Family {
     architecture: Architecture::Llama,
     class: "LlamaForCausalLM",
+    seeing_class: None,
     names: &names::LLAMA,
+    sizes: None,
     norm_epsilon: 1e-6,
     rope_theta: 10_000.0,
     local_rope_theta: None,
@@ -248,6 +262,13 @@ pub(crate) static FAMILIES: [Family; 20] = [
     Family {
         architecture: Architecture::Gemma3,
         class: "Gemma3ForCausalLM",
+        seeing_class: Some("Gemma3ForConditionalGeneration"),
+        sizes: Some(DefaultSizes {
+            heads: 8,
+            kv_heads: 4,
+            vocabulary: 262_208,
+            context: 131_072,
+        }),
         rope_theta: 1_000_000.0,
         local_rope_theta: Some(10_000.0),
         qk_norm: QkNorm::PerHead,

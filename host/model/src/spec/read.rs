@@ -1,11 +1,13 @@
 //! From `config.json` to a [`ModelSpec`].
 
+use std::ops::RangeInclusive;
+
 use mortise_kernels::gate_mul::Activation;
 use mortise_kernels::rope::RopePairs;
 use serde_json::Value;
 
 use super::experts::read_experts;
-use super::families::{Architecture, Family, Gate};
+use super::families::{Architecture, DefaultSizes, Family, Gate};
 use super::layers::read_layers;
 use super::{AttentionSpec, FeedForwardSpec, LatentSpec, ModelSpec, QueryGrowth};
 use crate::error::ModelError;
@@ -33,11 +35,29 @@ struct HeadSizes {
 impl ModelSpec {
     /// Check the fields of a configuration file and take from them what the decoder asks about.
     pub(crate) fn from_config(config: &Fields) -> Result<Self, ModelError> {
-        let family = read_architecture(config)?.family();
+        let class = read_class(config)?;
+        let family = find_family(class)?;
         refuse_unsupported(config, family)?;
+        if family.class == class {
+            return Self::from_text_config(config, family);
+        }
+        // A model that also sees: its text part has an object of its own.
+        let text = config.object("text_config")?;
+        let text = text.ok_or_else(|| config.wrong("text_config", "is missing"))?;
+        refuse_unsupported(&text, family)?;
+        Self::from_text_config(&text, family)
+    }
+
+    fn from_text_config(config: &Fields, family: &'static Family) -> Result<Self, ModelError> {
         let hidden = config.required_count("hidden_size", 1..=HIDDEN_MAX)?;
         let layers = config.required_count("num_hidden_layers", 1..=LAYERS_MAX)?;
-        let context = config.required_count("max_position_embeddings", 1..=CONTEXT_MAX)?;
+        let default = |size: fn(DefaultSizes) -> usize| family.sizes.map(size);
+        let size = |field, bounds, default| read_size(config, field, bounds, default);
+        let context = size(
+            "max_position_embeddings",
+            1..=CONTEXT_MAX,
+            default(|sizes| sizes.context),
+        )?;
         let latent = read_latent(config, family)?;
         let sizes = read_heads(config, family, hidden)?;
         let target = RopeTarget {
@@ -60,7 +80,11 @@ impl ModelSpec {
         let epsilon = config.number("rms_norm_eps", 1e-12..=0.1)?;
         Ok(Self {
             architecture: family.architecture,
-            vocabulary: config.required_count("vocab_size", 1..=VOCABULARY_MAX)?,
+            vocabulary: size(
+                "vocab_size",
+                1..=VOCABULARY_MAX,
+                default(|sizes| sizes.vocabulary),
+            )?,
             hidden,
             layers,
             heads: sizes.heads,
@@ -91,23 +115,40 @@ impl ModelSpec {
     }
 }
 
-fn read_architecture(config: &Fields) -> Result<Architecture, ModelError> {
+/// The name of the model's class.
+fn read_class(config: &Fields) -> Result<&str, ModelError> {
     let found = match config.get("architectures") {
         None => return Err(config.wrong("architectures", "is missing")),
         Some(Value::Array(names)) => names.first().and_then(Value::as_str),
         Some(_) => None,
     };
-    let Some(found) = found else {
-        return Err(config.wrong("architectures", "must be a list that begins with a name"));
-    };
-    let known = Architecture::all().find(|architecture| architecture.name() == found);
-    known.ok_or_else(|| {
-        let supported: Vec<&str> = Architecture::all().map(Architecture::name).collect();
-        ModelError::UnknownArchitecture {
-            found: found.chars().take(80).collect(),
-            supported: supported.join(", "),
-        }
-    })
+    found.ok_or_else(|| config.wrong("architectures", "must be a list that begins with a name"))
+}
+
+fn find_family(class: &str) -> Result<&'static Family, ModelError> {
+    let mut families = Architecture::all().map(Architecture::family);
+    families
+        .find(|family| family.class == class || family.seeing_class == Some(class))
+        .ok_or_else(|| {
+            let supported: Vec<&str> = Architecture::all().map(Architecture::name).collect();
+            ModelError::UnknownArchitecture {
+                found: class.chars().take(80).collect(),
+                supported: supported.join(", "),
+            }
+        })
+}
+
+/// A size that some families' files leave out.
+fn read_size(
+    config: &Fields,
+    field: &str,
+    bounds: RangeInclusive<usize>,
+    default: Option<usize>,
+) -> Result<usize, ModelError> {
+    match config.count(field, bounds)?.or(default) {
+        Some(size) => Ok(size),
+        None => Err(config.wrong(field, "is missing")),
+    }
 }
 
 /// Features that change what the model computes and are not computed here.
@@ -165,10 +206,11 @@ fn read_activation(config: &Fields, family: &Family) -> Result<Activation, Model
 }
 
 fn read_heads(config: &Fields, family: &Family, hidden: usize) -> Result<HeadSizes, ModelError> {
-    let heads = config.required_count("num_attention_heads", 1..=HEADS_MAX)?;
-    let kv_heads = config
-        .count("num_key_value_heads", 1..=HEADS_MAX)?
-        .unwrap_or(heads);
+    let default = family.sizes.map(|sizes| sizes.heads);
+    let heads = read_size(config, "num_attention_heads", 1..=HEADS_MAX, default)?;
+    let kv_heads = config.count("num_key_value_heads", 1..=HEADS_MAX)?;
+    let default = family.sizes.map_or(heads, |sizes| sizes.kv_heads);
+    let kv_heads = kv_heads.unwrap_or(default);
     if !heads.is_multiple_of(kv_heads) {
         let problem = format!("is {kv_heads}; it must divide the {heads} attention heads");
         return Err(config.wrong("num_key_value_heads", problem));
