@@ -161,6 +161,9 @@ fn by_id(mut kept: Vec<Candidate>) -> Vec<Candidate> {
     kept
 }
 
+/// A gate and an up to their product.
+type Product<'a> = &'a dyn Fn(f64, f64) -> f64;
+
 proptest! {
     #[test]
     fn attention_agrees_with_its_definition(
@@ -209,7 +212,7 @@ proptest! {
             let gate = gate.min(bound);
             gate * sigmoid(a * gate) * (up.clamp(-bound, bound) + 1.0)
         };
-        let definitions: [(Activation, &dyn Fn(f64, f64) -> f64); 3] = [
+        let definitions: [(Activation, Product<'_>); 3] = [
             (Activation::Silu, &|gate, up| gate * sigmoid(gate) * up),
             (Activation::GeluTanh, &|gate, up| gelu(gate) * up),
             (Activation::ClampedSwish { alpha, limit }, &clamped),

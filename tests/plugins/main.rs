@@ -1,8 +1,11 @@
 //! What an operator does with plugins: build one from `examples/`, drop it into a folder, and see
 //! that it serves.
 
+mod grants;
+mod pages;
 #[path = "../support/mod.rs"]
 mod support;
+mod swap;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -129,7 +132,9 @@ fn settings_that_a_plugin_refuses_keep_the_server_from_starting() {
     .expect("write the configuration");
     let message = refused(&["--config", config.to_str().expect("UTF-8")]);
     assert!(
-        message.contains("house_rules") && message.contains("`rules` must be a string"),
+        message.contains("house_rules")
+            && message.contains("plugins.bindings[0].settings.rules (line 5)")
+            && message.contains("string"),
         "{message}"
     );
 }

@@ -11,7 +11,7 @@ use crate::loader::Loader;
 #[derive(Debug)]
 pub(crate) enum FeedForward {
     Gated(GatedLayer),
-    Experts(Experts),
+    Experts(Box<Experts>),
 }
 
 impl FeedForward {
@@ -20,7 +20,8 @@ impl FeedForward {
         if loader.spec.layer_specs[number].experts
             && let Some(experts) = feed_forward.experts
         {
-            return Experts::load(loader, number, experts).map(Self::Experts);
+            return Experts::load(loader, number, experts)
+                .map(|experts| Self::Experts(Box::new(experts)));
         }
         let names = loader.names;
         let name = |part: &str| loader.layer_name(number, part);

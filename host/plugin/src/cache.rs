@@ -9,6 +9,9 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 use wasmtime::Engine;
 
+/// Compiled plugins that are kept: versions enough to roll back to, 4 MB each at most so far.
+const MAX_CACHED: usize = 64;
+
 /// The cache folder, once it has been found safe.
 pub(crate) struct CompileCache {
     dir: PathBuf,
@@ -49,6 +52,27 @@ impl CompileCache {
             .and_then(|()| write_whole(&path, compiled));
         if let Err(error) = written {
             tracing::warn!(file = %path.display(), %error, "a compiled plugin could not be kept");
+        }
+        self.prune();
+    }
+
+    /// Remove the oldest files beyond [`MAX_CACHED`], so that swaps do not fill the disk. A file
+    /// that another server removes meanwhile is gone all the same.
+    fn prune(&self) {
+        let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten();
+        let mut cached: Vec<_> = entries
+            .map(|entry| entry.path())
+            .filter(|path| {
+                path.extension()
+                    .is_some_and(|extension| extension == "cwasm")
+            })
+            .filter_map(|path| Some((fs::metadata(&path).ok()?.modified().ok()?, path)))
+            .collect();
+        cached.sort_unstable();
+        let excess = cached.len().saturating_sub(MAX_CACHED);
+        for (_, path) in &cached[..excess] {
+            let _ = fs::remove_file(path);
+            let _ = fs::remove_file(path.with_extension("sha256"));
         }
     }
 

@@ -1,6 +1,7 @@
 //! One call into a guest: its deadline, its numbers, and what a failure of it means.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use wasmtime::{PoolConcurrencyLimitError, Store, Trap, UpdateDeadline, WasmBacktrace};
@@ -130,6 +131,8 @@ pub(crate) fn finish<T, U>(
             lines = state.call.log_lines_dropped, "log lines beyond the limit of a call dropped");
     }
     if let Some(counters) = call.counters.take() {
+        let memory = u64::try_from(state.memory.used).unwrap_or(u64::MAX);
+        counters.memory_peak.fetch_max(memory, Ordering::Relaxed);
         counters.ended(call.function, call.started.elapsed(), result.as_ref().err());
     }
     let error = match result {

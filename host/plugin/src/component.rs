@@ -13,7 +13,7 @@ use wasmtime::component::Component as Compiled;
 use crate::cache::{CompileCache, hex_digest};
 use crate::kind::{InterfaceName, supported_versions};
 use crate::limits::MAX_COMPONENT_BYTES;
-use crate::wasm_file::{FileKind, declared_version, file_kind};
+use crate::wasm_file::{FileKind, declared_version, file_kind, settings_schema};
 use crate::{Kind, LoadError, wasi};
 
 /// Where a plugin comes from.
@@ -21,6 +21,13 @@ use crate::{Kind, LoadError, wasi};
 pub enum ComponentSource {
     /// A `.wasm` file; the plugin is named after it.
     File(PathBuf),
+    /// A `.wasm` file that the caller has read, such as after checking its signature.
+    Read {
+        /// Where it was.
+        path: PathBuf,
+        /// The component.
+        wasm: Vec<u8>,
+    },
     /// Bytes in memory.
     Bytes {
         /// Name of the plugin.
@@ -47,6 +54,8 @@ pub struct Component {
     origin: String,
     kinds: Vec<Kind>,
     imports: Vec<String>,
+    settings_schema: Option<String>,
+    bytes: usize,
     compiled: Compiled,
 }
 
@@ -82,6 +91,17 @@ impl Component {
         &self.imports
     }
 
+    /// The JSON Schema of its settings, from the custom section `mortise:settings-schema`; as the
+    /// author wrote it, so it may be no schema at all.
+    pub fn settings_schema(&self) -> Option<&str> {
+        self.settings_schema.as_deref()
+    }
+
+    /// Size of the WebAssembly file.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     pub(crate) fn compiled(&self) -> &Compiled {
         &self.compiled
     }
@@ -91,16 +111,21 @@ impl Component {
         label(&self.name, &self.origin)
     }
 
+    /// `known` finds a living component by its digest, whose code is then shared.
     pub(crate) fn load(
         engine: &Engine,
         cache: Option<&CompileCache>,
         source: ComponentSource,
+        known: impl FnOnce(&str) -> Option<Arc<Component>>,
     ) -> Result<Arc<Self>, LoadError> {
         let bytes = SourceBytes::read(source)?;
         let label = label(&bytes.name, &bytes.origin);
         check_file(&label, &bytes.wasm)?;
         let digest = hex_digest(&bytes.wasm);
-        let compiled = compile(engine, cache, &bytes, &digest, &label)?;
+        let compiled = match known(&digest) {
+            Some(component) => component.compiled.clone(),
+            None => compile(engine, cache, &bytes, &digest, &label)?,
+        };
         let (exports, imports) = interface_names(engine, &compiled);
         let kinds = kinds_of(&label, &exports)?;
         check_imports(&label, &kinds, &imports)?;
@@ -112,6 +137,8 @@ impl Component {
             origin: bytes.origin,
             kinds,
             imports,
+            settings_schema: settings_schema(&bytes.wasm).map(str::to_owned),
+            bytes: bytes.wasm.len(),
             compiled,
         }))
     }
@@ -148,11 +175,15 @@ impl SourceBytes {
     fn read(source: ComponentSource) -> Result<Self, LoadError> {
         match source {
             ComponentSource::File(path) => {
+                let wasm = read_component(&path)?;
+                Self::read(ComponentSource::Read { path, wasm })
+            }
+            ComponentSource::Read { path, wasm } => {
                 let name = path.file_stem().unwrap_or(path.as_os_str());
                 Ok(Self {
                     name: name.to_string_lossy().into_owned(),
                     origin: path.to_string_lossy().into_owned(),
-                    wasm: read_bounded(&path)?.into(),
+                    wasm: wasm.into(),
                     precompiled: &[],
                 })
             }
@@ -176,7 +207,12 @@ impl SourceBytes {
     }
 }
 
-fn read_bounded(path: &Path) -> Result<Vec<u8>, LoadError> {
+/// Read a plugin file. Of one that is larger than [`MAX_COMPONENT_BYTES`], only the beginning is
+/// read; loading it says that it is too large.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn read_component(path: &Path) -> Result<Vec<u8>, LoadError> {
     let unreadable = |source| LoadError::Unreadable {
         path: path.to_owned(),
         source,

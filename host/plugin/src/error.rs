@@ -59,11 +59,17 @@ pub enum Fault {
         /// Instances that may live at once.
         instances: usize,
     },
+    /// The plugin failed too often of late, and was not called.
+    #[error("failed too often and is not called for another {retry_after_ms} ms")]
+    Suspended {
+        /// When it may be called again.
+        retry_after_ms: u64,
+    },
 }
 
 impl Fault {
     /// All labels, in the order in which metrics show them.
-    pub const LABELS: [&'static str; 10] = [
+    pub const LABELS: [&'static str; 11] = [
         "invalid",
         "unsupported",
         "internal",
@@ -74,11 +80,35 @@ impl Fault {
         "trap",
         "invalid-result",
         "overloaded",
+        "suspended",
     ];
 
     /// A short name for metrics: one of [`Fault::LABELS`].
     pub fn label(&self) -> &'static str {
         Self::LABELS[self.index()]
+    }
+
+    /// Whether the plugin broke down, as opposed to refusing a request in an orderly way, or to
+    /// being short of room.
+    pub fn is_breakdown(&self) -> bool {
+        match self {
+            Fault::Invalid(_)
+            | Fault::Unsupported(_)
+            | Fault::Overloaded { .. }
+            | Fault::Suspended { .. } => false,
+            Fault::Internal(_)
+            | Fault::Deadline { .. }
+            | Fault::Memory { .. }
+            | Fault::Stack
+            | Fault::Output { .. }
+            | Fault::Trap(_)
+            | Fault::InvalidResult(_) => true,
+        }
+    }
+
+    /// Whether the caller is to blame. All else is answered by the failure policy of the binding.
+    pub fn is_callers(&self) -> bool {
+        matches!(self, Fault::Invalid(_))
     }
 
     pub(crate) fn index(&self) -> usize {
@@ -93,6 +123,7 @@ impl Fault {
             Fault::Trap(_) => 7,
             Fault::InvalidResult(_) => 8,
             Fault::Overloaded { .. } => 9,
+            Fault::Suspended { .. } => 10,
         }
     }
 }

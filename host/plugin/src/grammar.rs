@@ -2,46 +2,26 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use wasmtime::Store;
 use wasmtime::component::ResourceAny;
 
-use crate::pool::{Lease, Pool, Running};
+use crate::handle::{Said, kind_handle};
+use crate::pool::Lease;
 use crate::state::State;
 use crate::v0_1::bindings::grammar::Exported;
 use crate::v0_1::convert;
-use crate::{
-    Binding, CallContext, Component, GrammarSource, LoadError, MatchStatus, MatchStep, PluginError,
-    PluginHost, Vocabulary,
-};
+use crate::{CallContext, Fault, GrammarSource, MatchStatus, MatchStep, PluginError, Vocabulary};
 
 /// The slot that the host hands to every call; a guest that names another one is in error.
 const SLOT: u32 = 0;
 
-/// A grammar engine, bound to a vocabulary.
-#[derive(Clone)]
-pub struct Grammar {
-    pool: Arc<Pool<Exported>>,
-}
+kind_handle!(
+    /// A grammar engine, bound to a vocabulary.
+    Grammar,
+    Exported
+);
 
 impl Grammar {
-    /// Bind a component, preparing a first instance. Needs a tokio runtime with time, and a
-    /// vocabulary in the binding.
-    ///
-    /// # Errors
-    /// When the component is no grammar, does not fit, or refuses its settings.
-    pub async fn bind(
-        host: &PluginHost,
-        component: &Arc<Component>,
-        binding: Binding,
-    ) -> Result<Self, LoadError> {
-        let pool = Pool::bind(host, component, binding).await?;
-        Ok(Self { pool })
-    }
-
-    /// The component behind this handle.
-    pub fn component(&self) -> &Arc<Component> {
-        self.pool.component()
-    }
-
     /// Compile a grammar. The matcher, with its forks, keeps an instance to itself.
     ///
     /// # Errors
@@ -51,20 +31,18 @@ impl Grammar {
         context: &CallContext,
         source: &GrammarSource,
     ) -> Result<Matcher, PluginError> {
-        const FUNCTION: &str = "grammar.compile";
         let source = convert::grammar_to_guest(source);
-        let deadline_ms = self.pool.grants().limits.deadlines.compile_ms;
-        let mut lease = self.pool.checkout(context, FUNCTION).await?;
-        let running = lease.begin(FUNCTION, context, deadline_ms)?;
-        let Running {
-            call,
-            exports,
-            store,
-        } = running;
-        let grammar = exports.mortise_plugin_grammar();
-        let outcome = grammar.call_compile(store, &source).await;
-        let outcome = outcome.map(|compiled| compiled.map_err(convert::fault));
-        let matcher = lease.finish(call, outcome, |matcher, _| Ok(matcher))?;
+        let opened = self.handle.open(
+            context,
+            "grammar.compile",
+            self.handle.deadlines().compile_ms,
+            async |exports, store| {
+                let grammar = exports.mortise_plugin_grammar();
+                grammar.call_compile(store, &source).await
+            },
+            |matcher, _| Ok(matcher),
+        );
+        let (matcher, lease) = opened.await?;
         Ok(Matcher {
             resource: matcher,
             shared: Arc::new(Shared {
@@ -101,27 +79,20 @@ pub struct Matcher {
     context: CallContext,
 }
 
-/// Make one call on the instance of a matcher: its function, its deadline being that of masks,
-/// the bound method to await and the check of its answer.
-macro_rules! matcher_call {
-    ($self:ident, $function:literal, |$guest:ident, $store:ident| $call:expr, $check:expr) => {{
-        let mut lease = $self.shared.lease.lock().await;
-        let deadline_ms = lease.pool().grants().limits.deadlines.mask_ms;
-        let running = lease.begin($function, &$self.context, deadline_ms)?;
-        let Running {
-            call,
-            exports,
-            store: $store,
-        } = running;
-        $store.data_mut().mask.slot = Some(SLOT);
-        let $guest = exports.mortise_plugin_grammar().matcher();
-        let outcome = $call.await;
-        let outcome = outcome.map(|answer| answer.map_err(convert::fault));
-        lease.finish(call, outcome, $check)
-    }};
-}
-
 impl Matcher {
+    /// Make one call on the instance of the matcher. All of them have the deadline of masks.
+    async fn call<T, F: Into<Fault>, U>(
+        &self,
+        function: &'static str,
+        guest: impl AsyncFnOnce(&Exported, &mut Store<State>) -> Said<T, F>,
+        check: impl FnOnce(T, &mut State) -> Result<U, String>,
+    ) -> Result<U, PluginError> {
+        let mut lease = self.shared.lease.lock().await;
+        let deadline_ms = lease.pool().grants().limits.deadlines.mask_ms;
+        let called = lease.call(&self.context, function, deadline_ms, guest, check);
+        called.await
+    }
+
     /// Write the mask of the present state to `row`: bit `i % 32` of word `i / 32` for token `i`.
     /// The row needs [`Vocabulary::mask_words`] words; further ones are cleared. It stays as it
     /// was if the call fails.
@@ -130,15 +101,19 @@ impl Matcher {
     /// When the plugin fails, or the row is too short.
     pub async fn mask(&mut self, row: &mut [u32]) -> Result<MatchStatus, PluginError> {
         let resource = self.resource;
-        matcher_call!(
-            self,
+        self.call(
             "grammar.mask",
-            |guest, store| guest.call_mask(&mut *store, resource, SLOT),
-            |status, state: &mut State| {
+            async |exports, store| {
+                store.data_mut().mask.slot = Some(SLOT);
+                let guest = exports.mortise_plugin_grammar().matcher();
+                guest.call_mask(store, resource, SLOT).await
+            },
+            |status, state| {
                 let status = convert::match_status(status);
                 deliver(status, state, row).map(|()| status)
-            }
+            },
         )
+        .await
     }
 
     /// Take tokens, then write the mask of the new state to `row`, as [`Matcher::mask`] does.
@@ -151,18 +126,22 @@ impl Matcher {
         row: &mut [u32],
     ) -> Result<MatchStep, PluginError> {
         let resource = self.resource;
-        matcher_call!(
-            self,
+        self.call(
             "grammar.advance",
-            |guest, store| guest.call_advance(&mut *store, resource, tokens, SLOT),
-            |step, state: &mut State| {
+            async |exports, store| {
+                store.data_mut().mask.slot = Some(SLOT);
+                let guest = exports.mortise_plugin_grammar().matcher();
+                guest.call_advance(store, resource, tokens, SLOT).await
+            },
+            |step, state| {
                 let status = convert::match_status(step.status);
                 let forced = step.forced;
                 check_forced(&forced, state)?;
                 deliver(status, state, row)?;
                 Ok(MatchStep { status, forced })
-            }
+            },
         )
+        .await
     }
 
     /// How many of these tokens, from the first, would be accepted.
@@ -171,17 +150,20 @@ impl Matcher {
     /// When the plugin fails.
     pub async fn probe(&mut self, tokens: &[u32]) -> Result<u32, PluginError> {
         let resource = self.resource;
-        matcher_call!(
-            self,
+        self.call(
             "grammar.probe",
-            |guest, store| guest.call_probe(&mut *store, resource, tokens),
-            |count, _: &mut State| {
+            async |exports, store| {
+                let guest = exports.mortise_plugin_grammar().matcher();
+                guest.call_probe(store, resource, tokens).await
+            },
+            |count, _| {
                 if count as usize > tokens.len() {
                     return Err(format!("would accept {count} of {} tokens", tokens.len()));
                 }
                 Ok(count)
-            }
+            },
         )
+        .await
     }
 
     /// Take back the last `count` tokens.
@@ -190,12 +172,15 @@ impl Matcher {
     /// When there are not so many, or the plugin fails.
     pub async fn rollback(&mut self, count: u32) -> Result<(), PluginError> {
         let resource = self.resource;
-        matcher_call!(
-            self,
+        self.call(
             "grammar.rollback",
-            |guest, store| guest.call_rollback(&mut *store, resource, count),
-            |(), _: &mut State| Ok(())
+            async |exports, store| {
+                let guest = exports.mortise_plugin_grammar().matcher();
+                guest.call_rollback(store, resource, count).await
+            },
+            |(), _| Ok(()),
         )
+        .await
     }
 
     /// An independent matcher in the present state. It lives in the same instance, so calls of the
@@ -205,14 +190,16 @@ impl Matcher {
     /// When the plugin fails.
     pub async fn fork(&mut self) -> Result<Matcher, PluginError> {
         let resource = self.resource;
-        let forked = matcher_call!(
-            self,
+        let forked = self.call(
             "grammar.fork",
-            |guest, store| guest.call_fork(&mut *store, resource),
-            |forked, _: &mut State| Ok(forked)
-        )?;
+            async |exports, store| {
+                let guest = exports.mortise_plugin_grammar().matcher();
+                guest.call_fork(store, resource).await
+            },
+            |forked, _| Ok(forked),
+        );
         Ok(Matcher {
-            resource: forked,
+            resource: forked.await?,
             shared: Arc::clone(&self.shared),
             context: self.context.clone(),
         })

@@ -1,7 +1,8 @@
 //! The plugin host: one engine, one cache, one set of counters for all plugins of a server.
 
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::Semaphore;
 use wasmtime::Engine;
@@ -20,9 +21,18 @@ struct Inner {
     engine: Engine,
     cache: Option<CompileCache>,
     stats: Registry,
+    /// Components that are in use, by digest: reading a file again that has not changed compiles
+    /// nothing.
+    loaded: Mutex<HashMap<String, Weak<Component>>>,
     /// One permit for each instance that may live, over all bindings.
     instances: Arc<Semaphore>,
     max_instances: usize,
+}
+
+impl Inner {
+    fn lock_loaded(&self) -> MutexGuard<'_, HashMap<String, Weak<Component>>> {
+        self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl PluginHost {
@@ -37,6 +47,7 @@ impl PluginHost {
             engine: engine::create(&config)?,
             cache: config.cache_dir.as_deref().and_then(CompileCache::open),
             stats: Registry::default(),
+            loaded: Mutex::default(),
             instances: Arc::new(Semaphore::new(max_instances)),
             max_instances,
         };
@@ -51,7 +62,13 @@ impl PluginHost {
     /// # Errors
     /// When the plugin cannot be read or cannot work; the text says why and what to do.
     pub fn load(&self, source: ComponentSource) -> Result<Arc<Component>, LoadError> {
-        Component::load(&self.inner.engine, self.inner.cache.as_ref(), source)
+        let inner = &*self.inner;
+        let known = |digest: &str| inner.lock_loaded().get(digest).and_then(Weak::upgrade);
+        let component = Component::load(&inner.engine, inner.cache.as_ref(), source, known)?;
+        let mut loaded = inner.lock_loaded();
+        loaded.retain(|_, component| component.strong_count() > 0);
+        loaded.insert(component.digest().to_owned(), Arc::downgrade(&component));
+        Ok(component)
     }
 
     /// What all plugins did so far, for metrics.

@@ -12,6 +12,7 @@
 //! until its deadline. They need a tokio runtime with time.
 
 mod binding;
+mod breaker;
 mod cache;
 mod call;
 mod chat_template;
@@ -19,6 +20,7 @@ mod component;
 mod engine;
 mod error;
 mod grammar;
+mod handle;
 mod host;
 mod kind;
 mod kinds;
@@ -35,9 +37,10 @@ mod wasi;
 mod wasm_file;
 
 pub use binding::Binding;
+pub use breaker::BreakerLimits;
 pub use call::CallContext;
 pub use chat_template::ChatTemplate;
-pub use component::{Component, ComponentSource};
+pub use component::{Component, ComponentSource, read_component};
 pub use engine::precompile;
 pub use error::{Fault, PluginError};
 pub use grammar::{Grammar, Matcher};

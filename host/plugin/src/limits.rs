@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::Kind;
+use crate::{BreakerLimits, Kind};
 
 /// Largest component file that is read: four times the largest plugin measured, which had the
 /// vocabulary of a model baked in.
@@ -65,6 +65,8 @@ pub struct Limits {
     pub checkout_wait_ms: u64,
     /// How long each function may take.
     pub deadlines: Deadlines,
+    /// When the plugin is not called for a while, since it keeps failing.
+    pub breaker: BreakerLimits,
 }
 
 impl Default for Limits {
@@ -78,6 +80,7 @@ impl Default for Limits {
             recycle_growth_bytes: 16 << 20,
             checkout_wait_ms: 1000,
             deadlines: Deadlines::default(),
+            breaker: BreakerLimits::default(),
         }
     }
 }

@@ -4,19 +4,20 @@ use std::sync::Arc;
 
 use wasmtime::component::ResourceAny;
 
+use crate::handle::Handle;
 use crate::limits::MAX_TOOL_CALLS;
-use crate::pool::{Lease, Pool, Running};
+use crate::pool::Lease;
 use crate::v0_1::bindings::output_parser::Exported;
 use crate::v0_1::convert;
 use crate::{
-    Binding, CallContext, Component, Finish, GrammarSource, LoadError, ParserEvent, ParserSetup,
-    ParserTraits, PluginError, PluginHost,
+    Binding, CallContext, Component, Fault, Finish, GrammarSource, LoadError, ParserEvent,
+    ParserSetup, ParserTraits, PluginError, PluginHost,
 };
 
 /// An output parser, bound to a model.
 #[derive(Clone)]
 pub struct OutputParser {
-    pool: Arc<Pool<Exported>>,
+    handle: Handle<Exported>,
     traits: ParserTraits,
 }
 
@@ -31,18 +32,18 @@ impl OutputParser {
         component: &Arc<Component>,
         binding: Binding,
     ) -> Result<Self, LoadError> {
-        let pool = Pool::bind(host, component, binding).await?;
-        let traits = describe(&pool).await;
+        let handle = Handle::bind(host, component, binding).await?;
+        let traits = describe(&handle).await;
         let traits = traits.map_err(|source| LoadError::Prepare {
             origin: component.label(),
             source,
         })?;
-        Ok(Self { pool, traits })
+        Ok(Self { handle, traits })
     }
 
     /// The component behind this handle.
     pub fn component(&self) -> &Arc<Component> {
-        self.pool.component()
+        self.handle.component()
     }
 
     /// What the parser needs of the host.
@@ -60,23 +61,20 @@ impl OutputParser {
         setup: &ParserSetup,
         wanted: Option<&GrammarSource>,
     ) -> Result<Option<GrammarSource>, PluginError> {
-        const FUNCTION: &str = "output-parser.constraint";
         let setup = convert::parser_setup(setup);
         let wanted = wanted.map(convert::grammar_to_guest);
-        let deadline_ms = self.pool.grants().limits.deadlines.constraint_ms;
-        let mut lease = self.pool.checkout(context, FUNCTION).await?;
-        let running = lease.begin(FUNCTION, context, deadline_ms)?;
-        let Running {
-            call,
-            exports,
-            store,
-        } = running;
-        let parser = exports.mortise_plugin_output_parser();
-        let outcome = parser.call_constraint(store, &setup, wanted.as_ref()).await;
-        let outcome = outcome.map(|grammar| grammar.map_err(convert::fault));
-        lease.finish(call, outcome, |grammar, _| {
-            Ok(grammar.map(convert::grammar_from_guest))
-        })
+        self.handle
+            .call(
+                context,
+                "output-parser.constraint",
+                self.handle.deadlines().constraint_ms,
+                async |exports, store| {
+                    let parser = exports.mortise_plugin_output_parser();
+                    parser.call_constraint(store, &setup, wanted.as_ref()).await
+                },
+                |grammar, _| Ok(grammar.map(convert::grammar_from_guest)),
+            )
+            .await
     }
 
     /// Open a session for one answer; `None` if nothing in it needs parsing. The session keeps
@@ -89,20 +87,18 @@ impl OutputParser {
         context: &CallContext,
         setup: &ParserSetup,
     ) -> Result<Option<ParserSession>, PluginError> {
-        const FUNCTION: &str = "output-parser.open";
         let setup = convert::parser_setup(setup);
-        let deadline_ms = self.pool.grants().limits.deadlines.constraint_ms;
-        let mut lease = self.pool.checkout(context, FUNCTION).await?;
-        let running = lease.begin(FUNCTION, context, deadline_ms)?;
-        let Running {
-            call,
-            exports,
-            store,
-        } = running;
-        let parser = exports.mortise_plugin_output_parser();
-        let outcome = parser.call_open(store, &setup).await;
-        let outcome = outcome.map(|opened| opened.map_err(convert::fault));
-        let session = lease.finish(call, outcome, |session, _| Ok(session))?;
+        let opened = self.handle.open(
+            context,
+            "output-parser.open",
+            self.handle.deadlines().constraint_ms,
+            async |exports, store| {
+                let parser = exports.mortise_plugin_output_parser();
+                parser.call_open(store, &setup).await
+            },
+            |session, _| Ok(session),
+        );
+        let (session, lease) = opened.await?;
         Ok(session.map(|session| ParserSession {
             open: Some((lease, session)),
             context: context.clone(),
@@ -111,22 +107,20 @@ impl OutputParser {
     }
 }
 
-async fn describe(pool: &Arc<Pool<Exported>>) -> Result<ParserTraits, PluginError> {
-    const FUNCTION: &str = "output-parser.describe";
-    let context = CallContext::new("-");
-    let deadline_ms = pool.grants().limits.deadlines.constraint_ms;
-    let mut lease = pool.checkout(&context, FUNCTION).await?;
-    let running = lease.begin(FUNCTION, &context, deadline_ms)?;
-    let Running {
-        call,
-        exports,
-        store,
-    } = running;
-    let parser = exports.mortise_plugin_output_parser();
-    let outcome = parser.call_describe(store).await.map(Ok);
-    lease.finish(call, outcome, |traits, _| {
-        Ok(convert::parser_traits(traits))
-    })
+async fn describe(handle: &Handle<Exported>) -> Result<ParserTraits, PluginError> {
+    handle
+        .call(
+            &CallContext::new("-"),
+            "output-parser.describe",
+            handle.deadlines().constraint_ms,
+            async |exports, store| {
+                let parser = exports.mortise_plugin_output_parser();
+                let traits = parser.call_describe(store).await?;
+                Ok(Ok::<_, Fault>(traits))
+            },
+            |traits, _| Ok(convert::parser_traits(traits)),
+        )
+        .await
 }
 
 /// One answer being parsed.
@@ -147,24 +141,23 @@ impl ParserSession {
         text: &str,
         tokens: &[u32],
     ) -> Result<Vec<ParserEvent>, PluginError> {
-        const FUNCTION: &str = "output-parser.feed";
         let Some((lease, session)) = self.open.as_mut() else {
             return Ok(Vec::new());
         };
+        let (session, calls) = (*session, &mut self.calls);
         let deadline_ms = lease.pool().grants().limits.deadlines.feed_ms;
-        let running = lease.begin(FUNCTION, &self.context, deadline_ms)?;
-        let Running {
-            call,
-            exports,
-            store,
-        } = running;
-        let parser = exports.mortise_plugin_output_parser().session();
-        let outcome = parser.call_feed(store, *session, text, tokens).await;
-        let outcome = outcome.map(|events| events.map_err(convert::fault));
-        let calls = &mut self.calls;
-        lease.finish(call, outcome, |events, _| {
-            calls.check(events.into_iter().map(convert::parser_event))
-        })
+        lease
+            .call(
+                &self.context,
+                "output-parser.feed",
+                deadline_ms,
+                async |exports, store| {
+                    let parser = exports.mortise_plugin_output_parser().session();
+                    parser.call_feed(store, session, text, tokens).await
+                },
+                |events, _| calls.check(events.into_iter().map(convert::parser_event)),
+            )
+            .await
     }
 
     /// End the answer; what was held back comes out.
@@ -172,26 +165,25 @@ impl ParserSession {
     /// # Errors
     /// When the plugin fails.
     pub async fn close(mut self, reason: Finish) -> Result<Vec<ParserEvent>, PluginError> {
-        const FUNCTION: &str = "output-parser.close";
         let Some((lease, session)) = self.open.as_mut() else {
             return Ok(Vec::new());
         };
+        let (session, calls) = (*session, &mut self.calls);
         let deadline_ms = lease.pool().grants().limits.deadlines.close_ms;
-        let running = lease.begin(FUNCTION, &self.context, deadline_ms)?;
-        let Running {
-            call,
-            exports,
-            store,
-        } = running;
-        let parser = exports.mortise_plugin_output_parser().session();
-        let outcome = parser
-            .call_close(store, *session, convert::finish(reason))
-            .await;
-        let outcome = outcome.map(|events| events.map_err(convert::fault));
-        let calls = &mut self.calls;
-        lease.finish(call, outcome, |events, _| {
-            calls.check(events.into_iter().map(convert::parser_event))
-        })
+        lease
+            .call(
+                &self.context,
+                "output-parser.close",
+                deadline_ms,
+                async |exports, store| {
+                    let parser = exports.mortise_plugin_output_parser().session();
+                    parser
+                        .call_close(store, session, convert::finish(reason))
+                        .await
+                },
+                |events, _| calls.check(events.into_iter().map(convert::parser_event)),
+            )
+            .await
     }
 }
 

@@ -1,14 +1,9 @@
 //! Deciding on requests through a plugin.
 
-use std::sync::Arc;
-
-use crate::pool::{Pool, Running};
+use crate::handle::kind_handle;
 use crate::v0_1::bindings::policy::Exported;
 use crate::v0_1::convert;
-use crate::{
-    Binding, CallContext, Component, Decision, Facts, LoadError, PluginError, PluginHost,
-    UsageReport,
-};
+use crate::{CallContext, Decision, Facts, PluginError, UsageReport};
 
 /// Longest text of a header, subject or label that a policy may give.
 const MAX_TEXT_BYTES: usize = 1024;
@@ -16,31 +11,13 @@ const MAX_TEXT_BYTES: usize = 1024;
 /// Headers and labels that a policy may give.
 const MAX_PAIRS: usize = 32;
 
-/// A policy with its settings.
-#[derive(Clone)]
-pub struct Policy {
-    pool: Arc<Pool<Exported>>,
-}
+kind_handle!(
+    /// A policy with its settings.
+    Policy,
+    Exported
+);
 
 impl Policy {
-    /// Bind a component, preparing a first instance. Needs a tokio runtime with time.
-    ///
-    /// # Errors
-    /// When the component is no policy, does not fit, or refuses its settings.
-    pub async fn bind(
-        host: &PluginHost,
-        component: &Arc<Component>,
-        binding: Binding,
-    ) -> Result<Self, LoadError> {
-        let pool = Pool::bind(host, component, binding).await?;
-        Ok(Self { pool })
-    }
-
-    /// The component behind this handle.
-    pub fn component(&self) -> &Arc<Component> {
-        self.pool.component()
-    }
-
     /// Ask whether a request may go on.
     ///
     /// # Errors
@@ -50,23 +27,22 @@ impl Policy {
         context: &CallContext,
         facts: Facts,
     ) -> Result<Decision, PluginError> {
-        const FUNCTION: &str = "policy.authorize";
         let facts = convert::facts(facts);
-        let deadline_ms = self.pool.grants().limits.deadlines.authorize_ms;
-        let mut lease = self.pool.checkout(context, FUNCTION).await?;
-        let running = lease.begin(FUNCTION, context, deadline_ms)?;
-        let Running {
-            call,
-            exports,
-            store,
-        } = running;
-        let policy = exports.mortise_plugin_policy();
-        let outcome = policy.call_authorize(store, &facts).await;
-        let outcome = outcome.map(|decision| decision.map_err(convert::fault));
-        lease.finish(call, outcome, |decision, _| {
-            let decision = convert::decision(decision);
-            check(&decision).map(|()| decision)
-        })
+        self.handle
+            .call(
+                context,
+                "policy.authorize",
+                self.handle.deadlines().authorize_ms,
+                async |exports, store| {
+                    let policy = exports.mortise_plugin_policy();
+                    policy.call_authorize(store, &facts).await
+                },
+                |decision, _| {
+                    let decision = convert::decision(decision);
+                    check(&decision).map(|()| decision)
+                },
+            )
+            .await
     }
 
     /// Tell what a request came to.
@@ -78,20 +54,19 @@ impl Policy {
         context: &CallContext,
         usage: UsageReport,
     ) -> Result<(), PluginError> {
-        const FUNCTION: &str = "policy.account";
         let usage = convert::usage(usage);
-        let deadline_ms = self.pool.grants().limits.deadlines.account_ms;
-        let mut lease = self.pool.checkout(context, FUNCTION).await?;
-        let running = lease.begin(FUNCTION, context, deadline_ms)?;
-        let Running {
-            call,
-            exports,
-            store,
-        } = running;
-        let policy = exports.mortise_plugin_policy();
-        let outcome = policy.call_account(store, &usage).await;
-        let outcome = outcome.map(|accounted| accounted.map_err(convert::fault));
-        lease.finish(call, outcome, |(), _| Ok(()))
+        self.handle
+            .call(
+                context,
+                "policy.account",
+                self.handle.deadlines().account_ms,
+                async |exports, store| {
+                    let policy = exports.mortise_plugin_policy();
+                    policy.call_account(store, &usage).await
+                },
+                |(), _| Ok(()),
+            )
+            .await
     }
 }
 

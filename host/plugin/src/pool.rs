@@ -4,7 +4,7 @@
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -12,7 +12,9 @@ use wasmtime::Store;
 use wasmtime::component::{InstancePre, ResourceAny};
 
 use crate::binding::Binding;
-use crate::call::{self, Call, CallContext, Ended};
+use crate::breaker::Breaker;
+use crate::call::{self, CallContext, Ended};
+use crate::handle::Said;
 use crate::state::{Grants, State};
 use crate::stats::Counters;
 use crate::{Component, Fault, Kind, LoadError, PluginError, PluginHost, v0_1};
@@ -92,6 +94,7 @@ pub(crate) struct Pool<E: Exports> {
     /// One permit for each instance in use; idle ones are made only by their return.
     permits: Arc<Semaphore>,
     refilling: AtomicBool,
+    breaker: Breaker,
     /// The runtime that the pool was bound in, for work that outlives a dropped handle.
     runtime: Handle,
 }
@@ -113,6 +116,7 @@ impl<E: Exports> Pool<E> {
             .instantiate_pre(component.compiled())
             .map_err(unfit)?;
         let pre = E::find(pre).map_err(unfit)?;
+        let breaker = Breaker::new(grants.limits.breaker.clone(), Arc::clone(&grants.counters));
         let pool = Arc::new(Self {
             host: host.clone(),
             permits: Arc::new(Semaphore::new(grants.limits.max_instances)),
@@ -120,6 +124,7 @@ impl<E: Exports> Pool<E> {
             pre,
             idle: Mutex::new(Vec::new()),
             refilling: AtomicBool::new(false),
+            breaker,
             runtime: Handle::current(),
         });
         let first = pool.make(NO_REQUEST.into()).await;
@@ -145,6 +150,10 @@ impl<E: Exports> Pool<E> {
         context: &CallContext,
         function: &'static str,
     ) -> Result<Lease<E>, PluginError> {
+        if let Err(pause) = self.breaker.admit(Instant::now()) {
+            let retry_after_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
+            return Err(self.refused(function, Fault::Suspended { retry_after_ms }));
+        }
         let wait = Duration::from_millis(self.grants.limits.checkout_wait_ms);
         let permit = match Arc::clone(&self.permits).try_acquire_owned() {
             Ok(permit) => Some(permit),
@@ -171,7 +180,11 @@ impl<E: Exports> Pool<E> {
     }
 
     fn overloaded(&self, function: &'static str, instances: usize) -> PluginError {
-        let fault = Fault::Overloaded { instances };
+        self.refused(function, Fault::Overloaded { instances })
+    }
+
+    /// A call that was not made.
+    fn refused(&self, function: &'static str, fault: Fault) -> PluginError {
         self.grants
             .counters
             .ended(function, Duration::ZERO, Some(&fault));
@@ -221,8 +234,17 @@ impl<E: Exports> Pool<E> {
                 uses: 0,
                 _live: live,
             }),
-            Ended::Refused(error) | Ended::Broken(error) => Err(error),
+            Ended::Refused(error) | Ended::Broken(error) => {
+                self.record(Err(&error));
+                Err(error)
+            }
         }
+    }
+
+    /// Tell the breaker how a call ended.
+    fn record(&self, outcome: Result<(), &PluginError>) {
+        let failed = outcome.is_err_and(|error| error.fault.is_breakdown());
+        self.breaker.record(Instant::now(), failed);
     }
 
     async fn instantiate(&self, store: &mut Store<State>) -> wasmtime::Result<Result<E, Fault>> {
@@ -283,14 +305,16 @@ impl<E: Exports> Lease<E> {
         &self.pool
     }
 
-    /// Start a call. Until [`Lease::finish`], a drop loses the instance: the future of a call that
-    /// is given up leaves a guest half way through.
-    pub(crate) fn begin(
+    /// Make one call: start its clock, run it, check and count what came of it. If the future is
+    /// dropped before it ends, the instance is lost: its guest stopped half way through.
+    pub(crate) async fn call<T, F: Into<Fault>, U>(
         &mut self,
-        function: &'static str,
         context: &CallContext,
+        function: &'static str,
         deadline_ms: u64,
-    ) -> Result<Running<'_, E>, PluginError> {
+        guest: impl AsyncFnOnce(&E, &mut Store<State>) -> Said<T, F>,
+        check: impl FnOnce(T, &mut State) -> Result<U, String>,
+    ) -> Result<U, PluginError> {
         let usable = std::mem::replace(&mut self.usable, false);
         let instance = self.instance.as_mut().filter(|_| usable);
         let Some(instance) = instance else {
@@ -298,25 +322,10 @@ impl<E: Exports> Lease<E> {
         };
         let request_id = Arc::clone(&context.request_id);
         let call = call::begin(&mut instance.store, function, request_id, deadline_ms);
-        Ok(Running {
-            call,
-            exports: &instance.exports,
-            store: &mut instance.store,
-        })
-    }
-
-    /// End a call with what came of it.
-    pub(crate) fn finish<T, U>(
-        &mut self,
-        call: Call,
-        outcome: wasmtime::Result<Result<T, Fault>>,
-        check: impl FnOnce(T, &mut State) -> Result<U, String>,
-    ) -> Result<U, PluginError> {
-        let function = call.function;
-        let Some(instance) = self.instance.as_mut() else {
-            return Err(self.pool.lost(function));
-        };
-        match call::finish(&mut instance.store, call, outcome, check) {
+        let outcome = guest(&instance.exports, &mut instance.store).await;
+        let outcome = outcome.map(|said| said.map_err(F::into));
+        let ended = call::finish(&mut instance.store, call, outcome, check);
+        let result = match ended {
             Ended::Answered(value) => {
                 self.usable = true;
                 Ok(value)
@@ -329,7 +338,9 @@ impl<E: Exports> Lease<E> {
                 self.instance = None;
                 Err(error)
             }
-        }
+        };
+        self.pool.record(result.as_ref().map(drop));
+        result
     }
 
     /// Drop guest resources in the background, and give the instance back. The runtime is that of
@@ -350,30 +361,23 @@ impl<E: Exports> Lease<E> {
 
     /// Drop guest resources, so that the instance is as it was before they were made.
     async fn drop_resources(&mut self, resources: Vec<ResourceAny>) {
-        const FUNCTION: &str = "resource-drop";
         let context = CallContext::new(NO_REQUEST);
         let deadline_ms = self.pool.grants.limits.deadlines.close_ms;
-        let Ok(running) = self.begin(FUNCTION, &context, deadline_ms) else {
-            return;
-        };
-        let Running { call, store, .. } = running;
-        let mut outcome = Ok(Ok(()));
-        for resource in resources {
-            if let Err(error) = resource.resource_drop_async(&mut *store).await {
-                outcome = Err(error);
-                break;
-            }
-        }
+        let dropped = self.call(
+            &context,
+            "resource-drop",
+            deadline_ms,
+            async |_, store| {
+                for resource in resources {
+                    resource.resource_drop_async(&mut *store).await?;
+                }
+                Ok(Ok::<_, Fault>(()))
+            },
+            |(), _| Ok(()),
+        );
         // A failure loses the instance, and has been logged.
-        let _ = self.finish(call, outcome, |(), _| Ok(()));
+        let _ = dropped.await;
     }
-}
-
-/// A call under way: what is needed to make it.
-pub(crate) struct Running<'a, E> {
-    pub(crate) call: Call,
-    pub(crate) exports: &'a E,
-    pub(crate) store: &'a mut Store<State>,
 }
 
 impl<E: Exports> Drop for Lease<E> {

@@ -24,7 +24,7 @@ const MAX_COUNTER_NAME_BYTES: usize = 64;
 pub struct PluginStats {
     /// Name of the plugin.
     pub plugin: String,
-    /// Its version.
+    /// The version that was bound last; the numbers are those of all versions.
     pub version: String,
     /// The kind that the numbers are for.
     pub kind: Kind,
@@ -32,6 +32,12 @@ pub struct PluginStats {
     pub live_instances: u64,
     /// Instances made so far.
     pub created_instances: u64,
+    /// Bindings that are not called at present, since they failed too often.
+    pub suspended_bindings: u64,
+    /// How often a binding was suspended so far.
+    pub suspensions: u64,
+    /// Most bytes of memory that one instance has had.
+    pub memory_peak_bytes: u64,
     /// One entry for each function of the kind.
     pub functions: Vec<FunctionStats>,
     /// Counters that the plugin keeps itself (`host.count`).
@@ -95,6 +101,9 @@ pub(crate) struct Counters {
     functions: Vec<(&'static str, FunctionCounters)>,
     pub(crate) live: AtomicU64,
     pub(crate) created: AtomicU64,
+    pub(crate) suspended: AtomicU64,
+    pub(crate) suspensions: AtomicU64,
+    pub(crate) memory_peak: AtomicU64,
     custom: Mutex<BTreeMap<String, u64>>,
 }
 
@@ -107,6 +116,9 @@ impl Counters {
                 .collect(),
             live: AtomicU64::new(0),
             created: AtomicU64::new(0),
+            suspended: AtomicU64::new(0),
+            suspensions: AtomicU64::new(0),
+            memory_peak: AtomicU64::new(0),
             custom: Mutex::new(BTreeMap::new()),
         }
     }
@@ -167,6 +179,9 @@ impl Counters {
             kind,
             live_instances: self.live.load(Relaxed),
             created_instances: self.created.load(Relaxed),
+            suspended_bindings: self.suspended.load(Relaxed),
+            suspensions: self.suspensions.load(Relaxed),
+            memory_peak_bytes: self.memory_peak.load(Relaxed),
             functions: self
                 .functions
                 .iter()
@@ -203,34 +218,40 @@ impl FunctionCounters {
     }
 }
 
-/// Name, version and kind of a plugin.
-type Key = (String, String, Kind);
+/// Name and kind of a plugin. The version is no part of it: the numbers of a plugin go on when
+/// another version takes its place, and a thousand versions make no thousand series.
+type Key = (String, Kind);
 
 /// All counters of a host.
 #[derive(Default)]
 pub(crate) struct Registry {
-    plugins: Mutex<BTreeMap<Key, Arc<Counters>>>,
+    plugins: Mutex<BTreeMap<Key, Entry>>,
+}
+
+struct Entry {
+    /// The version that was bound last.
+    version: String,
+    counters: Arc<Counters>,
 }
 
 impl Registry {
-    /// The counters of a plugin in one kind; the same ones for every binding of it.
+    /// The counters of a plugin in one kind; the same ones for every binding and version of it.
     pub(crate) fn counters(&self, component: &Component, kind: Kind) -> Arc<Counters> {
-        let key = (
-            component.name().to_owned(),
-            component.version().to_owned(),
-            kind,
-        );
+        let key = (component.name().to_owned(), kind);
+        let version = component.version().to_owned();
         let mut plugins = self.plugins.lock().unwrap_or_else(PoisonError::into_inner);
-        let counters = plugins
-            .entry(key)
-            .or_insert_with(|| Arc::new(Counters::new(kind)));
-        Arc::clone(counters)
+        let entry = plugins.entry(key).or_insert_with(|| Entry {
+            version: String::new(),
+            counters: Arc::new(Counters::new(kind)),
+        });
+        entry.version = version;
+        Arc::clone(&entry.counters)
     }
 
     pub(crate) fn snapshot(&self) -> Vec<PluginStats> {
         let plugins = self.plugins.lock().unwrap_or_else(PoisonError::into_inner);
         let all = plugins.iter();
-        all.map(|((name, version, kind), counters)| counters.snapshot(name, version, *kind))
+        all.map(|((name, kind), entry)| entry.counters.snapshot(name, &entry.version, *kind))
             .collect()
     }
 }

@@ -16,6 +16,15 @@ const COMPONENT_VERSION: &[u8] = &[0x0d, 0, 1, 0];
 /// The id of a custom section, in core modules and components alike.
 const CUSTOM_SECTION: u8 = 0;
 
+/// The id of a core module's section in a component.
+const CORE_MODULE_SECTION: u8 = 1;
+
+/// The name of the custom section that holds a JSON Schema of the settings.
+const SCHEMA_SECTION: &[u8] = b"mortise:settings-schema";
+
+/// Longest schema that is read.
+const MAX_SCHEMA_BYTES: usize = 1 << 20;
+
 /// The name of the custom section that holds a version, as tools write it.
 const VERSION_SECTION: &[u8] = b"version";
 
@@ -43,21 +52,46 @@ pub(crate) fn file_kind(wasm: &[u8]) -> FileKind {
 
 /// The version in the component's custom section `version`, if it has a plausible one.
 pub(crate) fn declared_version(wasm: &[u8]) -> Option<String> {
+    plausible_version(custom_section(wasm, VERSION_SECTION)?)
+}
+
+/// The JSON Schema that the author gave for the settings, if it is text of a plausible size.
+pub(crate) fn settings_schema(wasm: &[u8]) -> Option<&str> {
+    let section = custom_section(wasm, SCHEMA_SECTION)?;
+    let fits = section.len() <= MAX_SCHEMA_BYTES;
+    std::str::from_utf8(section).ok().filter(|_| fits)
+}
+
+/// The first custom section of this name: of the component itself, or of a core module in it, where
+/// compilers put what a program declares with a link section.
+fn custom_section<'a>(wasm: &'a [u8], wanted: &[u8]) -> Option<&'a [u8]> {
+    let mut modules = Vec::new();
     let mut rest = wasm.get(8..)?;
-    while let Some((&id, after_id)) = rest.split_first() {
-        let (size, after_size) = leb128(after_id)?;
-        let body = after_size.get(..size)?;
-        rest = &after_size[size..];
-        if id != CUSTOM_SECTION {
-            continue;
+    let mut component = true;
+    loop {
+        while let Some((&id, after_id)) = rest.split_first() {
+            let Some((body, after)) = sized(after_id) else {
+                break;
+            };
+            rest = after;
+            if id == CUSTOM_SECTION {
+                let named = sized(body).filter(|(name, _)| *name == wanted);
+                if let Some((_, content)) = named {
+                    return Some(content);
+                }
+            } else if component && id == CORE_MODULE_SECTION {
+                modules.push(body);
+            }
         }
-        let (name_size, after_name_size) = leb128(body)?;
-        let name = after_name_size.get(..name_size)?;
-        if name == VERSION_SECTION {
-            return plausible_version(&after_name_size[name_size..]);
-        }
+        component = false;
+        rest = modules.pop()?.get(8..).unwrap_or_default();
     }
-    None
+}
+
+/// Bytes behind their length, and what follows them.
+fn sized(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (size, after) = leb128(bytes)?;
+    after.split_at_checked(size)
 }
 
 fn plausible_version(bytes: &[u8]) -> Option<String> {
@@ -128,12 +162,28 @@ mod tests {
         );
     }
 
+    #[test]
+    fn the_schema_is_found_in_a_core_module() {
+        const NAME: &[u8] = b"mortise:settings-schema";
+        let name_size = u8::try_from(NAME.len()).unwrap();
+        let section = [&[name_size], NAME, b"{}"].concat();
+        let size = u8::try_from(section.len()).unwrap();
+        let module = [MAGIC, CORE_VERSION, &[0, 2, 1, b'x', 0, size], &section].concat();
+        let wasm = component(&[(7, b"types"), (1, &module), (0, b"\x04nameabc")]);
+        assert_eq!(settings_schema(&wasm), Some("{}"));
+        assert_eq!(settings_schema(&component(&[(0, &section)])), Some("{}"));
+        assert_eq!(settings_schema(&component(&[(7, &section)])), None);
+        let torn = &wasm[..wasm.len() - 12];
+        assert_eq!(settings_schema(torn), None);
+    }
+
     proptest! {
         #[test]
         fn any_bytes_are_read_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
             let wasm = [MAGIC, COMPONENT_VERSION, &bytes].concat();
             let _ = declared_version(&wasm);
             let _ = declared_version(&bytes);
+            let _ = settings_schema(&wasm);
             let _ = file_kind(&bytes);
         }
     }

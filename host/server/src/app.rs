@@ -15,33 +15,37 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
-use crate::assembly::{Handles, Plugins};
-use crate::config::{Config, LimitConfig, ModelConfig, Quantize, hub_config};
+use crate::admin::Admin;
+use crate::assembly::ModelText;
+use crate::config::{
+    AdminConfig, Config, ConfigSource, LimitConfig, ModelConfig, Quantize, hub_config,
+};
 use crate::embedder::{LocalEncoder, NoGeneration};
 use crate::http::guard::Guard;
-use crate::http::listen::{ConnectionLimits, Stop, serve as listen};
+use crate::http::listen::{ConnectionLimits, Stop, serve as listen, serve_beside};
 use crate::http::{Front, router};
 use crate::logging;
 use crate::metrics::Metrics;
-use crate::model_text::ModelText;
+use crate::plugins::{LivePlugins, LoadedPlugins, ModelFacts, SwapCounters};
 
 /// Time for policies to hear of the last requests, and for threads to end.
 const SETTLE: Duration = Duration::from_secs(2);
 
-/// Serve until a signal ends it.
-pub(crate) fn serve(config: Config) -> anyhow::Result<()> {
+/// Serve until a signal ends it. Plugins and keys are read from `source` again on a reload.
+pub(crate) fn serve(source: ConfigSource) -> anyhow::Result<()> {
+    let config = source.load()?;
     logging::start(config.log.0, config.log.1);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("mortise-server")
         .build()
         .context("cannot start the server's threads")?;
-    let result = runtime.block_on(run(config));
+    let result = runtime.block_on(run(config, source));
     runtime.shutdown_timeout(SETTLE);
     result
 }
 
-async fn run(config: Config) -> anyhow::Result<()> {
+async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
     // Before anything slow: a signal during the start ends the server too, and a port in use
     // should be known before a model is read.
     let mut signals = signals()?;
@@ -52,6 +56,11 @@ async fn run(config: Config) -> anyhow::Result<()> {
     let address = listener
         .local_addr()
         .context("the listener has no address")?;
+    let admin = match config.admin.take() {
+        Some(admin) => Some(bind_admin(admin).await?),
+        None => None,
+    };
+    let watch_every = config.plugins.watch;
     let connection_limits = ConnectionLimits {
         max_connections: config.http.max_connections,
         headers: config.http.headers,
@@ -68,14 +77,30 @@ async fn run(config: Config) -> anyhow::Result<()> {
         cut,
         drain: config.http.drain,
     };
-    let front = tokio::select! {
-        front = open(config, address, draining_seen, cut_seen) => Arc::new(front?),
+    let (front, live) = tokio::select! {
+        opened = open(config, source, address, draining_seen, cut_seen) => opened?,
         signal = signals.recv() => {
             tracing::info!(signal, "stopped before the start was complete");
             return Ok(());
         }
     };
+    let (front, live) = (Arc::new(front), Arc::new(live));
     let service = Arc::clone(&front.service);
+    reload_on_hangup(Arc::clone(&live))?;
+    if let Some(every) = watch_every {
+        let live = Arc::clone(&live);
+        tokio::spawn(async move { live.watch(every).await });
+    }
+    if let Some((listener, address, key)) = admin {
+        let router = Admin::new(live, key).router();
+        tokio::spawn(serve_beside(
+            listener,
+            router,
+            connection_limits.clone(),
+            front.draining.clone(),
+        ));
+        tracing::info!("admin side on http://{address}");
+    }
     tracing::info!("listening on http://{address}");
     listen(listener, router(front), connection_limits, signals, stop).await;
     // Usage of the last requests still has to reach the policies.
@@ -83,13 +108,37 @@ async fn run(config: Config) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The listener of the admin side, its address and its key.
+async fn bind_admin(config: AdminConfig) -> anyhow::Result<(TcpListener, SocketAddr, String)> {
+    let address = SocketAddr::new(config.host, config.port);
+    let listener = TcpListener::bind(address)
+        .await
+        .with_context(|| format!("cannot listen on {address} for the admin side"))?;
+    let address = listener
+        .local_addr()
+        .context("the listener of the admin side has no address")?;
+    Ok((listener, address, config.key))
+}
+
+/// Reload plugins on every SIGHUP.
+fn reload_on_hangup(live: Arc<LivePlugins>) -> anyhow::Result<()> {
+    let mut hangups = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
+    tokio::spawn(async move {
+        while hangups.recv().await.is_some() {
+            live.reload("SIGHUP").await;
+        }
+    });
+    Ok(())
+}
+
 /// Load plugins and models and tie them together.
 async fn open(
     config: Config,
+    source: ConfigSource,
     address: SocketAddr,
     draining: watch::Receiver<bool>,
     cut: watch::Receiver<bool>,
-) -> anyhow::Result<Front> {
+) -> anyhow::Result<(Front, LivePlugins)> {
     let Config {
         http,
         limits,
@@ -98,17 +147,24 @@ async fn open(
         auth,
         ..
     } = config;
-    let plugins = tokio::task::spawn_blocking(move || Plugins::load(plugins)).await??;
-    let policies = plugins.policies(&auth).await?;
-    let mut served = Vec::with_capacity(models.len());
+    // Plugins first: a broken file should be known before a model is read.
+    let plugins = tokio::task::spawn_blocking(move || LoadedPlugins::load(plugins)).await??;
+    let mut opened = Vec::with_capacity(models.len());
     for model in models {
-        served.push(open_model(model, &plugins, limits).await?);
+        opened.push(open_model(model, limits).await?);
+    }
+    let facts: Vec<ModelFacts> = opened.iter().map(|(_, facts)| facts.clone()).collect();
+    let plugins = plugins.bind(&auth, &facts).await?;
+    let mut served = Vec::with_capacity(opened.len());
+    for (model, facts) in &opened {
+        served.push(plugins.handles(facts)?.serve(model.clone()));
     }
     let backends: Vec<_> = served
         .iter()
         .map(|model| (model.name.clone(), Arc::clone(&model.backend)))
         .collect();
     let host = plugins.host.clone();
+    let swaps = Arc::<SwapCounters>::default();
     let metrics = Metrics::new(
         move || {
             backends
@@ -117,8 +173,9 @@ async fn open(
                 .collect()
         },
         move || host.stats(),
+        Arc::clone(&swaps),
     );
-    let service = Service::new(
+    let service = Arc::new(Service::new(
         ServiceConfig {
             ladder: Ladder {
                 sole_model: config.any_model,
@@ -129,13 +186,11 @@ async fn open(
             ..ServiceConfig::default()
         },
         served,
-        policies
-            .into_iter()
-            .map(|policy| Arc::new(policy) as _)
-            .collect(),
-    )?;
-    Ok(Front {
-        service: Arc::new(service),
+        plugins.policies(),
+    )?);
+    let live = LivePlugins::new(plugins, Arc::clone(&service), opened, auth, source, swaps);
+    let front = Front {
+        service,
         metrics: Arc::new(metrics),
         guard: Guard::new(
             http.headers,
@@ -149,7 +204,8 @@ async fn open(
         unsupported: config.unsupported,
         draining,
         cut,
-    })
+    };
+    Ok((front, live))
 }
 
 /// SIGINT and SIGTERM, by name. Two are told apart; what comes later changes nothing.
@@ -170,11 +226,11 @@ fn signals() -> anyhow::Result<mpsc::Receiver<&'static str>> {
     Ok(receiver)
 }
 
+/// A model without its plugins, and what plugins are told of it.
 async fn open_model(
     config: ModelConfig,
-    plugins: &Plugins,
     limits: LimitConfig,
-) -> anyhow::Result<ServedModel> {
+) -> anyhow::Result<(ServedModel, ModelFacts)> {
     let mut config = config;
     let opening = move || -> anyhow::Result<_> {
         if let Some(reference) = &config.hf {
@@ -187,19 +243,6 @@ async fn open_model(
     };
     let (config, text, Opened { backend, embedder }) =
         tokio::task::spawn_blocking(opening).await??;
-    // A model that generates nothing needs no plugins.
-    let handles = match &embedder {
-        None => Some(plugins.bind(&text).await?),
-        Some(_) => None,
-    };
-    let (template, parser, grammar) = match handles {
-        None => (None, None, None),
-        Some(Handles {
-            template,
-            parser,
-            grammar,
-        }) => (template, Some(parser), Some(grammar)),
-    };
     tracing::info!(
         model = config.name,
         folder = text.folder.name(),
@@ -209,20 +252,22 @@ async fn open_model(
         "model loaded"
     );
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    Ok(ServedModel {
+    let facts = ModelFacts::from(&text);
+    let model = ServedModel {
         name: config.name,
         aliases: config.aliases,
         created: now.map_or(0, |elapsed| elapsed.as_secs()),
         owned_by: "mortise".to_owned(),
         tokenizer: text.tokenizer,
-        chat_template: template.map(|template| Arc::new(template) as _),
-        parser: parser.map(|parser| Arc::new(parser) as _),
-        grammar: grammar.map(|grammar| Arc::new(grammar) as _),
+        chat_template: None,
+        parser: None,
+        grammar: None,
         mask_tokens: text.vocabulary.len(),
         backend,
         embedder,
         defaults: text.defaults,
-    })
+    };
+    Ok((model, facts))
 }
 
 fn backend(config: &ModelConfig, text: &ModelText, limits: LimitConfig) -> anyhow::Result<Opened> {

@@ -6,7 +6,7 @@ use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand};
 use mortise_hub::ModelReference;
 
-use crate::config::{LogFormat, LogLevel};
+use crate::config::{BindingKind, LogFormat, LogLevel};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -51,6 +51,9 @@ pub(crate) enum Command {
     /// Turn text into token ids, and ids into text.
     #[command(after_help = TOKENIZE_HELP)]
     Tokenize(ModelInput),
+    /// Make, check, try and measure plugins.
+    #[command(subcommand)]
+    Plugin(PluginCommand),
     /// Download a model from the Hugging Face hub and print where it is.
     #[command(after_help = PULL_HELP)]
     Pull {
@@ -132,6 +135,102 @@ pub(crate) enum GrammarCommand {
     /// Compile a grammar and match texts against it.
     #[command(after_help = GRAMMAR_HELP)]
     Check(ModelInput),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PluginCommand {
+    /// List the plugins that a server would have, and who would serve whom.
+    List(PluginListArgs),
+    /// Describe a plugin: kinds, version, digest, imports, the schema of its settings.
+    Inspect {
+        /// A .wasm file
+        file: PathBuf,
+    },
+    /// Load a plugin, check it against what its kinds may import, and prepare an instance as each kind.
+    Verify(PluginFileArgs),
+    /// Ask a plugin one thing and print what it says.
+    #[command(after_help = PLUGIN_RUN_HELP)]
+    Run(PluginRunArgs),
+    /// Run the golden cases of a plugin.
+    #[command(after_help = PLUGIN_TEST_HELP)]
+    Test(PluginTestArgs),
+    /// Run the golden cases of a plugin many times and print what the calls took.
+    Bench(PluginBenchArgs),
+    /// Make a project with a working plugin and its golden cases.
+    #[command(after_help = PLUGIN_NEW_HELP)]
+    New(PluginNewArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PluginListArgs {
+    /// A configuration file; without it only the embedded plugins and those of --plugins
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// A folder of plugins; each *.wasm replaces the embedded plugin of its kind
+    #[arg(long, value_name = "DIR")]
+    pub(crate) plugins: Option<PathBuf>,
+}
+
+/// A plugin file and its surroundings.
+#[derive(Debug, Args)]
+pub(crate) struct PluginFileArgs {
+    /// A .wasm file
+    pub(crate) file: PathBuf,
+    /// Its settings, a JSON object
+    #[arg(long, value_name = "JSON", default_value = "{}")]
+    pub(crate) settings: String,
+    /// A Hugging Face model folder; without it the embedded demo model
+    #[arg(long, value_name = "DIR")]
+    pub(crate) model: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PluginRunArgs {
+    #[command(flatten)]
+    pub(crate) plugin: PluginFileArgs,
+    /// Which of its kinds is asked; needed only if it has several
+    #[arg(long)]
+    pub(crate) kind: Option<BindingKind>,
+    /// A file with the JSON; without it standard input
+    #[arg(long, value_name = "FILE")]
+    pub(crate) input: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PluginTestArgs {
+    #[command(flatten)]
+    pub(crate) plugin: PluginFileArgs,
+    /// The folder of the golden cases
+    #[arg(long, value_name = "DIR", default_value = "cases")]
+    pub(crate) cases: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PluginBenchArgs {
+    #[command(flatten)]
+    pub(crate) test: PluginTestArgs,
+    /// How often each case is run
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) rounds: u32,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PluginNewArgs {
+    /// Name of the plugin, and of the folder that is made
+    pub(crate) name: String,
+    /// What the plugin does
+    #[arg(long)]
+    pub(crate) kind: BindingKind,
+    /// What it is written in
+    #[arg(long, default_value = "rust")]
+    pub(crate) lang: Language,
+}
+
+/// What a new plugin is written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Language {
+    /// Rust, built with cargo for wasm32-wasip2.
+    Rust,
 }
 
 /// Where an offline command reads its JSON, and which model and plugins it uses.
@@ -227,6 +326,29 @@ A text matches if the grammar takes all of it and may end there.
 
 Example:
   echo '{\"json_schema\":{\"type\":\"integer\"},\"texts\":[\"12\",\"x\"]}' | mortise grammar check";
+
+const PLUGIN_RUN_HELP: &str = "\
+The input is that of `mortise template render`, `mortise parse` and `mortise grammar check`; for a policy
+In:   {\"route\": \"/v1/chat/completions\"?, \"method\": \"POST\"?, \"peer\": \"127.0.0.1\"?,
+       \"headers\": {\"name\": \"value\"}?, \"model\": \"...\"?, \"streaming\": false?, \"max_tokens\": 5?}
+Out:  {\"allow\": {...}}, {\"deny\": {\"status\": 403, ...}} or {\"abstain\": true}
+
+Example:
+  echo '{\"headers\":{\"x-tenant\":\"acme\"}}' | mortise plugin run my-policy.wasm";
+
+const PLUGIN_TEST_HELP: &str = "\
+A case is a file *.json:
+  {\"kind\": \"policy\"?, \"settings\": {...}?, \"input\": {...}, \"expect\": {...} or \"error\": \"...\"}
+`input` and the output are those of `mortise plugin run`. All that `expect` names must be in the output;
+`error` must be part of the message of a call that fails. A parser is fed the text whole, in pieces of
+every small size, as tokens, and in two pieces cut at every place; all must give the same.";
+
+const PLUGIN_NEW_HELP: &str = "\
+Example:
+  mortise plugin new my-policy --kind policy
+  cd my-policy
+  cargo build --release --target wasm32-wasip2
+  mortise plugin test target/wasm32-wasip2/release/my_policy.wasm";
 
 const TOKENIZE_HELP: &str = "\
 In:   {\"text\": \"...\", \"special\": false?} or {\"tokens\": [1, 2, ...], \"special\": true?}

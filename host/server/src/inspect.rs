@@ -32,7 +32,8 @@ pub(crate) fn inspect(path: &Path) -> anyhow::Result<Value> {
     }
 }
 
-fn plugin(path: &Path) -> anyhow::Result<Value> {
+/// A plugin file.
+pub(crate) fn plugin(path: &Path) -> anyhow::Result<Value> {
     let host = PluginHost::new(HostConfig::default())?;
     let component = host.load(ComponentSource::File(path.to_owned()))?;
     let kinds: Vec<&str> = component.kinds().iter().map(|kind| kind.as_str()).collect();
@@ -42,7 +43,12 @@ fn plugin(path: &Path) -> anyhow::Result<Value> {
         "kinds": kinds,
         "version": component.version(),
         "digest": component.digest(),
+        "bytes": component.bytes(),
         "imports": component.imports(),
+        "settings_schema": component.settings_schema().map(|schema| {
+            // Shown as it is if it is not even JSON, so that its author sees what is wrong.
+            serde_json::from_str(schema).unwrap_or_else(|_| Value::from(schema))
+        }),
     }))
 }
 

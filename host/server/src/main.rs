@@ -2,8 +2,10 @@
 //! knows wire shapes; it does not know tensors, tokens or WebAssembly.
 
 mod access;
+mod admin;
 mod app;
 mod assembly;
+mod author;
 mod bench;
 mod cli;
 mod config;
@@ -13,17 +15,18 @@ mod hub;
 mod inspect;
 mod logging;
 mod metrics;
-mod model_text;
 mod offline;
 mod openai;
+mod plugins;
 mod suggest;
+mod workbench;
 
 use std::process::ExitCode;
 
 use clap::Parser as _;
 
 use crate::cli::{Cli, Command, ConfigCommand, GrammarCommand, TemplateCommand};
-use crate::config::{Config, ConfigError, Overrides};
+use crate::config::{Config, ConfigError, ConfigSource, Overrides};
 
 /// Wrong usage or configuration, as opposed to a failure.
 const USAGE: u8 = 2;
@@ -57,7 +60,10 @@ fn run(command: Command) -> anyhow::Result<()> {
                 log_format: args.log_format,
                 log_level: args.log_level,
             };
-            app::serve(Config::load(args.config.as_deref(), overrides)?)
+            app::serve(ConfigSource {
+                file: args.config,
+                overrides,
+            })
         }
         Command::Config(ConfigCommand::PrintDefault) => offline::print(config::DEFAULT_FILE),
         Command::Config(ConfigCommand::Check { file }) => {
@@ -74,5 +80,6 @@ fn run(command: Command) -> anyhow::Result<()> {
         }
         Command::Bench(args) => bench::run(&args),
         Command::Inspect(args) => offline::inspect(&args.path),
+        Command::Plugin(command) => author::run(command),
     }
 }

@@ -3,14 +3,17 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use mortise_plugin::PluginStats;
+use mortise_plugin::{FunctionStats, PluginStats};
 use mortise_registry::Load;
 use mortise_service::Usage;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text};
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeLabelSet, EncodeMetric, MetricEncoder, NoLabelSet, text,
+};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
@@ -18,6 +21,8 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
+
+use crate::plugins::SwapCounters;
 
 /// Error codes told apart; a policy plugin may make up any number of them.
 const MAX_ERROR_CODES: usize = 64;
@@ -90,10 +95,11 @@ fn histogram() -> Histogram {
 
 impl Metrics {
     /// `loads` tells what each model's backend is doing, by public name.
-    /// `plugins` tells what each plugin did.
+    /// `plugins` tells what each plugin did, and `swaps` how often plugins were replaced.
     pub(crate) fn new(
         loads: impl Fn() -> Vec<(String, Load)> + Send + Sync + 'static,
         plugins: impl Fn() -> Vec<PluginStats> + Send + Sync + 'static,
+        swaps: Arc<SwapCounters>,
     ) -> Self {
         let mut registry = Registry::with_prefix("mortise");
         let metrics = Self {
@@ -159,6 +165,7 @@ impl Metrics {
         );
         r.register_collector(Box::new(Loads(Box::new(loads))));
         r.register_collector(Box::new(Plugins(Box::new(plugins))));
+        r.register_collector(Box::new(Swaps(swaps)));
         Self {
             registry,
             ..metrics
@@ -324,16 +331,22 @@ impl fmt::Debug for Plugins {
 impl Collector for Plugins {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let all = (self.0)();
-        let help = "Instances alive, idle or busy";
-        let mut family =
-            encoder.encode_descriptor("plugin_instances", help, None, MetricType::Gauge)?;
-        for stats in &all {
-            let labels = [
-                ("plugin", stats.plugin.as_str()),
-                ("kind", stats.kind.as_str()),
-            ];
-            let live = i64::try_from(stats.live_instances).unwrap_or(i64::MAX);
-            ConstGauge::new(live).encode(family.encode_family(&labels)?)?;
+        for (name, help, kind, field) in PLUGIN_FIELDS {
+            let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+            for stats in &all {
+                let labels = [
+                    ("plugin", stats.plugin.as_str()),
+                    ("kind", stats.kind.as_str()),
+                ];
+                let encoder = family.encode_family(&labels)?;
+                match kind {
+                    MetricType::Counter => ConstCounter::new(field(stats)).encode(encoder)?,
+                    _ => {
+                        let value = i64::try_from(field(stats)).unwrap_or(i64::MAX);
+                        ConstGauge::new(value).encode(encoder)?;
+                    }
+                }
+            }
         }
         let help = "Calls into plugins that ended";
         let mut family =
@@ -347,16 +360,20 @@ impl Collector for Plugins {
                 ConstCounter::new(function.calls).encode(family.encode_family(&labels)?)?;
             }
         }
-        let help = "Time in calls into plugins";
-        let mut family =
-            encoder.encode_descriptor("plugin_call_seconds", help, None, MetricType::Counter)?;
+        let help = "Time in each call into a plugin";
+        let mut family = encoder.encode_descriptor(
+            "plugin_call_duration_seconds",
+            help,
+            None,
+            MetricType::Histogram,
+        )?;
         for stats in &all {
-            for function in &stats.functions {
+            for function in stats.functions.iter().filter(|function| function.calls > 0) {
                 let labels = [
                     ("plugin", stats.plugin.as_str()),
                     ("function", function.function),
                 ];
-                ConstCounter::new(function.seconds_sum).encode(family.encode_family(&labels)?)?;
+                CallDurations(function).encode(family.encode_family(&labels)?)?;
             }
         }
         let help = "Calls into plugins that failed";
@@ -373,6 +390,91 @@ impl Collector for Plugins {
                     ConstCounter::new(*count).encode(family.encode_family(&labels)?)?;
                 }
             }
+        }
+        Ok(())
+    }
+}
+
+type PluginField = fn(&PluginStats) -> u64;
+
+/// What is told of each plugin as one number: name, help, whether it only rises, and where it stands.
+const PLUGIN_FIELDS: [(&str, &str, MetricType, PluginField); 5] = [
+    (
+        "plugin_instances",
+        "Instances alive, idle or busy",
+        MetricType::Gauge,
+        |stats| stats.live_instances,
+    ),
+    (
+        "plugin_instances_made",
+        "Instances made",
+        MetricType::Counter,
+        |stats| stats.created_instances,
+    ),
+    (
+        "plugin_memory_peak_bytes",
+        "Most memory that one instance has had",
+        MetricType::Gauge,
+        |stats| stats.memory_peak_bytes,
+    ),
+    (
+        "plugin_suspended",
+        "Bindings that are not called at present, since they failed too often",
+        MetricType::Gauge,
+        |stats| stats.suspended_bindings,
+    ),
+    (
+        "plugin_suspensions",
+        "How often a binding was suspended",
+        MetricType::Counter,
+        |stats| stats.suspensions,
+    ),
+];
+
+/// The histogram of one function.
+struct CallDurations<'a>(&'a FunctionStats);
+
+impl EncodeMetric for CallDurations<'_> {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
+        let mut below = 0;
+        let mut buckets = Vec::with_capacity(self.0.seconds_buckets.len() + 1);
+        for &(bound, cumulative) in &self.0.seconds_buckets {
+            // Counted while calls go on, so the numbers may disagree by a call.
+            buckets.push((bound, cumulative.saturating_sub(below)));
+            below = cumulative;
+        }
+        let count = self.0.calls.max(below);
+        buckets.push((f64::MAX, count - below));
+        encoder.encode_histogram::<NoLabelSet>(self.0.seconds_sum, count, &buckets, None)
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Histogram
+    }
+}
+
+/// How often plugins were replaced.
+#[derive(Debug)]
+struct Swaps(Arc<SwapCounters>);
+
+impl Collector for Swaps {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let help = "The set of plugins that serves, counted from 1";
+        let generation = self.0.generation.load(Relaxed);
+        let generation = i64::try_from(generation).unwrap_or(i64::MAX);
+        let gauge =
+            encoder.encode_descriptor("plugin_generation", help, None, MetricType::Gauge)?;
+        ConstGauge::new(generation).encode(gauge)?;
+        let help = "Reloads of plugins by outcome, and files refused in them";
+        let mut family =
+            encoder.encode_descriptor("plugin_reloads", help, None, MetricType::Counter)?;
+        for (outcome, count) in [
+            ("replaced", &self.0.replaced),
+            ("unchanged", &self.0.unchanged),
+            ("rejected", &self.0.rejected),
+        ] {
+            let counter = ConstCounter::new(count.load(Relaxed));
+            counter.encode(family.encode_family(&[("outcome", outcome)])?)?;
         }
         Ok(())
     }
@@ -414,7 +516,11 @@ mod tests {
     use super::*;
 
     fn outcome(route: &'static str, error: &str) -> String {
-        let metrics = Metrics::new(|| vec![("m".to_owned(), Load::default())], Vec::new);
+        let metrics = Metrics::new(
+            || vec![("m".to_owned(), Load::default())],
+            Vec::new,
+            Arc::default(),
+        );
         metrics.begin();
         metrics.end(&Outcome {
             route,
@@ -460,7 +566,7 @@ mod tests {
 
     #[test]
     fn made_up_error_codes_do_not_make_series() {
-        let metrics = Metrics::new(Vec::new, Vec::new);
+        let metrics = Metrics::new(Vec::new, Vec::new, Arc::default());
         for code in 0..1000 {
             metrics.begin();
             metrics.end(&Outcome {

@@ -35,28 +35,26 @@ pub(crate) struct Policies {
 }
 
 impl Policies {
-    pub(crate) fn new(chain: Vec<Arc<dyn DecidePolicy>>) -> Self {
-        Self {
-            chain,
-            open: Arc::default(),
-        }
+    /// `open` counts the requests of which a policy must still be told, over all generations.
+    pub(crate) fn new(chain: Vec<Arc<dyn DecidePolicy>>, open: Arc<OpenAccounts>) -> Self {
+        Self { chain, open }
     }
 
     /// Ask the policies in turn; the first that does not abstain decides. A policy that fails
-    /// refuses. Without policies, everybody may do everything.
+    /// refuses, unless it is not required. Where no policy has a say, everybody may do everything.
     pub(crate) async fn admit(&self, call: &Call, facts: Facts) -> Result<Admission, ServiceError> {
-        if self.chain.is_empty() {
-            let allowance = Allowance {
-                principal: Principal {
-                    subject: "anonymous".to_owned(),
-                    ..Principal::default()
-                },
-                ..Allowance::default()
+        let mut asked = false;
+        for policy in self.chain.iter().filter(|policy| policy.concerns(&facts)) {
+            let decision = match policy.authorize(&call.request_id, facts.clone()).await {
+                Err(error) if !policy.is_required() && !error.fault.is_callers() => {
+                    tracing::warn!(request_id = %call.request_id, %error,
+                        "a policy that is not required failed and was passed over");
+                    continue;
+                }
+                decision => decision?,
             };
-            return Ok(Admission::new(call, allowance, None));
-        }
-        for policy in &self.chain {
-            match policy.authorize(&call.request_id, facts.clone()).await? {
+            asked = true;
+            match decision {
                 Decision::Abstain => {}
                 Decision::Deny(denial) => return Err(ServiceError::Denied(denial)),
                 Decision::Allow(allowance) => {
@@ -69,6 +67,16 @@ impl Policies {
                 }
             }
         }
+        if !asked {
+            let allowance = Allowance {
+                principal: Principal {
+                    subject: "anonymous".to_owned(),
+                    ..Principal::default()
+                },
+                ..Allowance::default()
+            };
+            return Ok(Admission::new(call, allowance, None));
+        }
         Err(ServiceError::Denied(Denial {
             status: 403,
             kind: "permission_error".to_owned(),
@@ -77,17 +85,6 @@ impl Policies {
             retry_after_ms: None,
             headers: Vec::new(),
         }))
-    }
-
-    /// Wait until every policy has been told of every request that has ended.
-    pub(crate) async fn settle(&self) {
-        loop {
-            let closed = self.open.closed.notified();
-            if self.open.count.load(Ordering::Acquire) == 0 {
-                return;
-            }
-            closed.await;
-        }
     }
 }
 
@@ -217,9 +214,22 @@ impl Drop for Admission {
 
 /// Requests whose policy has not been told yet.
 #[derive(Default)]
-struct OpenAccounts {
+pub(crate) struct OpenAccounts {
     count: AtomicUsize,
     closed: Notify,
+}
+
+impl OpenAccounts {
+    /// Wait until every policy has been told of every request that has ended.
+    pub(crate) async fn settle(&self) {
+        loop {
+            let closed = self.closed.notified();
+            if self.count.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            closed.await;
+        }
+    }
 }
 
 struct OpenAccount {

@@ -11,6 +11,7 @@ mod detokenizer;
 mod embedding;
 mod error;
 mod event;
+mod failure;
 #[cfg(test)]
 mod fakes;
 mod messages;
@@ -37,6 +38,7 @@ pub use detokenizer::Detokenizer;
 pub use embedding::{Embed, EmbeddingInput, EmbeddingRequest, Embeddings, MAX_EMBEDDING_INPUTS};
 pub use error::ServiceError;
 pub use event::{AnswerEvent, Delta, FinishReason, TokenLogprob, Usage};
+pub use failure::{Fallback, RawOnFailure, Scope, ScopedPolicy};
 pub use messages::{MAX_JSON_DEPTH, MAX_TOOL_NAME_BYTES, MAX_TOOLS};
 pub use model::{GenerationDefaults, ServedModel};
 pub use observer::{NoObserver, Observer, Outcome, Summary};

@@ -69,6 +69,8 @@ pub enum Chunking {
     Characters,
     /// In pieces of so many characters, at least one.
     Every(usize),
+    /// In two pieces, the first of so many characters.
+    At(usize),
     /// As the model's tokens would come.
     Tokens,
 }
@@ -103,6 +105,12 @@ fn pieces(
         Chunking::Whole => usize::MAX,
         Chunking::Characters => 1,
         Chunking::Every(count) => count.max(1),
+        Chunking::At(count) => {
+            let at = text.char_indices().nth(count);
+            let (head, tail) = text.split_at(at.map_or(text.len(), |(at, _)| at));
+            let pieces = [head, tail].map(|piece| (piece.to_owned(), Vec::new()));
+            return Ok(pieces.into());
+        }
         Chunking::Tokens => {
             let table = Arc::clone(tokenizer.table());
             let keep = parser.traits().keep_special_tokens;

@@ -95,6 +95,17 @@ pub trait MatchTokens: Send {
 
 /// Decides on requests (`policy`).
 pub trait DecidePolicy: Send + Sync {
+    /// Whether the policy has a say in this request. If not, it is as if it were not there.
+    fn concerns(&self, _facts: &Facts) -> bool {
+        true
+    }
+
+    /// Whether a request is refused when the policy breaks down. If not, a policy that broke down
+    /// is as if it were not there.
+    fn is_required(&self) -> bool {
+        true
+    }
+
     /// Decide on one request.
     fn authorize<'a>(
         &'a self,

@@ -1,13 +1,13 @@
 //! The life of a request up to its first token: authorize, render, encode, constrain, submit.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use mortise_engine::SequenceRequest;
 use mortise_plugin::{Facts, Finish};
 use mortise_registry::{Entry, Ladder, Registry, RegistryError};
 
-use crate::admission::{Admission, Call, Policies, facts};
+use crate::admission::{Admission, Call, OpenAccounts, Policies, facts};
 use crate::answer::{Answer, AnswerParts};
 use crate::check::{MAX_CHOICES, Request, invalid};
 use crate::choice::{Choice, ChoiceParts, Watch};
@@ -62,10 +62,18 @@ pub enum SetupError {
 
 /// Answers requests for all models of a server.
 pub struct Service {
-    models: Registry<ServedModel>,
-    policies: Policies,
+    serving: RwLock<Arc<Generation>>,
+    accounts: Arc<OpenAccounts>,
     masks: MaskThreads,
     config: ServiceConfig,
+}
+
+/// What serves together: models with their plugins, and policies. It does not change. A request
+/// takes one generation when it begins and keeps it to its end, so that a prompt is never rendered
+/// by one version of a plugin and its answer parsed by another.
+struct Generation {
+    models: Registry<ServedModel>,
+    policies: Policies,
 }
 
 impl Service {
@@ -75,30 +83,49 @@ impl Service {
         models: Vec<ServedModel>,
         policies: Vec<Arc<dyn DecidePolicy>>,
     ) -> Result<Self, SetupError> {
-        let entries = models.into_iter().map(|model| Entry {
-            name: model.name.clone(),
-            aliases: model.aliases.clone(),
-            created: model.created,
-            owned_by: model.owned_by.clone(),
-            value: model,
-        });
+        let accounts = Arc::default();
+        let generation = Generation::new(models, policies, &config, &accounts)?;
         Ok(Self {
-            models: Registry::new(entries.collect(), config.ladder)?,
-            policies: Policies::new(policies),
+            serving: RwLock::new(Arc::new(generation)),
+            accounts,
             masks: MaskThreads::start(config.mask_threads, config.mask_deadline)
                 .map_err(SetupError::MaskThreads)?,
             config,
         })
     }
 
+    /// Serve these models and policies from the next request on. Requests under way end with those
+    /// that they began with.
+    ///
+    /// # Errors
+    /// When the models do not go together; then nothing changes.
+    pub fn replace(
+        &self,
+        models: Vec<ServedModel>,
+        policies: Vec<Arc<dyn DecidePolicy>>,
+    ) -> Result<(), SetupError> {
+        let generation = Generation::new(models, policies, &self.config, &self.accounts)?;
+        let mut serving = self.serving.write().unwrap_or_else(PoisonError::into_inner);
+        let replaced = std::mem::replace(&mut *serving, Arc::new(generation));
+        // Plugins may end with their last reference, which is not work for within the lock.
+        drop(serving);
+        drop(replaced);
+        Ok(())
+    }
+
+    fn serving(&self) -> Arc<Generation> {
+        let serving = self.serving.read();
+        Arc::clone(&serving.unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// All models, in the order of the configuration.
-    pub fn models(&self) -> &[Arc<Entry<ServedModel>>] {
-        self.models.entries()
+    pub fn models(&self) -> Vec<Arc<Entry<ServedModel>>> {
+        self.serving().models.entries().to_vec()
     }
 
     /// The model that a caller means by `name`.
-    pub fn model(&self, name: &str) -> Result<&Arc<Entry<ServedModel>>, ServiceError> {
-        Ok(self.models.resolve(name)?)
+    pub fn model(&self, name: &str) -> Result<Arc<Entry<ServedModel>>, ServiceError> {
+        Ok(Arc::clone(self.serving().models.resolve(name)?))
     }
 
     /// Ask the policies about a request that generates nothing, such as a list of models. The
@@ -108,8 +135,10 @@ impl Service {
         call: &Call,
         model: Option<&str>,
     ) -> Result<Admission, ServiceError> {
-        let named = model.map(|name| self.models.resolve(name).map_or(name, |entry| &entry.name));
-        let mut admission = self
+        let serving = self.serving();
+        let resolved = |name| serving.models.resolve(name);
+        let named = model.map(|name| resolved(name).map_or(name, |entry| &entry.name));
+        let mut admission = serving
             .policies
             .admit(call, facts(call, named, false, None))
             .await?;
@@ -135,21 +164,22 @@ impl Service {
 
     /// Wait until the policies have been told of every request that has ended.
     pub async fn settle(&self) {
-        self.policies.settle().await;
+        self.accounts.settle().await;
     }
 
     async fn begin(&self, call: &Call, request: Request) -> Result<Answer, ServiceError> {
         let fields = request.fields();
         let n = request.choices();
+        let serving = self.serving();
         // Policies decide on the model that would answer, whatever the caller called it. A name
         // that stands for nothing is refused only after them.
-        let entry = self.models.resolve(&fields.model);
+        let entry = serving.models.resolve(&fields.model);
         let named = entry
             .as_ref()
             .map_or(fields.model.as_str(), |entry| entry.name.as_str());
         let limit = fields.max_tokens.map(|each| each.saturating_mul(n));
         let facts = facts(call, Some(named), fields.stream, limit);
-        let mut admission = self.policies.admit(call, facts).await?;
+        let mut admission = serving.policies.admit(call, facts).await?;
         let entry = Arc::clone(entry?);
         admission.spent().model = entry.name.clone();
         let model = &entry.value;
@@ -189,6 +219,27 @@ impl Service {
             admission,
             observer: Arc::clone(&self.config.observer),
         }))
+    }
+}
+
+impl Generation {
+    fn new(
+        models: Vec<ServedModel>,
+        policies: Vec<Arc<dyn DecidePolicy>>,
+        config: &ServiceConfig,
+        accounts: &Arc<OpenAccounts>,
+    ) -> Result<Self, RegistryError> {
+        let entries = models.into_iter().map(|model| Entry {
+            name: model.name.clone(),
+            aliases: model.aliases.clone(),
+            created: model.created,
+            owned_by: model.owned_by.clone(),
+            value: model,
+        });
+        Ok(Self {
+            models: Registry::new(entries.collect(), config.ladder)?,
+            policies: Policies::new(policies, Arc::clone(accounts)),
+        })
     }
 }
 

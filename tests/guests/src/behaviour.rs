@@ -4,6 +4,7 @@ use std::hint::black_box;
 use std::sync::Mutex;
 
 use crate::every_kind::mortise::plugin::host::{self, Level};
+use crate::every_kind::mortise::plugin::{clock, secrets, settings};
 
 /// What an earlier call left behind.
 static MEMORY: Mutex<String> = Mutex::new(String::new());
@@ -29,6 +30,10 @@ pub fn act(command: &str) {
         "exit" => std::process::exit(3),
         "log" => flood(),
         "print" => (0..100_000).for_each(|line| println!("line {line}")),
+        "calls" => flood_calls(),
+        "wild" => wild(),
+        "grants" => reach(),
+        "chatter" => chatter(),
         "sleep" => std::thread::sleep(std::time::Duration::from_secs(3600)),
         "count" => (0..40).for_each(|index| host::count(&format!("name-{index}"), 1)),
         _ => spin(command),
@@ -73,6 +78,33 @@ fn overflow(above: &[u8; 64], depth: u64) -> u64 {
 #[allow(unconditional_recursion)]
 fn overflow_plain(depth: u64) -> u64 {
     black_box(overflow_plain(depth + 1)) ^ depth
+}
+
+/// Keeps the host busy instead of itself.
+fn flood_calls() {
+    loop {
+        black_box(settings::get());
+    }
+}
+
+/// Reads far outside of its memory.
+fn wild() {
+    let nowhere = black_box(0xffff_0000usize as *const u64);
+    // Defined behaviour in WebAssembly: it traps.
+    black_box(unsafe { nowhere.read_volatile() });
+}
+
+/// Asks for what only a policy is granted.
+fn reach() {
+    black_box(clock::unix_millis());
+    black_box(secrets::find("sesame"));
+}
+
+fn chatter() {
+    let text = "x".repeat(1000);
+    for _ in 0..2000 {
+        host::log(Level::Info, &text, &[]);
+    }
 }
 
 fn flood() {

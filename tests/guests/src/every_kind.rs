@@ -27,9 +27,7 @@ struct Guest;
 
 impl lifecycle::Guest for Guest {
     fn prepare() -> Result<(), Fault> {
-        // `{"prepare":"loop"}`, without a parser.
-        let settings = settings::get();
-        match settings.split('"').nth(3) {
+        match setting("prepare").as_deref() {
             Some("fault") => Err(Fault::Internal("bad setting".to_owned())),
             Some(command) => {
                 act(command);
@@ -40,8 +38,24 @@ impl lifecycle::Guest for Guest {
     }
 }
 
+/// What the settings tell a function to do: `{"prepare":"loop"}`, without a parser.
+fn setting(function: &str) -> Option<String> {
+    let settings = settings::get();
+    let mut words = settings.split('"').skip(1).step_by(2);
+    words.find(|word| *word == function)?;
+    words.next().map(str::to_owned)
+}
+
+/// Do what the settings tell this function to do.
+fn act_on_setting(function: &str) {
+    if let Some(command) = setting(function) {
+        act(&command);
+    }
+}
+
 impl chat_template::Guest for Guest {
     fn render(input: chat_template::Input) -> Result<chat_template::Output, Fault> {
+        act_on_setting("render");
         let command = input.messages.as_str();
         let text = match command.split_once(':').unwrap_or((command, "")) {
             ("echo", text) => text.to_owned(),
@@ -96,6 +110,7 @@ impl output_parser::Guest for Guest {
     type Session = Session;
 
     fn describe() -> output_parser::Traits {
+        act_on_setting("describe");
         output_parser::Traits {
             keep_special_tokens: true,
         }
@@ -105,11 +120,13 @@ impl output_parser::Guest for Guest {
         setup: output_parser::Setup,
         wanted: Option<GrammarSource>,
     ) -> Result<Option<GrammarSource>, Fault> {
+        act_on_setting("constraint");
         act(&setup.tools);
         Ok(wanted)
     }
 
     fn open(setup: output_parser::Setup) -> Result<Option<output_parser::Session>, Fault> {
+        act_on_setting("open");
         act(&setup.tools);
         if setup.tools == "none" {
             return Ok(None);
@@ -124,9 +141,16 @@ struct Session {
     held_back: RefCell<String>,
 }
 
+impl Drop for Session {
+    fn drop(&mut self) {
+        act_on_setting("drop");
+    }
+}
+
 impl output_parser::GuestSession for Session {
     fn feed(&self, text: String, tokens: Vec<u32>) -> Result<Vec<output_parser::Event>, Fault> {
         use output_parser::Event;
+        act_on_setting("feed");
         let begin = |index, name: &str| {
             Event::CallBegin(output_parser::CallBegin {
                 index,
@@ -158,6 +182,7 @@ impl output_parser::GuestSession for Session {
     }
 
     fn close(&self, reason: Finish) -> Result<Vec<output_parser::Event>, Fault> {
+        act_on_setting("close");
         let held_back = self.held_back.take();
         let text = format!("{held_back} {reason:?}");
         Ok(vec![output_parser::Event::Reasoning(text)])
@@ -168,6 +193,7 @@ impl grammar::Guest for Guest {
     type Matcher = Matcher;
 
     fn compile(source: GrammarSource) -> Result<grammar::Matcher, Fault> {
+        act_on_setting("compile");
         let GrammarSource::Regex(command) = source else {
             return Err(Fault::Invalid("only regex here".to_owned()));
         };
@@ -219,11 +245,13 @@ impl Matcher {
 
 impl grammar::GuestMatcher for Matcher {
     fn mask(&self, slot: u32) -> Result<grammar::Status, Fault> {
+        act_on_setting("mask");
         self.push(slot);
         Ok(self.status())
     }
 
     fn advance(&self, tokens: Vec<u32>, slot: u32) -> Result<grammar::Step, Fault> {
+        act_on_setting("advance");
         if tokens.contains(&u32::MAX) {
             return Err(Fault::Invalid("no such token".to_owned()));
         }
@@ -236,10 +264,12 @@ impl grammar::GuestMatcher for Matcher {
     }
 
     fn probe(&self, tokens: Vec<u32>) -> Result<u32, Fault> {
+        act_on_setting("probe");
         Ok(tokens.len() as u32 + u32::from(self.command == "boast"))
     }
 
     fn rollback(&self, count: u32) -> Result<(), Fault> {
+        act_on_setting("rollback");
         let left = self.taken.get().checked_sub(count);
         self.taken
             .set(left.ok_or_else(|| Fault::Invalid("too far".to_owned()))?);
@@ -247,6 +277,7 @@ impl grammar::GuestMatcher for Matcher {
     }
 
     fn fork(&self) -> Result<grammar::Matcher, Fault> {
+        act_on_setting("fork");
         Ok(grammar::Matcher::new(Matcher {
             command: self.command.clone(),
             tokens: self.tokens,
@@ -257,6 +288,7 @@ impl grammar::GuestMatcher for Matcher {
 
 impl policy::Guest for Guest {
     fn authorize(facts: policy::Facts) -> Result<policy::Decision, Fault> {
+        act_on_setting("authorize");
         let command = facts.model.unwrap_or_default();
         let (command, text) = command.split_once(':').unwrap_or((&command, ""));
         Ok(match command {
@@ -282,6 +314,7 @@ impl policy::Guest for Guest {
     }
 
     fn account(usage: policy::Usage) -> Result<(), Fault> {
+        act_on_setting("account");
         act(&usage.model);
         Ok(())
     }

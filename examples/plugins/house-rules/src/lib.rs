@@ -20,6 +20,12 @@ use mortise::plugin::types::Fault;
 
 static RULES: OnceLock<String> = OnceLock::new();
 
+/// The schema of the settings, which the server checks before it runs anything of the plugin.
+#[used]
+#[unsafe(link_section = "mortise:settings-schema")]
+static SCHEMA: [u8; include_bytes!("../settings.schema.json").len()] =
+    *include_bytes!("../settings.schema.json");
+
 struct HouseRules;
 export!(HouseRules);
 

@@ -11,11 +11,13 @@ use crate::{
     UsageReport,
 };
 
-pub(crate) fn fault(fault: types::Fault) -> Fault {
-    match fault {
-        types::Fault::Invalid(text) => Fault::Invalid(text),
-        types::Fault::Unsupported(text) => Fault::Unsupported(text),
-        types::Fault::Internal(text) => Fault::Internal(text),
+impl From<types::Fault> for Fault {
+    fn from(fault: types::Fault) -> Self {
+        match fault {
+            types::Fault::Invalid(text) => Fault::Invalid(text),
+            types::Fault::Unsupported(text) => Fault::Unsupported(text),
+            types::Fault::Internal(text) => Fault::Internal(text),
+        }
     }
 }
 

@@ -4,7 +4,6 @@ use wasmtime::Store;
 use wasmtime::component::InstancePre;
 
 use super::bindings::{chat_template, grammar, output_parser, policy};
-use super::convert;
 use crate::pool::Exports;
 use crate::state::State;
 use crate::{Fault, Kind};
@@ -31,7 +30,7 @@ macro_rules! exports {
                 store: &mut Store<State>,
             ) -> wasmtime::Result<Result<(), Fault>> {
                 let prepared = self.mortise_plugin_lifecycle().call_prepare(store).await?;
-                Ok(prepared.map_err(convert::fault))
+                Ok(prepared.map_err(Fault::from))
             }
         }
     };

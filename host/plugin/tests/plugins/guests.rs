@@ -5,9 +5,9 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use mortise_plugin::{
-    Binding, CallContext, ChatTemplate, Component, ComponentSource, Deadlines, Fault, Grammar,
-    HostConfig, Limits, ModelDescription, OutputParser, PluginError, PluginHost, Policy, Segment,
-    TemplateInput, Vocabulary,
+    Binding, BreakerLimits, CallContext, ChatTemplate, Component, ComponentSource, Deadlines,
+    Fault, Grammar, HostConfig, Limits, ModelDescription, OutputParser, PluginError, PluginHost,
+    Policy, Segment, TemplateInput, Vocabulary,
 };
 
 /// Build a guest and read it. All guests share a target folder, hence one file name.
@@ -97,6 +97,11 @@ pub(crate) fn limits() -> Limits {
     Limits {
         deadlines: deadlines(30_000),
         checkout_wait_ms: 30_000,
+        // Attacks come by the dozen, and each must be met by itself.
+        breaker: BreakerLimits {
+            failures: 0,
+            ..BreakerLimits::default()
+        },
         ..Limits::default()
     }
 }

@@ -2,6 +2,7 @@
 //! holds is in its own types, with bounds. Nothing else reads the environment.
 
 mod hub;
+mod plugins;
 mod raw;
 #[cfg(test)]
 mod tests;
@@ -15,8 +16,10 @@ use mortise_registry::{Script, ScriptLine};
 use serde_json::{Map, Value, json};
 
 pub(crate) use self::hub::hub_config;
-pub(crate) use self::raw::{BindingKind, LogFormat, LogLevel, Quantize};
-use self::raw::{Raw, RawBackend, RawBinding, RawKey, RawModel, RawScript};
+use self::plugins::check_plugins;
+pub(crate) use self::plugins::{BindingConfig, PluginBounds, PluginConfig};
+pub(crate) use self::raw::{BindingKind, LogFormat, LogLevel, OnFailure, Quantize};
+use self::raw::{Raw, RawBackend, RawKey, RawModel, RawScript};
 use crate::http::guard::HeaderLimits;
 use crate::openai::fields::Unsupported;
 
@@ -38,11 +41,27 @@ pub(crate) enum ConfigError {
     Invalid { key: String, message: String },
 }
 
+/// Where the configuration comes from, so that it can be read again.
+#[derive(Debug, Clone)]
+pub(crate) struct ConfigSource {
+    pub(crate) file: Option<PathBuf>,
+    pub(crate) overrides: Overrides,
+}
+
+impl ConfigSource {
+    /// Read and check it.
+    pub(crate) fn load(&self) -> Result<Config, ConfigError> {
+        Config::load(self.file.as_deref(), self.overrides.clone())
+    }
+}
+
 /// A checked configuration.
 #[derive(Debug)]
 pub(crate) struct Config {
     pub(crate) host: IpAddr,
     pub(crate) port: u16,
+    /// `None`: there is no admin side.
+    pub(crate) admin: Option<AdminConfig>,
     pub(crate) http: HttpConfig,
     pub(crate) limits: LimitConfig,
     pub(crate) log: (LogFormat, LogLevel),
@@ -66,6 +85,19 @@ pub(crate) struct HttpConfig {
     pub(crate) write_timeout: Duration,
     pub(crate) heartbeat: Duration,
     pub(crate) drain: Duration,
+}
+
+/// Where operators reach the server while it runs.
+pub(crate) struct AdminConfig {
+    pub(crate) host: IpAddr,
+    pub(crate) port: u16,
+    pub(crate) key: String,
+}
+
+impl std::fmt::Debug for AdminConfig {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "AdminConfig({}:{})", self.host, self.port)
+    }
 }
 
 /// Bounds of requests.
@@ -93,31 +125,8 @@ pub(crate) struct ModelConfig {
     pub(crate) quantize: Option<Quantize>,
 }
 
-/// Plugins and what they may take.
-#[derive(Debug, Default)]
-pub(crate) struct PluginConfig {
-    pub(crate) dir: Option<PathBuf>,
-    pub(crate) cache_dir: Option<PathBuf>,
-    /// Bounds where they differ from the plugin host's own.
-    pub(crate) memory_bytes: Option<usize>,
-    pub(crate) output_bytes: Option<usize>,
-    pub(crate) deadline: Option<Duration>,
-    pub(crate) instances: Option<usize>,
-    pub(crate) bindings: Vec<BindingConfig>,
-}
-
-/// Which plugin serves which models, with which settings.
-#[derive(Debug)]
-pub(crate) struct BindingConfig {
-    pub(crate) kind: BindingKind,
-    pub(crate) file: Option<PathBuf>,
-    pub(crate) models: Vec<String>,
-    /// JSON.
-    pub(crate) settings: Value,
-}
-
 /// Settings of the default policy, and the secrets it may ask the host about.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct AuthConfig {
     pub(crate) settings: Value,
     /// Name and value.
@@ -132,7 +141,7 @@ impl std::fmt::Debug for AuthConfig {
 }
 
 /// What the command line says; each wins over the file.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Overrides {
     pub(crate) host: Option<String>,
     pub(crate) port: Option<u16>,
@@ -172,7 +181,8 @@ impl Config {
         positive("server.max_connections", server.max_connections)?;
         let plugins = &raw.plugins;
         Ok(Self {
-            host: check_host(&host)?,
+            host: check_host("server.host", &host)?,
+            admin: check_admin(&raw.admin)?,
             port: overrides.port.unwrap_or(server.port),
             http: check_http(server)?,
             limits: check_limits(&raw, overrides.max_context)?,
@@ -222,7 +232,7 @@ fn milliseconds(key: &str, value: u64) -> Result<Duration, ConfigError> {
     ))
 }
 
-fn check_host(host: &str) -> Result<IpAddr, ConfigError> {
+fn check_host(key: &str, host: &str) -> Result<IpAddr, ConfigError> {
     let address = if host == "localhost" {
         "127.0.0.1"
     } else {
@@ -230,10 +240,48 @@ fn check_host(host: &str) -> Result<IpAddr, ConfigError> {
     };
     address.trim_matches(['[', ']']).parse().map_err(|_| {
         invalid(
-            "server.host",
+            key,
             format!("it must be an IP address, such as 127.0.0.1 or 0.0.0.0; it is `{host}`"),
         )
     })
+}
+
+fn check_admin(raw: &raw::RawAdmin) -> Result<Option<AdminConfig>, ConfigError> {
+    // Keys are sent with every request; shorter ones can be guessed.
+    const LEAST_KEY_BYTES: usize = 16;
+    let Some(port) = raw.port else {
+        return Ok(None);
+    };
+    let key = match (&raw.key, &raw.key_env) {
+        (Some(key), None) => key.clone(),
+        (None, Some(variable)) => variable_of("admin.key_env", variable)?,
+        _ => {
+            return Err(invalid(
+                "admin",
+                "the admin side needs a key; give exactly one of `key` and `key_env`",
+            ));
+        }
+    };
+    if key.len() < LEAST_KEY_BYTES {
+        return Err(invalid(
+            "admin.key",
+            format!(
+                "it must have at least {LEAST_KEY_BYTES} bytes; it has {}",
+                key.len()
+            ),
+        ));
+    }
+    Ok(Some(AdminConfig {
+        host: check_host("admin.host", &raw.host)?,
+        port,
+        key,
+    }))
+}
+
+/// The value of an environment variable that the configuration names.
+fn variable_of(key: &str, variable: &str) -> Result<String, ConfigError> {
+    std::env::var(variable)
+        .map_err(|error| invalid(key, format!("the variable `{variable}`: {error}")))
 }
 
 fn check_http(server: &raw::RawServer) -> Result<HttpConfig, ConfigError> {
@@ -390,48 +438,6 @@ fn check_script(raw: RawScript) -> Script {
     }
 }
 
-fn check_plugins(
-    raw: &raw::RawPlugins,
-    bindings: Vec<RawBinding>,
-    base: &Path,
-    dir: Option<PathBuf>,
-) -> Result<PluginConfig, ConfigError> {
-    let mebibytes = |key: &str, value: Option<usize>| {
-        value
-            .map(|value| within(key, value, 4096).map(|value| value << 20))
-            .transpose()
-    };
-    let bindings = bindings
-        .into_iter()
-        .map(|binding| check_binding(binding, base));
-    Ok(PluginConfig {
-        dir: dir.or_else(|| raw.dir.as_ref().map(|dir| base.join(dir))),
-        cache_dir: raw.cache_dir.as_ref().map(|dir| base.join(dir)),
-        memory_bytes: mebibytes("plugins.memory_mib", raw.memory_mib)?,
-        output_bytes: mebibytes("plugins.output_mib", raw.output_mib)?,
-        deadline: raw
-            .deadline_ms
-            .map(|value| milliseconds("plugins.deadline_ms", value))
-            .transpose()?,
-        instances: raw
-            .instances
-            .map(|value| within("plugins.instances", value, 1000))
-            .transpose()?,
-        bindings: bindings.collect::<Result<_, _>>()?,
-    })
-}
-
-fn check_binding(raw: RawBinding, base: &Path) -> Result<BindingConfig, ConfigError> {
-    let settings = serde_json::to_value(&raw.settings)
-        .map_err(|error| invalid("plugins.bindings.settings", error.to_string()))?;
-    Ok(BindingConfig {
-        kind: raw.kind,
-        file: raw.file.map(|file| base.join(file)),
-        models: raw.models,
-        settings,
-    })
-}
-
 /// The `[auth]` table in the words of the default policy. Keys themselves stay with the host; the
 /// policy learns only their names.
 fn check_auth(raw: &Raw, from_command_line: &[String]) -> Result<AuthConfig, ConfigError> {
@@ -482,12 +488,7 @@ fn check_key(
     key.insert("id".to_owned(), json!(raw.id));
     let secret = match (raw.key, raw.key_env, raw.sha256) {
         (Some(key), None, None) => Some(key),
-        (None, Some(variable), None) => Some(std::env::var(&variable).map_err(|error| {
-            invalid(
-                &format!("{path}.key_env"),
-                format!("the variable `{variable}`: {error}"),
-            )
-        })?),
+        (None, Some(variable), None) => Some(variable_of(&format!("{path}.key_env"), &variable)?),
         (None, None, Some(digest)) => {
             key.insert("sha256".to_owned(), json!(digest));
             None

@@ -1,9 +1,12 @@
 //! The configuration file as it is written. Unknown keys are refused and the nearest known one is
 //! named. The `Default` of each table is the documented default.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::Deserialize;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
 use crate::openai::fields::Unsupported;
 use crate::suggest::nearest;
@@ -13,6 +16,7 @@ use crate::suggest::nearest;
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Raw {
     pub(crate) server: RawServer,
+    pub(crate) admin: RawAdmin,
     pub(crate) limits: RawLimits,
     pub(crate) log: RawLog,
     pub(crate) openai: RawOpenai,
@@ -197,16 +201,63 @@ pub(crate) struct RawLine {
     pub(crate) say: String,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawAdmin {
+    pub(crate) host: String,
+    pub(crate) port: Option<u16>,
+    pub(crate) key: Option<String>,
+    pub(crate) key_env: Option<String>,
+}
+
+impl Default for RawAdmin {
+    fn default() -> Self {
+        Self {
+            host: "127.0.0.1".to_owned(),
+            port: None,
+            key: None,
+            key_env: None,
+        }
+    }
+}
+
+impl std::fmt::Debug for RawAdmin {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Without the key, as with `RawKey`.
+        write!(formatter, "RawAdmin({}:{:?})", self.host, self.port)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawPlugins {
     pub(crate) dir: Option<PathBuf>,
     pub(crate) cache_dir: Option<PathBuf>,
+    pub(crate) watch_ms: u64,
     pub(crate) memory_mib: Option<usize>,
     pub(crate) output_mib: Option<usize>,
     pub(crate) deadline_ms: Option<u64>,
     pub(crate) instances: Option<usize>,
+    pub(crate) require_signed: bool,
+    pub(crate) trusted_keys: Vec<String>,
     pub(crate) bindings: Vec<RawBinding>,
+}
+
+impl Default for RawPlugins {
+    fn default() -> Self {
+        Self {
+            dir: None,
+            cache_dir: None,
+            watch_ms: 1000,
+            memory_mib: None,
+            output_mib: None,
+            deadline_ms: None,
+            instances: None,
+            require_signed: false,
+            trusted_keys: Vec::new(),
+            bindings: Vec::new(),
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -215,10 +266,62 @@ pub(crate) struct RawBinding {
     pub(crate) kind: BindingKind,
     #[serde(default)]
     pub(crate) file: Option<PathBuf>,
+    #[serde(default)]
+    pub(crate) sha256: Option<String>,
     #[serde(default = "any_model")]
     pub(crate) models: Vec<String>,
     #[serde(default)]
+    pub(crate) routes: Vec<String>,
+    #[serde(default)]
+    pub(crate) order: i32,
+    #[serde(default)]
+    pub(crate) on_failure: OnFailure,
+    #[serde(default)]
+    pub(crate) memory_mib: Option<usize>,
+    #[serde(default)]
+    pub(crate) output_mib: Option<usize>,
+    #[serde(default)]
+    pub(crate) deadline_ms: Option<u64>,
+    #[serde(default)]
+    pub(crate) instances: Option<usize>,
+    #[serde(default)]
+    pub(crate) breaker: RawBreaker,
+    #[serde(default)]
     pub(crate) settings: toml::Table,
+    /// Where each setting stands: JSON pointers and lines, from 1.
+    #[serde(skip)]
+    pub(crate) lines: BTreeMap<String, usize>,
+}
+
+/// What a request meets when its plugin breaks down.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum OnFailure {
+    /// An error.
+    #[default]
+    Closed,
+    /// It goes on without the plugin.
+    Open,
+    /// The embedded plugin of the kind.
+    Fallback,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawBreaker {
+    pub(crate) failures: u32,
+    pub(crate) window_ms: u64,
+    pub(crate) pause_ms: u64,
+}
+
+impl Default for RawBreaker {
+    fn default() -> Self {
+        Self {
+            failures: 5,
+            window_ms: 10_000,
+            pause_ms: 1000,
+        }
+    }
 }
 
 fn any_model() -> Vec<String> {
@@ -226,7 +329,7 @@ fn any_model() -> Vec<String> {
 }
 
 /// The kinds of plugins, by the names of their interfaces.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum BindingKind {
     /// Conversations to prompts.
@@ -271,7 +374,8 @@ impl std::fmt::Debug for RawKey {
 
 /// Why a file makes no configuration: what, where, and what was probably meant.
 pub(crate) fn parse(text: &str) -> Result<Raw, String> {
-    toml::from_str(text).map_err(|error| {
+    let parsed: Result<Raw, _> = toml::from_str(text);
+    let mut raw = parsed.map_err(|error| {
         let mut message = error.message().trim().to_owned();
         if let Some(hint) = suggestion(&message) {
             message = hint;
@@ -283,7 +387,52 @@ pub(crate) fn parse(text: &str) -> Result<Raw, String> {
             }
             None => message,
         }
-    })
+    })?;
+    for (index, binding) in raw.plugins.bindings.iter_mut().enumerate() {
+        binding.lines = setting_lines(text, index);
+    }
+    Ok(raw)
+}
+
+/// Where the settings of a binding stand in a text that parses.
+fn setting_lines(text: &str, index: usize) -> BTreeMap<String, usize> {
+    let mut lines = BTreeMap::new();
+    if let Ok(table) = DeTable::parse(text) {
+        let bindings = table.get_ref().get("plugins");
+        let bindings = bindings.and_then(|plugins| plugins.get_ref().get("bindings"));
+        let settings = bindings
+            .and_then(|bindings| bindings.get_ref().get(index))
+            .and_then(|binding| binding.get_ref().get("settings"));
+        if let Some(settings) = settings {
+            note_lines(text, String::new(), settings, &mut lines);
+        }
+    }
+    lines
+}
+
+/// Note the line of a value and of all that it holds.
+fn note_lines(
+    text: &str,
+    pointer: String,
+    value: &Spanned<DeValue<'_>>,
+    lines: &mut BTreeMap<String, usize>,
+) {
+    match value.get_ref() {
+        DeValue::Table(table) => {
+            for (key, value) in table {
+                // As JSON pointers have it.
+                let key = key.get_ref().replace('~', "~0").replace('/', "~1");
+                note_lines(text, format!("{pointer}/{key}"), value, lines);
+            }
+        }
+        DeValue::Array(array) => {
+            for (index, value) in array.iter().enumerate() {
+                note_lines(text, format!("{pointer}/{index}"), value, lines);
+            }
+        }
+        _ => {}
+    }
+    lines.insert(pointer, position(text, value.span().start).0);
 }
 
 /// serde's message about an unknown key, turned to name the nearest known one.

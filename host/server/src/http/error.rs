@@ -131,12 +131,17 @@ fn plugin_error(fault: &Fault, message: String) -> ApiError {
         Fault::Trap(_) => (StatusCode::INTERNAL_SERVER_ERROR, "plugin_trap"),
         Fault::InvalidResult(_) => (StatusCode::INTERNAL_SERVER_ERROR, "plugin_invalid_result"),
         Fault::Overloaded { .. } => (StatusCode::SERVICE_UNAVAILABLE, "plugin_overloaded"),
+        Fault::Suspended { .. } => (StatusCode::SERVICE_UNAVAILABLE, "plugin_suspended"),
     };
     let error = ApiError::new(status, code, message);
-    if status == StatusCode::SERVICE_UNAVAILABLE {
-        return error.with_header("retry-after", "1");
+    match fault {
+        Fault::Suspended { retry_after_ms } => {
+            let seconds = retry_after_ms.div_ceil(1000).max(1);
+            error.with_header("retry-after", seconds.to_string())
+        }
+        Fault::Overloaded { .. } => error.with_header("retry-after", "1"),
+        _ => error,
     }
-    error
 }
 
 impl IntoResponse for ApiError {

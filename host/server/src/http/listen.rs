@@ -86,6 +86,32 @@ pub(crate) async fn serve(
     tracing::info!("stopped");
 }
 
+/// Serve until the server drains, beside the main listener and within the same bounds. What is
+/// going on then may finish.
+pub(crate) async fn serve_beside(
+    listener: TcpListener,
+    router: Router,
+    limits: ConnectionLimits,
+    mut draining: watch::Receiver<bool>,
+) {
+    let acceptor = Acceptor {
+        builder: Arc::new(builder(&limits)),
+        slots: Arc::new(Semaphore::new(limits.max_connections)),
+        listener,
+        router,
+        limits,
+    };
+    let connections = GracefulShutdown::new();
+    loop {
+        tokio::select! {
+            // Fails when the sender is gone, which is the end as well.
+            _ = draining.wait_for(|draining| *draining) => break,
+            () = acceptor.accept(|| connections.watcher()) => {}
+        }
+    }
+    connections.shutdown().await;
+}
+
 /// Wait for the connections. Meanwhile the door stays open for those who ask whether the server is
 /// ready; work is refused.
 async fn drain(

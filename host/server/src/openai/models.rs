@@ -44,7 +44,7 @@ pub(crate) async fn retrieve(
     let admission = front.service.authorize(&call, Some(&id)).await?;
     let model = front.service.model(&id)?;
     context.notes.answers(&model.name);
-    let mut response = json_response(StatusCode::OK, &model_body(model));
+    let mut response = json_response(StatusCode::OK, &model_body(&model));
     append_headers(response.headers_mut(), &admission.allowance().headers);
     Ok(response)
 }

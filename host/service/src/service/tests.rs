@@ -10,6 +10,7 @@ mod answers;
 mod observer;
 mod policies;
 mod prompts;
+mod replace;
 
 fn one(all: &Collected) -> &crate::fakes::CollectedChoice {
     assert!(all.error.is_none(), "{:?}", all.error);

@@ -1,0 +1,106 @@
+//! A component bound as one of its kinds, and the frame that every call into it has.
+
+use std::sync::Arc;
+
+use wasmtime::Store;
+
+use crate::pool::{Exports, Lease, Pool};
+use crate::state::State;
+use crate::{
+    Binding, CallContext, Component, Deadlines, Fault, LoadError, PluginError, PluginHost,
+};
+
+/// What a guest's function returns: an error of wasmtime if it trapped, else what it said.
+pub(crate) type Said<T, F> = wasmtime::Result<Result<T, F>>;
+
+/// A component bound to its surroundings. The public handle of each kind wraps one.
+pub(crate) struct Handle<E: Exports> {
+    pool: Arc<Pool<E>>,
+}
+
+impl<E: Exports> Clone for Handle<E> {
+    fn clone(&self) -> Self {
+        Self {
+            pool: Arc::clone(&self.pool),
+        }
+    }
+}
+
+impl<E: Exports> Handle<E> {
+    pub(crate) async fn bind(
+        host: &PluginHost,
+        component: &Arc<Component>,
+        binding: Binding,
+    ) -> Result<Self, LoadError> {
+        let pool = Pool::bind(host, component, binding).await?;
+        Ok(Self { pool })
+    }
+
+    pub(crate) fn component(&self) -> &Arc<Component> {
+        self.pool.component()
+    }
+
+    pub(crate) fn deadlines(&self) -> &Deadlines {
+        &self.pool.grants().limits.deadlines
+    }
+
+    /// Call a function on an instance that is free, and check what it says.
+    pub(crate) async fn call<T, F: Into<Fault>, U>(
+        &self,
+        context: &CallContext,
+        function: &'static str,
+        deadline_ms: u64,
+        guest: impl AsyncFnOnce(&E, &mut Store<State>) -> Said<T, F>,
+        check: impl FnOnce(T, &mut State) -> Result<U, String>,
+    ) -> Result<U, PluginError> {
+        let opened = self.open(context, function, deadline_ms, guest, check);
+        Ok(opened.await?.0)
+    }
+
+    /// The same, and keep the instance: what was returned lives in it.
+    pub(crate) async fn open<T, F: Into<Fault>, U>(
+        &self,
+        context: &CallContext,
+        function: &'static str,
+        deadline_ms: u64,
+        guest: impl AsyncFnOnce(&E, &mut Store<State>) -> Said<T, F>,
+        check: impl FnOnce(T, &mut State) -> Result<U, String>,
+    ) -> Result<(U, Lease<E>), PluginError> {
+        let mut lease = self.pool.checkout(context, function).await?;
+        let value = lease.call(context, function, deadline_ms, guest, check);
+        Ok((value.await?, lease))
+    }
+}
+
+/// The public handle of a kind: how it is bound, and what it is made of.
+macro_rules! kind_handle {
+    ($(#[$docs:meta])* $name:ident, $exports:ty) => {
+        $(#[$docs])*
+        #[derive(Clone)]
+        pub struct $name {
+            handle: $crate::handle::Handle<$exports>,
+        }
+
+        impl $name {
+            /// Bind a component, preparing a first instance. Needs a tokio runtime with time.
+            ///
+            /// # Errors
+            /// When the component is not of this kind, does not fit, lacks something in its
+            /// binding, or refuses its settings.
+            pub async fn bind(
+                host: &$crate::PluginHost,
+                component: &std::sync::Arc<$crate::Component>,
+                binding: $crate::Binding,
+            ) -> Result<Self, $crate::LoadError> {
+                let handle = $crate::handle::Handle::bind(host, component, binding).await?;
+                Ok(Self { handle })
+            }
+
+            /// The component behind this handle.
+            pub fn component(&self) -> &std::sync::Arc<$crate::Component> {
+                self.handle.component()
+            }
+        }
+    };
+}
+pub(crate) use kind_handle;

@@ -1,0 +1,211 @@
+//! The `[plugins]` table, checked.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use mortise_plugin::BreakerLimits;
+use serde_json::Value;
+
+use super::raw::{BindingKind, OnFailure, RawBinding, RawPlugins};
+use super::{ConfigError, invalid, milliseconds, within};
+
+/// Plugins and what they may take.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PluginConfig {
+    pub(crate) dir: Option<PathBuf>,
+    pub(crate) cache_dir: Option<PathBuf>,
+    /// How often the files are looked at; `None` is never.
+    pub(crate) watch: Option<Duration>,
+    /// Bounds where they differ from the plugin host's own.
+    pub(crate) bounds: PluginBounds,
+    /// Files without a good signature are refused.
+    pub(crate) require_signed: bool,
+    /// Public keys (ed25519) whose signatures are good.
+    pub(crate) trusted_keys: Vec<[u8; 32]>,
+    pub(crate) bindings: Vec<BindingConfig>,
+}
+
+/// What a plugin may take; `None` leaves the bound of the wider place.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PluginBounds {
+    pub(crate) memory_bytes: Option<usize>,
+    pub(crate) output_bytes: Option<usize>,
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) instances: Option<usize>,
+}
+
+/// Which plugin serves which models, with which settings.
+#[derive(Debug, Clone)]
+pub(crate) struct BindingConfig {
+    pub(crate) kind: BindingKind,
+    pub(crate) file: Option<PathBuf>,
+    /// The only content that the file may have: SHA-256 in hexadecimal.
+    pub(crate) sha256: Option<String>,
+    pub(crate) models: Vec<String>,
+    /// Patterns of routes that a policy is asked about; empty is all.
+    pub(crate) routes: Vec<String>,
+    /// Policies are asked in rising order.
+    pub(crate) order: i32,
+    pub(crate) on_failure: OnFailure,
+    pub(crate) bounds: PluginBounds,
+    pub(crate) breaker: BreakerLimits,
+    /// JSON.
+    pub(crate) settings: Value,
+    /// Where each setting stands in the file: JSON pointers and lines.
+    pub(crate) lines: BTreeMap<String, usize>,
+}
+
+impl BindingConfig {
+    /// A file that serves every model, with all else as it is by default.
+    pub(crate) fn of_file(kind: BindingKind, file: PathBuf, settings: Value) -> Self {
+        Self {
+            kind,
+            file: Some(file),
+            sha256: None,
+            models: vec!["*".to_owned()],
+            routes: Vec::new(),
+            order: 0,
+            on_failure: OnFailure::default(),
+            bounds: PluginBounds::default(),
+            breaker: BreakerLimits::default(),
+            settings,
+            lines: BTreeMap::new(),
+        }
+    }
+}
+
+pub(super) fn check_plugins(
+    raw: &RawPlugins,
+    bindings: Vec<RawBinding>,
+    base: &Path,
+    dir: Option<PathBuf>,
+) -> Result<PluginConfig, ConfigError> {
+    let bindings = bindings.into_iter().enumerate();
+    let bindings = bindings.map(|(index, binding)| check_binding(index, binding, base));
+    let keys = raw.trusted_keys.iter().enumerate();
+    let keys = keys.map(|(index, key)| {
+        let digits = key.as_bytes().as_chunks::<2>();
+        let bytes: Option<Vec<u8>> = digits.0.iter().map(|pair| hex_byte(*pair)).collect();
+        let key = bytes.filter(|_| digits.1.is_empty());
+        key.and_then(|bytes| bytes.try_into().ok()).ok_or_else(|| {
+            invalid(
+                &format!("plugins.trusted_keys[{index}]"),
+                "it must be an ed25519 public key: 32 bytes in 64 hexadecimal digits",
+            )
+        })
+    });
+    let trusted_keys: Vec<[u8; 32]> = keys.collect::<Result<_, _>>()?;
+    if raw.require_signed && trusted_keys.is_empty() {
+        return Err(invalid(
+            "plugins.require_signed",
+            "it needs a key in plugins.trusted_keys, or no file could ever be taken",
+        ));
+    }
+    Ok(PluginConfig {
+        dir: dir.or_else(|| raw.dir.as_ref().map(|dir| base.join(dir))),
+        cache_dir: raw.cache_dir.as_ref().map(|dir| base.join(dir)),
+        watch: match raw.watch_ms {
+            0 => None,
+            every => Some(milliseconds("plugins.watch_ms", every)?),
+        },
+        bounds: PluginBounds {
+            memory_bytes: mebibytes("plugins.memory_mib", raw.memory_mib)?,
+            output_bytes: mebibytes("plugins.output_mib", raw.output_mib)?,
+            deadline: deadline("plugins.deadline_ms", raw.deadline_ms)?,
+            instances: instances("plugins.instances", raw.instances)?,
+        },
+        require_signed: raw.require_signed,
+        trusted_keys,
+        bindings: bindings.collect::<Result<_, _>>()?,
+    })
+}
+
+fn hex_byte(digits: [u8; 2]) -> Option<u8> {
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    u8::try_from(digit(digits[0])? * 16 + digit(digits[1])?).ok()
+}
+
+fn mebibytes(key: &str, value: Option<usize>) -> Result<Option<usize>, ConfigError> {
+    let bounded = |value| within(key, value, 4096).map(|value| value << 20);
+    value.map(bounded).transpose()
+}
+
+fn deadline(key: &str, value: Option<u64>) -> Result<Option<Duration>, ConfigError> {
+    value.map(|value| milliseconds(key, value)).transpose()
+}
+
+fn instances(key: &str, value: Option<usize>) -> Result<Option<usize>, ConfigError> {
+    value.map(|value| within(key, value, 1000)).transpose()
+}
+
+fn check_binding(index: usize, raw: RawBinding, base: &Path) -> Result<BindingConfig, ConfigError> {
+    let key = |name: &str| format!("plugins.bindings[{index}].{name}");
+    let settings = serde_json::to_value(&raw.settings)
+        .map_err(|error| invalid(&key("settings"), error.to_string()))?;
+    check_on_failure(&key("on_failure"), raw.kind, raw.on_failure)?;
+    if raw.kind != BindingKind::Policy && (!raw.routes.is_empty() || raw.order != 0) {
+        let name = if raw.order != 0 { "order" } else { "routes" };
+        return Err(invalid(&key(name), "only a policy has it"));
+    }
+    if let Some(digest) = &raw.sha256 {
+        if raw.file.is_none() {
+            return Err(invalid(
+                &key("sha256"),
+                "it pins a `file`, and none is named",
+            ));
+        }
+        if digest.len() != 64 || !digest.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(invalid(
+                &key("sha256"),
+                "it must have 64 hexadecimal digits",
+            ));
+        }
+    }
+    let breaker = raw.breaker;
+    let breaker = BreakerLimits {
+        failures: breaker.failures,
+        window_ms: duration_ms(&key("breaker.window_ms"), breaker.window_ms)?,
+        pause_ms: duration_ms(&key("breaker.pause_ms"), breaker.pause_ms)?,
+        ..BreakerLimits::default()
+    };
+    Ok(BindingConfig {
+        kind: raw.kind,
+        file: raw.file.map(|file| base.join(file)),
+        sha256: raw.sha256.map(|digest| digest.to_ascii_lowercase()),
+        models: raw.models,
+        routes: raw.routes,
+        order: raw.order,
+        on_failure: raw.on_failure,
+        bounds: PluginBounds {
+            memory_bytes: mebibytes(&key("memory_mib"), raw.memory_mib)?,
+            output_bytes: mebibytes(&key("output_mib"), raw.output_mib)?,
+            deadline: deadline(&key("deadline_ms"), raw.deadline_ms)?,
+            instances: instances(&key("instances"), raw.instances)?,
+        },
+        breaker,
+        settings,
+        lines: raw.lines,
+    })
+}
+
+fn duration_ms(key: &str, value: u64) -> Result<u64, ConfigError> {
+    milliseconds(key, value).map(|_| value)
+}
+
+/// Without a prompt there is no answer, and without its grammar an answer breaks a promise; a
+/// parser of another format would make things up; and a policy that stands in is another policy.
+fn check_on_failure(key: &str, kind: BindingKind, chosen: OnFailure) -> Result<(), ConfigError> {
+    let (sound, choices) = match kind {
+        BindingKind::ChatTemplate | BindingKind::Grammar => {
+            (OnFailure::Fallback, "\"closed\" or \"fallback\"")
+        }
+        BindingKind::OutputParser | BindingKind::Policy => {
+            (OnFailure::Open, "\"closed\" or \"open\"")
+        }
+    };
+    if chosen == OnFailure::Closed || chosen == sound {
+        return Ok(());
+    }
+    Err(invalid(key, format!("for this kind it must be {choices}")))
+}

@@ -1,0 +1,170 @@
+//! The plugin files that a server has: which there are, and which of them could be loaded.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use anyhow::Context as _;
+use mortise_plugin::{Component, ComponentSource, PluginHost, read_component};
+
+use super::signature;
+use crate::config::PluginConfig;
+
+/// Components by where they come from.
+#[derive(Clone, Default)]
+pub(crate) struct Library {
+    /// The defaults that are part of the program.
+    pub(crate) embedded: Vec<Arc<Component>>,
+    /// Those of the operator, by path.
+    pub(crate) files: BTreeMap<PathBuf, Arc<Component>>,
+    /// Paths in the plugin folder.
+    pub(crate) folder: BTreeSet<PathBuf>,
+}
+
+/// A file that could not be used, and why.
+#[derive(Debug, Clone)]
+pub(crate) struct Rejected {
+    pub(crate) path: PathBuf,
+    pub(crate) reason: String,
+}
+
+impl Library {
+    /// Load the embedded plugins. Blocks.
+    pub(crate) fn embedded(host: &PluginHost) -> anyhow::Result<Self> {
+        let embedded = mortise_bundle::plugins()
+            .into_iter()
+            .map(|source| host.load(source))
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok(Self {
+            embedded,
+            ..Self::default()
+        })
+    }
+
+    /// Read all files of the configuration again. A file that cannot be loaded is told of, and what
+    /// `self` had at its path stays. Blocks: compiling a plugin can take seconds.
+    ///
+    /// # Errors
+    /// When the folder cannot be read.
+    pub(crate) fn read_again(
+        &self,
+        host: &PluginHost,
+        config: &PluginConfig,
+    ) -> anyhow::Result<(Self, Vec<Rejected>)> {
+        let folder = folder_files(config)?;
+        let mut next = Self {
+            embedded: self.embedded.clone(),
+            files: BTreeMap::new(),
+            folder: folder.clone(),
+        };
+        let mut rejected = Vec::new();
+        for path in all_files(config, folder) {
+            match load(host, config, &path) {
+                Ok(component) => {
+                    next.files.insert(path, component);
+                }
+                Err(error) => {
+                    if let Some(old) = self.files.get(&path) {
+                        next.files.insert(path.clone(), Arc::clone(old));
+                    }
+                    let reason = format!("{error:#}");
+                    rejected.push(Rejected { path, reason });
+                }
+            }
+        }
+        Ok((next, rejected))
+    }
+
+    /// Take back a file that turned out to be unfit: what `old` had at its path stands again.
+    /// `false` if that is what stands there already.
+    pub(crate) fn revert(&mut self, path: &Path, old: &Self) -> bool {
+        let before = old.files.get(path);
+        let now = self.files.get(path);
+        if before.map(|component| component.digest()) == now.map(|component| component.digest()) {
+            return false;
+        }
+        match before {
+            Some(component) => self.files.insert(path.to_owned(), Arc::clone(component)),
+            None => self.files.remove(path),
+        };
+        true
+    }
+}
+
+/// Read a file once, check its signature, and load what was read.
+fn load(host: &PluginHost, config: &PluginConfig, path: &Path) -> anyhow::Result<Arc<Component>> {
+    let wasm = read_component(path)?;
+    signature::check(path, &wasm, config).map_err(anyhow::Error::msg)?;
+    let path = path.to_owned();
+    Ok(host.load(ComponentSource::Read { path, wasm })?)
+}
+
+/// Files of the folder and of the bindings.
+fn all_files(config: &PluginConfig, mut files: BTreeSet<PathBuf>) -> BTreeSet<PathBuf> {
+    let bound = config.bindings.iter();
+    files.extend(bound.filter_map(|binding| binding.file.clone()));
+    files
+}
+
+/// The plugins in the folder.
+fn folder_files(config: &PluginConfig) -> anyhow::Result<BTreeSet<PathBuf>> {
+    let mut files = BTreeSet::new();
+    let Some(dir) = &config.dir else {
+        return Ok(files);
+    };
+    let unreadable = || format!("cannot read the plugin folder `{}`", dir.display());
+    for entry in std::fs::read_dir(dir).with_context(unreadable)? {
+        let path = entry.with_context(unreadable)?.path();
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "wasm")
+        {
+            files.insert(path);
+        }
+    }
+    Ok(files)
+}
+
+/// What tells that a file may have changed, without reading it: its length, when its content and
+/// its entry were changed, and which file it is. `None` if it is not there.
+type Trace = Option<(u64, Option<SystemTime>, (i64, i64), u64)>;
+
+/// How all plugin files look from outside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Fingerprint(BTreeMap<PathBuf, Trace>);
+
+impl Fingerprint {
+    /// Look at all files of the configuration. A folder that cannot be read counts as empty: the
+    /// reload that follows says why.
+    pub(crate) fn take(config: &PluginConfig) -> Self {
+        let files = all_files(config, folder_files(config).unwrap_or_default());
+        let traced = files.into_iter().flat_map(|path| {
+            let signature = signature_of(&path);
+            [path, signature].map(|path| {
+                let trace = trace(&path);
+                (path, trace)
+            })
+        });
+        Self(traced.collect())
+    }
+}
+
+/// The file that holds the signature of a plugin: `my.wasm.sig` for `my.wasm`.
+pub(crate) fn signature_of(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".sig");
+    PathBuf::from(name)
+}
+
+fn trace(path: &Path) -> Trace {
+    use std::os::unix::fs::MetadataExt as _;
+    let metadata = std::fs::metadata(path).ok()?;
+    let changed = (metadata.ctime(), metadata.ctime_nsec());
+    Some((
+        metadata.len(),
+        metadata.modified().ok(),
+        changed,
+        metadata.ino(),
+    ))
+}

@@ -1,0 +1,347 @@
+//! Replacing plugins while the server runs.
+//!
+//! Files are looked at every second rather than watched through the system's notifications: those
+//! are lost on network and overlay file systems and for mounted configuration, and a file is only
+//! taken once it has stayed the same for a whole interval, which needs a second look anyway.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use mortise_plugin::PluginHost;
+use mortise_service::{ServedModel, Service};
+use serde_json::{Value, json};
+use tokio::sync::Mutex;
+use tokio::time::MissedTickBehavior;
+
+use super::BoundPlugins;
+use super::library::{Fingerprint, Library, Rejected};
+use super::places::{Unfit, places};
+use super::seats::{Ledgers, ModelFacts, Seats, Workshop};
+use crate::config::{AuthConfig, ConfigSource, PluginConfig};
+
+/// How often plugins were replaced, for metrics.
+#[derive(Debug, Default)]
+pub(crate) struct SwapCounters {
+    /// Sets of plugins that have served, from 1.
+    pub(crate) generation: AtomicU64,
+    /// Reloads after which something else served.
+    pub(crate) replaced: AtomicU64,
+    /// Reloads that found nothing new.
+    pub(crate) unchanged: AtomicU64,
+    /// Files refused in reloads, and reloads that failed as a whole.
+    pub(crate) rejected: AtomicU64,
+}
+
+/// What came of a reload.
+#[derive(Debug)]
+pub(crate) struct Reload {
+    pub(crate) generation: u64,
+    pub(crate) changed: bool,
+    pub(crate) rejected: Vec<Rejected>,
+    /// Why nothing was taken.
+    pub(crate) error: Option<String>,
+}
+
+impl Reload {
+    /// As the admin side tells it.
+    pub(crate) fn to_json(&self) -> Value {
+        json!({
+            "generation": self.generation,
+            "changed": self.changed,
+            "rejected": rejected_json(&self.rejected),
+            "error": self.error,
+        })
+    }
+}
+
+fn rejected_json(rejected: &[Rejected]) -> Vec<Value> {
+    let one = |file: &Rejected| json!({"file": file.path, "reason": file.reason});
+    rejected.iter().map(one).collect()
+}
+
+/// A service and the plugins that serve it.
+pub(crate) struct LivePlugins {
+    host: PluginHost,
+    service: Arc<Service>,
+    /// The models without their plugins, and what plugins are told of each.
+    models: Vec<(ServedModel, ModelFacts)>,
+    source: ConfigSource,
+    state: Mutex<State>,
+    /// What the admin side shows; it does not wait for a reload.
+    status: RwLock<Value>,
+    counters: Arc<SwapCounters>,
+}
+
+/// What a reload starts from. Reloads wait for each other.
+struct State {
+    config: Arc<PluginConfig>,
+    auth: AuthConfig,
+    library: Library,
+    /// How the files looked before they were last read.
+    fingerprint: Fingerprint,
+    seats: Seats,
+    ledgers: Ledgers,
+    rejected: Vec<Rejected>,
+    error: Option<String>,
+}
+
+impl LivePlugins {
+    /// Take over plugins that `service` began with.
+    pub(crate) fn new(
+        bound: BoundPlugins,
+        service: Arc<Service>,
+        models: Vec<(ServedModel, ModelFacts)>,
+        auth: AuthConfig,
+        source: ConfigSource,
+        counters: Arc<SwapCounters>,
+    ) -> Self {
+        counters.generation.store(1, Relaxed);
+        let live = Self {
+            host: bound.host,
+            service,
+            models,
+            source,
+            status: RwLock::new(Value::Null),
+            counters,
+            state: Mutex::new(State {
+                config: bound.config,
+                auth,
+                library: bound.library,
+                fingerprint: bound.fingerprint,
+                seats: bound.seats,
+                ledgers: bound.ledgers,
+                rejected: Vec::new(),
+                error: None,
+            }),
+        };
+        if let Ok(state) = live.state.try_lock() {
+            live.publish(&state);
+        }
+        live
+    }
+
+    /// Read configuration and files again, and serve what is sound of them.
+    pub(crate) async fn reload(&self, reason: &'static str) -> Reload {
+        let mut state = self.state.lock().await;
+        let outcome = match self.source.load() {
+            Ok(config) => {
+                let plugins = Arc::new(config.plugins);
+                self.apply(&mut state, plugins, config.auth).await
+            }
+            Err(error) => Err(Unfit {
+                message: error.to_string(),
+                blame: Vec::new(),
+            }),
+        };
+        self.conclude(&mut state, outcome, reason)
+    }
+
+    /// Read the files again under the configuration that stands.
+    async fn reload_files(&self) -> Reload {
+        let mut state = self.state.lock().await;
+        let (config, auth) = (Arc::clone(&state.config), state.auth.clone());
+        let outcome = self.apply(&mut state, config, auth).await;
+        self.conclude(&mut state, outcome, "files changed")
+    }
+
+    /// Reload whenever the files have changed and have then stayed the same for an interval: a
+    /// copy in progress is left alone. Does not return.
+    pub(crate) async fn watch(&self, every: Duration) {
+        let mut ticks = tokio::time::interval(every);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut pending = None;
+        loop {
+            ticks.tick().await;
+            let config = Arc::clone(&self.state.lock().await.config);
+            let looked = tokio::task::spawn_blocking(move || Fingerprint::take(&config)).await;
+            let Ok(now) = looked else {
+                continue;
+            };
+            if now == self.state.lock().await.fingerprint {
+                pending = None;
+            } else if pending.as_ref() == Some(&now) {
+                self.reload_files().await;
+                // A folder that could not be read is not tried again until something changes.
+                self.state.lock().await.fingerprint = now;
+                pending = None;
+            } else {
+                pending = Some(now);
+            }
+        }
+    }
+
+    /// What serves, what is loaded, and what was refused.
+    pub(crate) fn status(&self) -> Value {
+        let status = self.status.read();
+        status.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Load, bind, switch. Returns whether anything else serves now. Nothing has changed after an
+    /// error, except for what is known of the files.
+    async fn apply(
+        &self,
+        state: &mut State,
+        config: Arc<PluginConfig>,
+        auth: AuthConfig,
+    ) -> Result<bool, Unfit> {
+        let (library, rejected, fingerprint) = self.read(state, &config).await?;
+        state.fingerprint = fingerprint;
+        state.rejected = rejected;
+        let mut library = library;
+        let names: Vec<&str> = self.models.iter().map(|(_, facts)| facts.name()).collect();
+        let facts: Vec<ModelFacts> = self.models.iter().map(|(_, facts)| facts.clone()).collect();
+        // Every round takes one file back, so there are no more rounds than files.
+        let seats = loop {
+            let bound = match places(&config, &auth, &library, &names) {
+                Ok(places) => {
+                    let shop = Workshop {
+                        host: &self.host,
+                        embedded: &library.embedded,
+                        models: &facts,
+                    };
+                    Seats::bind(&shop, places, &mut state.ledgers, &state.seats).await
+                }
+                Err(unfit) => Err(unfit),
+            };
+            let unfit = match bound {
+                Ok(seats) => break seats,
+                Err(unfit) => unfit,
+            };
+            let old = &state.library;
+            let Some(path) = unfit.blame.iter().find(|path| library.revert(path, old)) else {
+                return Err(unfit);
+            };
+            state.rejected.push(Rejected {
+                path: path.clone(),
+                reason: unfit.message,
+            });
+        };
+        let changed = !seats.same_as(&state.seats);
+        if changed {
+            self.switch(&seats)?;
+            seats.report(&state.seats);
+        }
+        state.seats = seats;
+        state.library = library;
+        state.config = config;
+        state.auth = auth;
+        Ok(changed)
+    }
+
+    /// Read the files on a thread that may block.
+    async fn read(
+        &self,
+        state: &State,
+        config: &Arc<PluginConfig>,
+    ) -> Result<(Library, Vec<Rejected>, Fingerprint), Unfit> {
+        let (library, host) = (state.library.clone(), self.host.clone());
+        let config = Arc::clone(config);
+        let reading = move || {
+            // Before the files are read: what changes meanwhile is seen as a change later.
+            let fingerprint = Fingerprint::take(&config);
+            let (library, rejected) = library.read_again(&host, &config)?;
+            anyhow::Ok((library, rejected, fingerprint))
+        };
+        let read = tokio::task::spawn_blocking(reading).await;
+        let read = read.unwrap_or_else(|error| Err(error.into()));
+        read.map_err(|error| Unfit {
+            message: format!("{error:#}"),
+            blame: Vec::new(),
+        })
+    }
+
+    /// Serve by these seats from the next request on.
+    fn switch(&self, seats: &Seats) -> Result<(), Unfit> {
+        let models = self.models.iter().map(|(served, facts)| {
+            let handles = seats.handles(facts)?;
+            Some(handles.serve(served.clone()))
+        });
+        let models: Option<Vec<ServedModel>> = models.collect();
+        let internal = |message: String| Unfit {
+            message,
+            blame: Vec::new(),
+        };
+        let models = models.ok_or_else(|| internal("a model has no plugins".to_owned()))?;
+        let replaced = self.service.replace(models, seats.policies());
+        replaced.map_err(|error| internal(error.to_string()))?;
+        self.counters.generation.fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    /// Count and tell what came of a reload.
+    fn conclude(
+        &self,
+        state: &mut State,
+        outcome: Result<bool, Unfit>,
+        reason: &'static str,
+    ) -> Reload {
+        state.error = outcome.as_ref().err().map(|unfit| unfit.message.clone());
+        let reload = Reload {
+            generation: self.counters.generation.load(Relaxed),
+            changed: matches!(outcome, Ok(true)),
+            rejected: match state.error {
+                None => state.rejected.clone(),
+                Some(_) => Vec::new(),
+            },
+            error: state.error.clone(),
+        };
+        for file in &reload.rejected {
+            tracing::error!(file = %file.path.display(), reason = file.reason,
+                "a plugin file was refused; what served before goes on");
+        }
+        if let Some(error) = &reload.error {
+            tracing::error!(
+                error,
+                "plugins were not reloaded; what served before goes on"
+            );
+        }
+        let refusals = reload.rejected.len() as u64 + u64::from(reload.error.is_some());
+        self.counters.rejected.fetch_add(refusals, Relaxed);
+        match reload.changed {
+            true => self.counters.replaced.fetch_add(1, Relaxed),
+            false => self.counters.unchanged.fetch_add(1, Relaxed),
+        };
+        tracing::info!(
+            reason,
+            generation = reload.generation,
+            changed = reload.changed,
+            refused = refusals,
+            "plugins reloaded"
+        );
+        self.publish(state);
+        reload
+    }
+
+    fn publish(&self, state: &State) {
+        let serving = state.seats.0.iter().map(|seat| {
+            let (place, component) = (&seat.place, &seat.place.component);
+            json!({
+                "kind": place.kind.as_str(),
+                "model": place.model,
+                "binding": place.binding,
+                "plugin": component.name(),
+                "version": component.version(),
+                "digest": component.digest(),
+                "origin": component.origin(),
+            })
+        });
+        let files = state.library.files.iter().map(|(path, component)| {
+            let kinds = component.kinds().iter().map(|kind| kind.as_str());
+            json!({
+                "file": path,
+                "version": component.version(),
+                "digest": component.digest(),
+                "kinds": kinds.collect::<Vec<_>>(),
+            })
+        });
+        let status = json!({
+            "generation": self.counters.generation.load(Relaxed),
+            "serving": serving.collect::<Vec<_>>(),
+            "files": files.collect::<Vec<_>>(),
+            "rejected": rejected_json(&state.rejected),
+            "error": state.error,
+        });
+        *self.status.write().unwrap_or_else(PoisonError::into_inner) = status;
+    }
+}

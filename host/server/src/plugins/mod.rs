@@ -1,0 +1,191 @@
+//! The plugins of a server: which files there are (`library`), who serves where (`places`), the
+//! bound handles (`seats`), and how all of it is replaced while the server runs (`live`).
+
+mod library;
+mod live;
+mod places;
+mod schema;
+mod seats;
+mod signature;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::bail;
+use mortise_plugin::{ComponentSource, HostConfig, Kind, PluginHost};
+use serde_json::{Value, json};
+
+use self::library::Fingerprint;
+pub(crate) use self::library::Library;
+pub(crate) use self::live::{LivePlugins, SwapCounters};
+use self::places::places;
+pub(crate) use self::seats::{Handles, ModelFacts};
+use self::seats::{Ledgers, Seats, Workshop};
+use crate::config::{AuthConfig, BindingConfig, BindingKind, PluginConfig};
+
+impl From<BindingKind> for Kind {
+    fn from(kind: BindingKind) -> Self {
+        match kind {
+            BindingKind::ChatTemplate => Self::ChatTemplate,
+            BindingKind::OutputParser => Self::OutputParser,
+            BindingKind::Grammar => Self::Grammar,
+            BindingKind::Policy => Self::Policy,
+        }
+    }
+}
+
+impl From<Kind> for BindingKind {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::ChatTemplate => Self::ChatTemplate,
+            Kind::OutputParser => Self::OutputParser,
+            Kind::Grammar => Self::Grammar,
+            Kind::Policy => Self::Policy,
+        }
+    }
+}
+
+/// Plugins that were loaded and are to be bound to models.
+pub(crate) struct LoadedPlugins {
+    pub(crate) host: PluginHost,
+    config: Arc<PluginConfig>,
+    library: Library,
+    fingerprint: Fingerprint,
+}
+
+/// Plugins that serve.
+pub(crate) struct BoundPlugins {
+    pub(crate) host: PluginHost,
+    config: Arc<PluginConfig>,
+    library: Library,
+    fingerprint: Fingerprint,
+    ledgers: Ledgers,
+    seats: Seats,
+}
+
+impl LoadedPlugins {
+    /// Load everything. Blocks: compiling a plugin can take seconds.
+    ///
+    /// # Errors
+    /// When any file cannot be loaded: a server that starts has all that it was told to have.
+    pub(crate) fn load(config: PluginConfig) -> anyhow::Result<Self> {
+        let host = PluginHost::new(HostConfig {
+            cache_dir: config.cache_dir.clone(),
+            ..HostConfig::default()
+        })?;
+        let fingerprint = Fingerprint::take(&config);
+        let embedded = Library::embedded(&host)?;
+        let (library, rejected) = embedded.read_again(&host, &config)?;
+        if let Some(first) = rejected.into_iter().next() {
+            bail!(first.reason);
+        }
+        Ok(Self {
+            host,
+            config: Arc::new(config),
+            library,
+            fingerprint,
+        })
+    }
+
+    /// Load one file, to serve as every kind that it has. Blocks.
+    ///
+    /// # Errors
+    /// When the file cannot be loaded.
+    pub(crate) fn single(host: &PluginHost, file: &Path, settings: &Value) -> anyhow::Result<Self> {
+        let mut library = Library::embedded(host)?;
+        let component = host.load(ComponentSource::File(file.to_owned()))?;
+        let kinds = component
+            .kinds()
+            .iter()
+            .map(|kind| BindingKind::from(*kind));
+        let binding = |kind| BindingConfig::of_file(kind, file.to_owned(), settings.clone());
+        let config = PluginConfig {
+            bindings: kinds.map(binding).collect(),
+            ..PluginConfig::default()
+        };
+        library.files.insert(file.to_owned(), component);
+        Ok(Self {
+            host: host.clone(),
+            fingerprint: Fingerprint::take(&config),
+            config: Arc::new(config),
+            library,
+        })
+    }
+
+    /// What is loaded, and which place it would have for these models.
+    pub(crate) fn describe(&self, auth: &AuthConfig, models: &[&str]) -> anyhow::Result<Value> {
+        let all = self
+            .library
+            .embedded
+            .iter()
+            .chain(self.library.files.values());
+        let loaded = all.map(|component| {
+            let kinds = component.kinds().iter().map(|kind| kind.as_str());
+            json!({
+                "plugin": component.name(),
+                "version": component.version(),
+                "kinds": kinds.collect::<Vec<_>>(),
+                "origin": component.origin(),
+                "digest": component.digest(),
+            })
+        });
+        let places = places(&self.config, auth, &self.library, models)?;
+        let serving = places.iter().map(|place| {
+            json!({
+                "kind": place.kind.as_str(),
+                "model": place.model,
+                "plugin": place.component.name(),
+                "origin": place.component.origin(),
+            })
+        });
+        Ok(json!({
+            "plugins": loaded.collect::<Vec<_>>(),
+            "serving": serving.collect::<Vec<_>>(),
+        }))
+    }
+
+    /// Bind a plugin in every place.
+    ///
+    /// # Errors
+    /// When the configuration does not fit the files, or a plugin refuses its place.
+    pub(crate) async fn bind(
+        self,
+        auth: &AuthConfig,
+        models: &[ModelFacts],
+    ) -> anyhow::Result<BoundPlugins> {
+        let names: Vec<&str> = models.iter().map(ModelFacts::name).collect();
+        let places = places(&self.config, auth, &self.library, &names)?;
+        let mut ledgers = Ledgers::default();
+        let none = Seats::default();
+        let shop = Workshop {
+            host: &self.host,
+            embedded: &self.library.embedded,
+            models,
+        };
+        let seats = Seats::bind(&shop, places, &mut ledgers, &none).await?;
+        seats.report(&none);
+        Ok(BoundPlugins {
+            host: self.host,
+            config: self.config,
+            library: self.library,
+            fingerprint: self.fingerprint,
+            ledgers,
+            seats,
+        })
+    }
+}
+
+impl BoundPlugins {
+    /// The plugins of a model that they were bound for.
+    pub(crate) fn handles(&self, model: &ModelFacts) -> anyhow::Result<Handles> {
+        match self.seats.handles(model) {
+            Some(handles) => Ok(handles),
+            None => bail!("no plugins were bound for the model `{}`", model.name()),
+        }
+    }
+
+    /// The policies in the order in which they are asked.
+    pub(crate) fn policies(&self) -> Vec<Arc<dyn mortise_service::DecidePolicy>> {
+        self.seats.policies()
+    }
+}

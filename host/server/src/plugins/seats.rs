@@ -1,0 +1,287 @@
+//! Plugins bound in their places: what requests are served by.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use mortise_plugin::{
+    Binding, ChatTemplate, Component, Grammar, Kind, Ledger, Limits, LoadError, ModelDescription,
+    OutputParser, PluginHost, Policy, Vocabulary,
+};
+use mortise_service::{
+    CompileGrammar, DecidePolicy, Fallback, ParseOutput, RawOnFailure, RenderChat, ScopedPolicy,
+    ServedModel,
+};
+
+use super::places::{EMBEDDED, Place, Unfit, file_of};
+use crate::assembly::ModelText;
+use crate::config::OnFailure;
+
+/// What plugins are told of a model.
+#[derive(Clone)]
+pub(crate) struct ModelFacts {
+    pub(crate) description: Arc<ModelDescription>,
+    pub(crate) vocabulary: Arc<Vocabulary>,
+}
+
+impl From<&ModelText> for ModelFacts {
+    fn from(text: &ModelText) -> Self {
+        Self {
+            description: Arc::clone(&text.description),
+            vocabulary: Arc::clone(&text.vocabulary),
+        }
+    }
+}
+
+impl ModelFacts {
+    pub(crate) fn name(&self) -> &str {
+        &self.description.name
+    }
+}
+
+/// The plugins that serve one model, each with its failure policy laid around it.
+#[derive(Clone)]
+pub(crate) struct Handles {
+    /// `None` if nothing says how the model is spoken to.
+    pub(crate) template: Option<Arc<dyn RenderChat>>,
+    pub(crate) parser: Arc<dyn ParseOutput>,
+    pub(crate) grammar: Arc<dyn CompileGrammar>,
+}
+
+impl Handles {
+    /// The model, served by these plugins.
+    pub(crate) fn serve(self, model: ServedModel) -> ServedModel {
+        ServedModel {
+            chat_template: self.template,
+            parser: Some(self.parser),
+            grammar: Some(self.grammar),
+            ..model
+        }
+    }
+}
+
+/// A handle of any kind, with its failure policy laid around it.
+#[derive(Clone)]
+enum Handle {
+    Template(Arc<dyn RenderChat>),
+    Parser(Arc<dyn ParseOutput>),
+    Grammar(Arc<dyn CompileGrammar>),
+    Policy(Arc<dyn DecidePolicy>),
+}
+
+/// A place with the handle that serves there.
+#[derive(Clone)]
+pub(crate) struct Seat {
+    pub(crate) place: Place,
+    handle: Handle,
+}
+
+/// All places with their handles.
+#[derive(Clone, Default)]
+pub(crate) struct Seats(pub(crate) Vec<Seat>);
+
+/// The ledgers of policies by binding and plugin. They outlive the policies, so that a replaced one
+/// forgets no debt.
+#[derive(Default)]
+pub(crate) struct Ledgers(HashMap<(Option<usize>, String), Arc<Ledger>>);
+
+impl Ledgers {
+    fn of(&mut self, place: &Place) -> Arc<Ledger> {
+        let key = (place.binding, place.component.name().to_owned());
+        Arc::clone(self.0.entry(key).or_default())
+    }
+}
+
+impl Seats {
+    /// Bind a plugin in each place. Where `before` has the same place, its handle stays with its
+    /// warm instances.
+    ///
+    /// # Errors
+    /// When a plugin fails to bind; its file takes the blame.
+    pub(crate) async fn bind(
+        shop: &Workshop<'_>,
+        places: Vec<Place>,
+        ledgers: &mut Ledgers,
+        before: &Self,
+    ) -> Result<Self, Unfit> {
+        let mut seats = Vec::with_capacity(places.len());
+        for place in places {
+            let same = before.0.iter().find(|seat| seat.place == place);
+            let handle = match same {
+                Some(seat) => seat.handle.clone(),
+                None => {
+                    let bound = shop.bind(&place, ledgers).await;
+                    bound.map_err(|error| unfit(&place, error))?
+                }
+            };
+            seats.push(Seat { place, handle });
+        }
+        Ok(Self(seats))
+    }
+
+    /// Whether these are the same places, served by the same handles, as those.
+    pub(crate) fn same_as(&self, other: &Self) -> bool {
+        let places = |seats: &Self| seats.0.len();
+        let mut pairs = self.0.iter().zip(&other.0);
+        places(self) == places(other) && pairs.all(|(one, two)| one.place == two.place)
+    }
+
+    /// The policies in the order in which they are asked.
+    pub(crate) fn policies(&self) -> Vec<Arc<dyn DecidePolicy>> {
+        let policies = self.0.iter().filter_map(|seat| match &seat.handle {
+            Handle::Policy(policy) => Some(Arc::clone(policy)),
+            _ => None,
+        });
+        policies.collect()
+    }
+
+    /// The plugins of a model; `None` for a model that the seats were not made for.
+    pub(crate) fn handles(&self, model: &ModelFacts) -> Option<Handles> {
+        let (mut template, mut parser, mut grammar) = (None, None, None);
+        let seats = self.0.iter();
+        for seat in seats.filter(|seat| seat.place.model.as_deref() == Some(model.name())) {
+            match &seat.handle {
+                Handle::Template(handle) => {
+                    template = renders(&seat.place, model).then(|| Arc::clone(handle));
+                }
+                Handle::Parser(handle) => parser = Some(Arc::clone(handle)),
+                Handle::Grammar(handle) => grammar = Some(Arc::clone(handle)),
+                Handle::Policy(_) => {}
+            }
+        }
+        Some(Handles {
+            template,
+            parser: parser?,
+            grammar: grammar?,
+        })
+    }
+
+    /// Write who serves where to the log.
+    pub(crate) fn report(&self, before: &Self) {
+        let new = |seat: &&Seat| !before.0.iter().any(|old| old.place == seat.place);
+        for Seat { place, .. } in self.0.iter().filter(new) {
+            tracing::info!(
+                kind = place.kind.as_str(),
+                plugin = place.component.name(),
+                version = place.component.version(),
+                origin = place.component.origin(),
+                digest = place.component.digest().get(..12),
+                model = place.model.as_deref().unwrap_or("*"),
+                "plugin serves"
+            );
+        }
+    }
+}
+
+/// The default component renders what the model or the operator gives it; without either the
+/// model has no chat format.
+fn renders(place: &Place, model: &ModelFacts) -> bool {
+    model.description.chat_template.is_some()
+        || place.component.origin() != EMBEDDED
+        || place.settings.contains("\"chat_template\"")
+}
+
+/// What handles are made from.
+pub(crate) struct Workshop<'a> {
+    pub(crate) host: &'a PluginHost,
+    pub(crate) embedded: &'a [Arc<Component>],
+    pub(crate) models: &'a [ModelFacts],
+}
+
+impl Workshop<'_> {
+    /// Bind the plugin of a place, with the failure policy of its binding.
+    async fn bind(&self, place: &Place, ledgers: &mut Ledgers) -> Result<Handle, LoadError> {
+        let facts = self
+            .models
+            .iter()
+            .find(|facts| Some(facts.name()) == place.model.as_deref());
+        let (host, component) = (self.host, &place.component);
+        let binding = binding(place, facts, ledgers);
+        Ok(match place.kind {
+            Kind::ChatTemplate => {
+                let first = ChatTemplate::bind(host, component, binding).await?;
+                let first: Arc<dyn RenderChat> = Arc::new(first);
+                match self.stand_in(place, facts) {
+                    None => Handle::Template(first),
+                    Some((component, binding)) => {
+                        let second = ChatTemplate::bind(host, component, binding).await?;
+                        let second: Arc<dyn RenderChat> = Arc::new(second);
+                        Handle::Template(Arc::new(Fallback { first, second }))
+                    }
+                }
+            }
+            Kind::Grammar => {
+                let first = Grammar::bind(host, component, binding).await?;
+                let first: Arc<dyn CompileGrammar> = Arc::new(first);
+                match self.stand_in(place, facts) {
+                    None => Handle::Grammar(first),
+                    Some((component, binding)) => {
+                        let second = Grammar::bind(host, component, binding).await?;
+                        let second: Arc<dyn CompileGrammar> = Arc::new(second);
+                        Handle::Grammar(Arc::new(Fallback { first, second }))
+                    }
+                }
+            }
+            Kind::OutputParser => {
+                let parser = OutputParser::bind(host, component, binding).await?;
+                let parser: Arc<dyn ParseOutput> = Arc::new(parser);
+                Handle::Parser(match place.on_failure {
+                    OnFailure::Open => Arc::new(RawOnFailure(parser)),
+                    OnFailure::Closed | OnFailure::Fallback => parser,
+                })
+            }
+            Kind::Policy => {
+                let policy = Policy::bind(host, component, binding).await?;
+                let scope = place.scope.clone();
+                Handle::Policy(Arc::new(ScopedPolicy {
+                    policy: Arc::new(policy),
+                    scope: Box::new(move |facts| scope.holds(&facts.route, facts.model.as_deref())),
+                    required: place.on_failure != OnFailure::Open,
+                }))
+            }
+        })
+    }
+
+    /// The embedded plugin of the kind, with its own settings, where the binding falls back to it.
+    fn stand_in(
+        &self,
+        place: &Place,
+        facts: Option<&ModelFacts>,
+    ) -> Option<(&Arc<Component>, Binding)> {
+        if place.on_failure != OnFailure::Fallback {
+            return None;
+        }
+        let component = self
+            .embedded
+            .iter()
+            .find(|component| component.kinds().contains(&place.kind))?;
+        let place = Place {
+            component: Arc::clone(component),
+            settings: "{}".to_owned(),
+            limits: Limits::for_kind(place.kind),
+            ..place.clone()
+        };
+        Some((component, binding(&place, facts, &mut Ledgers::default())))
+    }
+}
+
+fn binding(place: &Place, model: Option<&ModelFacts>, ledgers: &mut Ledgers) -> Binding {
+    let vocabulary = model.filter(|_| place.kind == Kind::Grammar);
+    Binding {
+        model: model.map(|facts| Arc::clone(&facts.description)),
+        vocabulary: vocabulary.map(|facts| Arc::clone(&facts.vocabulary)),
+        settings: place.settings.clone(),
+        secrets: place.secrets.clone(),
+        limits: place.limits.clone(),
+        ledger: match place.kind {
+            Kind::Policy => ledgers.of(place),
+            _ => Arc::default(),
+        },
+    }
+}
+
+fn unfit(place: &Place, error: LoadError) -> Unfit {
+    Unfit {
+        message: format!("{:#}", anyhow::Error::new(error)),
+        blame: file_of(&place.component),
+    }
+}

@@ -1,0 +1,96 @@
+//! Signatures of plugin files: ed25519 over the whole file, by a key that the operator trusts.
+
+use std::path::Path;
+
+use ed25519_compact::{PublicKey, Signature};
+
+use super::library::signature_of;
+use crate::config::PluginConfig;
+
+/// Check the signature of a file that was read as `wasm`. Files without one pass unless signatures
+/// are required; a bad one never passes where keys are configured.
+pub(crate) fn check(path: &Path, wasm: &[u8], config: &PluginConfig) -> Result<(), String> {
+    if config.trusted_keys.is_empty() {
+        return Ok(());
+    }
+    let (file, beside) = (path.display(), signature_of(path));
+    let bytes = match std::fs::read(&beside) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && !config.require_signed => {
+            return Ok(());
+        }
+        Err(error) => {
+            return Err(format!(
+                "plugin `{file}` has no signature that can be read: `{}`: {error}",
+                beside.display()
+            ));
+        }
+    };
+    let signature = Signature::from_slice(&bytes).map_err(|_| {
+        format!(
+            "`{}` is no signature: it has {} bytes instead of the 64 of ed25519",
+            beside.display(),
+            bytes.len()
+        )
+    })?;
+    let good = |key: &[u8; 32]| PublicKey::new(*key).verify(wasm, &signature).is_ok();
+    match config.trusted_keys.iter().any(good) {
+        true => Ok(()),
+        false => Err(format!(
+            "the signature of plugin `{file}` is by none of plugins.trusted_keys, or the file was \
+             changed after it was signed"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 8032, 7.1, test 3: key, message and signature.
+    const KEY: &str = "fc51cd8e6218a1a38da47ed00230f0580816ed13ba3303ac5deb911548908025";
+    const MESSAGE: [u8; 2] = [0xaf, 0x82];
+    const SIGNATURE: &str = "6291d657deec24024827e69c3abe01a30ce548a284743a445e3680d7db5ac3ac\
+                             18ff9b538d16f290ae67f760984dc6594a7c15e9716ed28dc027beceea1ec40a";
+
+    fn bytes(digits: &str) -> Vec<u8> {
+        let pairs = digits.as_bytes().chunks(2);
+        let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16);
+        pairs.map(|pair| byte(pair).unwrap()).collect()
+    }
+
+    fn config(required: bool) -> PluginConfig {
+        PluginConfig {
+            trusted_keys: vec![[7; 32], bytes(KEY).try_into().unwrap()],
+            require_signed: required,
+            ..PluginConfig::default()
+        }
+    }
+
+    #[test]
+    fn only_what_a_trusted_key_signed_passes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.wasm");
+        let check = |wasm: &[u8], required| check(&path, wasm, &config(required));
+        assert_eq!(check(&MESSAGE, false), Ok(()), "unsigned and not required");
+        assert!(check(&MESSAGE, true).unwrap_err().contains("no signature"));
+        std::fs::write(folder.path().join("a.wasm.sig"), bytes(SIGNATURE)).unwrap();
+        assert_eq!(check(&MESSAGE, true), Ok(()));
+        for required in [false, true] {
+            // One flipped bit (case M2).
+            let error = check(&[0xaf, 0x83], required).unwrap_err();
+            assert!(
+                error.contains("a.wasm") && error.contains("trusted_keys"),
+                "{error}"
+            );
+        }
+        std::fs::write(folder.path().join("a.wasm.sig"), "short").unwrap();
+        assert!(check(&MESSAGE, false).unwrap_err().contains("5 bytes"));
+        let none = PluginConfig::default();
+        assert_eq!(
+            super::check(&path, &MESSAGE, &none),
+            Ok(()),
+            "no keys, no checks"
+        );
+    }
+}

@@ -1,0 +1,394 @@
+//! A model's plugins on the bench: each asked by itself, with JSON in and JSON out, without a
+//! server and without inference. Behind the offline commands and `mortise plugin`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use mortise_plugin::{
+    Decision, Facts, Fault, GrammarSource, Kind, MatchStatus, ParserEvent, ParserSetup,
+    PluginError, Segment, TemplateInput, ToolChoice,
+};
+use mortise_service::{
+    Chunking, DecidePolicy, OfflineError, RequestId, check_grammar, parse_text, render_template,
+};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::assembly::ModelText;
+use crate::config::AuthConfig;
+use crate::plugins::{Handles, LoadedPlugins, ModelFacts};
+
+/// Everything that a plugin may be asked with.
+pub(crate) struct Workbench {
+    runtime: tokio::runtime::Runtime,
+    text: Arc<ModelText>,
+    handles: Handles,
+    policies: Vec<Arc<dyn DecidePolicy>>,
+    request: RequestId,
+}
+
+impl Workbench {
+    /// Bind plugins to a model.
+    pub(crate) fn open(
+        plugins: LoadedPlugins,
+        auth: &AuthConfig,
+        text: Arc<ModelText>,
+    ) -> anyhow::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .context("cannot start a runtime")?;
+        let facts = ModelFacts::from(&*text);
+        let binding = plugins.bind(auth, std::slice::from_ref(&facts));
+        let bound = runtime.block_on(binding)?;
+        Ok(Self {
+            runtime,
+            text,
+            handles: bound.handles(&facts)?,
+            policies: bound.policies(),
+            request: Arc::from("offline"),
+        })
+    }
+
+    /// Ask the plugin of a kind.
+    pub(crate) fn ask(&self, kind: Kind, request: Value) -> anyhow::Result<Value> {
+        match kind {
+            Kind::ChatTemplate => self.template(request),
+            Kind::OutputParser => self.parse(request),
+            Kind::Grammar => self.grammar(request),
+            Kind::Policy => self.policy(request),
+        }
+    }
+
+    /// Render a conversation.
+    pub(crate) fn template(&self, request: Value) -> anyhow::Result<Value> {
+        let request: TemplateRequest = read(request)?;
+        let Some(template) = &self.handles.template else {
+            bail!("the model has no chat template, and no plugin brings one");
+        };
+        let rendered = self.runtime.block_on(render_template(
+            &**template,
+            &self.text.tokenizer,
+            &self.request,
+            TemplateInput {
+                messages: request.messages.to_string(),
+                tools: request.tools.map(|tools| tools.to_string()),
+                arguments: request
+                    .arguments
+                    .map(|arguments| Value::Object(arguments).to_string()),
+                add_generation_prompt: request.add_generation_prompt,
+                continue_final_message: request.continue_final_message,
+                today: request.today,
+            },
+        ))?;
+        let segments = rendered.segments.iter().map(|segment| match segment {
+            Segment::Special(text) => json!({"special": text}),
+            Segment::Plain(text) => json!({"plain": text}),
+        });
+        Ok(json!({
+            "prompt": rendered.text,
+            "segments": segments.collect::<Vec<_>>(),
+            "tokens": rendered.ids,
+            "stop": rendered.stop,
+            "opens_reasoning": rendered.opens_reasoning,
+        }))
+    }
+
+    /// Parse a text.
+    pub(crate) fn parse(&self, request: Value) -> anyhow::Result<Value> {
+        let request: ParseRequest = read(request)?;
+        let chunking = match (request.chunk, request.split) {
+            (None, Some(characters)) => Chunking::At(characters),
+            (None, None) => Chunking::Whole,
+            (Some(0), _) => Chunking::Tokens,
+            (Some(characters), _) => Chunking::Every(characters),
+        };
+        let setup = ParserSetup {
+            tools: request
+                .tools
+                .map_or_else(|| "[]".to_owned(), |tools| tools.to_string()),
+            tool_choice: match request.tool_choice {
+                ChoiceRequest::None => ToolChoice::None,
+                ChoiceRequest::Auto => ToolChoice::Auto,
+                ChoiceRequest::Required => ToolChoice::Required,
+                ChoiceRequest::Named(name) => ToolChoice::Named(name),
+            },
+            parallel: request.parallel,
+            opens_reasoning: request.opens_reasoning,
+        };
+        let events = self.runtime.block_on(parse_text(
+            &*self.handles.parser,
+            &self.text.tokenizer,
+            &self.request,
+            &setup,
+            &request.text,
+            chunking,
+        ))?;
+        Ok(parsed(&events))
+    }
+
+    /// Compile a grammar and match texts against it.
+    pub(crate) fn grammar(&self, request: Value) -> anyhow::Result<Value> {
+        let mut request: GrammarRequest = read(request)?;
+        let source = request.source()?;
+        let mut texts = std::mem::take(&mut request.texts);
+        // The empty text only shows whether the grammar compiles.
+        let compile_only = texts.is_empty();
+        if compile_only {
+            texts.push(String::new());
+        }
+        let mut verdicts = Vec::with_capacity(texts.len());
+        for text in texts {
+            let verdict = self.runtime.block_on(check_grammar(
+                &*self.handles.grammar,
+                &self.text.tokenizer,
+                self.text.vocabulary.len(),
+                &self.request,
+                &source,
+                &text,
+            ));
+            match verdict {
+                Ok(verdict) => verdicts.push(json!({
+                    "text": text,
+                    "matches": verdict.accepted,
+                    "tokens": verdict.tokens,
+                    "accepted_tokens": verdict.allowed_tokens,
+                    "may_end": verdict.status != MatchStatus::Active,
+                })),
+                // A grammar that is refused is a result; a plugin that fails is not.
+                Err(OfflineError::Plugin(error)) if is_refusal(&error) => {
+                    return Ok(json!({"valid": false, "error": error.to_string()}));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if compile_only {
+            verdicts.clear();
+        }
+        Ok(json!({"valid": true, "texts": verdicts}))
+    }
+
+    /// Ask the policies in turn, as a request would.
+    pub(crate) fn policy(&self, request: Value) -> anyhow::Result<Value> {
+        let request: PolicyRequest = read(request)?;
+        let facts = Facts {
+            request_id: self.request.to_string(),
+            route: request.route,
+            method: request.method,
+            peer: request.peer,
+            headers: request.headers.into_iter().collect(),
+            model: request.model,
+            streaming: request.streaming,
+            max_tokens: request.max_tokens,
+        };
+        for policy in &self.policies {
+            let asked = policy.authorize(&self.request, facts.clone());
+            let decided = self.runtime.block_on(asked)?;
+            if decided != Decision::Abstain {
+                return Ok(decision(decided));
+            }
+        }
+        Ok(json!({"abstain": true}))
+    }
+}
+
+/// The JSON of a request as `T`.
+fn read<T: for<'de> Deserialize<'de>>(request: Value) -> anyhow::Result<T> {
+    serde_json::from_value(request).context("the input is not what this kind reads; see --help")
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TemplateRequest {
+    messages: Value,
+    #[serde(default)]
+    tools: Option<Value>,
+    #[serde(default)]
+    arguments: Option<Map<String, Value>>,
+    #[serde(default = "yes")]
+    add_generation_prompt: bool,
+    #[serde(default)]
+    continue_final_message: bool,
+    #[serde(default = "fixed_day")]
+    today: String,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// The same every day, so that outputs can be compared.
+fn fixed_day() -> String {
+    "2024-01-01".to_owned()
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ParseRequest {
+    text: String,
+    /// Characters in a piece; 0 feeds the model's tokens one by one.
+    #[serde(default)]
+    chunk: Option<usize>,
+    /// Characters in the first of two pieces.
+    #[serde(default)]
+    split: Option<usize>,
+    #[serde(default)]
+    tools: Option<Value>,
+    #[serde(default)]
+    tool_choice: ChoiceRequest,
+    #[serde(default = "yes")]
+    parallel: bool,
+    #[serde(default)]
+    opens_reasoning: bool,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum ChoiceRequest {
+    None,
+    #[default]
+    Auto,
+    Required,
+    Named(String),
+}
+
+/// Events, and what they add up to.
+fn parsed(events: &[ParserEvent]) -> Value {
+    let (mut content, mut reasoning) = (String::new(), String::new());
+    let mut calls: Vec<(Option<String>, String, String)> = Vec::new();
+    let mut listed = Vec::with_capacity(events.len());
+    for event in events {
+        listed.push(match event {
+            ParserEvent::Content(text) => {
+                content.push_str(text);
+                json!({"content": text})
+            }
+            ParserEvent::Reasoning(text) => {
+                reasoning.push_str(text);
+                json!({"reasoning": text})
+            }
+            ParserEvent::CallBegin { index, id, name } => {
+                calls.push((id.clone(), name.clone(), String::new()));
+                json!({"call_begin": {"index": index, "id": id, "name": name}})
+            }
+            ParserEvent::CallArguments { index, delta } => {
+                if let Some((_, _, arguments)) = calls.get_mut(*index as usize) {
+                    arguments.push_str(delta);
+                }
+                json!({"call_arguments": {"index": index, "delta": delta}})
+            }
+            ParserEvent::CallEnd { index } => json!({"call_end": index}),
+        });
+    }
+    let calls = calls
+        .into_iter()
+        .map(|(id, name, arguments)| json!({"id": id, "name": name, "arguments": arguments}));
+    json!({
+        "content": content,
+        "reasoning": reasoning,
+        "tool_calls": calls.collect::<Vec<_>>(),
+        "events": listed,
+    })
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GrammarRequest {
+    #[serde(default)]
+    json_object: bool,
+    #[serde(default)]
+    json_schema: Option<Value>,
+    #[serde(default)]
+    regex: Option<String>,
+    #[serde(default)]
+    lark: Option<String>,
+    #[serde(default)]
+    texts: Vec<String>,
+}
+
+impl GrammarRequest {
+    fn source(&mut self) -> anyhow::Result<GrammarSource> {
+        let mut given: Vec<GrammarSource> = Vec::new();
+        if self.json_object {
+            given.push(GrammarSource::JsonObject);
+        }
+        let schema = self.json_schema.take().map(|schema| schema.to_string());
+        given.extend(schema.map(GrammarSource::JsonSchema));
+        given.extend(self.regex.take().map(GrammarSource::Regex));
+        given.extend(self.lark.take().map(GrammarSource::Lark));
+        match (given.pop(), given.len()) {
+            (Some(source), 0) => Ok(source),
+            _ => bail!("give exactly one of json_object, json_schema, regex and lark"),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PolicyRequest {
+    #[serde(default = "chat_route")]
+    route: String,
+    #[serde(default = "post")]
+    method: String,
+    #[serde(default = "loopback")]
+    peer: String,
+    /// Names in lower case.
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+    #[serde(default)]
+    model: Option<String>,
+    #[serde(default)]
+    streaming: bool,
+    #[serde(default)]
+    max_tokens: Option<u32>,
+}
+
+fn chat_route() -> String {
+    "/v1/chat/completions".to_owned()
+}
+
+fn post() -> String {
+    "POST".to_owned()
+}
+
+fn loopback() -> String {
+    "127.0.0.1".to_owned()
+}
+
+fn decision(decision: Decision) -> Value {
+    match decision {
+        Decision::Abstain => json!({"abstain": true}),
+        Decision::Allow(allow) => json!({"allow": {
+            "subject": allow.principal.subject,
+            "tenant": allow.principal.tenant,
+            "labels": object(allow.principal.labels),
+            "priority": allow.priority,
+            "max_tokens": allow.max_tokens,
+            "headers": object(allow.headers),
+            "lease": allow.lease,
+        }}),
+        Decision::Deny(deny) => json!({"deny": {
+            "status": deny.status,
+            "type": deny.kind,
+            "code": deny.code,
+            "message": deny.message,
+            "retry_after_ms": deny.retry_after_ms,
+            "headers": object(deny.headers),
+        }}),
+    }
+}
+
+fn object(pairs: Vec<(String, String)>) -> Value {
+    let pairs = pairs.into_iter();
+    Value::Object(
+        pairs
+            .map(|(name, value)| (name, Value::from(value)))
+            .collect(),
+    )
+}
+
+fn is_refusal(error: &PluginError) -> bool {
+    matches!(error.fault, Fault::Invalid(_) | Fault::Unsupported(_))
+}

@@ -1,0 +1,196 @@
+//! What happens when a plugin breaks down: the failure policy of its binding, laid around it. A
+//! request that the plugin refuses as wrong stays refused.
+
+use std::sync::Arc;
+
+use mortise_plugin::{
+    Decision, Facts, Finish, GrammarSource, ParserEvent, ParserSetup, ParserTraits, PluginError,
+    RenderedPrompt, TemplateInput, UsageReport,
+};
+
+use crate::plugins::{
+    BoxFuture, CompileGrammar, DecidePolicy, MatchTokens, ParseOutput, ParseSession, RenderChat,
+    RequestId,
+};
+
+/// A plugin and the one that takes over the calls in which it breaks down.
+pub struct Fallback<T: ?Sized> {
+    /// Asked first.
+    pub first: Arc<T>,
+    /// Asked when the first has failed.
+    pub second: Arc<T>,
+}
+
+impl RenderChat for Fallback<dyn RenderChat> {
+    fn render<'a>(
+        &'a self,
+        request: &'a RequestId,
+        input: TemplateInput,
+    ) -> BoxFuture<'a, Result<RenderedPrompt, PluginError>> {
+        Box::pin(async move {
+            match self.first.render(request, input.clone()).await {
+                Err(error) if !error.fault.is_callers() => {
+                    took_over(request, &error);
+                    self.second.render(request, input).await
+                }
+                rendered => rendered,
+            }
+        })
+    }
+}
+
+impl CompileGrammar for Fallback<dyn CompileGrammar> {
+    fn compile<'a>(
+        &'a self,
+        request: &'a RequestId,
+        source: &'a GrammarSource,
+    ) -> BoxFuture<'a, Result<Box<dyn MatchTokens>, PluginError>> {
+        Box::pin(async move {
+            match self.first.compile(request, source).await {
+                Err(error) if !error.fault.is_callers() => {
+                    took_over(request, &error);
+                    self.second.compile(request, source).await
+                }
+                compiled => compiled,
+            }
+        })
+    }
+}
+
+fn took_over(request: &RequestId, error: &PluginError) {
+    tracing::warn!(request_id = %request, %error, "a plugin failed and its fallback took over");
+}
+
+/// An output parser whose failure leaves the answer as raw text: it becomes content.
+pub struct RawOnFailure(pub Arc<dyn ParseOutput>);
+
+impl ParseOutput for RawOnFailure {
+    fn traits(&self) -> ParserTraits {
+        self.0.traits()
+    }
+
+    fn constraint<'a>(
+        &'a self,
+        request: &'a RequestId,
+        setup: &'a ParserSetup,
+        wanted: Option<&'a GrammarSource>,
+    ) -> BoxFuture<'a, Result<Option<GrammarSource>, PluginError>> {
+        Box::pin(async move {
+            match self.0.constraint(request, setup, wanted).await {
+                Err(error) if !error.fault.is_callers() => {
+                    left_raw(request, &error);
+                    // The caller's own constraint is a promise of ours.
+                    Ok(wanted.cloned())
+                }
+                constraint => constraint,
+            }
+        })
+    }
+
+    fn open<'a>(
+        &'a self,
+        request: &'a RequestId,
+        setup: &'a ParserSetup,
+    ) -> BoxFuture<'a, Result<Option<Box<dyn ParseSession>>, PluginError>> {
+        Box::pin(async move {
+            match self.0.open(request, setup).await {
+                Ok(Some(session)) => Ok(Some(Box::new(RawSession {
+                    parser: Some(session),
+                    request: Arc::clone(request),
+                }) as Box<dyn ParseSession>)),
+                Err(error) if !error.fault.is_callers() => {
+                    left_raw(request, &error);
+                    Ok(None)
+                }
+                opened => opened,
+            }
+        })
+    }
+}
+
+fn left_raw(request: &RequestId, error: &PluginError) {
+    tracing::warn!(request_id = %request, %error,
+        "an output parser failed and the answer is passed on as it is");
+}
+
+/// Once its parser has failed, all text is content. What the parser held back is lost.
+struct RawSession {
+    parser: Option<Box<dyn ParseSession>>,
+    request: RequestId,
+}
+
+impl ParseSession for RawSession {
+    fn feed<'a>(
+        &'a mut self,
+        text: &'a str,
+        tokens: &'a [u32],
+    ) -> BoxFuture<'a, Result<Vec<ParserEvent>, PluginError>> {
+        Box::pin(async move {
+            if let Some(parser) = self.parser.as_mut() {
+                match parser.feed(text, tokens).await {
+                    Ok(events) => return Ok(events),
+                    Err(error) => left_raw(&self.request, &error),
+                }
+                self.parser = None;
+            }
+            Ok(vec![ParserEvent::Content(text.to_owned())])
+        })
+    }
+
+    fn close(
+        self: Box<Self>,
+        finish: Finish,
+    ) -> BoxFuture<'static, Result<Vec<ParserEvent>, PluginError>> {
+        Box::pin(async move {
+            let Some(parser) = self.parser else {
+                return Ok(Vec::new());
+            };
+            match parser.close(finish).await {
+                Err(error) => {
+                    left_raw(&self.request, &error);
+                    Ok(Vec::new())
+                }
+                events => events,
+            }
+        })
+    }
+}
+
+/// Which requests a policy has a say in.
+pub type Scope = Box<dyn Fn(&Facts) -> bool + Send + Sync>;
+
+/// A policy with the requests that it is asked about, and what its failure means.
+pub struct ScopedPolicy {
+    /// The policy.
+    pub policy: Arc<dyn DecidePolicy>,
+    /// See [`DecidePolicy::concerns`].
+    pub scope: Scope,
+    /// See [`DecidePolicy::is_required`].
+    pub required: bool,
+}
+
+impl DecidePolicy for ScopedPolicy {
+    fn concerns(&self, facts: &Facts) -> bool {
+        (self.scope)(facts)
+    }
+
+    fn is_required(&self) -> bool {
+        self.required
+    }
+
+    fn authorize<'a>(
+        &'a self,
+        request: &'a RequestId,
+        facts: Facts,
+    ) -> BoxFuture<'a, Result<Decision, PluginError>> {
+        self.policy.authorize(request, facts)
+    }
+
+    fn account<'a>(
+        &'a self,
+        request: &'a RequestId,
+        usage: UsageReport,
+    ) -> BoxFuture<'a, Result<(), PluginError>> {
+        self.policy.account(request, usage)
+    }
+}

@@ -1,0 +1,228 @@
+//! Plugins are replaced while requests are under way (case J8).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use mortise_plugin::{
+    Allowance, Decision, Facts, Finish, GrammarSource, ParserEvent, ParserSetup, ParserTraits,
+    PluginError, Principal, RenderedPrompt, Segment, TemplateInput, UsageReport,
+};
+use mortise_registry::{Script, ScriptLine};
+use tokio::sync::Semaphore;
+
+use crate::fakes::{ask, chat, collect, model, service};
+use crate::plugins::{BoxFuture, DecidePolicy, ParseOutput, ParseSession, RenderChat, RequestId};
+use crate::{Request, ServedModel};
+
+/// The plugins of one set: template, parser and policy name themselves in all they do.
+struct Tagged {
+    set: u64,
+    /// Requests that were allowed and not accounted for yet, over all sets.
+    open: Arc<AtomicU64>,
+}
+
+impl RenderChat for Tagged {
+    fn render<'a>(
+        &'a self,
+        _: &'a RequestId,
+        _: TemplateInput,
+    ) -> BoxFuture<'a, Result<RenderedPrompt, PluginError>> {
+        let prompt = RenderedPrompt {
+            segments: vec![Segment::Plain(format!("set {}", self.set % 2))],
+            ..RenderedPrompt::default()
+        };
+        Box::pin(async move {
+            // A swap may come between any two calls of a request.
+            tokio::task::yield_now().await;
+            Ok(prompt)
+        })
+    }
+}
+
+impl ParseOutput for Tagged {
+    fn traits(&self) -> ParserTraits {
+        ParserTraits::default()
+    }
+
+    fn constraint<'a>(
+        &'a self,
+        _: &'a RequestId,
+        _: &'a ParserSetup,
+        _: Option<&'a GrammarSource>,
+    ) -> BoxFuture<'a, Result<Option<GrammarSource>, PluginError>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    fn open<'a>(
+        &'a self,
+        _: &'a RequestId,
+        _: &'a ParserSetup,
+    ) -> BoxFuture<'a, Result<Option<Box<dyn ParseSession>>, PluginError>> {
+        let session = TaggedSession {
+            tag: Some(format!("{}: ", self.set % 2)),
+        };
+        Box::pin(async move { Ok(Some(Box::new(session) as Box<dyn ParseSession>)) })
+    }
+}
+
+/// Puts the tag before the first text.
+struct TaggedSession {
+    tag: Option<String>,
+}
+
+impl ParseSession for TaggedSession {
+    fn feed<'a>(
+        &'a mut self,
+        text: &'a str,
+        _: &'a [u32],
+    ) -> BoxFuture<'a, Result<Vec<ParserEvent>, PluginError>> {
+        let text = self.tag.take().unwrap_or_default() + text;
+        Box::pin(async move { Ok(vec![ParserEvent::Content(text)]) })
+    }
+
+    fn close(
+        self: Box<Self>,
+        _: Finish,
+    ) -> BoxFuture<'static, Result<Vec<ParserEvent>, PluginError>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+}
+
+impl DecidePolicy for Tagged {
+    fn authorize<'a>(
+        &'a self,
+        _: &'a RequestId,
+        _: Facts,
+    ) -> BoxFuture<'a, Result<Decision, PluginError>> {
+        self.open.fetch_add(1, Ordering::SeqCst);
+        let allowance = Allowance {
+            principal: Principal {
+                subject: "alice".to_owned(),
+                ..Principal::default()
+            },
+            lease: Some(self.set.to_string()),
+            ..Allowance::default()
+        };
+        Box::pin(async move { Ok(Decision::Allow(allowance)) })
+    }
+
+    fn account<'a>(
+        &'a self,
+        _: &'a RequestId,
+        usage: UsageReport,
+    ) -> BoxFuture<'a, Result<(), PluginError>> {
+        assert_eq!(
+            usage.lease,
+            Some(self.set.to_string()),
+            "the policy that allowed a request hears of its end"
+        );
+        self.open.fetch_sub(1, Ordering::SeqCst);
+        Box::pin(async { Ok(()) })
+    }
+}
+
+fn script() -> Script {
+    let line = |when: &str, say: &str| ScriptLine {
+        when: when.to_owned(),
+        say: say.to_owned(),
+    };
+    Script {
+        lines: vec![line("set 0", "even"), line("set 1", "odd")],
+        ..Script::default()
+    }
+}
+
+/// The model and the policies of a set.
+fn set(
+    base: &ServedModel,
+    set: u64,
+    open: &Arc<AtomicU64>,
+) -> (Vec<ServedModel>, Vec<Arc<dyn DecidePolicy>>) {
+    let tagged = Arc::new(Tagged {
+        set,
+        open: Arc::clone(open),
+    });
+    let model = ServedModel {
+        chat_template: Some(tagged.clone()),
+        parser: Some(tagged.clone()),
+        ..base.clone()
+    };
+    (vec![model], vec![tagged])
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn j8_a_thousand_swaps_under_load_drop_and_mix_up_nothing() {
+    let open = Arc::new(AtomicU64::new(0));
+    let base = model(script());
+    let service = Arc::new(service(base.clone(), Vec::new()));
+    let (models, policies) = set(&base, 0, &open);
+    service.replace(models, policies).expect("a good set");
+    let over = Arc::new(AtomicBool::new(false));
+    // Each answer lets one swap happen, so that swaps meet requests however fast either is.
+    let answered = Arc::new(Semaphore::new(0));
+    let callers: Vec<_> = (0..8)
+        .map(|_| {
+            let (service, over) = (Arc::clone(&service), Arc::clone(&over));
+            let answered = Arc::clone(&answered);
+            tokio::spawn(async move {
+                while !over.load(Ordering::Relaxed) {
+                    let all = ask(&service, chat("hi")).await.expect("an answer");
+                    assert!(all.error.is_none(), "{:?}", all.error);
+                    let content = &all.choices[0].content;
+                    assert!(
+                        content == "0: even" || content == "1: odd",
+                        "rendered and parsed by two sets: {content}"
+                    );
+                    answered.add_permits(1);
+                }
+            })
+        })
+        .collect();
+    for number in 1..=1000 {
+        let (models, policies) = set(&base, number, &open);
+        service.replace(models, policies).expect("a good set");
+        answered.acquire().await.expect("open").forget();
+        let failed = callers.iter().find(|caller| caller.is_finished());
+        assert!(failed.is_none(), "a caller has given up");
+    }
+    over.store(true, Ordering::Relaxed);
+    for caller in callers {
+        caller.await.expect("no caller panicked");
+    }
+    service.settle().await;
+    assert_eq!(open.load(Ordering::SeqCst), 0, "every policy was told");
+}
+
+#[tokio::test]
+async fn a_request_ends_with_the_plugins_that_it_began_with() {
+    let open = Arc::new(AtomicU64::new(0));
+    let base = model(script());
+    let service = service(base.clone(), Vec::new());
+    let (models, policies) = set(&base, 0, &open);
+    let kept = Arc::downgrade(&policies[0]);
+    service.replace(models, policies).expect("a good set");
+    let request = Request::check(chat("hi")).expect("good");
+    let answer = service
+        .start(crate::fakes::call(), request)
+        .await
+        .expect("starts");
+    let (models, policies) = set(&base, 1, &open);
+    service.replace(models, policies).expect("a good set");
+    assert!(kept.upgrade().is_some(), "the answer still needs its set");
+    assert_eq!(collect(answer).await.choices[0].content, "0: even");
+    service.settle().await;
+    assert!(kept.upgrade().is_none(), "nothing keeps the old set");
+    let after = ask(&service, chat("hi")).await.expect("an answer");
+    assert_eq!(after.choices[0].content, "1: odd");
+}
+
+#[tokio::test]
+async fn a_set_that_makes_no_sense_changes_nothing() {
+    let base = model(script());
+    let service = service(base.clone(), Vec::new());
+    let twice = vec![base.clone(), base];
+    service
+        .replace(twice, Vec::new())
+        .expect_err("two models of one name");
+    ask(&service, chat("hi")).await.expect("the old set serves");
+}
