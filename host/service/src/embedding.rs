@@ -1,10 +1,8 @@
 //! Texts to vectors: authorize, encode, embed.
 
-use std::sync::Arc;
-
 use mortise_plugin::Finish;
 
-use crate::admission::{Admission, Call, facts};
+use crate::admission::{Admission, Call};
 use crate::check::invalid;
 use crate::error::ServiceError;
 use crate::model::ServedModel;
@@ -65,14 +63,7 @@ impl Service {
         call: &Call,
         request: EmbeddingRequest,
     ) -> Result<Embeddings, ServiceError> {
-        let entry = self.model(&request.model);
-        let named = entry
-            .as_ref()
-            .map_or(request.model.as_str(), |entry| entry.name.as_str());
-        let facts = facts(call, Some(named), false, None);
-        let mut admission = self.admit(call, facts).await?;
-        let entry = Arc::clone(entry?);
-        admission.spent().model = entry.name.clone();
+        let (mut admission, entry) = self.admit(call, &request.model).await?;
         let Some(embedder) = &entry.value.embedder else {
             let message = format!(
                 "the model `{}` generates text and makes no embeddings",

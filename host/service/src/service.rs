@@ -4,7 +4,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use mortise_engine::SequenceRequest;
-use mortise_plugin::{Facts, Finish};
+use mortise_plugin::Finish;
 use mortise_registry::{Entry, Ladder, Registry, RegistryError};
 
 use crate::admission::{Admission, Call, OpenAccounts, Policies, facts};
@@ -147,9 +147,21 @@ impl Service {
         Ok(admission)
     }
 
-    /// Ask the policies about a request for a model.
-    pub(crate) async fn admit(&self, call: &Call, facts: Facts) -> Result<Admission, ServiceError> {
-        self.policies.admit(call, facts).await
+    /// Ask the policies about a request to a model that generates nothing, and find the model. A
+    /// name that stands for nothing is refused only after them.
+    pub(crate) async fn admit(
+        &self,
+        call: &Call,
+        model: &str,
+    ) -> Result<(Admission, Arc<Entry<ServedModel>>), ServiceError> {
+        let serving = self.serving();
+        let entry = serving.models.resolve(model);
+        let named = entry.as_ref().map_or(model, |entry| entry.name.as_str());
+        let facts = facts(call, Some(named), false, None);
+        let mut admission = serving.policies.admit(call, facts).await?;
+        let entry = Arc::clone(entry?);
+        admission.spent().model = entry.name.clone();
+        Ok((admission, entry))
     }
 
     /// Start to answer a request.
