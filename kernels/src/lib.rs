@@ -12,9 +12,12 @@
 
 pub mod attention;
 mod exp;
+pub mod full_attention;
 pub mod gate_mul;
+pub mod gelu;
 pub mod kv_page;
 pub mod kv_q8;
+pub mod layer_norm;
 pub mod linear;
 pub mod log_softmax;
 pub mod mask;

@@ -10,4 +10,5 @@ mod config;
 mod doors;
 mod engine;
 mod errors;
+mod gguf;
 mod life;

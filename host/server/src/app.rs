@@ -8,16 +8,19 @@ use anyhow::Context as _;
 use mortise_engine::{
     Engine, EngineConfig, EngineHandle, EngineLoad, SequenceRequest, SubmitError, TokenStream,
 };
-use mortise_model::{Model, WeightPrecision};
+use mortise_model::{EncoderSpec, Model, WeightPrecision};
 use mortise_registry::{Backend, Ladder, ScriptCodec, Scripted};
-use mortise_service::{ServedModel, Service, ServiceConfig};
+use mortise_service::{Embed, ServedModel, Service, ServiceConfig};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
 use crate::admin::Admin;
 use crate::assembly::ModelText;
-use crate::config::{AdminConfig, Config, ConfigSource, LimitConfig, ModelConfig, hub_config};
+use crate::config::{
+    AdminConfig, Config, ConfigSource, LimitConfig, ModelConfig, Quantize, hub_config,
+};
+use crate::embedder::{LocalEncoder, NoGeneration};
 use crate::http::guard::Guard;
 use crate::http::listen::{ConnectionLimits, Stop, serve as listen, serve_beside};
 use crate::http::{Front, router};
@@ -239,11 +242,12 @@ async fn open_model(
             config.path = Some(crate::hub::fetch(&hub_config()?, reference)?);
         }
         let text = ModelText::open(&config)?;
-        let backend = backend(&config, &text, limits, engine)
+        let opened = backend(&config, &text, limits, engine)
             .with_context(|| format!("the model `{}` cannot be served", config.name))?;
-        Ok((config, text, backend))
+        Ok((config, text, opened))
     };
-    let (config, text, backend) = tokio::task::spawn_blocking(opening).await??;
+    let (config, text, Opened { backend, embedder }) =
+        tokio::task::spawn_blocking(opening).await??;
     tracing::info!(
         model = config.name,
         folder = text.folder.name(),
@@ -265,6 +269,7 @@ async fn open_model(
         grammar: None,
         mask_tokens: text.vocabulary.len(),
         backend,
+        embedder,
         defaults: text.defaults,
     };
     Ok((model, facts))
@@ -275,22 +280,55 @@ fn backend(
     text: &ModelText,
     limits: LimitConfig,
     engine: EngineConfig,
-) -> anyhow::Result<Arc<dyn Backend>> {
+) -> anyhow::Result<Opened> {
     if let Some(script) = &config.script {
         let (encoder, decoder) = (Arc::clone(&text.tokenizer), Arc::clone(&text.tokenizer));
         let codec = ScriptCodec {
             encode: Arc::new(move |text| encoder.encode_special(text).unwrap_or_default()),
             decode: Arc::new(move |tokens| decoder.decode(tokens, true)),
         };
-        return Ok(Arc::new(Scripted::new(script.clone(), codec)));
+        return Ok(Opened::generating(Scripted::new(script.clone(), codec)));
     }
-    let mut model = Model::load(&text.folder, WeightPrecision::default())?;
+    if EncoderSpec::describes(&text.folder)? {
+        let precision = precision(config.quantize);
+        let encoder = LocalEncoder::open(&text.folder, precision, engine.max_queue)?;
+        return Ok(Opened {
+            backend: Arc::new(NoGeneration {
+                context: encoder.context_length(),
+            }),
+            embedder: Some(Arc::new(encoder)),
+        });
+    }
+    let mut model = Model::load(&text.folder, precision(config.quantize))?;
     model.limit_context(limits.max_context);
     let engine = Engine::start(Arc::new(model), engine)?;
-    Ok(Arc::new(LocalEngine {
+    Ok(Opened::generating(LocalEngine {
         engine,
         max_context: limits.max_context,
     }))
+}
+
+/// What serves a model's requests.
+struct Opened {
+    backend: Arc<dyn Backend>,
+    embedder: Option<Arc<dyn Embed>>,
+}
+
+impl Opened {
+    fn generating(backend: impl Backend + 'static) -> Self {
+        Self {
+            backend: Arc::new(backend),
+            embedder: None,
+        }
+    }
+}
+
+fn precision(quantize: Option<Quantize>) -> WeightPrecision {
+    match quantize {
+        None => WeightPrecision::AsStored,
+        Some(Quantize::Q8_0) => WeightPrecision::Q8_0,
+        Some(Quantize::Q4K) => WeightPrecision::Q4K,
+    }
 }
 
 /// An engine within the operator's limit on context.

@@ -64,15 +64,16 @@ pub(crate) enum Command {
     /// Measure how fast a model runs here, or how fast a running server answers.
     #[command(after_help = BENCH_HELP)]
     Bench(BenchArgs),
-    /// Describe a plugin (.wasm), a weights file (.safetensors) or a model folder as JSON.
+    /// Describe a plugin (.wasm), a weights file (.safetensors, .gguf) or a model folder as JSON.
     #[command(after_help = INSPECT_HELP)]
     Inspect(InspectArgs),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// A Hugging Face model folder; without it the file's models, or the embedded demo model
-    #[arg(long, value_name = "DIR")]
+    /// A Hugging Face model folder or a GGUF file; without it the file's models, or the embedded demo
+    /// model
+    #[arg(long, value_name = "PATH")]
     pub(crate) model: Option<PathBuf>,
     /// A model on the Hugging Face hub, downloaded if it is not in the cache; see `mortise pull --help`
     #[arg(
@@ -235,8 +236,8 @@ pub(crate) enum Language {
 /// Where an offline command reads its JSON, and which model and plugins it uses.
 #[derive(Debug, Args)]
 pub(crate) struct ModelInput {
-    /// A Hugging Face model folder; without it the embedded demo model
-    #[arg(long, value_name = "DIR")]
+    /// A Hugging Face model folder or a GGUF file; without it the embedded demo model
+    #[arg(long, value_name = "PATH")]
     pub(crate) model: Option<PathBuf>,
     /// A folder of plugins; each *.wasm replaces the embedded plugin of its kind
     #[arg(long, value_name = "DIR")]
@@ -252,8 +253,8 @@ fn count(range: std::ops::RangeInclusive<u64>) -> RangedU64ValueParser<usize> {
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
-    /// A Hugging Face model folder; without it the embedded demo model
-    #[arg(long, value_name = "DIR")]
+    /// A Hugging Face model folder or a GGUF file; without it the embedded demo model
+    #[arg(long, value_name = "PATH")]
     pub(crate) model: Option<PathBuf>,
     /// Tokens of a prompt; of a served model roughly, in words
     #[arg(long, value_name = "TOKENS", default_value_t = 512, value_parser = count(1..=1 << 20))]
@@ -291,7 +292,7 @@ pub(crate) struct BenchArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct InspectArgs {
-    /// A .wasm or .safetensors file, or a model folder
+    /// A .wasm, .safetensors or .gguf file, or a model folder
     pub(crate) path: PathBuf,
 }
 
@@ -382,4 +383,5 @@ Example:
 const INSPECT_HELP: &str = "\
 Out:  for a plugin    {\"type\": \"plugin\", \"kinds\": [...], \"version\": ..., \"digest\": ..., \"imports\": [...]}
       for a model     {\"type\": \"model\", \"architecture\": ..., \"parameters\": ..., \"tensors\": [...]}
+      for GGUF        {\"type\": \"gguf\", \"metadata\": {...}, \"parameters\": ..., \"tensors\": [...]}
       for weights     {\"type\": \"safetensors\", \"parameters\": ..., \"tensors\": [...]}";

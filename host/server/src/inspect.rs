@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
-use mortise_model::{ModelFolder, ModelSpec};
+use mortise_model::{ModelFolder, ModelSpec, gguf};
 use mortise_plugin::{ComponentSource, HostConfig, PluginHost};
 use serde_json::{Map, Value, json};
 
@@ -24,8 +24,9 @@ pub(crate) fn inspect(path: &Path) -> anyhow::Result<Value> {
             description.insert("type".to_owned(), json!("safetensors"));
             Ok(Value::Object(description))
         }
+        Some(extension) if extension.eq_ignore_ascii_case("gguf") => gguf(path),
         _ => bail!(
-            "`{}` is neither a .wasm file, nor .safetensors, nor a folder",
+            "`{}` is neither a .wasm file, nor .safetensors, nor .gguf, nor a folder",
             path.display()
         ),
     }
@@ -81,6 +82,69 @@ fn model(path: &Path) -> anyhow::Result<Value> {
     description.insert("parameters".to_owned(), json!(parameters));
     description.insert("tensors".to_owned(), Value::Array(all));
     Ok(Value::Object(description))
+}
+
+/// Elements of an array that are shown.
+const SHOWN_ELEMENTS: usize = 8;
+
+/// The header of a GGUF file, long arrays shortened.
+fn gguf(path: &Path) -> anyhow::Result<Value> {
+    let folder = ModelFolder::open(path)?;
+    let Some(gguf) = folder.gguf() else {
+        bail!("`{}` is no GGUF file", path.display());
+    };
+    let metadata = gguf.metadata();
+    let mut entries = Map::new();
+    for key in metadata.keys() {
+        // Text that is none is shown as what it is not.
+        let shown = match metadata.get(key) {
+            Ok(Some(value)) => shown(value),
+            Ok(None) => Value::Null,
+            Err(error) => json!({"error": error.to_string()}),
+        };
+        entries.insert(key.to_owned(), shown);
+    }
+    let (mut parameters, mut tensors) = (0_u64, Vec::new());
+    for tensor in gguf.tensors() {
+        parameters += tensor
+            .shape
+            .iter()
+            .map(|side| *side as u64)
+            .product::<u64>();
+        tensors.push(json!({
+            "name": tensor.name,
+            "type": tensor.kind.name,
+            "shape": tensor.shape,
+            "bytes": tensor.bytes(),
+        }));
+    }
+    Ok(json!({
+        "type": "gguf",
+        "version": gguf.version(),
+        "metadata": entries,
+        "parameters": parameters,
+        "tensors": tensors,
+    }))
+}
+
+fn shown(value: gguf::Value<'_>) -> Value {
+    match value {
+        gguf::Value::Integer(number) => match u64::try_from(number) {
+            Ok(number) => json!(number),
+            Err(_) => json!(i64::try_from(number).ok()),
+        },
+        gguf::Value::Float(number) => json!(number),
+        gguf::Value::Flag(flag) => json!(flag),
+        gguf::Value::Text(text) => json!(text),
+        gguf::Value::Array(array) => {
+            let first: Vec<Value> = array
+                .values()
+                .take(SHOWN_ELEMENTS)
+                .map(|value| value.map_or(Value::Null, shown))
+                .collect();
+            json!({"length": array.len(), "first": first})
+        }
+    }
 }
 
 fn weight_files(folder: &Path) -> anyhow::Result<Vec<std::path::PathBuf>> {

@@ -54,6 +54,7 @@ pub(crate) fn model_text(folder: Option<&Path>) -> anyhow::Result<ModelText> {
         path: folder.map(Path::to_owned),
         hf: None,
         script: None,
+        quantize: None,
     })
 }
 

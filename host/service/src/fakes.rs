@@ -328,6 +328,7 @@ pub(crate) fn model(script: Script) -> ServedModel {
             tokenizer: Arc::clone(&tokenizer),
         })),
         mask_tokens: tokenizer.vocabulary_size(),
+        embedder: None,
         defaults: GenerationDefaults::default().with_eos(tokenizer.token_id(END)),
         tokenizer,
         backend,

@@ -8,6 +8,7 @@ mod check;
 mod choice;
 mod constraint;
 mod detokenizer;
+mod embedding;
 mod error;
 mod event;
 mod failure;
@@ -34,6 +35,7 @@ pub use check::{
     MAX_STOPS_BYTES, MAX_TOP_LOGPROBS, Request,
 };
 pub use detokenizer::Detokenizer;
+pub use embedding::{Embed, EmbeddingInput, EmbeddingRequest, Embeddings, MAX_EMBEDDING_INPUTS};
 pub use error::ServiceError;
 pub use event::{AnswerEvent, Delta, FinishReason, TokenLogprob, Usage};
 pub use failure::{Fallback, RawOnFailure, Scope, ScopedPolicy};
@@ -51,4 +53,4 @@ pub use plugins::{
 pub use request::{Prompt, RequestFields};
 pub use service::{Service, ServiceConfig, SetupError};
 pub use stop::StopMatcher;
-pub use tokenizer::{TokenTable, Tokenizer, TokenizerError, TokenizerFiles};
+pub use tokenizer::{GgufVocabulary, TokenTable, Tokenizer, TokenizerError, TokenizerFiles};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use mortise_registry::Backend;
 use serde_json::Value;
 
+use crate::embedding::Embed;
 use crate::plugins::{CompileGrammar, ParseOutput, RenderChat};
 use crate::tokenizer::Tokenizer;
 
@@ -31,6 +32,8 @@ pub struct ServedModel {
     pub mask_tokens: usize,
     /// Generates tokens.
     pub backend: Arc<dyn Backend>,
+    /// Makes vectors of texts, if the model can.
+    pub embedder: Option<Arc<dyn Embed>>,
     /// What holds where the caller does not say.
     pub defaults: GenerationDefaults,
 }

@@ -155,6 +155,23 @@ impl Service {
         Ok(admission)
     }
 
+    /// Ask the policies about a request to a model that generates nothing, and find the model. A
+    /// name that stands for nothing is refused only after them.
+    pub(crate) async fn admit(
+        &self,
+        call: &Call,
+        model: &str,
+    ) -> Result<(Admission, Arc<Entry<ServedModel>>), ServiceError> {
+        let serving = self.serving();
+        let entry = serving.models.resolve(model);
+        let named = entry.as_ref().map_or(model, |entry| entry.name.as_str());
+        let facts = facts(call, Some(named), false, None);
+        let mut admission = serving.policies.admit(call, facts).await?;
+        let entry = Arc::clone(entry?);
+        admission.spent().model = entry.name.clone();
+        Ok((admission, entry))
+    }
+
     /// Start to answer a request.
     pub async fn start(&self, call: Call, request: Request) -> Result<Answer, ServiceError> {
         let name = request.fields().model.clone();

@@ -7,6 +7,7 @@ mod bytes;
 mod decode;
 mod encode;
 mod files;
+mod gguf;
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,6 +19,7 @@ use tokenizers::AddedToken;
 
 pub(crate) use decode::TextStart;
 pub use decode::TokenTable;
+pub use gguf::GgufVocabulary;
 
 use encode::ControlMatcher;
 use files::{Config, Outline};

@@ -5,6 +5,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::metadata::Value;
 use super::{Gguf, GgufError};
+use crate::weights::widen;
 
 /// Architecture in GGUF, class in `config.json`.
 const ARCHITECTURES: &[(&str, &str)] = &[
@@ -17,6 +18,8 @@ const ARCHITECTURES: &[(&str, &str)] = &[
     ("phi3", "Phi3ForCausalLM"),
     ("granite", "GraniteForCausalLM"),
     ("olmo2", "Olmo2ForCausalLM"),
+    ("smollm3", "SmolLM3ForCausalLM"),
+    ("bert", "BertModel"),
 ];
 
 /// Field of `config.json`, key in GGUF behind the architecture and a dot.
@@ -38,6 +41,8 @@ const FIELDS: &[(&str, &str)] = &[
     ("embedding_multiplier", "embedding_scale"),
     ("residual_multiplier", "residual_scale"),
     ("attention_multiplier", "attention.scale"),
+    ("layer_norm_eps", "attention.layer_norm_epsilon"),
+    ("pooling_type", "pooling_type"),
 ];
 
 /// Fields of rotary scaling, likewise.
@@ -100,6 +105,12 @@ pub(crate) fn config_fields(gguf: &Gguf) -> Result<Map<String, Json>, GgufError>
     if scaling.get("rope_type").is_some_and(|kind| kind != "none") {
         fields.insert("rope_scaling".to_owned(), Json::Object(scaling));
     }
+    if matches!(architecture, "gemma2" | "gemma3") {
+        fields.insert("query_pre_attn_scalar".to_owned(), query_scalar(&fields));
+    }
+    if let Some(scaling) = long_rope(gguf, architecture)? {
+        fields.insert("rope_scaling".to_owned(), scaling);
+    }
     // What files tell by the tensors that they have.
     let has = |tensor: &str| gguf.tensor(tensor).is_some();
     fields.insert(
@@ -112,7 +123,44 @@ pub(crate) fn config_fields(gguf: &Gguf) -> Result<Map<String, Json>, GgufError>
         // Files may leave the number of tokens out, and some state that before padding.
         fields.insert("vocab_size".to_owned(), json!(embedding.shape.first()));
     }
+    if let Some(segments) = gguf.tensor("token_types.weight") {
+        fields.insert("type_vocab_size".to_owned(), json!(segments.shape.first()));
+    }
     Ok(fields)
+}
+
+/// What the scale of Gemma's scores follows from, which its files do not say: the size of a head, and
+/// that of the hidden values by heads in the models of 27 billion parameters, known by their layers.
+fn query_scalar(fields: &Map<String, Json>) -> Json {
+    let count = |field: &str| fields.get(field).and_then(Json::as_u64);
+    match (count("num_hidden_layers"), count("num_attention_heads")) {
+        (Some(46 | 62), Some(heads)) => {
+            json!(count("hidden_size").and_then(|hidden| hidden.checked_div(heads)))
+        }
+        _ => json!(count("head_dim")),
+    }
+}
+
+/// LongRoPE's factors, which are tensors there.
+fn long_rope(gguf: &Gguf, architecture: &str) -> Result<Option<Json>, GgufError> {
+    let factors = |name: &str| {
+        let tensor = gguf.tensor(name)?;
+        let stored = tensor.kind.numbers()?;
+        Some(widen(&gguf.bytes()[tensor.place.clone()], stored))
+    };
+    let (Some(short), Some(long)) = (
+        factors("rope_factors_short.weight"),
+        factors("rope_factors_long.weight"),
+    ) else {
+        return Ok(None);
+    };
+    let original = format!("{architecture}.rope.scaling.original_context_length");
+    Ok(Some(json!({
+        "rope_type": "longrope",
+        "short_factor": short,
+        "long_factor": long,
+        "original_max_position_embeddings": gguf.metadata().count(&original)?,
+    })))
 }
 
 /// The members that `generation_config.json` would have.

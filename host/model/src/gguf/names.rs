@@ -5,10 +5,14 @@ const WHOLE: &[(&str, &str)] = &[
     ("model.embed_tokens", "token_embd"),
     ("model.norm", "output_norm"),
     ("lm_head", "output"),
+    ("embeddings.word_embeddings", "token_embd"),
+    ("embeddings.position_embeddings", "position_embd"),
+    ("embeddings.token_type_embeddings", "token_types"),
+    ("embeddings.LayerNorm", "token_embd_norm"),
 ];
 
-/// What stands before a layer's number.
-const LAYERS: (&str, &str) = ("model.layers.", "blk.");
+/// What stands before a layer's number: in safetensors of decoders, of encoders, and in GGUF.
+const LAYERS: (&str, &str, &str) = ("model.layers.", "encoder.layer.", "blk.");
 
 /// Names within a layer that mean the same in every family.
 const LAYER: &[(&str, &str)] = &[
@@ -26,6 +30,14 @@ const LAYER: &[(&str, &str)] = &[
     ("mlp.down_proj", "ffn_down"),
     ("pre_feedforward_layernorm", "ffn_norm"),
     ("post_feedforward_layernorm", "post_ffw_norm"),
+    ("attention.self.query", "attn_q"),
+    ("attention.self.key", "attn_k"),
+    ("attention.self.value", "attn_v"),
+    ("attention.output.dense", "attn_output"),
+    ("attention.output.LayerNorm", "attn_output_norm"),
+    ("intermediate.dense", "ffn_up"),
+    ("output.dense", "ffn_down"),
+    ("output.LayerNorm", "layer_output_norm"),
 ];
 
 /// The name of the norm after attention, which most families put before the feed-forward layer.
@@ -43,7 +55,10 @@ pub fn gguf_name(architecture: &str, tensor: &str) -> Option<String> {
     if let Some((_, name)) = WHOLE.iter().find(|(known, _)| *known == stem) {
         return Some(format!("{name}.{ending}"));
     }
-    let (number, part) = stem.strip_prefix(LAYERS.0)?.split_once('.')?;
+    let layer = stem
+        .strip_prefix(LAYERS.0)
+        .or_else(|| stem.strip_prefix(LAYERS.1))?;
+    let (number, part) = layer.split_once('.')?;
     let number: u32 = number.parse().ok()?;
     let name = if part == POST_ATTENTION {
         if NORM_BEHIND_ATTENTION.contains(&architecture) {
@@ -54,5 +69,5 @@ pub fn gguf_name(architecture: &str, tensor: &str) -> Option<String> {
     } else {
         LAYER.iter().find(|(known, _)| *known == part)?.1
     };
-    Some(format!("{}{number}.{name}.{ending}", LAYERS.1))
+    Some(format!("{}{number}.{name}.{ending}", LAYERS.2))
 }

@@ -20,7 +20,7 @@ pub(crate) use self::engine::EngineSettings;
 pub(crate) use self::hub::hub_config;
 use self::plugins::check_plugins;
 pub(crate) use self::plugins::{BindingConfig, PluginBounds, PluginConfig};
-pub(crate) use self::raw::{BindingKind, LogFormat, LogLevel, OnFailure};
+pub(crate) use self::raw::{BindingKind, LogFormat, LogLevel, OnFailure, Quantize};
 use self::raw::{Raw, RawBackend, RawKey, RawModel, RawScript};
 use crate::http::guard::HeaderLimits;
 use crate::openai::fields::Unsupported;
@@ -122,6 +122,8 @@ pub(crate) struct ModelConfig {
     pub(crate) hf: Option<ModelReference>,
     /// Speaks instead of the weights.
     pub(crate) script: Option<Script>,
+    /// How weights are quantised when they are loaded, if their files have them in full precision.
+    pub(crate) quantize: Option<Quantize>,
 }
 
 /// Settings of the default policy, and the secrets it may ask the host about.
@@ -382,14 +384,7 @@ fn check_model(index: usize, raw: RawModel, base: &Path) -> Result<ModelConfig, 
                 "a model has a `path` or an `hf`, not both",
             ));
         }
-        (Some(path), None) => path
-            .canonicalize()
-            .unwrap_or_else(|_| path.clone())
-            .file_name()
-            .map_or_else(
-                || "model".to_owned(),
-                |name| name.to_string_lossy().into_owned(),
-            ),
+        (Some(path), None) => name_of(path),
     };
     let script = match (raw.backend, raw.script) {
         (RawBackend::Engine, None) => None,
@@ -398,13 +393,34 @@ fn check_model(index: usize, raw: RawModel, base: &Path) -> Result<ModelConfig, 
             return Err(invalid(&key("script"), "it needs `backend = \"scripted\"`"));
         }
     };
+    if script.is_some() && raw.quantize.is_some() {
+        return Err(invalid(&key("quantize"), "a scripted model has no weights"));
+    }
     Ok(ModelConfig {
         name: raw.name.unwrap_or(folder),
         aliases: raw.aliases,
         path,
         hf,
         script,
+        quantize: raw.quantize,
     })
+}
+
+/// The public name of a folder, or of a GGUF file.
+fn name_of(path: &Path) -> String {
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let gguf = path
+        .extension()
+        .is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
+    let name = if gguf {
+        path.file_stem()
+    } else {
+        path.file_name()
+    };
+    name.map_or_else(
+        || "model".to_owned(),
+        |name| name.to_string_lossy().into_owned(),
+    )
 }
 
 fn check_script(raw: RawScript) -> Script {

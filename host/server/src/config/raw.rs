@@ -147,8 +147,20 @@ pub(crate) struct RawModel {
     pub(crate) path: Option<PathBuf>,
     pub(crate) hf: Option<String>,
     pub(crate) aliases: Vec<String>,
+    pub(crate) quantize: Option<Quantize>,
     pub(crate) backend: RawBackend,
     pub(crate) script: Option<RawScript>,
+}
+
+/// Block formats that weights are brought to when they are loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub(crate) enum Quantize {
+    /// 8 bits.
+    #[serde(rename = "q8_0")]
+    Q8_0,
+    /// 4 bits.
+    #[serde(rename = "q4_k")]
+    Q4K,
 }
 
 /// What generates a model's tokens.

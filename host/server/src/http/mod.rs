@@ -81,6 +81,7 @@ pub(crate) fn router(front: Arc<Front>) -> Router {
     Router::new()
         .route(openai::CHAT, post(openai::chat_completions))
         .route(openai::COMPLETIONS, post(openai::completions))
+        .route(openai::EMBEDDINGS, post(openai::embeddings::embeddings))
         .route(openai::MODELS, get(openai::models::list))
         .route("/v1/models/{*id}", get(openai::models::retrieve))
         .route("/health", get(health))
@@ -95,9 +96,10 @@ pub(crate) fn router(front: Arc<Front>) -> Router {
 
 /// The pattern behind a path, for labels: a fixed set, whatever is asked for.
 fn route_of(path: &str) -> &'static str {
-    const FIXED: [&str; 6] = [
+    const FIXED: [&str; 7] = [
         openai::CHAT,
         openai::COMPLETIONS,
+        openai::EMBEDDINGS,
         openai::MODELS,
         "/health",
         "/ready",

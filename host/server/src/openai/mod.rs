@@ -5,6 +5,7 @@ mod chat;
 mod chunk;
 mod completions;
 mod constraint;
+pub(crate) mod embeddings;
 pub(crate) mod fields;
 mod messages;
 pub(crate) mod models;
@@ -30,6 +31,7 @@ use crate::http::{Context, Front, body, json};
 
 pub(crate) const CHAT: &str = "/v1/chat/completions";
 pub(crate) const COMPLETIONS: &str = "/v1/completions";
+pub(crate) const EMBEDDINGS: &str = "/v1/embeddings";
 pub(crate) const MODELS: &str = "/v1/models";
 pub(crate) const MODEL: &str = "/v1/models/{id}";
 

@@ -1,0 +1,252 @@
+//! Encoders of the BERT family: texts to vectors.
+
+mod spec;
+
+use mortise_kernels::full_attention::full_attention;
+use mortise_kernels::gelu::gelu_in_place;
+use mortise_kernels::layer_norm::layer_norm_in_place;
+use mortise_kernels::linear::RowOrder;
+
+pub use spec::{EncoderSpec, Pooling};
+
+use crate::checkpoint::Checkpoint;
+use crate::error::{InputError, ModelError};
+use crate::folder::ModelFolder;
+use crate::linear::Linear;
+use crate::weights::WeightPrecision;
+
+/// A loaded encoder. Immutable.
+#[derive(Debug)]
+pub struct Encoder {
+    spec: EncoderSpec,
+    tokens: Linear,
+    positions: Linear,
+    /// What every token of the first segment gets.
+    segment: Vec<f32>,
+    norm: Norm,
+    layers: Vec<EncoderLayer>,
+}
+
+#[derive(Debug)]
+struct Norm {
+    weight: Vec<f32>,
+    bias: Vec<f32>,
+}
+
+#[derive(Debug)]
+struct EncoderLayer {
+    qkv: Linear,
+    attention_output: Linear,
+    attention_norm: Norm,
+    up: Linear,
+    down: Linear,
+    output_norm: Norm,
+}
+
+/// Reads tensors whose names begin alike.
+struct Reader<'a> {
+    checkpoint: &'a Checkpoint,
+    prefix: &'static str,
+    precision: WeightPrecision,
+}
+
+impl Reader<'_> {
+    fn matrix(
+        &self,
+        name: &str,
+        outputs: usize,
+        inputs: usize,
+        biased: bool,
+    ) -> Result<Linear, ModelError> {
+        let name = format!("{}{name}", self.prefix);
+        let weight = format!("{name}.weight");
+        let shape = [outputs, inputs];
+        let numbers = self.checkpoint.load(&weight, &shape, self.precision)?;
+        let bias = match biased {
+            true => Some(
+                self.checkpoint
+                    .load_vector(&format!("{name}.bias"), outputs)?,
+            ),
+            false => None,
+        };
+        Ok(Linear::ordered(
+            numbers,
+            RowOrder::Plain,
+            bias,
+            outputs,
+            inputs,
+        ))
+    }
+
+    fn norm(&self, name: &str, width: usize) -> Result<Norm, ModelError> {
+        let vector = |part: &str| {
+            let name = format!("{}{name}.{part}", self.prefix);
+            self.checkpoint.load_vector(&name, width)
+        };
+        Ok(Norm {
+            weight: vector("weight")?,
+            bias: vector("bias")?,
+        })
+    }
+
+    fn layer(&self, spec: &EncoderSpec, number: usize) -> Result<EncoderLayer, ModelError> {
+        let name = |part: &str| format!("encoder.layer.{number}.{part}");
+        let (hidden, wide) = (spec.hidden, spec.intermediate);
+        let qkv = ["query", "key", "value"].map(|part| name(&format!("attention.self.{part}")));
+        let [query, key, value] = qkv.map(|name| self.matrix(&name, hidden, hidden, true));
+        let one = |part: &str, outputs, inputs| self.matrix(&name(part), outputs, inputs, true);
+        Ok(EncoderLayer {
+            qkv: query?.append(key?).append(value?),
+            attention_output: one("attention.output.dense", hidden, hidden)?,
+            attention_norm: self.norm(&name("attention.output.LayerNorm"), hidden)?,
+            up: one("intermediate.dense", wide, hidden)?,
+            down: one("output.dense", hidden, wide)?,
+            output_norm: self.norm(&name("output.LayerNorm"), hidden)?,
+        })
+    }
+}
+
+impl Encoder {
+    /// Read a model's files and check them.
+    pub fn load(folder: &ModelFolder, precision: WeightPrecision) -> Result<Self, ModelError> {
+        let spec = EncoderSpec::read(folder)?;
+        let checkpoint = Checkpoint::open(folder)?;
+        let reader = |prefix| Reader {
+            checkpoint: &checkpoint,
+            prefix,
+            precision,
+        };
+        const TOKENS: &str = "embeddings.word_embeddings";
+        let hidden = spec.hidden;
+        // Models with a head on top have their encoder under a name.
+        let (reader, tokens) = match reader("").matrix(TOKENS, spec.vocabulary, hidden, false) {
+            Err(ModelError::MissingTensor { .. }) if folder.gguf().is_none() => {
+                let reader = reader("bert.");
+                let tokens = reader.matrix(TOKENS, spec.vocabulary, hidden, false)?;
+                (reader, tokens)
+            }
+            tokens => (reader(""), tokens?),
+        };
+        let segments = reader.matrix(
+            "embeddings.token_type_embeddings",
+            spec.segments,
+            hidden,
+            false,
+        )?;
+        let mut layers = Vec::new();
+        for number in 0..spec.layers {
+            layers.push(reader.layer(&spec, number)?);
+        }
+        Ok(Self {
+            tokens,
+            positions: reader.matrix(
+                "embeddings.position_embeddings",
+                spec.context,
+                hidden,
+                false,
+            )?,
+            segment: segments.gather(&[0]),
+            norm: reader.norm("embeddings.LayerNorm", hidden)?,
+            layers,
+            spec,
+        })
+    }
+
+    /// The shape of the model.
+    pub fn spec(&self) -> &EncoderSpec {
+        &self.spec
+    }
+
+    /// One vector of length 1 for each text, in order. A text's vector does not depend on the others.
+    pub fn embed(&self, texts: &[&[u32]]) -> Result<Vec<Vec<f32>>, InputError> {
+        for text in texts {
+            self.check(text)?;
+        }
+        let lengths: Vec<usize> = texts.iter().map(|text| text.len()).collect();
+        let mut hidden = self.tokens.gather(&texts.concat());
+        let positions: Vec<u32> = lengths
+            .iter()
+            .flat_map(|length| 0..*length as u32)
+            .collect();
+        add(&mut hidden, &self.positions.gather(&positions));
+        for row in hidden.chunks_exact_mut(self.spec.hidden) {
+            add(row, &self.segment);
+        }
+        self.normalise(&mut hidden, &self.norm);
+        for layer in &self.layers {
+            self.forward(layer, &lengths, &mut hidden);
+        }
+        let mut rows = hidden.chunks_exact(self.spec.hidden);
+        let vectors = lengths.iter().map(|length| {
+            let rows: Vec<&[f32]> = rows.by_ref().take(*length).collect();
+            unit(pool(&rows, self.spec.pooling))
+        });
+        Ok(vectors.collect())
+    }
+
+    fn check(&self, text: &[u32]) -> Result<(), InputError> {
+        if text.is_empty() || text.len() > self.spec.context {
+            return Err(InputError::Context {
+                tokens: text.len(),
+                context: self.spec.context,
+            });
+        }
+        let unknown = |token: &&u32| **token as usize >= self.spec.vocabulary;
+        match text.iter().find(unknown) {
+            None => Ok(()),
+            Some(&token) => Err(InputError::Token {
+                token,
+                vocabulary: self.spec.vocabulary,
+            }),
+        }
+    }
+
+    fn forward(&self, layer: &EncoderLayer, lengths: &[usize], hidden: &mut [f32]) {
+        let (heads, head_dim) = (self.spec.heads, self.spec.hidden / self.spec.heads);
+        let qkv = layer.qkv.apply(hidden);
+        let mut attended = vec![0.0; hidden.len()];
+        full_attention(&qkv, lengths, heads, head_dim, &mut attended);
+        add(hidden, &layer.attention_output.apply(&attended));
+        self.normalise(hidden, &layer.attention_norm);
+        let mut wide = layer.up.apply(hidden);
+        gelu_in_place(&mut wide);
+        add(hidden, &layer.down.apply(&wide));
+        self.normalise(hidden, &layer.output_norm);
+    }
+
+    fn normalise(&self, rows: &mut [f32], norm: &Norm) {
+        layer_norm_in_place(rows, &norm.weight, &norm.bias, self.spec.norm_epsilon);
+    }
+}
+
+fn add(to: &mut [f32], what: &[f32]) {
+    for (to, what) in to.iter_mut().zip(what) {
+        *to += what;
+    }
+}
+
+/// The rows of one text as one vector; there is at least one row.
+fn pool(rows: &[&[f32]], pooling: Pooling) -> Vec<f32> {
+    match pooling {
+        Pooling::First => rows.first().map(|row| row.to_vec()).unwrap_or_default(),
+        Pooling::Last => rows.last().map(|row| row.to_vec()).unwrap_or_default(),
+        Pooling::Mean => {
+            let mut sum = rows.first().map(|row| row.to_vec()).unwrap_or_default();
+            for row in rows.iter().skip(1) {
+                add(&mut sum, row);
+            }
+            let count = rows.len().max(1) as f32;
+            sum.iter_mut().for_each(|value| *value /= count);
+            sum
+        }
+    }
+}
+
+/// The vector at length 1; one of zeros stays.
+fn unit(mut vector: Vec<f32>) -> Vec<f32> {
+    let length = vector.iter().map(|value| value * value).sum::<f32>().sqrt();
+    if length > 0.0 {
+        vector.iter_mut().for_each(|value| *value /= length);
+    }
+    vector
+}

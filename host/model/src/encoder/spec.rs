@@ -1,0 +1,141 @@
+//! The shape of an encoder, as its configuration tells it and as far as it makes sense.
+
+use crate::error::ModelError;
+use crate::fields::{Fields, brief};
+use crate::folder::ModelFolder;
+use crate::spec::CONFIG_FILE;
+
+const ARCHITECTURES: [&str; 2] = ["BertModel", "BertForMaskedLM"];
+/// How sentence-transformers says what becomes of the rows.
+const POOLING_FILE: &str = "1_Pooling/config.json";
+
+const HIDDEN_MAX: usize = 1 << 14;
+const LAYERS_MAX: usize = 1 << 8;
+const CONTEXT_MAX: usize = 1 << 17;
+const VOCABULARY_MAX: usize = 1 << 22;
+
+/// How the rows of a text become one vector.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pooling {
+    /// Their mean.
+    Mean,
+    /// The first.
+    First,
+    /// The last.
+    Last,
+}
+
+/// The shape of an encoder of the BERT family.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct EncoderSpec {
+    /// Tokens that the model knows.
+    pub vocabulary: usize,
+    /// Values that represent a token, and a text.
+    pub hidden: usize,
+    /// Values between the two halves of a feed-forward layer.
+    pub intermediate: usize,
+    /// Layers.
+    pub layers: usize,
+    /// Heads; they divide `hidden`.
+    pub heads: usize,
+    /// Tokens that a text may have.
+    pub context: usize,
+    /// Kinds of segments that the model was trained with; all of a text is of the first.
+    pub segments: usize,
+    /// Keeps norms from dividing by zero.
+    pub norm_epsilon: f32,
+    /// How rows become one vector.
+    pub pooling: Pooling,
+}
+
+impl EncoderSpec {
+    /// Whether a folder holds such a model rather than one that generates.
+    pub fn describes(folder: &ModelFolder) -> Result<bool, ModelError> {
+        let config = Fields::read(folder, CONFIG_FILE)?;
+        Ok(config.is_some_and(|config| architecture(&config).is_some()))
+    }
+
+    /// Read and check the configuration.
+    pub fn read(folder: &ModelFolder) -> Result<Self, ModelError> {
+        let config =
+            Fields::read(folder, CONFIG_FILE)?.ok_or_else(|| folder.missing(CONFIG_FILE))?;
+        if architecture(&config).is_none() {
+            let known = ARCHITECTURES.join(", ");
+            return Err(config.wrong("architectures", format!("must begin with one of {known}")));
+        }
+        for (field, supported) in [
+            ("hidden_act", "gelu"),
+            ("position_embedding_type", "absolute"),
+        ] {
+            if let Some(found) = config.text(field)?
+                && found != supported
+            {
+                let problem = format!("is {}; supported is \"{supported}\"", brief(&found.into()));
+                return Err(config.wrong(field, problem));
+            }
+        }
+        let hidden = config.required_count("hidden_size", 1..=HIDDEN_MAX)?;
+        let heads = config.required_count("num_attention_heads", 1..=HIDDEN_MAX)?;
+        if !hidden.is_multiple_of(heads) {
+            let problem = format!("is {heads}; it must divide `hidden_size`, which is {hidden}");
+            return Err(config.wrong("num_attention_heads", problem));
+        }
+        Ok(Self {
+            vocabulary: config.required_count("vocab_size", 1..=VOCABULARY_MAX)?,
+            hidden,
+            intermediate: config.required_count("intermediate_size", 1..=4 * HIDDEN_MAX)?,
+            layers: config.required_count("num_hidden_layers", 1..=LAYERS_MAX)?,
+            heads,
+            context: config.required_count("max_position_embeddings", 1..=CONTEXT_MAX)?,
+            segments: config.count("type_vocab_size", 1..=1 << 10)?.unwrap_or(2),
+            norm_epsilon: config.number("layer_norm_eps", 0.0..=0.1)?.unwrap_or(1e-12) as f32,
+            pooling: read_pooling(folder, &config)?,
+        })
+    }
+}
+
+/// The architecture, if it is an encoder.
+fn architecture(config: &Fields) -> Option<&str> {
+    let first = config.get("architectures")?.get(0)?.as_str()?;
+    ARCHITECTURES.into_iter().find(|known| *known == first)
+}
+
+fn read_pooling(folder: &ModelFolder, config: &Fields) -> Result<Pooling, ModelError> {
+    // A GGUF file says it by a number.
+    if let Some(kind) = config.count("pooling_type", 0..=4)? {
+        return match kind {
+            1 => Ok(Pooling::Mean),
+            2 => Ok(Pooling::First),
+            3 => Ok(Pooling::Last),
+            other => Err(config.wrong(
+                "pooling_type",
+                format!("is {other}; supported are 1 (mean), 2 (first) and 3 (last)"),
+            )),
+        };
+    }
+    if folder.gguf().is_some() {
+        return Ok(Pooling::Mean);
+    }
+    let Some(pooling) = Fields::read(folder, POOLING_FILE)? else {
+        return Ok(Pooling::Mean);
+    };
+    let modes = [
+        ("pooling_mode_mean_tokens", Some(Pooling::Mean)),
+        ("pooling_mode_cls_token", Some(Pooling::First)),
+        ("pooling_mode_lasttoken", Some(Pooling::Last)),
+        ("pooling_mode_max_tokens", None),
+        ("pooling_mode_mean_sqrt_len_tokens", None),
+        ("pooling_mode_weightedmean_tokens", None),
+    ];
+    let mut chosen = None;
+    for (field, mode) in modes {
+        if pooling.flag(field)? == Some(true) {
+            let Some(mode) = mode.filter(|_| chosen.is_none()) else {
+                return Err(pooling.wrong(field, "asks for a pooling that is not supported"));
+            };
+            chosen = Some(mode);
+        }
+    }
+    chosen.ok_or_else(|| pooling.wrong("pooling_mode_mean_tokens", "and no other mode is set"))
+}

@@ -1,0 +1,110 @@
+//! What loading a mapped file takes of memory. Alone in its program, since it measures the process.
+#![cfg(target_os = "linux")]
+
+mod gguf_file;
+
+use gguf_file::{F32, GgufFile, text, u32};
+use mortise_model::{Model, ModelFolder, WeightPrecision};
+
+const HIDDEN: u64 = 4096;
+const VOCABULARY: u64 = 32_000;
+/// `Q8_0`
+const KIND: u32 = 8;
+
+/// Most memory that the process had, in bytes.
+fn peak() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmHWM:"))
+        .unwrap();
+    let kibibytes = line.split_whitespace().nth(1).unwrap();
+    kibibytes.parse::<u64>().unwrap() << 10
+}
+
+/// A model of two layers whose matrices are holes in a file of more than 400 MB.
+fn sparse_model(path: &std::path::Path) -> u64 {
+    let mut file = GgufFile::default();
+    file.entry("general.architecture", text("llama"));
+    for (key, value) in [
+        ("block_count", 2),
+        ("context_length", 128),
+        ("embedding_length", HIDDEN as u32),
+        ("feed_forward_length", 8192),
+        ("attention.head_count", 32),
+        ("attention.head_count_kv", 8),
+    ] {
+        file.entry(&format!("llama.{key}"), u32(value));
+    }
+    file.entry(
+        "llama.attention.layer_norm_rms_epsilon",
+        gguf_file::f32(1e-5),
+    );
+    let mut end = 0;
+    let mut place = |file: &mut GgufFile, name: String, shape: &[u64], kind: u32| {
+        let count: u64 = shape.iter().product();
+        file.tensor(&name, shape, kind, Vec::new());
+        file.tensors.last_mut().unwrap().offset = Some(end);
+        let bytes = if kind == KIND {
+            count / 32 * 34
+        } else {
+            count * 4
+        };
+        end += bytes.next_multiple_of(32);
+    };
+    place(
+        &mut file,
+        "token_embd.weight".into(),
+        &[VOCABULARY, HIDDEN],
+        KIND,
+    );
+    place(&mut file, "output_norm.weight".into(), &[HIDDEN], F32);
+    for layer in 0..2 {
+        for (name, outputs, inputs) in [
+            ("attn_q", HIDDEN, HIDDEN),
+            ("attn_k", HIDDEN / 4, HIDDEN),
+            ("attn_v", HIDDEN / 4, HIDDEN),
+            ("attn_output", HIDDEN, HIDDEN),
+            ("ffn_gate", 8192, HIDDEN),
+            ("ffn_up", 8192, HIDDEN),
+            ("ffn_down", HIDDEN, 8192),
+        ] {
+            place(
+                &mut file,
+                format!("blk.{layer}.{name}.weight"),
+                &[outputs, inputs],
+                KIND,
+            );
+        }
+        for name in ["attn_norm", "ffn_norm"] {
+            place(
+                &mut file,
+                format!("blk.{layer}.{name}.weight"),
+                &[HIDDEN],
+                F32,
+            );
+        }
+    }
+    let header = file.bytes();
+    let total = header.len() as u64 + end;
+    std::fs::write(path, header).unwrap();
+    let sparse = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+    sparse.set_len(total).unwrap();
+    total
+}
+
+#[test]
+fn a_mapped_file_is_not_held_twice() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    let size = sparse_model(&path);
+    assert!(size > 300 << 20, "{size}");
+    let before = peak();
+    let folder = ModelFolder::open(&path).unwrap();
+    let model = Model::load(&folder, WeightPrecision::AsStored).unwrap();
+    let grown = peak() - before;
+    assert!(
+        model.spec().layers == 2 && grown < 32 << 20,
+        "{grown} bytes for a file of {size}"
+    );
+}

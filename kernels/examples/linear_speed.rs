@@ -1,0 +1,144 @@
+//! How fast matrices of each weight type are multiplied with. Weights are larger than any cache.
+//!
+//!     cargo run --release -p mortise-kernels --example linear_speed [THREADS]
+//!
+//! For one row of activations, bytes of weights a second, beside the rate at which the same bytes are
+//! merely read; for more rows, multiply-adds a second, counted twice as is usual. Each figure is the
+//! best of several runs: on a busy machine others tell how busy it was.
+
+use std::time::Instant;
+
+use half::{bf16, f16};
+use mortise_kernels::linear::{Matrix, RowOrder, Weights, linear};
+use mortise_kernels::quant::BlockType;
+
+const INPUTS: usize = 4096;
+/// Rows of the matrix.
+const OUTPUTS: usize = 16_384;
+const RUNS: usize = 7;
+
+fn main() {
+    let threads = std::env::args().nth(1).and_then(|text| text.parse().ok());
+    let mut builder = rayon::ThreadPoolBuilder::new();
+    if let Some(threads) = threads {
+        builder = builder.num_threads(threads);
+    }
+    let pool = builder.build().expect("start threads");
+    pool.install(|| {
+        println!(
+            "{} threads, {OUTPUTS} x {INPUTS}; read alone {:.1} GB/s",
+            rayon::current_num_threads(),
+            read_rate()
+        );
+        println!(
+            "{:8} {:>10} {:>12} {:>12} {:>12}",
+            "type", "1 row GB/s", "1 row GOP/s", "4 rows", "32 rows"
+        );
+        let count = INPUTS * OUTPUTS;
+        let bytes = noise(count * 2);
+        let floats: Vec<f32> = bytes
+            .chunks_exact(2)
+            .map(|b| f32::from(b[0]) / 256.0)
+            .collect();
+        let halves: Vec<f16> = floats.iter().map(|value| f16::from_f32(*value)).collect();
+        report("F16", count * 2, Weights::F16(&halves));
+        drop(halves);
+        let brains: Vec<bf16> = floats.iter().map(|value| bf16::from_f32(*value)).collect();
+        report("BF16", count * 2, Weights::Bf16(&brains));
+        drop((brains, floats));
+        for kind in BlockType::ALL {
+            let length = count / kind.weights() * kind.bytes();
+            let mut blocks = bytes[..length].to_vec();
+            calm(kind, &mut blocks);
+            report(kind.name(), length, Weights::Blocks(kind, &blocks));
+        }
+    });
+}
+
+/// Reproducible bytes.
+fn noise(count: usize) -> Vec<u8> {
+    let mut state = 88_172_645_463_325_252_u64;
+    let next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    };
+    std::iter::repeat_with(next).take(count).collect()
+}
+
+/// Make every half-precision scale 0.01: arithmetic with subnormal numbers would be slow.
+fn calm(kind: BlockType, blocks: &mut [u8]) {
+    let places: &[usize] = match kind {
+        BlockType::Q4_1 | BlockType::Q5_1 | BlockType::Q4K | BlockType::Q5K => &[0, 2],
+        BlockType::Q2K => &[80, 82],
+        BlockType::Q3K => &[108],
+        BlockType::Q6K => &[208],
+        BlockType::Mxfp4 => &[],
+        _ => &[0],
+    };
+    for block in blocks.chunks_exact_mut(kind.bytes()) {
+        for &place in places {
+            block[place..place + 2].copy_from_slice(&f16::from_f32(0.01).to_le_bytes());
+        }
+        if kind == BlockType::Mxfp4 {
+            block[0] = 120;
+        }
+    }
+}
+
+/// Seconds of the fastest of several runs.
+fn fastest(mut run: impl FnMut()) -> f64 {
+    let times = (0..RUNS).map(|_| {
+        let begun = Instant::now();
+        run();
+        begun.elapsed().as_secs_f64()
+    });
+    times.fold(f64::INFINITY, f64::min)
+}
+
+/// Bytes a second of a loop that only reads, in gigabytes.
+fn read_rate() -> f64 {
+    use rayon::prelude::*;
+    let words = vec![1_u64; INPUTS * OUTPUTS / 4];
+    let chunk = words.len() / rayon::current_num_threads();
+    let seconds = fastest(|| {
+        let sum: u64 = words
+            .par_chunks(chunk)
+            .map(|words| {
+                let lanes = words.chunks_exact(8).fold([0_u64; 8], |mut sums, words| {
+                    for (sum, word) in sums.iter_mut().zip(words) {
+                        *sum = sum.wrapping_add(*word);
+                    }
+                    sums
+                });
+                lanes.into_iter().fold(0, u64::wrapping_add)
+            })
+            .sum();
+        std::hint::black_box(sum);
+    });
+    words.len() as f64 * 8.0 / seconds / 1e9
+}
+
+fn report(name: &str, bytes: usize, weights: Weights<'_>) {
+    let matrix = Matrix {
+        weights,
+        outputs: OUTPUTS,
+        inputs: INPUTS,
+        order: RowOrder::Plain,
+    };
+    let rate = |rows: usize| {
+        let x: Vec<f32> = (0..rows * INPUTS).map(|k| (k % 17) as f32 - 8.0).collect();
+        let mut out = vec![0.0; rows * OUTPUTS];
+        fastest(|| linear(&x, matrix, None, std::hint::black_box(&mut out)))
+    };
+    let operations = 2.0 * (INPUTS * OUTPUTS) as f64 / 1e9;
+    let (one, four, many) = (rate(1), rate(4), rate(32));
+    println!(
+        "{name:8} {:10.1} {:12.1} {:12.1} {:12.1}",
+        bytes as f64 / one / 1e9,
+        operations / one,
+        4.0 * operations / four,
+        32.0 * operations / many,
+    );
+}

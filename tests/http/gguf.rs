@@ -1,0 +1,112 @@
+//! Models from one GGUF file, and weights that are quantised when they are loaded. The file is made by
+//! `tests/gguf/make_reference.py`.
+
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::answers::CHAT;
+use crate::support::{Server, binary};
+
+fn file() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/gguf/data/tiny-chat.gguf")
+}
+
+fn mortise(arguments: &[&str], input: &str) -> Output {
+    use std::io::Write as _;
+    let mut child = Command::new(binary())
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("start mortise");
+    let mut stdin = child.stdin.take().expect("its input");
+    stdin.write_all(input.as_bytes()).expect("write the input");
+    drop(stdin);
+    child.wait_with_output().expect("wait for mortise")
+}
+
+fn printed(output: &Output) -> Value {
+    assert!(output.status.success(), "{output:?}");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+#[test]
+fn a_gguf_file_is_served_with_its_own_tokenizer_and_template() {
+    let path = file();
+    let path = path.to_str().expect("a path in UTF-8");
+    let messages = json!([{"role": "user", "content": "Größe <|im_start|> 日本語 😀?"}]);
+    let rendered = printed(&mortise(
+        &["template", "render", "--model", path],
+        &json!({ "messages": messages }).to_string(),
+    ));
+    let tokens = rendered["tokens"].as_array().expect("tokens").len();
+    let mut server = Server::start(&["--model", path]);
+    let models = server.get("/v1/models").ok();
+    assert_eq!(models["data"][0]["id"], "tiny-chat");
+    let request = json!({
+        "model": "tiny-chat", "messages": messages, "max_tokens": 6, "temperature": 0, "seed": 1,
+    });
+    let first = server.post(CHAT, &request).ok();
+    assert_eq!(first["usage"]["prompt_tokens"], tokens);
+    assert!(
+        first["usage"]["completion_tokens"]
+            .as_u64()
+            .is_some_and(|n| (1..=6).contains(&n))
+    );
+    let second = server.post(CHAT, &request).ok();
+    assert_eq!(first["choices"], second["choices"]);
+    server.assert_sound();
+}
+
+#[test]
+fn a_gguf_file_is_described() {
+    let path = file();
+    let path = path.to_str().expect("a path in UTF-8");
+    let described = printed(&mortise(&["inspect", path], ""));
+    assert_eq!(described["type"], "gguf");
+    assert_eq!(described["metadata"]["general.architecture"], "qwen2");
+    assert_eq!(
+        described["metadata"]["tokenizer.ggml.tokens"]["length"],
+        603
+    );
+    assert_eq!(described["tensors"].as_array().map(Vec::len), Some(26));
+    assert_eq!(described["tensors"][0]["type"], "Q8_0");
+    assert_eq!(described["tensors"][0]["shape"], json!([603, 64]));
+}
+
+#[test]
+fn a_damaged_gguf_file_ends_the_start_with_the_reason() {
+    let folder = tempfile::tempdir().expect("make a folder");
+    let path = folder.path().join("cut.gguf");
+    let whole = std::fs::read(file()).expect("read the model");
+    std::fs::write(&path, &whole[..whole.len() / 2]).expect("write a part");
+    let path = path.to_str().expect("a path in UTF-8");
+    let output = mortise(&["serve", "--port", "0", "--model", path], "");
+    assert_eq!(output.status.code(), Some(1));
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        message.contains("cut.gguf") && message.contains("the file ends before"),
+        "{message}"
+    );
+}
+
+#[test]
+fn weights_are_quantised_when_the_configuration_says_so() {
+    for format in ["q8_0", "q4_k"] {
+        let mut server = Server::configured(&format!("[[models]]\nquantize = \"{format}\"\n"));
+        let request = json!({
+            "model": "mortise-demo",
+            "messages": [{"role": "user", "content": "What is mortise?"}],
+            "max_tokens": 8, "temperature": 0,
+        });
+        let answer = server.post(CHAT, &request).ok();
+        let text = answer["choices"][0]["message"]["content"]
+            .as_str()
+            .expect("content");
+        assert!(!text.is_empty(), "{format}");
+        server.assert_sound();
+    }
+}
