@@ -9,7 +9,7 @@ use gguf_file::{F32, GgufFile, text, u32};
 use half::f16;
 use mortise_kernels::quant::BlockType;
 use mortise_model::{
-    KvCache, KvPrecision, LogitRows, Model, ModelFolder, ModelInput, SequenceInput, WeightPrecision,
+    KvCache, KvType, LogitRows, Model, ModelFolder, ModelInput, SequenceInput, WeightPrecision,
 };
 use safetensors::SafeTensors;
 
@@ -45,7 +45,7 @@ fn from_folder(name: &str, precision: WeightPrecision) -> Model {
 /// All logits of sequences that are computed in one batch.
 fn logits(model: &Model, sequences: &[&[u32]]) -> Vec<Vec<f32>> {
     let blocks = 8;
-    let mut cache = KvCache::new(model.spec(), blocks * sequences.len(), KvPrecision::F32).unwrap();
+    let mut cache = KvCache::new(model.spec(), blocks * sequences.len(), KvType::F32).unwrap();
     let mut input = ModelInput::new();
     for (number, tokens) in sequences.iter().enumerate() {
         let table: Vec<u32> = (0..blocks)
