@@ -41,12 +41,12 @@ impl Hub {
     ) -> Result<PathBuf, HubError> {
         let cached = CachedRepository::new(&self.config.cache, reference);
         if self.config.offline {
-            return self.from_cache(reference, &cached);
+            return self.cached_model(reference, &cached);
         }
         let listing = match self.list(reference) {
             Ok(listing) => listing,
             Err(error @ HubError::Network { .. }) => {
-                let path = self.from_cache(reference, &cached).map_err(|_| error)?;
+                let path = self.cached_model(reference, &cached).map_err(|_| error)?;
                 progress.note("the hub was not reached; the cached model is used");
                 return Ok(path);
             }
@@ -78,7 +78,7 @@ impl Hub {
     }
 
     /// The model as far as the cache knows, if that is all of it.
-    fn from_cache(
+    fn cached_model(
         &self,
         reference: &ModelReference,
         cached: &CachedRepository,

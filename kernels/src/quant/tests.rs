@@ -62,9 +62,9 @@ fn products_agree_with_dequantised_weights_and_rounded_activations() {
             for r in 0..4 {
                 let row = rows.row(r);
                 let (mut exact, mut size) = (0.0, 0.0);
-                for k in 0..inputs {
+                for (k, weight) in plain.iter().enumerate() {
                     let x = f64::from(row.scales[k / GROUP]) * f64::from(row.quants[k]);
-                    let product = x * f64::from(plain[k]);
+                    let product = x * f64::from(*weight);
                     exact += product;
                     size += product.abs();
                 }

@@ -333,7 +333,7 @@ impl Simulation {
         self.scheduler.extend(id, token);
         assert_eq!(self.scheduler.tokens(id), expected.tokens);
         let stops = expected.tokens.len() >= expected.tokens_max
-            || token == 3 && expected.tokens.len() % 7 == 0;
+            || token == 3 && expected.tokens.len().is_multiple_of(7);
         if stops {
             assert!(self.scheduler.cached_tokens(id) < expected.prompt);
             self.scheduler.remove(id);
