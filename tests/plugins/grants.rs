@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::support::Server;
 use crate::support::client::{Request, Response};
-use crate::{house_rules, refused};
+use crate::{build_guest, house_rules, refused};
 
 /// `tests/guests`, which can be told by its settings to fail in any function.
 fn guest() -> &'static Path {
@@ -18,24 +18,8 @@ fn guest() -> &'static Path {
     BUILT.get_or_init(|| {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let target = root.join("target/guests");
-        let output = Command::new(env!("CARGO"))
-            .args([
-                "build",
-                "--release",
-                "--locked",
-                "--target",
-                "wasm32-wasip2",
-            ])
-            .args(["--features", "every-kind", "--target-dir"])
-            .arg(&target)
-            .current_dir(root.join("tests/guests"))
-            .output()
-            .expect("run cargo");
-        assert!(
-            output.status.success(),
-            "{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        let source = root.join("tests/guests");
+        build_guest(&source, &target, &["--features", "every-kind"]);
         // Under a name of its own: other tests build other guests to the same place.
         let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guest.wasm");
         std::fs::copy(target.join("wasm32-wasip2/release/guests.wasm"), &kept)

@@ -11,6 +11,7 @@ use ureq::Agent;
 
 use super::report::{Report, Row};
 use crate::cli::BenchArgs;
+use crate::config::variable_of;
 
 /// Words of a prompt, of about one token each.
 const WORDS: [&str; 12] = [
@@ -22,12 +23,10 @@ const SILENCE_MAX: Duration = Duration::from_secs(120);
 
 /// Measure the server at `url` with each of the wanted numbers of clients.
 pub(super) fn measure(url: &str, args: &BenchArgs) -> anyhow::Result<Report> {
-    let key = match &args.api_key_env {
-        None => None,
-        Some(name) => {
-            Some(std::env::var(name).with_context(|| format!("the variable `{name}` has no key"))?)
-        }
-    };
+    let name = args.api_key_env.as_deref();
+    let key = name
+        .map(|name| variable_of("--api-key-env", name))
+        .transpose()?;
     let address = url.trim_end_matches('/').trim_end_matches("/v1");
     let target = Target {
         url: format!("{address}/v1/chat/completions"),

@@ -281,7 +281,7 @@ fn check_admin(raw: &raw::RawAdmin) -> Result<Option<AdminConfig>, ConfigError> 
 }
 
 /// The value of an environment variable that the configuration names.
-fn variable_of(key: &str, variable: &str) -> Result<String, ConfigError> {
+pub(crate) fn variable_of(key: &str, variable: &str) -> Result<String, ConfigError> {
     std::env::var(variable)
         .map_err(|error| invalid(key, format!("the variable `{variable}`: {error}")))
 }

@@ -63,13 +63,7 @@ pub(crate) async fn serve(
     mut signals: mpsc::Receiver<&'static str>,
     stop: Stop,
 ) {
-    let acceptor = Acceptor {
-        builder: Arc::new(builder(&limits)),
-        slots: Arc::new(Semaphore::new(limits.max_connections)),
-        listener,
-        router,
-        limits,
-    };
+    let acceptor = Acceptor::new(listener, router, limits);
     let connections = GracefulShutdown::new();
     loop {
         tokio::select! {
@@ -94,13 +88,7 @@ pub(crate) async fn serve_beside(
     limits: ConnectionLimits,
     mut draining: watch::Receiver<bool>,
 ) {
-    let acceptor = Acceptor {
-        builder: Arc::new(builder(&limits)),
-        slots: Arc::new(Semaphore::new(limits.max_connections)),
-        listener,
-        router,
-        limits,
-    };
+    let acceptor = Acceptor::new(listener, router, limits);
     let connections = GracefulShutdown::new();
     loop {
         tokio::select! {
@@ -151,6 +139,16 @@ async fn cut(stop: &Stop, ended: impl Future<Output = ()>) {
 }
 
 impl Acceptor {
+    fn new(listener: TcpListener, router: Router, limits: ConnectionLimits) -> Self {
+        Self {
+            builder: Arc::new(builder(&limits)),
+            slots: Arc::new(Semaphore::new(limits.max_connections)),
+            listener,
+            router,
+            limits,
+        }
+    }
+
     /// Accept one connection and serve it on a task of its own. Cancel safe.
     async fn accept(&self, watcher: impl FnOnce() -> Watcher) {
         let Ok(slot) = Arc::clone(&self.slots).acquire_owned().await else {

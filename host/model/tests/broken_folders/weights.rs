@@ -1,0 +1,132 @@
+//! Tensors and files of weights that contradict the rest.
+
+use std::fs;
+
+use serde_json::Value;
+use serde_json::json;
+
+use crate::{MODEL, SHARDED, check, copy, load, original, with_config};
+
+#[test]
+fn tensors_that_contradict_the_configuration_are_named() {
+    let vocabulary = with_config(MODEL, |config| config["vocab_size"] = json!(100));
+    check(
+        vocabulary.path(),
+        &["`model.embed_tokens.weight`", "[144, 48]", "[100, 48]"],
+    );
+    let wide = with_config(MODEL, |config| config["intermediate_size"] = json!(73));
+    check(
+        wide.path(),
+        &[
+            "`model.layers.0.mlp.gate_proj.weight`",
+            "[72, 48]",
+            "[73, 48]",
+        ],
+    );
+    let deep = with_config(MODEL, |config| {
+        config["num_hidden_layers"] = json!(1000);
+        config["layer_types"] = Value::Null;
+    });
+    check(
+        deep.path(),
+        &["tensor `model.layers.2.input_layernorm.weight` is missing"],
+    );
+    let untied = with_config(MODEL, |config| config["tie_word_embeddings"] = json!(false));
+    check(untied.path(), &["tensor `lm_head.weight` is missing"]);
+    let normed = with_config(MODEL, |config| {
+        config["architectures"] = json!(["Qwen3ForCausalLM"])
+    });
+    check(
+        normed.path(),
+        &["tensor `model.layers.0.self_attn.q_norm.weight` is missing"],
+    );
+}
+
+#[test]
+fn damaged_weights_say_what_is_wrong() {
+    let weights = fs::read(original(MODEL).join("model.safetensors")).unwrap();
+    let spoiled = |bytes: &[u8], expected: &[&str]| {
+        let folder = copy(MODEL);
+        fs::write(folder.path().join("model.safetensors"), bytes).unwrap();
+        check(
+            folder.path(),
+            &[&["weights file `model.safetensors` is damaged"], expected].concat(),
+        );
+    };
+    spoiled(&[], &["0 bytes"]);
+    spoiled(&weights[..5], &["5 bytes"]);
+    spoiled(&weights[..100], &["header should have"]);
+    spoiled(
+        &weights[..weights.len() - 1],
+        &["ends at byte", "and the file has"],
+    );
+    spoiled(&[&weights[..], b"x"].concat(), &[]);
+    spoiled(
+        &[&u64::MAX.to_le_bytes(), &weights[8..]].concat(),
+        &["header should have"],
+    );
+    let header = |text: &str| [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat();
+    spoiled(&header("{"), &["not a JSON object"]);
+    spoiled(
+        &header(
+            r#"{"a":{"dtype":"U8","shape":[18446744073709551615],"data_offsets":[0,18446744073709551615]}}"#,
+        ),
+        &["tensor `a` ends at byte 18446744073709551615"],
+    );
+    spoiled(
+        &header(r#"{"a":{"dtype":"F32","shape":[9223372036854775807,4],"data_offsets":[0,0]}}"#),
+        &[],
+    );
+    // A file without tensors is sound, it only lacks everything.
+    let folder = copy(MODEL);
+    fs::write(folder.path().join("model.safetensors"), header("{}")).unwrap();
+    check(
+        folder.path(),
+        &["tensor `model.embed_tokens.weight` is missing"],
+    );
+}
+
+#[test]
+fn integers_are_no_weights() {
+    let folder = copy(MODEL);
+    let path = folder.path().join("model.safetensors");
+    let mut weights = fs::read(&path).unwrap();
+    let at = weights
+        .windows(5)
+        .position(|window| window == b"\"F32\"")
+        .unwrap();
+    weights[at + 1..at + 4].copy_from_slice(b"I32");
+    fs::write(&path, weights).unwrap();
+    check(folder.path(), &["has type I32, which is not supported"]);
+}
+
+#[test]
+fn an_index_may_not_leave_the_folder() {
+    for file in [
+        "../model.safetensors",
+        "/etc/passwd",
+        "a\\b.safetensors",
+        "weights.bin",
+    ] {
+        let folder = copy(SHARDED);
+        let index = json!({"weight_map": {"model.norm.weight": file}});
+        fs::write(
+            folder.path().join("model.safetensors.index.json"),
+            index.to_string(),
+        )
+        .unwrap();
+        check(
+            folder.path(),
+            &["`weight_map`", "expected a .safetensors file"],
+        );
+    }
+}
+
+#[test]
+fn duplicated_keys_are_no_error() {
+    let folder = copy(MODEL);
+    let path = folder.path().join("config.json");
+    let config = fs::read_to_string(&path).unwrap();
+    fs::write(path, config.replacen('{', "{\"hidden_size\": 1,", 1)).unwrap();
+    load(folder.path()).unwrap();
+}
