@@ -7,7 +7,8 @@
 //! values  [block][kv head][token][group of 32 dimensions]
 //! ```
 //!
-//! A number is off by half a scale at most, which is 1/254 of the largest of its group.
+//! A number is off by half a scale at most, which is 1/254 of the largest of its group, and as much
+//! more as a place of f16 adds to the scale.
 
 use half::f16;
 
@@ -87,12 +88,18 @@ impl Q8Pages<'_> {
     }
 }
 
-/// The scale at which the largest number becomes 127.
+/// The least scale at which no number exceeds 127. Rounded to nearest it could be too small by half
+/// a place of f16, which is much for a tiny scale, and the largest number would be cut off.
 fn scale_of(numbers: &[f32]) -> f16 {
     let largest = numbers
         .iter()
         .fold(0.0f32, |most, number| most.max(number.abs()));
-    <f16 as KvElement>::from_f32(largest / 127.0)
+    let scale = <f16 as KvElement>::from_f32(largest / 127.0);
+    if KvElement::to_f32(scale) * 127.0 < largest && scale < f16::MAX {
+        f16::from_bits(scale.to_bits() + 1)
+    } else {
+        scale
+    }
 }
 
 fn quantise(value: f32, scale: f16) -> i8 {
@@ -100,7 +107,7 @@ fn quantise(value: f32, scale: f16) -> i8 {
     if scale == 0.0 {
         return 0;
     }
-    // The cast saturates; the scale was rounded, so that 127 and a bit may come.
+    // The cast saturates, for what is beyond the largest scale.
     (value / scale).round().max(-127.0) as i8
 }
 

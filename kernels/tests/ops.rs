@@ -132,15 +132,16 @@ fn check_q8(layout: &Layout, group: usize, scoring: Scoring<'_>, noise: &[f32]) 
     check_attention(keys, values, layout, group, scoring, noise);
 }
 
-/// Each number is off by half a unit at most: 1/254 of the largest of its 32, and the rounding of
-/// the scale to f16.
+/// Each number is off by half a scale at most, and the scale is 1/127 of the largest of its 32,
+/// rounded up to a number of f16, whose places are 2^-24 apart near nought.
 fn check_rounding<'a>(stored: impl Iterator<Item = &'a f32>, given: &[f32]) {
     let stored: Vec<f32> = stored.copied().collect();
     for (stored, given) in stored.chunks(32).zip(given.chunks(32)) {
         let largest = given
             .iter()
             .fold(0f32, |most, number| most.max(number.abs()));
-        let bound = largest / 254.0 * 1.001 + largest / 2048.0 + 1e-7;
+        let scale = largest / 127.0 * (1.0 + 1.0 / 1024.0) + 2f32.powi(-24);
+        let bound = scale / 2.0 * (1.0 + 1e-5);
         for (stored, given) in stored.iter().zip(given) {
             assert!((stored - given).abs() <= bound, "{given} became {stored}");
         }
@@ -258,6 +259,30 @@ proptest! {
         check_plain::<f16>(&layout, group, scoring, &noise);
         check_plain::<bf16>(&layout, group, scoring, &noise);
         check_q8(&layout, group, scoring, &noise);
+    }
+
+    #[test]
+    fn eight_bits_keep_numbers_of_every_size(
+        noise in vec(-2f32..2.0, 64), exponent in -40i32..22,
+    ) {
+        let noise: Vec<f32> = noise.iter().map(|number| number * 2f32.powi(exponent)).collect();
+        let shape = KvShape { kv_heads: 1, key_dim: 64, value_dim: 64 };
+        let (mut keys, mut values) = (vec![0; 64 * BLOCK_TOKENS], vec![0; 64 * BLOCK_TOKENS]);
+        let mut key_scales = vec![0; groups(64) * BLOCK_TOKENS];
+        let mut value_scales = key_scales.clone();
+        let mut pages = Q8Pages {
+            keys: &mut keys,
+            key_scales: &mut key_scales,
+            values: &mut values,
+            value_scales: &mut value_scales,
+            shape,
+        };
+        pages.store(0, 3, &noise, &noise);
+        let keys = Q8Arena { numbers: &keys, scales: &key_scales };
+        let values = Q8Arena { numbers: &values, scales: &value_scales };
+        let mut buffer = vec![0.0; 64 * BLOCK_TOKENS];
+        check_rounding(keys.keys(0, 64, &mut buffer).iter().skip(3).step_by(BLOCK_TOKENS), &noise);
+        check_rounding(values.values(0, 64, &mut buffer)[3 * 64..][..64].iter(), &noise);
     }
 
     #[test]
