@@ -1,6 +1,6 @@
 //! How fast matrices of each weight type are multiplied with. Weights are larger than any cache.
 //!
-//!     cargo run --release -p mortise-kernels --example linear_speed [THREADS]
+//!     cargo run --release -p mortise-kernels --example linear_speed [THREADS [ISA [TYPE]]]
 //!
 //! For one row of activations, bytes of weights a second, beside the rate at which the same bytes are
 //! merely read; for more rows, multiply-adds a second, counted twice as is usual. Each figure is the
@@ -9,8 +9,10 @@
 use std::time::Instant;
 
 use half::{bf16, f16};
+use mortise_kernels::isa::{Isa, isa, limit};
 use mortise_kernels::linear::{Matrix, RowOrder, Weights, linear};
-use mortise_kernels::quant::BlockType;
+use mortise_kernels::pool::{self, ThreadPool};
+use mortise_kernels::quant::{BlockType, PackedMatrix};
 
 const INPUTS: usize = 4096;
 /// Rows of the matrix.
@@ -18,39 +20,47 @@ const OUTPUTS: usize = 16_384;
 const RUNS: usize = 7;
 
 fn main() {
-    let threads = std::env::args().nth(1).and_then(|text| text.parse().ok());
-    let mut builder = rayon::ThreadPoolBuilder::new();
-    if let Some(threads) = threads {
-        builder = builder.num_threads(threads);
+    let mut arguments = std::env::args().skip(1);
+    let threads = arguments.next().and_then(|text| text.parse().ok());
+    if let Some(name) = arguments.next() {
+        let named = Isa::ALL.into_iter().find(|isa| isa.name() == name);
+        limit(named.expect("portable, avx2, avx-vnni or avx512-vnni"));
     }
-    let pool = builder.build().expect("start threads");
+    let only = arguments.next();
+    let wanted = |name: &str| only.as_deref().is_none_or(|only| only == name);
+    let available = std::thread::available_parallelism().map_or(1, usize::from);
+    let pool = ThreadPool::new(threads.unwrap_or(available)).expect("start threads");
     pool.install(|| {
         println!(
-            "{} threads, {OUTPUTS} x {INPUTS}; read alone {:.1} GB/s",
-            rayon::current_num_threads(),
+            "{} threads, {}, {OUTPUTS} x {INPUTS}; read alone {:.1} GB/s",
+            pool::threads(),
+            isa().name(),
             read_rate()
         );
         println!(
-            "{:8} {:>10} {:>12} {:>12} {:>12}",
-            "type", "1 row GB/s", "1 row GOP/s", "4 rows", "32 rows"
+            "{:8} {:>10} {:>12} {:>12} {:>12} {:>12}",
+            "type", "1 row GB/s", "1 row GOP/s", "4 rows", "8 rows", "128 rows"
         );
         let count = INPUTS * OUTPUTS;
         let bytes = noise(count * 2);
-        let floats: Vec<f32> = bytes
-            .chunks_exact(2)
-            .map(|b| f32::from(b[0]) / 256.0)
-            .collect();
-        let halves: Vec<f16> = floats.iter().map(|value| f16::from_f32(*value)).collect();
-        report("F16", count * 2, Weights::F16(&halves));
-        drop(halves);
-        let brains: Vec<bf16> = floats.iter().map(|value| bf16::from_f32(*value)).collect();
-        report("BF16", count * 2, Weights::Bf16(&brains));
-        drop((brains, floats));
-        for kind in BlockType::ALL {
+        if wanted("F16") || wanted("BF16") {
+            let floats = bytes.chunks_exact(2).map(|b| f32::from(b[0]) / 256.0);
+            let halves: Vec<f16> = floats.clone().map(f16::from_f32).collect();
+            report("F16", count * 2, Weights::F16(&halves));
+            drop(halves);
+            let brains: Vec<bf16> = floats.map(bf16::from_f32).collect();
+            report("BF16", count * 2, Weights::Bf16(&brains));
+        }
+        for kind in BlockType::ALL
+            .into_iter()
+            .filter(|kind| wanted(kind.name()))
+        {
             let length = count / kind.weights() * kind.bytes();
             let mut blocks = bytes[..length].to_vec();
             calm(kind, &mut blocks);
-            report(kind.name(), length, Weights::Blocks(kind, &blocks));
+            let packed = PackedMatrix::new(kind, &blocks, RowOrder::Plain, OUTPUTS, INPUTS);
+            let packed = packed.expect("memory for the matrix");
+            report(kind.name(), length, Weights::Packed(&packed));
         }
     });
 }
@@ -99,23 +109,19 @@ fn fastest(mut run: impl FnMut()) -> f64 {
 
 /// Bytes a second of a loop that only reads, in gigabytes.
 fn read_rate() -> f64 {
-    use rayon::prelude::*;
     let words = vec![1_u64; INPUTS * OUTPUTS / 4];
-    let chunk = words.len() / rayon::current_num_threads();
+    let piece = words.len() / pool::threads();
     let seconds = fastest(|| {
-        let sum: u64 = words
-            .par_chunks(chunk)
-            .map(|words| {
-                let lanes = words.chunks_exact(8).fold([0_u64; 8], |mut sums, words| {
-                    for (sum, word) in sums.iter_mut().zip(words) {
-                        *sum = sum.wrapping_add(*word);
-                    }
-                    sums
-                });
-                lanes.into_iter().fold(0, u64::wrapping_add)
-            })
-            .sum();
-        std::hint::black_box(sum);
+        pool::for_each(pool::threads(), |task| {
+            let words = &words[task * piece..][..piece];
+            let sums = words.chunks_exact(8).fold([0_u64; 8], |mut sums, words| {
+                for (sum, word) in sums.iter_mut().zip(words) {
+                    *sum = sum.wrapping_add(*word);
+                }
+                sums
+            });
+            std::hint::black_box(sums);
+        });
     });
     words.len() as f64 * 8.0 / seconds / 1e9
 }
@@ -133,12 +139,13 @@ fn report(name: &str, bytes: usize, weights: Weights<'_>) {
         fastest(|| linear(&x, matrix, None, std::hint::black_box(&mut out)))
     };
     let operations = 2.0 * (INPUTS * OUTPUTS) as f64 / 1e9;
-    let (one, four, many) = (rate(1), rate(4), rate(32));
+    let (one, four, eight, many) = (rate(1), rate(4), rate(8), rate(128));
     println!(
-        "{name:8} {:10.1} {:12.1} {:12.1} {:12.1}",
+        "{name:8} {:10.1} {:12.1} {:12.1} {:12.1} {:12.1}",
         bytes as f64 / one / 1e9,
         operations / one,
         4.0 * operations / four,
-        32.0 * operations / many,
+        8.0 * operations / eight,
+        128.0 * operations / many,
     );
 }

@@ -7,8 +7,6 @@
 //! A layer may see a window of positions only, cap its scores, or let each head attend to a sink: a
 //! learned score that takes its share of the attention and gives nothing.
 
-use rayon::prelude::*;
-
 use crate::exp::{exp, tanh};
 use crate::kv_page::{BLOCK_TOKENS, KvArena, KvShape};
 
@@ -103,9 +101,7 @@ pub fn attention<A: KvArena>(input: &AttentionInput<'_, A>, out: &mut [f32]) {
     let seen = |row: &AttentionRow| row.position + 1 - input.scoring.first_seen(row.position);
     let seen: usize = input.rows.iter().map(seen).sum();
     if crate::worth_sharing(seen * input.heads * (key_dim + value_dim)) {
-        out.par_chunks_mut(group * value_dim)
-            .enumerate()
-            .for_each(one);
+        crate::pool::for_each_piece(out, group * value_dim, |index, out| one((index, out)));
     } else {
         out.chunks_mut(group * value_dim).enumerate().for_each(one);
     }

@@ -1,7 +1,5 @@
 //! Attention of every token of a text to every other, before and behind: that of encoders.
 
-use rayon::prelude::*;
-
 use crate::exp::exp;
 
 /// Texts one after the other: rows of `qkv` have `heads * head_dim` queries, as many keys and as many
@@ -19,30 +17,25 @@ pub fn full_attention(
     let width = heads * head_dim;
     let rows: usize = lengths.iter().sum();
     assert!(width > 0 && qkv.len() == rows * 3 * width && out.len() == rows * width);
-    let mut texts = Vec::with_capacity(lengths.len());
-    let (mut inputs, mut outputs) = (qkv, out);
+    // The first row of the text that each row is of, and its length.
+    let mut texts = Vec::with_capacity(rows);
     for &length in lengths {
-        let (input, more) = inputs.split_at(length * 3 * width);
-        let (output, rest) = outputs.split_at_mut(length * width);
-        texts.push((input, output));
-        (inputs, outputs) = (more, rest);
+        texts.extend(std::iter::repeat_n((texts.len(), length), length));
     }
-    texts.into_par_iter().for_each(|(qkv, out)| {
-        let length = out.len() / width;
+    crate::pool::for_each_piece(out, width, |row, out| {
+        let (first, length) = texts[row];
+        let part = |row: usize, kind: usize, head: usize| {
+            &qkv[row * 3 * width + kind * width + head * head_dim..][..head_dim]
+        };
         let mut scores = vec![0.0; length];
-        for (row, out) in out.chunks_exact_mut(width).enumerate() {
-            for (head, out) in out.chunks_exact_mut(head_dim).enumerate() {
-                let part = |row: usize, kind: usize| {
-                    &qkv[row * 3 * width + kind * width + head * head_dim..][..head_dim]
-                };
-                attend(
-                    part(row, 0),
-                    |row| part(row, 1),
-                    |row| part(row, 2),
-                    &mut scores,
-                    out,
-                );
-            }
+        for (head, out) in out.chunks_exact_mut(head_dim).enumerate() {
+            attend(
+                part(row, 0, head),
+                |other| part(first + other, 1, head),
+                |other| part(first + other, 2, head),
+                &mut scores,
+                out,
+            );
         }
     });
 }

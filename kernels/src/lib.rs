@@ -5,7 +5,7 @@
 //! sequence gives the same tokens alone and in a batch.
 //!
 //! Shapes are the caller's promise. An op panics on slices that break it, before it touches
-//! memory; the model checks whatever comes from outside. Ops that fan out use the rayon pool of the
+//! memory; the model checks whatever comes from outside. Ops that fan out use the [`pool`] of the
 //! calling thread.
 //!
 //! This room knows no tensors, no models and no files.
@@ -15,12 +15,15 @@ mod exp;
 pub mod full_attention;
 pub mod gate_mul;
 pub mod gelu;
+pub mod isa;
 pub mod kv_page;
 pub mod kv_q8;
 pub mod layer_norm;
 pub mod linear;
 pub mod log_softmax;
 pub mod mask;
+mod memory;
+pub mod pool;
 pub mod quant;
 pub mod rms_norm;
 pub mod rope;
@@ -33,7 +36,7 @@ const PARALLEL_MULTIPLY_ADDS: usize = 1 << 20;
 
 /// Whether so much work is worth sharing among the threads of the current pool.
 fn worth_sharing(multiply_adds: usize) -> bool {
-    multiply_adds >= PARALLEL_MULTIPLY_ADDS && rayon::current_num_threads() > 1
+    multiply_adds >= PARALLEL_MULTIPLY_ADDS && pool::threads() > 1
 }
 
 /// Whether the vector paths of this crate can run on this machine. Every processor with AVX2 and

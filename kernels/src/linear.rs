@@ -1,14 +1,14 @@
 //! Matrix product of activations with weights: `out = x · Wᵀ + bias`.
 //!
 //! Each output is one dot product. With weights in floating point it is summed in eight lanes over
-//! ascending inputs, then the lanes by halves, then the inputs that fill no lane; with weights in
-//! blocks, group by group ([`quant`](crate::quant)). Tiles share loads between products but never
-//! change that order, so that a row's result does not depend on the batch.
+//! ascending inputs, then the lanes by halves, then the inputs that fill no lane; with packed weights,
+//! group by group ([`quant`](crate::quant)). Tiles share loads between products but never change that
+//! order, so that a row's result does not depend on the batch.
 
 use half::{bf16, f16};
-use rayon::prelude::*;
 
-use crate::quant::{BlockType, QuantisedRows, dequantise, dot_rows};
+use crate::isa::{Isa, isa};
+use crate::quant::{PANEL_ROWS, PackedMatrix, QuantisedRows, TILE_ROWS};
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -18,8 +18,10 @@ mod portable;
 const LANES: usize = 8;
 /// Outputs that are computed together for all rows: a multiple of every tile's width.
 const COLUMN_BLOCK: usize = 24;
+/// Rows of activations that pass the weights of a task together: as many as caches hold, whole tiles.
+const ROW_BLOCK: usize = 64;
 /// Tasks for each thread: more than one, so that a thread that was held up costs little.
-const TASKS_PER_THREAD: usize = 4;
+const TASKS_PER_THREAD: usize = 8;
 
 /// Weights as they are stored.
 #[derive(Debug, Clone, Copy)]
@@ -30,20 +32,26 @@ pub enum Weights<'a> {
     F16(&'a [f16]),
     /// Brain float, widened as it is read.
     Bf16(&'a [bf16]),
-    /// Quantised; products are with activations rounded to eight bits.
-    Blocks(BlockType, &'a [u8]),
+    /// Quantised; products are with activations rounded to eight bits. In the order of the outputs.
+    Packed(&'a PackedMatrix),
 }
 
-impl<'a> Weights<'a> {
+impl Weights<'_> {
     /// Whether these are the weights of so many rows of `inputs` each.
     fn fill(&self, outputs: usize, inputs: usize) -> bool {
-        let (length, row) = match self {
-            Self::F32(values) => (values.len(), Some(inputs)),
-            Self::F16(values) => (values.len(), Some(inputs)),
-            Self::Bf16(values) => (values.len(), Some(inputs)),
-            Self::Blocks(kind, bytes) => (bytes.len(), kind.row_bytes(inputs)),
+        let length = match self {
+            Self::F32(values) => values.len(),
+            Self::F16(values) => values.len(),
+            Self::Bf16(values) => values.len(),
+            Self::Packed(matrix) => {
+                return (matrix.outputs(), matrix.inputs()) == (outputs, inputs);
+            }
         };
-        row.and_then(|row| row.checked_mul(outputs)) == Some(length)
+        inputs.checked_mul(outputs) == Some(length)
+    }
+
+    fn is_packed(&self) -> bool {
+        matches!(self, Self::Packed(_))
     }
 
     /// One row of a matrix of `inputs` columns, in f32.
@@ -53,9 +61,7 @@ impl<'a> Weights<'a> {
             Self::F32(values) => out.copy_from_slice(&values[range]),
             Self::F16(values) => widen_into(&values[range], out, |value| value.to_f32()),
             Self::Bf16(values) => widen_into(&values[range], out, |value| value.to_f32()),
-            Self::Blocks(kind, bytes) => {
-                dequantise(*kind, block_row(*kind, bytes, row, inputs), out)
-            }
+            Self::Packed(matrix) => matrix.row(row, out),
         }
     }
 }
@@ -65,11 +71,6 @@ fn widen_into<W: Copy>(from: &[W], to: &mut [f32], widen: impl Fn(W) -> f32) {
     for (to, from) in to.iter_mut().zip(from) {
         *to = widen(*from);
     }
-}
-
-fn block_row(kind: BlockType, bytes: &[u8], row: usize, inputs: usize) -> &[u8] {
-    let length = inputs / kind.weights() * kind.bytes();
-    &bytes[row * length..][..length]
 }
 
 /// In which order the rows of a matrix are stored.
@@ -94,6 +95,27 @@ impl RowOrder {
             Self::Paired { head } => {
                 let place = row % head;
                 row - place + place % 2 * (head / 2) + place / 2
+            }
+        }
+    }
+
+    /// The stored row that gives output `output`.
+    pub fn row(self, output: usize) -> usize {
+        match self {
+            Self::Plain => output,
+            Self::Paired { head } => {
+                let place = output % head;
+                output - place + place % (head / 2) * 2 + place / (head / 2)
+            }
+        }
+    }
+
+    /// Whether so many rows are whole heads.
+    pub(crate) fn fills(self, rows: usize) -> bool {
+        match self {
+            Self::Plain => true,
+            Self::Paired { head } => {
+                head > 0 && head.is_multiple_of(2) && rows.is_multiple_of(head)
             }
         }
     }
@@ -127,9 +149,8 @@ pub fn linear_stack(x: &[f32], stack: &[Matrix<'_>], bias: Option<&[f32]>, out: 
     for matrix in stack {
         assert!(matrix.outputs > 0 && matrix.inputs == inputs);
         assert!(matrix.weights.fill(matrix.outputs, inputs));
-        if let RowOrder::Paired { head } = matrix.order {
-            assert!(head > 0 && head.is_multiple_of(2) && matrix.outputs.is_multiple_of(head));
-        }
+        assert!(matrix.order.fills(matrix.outputs));
+        assert!(!matrix.weights.is_packed() || matrix.order == RowOrder::Plain);
         parts.push(Part {
             matrix: *matrix,
             first_output: outputs,
@@ -146,11 +167,12 @@ pub fn linear_stack(x: &[f32], stack: &[Matrix<'_>], bias: Option<&[f32]>, out: 
     }
     let quantised = stack
         .iter()
-        .any(|matrix| matches!(matrix.weights, Weights::Blocks(..)))
+        .any(|matrix| matrix.weights.is_packed())
         .then(|| QuantisedRows::new(x, inputs));
     let job = Job {
         x,
         quantised,
+        isa: isa(),
         rows,
         inputs,
         outputs,
@@ -159,8 +181,8 @@ pub fn linear_stack(x: &[f32], stack: &[Matrix<'_>], bias: Option<&[f32]>, out: 
         out: OutputPointer(out.as_mut_ptr()),
     };
     if crate::worth_sharing(rows * outputs * inputs) {
-        let tasks = (rayon::current_num_threads() * TASKS_PER_THREAD).min(blocks);
-        (0..tasks).into_par_iter().for_each(|task| {
+        let tasks = (crate::pool::threads() * TASKS_PER_THREAD).min(blocks);
+        crate::pool::for_each(tasks, |task| {
             job.run(task * blocks / tasks, (task + 1) * blocks / tasks);
         });
     } else {
@@ -179,8 +201,10 @@ struct Part<'a> {
 /// One product, divided by blocks of outputs.
 struct Job<'a> {
     x: &'a [f32],
-    /// The same rounded, if any weights are blocks.
+    /// The same rounded, if any weights are packed.
     quantised: Option<QuantisedRows>,
+    /// For products of these.
+    isa: Isa,
     rows: usize,
     inputs: usize,
     /// Outputs of the whole stack.
@@ -212,44 +236,84 @@ struct TileOrigin {
 impl Job<'_> {
     /// Compute the outputs of blocks `first..last` for all rows.
     fn run(&self, first: usize, last: usize) {
-        for block in first..last {
-            let after = self.parts.partition_point(|part| part.first_block <= block);
-            let part = &self.parts[after - 1];
-            let begin = (block - part.first_block) * COLUMN_BLOCK;
-            let columns = (begin, (begin + COLUMN_BLOCK).min(part.matrix.outputs));
-            let mut row = 0;
-            while row < self.rows {
-                row += match (&part.matrix.weights, self.rows - row) {
-                    (Weights::Blocks(..), 4..) => self.block_rows::<4>(part, row, columns),
-                    (Weights::Blocks(..), 2 | 3) => self.block_rows::<2>(part, row, columns),
-                    (Weights::Blocks(..), _) => self.block_rows::<1>(part, row, columns),
-                    (_, 4..) => self.row_tile::<4, 3>(part, row, columns),
-                    (_, 2 | 3) => self.row_tile::<2, 4>(part, row, columns),
-                    (_, _) => self.row_tile::<1, 8>(part, row, columns),
-                };
+        let mut row = 0;
+        while row < self.rows {
+            let rows = (row, self.rows.min(row + ROW_BLOCK));
+            for block in first..last {
+                let after = self.parts.partition_point(|part| part.first_block <= block);
+                let part = &self.parts[after - 1];
+                let begin = (block - part.first_block) * COLUMN_BLOCK;
+                let columns = (begin, (begin + COLUMN_BLOCK).min(part.matrix.outputs));
+                self.block(part, rows, columns);
+            }
+            row = rows.1;
+        }
+    }
+
+    /// Some rows of a block of columns.
+    fn block(&self, part: &Part<'_>, (first, last): (usize, usize), columns: (usize, usize)) {
+        if let Weights::Packed(matrix) = part.matrix.weights {
+            return self.panels(part, matrix, (first, last), columns);
+        }
+        let mut row = first;
+        while row < last {
+            row += match last - row {
+                4.. => self.row_tile::<4, 3>(part, row, columns),
+                2 | 3 => self.row_tile::<2, 4>(part, row, columns),
+                _ => self.row_tile::<1, 8>(part, row, columns),
+            };
+        }
+    }
+
+    /// The same for packed weights: panel by panel, each while it is in the cache.
+    fn panels(
+        &self,
+        part: &Part<'_>,
+        matrix: &PackedMatrix,
+        (first_row, last_row): (usize, usize),
+        (first, last): (usize, usize),
+    ) {
+        let Some(rounded) = &self.quantised else {
+            unreachable!("rows were rounded for packed weights");
+        };
+        const { assert!(COLUMN_BLOCK.is_multiple_of(PANEL_ROWS)) };
+        let mut sums = [[0.0; PANEL_ROWS]; TILE_ROWS];
+        for column in (first..last).step_by(PANEL_ROWS) {
+            let mut row = first_row;
+            while row < last_row {
+                let tile = rounded.tile(row);
+                matrix.tile(self.isa, column / PANEL_ROWS, tile, &mut sums);
+                for sums in &sums[..tile.1] {
+                    self.store_panel(part, row, (column, last), sums);
+                    row += 1;
+                }
             }
         }
     }
 
-    /// `R` rows of a block of columns of quantised weights; returns `R`.
-    fn block_rows<const R: usize>(
+    /// Write the sums of a row of activations and the rows of a panel that are below `last`.
+    fn store_panel(
         &self,
         part: &Part<'_>,
         row: usize,
         (first, last): (usize, usize),
-    ) -> usize {
-        let (Weights::Blocks(kind, bytes), Some(rows)) = (part.matrix.weights, &self.quantised)
-        else {
-            unreachable!("called for blocks only, for which rows were rounded");
+        sums: &[f32; PANEL_ROWS],
+    ) {
+        let count = PANEL_ROWS.min(last - first);
+        let output = part.first_output + first;
+        assert!(row < self.rows && output + count <= self.outputs);
+        // SAFETY: the range is within the output, checked above; this job alone writes the output,
+        // and no other task writes these columns.
+        #[allow(unsafe_code, reason = "tasks write to disjoint columns")]
+        let out = unsafe {
+            std::slice::from_raw_parts_mut(self.out.0.add(row * self.outputs + output), count)
         };
-        let x = std::array::from_fn(|r| rows.row(row + r));
-        for column in first..last {
-            let sums = dot_rows::<R>(kind, x, block_row(kind, bytes, column, self.inputs));
-            for (r, sum) in sums.into_iter().enumerate() {
-                self.store(part, row + r, column, sum);
+        out.copy_from_slice(&sums[..count]);
+        if let Some(bias) = self.bias {
+            for (out, bias) in out.iter_mut().zip(&bias[output..]) {
+                *out += bias;
             }
         }
-        R
     }
 
     /// `R` rows of a block of columns, in tiles of `C`; returns `R`.
@@ -279,7 +343,7 @@ impl Job<'_> {
             Weights::F32(weights) => dot_tile(x, weight_rows::<_, C>(weights, origin, inputs)),
             Weights::F16(weights) => dot_tile(x, weight_rows::<_, C>(weights, origin, inputs)),
             Weights::Bf16(weights) => dot_tile(x, weight_rows::<_, C>(weights, origin, inputs)),
-            Weights::Blocks(..) => unreachable!("blocks have tiles of their own"),
+            Weights::Packed(_) => unreachable!("packed weights have tiles of their own"),
         };
         for (r, sums) in sums.iter().enumerate() {
             for (c, sum) in sums.iter().enumerate() {

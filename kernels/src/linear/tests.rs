@@ -2,7 +2,8 @@ use half::{bf16, f16};
 use proptest::prelude::*;
 
 use super::{Matrix, RowOrder, Weights, linear, linear_stack, portable, reference};
-use crate::quant::{BlockType, quantise_q4_k, quantise_q8_0};
+use crate::pool::ThreadPool;
+use crate::quant::{BlockType, PackedMatrix, quantise_q4_k, quantise_q8_0};
 
 /// Reproducible numbers in [-1, 1).
 fn noise(seed: u32, count: usize) -> Vec<f32> {
@@ -73,10 +74,7 @@ fn threads_change_nothing() {
         order: RowOrder::Plain,
     };
     let run = |threads: usize| {
-        let pool = rayon::ThreadPoolBuilder::new()
-            .num_threads(threads)
-            .build()
-            .unwrap();
+        let pool = ThreadPool::new(threads).unwrap();
         let mut out = vec![0.0; rows * outputs];
         pool.install(|| linear(&x, matrix, None, &mut out));
         out
@@ -140,13 +138,13 @@ fn a_stack_of_any_types_is_as_one_matrix() {
         inputs,
         order,
     };
+    let packed = |kind, blocks, order| PackedMatrix::new(kind, blocks, order, 48, inputs).unwrap();
+    let eight = packed(BlockType::Q8_0, &eight, RowOrder::Paired { head: 16 });
+    let four = packed(BlockType::Q4K, &four, RowOrder::Plain);
     let stack = [
-        matrix(
-            Weights::Blocks(BlockType::Q8_0, &eight),
-            RowOrder::Paired { head: 16 },
-        ),
+        matrix(Weights::Packed(&eight), RowOrder::Plain),
         matrix(Weights::F16(&half), RowOrder::Plain),
-        matrix(Weights::Blocks(BlockType::Q4K, &four), RowOrder::Plain),
+        matrix(Weights::Packed(&four), RowOrder::Plain),
         matrix(Weights::F32(&weights), RowOrder::Paired { head: 6 }),
     ];
     let bias = noise(8, 4 * 48);
@@ -187,4 +185,5 @@ fn paired_rows_go_to_the_halves_of_their_head() {
     let order = RowOrder::Paired { head: 6 };
     let outputs: Vec<usize> = (0..12).map(|row| order.output(row)).collect();
     assert_eq!(outputs, [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11]);
+    assert!((0..12).all(|row| order.row(order.output(row)) == row));
 }

@@ -1,34 +1,58 @@
 //! Activations rounded to eight bits.
 
-use rayon::prelude::*;
-
 use super::GROUP;
 
+/// Rows that are multiplied together with the same weights.
+pub(crate) const TILE_ROWS: usize = 4;
+
 /// Rows of activations, each group of 32 rounded to integers from -127 to 127.
+///
+/// Rows stand in tiles of four, then perhaps two and one. Within a tile the groups follow one another,
+/// each with the rows side by side, so that a product reads one stream.
 #[derive(Debug)]
 pub struct QuantisedRows {
-    quants: Vec<i8>,
-    scales: Vec<f32>,
-    sums: Vec<f32>,
-    inputs: usize,
+    groups: Vec<QuantisedGroup>,
+    rows: usize,
+    groups_per_row: usize,
 }
 
-/// One row of them.
-#[derive(Debug, Clone, Copy)]
-pub struct QuantisedRow<'a> {
+/// One group of a row, with what products need to know of it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[repr(C)]
+pub struct QuantisedGroup {
     /// The integers.
-    pub quants: &'a [i8],
-    /// What one step is worth, for each group.
-    pub scales: &'a [f32],
-    /// The sum of the rounded values of each half of a group.
-    pub sums: &'a [f32],
+    pub quants: [i8; GROUP],
+    /// What one step is worth.
+    pub scale: f32,
+    /// The sum of the rounded values: the scale times the sum of the integers.
+    pub scaled_sum: f32,
+    /// The sum of the integers.
+    pub sum: i32,
+    /// That of the first half of them.
+    pub first_half: i32,
 }
 
-impl QuantisedRow<'_> {
-    pub(super) fn groups(&self) -> usize {
-        assert_eq!(self.quants.len(), self.scales.len() * GROUP);
-        assert_eq!(self.sums.len(), self.scales.len() * 2);
-        self.scales.len()
+impl QuantisedGroup {
+    pub(super) const ZERO: Self = Self {
+        quants: [0; GROUP],
+        scale: 0.0,
+        scaled_sum: 0.0,
+        sum: 0,
+        first_half: 0,
+    };
+
+    fn round(&mut self, x: &[f32]) {
+        round_group(x, self);
+        self.scaled_sum = self.scale * self.sum as f32;
+    }
+}
+
+/// Rows of the next tile, of so many that are left.
+pub(crate) fn tile_rows(left: usize) -> usize {
+    match left {
+        TILE_ROWS.. => TILE_ROWS,
+        2 | 3 => 2,
+        _ => 1,
     }
 }
 
@@ -39,68 +63,88 @@ impl QuantisedRows {
     /// If groups do not fill a row, or rows do not fill `x`.
     pub fn new(x: &[f32], inputs: usize) -> Self {
         assert!(inputs > 0 && inputs.is_multiple_of(GROUP) && x.len().is_multiple_of(inputs));
-        let groups = x.len() / GROUP;
-        let mut rows = Self {
-            quants: vec![0; x.len()],
-            scales: vec![0.0; groups],
-            sums: vec![0.0; groups * 2],
-            inputs,
-        };
-        let one = |x: &[f32], quants: &mut [i8], scales: &mut [f32], sums: &mut [f32]| {
-            let groups = x.chunks_exact(GROUP).zip(quants.chunks_exact_mut(GROUP));
-            for (((x, quants), scale), sums) in
-                groups.zip(scales.iter_mut()).zip(sums.chunks_exact_mut(2))
-            {
-                *scale = round_group(x, quants);
-                for (sum, half) in sums.iter_mut().zip(quants.chunks_exact(16)) {
-                    let total: i32 = half.iter().map(|quant| i32::from(*quant)).sum();
-                    *sum = *scale * total as f32;
+        let groups_per_row = inputs / GROUP;
+        let mut groups = vec![QuantisedGroup::ZERO; x.len() / GROUP];
+        let some_rows = |number: usize, mut groups: &mut [QuantisedGroup]| {
+            let mut x = &x[number * TILE_ROWS * inputs..];
+            while !groups.is_empty() {
+                let rows = tile_rows(groups.len() / groups_per_row);
+                let (tile, rest) = groups.split_at_mut(rows * groups_per_row);
+                for (index, group) in tile.iter_mut().enumerate() {
+                    let at = index % rows * inputs + index / rows * GROUP;
+                    group.round(&x[at..at + GROUP]);
                 }
+                x = &x[rows * inputs..];
+                groups = rest;
             }
         };
+        let piece = TILE_ROWS * groups_per_row;
         // Rounding a value costs about as much as sixteen multiply-adds.
         if crate::worth_sharing(x.len() * 16) {
-            x.par_chunks(inputs)
-                .zip(rows.quants.par_chunks_mut(inputs))
-                .zip(rows.scales.par_chunks_mut(inputs / GROUP))
-                .zip(rows.sums.par_chunks_mut(inputs / 16))
-                .for_each(|(((x, quants), scales), sums)| one(x, quants, scales, sums));
+            crate::pool::for_each_piece(&mut groups, piece, some_rows);
         } else {
-            one(x, &mut rows.quants, &mut rows.scales, &mut rows.sums);
+            for (number, groups) in groups.chunks_mut(piece).enumerate() {
+                some_rows(number, groups);
+            }
         }
-        rows
+        Self {
+            groups,
+            rows: x.len() / inputs,
+            groups_per_row,
+        }
     }
 
-    /// Row `index`.
-    pub fn row(&self, index: usize) -> QuantisedRow<'_> {
-        let groups = self.inputs / GROUP;
-        QuantisedRow {
-            quants: &self.quants[index * self.inputs..][..self.inputs],
-            scales: &self.scales[index * groups..][..groups],
-            sums: &self.sums[index * groups * 2..][..groups * 2],
+    /// Rows in all.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// A group of a row.
+    pub fn group(&self, row: usize, group: usize) -> &QuantisedGroup {
+        let mut first = row / TILE_ROWS * TILE_ROWS;
+        let mut rows = tile_rows(self.rows - first);
+        while row >= first + rows {
+            first += rows;
+            rows = tile_rows(self.rows - first);
         }
+        &self.groups[first * self.groups_per_row + group * rows + row - first]
+    }
+
+    /// The groups of the tile that begins with a row, and its number of rows.
+    pub(crate) fn tile(&self, first: usize) -> (&[QuantisedGroup], usize) {
+        debug_assert!(first.is_multiple_of(TILE_ROWS) || self.rows - first < TILE_ROWS);
+        let rows = tile_rows(self.rows - first);
+        let length = rows * self.groups_per_row;
+        (&self.groups[first * self.groups_per_row..][..length], rows)
     }
 }
 
-/// Round a group to nearest, ties to even; returns what one step is worth.
-fn round_group(x: &[f32], quants: &mut [i8]) -> f32 {
+/// Round a group to nearest, ties to even, and note all but the scaled sum.
+fn round_group(x: &[f32], out: &mut QuantisedGroup) {
     #[cfg(target_arch = "x86_64")]
     if crate::has_avx2_fma() {
-        assert!(x.len() == GROUP && quants.len() == GROUP);
+        assert!(x.len() == GROUP);
         // SAFETY: the processor has the features, and both slices hold a group.
         #[allow(unsafe_code, reason = "calls a function compiled for checked features")]
-        return unsafe { super::avx2::round_group(x, quants) };
+        unsafe {
+            super::avx2::round_group(x, out);
+        }
+        return;
     }
-    round_group_portable(x, quants)
+    round_group_portable(x, out);
 }
 
-pub(super) fn round_group_portable(x: &[f32], quants: &mut [i8]) -> f32 {
+pub(super) fn round_group_portable(x: &[f32], out: &mut QuantisedGroup) {
     let largest = x
         .iter()
         .fold(0.0_f32, |largest, value| largest.max(value.abs()));
     let inverse = if largest > 0.0 { 127.0 / largest } else { 0.0 };
-    for (quant, value) in quants.iter_mut().zip(x) {
+    for (quant, value) in out.quants.iter_mut().zip(x) {
         *quant = (value * inverse).round_ties_even() as i8;
     }
-    largest / 127.0
+    let sum = |quants: &[i8]| quants.iter().map(|quant| i32::from(*quant)).sum::<i32>();
+    let (first, second) = out.quants.split_at(GROUP / 2);
+    out.first_half = sum(first);
+    out.sum = out.first_half + sum(second);
+    out.scale = largest / 127.0;
 }

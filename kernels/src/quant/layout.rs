@@ -51,7 +51,7 @@ pub(super) fn unpack(kind: BlockType, block: &[u8], index: usize) -> Group {
         }
         BlockType::Q6K => q6_k(block, index),
         BlockType::Iq4Xs => {
-            let scale = iq4_xs_scale(block, index);
+            let scale = half_at(block, 0) * f32::from(iq4_xs_multiple(block, index));
             let quants = &block[8 + 16 * index..];
             symmetric(scale, |k| IQ4_STEPS[nibble(quants, k) as usize])
         }
@@ -104,21 +104,25 @@ pub(super) fn half_power(exponent: u8) -> f32 {
     })
 }
 
-/// Scale and minimum of a group of `Q4_K` or `Q5_K`: six bits each, in twelve bytes.
+/// Scale and minimum of a group of `Q4_K` or `Q5_K`.
 fn k_scales(block: &[u8], index: usize) -> [f32; 2] {
-    let packed = &block[4..16];
-    let [scale, min] = if index < 4 {
-        [packed[index] & 63, packed[index + 4] & 63]
-    } else {
-        let low = packed[index + 4];
-        [
-            low & 15 | packed[index - 4] >> 6 << 4,
-            low >> 4 | packed[index] >> 6 << 4,
-        ]
-    };
+    let [scale, min] = k_multiples(block, index);
     [
         half_at(block, 0) * f32::from(scale),
         half_at(block, 2) * f32::from(min),
+    ]
+}
+
+/// The same as multiples of the block's: six bits each, in twelve bytes.
+pub(super) fn k_multiples(block: &[u8], index: usize) -> [u8; 2] {
+    let packed = &block[4..16];
+    if index < 4 {
+        return [packed[index] & 63, packed[index + 4] & 63];
+    }
+    let low = packed[index + 4];
+    [
+        low & 15 | packed[index - 4] >> 6 << 4,
+        low >> 4 | packed[index] >> 6 << 4,
     ]
 }
 
@@ -170,9 +174,10 @@ fn q6_k(block: &[u8], index: usize) -> Group {
     }
 }
 
-/// The scale of a group of `IQ4_XS`: six bits, four in one place and two in another.
-pub(super) fn iq4_xs_scale(block: &[u8], index: usize) -> f32 {
+/// The scale of a group of `IQ4_XS` as a multiple of the block's: six bits, four in one place and two in
+/// another.
+pub(super) fn iq4_xs_multiple(block: &[u8], index: usize) -> i8 {
     let high = u16::from_le_bytes([block[2], block[3]]) >> (2 * index) & 3;
     let low = block[4 + index / 2] >> (index % 2 * 4) & 15;
-    half_at(block, 0) * f32::from((low | (high << 4) as u8) as i8 - 32)
+    (low | (high << 4) as u8) as i8 - 32
 }

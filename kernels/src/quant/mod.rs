@@ -5,9 +5,9 @@
 //! for each half of the group: a [`Group`]. What a block means in f32 follows from that
 //! ([`dequantise`]); it agrees bit for bit with the definition of the format.
 //!
-//! Products are integer products: activations are rounded to eight bits in groups of 32 with a scale
-//! each ([`QuantisedRows`]), which makes the sum over a group exact, so that vector paths of any width
-//! agree on it, and reads a quarter of the bytes that f32 activations have. The rounding of
+//! Products are of [packed](PackedMatrix) weights, and integer products: activations are rounded to eight
+//! bits in groups of 32 with a scale each ([`QuantisedRows`]), which makes the sum over a group exact, so
+//! that vector paths of any width agree on it, and reads half of the bytes that f32 activations have. The rounding of
 //! activations costs about 0.4 % of a group's largest value; who wants the exact products
 //! dequantises to f32 first.
 
@@ -15,10 +15,13 @@ mod activations;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 mod layout;
-mod portable;
+mod packed;
 mod quantise;
 
-pub use activations::{QuantisedRow, QuantisedRows};
+pub(crate) use activations::TILE_ROWS;
+pub use activations::{QuantisedGroup, QuantisedRows};
+pub(crate) use packed::PANEL_ROWS;
+pub use packed::{OutOfMemory, PackedMatrix};
 pub use quantise::{quantise_q4_k, quantise_q8_0};
 
 /// Weights that are unpacked together.
@@ -145,6 +148,15 @@ pub struct Group {
     pub mins: [f32; 2],
 }
 
+impl Group {
+    fn dequantise(&self, out: &mut [f32]) {
+        for (k, weight) in out.iter_mut().enumerate() {
+            let half = k / 16;
+            *weight = self.scales[half] * f32::from(self.quants[k]) - self.mins[half];
+        }
+    }
+}
+
 /// The weights of whole blocks in f32.
 ///
 /// # Panics
@@ -155,32 +167,9 @@ pub fn dequantise(kind: BlockType, blocks: &[u8], out: &mut [f32]) {
     let weights = out.chunks_exact_mut(kind.weights());
     for (block, weights) in blocks.chunks_exact(kind.bytes()).zip(weights) {
         for (index, weights) in weights.chunks_exact_mut(GROUP).enumerate() {
-            let group = layout::unpack(kind, block, index);
-            for (k, weight) in weights.iter_mut().enumerate() {
-                let half = k / 16;
-                *weight = group.scales[half] * f32::from(group.quants[k]) - group.mins[half];
-            }
+            layout::unpack(kind, block, index).dequantise(weights);
         }
     }
-}
-
-/// The dot products of `R` rows of activations with one row of weights.
-pub(crate) fn dot_rows<const R: usize>(
-    kind: BlockType,
-    x: [QuantisedRow<'_>; R],
-    weights: &[u8],
-) -> [f32; R] {
-    let groups = weights.len() / kind.bytes() * (kind.weights() / GROUP);
-    assert!(weights.len().is_multiple_of(kind.bytes()));
-    assert!(x.iter().all(|x| x.groups() == groups));
-    #[cfg(target_arch = "x86_64")]
-    if crate::has_avx2_fma() {
-        // SAFETY: the processor has the features, the weights are whole blocks, and every row of
-        // activations has as many groups as they.
-        #[allow(unsafe_code, reason = "calls a function compiled for checked features")]
-        return unsafe { avx2::dot_rows(kind, x, weights) };
-    }
-    x.map(|x| portable::dot(kind, x, weights))
 }
 
 #[cfg(test)]

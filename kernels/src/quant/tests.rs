@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 use super::activations::round_group_portable;
 use super::{
-    BlockType, GROUP, QuantisedRows, dequantise, dot_rows, portable, quantise_q4_k, quantise_q8_0,
+    BlockType, GROUP, QuantisedGroup, QuantisedRows, dequantise, quantise_q4_k, quantise_q8_0,
 };
 
 /// Reproducible bytes.
@@ -18,7 +18,7 @@ fn noise(seed: u64, count: usize) -> Vec<u8> {
     std::iter::repeat_with(next).take(count).collect()
 }
 
-fn values(seed: u64, count: usize) -> Vec<f32> {
+pub(super) fn values(seed: u64, count: usize) -> Vec<f32> {
     noise(seed, count * 2)
         .chunks_exact(2)
         .map(|pair| f32::from(i16::from_le_bytes([pair[0], pair[1]])) / 32768.0)
@@ -26,8 +26,16 @@ fn values(seed: u64, count: usize) -> Vec<f32> {
 }
 
 /// Blocks with random contents and sane half-precision numbers.
-fn blocks(kind: BlockType, seed: u64, count: usize) -> Vec<u8> {
+pub(super) fn blocks(kind: BlockType, seed: u64, count: usize) -> Vec<u8> {
     let mut bytes = noise(seed, count * kind.bytes());
+    set_scales(kind, &mut bytes, |number, place| {
+        0.01 * (1.0 + ((number * 7 + place * 3) % 11) as f32)
+    });
+    bytes
+}
+
+/// Set the half-precision numbers of blocks, by the number of the block and that within it.
+pub(super) fn set_scales(kind: BlockType, bytes: &mut [u8], scale: impl Fn(usize, usize) -> f32) {
     let halves: &[usize] = match kind {
         BlockType::Q4_0 | BlockType::Q5_0 | BlockType::Q8_0 => &[0],
         BlockType::Iq4Nl | BlockType::Iq4Xs => &[0],
@@ -39,66 +47,11 @@ fn blocks(kind: BlockType, seed: u64, count: usize) -> Vec<u8> {
     };
     for (number, block) in bytes.chunks_exact_mut(kind.bytes()).enumerate() {
         for (place, &at) in halves.iter().enumerate() {
-            let value = 0.01 * (1.0 + ((number * 7 + place * 3) % 11) as f32);
+            let value = scale(number, place);
             block[at..at + 2].copy_from_slice(&f16::from_f32(value).to_le_bytes());
         }
         if kind == BlockType::Mxfp4 {
             block[0] = 118 + (number % 5) as u8;
-        }
-    }
-    bytes
-}
-
-#[test]
-fn products_agree_with_dequantised_weights_and_rounded_activations() {
-    for kind in BlockType::ALL {
-        for count in [1, 2, 3, 8] {
-            let inputs = count * kind.weights();
-            let weights = blocks(kind, 5, count);
-            let x = values(9, 4 * inputs);
-            let rows = QuantisedRows::new(&x, inputs);
-            let mut plain = vec![0.0; inputs];
-            dequantise(kind, &weights, &mut plain);
-            for r in 0..4 {
-                let row = rows.row(r);
-                let (mut exact, mut size) = (0.0, 0.0);
-                for (k, weight) in plain.iter().enumerate() {
-                    let x = f64::from(row.scales[k / GROUP]) * f64::from(row.quants[k]);
-                    let product = x * f64::from(*weight);
-                    exact += product;
-                    size += product.abs();
-                }
-                let [vector] = dot_rows(kind, [row], &weights);
-                for (path, found) in [
-                    ("vector", vector),
-                    ("portable", portable::dot(kind, row, &weights)),
-                ] {
-                    let error = (f64::from(found) - exact).abs();
-                    assert!(
-                        error <= 1e-5 * size.max(1e-3),
-                        "{} of {count} blocks, {path}: {found} is not {exact}",
-                        kind.name()
-                    );
-                }
-            }
-        }
-    }
-}
-
-#[test]
-fn a_row_alone_has_the_bits_it_has_among_others() {
-    for kind in BlockType::ALL {
-        let inputs = 3 * kind.weights();
-        let weights = blocks(kind, 3, 3);
-        let rows = QuantisedRows::new(&values(4, 4 * inputs), inputs);
-        let together = dot_rows(
-            kind,
-            std::array::from_fn::<_, 4, _>(|r| rows.row(r)),
-            &weights,
-        );
-        for (r, found) in together.iter().enumerate() {
-            let [alone] = dot_rows(kind, [rows.row(r)], &weights);
-            assert_eq!(alone.to_bits(), found.to_bits(), "{}, row {r}", kind.name());
         }
     }
 }
@@ -109,28 +62,27 @@ proptest! {
         x in proptest::collection::vec(-1e4f32..1e4, GROUP),
     ) {
         let rows = QuantisedRows::new(&x, GROUP);
-        let row = rows.row(0);
-        for (quant, x) in row.quants.iter().zip(&x) {
-            let error = (f32::from(*quant) * row.scales[0] - x).abs();
-            prop_assert!(error <= 0.501 * row.scales[0], "{error}");
+        let group = rows.group(0, 0);
+        for (quant, x) in group.quants.iter().zip(&x) {
+            let error = (f32::from(*quant) * group.scale - x).abs();
+            prop_assert!(error <= 0.501 * group.scale, "{error}");
         }
-        let mut portable = [0; GROUP];
-        let scale = round_group_portable(&x, &mut portable);
-        prop_assert_eq!(&portable[..], row.quants);
-        prop_assert_eq!(scale.to_bits(), row.scales[0].to_bits());
-        let half: i32 = portable[..16].iter().map(|quant| i32::from(*quant)).sum();
-        prop_assert_eq!(row.sums[0], scale * half as f32);
+        let mut portable = QuantisedGroup::ZERO;
+        round_group_portable(&x, &mut portable);
+        portable.scaled_sum = portable.scale * portable.sum as f32;
+        prop_assert_eq!(&portable, group);
     }
 
     #[test]
-    fn any_bytes_are_some_weights(bytes in proptest::collection::vec(any::<u8>(), 210)) {
-        // Not-a-number and infinite scales included: nothing may panic or read out of bounds.
-        for kind in BlockType::ALL {
-            let block = &bytes[..kind.bytes()];
-            let mut weights = vec![0.0; kind.weights()];
-            dequantise(kind, block, &mut weights);
-            let rows = QuantisedRows::new(&values(1, kind.weights()), kind.weights());
-            dot_rows(kind, [rows.row(0)], block);
+    fn rows_are_found_in_their_tiles(rows in 1usize..11, groups in 1usize..4) {
+        let x = values(3, rows * groups * GROUP);
+        let all = QuantisedRows::new(&x, groups * GROUP);
+        for row in 0..rows {
+            for group in 0..groups {
+                let x = &x[(row * groups + group) * GROUP..][..GROUP];
+                let alone = QuantisedRows::new(x, GROUP);
+                prop_assert_eq!(all.group(row, group), alone.group(0, 0));
+            }
         }
     }
 

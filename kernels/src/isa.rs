@@ -1,0 +1,76 @@
+//! Which instructions this processor has.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// An instruction set that products are written for. Later ones include earlier ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Isa {
+    /// No vectors but those that the compiler finds.
+    Portable,
+    /// AVX2, fused multiply-adds and half precision.
+    Avx2,
+    /// And products of bytes.
+    AvxVnni,
+    /// The same in 512-bit form, of which the 256-bit instructions with 32 registers are used.
+    Avx512Vnni,
+}
+
+/// The most that [`isa`] gives.
+static LIMIT: AtomicU8 = AtomicU8::new(u8::MAX);
+
+impl Isa {
+    /// All, the least first.
+    pub const ALL: [Self; 4] = [Self::Portable, Self::Avx2, Self::AvxVnni, Self::Avx512Vnni];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Portable => "portable",
+            Self::Avx2 => "avx2",
+            Self::AvxVnni => "avx-vnni",
+            Self::Avx512Vnni => "avx512-vnni",
+        }
+    }
+
+    /// Whether this processor has it.
+    pub fn is_there(self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::is_x86_feature_detected as detected;
+            let avx2 = || detected!("avx2") && detected!("fma") && detected!("f16c");
+            match self {
+                Self::Portable => true,
+                Self::Avx2 => avx2(),
+                Self::AvxVnni => avx2() && detected!("avxvnni"),
+                Self::Avx512Vnni => {
+                    avx2()
+                        && detected!("avx512f")
+                        && detected!("avx512bw")
+                        && detected!("avx512vl")
+                        && detected!("avx512vnni")
+                }
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        {
+            self == Self::Portable
+        }
+    }
+}
+
+/// The best instruction set that this processor has, within the limit.
+pub fn isa() -> Isa {
+    static BEST: OnceLock<Vec<Isa>> = OnceLock::new();
+    let there = BEST.get_or_init(|| Isa::ALL.into_iter().filter(|isa| isa.is_there()).collect());
+    let limit = LIMIT.load(Ordering::Relaxed);
+    let within = there.iter().rev().find(|isa| **isa as u8 <= limit);
+    within.copied().unwrap_or(Isa::Portable)
+}
+
+/// Use no better quantised products than these from now on: to compare them, or with a program that
+/// has no better. Other ops go on with AVX2 where it is there.
+pub fn limit(isa: Isa) {
+    LIMIT.store(isa as u8, Ordering::Relaxed);
+}

@@ -1,0 +1,147 @@
+//! Quantised matrices laid out for products: eight rows side by side, so that no product needs a sum
+//! across a register, and in memory of their own, in huge pages.
+//!
+//! Packing keeps every bit of a format: what a packed row means is what its blocks meant.
+
+mod pack;
+mod portable;
+mod shape;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+use super::{BlockType, GROUP, QuantisedGroup};
+use crate::isa::Isa;
+use crate::linear::RowOrder;
+use crate::memory::Piece;
+use shape::Shape;
+
+pub(crate) use shape::PANEL_ROWS;
+
+/// Panels that are packed by one task.
+const PANELS_A_TASK: usize = 16;
+
+/// A quantised matrix in panels of eight rows.
+#[derive(Debug)]
+pub struct PackedMatrix {
+    shape: Shape,
+    outputs: usize,
+    inputs: usize,
+    memory: Piece,
+}
+
+/// Why a matrix was not packed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the system refuses {bytes} bytes for packed weights")]
+pub struct OutOfMemory {
+    /// What was asked for.
+    pub bytes: usize,
+}
+
+impl PackedMatrix {
+    /// Pack `outputs` rows of `inputs` weights. Row `i` of the result is the one that gives output `i`
+    /// by `order`.
+    ///
+    /// # Errors
+    /// If the system has no memory for it.
+    ///
+    /// # Panics
+    /// If blocks do not fill the rows, or the rows `blocks`, or heads `outputs`.
+    pub fn new(
+        kind: BlockType,
+        blocks: &[u8],
+        order: RowOrder,
+        outputs: usize,
+        inputs: usize,
+    ) -> Result<Self, OutOfMemory> {
+        let row_bytes = kind.row_bytes(inputs).expect("blocks fill a row");
+        assert!(outputs > 0 && inputs > 0 && Some(blocks.len()) == row_bytes.checked_mul(outputs));
+        assert!(order.fills(outputs));
+        let shape = Shape::of(kind);
+        let panel_bytes = inputs / kind.weights() * shape.block_bytes();
+        let bytes = outputs.div_ceil(PANEL_ROWS).saturating_mul(panel_bytes);
+        let mut memory = Piece::new(bytes).ok_or(OutOfMemory { bytes })?;
+        let pack = |task: usize, panels: &mut [u8]| {
+            for (number, panel) in panels.chunks_exact_mut(panel_bytes).enumerate() {
+                let first = (task * PANELS_A_TASK + number) * PANEL_ROWS;
+                let mut rows = [&[][..]; PANEL_ROWS];
+                let count = PANEL_ROWS.min(outputs - first);
+                for (output, row) in (first..).zip(&mut rows[..count]) {
+                    *row = &blocks[order.row(output) * row_bytes..][..row_bytes];
+                }
+                pack::pack_panel(&shape, &rows[..count], panel);
+            }
+        };
+        crate::pool::for_each_piece(memory.bytes_mut(), PANELS_A_TASK * panel_bytes, pack);
+        Ok(Self {
+            shape,
+            outputs,
+            inputs,
+            memory,
+        })
+    }
+
+    /// The format.
+    pub fn kind(&self) -> BlockType {
+        self.shape.kind
+    }
+
+    /// Rows.
+    pub fn outputs(&self) -> usize {
+        self.outputs
+    }
+
+    /// Columns.
+    pub fn inputs(&self) -> usize {
+        self.inputs
+    }
+
+    /// One row in f32.
+    ///
+    /// # Panics
+    /// If there is no such row, or `out` does not hold one.
+    pub fn row(&self, row: usize, out: &mut [f32]) {
+        assert!(row < self.outputs && out.len() == self.inputs);
+        let panel = self.panel(row / PANEL_ROWS);
+        for (number, out) in out.chunks_exact_mut(GROUP).enumerate() {
+            let groups = self.shape.groups();
+            let block = &panel[number / groups * self.shape.block_bytes()..];
+            let group = portable::unpack(&self.shape, block, number % groups, row % PANEL_ROWS);
+            group.dequantise(out);
+        }
+    }
+
+    fn panel(&self, number: usize) -> &[u8] {
+        let length = self.inputs / self.shape.kind.weights() * self.shape.block_bytes();
+        &self.memory.bytes()[number * length..][..length]
+    }
+
+    /// The products of the rows of a tile with those of a panel: `out[tile row][panel row]`. Rows
+    /// beyond the matrix give 0.
+    pub(crate) fn tile(
+        &self,
+        isa: Isa,
+        panel: usize,
+        (x, rows): (&[QuantisedGroup], usize),
+        out: &mut [[f32; PANEL_ROWS]; crate::quant::TILE_ROWS],
+    ) {
+        let panel = self.panel(panel);
+        assert!(x.len() == rows * (self.inputs / GROUP) && matches!(rows, 1 | 2 | 4));
+        #[cfg(target_arch = "x86_64")]
+        if isa != Isa::Portable {
+            let blocks = self.inputs / self.shape.kind.weights();
+            let (panel, x, out) = (panel.as_ptr(), x.as_ptr(), out.as_mut_ptr());
+            // SAFETY: who names an instruction set has found it; the panel has a row's blocks, the
+            // tile as many groups a row, and four places are enough.
+            #[allow(unsafe_code, reason = "calls a function compiled for checked features")]
+            unsafe {
+                x86::tile(isa, self.shape.kind, rows, panel, blocks, x, out);
+            }
+            return;
+        }
+        let _ = isa;
+        portable::tile(&self.shape, panel, x, rows, &mut out[..rows]);
+    }
+}
+
+#[cfg(test)]
+mod tests;
