@@ -93,13 +93,17 @@ thread_local! {
 }
 
 impl ThreadPool {
-    /// A pool of so many threads, at least one, of which the caller of an op is one.
+    /// A pool of so many threads, of which the caller of an op is one; 0 is one for each processor.
     ///
     /// # Errors
     /// If the system refuses a thread.
     pub fn new(threads: usize) -> std::io::Result<Self> {
+        let threads = match threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            asked => asked,
+        };
         let shared = Arc::new(Shared {
-            threads: threads.max(1),
+            threads,
             offered: AtomicUsize::new(0),
             helpers: AtomicUsize::new(0),
             state: Mutex::default(),
@@ -195,9 +199,8 @@ fn current() -> Arc<Shared> {
         return shared;
     }
     let common = COMMON.get_or_init(|| {
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
         // Without more threads the caller does all.
-        ThreadPool::new(threads)
+        ThreadPool::new(0)
             .or_else(|_| ThreadPool::new(1))
             .expect("a pool of one needs no thread")
     });

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{JoinHandle, Thread};
 
+use mortise_kernels::pool::ThreadPool;
 use mortise_model::{BLOCK_TOKENS, KvCache, Model};
 
 use crate::SubmitError;
@@ -92,16 +93,15 @@ impl Engine {
 fn spawn(step_loop: StepLoop, threads: usize) -> Result<JoinHandle<()>, EngineError> {
     let (ready, started) = mpsc::sync_channel(1);
     let run = move || {
-        let pool = rayon::ThreadPoolBuilder::new()
-            .num_threads(threads)
-            .use_current_thread()
-            .thread_name(|number| format!("mortise-compute-{number}"))
-            .build();
-        let built = pool.as_ref().map(|_| ()).map_err(ToString::to_string);
-        let go_on = built.is_ok();
+        let (built, pool) = match ThreadPool::new(threads) {
+            Ok(pool) => (Ok(()), Some(pool)),
+            Err(error) => (Err(error.to_string()), None),
+        };
         // Nobody listens only if the starter is gone, and with it the engine's handle.
-        if ready.send(built).is_ok() && go_on {
-            step_loop.run();
+        if ready.send(built).is_ok()
+            && let Some(pool) = pool
+        {
+            pool.install(|| step_loop.run());
         }
     };
     let threads_error = |error: String| EngineError::Threads(error);

@@ -10,7 +10,7 @@ use crate::generation::GenerationDefaults;
 use crate::input::ModelInput;
 use crate::kv_cache::{BLOCK_TOKENS, CachePlan, KvCache};
 use crate::layers::Layer;
-use crate::linear::Linear;
+use crate::linear::{Linear, Table};
 use crate::loader::Loader;
 use crate::norm::Norm;
 use crate::spec::ModelSpec;
@@ -21,11 +21,11 @@ use crate::weights::WeightPrecision;
 pub struct Model {
     spec: ModelSpec,
     generation: GenerationDefaults,
-    embedding: Linear,
+    /// `None` where the head serves.
+    embedding: Option<Table>,
     layers: Vec<Layer>,
     final_norm: Norm,
-    /// `None` where the embedding serves.
-    head: Option<Linear>,
+    head: Linear,
 }
 
 /// Scores of all tokens, for each row that asked for them.
@@ -74,14 +74,14 @@ impl Model {
             precision: precision.of_vocabulary(),
             ..loader
         };
-        let matrix =
-            |name: &str| of_vocabulary.matrix(name.to_owned(), spec.vocabulary, spec.hidden, false);
-        let embedding = matrix(names.embedding)?;
-        let head = if spec.tied_embeddings {
-            None
+        let (vocabulary, hidden) = (spec.vocabulary, spec.hidden);
+        let (embedding, head) = if spec.tied_embeddings {
+            (None, names.embedding)
         } else {
-            Some(matrix(names.head)?)
+            let table = of_vocabulary.table(names.embedding, vocabulary, hidden)?;
+            (Some(table), names.head)
         };
+        let head = of_vocabulary.matrix(head.to_owned(), vocabulary, hidden, false)?;
         // The number of layers is bounded, yet nothing is reserved for layers that may be missing.
         let mut layers = Vec::new();
         for number in 0..spec.layers {
@@ -144,7 +144,10 @@ impl Model {
             query_factors: growth
                 .map(|growth| positions.iter().map(|p| growth.factor(*p)).collect()),
         };
-        let mut hidden = self.embedding.gather(input.tokens());
+        let mut hidden = match &self.embedding {
+            Some(table) => table.gather(input.tokens()),
+            None => self.head.gather(input.tokens()),
+        };
         if self.spec.embedding_scale != 1.0 {
             for value in &mut hidden {
                 *value *= self.spec.embedding_scale;
@@ -164,7 +167,7 @@ impl Model {
             .copied()
             .collect();
         let normed = self.final_norm.apply(&wanted);
-        let mut values = self.head.as_ref().unwrap_or(&self.embedding).apply(&normed);
+        let mut values = self.head.apply(&normed);
         if self.spec.logit_scale != 1.0 {
             for value in &mut values {
                 *value *= self.spec.logit_scale;

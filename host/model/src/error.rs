@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use mortise_kernels::quant::OutOfMemory;
+
 use crate::gguf::GgufError;
 
 /// Why a model could not be loaded.
@@ -114,6 +116,9 @@ pub enum ModelError {
         /// Its type.
         found: String,
     },
+    /// There is no memory for the weights.
+    #[error("not enough memory for the weights; use a smaller or more strongly quantised model")]
+    WeightMemory(#[from] OutOfMemory),
     /// A cache of this size cannot be had.
     #[error(
         "cannot allocate a KV cache of {blocks} blocks of {block_bytes} bytes; configure fewer tokens"

@@ -213,13 +213,13 @@ fn load_interleaved(
         let gate_up = gate_ups.expert(expert, loader.precision, source);
         let down_bias = down_biases[expert * hidden..][..hidden].to_vec();
         let down = downs.expert(expert, loader.precision, |row| row);
-        GatedLayer {
+        Ok(GatedLayer {
             activation: loader.spec.feed_forward.activation,
-            gate_up: Linear::new(gate_up, Some(biases), 2 * width, hidden),
-            down: Linear::new(down, Some(down_bias), hidden, width),
-        }
+            gate_up: Linear::new(gate_up, Some(biases), 2 * width, hidden)?,
+            down: Linear::new(down, Some(down_bias), hidden, width)?,
+        })
     };
-    Ok((0..experts).map(expert).collect())
+    (0..experts).map(expert).collect()
 }
 
 /// One tensor for the matrices of all experts.

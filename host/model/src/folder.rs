@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -44,6 +44,23 @@ impl Deref for FileBytes {
             Bytes::Embedded(bytes) => bytes,
             Bytes::Mapped(map) => map,
         }
+    }
+}
+
+impl FileBytes {
+    /// Take a range that is not needed for now out of the memory of the process. It is read from the
+    /// file again when it is.
+    pub(crate) fn release(&self, range: Range<usize>) {
+        #[cfg(unix)]
+        if let Bytes::Mapped(map) = &self.0 {
+            let advice = memmap2::UncheckedAdvice::DontNeed;
+            // SAFETY: pages of a mapped file that nobody writes to come back as they were. Should the
+            // system refuse, they stay, which is harmless.
+            #[allow(unsafe_code, reason = "memory-maps the weights")]
+            let _ = unsafe { map.unchecked_advise_range(advice, range.start, range.len()) };
+        }
+        #[cfg(not(unix))]
+        let _ = range;
     }
 }
 

@@ -194,7 +194,7 @@ fn load_ups(
     let numbers = loader
         .checkpoint
         .load_unordered(&format!("{name}.weight"), &shape)?;
-    let ups = (0..heads).map(|head| {
+    let up = |head| {
         let first = head * rows;
         let keys = numbers.matrix(kv_rank, plain_dim, loader.precision, |rank, plain| {
             (first + plain) * kv_rank + rank
@@ -202,12 +202,13 @@ fn load_ups(
         let values = numbers.matrix(value_dim, kv_rank, loader.precision, |value, rank| {
             (first + plain_dim + value) * kv_rank + rank
         });
-        (
-            Linear::new(keys, None, kv_rank, plain_dim),
-            Linear::new(values, None, value_dim, kv_rank),
-        )
-    });
-    Ok(ups.unzip())
+        Ok((
+            Linear::new(keys, None, kv_rank, plain_dim)?,
+            Linear::new(values, None, value_dim, kv_rank)?,
+        ))
+    };
+    let ups: Vec<_> = (0..heads).map(up).collect::<Result<_, ModelError>>()?;
+    Ok(ups.into_iter().unzip())
 }
 
 /// Some columns of rows of `stride` numbers.

@@ -1,8 +1,10 @@
 //! Matrices of a model, with whatever numbers they are stored as.
 
-use mortise_kernels::linear::{Matrix, RowOrder, linear_stack};
+use mortise_kernels::linear::{Matrix, RowOrder, Weights, linear_stack};
+use mortise_kernels::quant::PackedMatrix;
 
-use crate::weights::Numbers;
+use crate::error::ModelError;
+use crate::weights::{Numbers, Stored};
 
 /// Matrices of the same inputs that are multiplied as one, with an optional bias.
 #[derive(Debug)]
@@ -13,12 +15,50 @@ pub(crate) struct Linear {
     inputs: usize,
 }
 
-/// One matrix as it is in the file.
+/// One matrix.
 #[derive(Debug)]
 struct Part {
-    numbers: Numbers,
+    weights: PartWeights,
     outputs: usize,
-    order: RowOrder,
+}
+
+#[derive(Debug)]
+enum PartWeights {
+    /// As they are in the file, in its order.
+    Dense(Numbers, RowOrder),
+    /// Quantised, in the order of the outputs.
+    Packed(PackedMatrix),
+}
+
+impl Part {
+    /// Quantised numbers are packed, and their memory in the file's mapping is given back.
+    fn new(
+        numbers: Numbers,
+        order: RowOrder,
+        outputs: usize,
+        inputs: usize,
+    ) -> Result<Self, ModelError> {
+        let weights = match numbers.stored() {
+            Stored::Dense(_) => PartWeights::Dense(numbers, order),
+            Stored::Blocks(kind, blocks) => {
+                let packed = PackedMatrix::new(kind, blocks, order, outputs, inputs)?;
+                numbers.release();
+                PartWeights::Packed(packed)
+            }
+        };
+        Ok(Self { weights, outputs })
+    }
+
+    /// The weights as a product takes them, and their order.
+    fn weights(&self) -> (Weights<'_>, RowOrder) {
+        match &self.weights {
+            PartWeights::Packed(packed) => (Weights::Packed(packed), RowOrder::Plain),
+            PartWeights::Dense(numbers, order) => match numbers.stored() {
+                Stored::Dense(weights) => (weights, *order),
+                Stored::Blocks(..) => unreachable!("blocks were packed"),
+            },
+        }
+    }
 }
 
 impl Linear {
@@ -28,7 +68,7 @@ impl Linear {
         bias: Option<Vec<f32>>,
         outputs: usize,
         inputs: usize,
-    ) -> Self {
+    ) -> Result<Self, ModelError> {
         Self::ordered(numbers, RowOrder::Plain, bias, outputs, inputs)
     }
 
@@ -39,18 +79,13 @@ impl Linear {
         bias: Option<Vec<f32>>,
         outputs: usize,
         inputs: usize,
-    ) -> Self {
-        let part = Part {
-            numbers,
-            outputs,
-            order,
-        };
-        Self {
-            parts: vec![part],
+    ) -> Result<Self, ModelError> {
+        Ok(Self {
+            parts: vec![Part::new(numbers, order, outputs, inputs)?],
             bias,
             outputs,
             inputs,
-        }
+        })
     }
 
     /// Values of a row of results.
@@ -79,11 +114,14 @@ impl Linear {
         let stack: Vec<Matrix<'_>> = self
             .parts
             .iter()
-            .map(|part| Matrix {
-                weights: part.numbers.weights(),
-                outputs: part.outputs,
-                inputs: self.inputs,
-                order: part.order,
+            .map(|part| {
+                let (weights, order) = part.weights();
+                Matrix {
+                    weights,
+                    outputs: part.outputs,
+                    inputs: self.inputs,
+                    order,
+                }
             })
             .collect();
         linear_stack(x, &stack, self.bias.as_deref(), &mut out);
@@ -92,11 +130,31 @@ impl Linear {
 
     /// Copy rows of a single matrix in f32: the embedding of tokens.
     pub(crate) fn gather(&self, rows: &[u32]) -> Vec<f32> {
-        let mut out = vec![0.0; rows.len() * self.inputs];
-        let weights = self.parts[0].numbers.weights();
-        for (&row, out) in rows.iter().zip(out.chunks_exact_mut(self.inputs)) {
-            weights.row(row as usize, self.inputs, out);
-        }
-        out
+        let (weights, _) = self.parts[0].weights();
+        gather(rows, self.inputs, |row, out| {
+            weights.row(row, self.inputs, out);
+        })
     }
+}
+
+/// A matrix that rows are copied from and nothing is multiplied with. It stays in its file.
+#[derive(Debug)]
+pub(crate) struct Table {
+    pub(crate) numbers: Numbers,
+    pub(crate) inputs: usize,
+}
+
+impl Table {
+    /// Copy rows in f32.
+    pub(crate) fn gather(&self, rows: &[u32]) -> Vec<f32> {
+        gather(rows, self.inputs, |row, out| self.numbers.row(row, out))
+    }
+}
+
+fn gather(rows: &[u32], inputs: usize, copy: impl Fn(usize, &mut [f32])) -> Vec<f32> {
+    let mut out = vec![0.0; rows.len() * inputs];
+    for (&row, out) in rows.iter().zip(out.chunks_exact_mut(inputs)) {
+        copy(row as usize, out);
+    }
+    out
 }

@@ -2,7 +2,7 @@
 
 use crate::checkpoint::Checkpoint;
 use crate::error::ModelError;
-use crate::linear::Linear;
+use crate::linear::{Linear, Table};
 use crate::names::{StackNames, TensorNames};
 use crate::norm::Norm;
 use crate::spec::ModelSpec;
@@ -49,6 +49,20 @@ impl Loader<'_> {
         self.checkpoint.load_vector(name, length)
     }
 
+    /// A matrix that rows are copied from.
+    pub(crate) fn table(
+        &self,
+        name: &str,
+        rows: usize,
+        inputs: usize,
+    ) -> Result<Table, ModelError> {
+        let weight = format!("{name}.weight");
+        let numbers = self
+            .checkpoint
+            .load(&weight, &[rows, inputs], self.precision)?;
+        Ok(Table { numbers, inputs })
+    }
+
     /// A matrix.
     pub(crate) fn matrix(
         &self,
@@ -65,7 +79,7 @@ impl Loader<'_> {
             true => Some(self.bias(&format!("{name}.bias"), outputs)?),
             false => None,
         };
-        Ok(Linear::ordered(numbers, order, bias, outputs, inputs))
+        Linear::ordered(numbers, order, bias, outputs, inputs)
     }
 
     /// A bias, in the order of the outputs.

@@ -88,30 +88,56 @@ impl Mapped {
             place,
             numbers,
         };
-        mapped.weights().is_some().then_some(mapped)
+        mapped.stored().is_some().then_some(mapped)
     }
 
-    fn weights(&self) -> Option<Weights<'_>> {
+    fn stored(&self) -> Option<Stored<'_>> {
         let bytes = self.file.get(self.place.clone())?;
-        Some(match self.numbers {
+        Some(Stored::Dense(match self.numbers {
             NumberType::F32 => Weights::F32(<[f32]>::ref_from_bytes(bytes).ok()?),
             NumberType::F16 => Weights::F16(<[f16]>::ref_from_bytes(bytes).ok()?),
             NumberType::Bf16 => Weights::Bf16(<[bf16]>::ref_from_bytes(bytes).ok()?),
-            NumberType::Blocks(kind) => Weights::Blocks(kind, bytes),
-        })
+            NumberType::Blocks(kind) => return Some(Stored::Blocks(kind, bytes)),
+        }))
     }
 }
 
+/// Numbers as they lie in memory.
+pub(crate) enum Stored<'a> {
+    /// Floating point, as a product takes them.
+    Dense(Weights<'a>),
+    /// Quantised, row by row.
+    Blocks(BlockType, &'a [u8]),
+}
+
 impl Numbers {
-    /// The numbers as a product takes them.
-    pub(crate) fn weights(&self) -> Weights<'_> {
+    /// The numbers where they are.
+    pub(crate) fn stored(&self) -> Stored<'_> {
         match self {
-            Self::F32(values) => Weights::F32(values),
-            Self::Bf16(values) => Weights::Bf16(values),
-            Self::Blocks(kind, bytes) => Weights::Blocks(*kind, bytes),
+            Self::F32(values) => Stored::Dense(Weights::F32(values)),
+            Self::Bf16(values) => Stored::Dense(Weights::Bf16(values)),
+            Self::Blocks(kind, bytes) => Stored::Blocks(*kind, bytes),
             Self::Mapped(mapped) => mapped
-                .weights()
+                .stored()
                 .expect("a mapping that was checked when it was made does not move"),
+        }
+    }
+
+    /// A row of a matrix in f32. Panics beyond the matrix.
+    pub(crate) fn row(&self, row: usize, out: &mut [f32]) {
+        match self.stored() {
+            Stored::Dense(weights) => weights.row(row, out.len(), out),
+            Stored::Blocks(kind, blocks) => {
+                let length = out.len() / kind.weights() * kind.bytes();
+                dequantise(kind, &blocks[row * length..][..length], out);
+            }
+        }
+    }
+
+    /// Give back the memory, also that of pages of a mapped file that were read.
+    pub(crate) fn release(self) {
+        if let Self::Mapped(mapped) = self {
+            mapped.file.release(mapped.place);
         }
     }
 

@@ -1,4 +1,4 @@
-//! What loading a mapped file takes of memory. Alone in its program, since it measures the process.
+//! What loading a quantised file takes of memory. Alone in its program, since it measures the process.
 #![cfg(target_os = "linux")]
 
 mod gguf_file;
@@ -94,7 +94,7 @@ fn sparse_model(path: &std::path::Path) -> u64 {
 }
 
 #[test]
-fn a_mapped_file_is_not_held_twice() {
+fn the_weights_are_held_once() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.gguf");
     let size = sparse_model(&path);
@@ -103,8 +103,10 @@ fn a_mapped_file_is_not_held_twice() {
     let folder = ModelFolder::open(&path).unwrap();
     let model = Model::load(&folder, WeightPrecision::AsStored).unwrap();
     let grown = peak() - before;
+    // Quantised weights are packed, and what was read of the file is given back. Only the largest
+    // matrix is there in both forms for a moment: a fifth of this file at most.
     assert!(
-        model.spec().layers == 2 && grown < 32 << 20,
+        model.spec().layers == 2 && grown < size + size / 4 + (32 << 20),
         "{grown} bytes for a file of {size}"
     );
 }

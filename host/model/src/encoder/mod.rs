@@ -69,13 +69,7 @@ impl Reader<'_> {
             ),
             false => None,
         };
-        Ok(Linear::ordered(
-            numbers,
-            RowOrder::Plain,
-            bias,
-            outputs,
-            inputs,
-        ))
+        Linear::ordered(numbers, RowOrder::Plain, bias, outputs, inputs)
     }
 
     fn norm(&self, name: &str, width: usize) -> Result<Norm, ModelError> {

@@ -1,0 +1,172 @@
+//! How fast a model computes, told what to measure line by line. For scripts: see
+//! `kernels/bench/compare_llama_cpp.py`.
+//!
+//!     step_speed MODEL.gguf THREADS ISA [f32|f16|bf16|q8_0]
+//!
+//! Each line of the input is `prefill TOKENS` or `decode STREAMS DEPTH TOKENS`: how many tokens in one
+//! batch, or how many steps with one token of each of so many streams that have so many tokens before.
+//! The answer is a line with tokens, seconds by the clock and seconds of processor time.
+
+use std::io::{BufRead, Write};
+use std::time::Instant;
+
+use mortise_kernels::isa::{Isa, limit};
+use mortise_kernels::pool::ThreadPool;
+use mortise_model::{
+    BLOCK_TOKENS, KvCache, KvType, LogitRows, Model, ModelFolder, ModelInput, SequenceInput,
+    WeightPrecision,
+};
+
+/// Tokens computed at once, as in the program compared with.
+const BATCH: usize = 512;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [path, threads, isa, rest @ ..] = &arguments[..] else {
+        panic!("step_speed MODEL.gguf THREADS ISA [KV]");
+    };
+    let named = Isa::ALL.into_iter().find(|known| known.name() == isa);
+    limit(named.expect("portable, avx2, avx-vnni or avx512-vnni"));
+    let kv_type = match rest.first().map(String::as_str) {
+        None | Some("f16") => KvType::F16,
+        Some("f32") => KvType::F32,
+        Some("bf16") => KvType::Bf16,
+        Some("q8_0") => KvType::Q8_0,
+        Some(other) => panic!("no type of keys and values is called {other}"),
+    };
+    let pool = ThreadPool::new(threads.parse().expect("a number of threads")).expect("threads");
+    pool.install(|| {
+        let begun = Instant::now();
+        let folder = ModelFolder::open(path).expect("a GGUF file");
+        let model = Model::load(&folder, WeightPrecision::AsStored).expect("a model");
+        println!("ready {:.6}", begun.elapsed().as_secs_f64());
+        for line in std::io::stdin().lock().lines() {
+            measure(&model, kv_type, &line.expect("a line"));
+            std::io::stdout().flush().expect("somebody who reads");
+        }
+    });
+}
+
+fn measure(model: &Model, kv_type: KvType, line: &str) {
+    let mut words = line.split_whitespace();
+    let what = words.next().expect("what to measure");
+    let numbers: Vec<usize> = words.map(|word| word.parse().expect("a number")).collect();
+    match (what, &numbers[..]) {
+        ("prefill", &[tokens]) => {
+            let mut streams = Streams::new(model, kv_type, 1, tokens);
+            let timer = Timer::start();
+            streams.prefill(tokens);
+            timer.report(tokens);
+        }
+        ("decode", &[count, depth, tokens]) => {
+            let mut streams = Streams::new(model, kv_type, count, depth + tokens + 1);
+            streams.prefill(depth);
+            // The first step touches memory for the first time.
+            streams.step();
+            let timer = Timer::start();
+            for _ in 0..tokens {
+                streams.step();
+            }
+            timer.report(count * tokens);
+        }
+        _ => panic!("what is {line:?}?"),
+    }
+}
+
+struct Streams<'a> {
+    model: &'a Model,
+    cache: KvCache,
+    tables: Vec<Vec<u32>>,
+    position: usize,
+}
+
+impl<'a> Streams<'a> {
+    fn new(model: &'a Model, kv_type: KvType, count: usize, tokens: usize) -> Self {
+        let blocks = tokens.div_ceil(BLOCK_TOKENS);
+        let tables = (0..count)
+            .map(|stream| {
+                (0..blocks)
+                    .map(|block| (stream * blocks + block) as u32)
+                    .collect()
+            })
+            .collect();
+        Self {
+            model,
+            cache: KvCache::new(model.spec(), blocks * count, kv_type).expect("a cache"),
+            tables,
+            position: 0,
+        }
+    }
+
+    /// The same tokens in every stream.
+    fn prefill(&mut self, tokens: usize) {
+        while self.position < tokens {
+            let count = BATCH.min(tokens - self.position);
+            for stream in 0..self.tables.len() {
+                self.forward(stream..stream + 1, count);
+            }
+            self.position += count;
+        }
+    }
+
+    fn step(&mut self) {
+        self.forward(0..self.tables.len(), 1);
+        self.position += 1;
+    }
+
+    fn forward(&mut self, streams: std::ops::Range<usize>, count: usize) {
+        let tokens: Vec<u32> = (0..count)
+            .map(|k| ((self.position + k) * 7919 % 2000) as u32)
+            .collect();
+        let mut input = ModelInput::new();
+        for table in &self.tables[streams] {
+            input.push(SequenceInput {
+                tokens: &tokens,
+                first_position: self.position,
+                block_table: table,
+                logits: LogitRows::Last,
+            });
+        }
+        let logits = self.model.forward(&input, &mut self.cache);
+        std::hint::black_box(logits.expect("a batch that fits"));
+    }
+}
+
+struct Timer {
+    clock: Instant,
+    processor: f64,
+}
+
+impl Timer {
+    fn start() -> Self {
+        Self {
+            clock: Instant::now(),
+            processor: processor_seconds(),
+        }
+    }
+
+    fn report(&self, tokens: usize) {
+        let (clock, processor) = (self.clock.elapsed(), processor_seconds());
+        println!(
+            "{tokens} {:.6} {:.6}",
+            clock.as_secs_f64(),
+            processor - self.processor
+        );
+    }
+}
+
+/// What all threads have computed so far.
+fn processor_seconds() -> f64 {
+    let threads = std::fs::read_dir("/proc/self/task").expect("Linux");
+    let nanoseconds: u64 = threads
+        .map(|thread| {
+            let path = thread.expect("a thread").path().join("schedstat");
+            let text = std::fs::read_to_string(path).expect("statistics of the scheduler");
+            let first = text.split_whitespace().next();
+            first
+                .and_then(|word| word.parse::<u64>().ok())
+                .expect("nanoseconds")
+        })
+        .sum();
+    nanoseconds as f64 / 1e9
+}
