@@ -26,10 +26,10 @@ pub struct QuantisedGroup {
     pub scale: f32,
     /// The sum of the rounded values: the scale times the sum of the integers.
     pub scaled_sum: f32,
+    /// That of the first half of them.
+    pub scaled_first_half: f32,
     /// The sum of the integers.
     pub sum: i32,
-    /// That of the first half of them.
-    pub first_half: i32,
 }
 
 impl QuantisedGroup {
@@ -37,13 +37,16 @@ impl QuantisedGroup {
         quants: [0; GROUP],
         scale: 0.0,
         scaled_sum: 0.0,
+        scaled_first_half: 0.0,
         sum: 0,
-        first_half: 0,
     };
 
-    fn round(&mut self, x: &[f32]) {
-        round_group(x, self);
+    /// Note the sums of the halves of the integers.
+    #[inline(always)]
+    pub(super) fn set_sums(&mut self, first_half: i32, second_half: i32) {
+        self.sum = first_half + second_half;
         self.scaled_sum = self.scale * self.sum as f32;
+        self.scaled_first_half = self.scale * first_half as f32;
     }
 }
 
@@ -72,7 +75,7 @@ impl QuantisedRows {
                 let (tile, rest) = groups.split_at_mut(rows * groups_per_row);
                 for (index, group) in tile.iter_mut().enumerate() {
                     let at = index % rows * inputs + index / rows * GROUP;
-                    group.round(&x[at..at + GROUP]);
+                    round_group(&x[at..at + GROUP], group);
                 }
                 x = &x[rows * inputs..];
                 groups = rest;
@@ -119,7 +122,7 @@ impl QuantisedRows {
     }
 }
 
-/// Round a group to nearest, ties to even, and note all but the scaled sum.
+/// Round a group to nearest, ties to even.
 fn round_group(x: &[f32], out: &mut QuantisedGroup) {
     #[cfg(target_arch = "x86_64")]
     if crate::has_avx2_fma() {
@@ -144,7 +147,7 @@ pub(super) fn round_group_portable(x: &[f32], out: &mut QuantisedGroup) {
     }
     let sum = |quants: &[i8]| quants.iter().map(|quant| i32::from(*quant)).sum::<i32>();
     let (first, second) = out.quants.split_at(GROUP / 2);
-    out.first_half = sum(first);
-    out.sum = out.first_half + sum(second);
+    let sums = (sum(first), sum(second));
     out.scale = largest / 127.0;
+    out.set_sums(sums.0, sums.1);
 }

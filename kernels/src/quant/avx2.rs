@@ -51,8 +51,10 @@ pub(super) unsafe fn round_group(x: &[f32], out: &mut QuantisedGroup) {
             let one = _mm_add_epi32(twos, _mm_shuffle_epi32::<0b00_00_00_01>(twos));
             _mm_cvtsi128_si32(one)
         };
-        out.first_half = sum(_mm256_castsi256_si128(fours));
-        out.sum = out.first_half + sum(_mm256_extracti128_si256::<1>(fours));
         out.scale = largest / 127.0;
+        out.set_sums(
+            sum(_mm256_castsi256_si128(fours)),
+            sum(_mm256_extracti128_si256::<1>(fours)),
+        );
     }
 }

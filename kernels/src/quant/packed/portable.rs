@@ -30,18 +30,15 @@ pub(super) fn tile(
 }
 
 fn product(weights: &Group, x: &QuantisedGroup) -> f32 {
-    let sum = |half: usize| -> i32 {
-        let part = half * 16..(half + 1) * 16;
-        let products = weights.quants[part.clone()].iter().zip(&x.quants[part]);
-        products
-            .map(|(weight, x)| i32::from(*weight) * i32::from(*x))
-            .sum()
-    };
-    let sums = [x.first_half, x.sum - x.first_half];
     (0..2)
         .map(|half| {
-            weights.scales[half] * x.scale * sum(half) as f32
-                - weights.mins[half] * (x.scale * sums[half] as f32)
+            let part = half * GROUP / 2..(half + 1) * GROUP / 2;
+            let (quants, x_quants) = (&weights.quants[part.clone()], &x.quants[part]);
+            let products = quants.iter().zip(x_quants);
+            let products: i32 = products.map(|(w, x)| i32::from(*w) * i32::from(*x)).sum();
+            let sum: i32 = x_quants.iter().map(|x| i32::from(*x)).sum();
+            weights.scales[half] * x.scale * products as f32
+                - weights.mins[half] * (x.scale * sum as f32)
         })
         .sum()
 }

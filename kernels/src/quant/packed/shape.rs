@@ -48,7 +48,7 @@ pub(super) enum Parameters {
 /// What codes mean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Codes {
-    /// Integers from 0 to `max`; the weight is the code minus `offset`, which is 0 or a power of 2.
+    /// Integers from 0 to `max`; the weight is the code minus `offset`.
     Unsigned { max: i32, offset: i32 },
     /// Signed bytes.
     Signed,
@@ -155,6 +155,14 @@ impl Shape {
             self.parameters,
             Parameters::HalfMin | Parameters::GroupMin | Parameters::HalvesMin
         )
+    }
+
+    /// What is taken off codes.
+    pub(super) const fn offset(&self) -> i32 {
+        match self.codes {
+            Codes::Unsigned { offset, .. } => offset,
+            Codes::Signed => 0,
+        }
     }
 
     /// Where the multiples of the scales begin.

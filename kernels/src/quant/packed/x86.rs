@@ -13,8 +13,8 @@ use std::arch::x86_64::{
     _mm256_loadu_si256, _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_mul_ps, _mm256_or_si256,
     _mm256_set1_epi8, _mm256_set1_epi16, _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_ps,
     _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_sign_epi8, _mm256_sll_epi16,
-    _mm256_sll_epi32, _mm256_slli_epi32, _mm256_sllv_epi32, _mm256_srl_epi16, _mm256_srli_epi16,
-    _mm256_storeu_ps, _mm256_sub_epi32, _mm256_xor_ps, _mm256_xor_si256,
+    _mm256_slli_epi32, _mm256_sllv_epi32, _mm256_srl_epi16, _mm256_srli_epi16, _mm256_storeu_ps,
+    _mm256_sub_epi32, _mm256_xor_ps, _mm256_xor_si256,
 };
 
 use super::super::{BlockType, QuantisedGroup};
@@ -236,34 +236,23 @@ unsafe fn add_part<F: Format, const R: usize>(
                 )
             }
         };
+        // What is taken off codes is taken off as a minimum is.
+        let min = match const { F::SHAPE.offset() } {
+            0 => min,
+            offset => _mm256_mul_ps(scale, _mm256_set1_ps(offset as f32)),
+        };
         for r in 0..R {
             let x = x.add(r);
-            let step = _mm256_set1_ps((*x).scale);
-            let factor = _mm256_mul_ps(scale, step);
+            let factor = _mm256_mul_ps(scale, _mm256_set1_ps((*x).scale));
             sums[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(products[r]), factor, sums[r]);
-            if const { F::SHAPE.minima() } {
-                let sum = if const { F::SHAPE.halves() } {
-                    let half = _mm256_cvtepi32_ps(sum_of::<true>(x, part % 2 == 1));
-                    _mm256_mul_ps(step, half)
-                } else {
-                    _mm256_set1_ps((*x).scaled_sum)
+            if const { F::SHAPE.minima() || F::SHAPE.offset() > 0 } {
+                let sum = match (const { F::SHAPE.halves() }, part % 2) {
+                    (false, _) => (*x).scaled_sum,
+                    (true, 0) => (*x).scaled_first_half,
+                    (true, _) => (*x).scaled_sum - (*x).scaled_first_half,
                 };
-                sums[r] = _mm256_fnmadd_ps(min, sum, sums[r]);
+                sums[r] = _mm256_fnmadd_ps(min, _mm256_set1_ps(sum), sums[r]);
             }
-        }
-    }
-}
-
-/// The sum of the integers of a group, or of its first or second half, in all lanes.
-#[inline(always)]
-unsafe fn sum_of<const HALF: bool>(x: *const QuantisedGroup, second: bool) -> __m256i {
-    // SAFETY: the caller promises a group.
-    unsafe {
-        let (sum, first) = ((*x).sum, (*x).first_half);
-        match (HALF, second) {
-            (false, _) => _mm256_set1_epi32(sum),
-            (true, false) => _mm256_set1_epi32(first),
-            (true, true) => _mm256_sub_epi32(_mm256_set1_epi32(sum), _mm256_set1_epi32(first)),
         }
     }
 }
@@ -352,7 +341,7 @@ impl Dot for Avx2 {
         unsafe {
             let ones = _mm256_set1_epi16(1);
             let mut sums = [_mm256_setzero_si256(); R];
-            let Codes::Unsigned { max, offset } = (const { F::SHAPE.codes }) else {
+            let Codes::Unsigned { max, .. } = (const { F::SHAPE.codes }) else {
                 // The sign goes to the activation: products of bytes take an unsigned one.
                 for register in FIRST..LAST {
                     let code = code::<F>(codes, register);
@@ -375,8 +364,12 @@ impl Dot for Avx2 {
                 } else {
                     LAST
                 };
+                let first = code::<F>(codes, register);
                 let mut pairs = [_mm256_setzero_si256(); R];
-                for register in register..end {
+                for r in 0..R {
+                    pairs[r] = _mm256_maddubs_epi16(first, four(x, r, register));
+                }
+                for register in register + 1..end {
                     let code = code::<F>(codes, register);
                     for r in 0..R {
                         let product = _mm256_maddubs_epi16(code, four(x, r, register));
@@ -389,31 +382,8 @@ impl Dot for Avx2 {
                 }
                 register = end;
             }
-            if offset > 0 {
-                for r in 0..R {
-                    let sum = offset_sum::<FIRST, LAST>(x.add(r), offset);
-                    sums[r] = _mm256_sub_epi32(sums[r], sum);
-                }
-            }
             sums
         }
-    }
-}
-
-/// The sum of the activations of registers, times a power of two.
-#[inline(always)]
-unsafe fn offset_sum<const FIRST: usize, const LAST: usize>(
-    x: *const QuantisedGroup,
-    offset: i32,
-) -> __m256i {
-    // SAFETY: the caller promises a group, and AVX2.
-    unsafe {
-        let sum = if const { LAST - FIRST == REGISTERS } {
-            sum_of::<false>(x, false)
-        } else {
-            sum_of::<true>(x, FIRST > 0)
-        };
-        _mm256_sll_epi32(sum, _mm_cvtsi32_si128(offset.trailing_zeros() as i32))
     }
 }
 
@@ -430,16 +400,13 @@ macro_rules! vnni {
             ) -> [__m256i; R] {
                 // SAFETY: as the caller promises.
                 unsafe {
-                    let offset = match const { F::SHAPE.codes } {
-                        Codes::Unsigned { offset, .. } => offset,
-                        // Raised by so much, signed bytes are unsigned.
-                        Codes::Signed => 128,
-                    };
                     let mut sums = [_mm256_setzero_si256(); R];
-                    if offset > 0 {
+                    if matches!(const { F::SHAPE.codes }, Codes::Signed) {
+                        // Raised by 128, signed bytes are unsigned.
                         for r in 0..R {
-                            let sum = offset_sum::<FIRST, LAST>(x.add(r), offset);
-                            sums[r] = _mm256_sub_epi32(sums[r], sum);
+                            let sum = _mm256_set1_epi32((*x.add(r)).sum);
+                            let raised = _mm256_slli_epi32::<7>(sum);
+                            sums[r] = _mm256_sub_epi32(sums[r], raised);
                         }
                     }
                     for register in FIRST..LAST {
