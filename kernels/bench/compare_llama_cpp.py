@@ -55,7 +55,7 @@ def environment(folder, native):
 
 def step_speed():
     """Our side, built as the server is."""
-    command = ["cargo", "build", "--release", "-p", "mortise-model", "--example", "step_speed"]
+    command = ["cargo", "build", "--release", "-p", "mortise-engine", "--example", "step_speed"]
     subprocess.run(command, check=True, cwd=ROOT)
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     return target / "release" / "examples" / "step_speed"
