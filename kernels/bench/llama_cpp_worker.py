@@ -19,6 +19,7 @@ class Worker:
         self.model = ll.llama_model_load_from_file(path.encode(), ll.llama_model_default_params())
         assert self.model, "llama.cpp refuses the model"
         self.threads, self.flash = threads, flash
+        self.contexts = {}
         print(f"ready {time.monotonic() - begun:.6f}", flush=True)
 
     def context(self, streams, tokens):
@@ -47,27 +48,38 @@ class Worker:
         ll.llama_synchronize(context)
         ll.llama_batch_free(batch)
 
+    def filled(self, count, depth, room):
+        """A context with streams of so many tokens; kept for the next time."""
+        key = (count, depth, room)
+        if key not in self.contexts:
+            for context in self.contexts.values():
+                ll.llama_free(context)
+            context = self.context(count, depth + room)
+            for position in range(0, depth, BATCH):
+                for stream in range(count):
+                    self.forward(context, [stream], position, min(BATCH, depth - position))
+            self.contexts = {key: context}
+        context = self.contexts[key]
+        memory = ll.llama_get_memory(context)
+        for stream in range(count):
+            ll.llama_memory_seq_rm(memory, stream, depth, -1)
+        return context
+
     def measure(self, what, numbers):
         count, depth, tokens = numbers if what == "decode" else (1, 0, numbers[0])
-        context = self.context(count, depth + tokens + 1)
-
-        def prefill(length):
-            for position in range(0, length, BATCH):
-                for stream in range(count):
-                    self.forward(context, [stream], position, min(BATCH, length - position))
-
+        context = self.filled(count, depth, tokens + 1)
         streams = list(range(count))
         if what == "decode":
-            prefill(depth)
+            # The first step touches memory for the first time.
             self.forward(context, streams, depth, 1)
         clock, processor = time.monotonic(), time.process_time()
         if what == "decode":
             for step in range(tokens):
                 self.forward(context, streams, depth + 1 + step, 1)
         else:
-            prefill(tokens)
+            for position in range(0, tokens, BATCH):
+                self.forward(context, [0], position, min(BATCH, tokens - position))
         clock, processor = time.monotonic() - clock, time.process_time() - processor
-        ll.llama_free(context)
         print(f"{count * tokens} {clock:.6f} {processor:.6f}", flush=True)
 
 

@@ -11,6 +11,9 @@ use std::ops::Range;
 
 use crate::kv_page::{BLOCK_TOKENS, KvArena, KvShape};
 
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+mod portable;
 mod tile;
 
 use tile::Tile;

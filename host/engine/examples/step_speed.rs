@@ -40,27 +40,33 @@ fn main() {
         let folder = ModelFolder::open(path).expect("a GGUF file");
         let model = Model::load(&folder, WeightPrecision::AsStored).expect("a model");
         println!("ready {:.6}", begun.elapsed().as_secs_f64());
+        let mut kept = None;
         for line in std::io::stdin().lock().lines() {
-            measure(&model, kv_type, &line.expect("a line"));
+            measure(&model, kv_type, &line.expect("a line"), &mut kept);
             std::io::stdout().flush().expect("somebody who reads");
         }
     });
 }
 
-fn measure(model: &Model, kv_type: KvType, line: &str) {
+/// Measure what a line says. Streams are kept with the tokens that they had before.
+fn measure<'a>(
+    model: &'a Model,
+    kv_type: KvType,
+    line: &str,
+    kept: &mut Option<([usize; 3], Streams<'a>)>,
+) {
     let mut words = line.split_whitespace();
     let what = words.next().expect("what to measure");
     let numbers: Vec<usize> = words.map(|word| word.parse().expect("a number")).collect();
     match (what, &numbers[..]) {
         ("prefill", &[tokens]) => {
-            let mut streams = Streams::new(model, kv_type, 1, tokens);
+            let streams = Streams::kept(kept, model, kv_type, [1, 0, tokens]);
             let timer = Timer::start();
             streams.prefill(tokens);
             timer.report(tokens);
         }
         ("decode", &[count, depth, tokens]) => {
-            let mut streams = Streams::new(model, kv_type, count, depth + tokens + 1);
-            streams.prefill(depth);
+            let streams = Streams::kept(kept, model, kv_type, [count, depth, tokens + 1]);
             // The first step touches memory for the first time.
             streams.step();
             let timer = Timer::start();
@@ -81,6 +87,24 @@ struct Streams<'a> {
 }
 
 impl<'a> Streams<'a> {
+    /// So many streams of so many tokens with room for so many more.
+    fn kept<'b>(
+        kept: &'b mut Option<([usize; 3], Self)>,
+        model: &'a Model,
+        kv_type: KvType,
+        wanted: [usize; 3],
+    ) -> &'b mut Self {
+        let [count, depth, room] = wanted;
+        if kept.as_ref().is_none_or(|(there, _)| *there != wanted) {
+            let mut streams = Self::new(model, kv_type, count, depth + room);
+            streams.prefill(depth);
+            *kept = Some((wanted, streams));
+        }
+        let (_, streams) = kept.as_mut().expect("made above");
+        streams.position = depth;
+        streams
+    }
+
     fn new(model: &'a Model, kv_type: KvType, count: usize, tokens: usize) -> Self {
         let blocks = tokens.div_ceil(BLOCK_TOKENS);
         let tables = (0..count)

@@ -6,7 +6,9 @@
 
 use std::ops::Range;
 
-use super::{AttentionInput, OutputPointer};
+#[cfg(target_arch = "x86_64")]
+use super::avx2;
+use super::{AttentionInput, OutputPointer, portable};
 use crate::exp::{exp, tanh};
 use crate::kv_page::{BLOCK_TOKENS, KvArena, KvShape};
 
@@ -209,41 +211,23 @@ impl<A: KvArena> Tile<'_, A> {
     }
 }
 
-/// Scaled products of queries with the keys of all slots of a block. Even and odd dimensions are
-/// summed apart, which keeps more additions in flight.
+/// Scaled products of queries with the keys of all slots of a block.
 #[inline(always)]
 fn scores<const FUSED: bool, const N: usize>(
     queries: [&[f32]; N],
     keys: &[f32],
     scale: f32,
 ) -> [[f32; BLOCK_TOKENS]; N] {
-    let mut even = [[0.0f32; BLOCK_TOKENS]; N];
-    let mut odd = [[0.0f32; BLOCK_TOKENS]; N];
-    let dim = keys.len() / BLOCK_TOKENS;
-    let pairs = keys.chunks_exact(2 * BLOCK_TOKENS);
-    let last = pairs.remainder();
-    for (pair, keys) in pairs.enumerate() {
-        let (even_keys, odd_keys) = keys.split_at(BLOCK_TOKENS);
-        for n in 0..N {
-            let (first, second) = (queries[n][2 * pair], queries[n][2 * pair + 1]);
-            for slot in 0..BLOCK_TOKENS {
-                even[n][slot] = multiply_add::<FUSED>(first, even_keys[slot], even[n][slot]);
-                odd[n][slot] = multiply_add::<FUSED>(second, odd_keys[slot], odd[n][slot]);
-            }
-        }
+    #[cfg(target_arch = "x86_64")]
+    if FUSED {
+        // SAFETY: who asks for fused operations has found them, and AVX2.
+        #[allow(unsafe_code, reason = "calls a function compiled for checked features")]
+        return unsafe { avx2::scores(queries, keys, scale) };
     }
-    for n in 0..N {
-        for (sum, key) in even[n].iter_mut().zip(last) {
-            *sum = multiply_add::<FUSED>(queries[n][dim - 1], *key, *sum);
-        }
-        for (even, odd) in even[n].iter_mut().zip(odd[n]) {
-            *even = (*even + odd) * scale;
-        }
-    }
-    even
+    queries.map(|query| portable::scores(query, keys, scale))
 }
 
-/// Add the value rows of slots, each times its weight, to the sums of queries. They stay in registers.
+/// Add the value rows of slots, each times its weight, to the sums of queries.
 #[inline(always)]
 fn add_weighted<const FUSED: bool, const N: usize>(
     sums: &mut [f32],
@@ -253,44 +237,26 @@ fn add_weighted<const FUSED: bool, const N: usize>(
 ) {
     let dim = values.len() / weights[0].len();
     let mut first = 0;
-    while first + 32 <= dim {
-        add_columns::<FUSED, N, 32>(sums, queries, weights, values, (first, dim));
-        first += 32;
-    }
-    while first + 8 <= dim {
-        add_columns::<FUSED, N, 8>(sums, queries, weights, values, (first, dim));
-        first += 8;
-    }
-    while first < dim {
-        add_columns::<FUSED, N, 1>(sums, queries, weights, values, (first, dim));
-        first += 1;
-    }
-}
-
-/// The same for `WIDTH` columns from `first` on.
-#[inline(always)]
-fn add_columns<const FUSED: bool, const N: usize, const WIDTH: usize>(
-    sums: &mut [f32],
-    queries: [usize; N],
-    weights: [&[f32]; N],
-    values: &[f32],
-    (first, dim): (usize, usize),
-) {
-    let mut parts = [[0.0f32; WIDTH]; N];
-    for n in 0..N {
-        parts[n].copy_from_slice(&sums[queries[n] * dim + first..][..WIDTH]);
-    }
-    for (slot, row) in values.chunks_exact(dim).enumerate() {
-        let row = &row[first..][..WIDTH];
-        for n in 0..N {
-            let weight = weights[n][slot];
-            for column in 0..WIDTH {
-                parts[n][column] = multiply_add::<FUSED>(weight, row[column], parts[n][column]);
+    #[cfg(target_arch = "x86_64")]
+    if FUSED {
+        // SAFETY: who asks for fused operations has found them, and AVX2.
+        #[allow(unsafe_code, reason = "calls functions compiled for checked features")]
+        unsafe {
+            while first + 32 <= dim {
+                avx2::add_columns::<N, 4>(sums, queries, weights, values, (first, dim));
+                first += 32;
+            }
+            while first + 8 <= dim {
+                avx2::add_columns::<N, 1>(sums, queries, weights, values, (first, dim));
+                first += 8;
             }
         }
     }
-    for n in 0..N {
-        sums[queries[n] * dim + first..][..WIDTH].copy_from_slice(&parts[n]);
+    if first < dim {
+        for n in 0..N {
+            let sums = &mut sums[queries[n] * dim..][..dim];
+            portable::add_columns(sums, weights[n], values, (first, dim));
+        }
     }
 }
 
@@ -312,11 +278,4 @@ fn reduce(numbers: [f32; BLOCK_TOKENS], combine: impl Fn(f32, f32) -> f32) -> f3
 #[inline(always)]
 fn larger(a: f32, b: f32) -> f32 {
     if a > b { a } else { b }
-}
-
-/// `a * b + c`, in one instruction where the caller is compiled for it: elsewhere a fused multiply
-/// would be a slow call.
-#[inline(always)]
-fn multiply_add<const FUSED: bool>(a: f32, b: f32, c: f32) -> f32 {
-    if FUSED { a.mul_add(b, c) } else { a * b + c }
 }

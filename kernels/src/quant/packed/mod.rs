@@ -68,7 +68,7 @@ impl PackedMatrix {
                 for (output, row) in (first..).zip(&mut rows[..count]) {
                     *row = &blocks[order.row(output) * row_bytes..][..row_bytes];
                 }
-                pack::pack_panel(&shape, &rows[..count], panel);
+                pack::pack_panel(kind, &rows[..count], panel);
             }
         };
         crate::pool::for_each_piece(memory.bytes_mut(), PANELS_A_TASK * panel_bytes, pack);
