@@ -19,15 +19,38 @@ fn best_first(a: &Candidate, b: &Candidate) -> Ordering {
 
 /// The index of the highest value, the lowest such index; `None` if all are minus infinity or NaN.
 pub fn argmax(values: &[f32]) -> Option<usize> {
+    // The highest of each stretch without a branch, which vectorises; only a stretch that has a new
+    // highest is looked through.
+    const STRETCH: usize = 256;
     let mut best = None;
     let mut highest = f32::NEG_INFINITY;
-    for (index, &value) in values.iter().enumerate() {
-        if value > highest {
-            highest = value;
-            best = Some(index);
+    for (number, stretch) in values.chunks(STRETCH).enumerate() {
+        if highest_of(stretch) <= highest {
+            continue;
+        }
+        for (place, &value) in stretch.iter().enumerate() {
+            if value > highest {
+                highest = value;
+                best = Some(number * STRETCH + place);
+            }
         }
     }
     best
+}
+
+/// The highest of some numbers, minus infinity if there is none. NaN is lower than all.
+fn highest_of(values: &[f32]) -> f32 {
+    const LANES: usize = 16;
+    let larger = |highest: f32, value: f32| if value > highest { value } else { highest };
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    let (chunks, rest) = values.as_chunks::<LANES>();
+    for chunk in chunks {
+        for (lane, value) in lanes.iter_mut().zip(chunk) {
+            *lane = larger(*lane, *value);
+        }
+    }
+    let highest = lanes.into_iter().fold(f32::NEG_INFINITY, larger);
+    rest.iter().copied().fold(highest, larger)
 }
 
 /// The `count` highest of `values`, highest first, equals by index.
@@ -72,6 +95,10 @@ pub fn keep_top_p(candidates: &mut Vec<Candidate>, top_p: f32) {
         .map(|candidate| f64::from(candidate.value))
         .sum();
     let target = total * f64::from(top_p);
+    // All below this, were they as many as all, would not reach what may be left out: what is kept is
+    // among the others, which are few as a rule. The margin is for what the sums round.
+    let least = 0.99 * (total - target) / candidates.len().max(1) as f64;
+    candidates.retain(|candidate| f64::from(candidate.value) >= least);
     // Everything before `low` belongs to the result, everything from `high` on does not.
     let (mut low, mut high, mut reached) = (0, candidates.len(), 0.0);
     while high - low > 1 {
@@ -94,17 +121,52 @@ pub fn keep_top_p(candidates: &mut Vec<Candidate>, top_p: f32) {
 /// Weigh tokens by `exp((logit - highest) / temperature)`: probabilities but for a common factor.
 /// Tokens too unlikely for their weight to be a normal number are left out.
 pub fn weigh(logits: &[f32], temperature: f32, candidates: &mut Vec<Candidate>) {
+    candidates.clear();
+    let highest = highest_of(logits);
+    #[cfg(target_arch = "x86_64")]
+    if crate::has_avx2_fma() {
+        // SAFETY: the processor has the features that the function is compiled for.
+        #[allow(unsafe_code, reason = "calls a function compiled for checked features")]
+        unsafe {
+            push_weights_avx2(logits, highest, temperature, candidates);
+        }
+        return;
+    }
+    push_weights(logits, highest, temperature, candidates);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn push_weights_avx2(
+    logits: &[f32],
+    highest: f32,
+    temperature: f32,
+    candidates: &mut Vec<Candidate>,
+) {
+    push_weights(logits, highest, temperature, candidates);
+}
+
+#[inline(always)]
+fn push_weights(logits: &[f32], highest: f32, temperature: f32, candidates: &mut Vec<Candidate>) {
     // Where the vectorised exponential ends.
     const LOWEST: f32 = -87.0;
-    candidates.clear();
-    let highest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    for (id, logit) in (0u32..).zip(logits) {
-        let scaled = (logit - highest) / temperature;
-        if scaled > LOWEST {
-            candidates.push(Candidate {
-                id,
-                value: crate::exp::exp(scaled),
-            });
+    /// Weights that are computed side by side.
+    const STRETCH: usize = 64;
+    candidates.reserve(logits.len());
+    for (first, stretch) in (0u32..).step_by(STRETCH).zip(logits.chunks(STRETCH)) {
+        let mut weights = [0.0; STRETCH];
+        for (weight, logit) in weights.iter_mut().zip(stretch) {
+            let scaled = (logit - highest) / temperature;
+            *weight = if scaled > LOWEST {
+                crate::exp::exp(scaled)
+            } else {
+                0.0
+            };
+        }
+        for (id, value) in (first..).zip(&weights[..stretch.len()]) {
+            if *value > 0.0 {
+                candidates.push(Candidate { id, value: *value });
+            }
         }
     }
 }
