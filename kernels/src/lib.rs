@@ -41,15 +41,9 @@ fn worth_sharing(multiply_adds: usize) -> bool {
 
 /// Whether the vector paths of this crate can run on this machine. Every processor with AVX2 and
 /// fused multiply-adds converts half precision too.
+#[cfg(target_arch = "x86_64")]
 fn has_avx2_fma() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    {
-        std::arch::is_x86_feature_detected!("avx2")
-            && std::arch::is_x86_feature_detected!("fma")
-            && std::arch::is_x86_feature_detected!("f16c")
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    {
-        false
-    }
+    std::arch::is_x86_feature_detected!("avx2")
+        && std::arch::is_x86_feature_detected!("fma")
+        && std::arch::is_x86_feature_detected!("f16c")
 }

@@ -1,7 +1,7 @@
 //! Model folders and the decoder that runs them.
 //!
 //! A model comes from a [`ModelFolder`]: files in the Hugging Face layout, on disk or in memory, or
-//! one GGUF file, whose weights stay mapped.
+//! one GGUF file. What is quantised is packed for the kernels; the rest of such a file stays mapped.
 //! Whatever the files say is checked before it is believed: a wrong folder gives one
 //! [`ModelError`], never a panic and never an allocation of a size that nobody checked.
 //!

@@ -17,7 +17,8 @@ compile_error!("mortise runs on little-endian machines only");
 /// In which precision matrices are kept in memory. Sums are in f32 always.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WeightPrecision {
-    /// As the files have them: bf16 as bf16, else f32; those of a GGUF file are not copied at all.
+    /// As the files have them: bf16 as bf16, else f32. Those of a GGUF file keep every bit: quantised
+    /// ones are packed for the kernels, others are not copied at all.
     #[default]
     AsStored,
     /// f32: the exact products, also of quantised weights.

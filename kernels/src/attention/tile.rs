@@ -236,28 +236,47 @@ fn add_weighted<const FUSED: bool, const N: usize>(
     values: &[f32],
 ) {
     let dim = values.len() / weights[0].len();
-    let mut first = 0;
     #[cfg(target_arch = "x86_64")]
-    if FUSED {
+    let first = if FUSED {
         // SAFETY: who asks for fused operations has found them, and AVX2.
         #[allow(unsafe_code, reason = "calls functions compiled for checked features")]
         unsafe {
-            while first + 32 <= dim {
-                avx2::add_columns::<N, 4>(sums, queries, weights, values, (first, dim));
-                first += 32;
-            }
-            while first + 8 <= dim {
-                avx2::add_columns::<N, 1>(sums, queries, weights, values, (first, dim));
-                first += 8;
-            }
+            add_whole_registers(sums, queries, weights, values, dim)
         }
-    }
+    } else {
+        0
+    };
+    #[cfg(not(target_arch = "x86_64"))]
+    let first = 0;
     if first < dim {
         for n in 0..N {
             let sums = &mut sums[queries[n] * dim..][..dim];
             portable::add_columns(sums, weights[n], values, (first, dim));
         }
     }
+}
+
+/// The same for the columns that fill registers; how many those are.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn add_whole_registers<const N: usize>(
+    sums: &mut [f32],
+    queries: [usize; N],
+    weights: [&[f32]; N],
+    values: &[f32],
+    dim: usize,
+) -> usize {
+    let mut first = 0;
+    while first + 32 <= dim {
+        avx2::add_columns::<N, 4>(sums, queries, weights, values, (first, dim));
+        first += 32;
+    }
+    while first + 8 <= dim {
+        avx2::add_columns::<N, 1>(sums, queries, weights, values, (first, dim));
+        first += 8;
+    }
+    first
 }
 
 /// Combine the numbers of a block by halves: a fixed order without a chain of sixteen steps.

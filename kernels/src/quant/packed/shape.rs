@@ -145,6 +145,7 @@ impl Shape {
     }
 
     /// Whether the halves of a group have scales of their own.
+    #[cfg(target_arch = "x86_64")]
     pub(super) const fn halves(&self) -> bool {
         matches!(self.parameters, Parameters::Halves | Parameters::HalvesMin)
     }
@@ -158,6 +159,7 @@ impl Shape {
     }
 
     /// What is taken off codes.
+    #[cfg(target_arch = "x86_64")]
     pub(super) const fn offset(&self) -> i32 {
         match self.codes {
             Codes::Unsigned { offset, .. } => offset,
@@ -171,6 +173,7 @@ impl Shape {
     }
 
     /// Where the multiples of the minima begin, in formats that keep them apart.
+    #[cfg(target_arch = "x86_64")]
     pub(super) const fn min_multiples(&self) -> usize {
         self.multiples() + self.groups() * PANEL_ROWS
     }
