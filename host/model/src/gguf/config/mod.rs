@@ -210,6 +210,15 @@ fn refuse_unsupported(gguf: &Gguf, architecture: &str) -> Result<(), GgufError> 
             });
         }
     }
+    const CAUSAL: &str = "attention.causal";
+    let key = format!("{architecture}.{CAUSAL}");
+    if architecture != "bert" && gguf.metadata().flag(&key)? == Some(false) {
+        return Err(GgufError::Entry {
+            key,
+            problem: "is false; decoders whose tokens see those after them are not supported"
+                .to_owned(),
+        });
+    }
     Ok(())
 }
 
