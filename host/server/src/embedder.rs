@@ -75,6 +75,7 @@ impl Embed for LocalEmbedder {
                 return Err(ServiceError::QueueFull {
                     limit: self.max_queue,
                     unit: "requests",
+                    retry_after: None,
                 });
             };
             let mut vectors = Vec::with_capacity(texts.len());
