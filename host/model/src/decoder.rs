@@ -1,5 +1,10 @@
 //! The decoder: one implementation for all families, driven by the [`ModelSpec`].
 
+mod whole_texts;
+
+pub use whole_texts::EmbedError;
+
+use mortise_kernels::attention::AttentionRow;
 use mortise_kernels::soft_cap::soft_cap;
 
 use crate::attention::Batch;
@@ -21,11 +26,18 @@ use crate::weights::WeightPrecision;
 pub struct Model {
     spec: ModelSpec,
     generation: GenerationDefaults,
-    /// `None` where the head serves.
-    embedding: Option<Table>,
+    vocabulary: Vocabulary,
     layers: Vec<Layer>,
     final_norm: Norm,
-    head: Linear,
+}
+
+/// The matrices with a row for each token.
+#[derive(Debug)]
+enum Vocabulary {
+    /// One is embedding and head.
+    Tied(Linear),
+    /// The embedding, and the head unless no logits are computed.
+    Apart(Table, Option<Linear>),
 }
 
 /// Scores of all tokens, for each row that asked for them.
@@ -57,6 +69,22 @@ impl Logits {
 impl Model {
     /// Read a model's files and check them.
     pub fn load(folder: &ModelFolder, precision: WeightPrecision) -> Result<Self, ModelError> {
+        Self::load_parts(folder, precision, true)
+    }
+
+    /// Read a model that computes no logits.
+    pub(crate) fn load_headless(
+        folder: &ModelFolder,
+        precision: WeightPrecision,
+    ) -> Result<Self, ModelError> {
+        Self::load_parts(folder, precision, false)
+    }
+
+    fn load_parts(
+        folder: &ModelFolder,
+        precision: WeightPrecision,
+        with_head: bool,
+    ) -> Result<Self, ModelError> {
         let mut spec = ModelSpec::read(folder)?;
         let generation = GenerationDefaults::read(folder)?;
         let checkpoint = Checkpoint::open(folder)?;
@@ -74,14 +102,15 @@ impl Model {
             precision: precision.of_vocabulary(),
             ..loader
         };
-        let (vocabulary, hidden) = (spec.vocabulary, spec.hidden);
-        let (embedding, head) = if spec.tied_embeddings {
-            (None, names.embedding)
+        let (rows, hidden) = (spec.vocabulary, spec.hidden);
+        let matrix = |name: &str| of_vocabulary.matrix(name.to_owned(), rows, hidden, false);
+        let vocabulary = if spec.tied_embeddings && with_head {
+            Vocabulary::Tied(matrix(names.embedding)?)
         } else {
-            let table = of_vocabulary.table(names.embedding, vocabulary, hidden)?;
-            (Some(table), names.head)
+            let table = of_vocabulary.table(names.embedding, rows, hidden)?;
+            let head = with_head.then(|| matrix(names.head)).transpose()?;
+            Vocabulary::Apart(table, head)
         };
-        let head = of_vocabulary.matrix(head.to_owned(), vocabulary, hidden, false)?;
         // The number of layers is bounded, yet nothing is reserved for layers that may be missing.
         let mut layers = Vec::new();
         for number in 0..spec.layers {
@@ -90,10 +119,9 @@ impl Model {
         let final_norm = loader.norm(names.final_norm, spec.hidden)?;
         Ok(Self {
             generation,
-            embedding,
+            vocabulary,
             layers,
             final_norm,
-            head,
             spec,
         })
     }
@@ -118,48 +146,34 @@ impl Model {
     /// it asks for, row by row in the order of the batch.
     pub fn forward(&self, input: &ModelInput, cache: &mut KvCache) -> Result<Logits, InputError> {
         input.check(&self.spec, cache)?;
-        let rows = input.attention_rows();
-        let tables = input.block_tables();
-        let slots: Vec<(usize, usize)> = rows
-            .iter()
-            .map(|row| {
-                let block = tables[row.first_block + row.position / BLOCK_TOKENS];
-                (block as usize, row.position % BLOCK_TOKENS)
-            })
-            .collect();
-        let positions: Vec<u32> = rows.iter().map(|row| row.position as u32).collect();
-        let ropes = &self.spec.ropes;
-        let growth = self.spec.attention.query_growth;
-        let batch = Batch {
-            spec: &self.spec,
-            plan: CachePlan {
-                slots: &slots,
-                block_tables: tables,
-                rows: &rows,
-            },
-            ropes: ropes
-                .iter()
-                .map(|rope| rope.table(&positions, self.spec.context))
-                .collect(),
-            query_factors: growth
-                .map(|growth| positions.iter().map(|p| growth.factor(*p)).collect()),
-        };
-        let mut hidden = match &self.embedding {
-            Some(table) => table.gather(input.tokens()),
-            None => self.head.gather(input.tokens()),
-        };
-        if self.spec.embedding_scale != 1.0 {
-            for value in &mut hidden {
-                *value *= self.spec.embedding_scale;
-            }
-        }
+        let places = Places::new(input);
+        let batch = places.batch(&self.spec, input);
+        let mut hidden = self.embed_tokens(input.tokens());
         for (layer, cache) in self.layers.iter().zip(cache.layers_mut()) {
             layer.forward(&batch, cache, &mut hidden);
         }
         Ok(self.logits(&hidden, &input.logit_rows()))
     }
 
+    /// The rows that stand for tokens.
+    fn embed_tokens(&self, tokens: &[u32]) -> Vec<f32> {
+        let mut hidden = match &self.vocabulary {
+            Vocabulary::Tied(matrix) => matrix.gather(tokens),
+            Vocabulary::Apart(table, _) => table.gather(tokens),
+        };
+        if self.spec.embedding_scale != 1.0 {
+            for value in &mut hidden {
+                *value *= self.spec.embedding_scale;
+            }
+        }
+        hidden
+    }
+
+    /// None at all of a model without a head.
     fn logits(&self, hidden: &[f32], rows: &[usize]) -> Logits {
+        let (Vocabulary::Tied(head) | Vocabulary::Apart(_, Some(head))) = &self.vocabulary else {
+            return Logits::new(Vec::new(), self.spec.vocabulary);
+        };
         let width = self.spec.hidden;
         let wanted: Vec<f32> = rows
             .iter()
@@ -167,7 +181,7 @@ impl Model {
             .copied()
             .collect();
         let normed = self.final_norm.apply(&wanted);
-        let mut values = self.head.apply(&normed);
+        let mut values = head.apply(&normed);
         if self.spec.logit_scale != 1.0 {
             for value in &mut values {
                 *value *= self.spec.logit_scale;
@@ -177,5 +191,47 @@ impl Model {
             soft_cap(&mut values, cap);
         }
         Logits::new(values, self.spec.vocabulary)
+    }
+}
+
+/// Where the rows of a batch go in the cache, and what they see.
+struct Places {
+    rows: Vec<AttentionRow>,
+    slots: Vec<(usize, usize)>,
+}
+
+impl Places {
+    fn new(input: &ModelInput) -> Self {
+        let rows = input.attention_rows();
+        let tables = input.block_tables();
+        let slots = rows
+            .iter()
+            .map(|row| {
+                let block = tables[row.first_block + row.position / BLOCK_TOKENS];
+                (block as usize, row.position % BLOCK_TOKENS)
+            })
+            .collect();
+        Self { rows, slots }
+    }
+
+    /// What all layers ask of the batch.
+    fn batch<'a>(&'a self, spec: &'a ModelSpec, input: &'a ModelInput) -> Batch<'a> {
+        let positions: Vec<u32> = self.rows.iter().map(|row| row.position as u32).collect();
+        let growth = spec.attention.query_growth;
+        Batch {
+            spec,
+            plan: CachePlan {
+                slots: &self.slots,
+                block_tables: input.block_tables(),
+                rows: &self.rows,
+            },
+            ropes: spec
+                .ropes
+                .iter()
+                .map(|rope| rope.table(&positions, spec.context))
+                .collect(),
+            query_factors: growth
+                .map(|growth| positions.iter().map(|p| growth.factor(*p)).collect()),
+        }
     }
 }
