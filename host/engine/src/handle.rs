@@ -9,8 +9,9 @@ use mortise_model::{BLOCK_TOKENS, KvCache, Model};
 
 use crate::SubmitError;
 use crate::block_pool::BlockPool;
-use crate::config::{EngineConfig, EngineError};
+use crate::config::{EngineConfig, EngineError, Speculation};
 use crate::doorbell::{Stalled, StreamDoorbell};
+use crate::drafter::Drafter;
 use crate::event::TokenStream;
 use crate::forward::{ForwardPass, LocalModel};
 use crate::load::{Counters, EngineLoad};
@@ -38,11 +39,34 @@ pub struct EngineHandle {
 impl Engine {
     /// Allocate a KV cache for the model and start an engine on a thread of its own.
     pub fn start(model: Arc<Model>, config: EngineConfig) -> Result<EngineHandle, EngineError> {
+        Self::start_local(model, None, config)
+    }
+
+    /// The same with a smaller model that guesses what the first one says. They must know the same
+    /// tokens, by the same numbers; which is the caller's to see to. The draft model's KV cache is
+    /// part of what the configuration allows.
+    pub fn start_drafted(
+        model: Arc<Model>,
+        draft: Arc<Model>,
+        config: EngineConfig,
+    ) -> Result<EngineHandle, EngineError> {
+        Self::start_local(model, Some(draft), config)
+    }
+
+    fn start_local(
+        model: Arc<Model>,
+        draft: Option<Arc<Model>>,
+        config: EngineConfig,
+    ) -> Result<EngineHandle, EngineError> {
         config.check()?;
-        let blocks = config.cache_blocks(model.spec())?;
-        let cache = KvCache::new(model.spec(), blocks, config.kv_type);
-        let cache = cache.map_err(EngineError::Cache)?;
-        Self::start_with(Box::new(LocalModel { model, cache }), config)
+        let blocks = config.cache_blocks(model.spec(), draft.as_ref().map(|draft| draft.spec()))?;
+        let with_cache = |model: Arc<Model>| -> Result<Box<dyn ForwardPass>, EngineError> {
+            let cache = KvCache::new(model.spec(), blocks, config.kv_type);
+            let cache = cache.map_err(EngineError::Cache)?;
+            Ok(Box::new(LocalModel { model, cache }))
+        };
+        let draft = draft.map(with_cache).transpose()?;
+        Self::launch(with_cache(model)?, draft, config)
     }
 
     /// Start an engine on anything that computes logits and brings its cache.
@@ -50,9 +74,37 @@ impl Engine {
         model: Box<dyn ForwardPass>,
         config: EngineConfig,
     ) -> Result<EngineHandle, EngineError> {
+        Self::launch(model, None, config)
+    }
+
+    /// The same with a draft model; see [`Engine::start_drafted`].
+    pub fn start_drafted_with(
+        model: Box<dyn ForwardPass>,
+        draft: Box<dyn ForwardPass>,
+        config: EngineConfig,
+    ) -> Result<EngineHandle, EngineError> {
+        Self::launch(model, Some(draft), config)
+    }
+
+    fn launch(
+        model: Box<dyn ForwardPass>,
+        draft: Option<Box<dyn ForwardPass>>,
+        config: EngineConfig,
+    ) -> Result<EngineHandle, EngineError> {
         config.check()?;
+        let wanted = matches!(config.speculation, Speculation::DraftModel { .. });
+        if wanted != draft.is_some() {
+            let problem = match wanted {
+                true => "asks for a draft model, and none is given",
+                false => "asks for no draft model, and one is given",
+            };
+            return Err(EngineError::Config {
+                field: "speculation",
+                problem: problem.to_owned(),
+            });
+        }
         let shared = Arc::new(Shared {
-            counters: Counters::default(),
+            counters: Counters::new(config.speculation),
             queue: Queue::new(QueueBounds {
                 sequences: config.max_queue,
                 tokens: config.max_queued_tokens,
@@ -78,6 +130,7 @@ impl Engine {
             sequences: BTreeMap::new(),
             next_id: 0,
             draft_max: config.speculation.draft_max(),
+            drafter: Drafter::new(config.speculation, draft, config.step_token_budget),
         };
         let join = spawn(step_loop, config.threads)?;
         Ok(EngineHandle {

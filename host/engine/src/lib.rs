@@ -4,10 +4,13 @@
 //! day.
 
 mod block_pool;
+mod cached_prefix;
 mod config;
 mod constraint;
 mod doorbell;
 mod draft;
+mod draft_model;
+mod drafter;
 mod event;
 mod forward;
 mod guide;

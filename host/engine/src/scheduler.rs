@@ -160,12 +160,17 @@ impl Scheduler {
     /// The blocks of a running sequence, in the order of the tokens that they hold.
     pub(crate) fn blocks(&self, id: SequenceId) -> &[u32] {
         let running = self.running.iter().find(|task| task.id == id);
-        running.map_or(&[], |task| &task.table)
+        running.map_or(&[], |task| &task.kv.table)
     }
 
     /// Prompt tokens of a sequence that were found in the cache.
     pub(crate) fn cached_tokens(&self, id: SequenceId) -> usize {
         self.task(id).map_or(0, |task| task.cached)
+    }
+
+    /// Who may share the blocks of a sequence.
+    pub(crate) fn salt(&self, id: SequenceId) -> Salt {
+        self.task(id).and_then(|task| task.kv.salt.clone())
     }
 
     /// Whether a running sequence has come past its prompt.
@@ -187,10 +192,10 @@ impl Scheduler {
         // What was lost to others is computed again at nobody's cost.
         self.shares.charge(&task.share, anew);
         task.reached = task.reached.max(end);
-        task.computed = end;
+        task.kv.computed = end;
         task.scored = slice.last;
         task.decoding |= slice.last;
-        task.commit_blocks(&mut self.pool);
+        task.kv.commit(&task.tokens, &mut self.pool);
     }
 
     /// A token was committed.
@@ -208,10 +213,10 @@ impl Scheduler {
         };
         self.tally.accepted_tokens += 1;
         self.shares.charge(&task.share, 1);
-        task.computed += 1;
-        task.reached = task.reached.max(task.computed);
+        task.kv.computed += 1;
+        task.reached = task.reached.max(task.kv.computed);
         task.scored = true;
-        task.commit_blocks(&mut self.pool);
+        task.kv.commit(&task.tokens, &mut self.pool);
     }
 
     /// All drafts of a step are judged, `accepted` of them followed: give up the blocks of the rest.
@@ -221,11 +226,8 @@ impl Scheduler {
         }
         if let Some(task) = self.running.iter_mut().find(|task| task.id == slice.id) {
             task.draft_length.judge(slice.draft.len(), accepted);
-            let kept = self
-                .pool
-                .blocks_for(task.tokens.len())
-                .min(task.table.len());
-            self.pool.release(task.table.drain(kept..).rev());
+            let kept = self.pool.blocks_for(task.tokens.len());
+            task.kv.truncate(kept, &mut self.pool);
         }
     }
 
@@ -246,7 +248,7 @@ impl Scheduler {
         if task.turn.is_none() {
             self.queued -= 1;
         }
-        self.pool.release(task.table.drain(..).rev());
+        task.kv.give_up(&mut self.pool);
         self.shares.leave(&task.share);
     }
 

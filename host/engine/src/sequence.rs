@@ -93,6 +93,16 @@ impl Sequence {
         (sequence, request.prompt)
     }
 
+    /// What chooses its tokens.
+    pub(crate) fn sampler(&self) -> &Sampler {
+        &self.sampler
+    }
+
+    /// Tokens that end it.
+    pub(crate) fn stop_tokens(&self) -> &[u32] {
+        &self.stop_tokens
+    }
+
     /// It has its first turn: the place in the queue is free.
     pub(crate) fn leave_queue(&mut self) {
         self.place = None;

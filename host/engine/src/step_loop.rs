@@ -8,6 +8,8 @@ use std::sync::mpsc;
 
 use mortise_model::{LogitRows, Logits, ModelInput, SequenceInput};
 
+use crate::draft_model::Wanted;
+use crate::drafter::Drafter;
 use crate::event::SequenceError;
 use crate::forward::ForwardPass;
 use crate::load::Counters;
@@ -36,6 +38,7 @@ pub(crate) struct StepLoop {
     pub(crate) next_id: SequenceId,
     /// Most tokens to draft for a sequence in a step.
     pub(crate) draft_max: usize,
+    pub(crate) drafter: Drafter,
 }
 
 /// What a forward pass gave.
@@ -54,7 +57,8 @@ impl StepLoop {
     pub(crate) fn run(mut self) {
         while self.receive() {
             let jumped = self.jump();
-            let plan = self.schedule();
+            let mut plan = self.schedule();
+            self.draft(&mut plan);
             let idle = plan.is_empty();
             let scored = self.forward(plan);
             let sampled = self.sample(scored);
@@ -83,11 +87,7 @@ impl StepLoop {
             priority: request.priority,
             salt: request.salt.clone(),
             share: request.share.clone(),
-            // What follows a guess is constrained by the guess: its mask would come too late.
-            draft_max: match request.constraint {
-                None => self.draft_max,
-                Some(_) => 0,
-            },
+            draft_max: self.draft_max,
             prompt: Vec::new(),
         };
         let (sequence, prompt) = Sequence::new(submission, self.model.vocabulary());
@@ -105,6 +105,38 @@ impl StepLoop {
             }
         }
         plan
+    }
+
+    /// Let the sequences that have room for it compute what may follow. Under a constraint, what
+    /// follows a right guess is sampled when its mask is there, from the row that is kept for it.
+    fn draft(&mut self, plan: &mut [Slice]) {
+        let vocabulary = self.model.vocabulary();
+        let mut guessing = Vec::new();
+        let mut wanted = Vec::new();
+        for (index, room) in self.scheduler.draft_room(plan).into_iter().enumerate() {
+            let id = plan[index].id;
+            if let (1.., Some(sequence)) = (room, self.sequences.get(&id)) {
+                guessing.push(index);
+                wanted.push(Wanted {
+                    id,
+                    tokens: self.scheduler.tokens(id),
+                    room,
+                    salt: self.scheduler.salt(id),
+                    sampler: sequence.sampler().clone(),
+                    stop_tokens: sequence.stop_tokens(),
+                    vocabulary,
+                });
+            }
+        }
+        if wanted.is_empty() {
+            return;
+        }
+        let drafts = self.drafter.propose(wanted);
+        for (index, draft) in guessing.into_iter().zip(drafts) {
+            self.scheduler.add_draft(&mut plan[index], draft);
+        }
+        let steps = &self.shared.counters.draft_steps;
+        steps.store(self.drafter.steps(), Ordering::Relaxed);
     }
 
     /// Commit tokens about which there is no choice: they are computed together, in one slice.
@@ -306,6 +338,10 @@ impl StepLoop {
         self.sequences
             .retain(|id, sequence| deliver(scheduler, *id, sequence));
         let over = before - self.sequences.len();
+        if over > 0 {
+            let sequences = &self.sequences;
+            self.drafter.retain(|id| sequences.contains_key(&id));
+        }
         let counter = &self.shared.counters.finished;
         counter.fetch_add(over as u64, Ordering::Relaxed);
     }

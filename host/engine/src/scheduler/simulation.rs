@@ -12,6 +12,7 @@ use rand_pcg::Pcg64;
 
 use super::{Arrival, Scheduler, SequenceId, Slice, StepLimits};
 use crate::block_pool::BlockPool;
+use crate::draft::lookup;
 use crate::shares::Share;
 
 const BLOCK_TOKENS: usize = 4;
@@ -150,7 +151,8 @@ impl Simulation {
     }
 
     fn step(&mut self) {
-        let plan = self.scheduler.schedule();
+        let mut plan = self.scheduler.schedule();
+        self.guess(&mut plan);
         self.check_plan(&plan);
         self.check_ranks(&plan);
         self.audit();
@@ -163,6 +165,18 @@ impl Simulation {
         }
         self.sample_late();
         self.audit();
+    }
+
+    /// Some guess by what stood there before, others what comes to their minds.
+    fn guess(&mut self, plan: &mut [Slice]) {
+        let room = self.scheduler.draft_room(plan);
+        for (slice, room) in plan.iter_mut().zip(room) {
+            let draft = match self.random.random_range(0..3) {
+                0 => (0..room).map(|_| self.random.random_range(0..4)).collect(),
+                _ => lookup(self.scheduler.tokens(slice.id), room).to_vec(),
+            };
+            self.scheduler.add_draft(slice, draft);
+        }
     }
 
     fn check_plan(&self, plan: &[Slice]) {
