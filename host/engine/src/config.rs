@@ -113,6 +113,17 @@ pub enum EngineError {
 }
 
 impl EngineConfig {
+    /// The same for a model that has no draft model.
+    pub fn without_draft_model(self) -> Self {
+        match self.speculation {
+            Speculation::DraftModel { .. } => Self {
+                speculation: Speculation::Off,
+                ..self
+            },
+            _ => self,
+        }
+    }
+
     const SEQUENCES_MAX: usize = 1 << 12;
     const QUEUE_MAX: usize = 1 << 16;
     const QUEUED_TOKENS_MAX: usize = 1 << 32;

@@ -8,6 +8,7 @@ use std::thread::{JoinHandle, Thread};
 use mortise_model::{BLOCK_TOKENS, KvCache, Model};
 
 use crate::SubmitError;
+use crate::beam_group::BeamSubmission;
 use crate::block_pool::BlockPool;
 use crate::config::{EngineConfig, EngineError, Speculation};
 use crate::doorbell::{Stalled, StreamDoorbell};
@@ -15,11 +16,13 @@ use crate::drafter::Drafter;
 use crate::event::TokenStream;
 use crate::forward::{ForwardPass, LocalModel};
 use crate::load::{Counters, EngineLoad};
-use crate::queue::{Queue, QueueBounds};
-use crate::request::SequenceRequest;
+use crate::outbox::Outbox;
+use crate::queue::{Queue, QueueBounds, QueuePlace};
+use crate::request::{BeamRequest, SequenceRequest};
 use crate::scheduler::{Scheduler, StepLimits};
 use crate::sequence::Submission;
-use crate::step_loop::{Shared, StepLoop};
+use crate::shares::Share;
+use crate::step_loop::{Shared, StepLoop, Submitted};
 
 /// Starts engines.
 #[derive(Debug)]
@@ -29,7 +32,8 @@ pub struct Engine;
 #[derive(Debug)]
 pub struct EngineHandle {
     shared: Arc<Shared>,
-    submissions: mpsc::SyncSender<Submission>,
+    submissions: mpsc::SyncSender<Submitted>,
+    max_sequences: usize,
     engine: Thread,
     join: Mutex<Option<JoinHandle<()>>>,
     vocabulary: usize,
@@ -128,6 +132,7 @@ impl Engine {
             submissions: receiver,
             shared: Arc::clone(&shared),
             sequences: BTreeMap::new(),
+            beams: Vec::new(),
             next_id: 0,
             draft_max: config.speculation.draft_max(),
             drafter: Drafter::new(config.speculation, draft, config.step_token_budget),
@@ -136,6 +141,7 @@ impl Engine {
         Ok(EngineHandle {
             shared,
             submissions,
+            max_sequences: config.max_sequences,
             engine: join.thread().clone(),
             join: Mutex::new(Some(join)),
             vocabulary,
@@ -179,33 +185,70 @@ impl EngineHandle {
         request
             .check(self.vocabulary)
             .map_err(SubmitError::Invalid)?;
-        let (prompt, context) = (request.prompt.len(), self.context_length);
+        let (place, tokens_max) =
+            self.admit(&request.prompt, request.max_tokens, &request.share)?;
+        let (outbox, stream) = self.stream();
+        self.send(Submitted::Sequence(Submission {
+            request,
+            place,
+            tokens_max,
+            outbox,
+        }))?;
+        Ok(stream)
+    }
+
+    /// Queue a beam search. Each of the streams, of which there are as many as results, gets one
+    /// continuation, the best one first, when the search is over. Dropping all of them cancels it.
+    pub fn submit_beams(&self, request: BeamRequest) -> Result<Vec<TokenStream>, SubmitError> {
+        request
+            .check(self.vocabulary, self.max_sequences)
+            .map_err(SubmitError::Invalid)?;
+        let (place, tokens_max) =
+            self.admit(&request.prompt, request.max_tokens, &request.share)?;
+        let results = (0..request.beams.results).map(|_| self.stream());
+        let (outboxes, streams) = results.unzip();
+        self.send(Submitted::Beams(BeamSubmission {
+            request,
+            place,
+            tokens_max,
+            outboxes,
+        }))?;
+        Ok(streams)
+    }
+
+    /// A place in the queue, and the tokens that prompt and output may have together.
+    fn admit(
+        &self,
+        prompt: &[u32],
+        max_tokens: u32,
+        share: &Share,
+    ) -> Result<(QueuePlace, usize), SubmitError> {
+        let (prompt, context) = (prompt.len(), self.context_length);
         if prompt >= context {
             return Err(SubmitError::ContextLength { prompt, context });
         }
         if self.shared.stopping.load(Ordering::Acquire) {
             return Err(SubmitError::Stopped);
         }
-        let tokens_max = prompt
-            .saturating_add(request.max_tokens as usize)
-            .min(context);
-        let place = self.shared.queue.enter(&request.share.tenant, prompt)?;
+        let tokens_max = prompt.saturating_add(max_tokens as usize).min(context);
+        let place = self.shared.queue.enter(&share.tenant, prompt)?;
+        Ok((place, tokens_max))
+    }
+
+    fn stream(&self) -> (Outbox, TokenStream) {
         let stalled = Stalled::default();
         let doorbell = StreamDoorbell::new(self.engine.clone(), Arc::clone(&stalled));
         let (sender, stream) = TokenStream::with_doorbell(doorbell);
-        let submission = Submission {
-            request,
-            place,
-            tokens_max,
-            sender,
-            stalled,
-        };
+        (Outbox::new(sender, stalled), stream)
+    }
+
+    fn send(&self, submitted: Submitted) -> Result<(), SubmitError> {
         // The channel has as many places as the queue: it is never full here.
-        if self.submissions.try_send(submission).is_err() {
+        if self.submissions.try_send(submitted).is_err() {
             return Err(SubmitError::Stopped);
         }
         self.engine.unpark();
-        Ok(stream)
+        Ok(())
     }
 
     /// Tokens that a sequence may have, prompt and output together.

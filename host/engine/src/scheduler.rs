@@ -206,6 +206,45 @@ impl Scheduler {
         }
     }
 
+    /// Let sequences go on as others: each of `branches` names one, whose tokens it takes over, and the
+    /// token that follows. Full blocks are shared; what is left of the last one is computed again.
+    pub(crate) fn branch(&mut self, branches: &[(SequenceId, SequenceId, u32)]) {
+        let others = branches.iter().filter(|(id, parent, _)| id != parent);
+        let mut taken = Vec::new();
+        // What is taken over is referred to before anything is given up.
+        for (id, parent, _) in others {
+            let running = self.running.iter().any(|task| task.id == *id);
+            let Some(parent) = self.task(*parent) else {
+                continue;
+            };
+            let blocks = match running {
+                true => parent.kv.table[..parent.kv.committed].to_vec(),
+                false => Vec::new(),
+            };
+            taken.push((*id, parent.tokens.clone(), blocks));
+        }
+        for block in taken.iter().flat_map(|(_, _, blocks)| blocks) {
+            self.pool.acquire(*block);
+        }
+        for (id, tokens, blocks) in taken {
+            let running = self.running.iter_mut().find(|task| task.id == id);
+            let Some(task) = running.or_else(|| self.waiting.get_mut(&id)) else {
+                continue;
+            };
+            task.kv.give_up(&mut self.pool);
+            task.kv.committed = blocks.len();
+            task.kv.computed = blocks.len() * self.pool.block_tokens();
+            task.kv.table = blocks;
+            task.reached = tokens.len();
+            task.tokens = tokens;
+            // It is somewhere in the middle, wherever its own tokens had got to.
+            task.decoding = task.kv.computed > 0;
+        }
+        for (id, _, token) in branches {
+            self.extend(*id, *token);
+        }
+    }
+
     /// The token that was committed last had been computed as a draft.
     pub(crate) fn confirm_draft(&mut self, id: SequenceId) {
         let Some(task) = self.running.iter_mut().find(|task| task.id == id) else {

@@ -8,6 +8,7 @@ use std::sync::mpsc;
 
 use mortise_model::{LogitRows, Logits, ModelInput, SequenceInput};
 
+use crate::beam_group::{BeamGroup, BeamSubmission};
 use crate::draft_model::Wanted;
 use crate::drafter::Drafter;
 use crate::event::SequenceError;
@@ -31,14 +32,21 @@ pub(crate) struct Shared {
 pub(crate) struct StepLoop {
     pub(crate) model: Box<dyn ForwardPass>,
     pub(crate) scheduler: Scheduler,
-    pub(crate) submissions: mpsc::Receiver<Submission>,
+    pub(crate) submissions: mpsc::Receiver<Submitted>,
     pub(crate) shared: Arc<Shared>,
     /// In order of arrival.
     pub(crate) sequences: BTreeMap<SequenceId, Sequence>,
+    pub(crate) beams: Vec<BeamGroup>,
     pub(crate) next_id: SequenceId,
     /// Most tokens to draft for a sequence in a step.
     pub(crate) draft_max: usize,
     pub(crate) drafter: Drafter,
+}
+
+/// What comes from the handle.
+pub(crate) enum Submitted {
+    Sequence(Submission),
+    Beams(BeamSubmission),
 }
 
 /// What a forward pass gave.
@@ -72,7 +80,10 @@ impl StepLoop {
     /// room again. Returns whether to go on.
     fn receive(&mut self) -> bool {
         while let Ok(submission) = self.submissions.try_recv() {
-            self.take_in(submission);
+            match submission {
+                Submitted::Sequence(submission) => self.take_in(submission),
+                Submitted::Beams(submission) => self.take_in_beams(submission),
+            }
         }
         self.deliver();
         self.publish();
@@ -96,12 +107,23 @@ impl StepLoop {
         self.next_id += 1;
     }
 
+    fn take_in_beams(&mut self, submission: BeamSubmission) {
+        let group = BeamGroup::new(submission, self.next_id, &mut self.scheduler);
+        self.next_id += group.ids().len() as SequenceId;
+        self.beams.push(group);
+    }
+
     /// Plan a step. Whoever has a turn now leaves the queue before anybody hears of it.
     fn schedule(&mut self) -> Vec<Slice> {
         let plan = self.scheduler.schedule();
         for (id, sequence) in &mut self.sequences {
             if !self.scheduler.is_queued(*id) {
                 sequence.leave_queue();
+            }
+        }
+        for group in &mut self.beams {
+            if !group.ids().iter().all(|id| self.scheduler.is_queued(*id)) {
+                group.leave_queue();
             }
         }
         plan
@@ -242,7 +264,15 @@ impl StepLoop {
     }
 
     fn count_prefill(&self, slice: &Slice) {
-        let prompt = self.sequences.get(&slice.id).map_or(0, Sequence::prompt);
+        let group = || {
+            self.beams
+                .iter()
+                .find(|group| group.ids().contains(&slice.id))
+        };
+        let prompt = match self.sequences.get(&slice.id) {
+            Some(sequence) => sequence.prompt(),
+            None => group().map_or(0, BeamGroup::prompt),
+        };
         let of_prompt = prompt.saturating_sub(slice.first).min(slice.count);
         self.shared
             .counters
@@ -276,6 +306,14 @@ impl StepLoop {
         }
         for (id, error) in scored.failed {
             decided = true;
+            let scheduler = &mut self.scheduler;
+            if let Some(group) = self
+                .beams
+                .iter_mut()
+                .find(|group| group.ids().contains(&id))
+            {
+                group.fail(&error, scheduler);
+            }
             if let Some(sequence) = self.sequences.get_mut(&id) {
                 let failed = Decision::Fail(error);
                 commit(
@@ -295,7 +333,7 @@ impl StepLoop {
     /// follows the guess.
     fn sample_slice(&mut self, slice: &Slice, rows: Vec<&mut [f32]>) -> bool {
         let Some(sequence) = self.sequences.get_mut(&slice.id) else {
-            return false;
+            return self.take_offers(slice, &rows);
         };
         let mut decided = false;
         let mut accepted = 0;
@@ -331,13 +369,32 @@ impl StepLoop {
         decided
     }
 
+    /// A beam is computed, if the slice is one's.
+    fn take_offers(&mut self, slice: &Slice, rows: &[&mut [f32]]) -> bool {
+        let mut groups = self.beams.iter_mut();
+        let group = groups.find(|group| group.ids().contains(&slice.id));
+        let (Some(group), Some(row)) = (group, rows.first()) else {
+            return false;
+        };
+        let chosen = group.take(slice.id, row, &mut self.scheduler);
+        let counter = &self.shared.counters.decode_tokens;
+        counter.fetch_add(chosen as u64, Ordering::Relaxed);
+        true
+    }
+
     /// Hand events to the readers, and forget the sequences that are over.
     fn deliver(&mut self) {
         let before = self.sequences.len();
         let scheduler = &mut self.scheduler;
         self.sequences
             .retain(|id, sequence| deliver(scheduler, *id, sequence));
-        let over = before - self.sequences.len();
+        let mut over = before - self.sequences.len();
+        let scheduler = &mut self.scheduler;
+        self.beams.retain_mut(|group| {
+            let lives = group.deliver(scheduler);
+            over += if lives { 0 } else { group.results() };
+            lives
+        });
         if over > 0 {
             let sequences = &self.sequences;
             self.drafter.retain(|id| sequences.contains_key(&id));

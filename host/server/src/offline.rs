@@ -55,6 +55,7 @@ pub(crate) fn model_text(folder: Option<&Path>) -> anyhow::Result<ModelText> {
         hf: None,
         script: None,
         quantize: None,
+        draft: None,
     })
 }
 

@@ -38,6 +38,7 @@ enum RawKvType {
 enum RawSpeculation {
     Off,
     PromptLookup,
+    DraftModel,
 }
 
 impl Default for RawEngine {
@@ -110,6 +111,7 @@ impl RawEngine {
             speculation: match self.speculation {
                 RawSpeculation::Off => Speculation::Off,
                 RawSpeculation::PromptLookup => Speculation::PromptLookup { draft_tokens },
+                RawSpeculation::DraftModel => Speculation::DraftModel { draft_tokens },
             },
             threads: self.threads,
             ..EngineConfig::default()

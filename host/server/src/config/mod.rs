@@ -1,6 +1,7 @@
 //! Configuration: a TOML file and the command line, checked once. What the rest of the server
 //! holds is in its own types, with bounds. Nothing else reads the environment.
 
+mod drafts;
 mod engine;
 mod hub;
 mod plugins;
@@ -112,7 +113,7 @@ pub(crate) struct LimitConfig {
 }
 
 /// A model to serve.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct ModelConfig {
     pub(crate) name: String,
     pub(crate) aliases: Vec<String>,
@@ -124,6 +125,8 @@ pub(crate) struct ModelConfig {
     pub(crate) script: Option<Script>,
     /// How weights are quantised when they are loaded, if their files have them in full precision.
     pub(crate) quantize: Option<Quantize>,
+    /// What guesses its tokens.
+    pub(crate) draft: Option<Box<ModelConfig>>,
 }
 
 /// Settings of the default policy, and the secrets it may ask the host about.
@@ -174,7 +177,9 @@ impl Config {
     }
 
     fn check(mut raw: Raw, base: &Path, overrides: Overrides) -> Result<Self, ConfigError> {
-        let models = check_models(std::mem::take(&mut raw.models), base, &overrides)?;
+        let drafts = raw.models.iter().map(|model| model.draft_model.clone());
+        let drafts: Vec<Option<String>> = drafts.collect();
+        let mut models = check_models(std::mem::take(&mut raw.models), base, &overrides)?;
         let bindings = std::mem::take(&mut raw.plugins.bindings);
         let server = &raw.server;
         let host = overrides.host.unwrap_or_else(|| server.host.clone());
@@ -182,13 +187,18 @@ impl Config {
         positive("server.max_connections", server.max_connections)?;
         let plugins = &raw.plugins;
         let auth = check_auth(&raw, &overrides.api_keys)?;
+        let engine = raw.engine.check(&raw.limits, auth.keys > 0)?;
+        if overrides.model.is_none() && overrides.hf.is_none() {
+            drafts::assign(&mut models, &drafts, base)?;
+        }
+        drafts::check(&models, engine.engine.speculation)?;
         Ok(Self {
             host: check_host("server.host", &host)?,
             admin: check_admin(&raw.admin)?,
             port: overrides.port.unwrap_or(server.port),
             http: check_http(server)?,
             limits: check_limits(&raw, overrides.max_context)?,
-            engine: raw.engine.check(&raw.limits, auth.keys > 0)?,
+            engine,
             log: (
                 overrides.log_format.unwrap_or(raw.log.format),
                 overrides.log_level.unwrap_or(raw.log.level),
@@ -404,6 +414,7 @@ fn check_model(index: usize, raw: RawModel, base: &Path) -> Result<ModelConfig, 
         hf,
         script,
         quantize: raw.quantize,
+        draft: None,
     })
 }
 
