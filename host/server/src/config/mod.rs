@@ -17,7 +17,7 @@ use mortise_hub::ModelReference;
 use mortise_registry::{Script, ScriptLine};
 use serde_json::{Map, Value, json};
 
-pub(crate) use self::engine::EngineSettings;
+pub(crate) use self::engine::{EngineSettings, RawKvType};
 pub(crate) use self::hub::hub_config;
 use self::plugins::check_plugins;
 pub(crate) use self::plugins::{BindingConfig, PluginBounds, PluginConfig};
