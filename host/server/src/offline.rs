@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
+use mortise_model::EmbedderOptions;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -56,6 +57,7 @@ pub(crate) fn model_text(folder: Option<&Path>) -> anyhow::Result<ModelText> {
         script: None,
         quantize: None,
         draft: None,
+        embedding: EmbedderOptions::default(),
     })
 }
 

@@ -76,8 +76,11 @@ pub(super) fn measure(args: &BenchArgs) -> anyhow::Result<Report> {
     }
     let deep = bench.decode(1, args.prompt)?;
     rows.push(
-        Row::new(format!("decode after {} tokens", args.prompt))
-            .with("tokens_per_second", deep, "t/s"),
+        Row::new(format!("decode after {} tokens", args.prompt)).with(
+            "tokens_per_second",
+            deep,
+            "t/s",
+        ),
     );
     rows.push(bench.prefix(PREFIX.min(context - 2))?);
     rows.push(bench.stall(LONG_PROMPT.min(context - 2))?);
