@@ -143,3 +143,61 @@ fn a_full_queue_says_so_and_when_to_come_back() {
         }
     }
 }
+
+/// A draft model changes how fast an answer comes, and nothing else; constrained answers too.
+#[test]
+fn a_draft_model_guesses_and_changes_nothing() {
+    let models =
+        "[[models]]\nname = \"large\"\ndraft_model = \"small\"\n[[models]]\nname = \"small\"\n";
+    let drafted = format!("[engine]\nspeculation = \"draft-model\"\ndraft_tokens = 6\n{models}");
+    let drafted = Server::configured(&drafted);
+    let plain = Server::configured("[[models]]\nname = \"large\"\n");
+    let mut free = chat("What is 2 plus 3? ", "a");
+    free["model"] = json!("large");
+    free["max_tokens"] = json!(60);
+    let mut sampled = free.clone();
+    sampled["temperature"] = json!(1.0);
+    sampled["seed"] = json!(11);
+    let mut constrained = free.clone();
+    constrained["response_format"] = json!({"type": "json_schema", "json_schema": {
+        "name": "x", "schema": {"type": "object", "properties": {"answer": {"type": "string"}},
+        "required": ["answer"], "additionalProperties": false},
+    }});
+    for request in [free, sampled, constrained] {
+        let answer = |server: &Server| server.post(CHAT, &request).ok()["choices"].clone();
+        assert_eq!(answer(&drafted), answer(&plain));
+    }
+    let metrics = drafted.get("/metrics").text();
+    let guesses = |what: &str| -> u64 {
+        let name = format!("mortise_speculation_{what}_tokens_total");
+        let labels = "{model=\"large\",method=\"draft-model\"}";
+        let line = metrics
+            .lines()
+            .find_map(|line| line.strip_prefix(&format!("{name}{labels} ")));
+        let value = line.unwrap_or_else(|| panic!("{name}{labels} is not in\n{metrics}"));
+        value.parse().expect("a number")
+    };
+    assert!(guesses("accepted") > 40, "{metrics}");
+    assert!(guesses("accepted") <= guesses("drafted"));
+}
+
+#[test]
+fn a_draft_model_with_another_vocabulary_is_refused() {
+    let other = crate::support::model::byte_level();
+    let folder = tempfile::tempdir().expect("make a folder");
+    let path = folder.path().join("mortise.toml");
+    let config =
+        format!("[engine]\nspeculation = \"draft-model\"\n[[models]]\ndraft_model = {other:?}\n");
+    std::fs::write(&path, config).expect("write the configuration");
+    let output = std::process::Command::new(crate::support::binary())
+        .args(["serve", "--port", "0", "--config"])
+        .arg(&path)
+        .output()
+        .expect("run mortise");
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    assert!(
+        message.contains("vocabularies differ") && message.contains("draft model"),
+        "{message}"
+    );
+}

@@ -12,4 +12,5 @@ mod engine;
 mod errors;
 mod gguf;
 mod life;
+mod selection;
 mod threats;

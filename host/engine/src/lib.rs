@@ -3,16 +3,22 @@
 //! This room knows tokens, blocks and logits. It does not know text, HTTP, plugins or the time of
 //! day.
 
+mod beam_group;
+mod beam_search;
 mod block_pool;
+mod cached_prefix;
 mod config;
 mod constraint;
 mod doorbell;
 mod draft;
+mod draft_model;
+mod drafter;
 mod event;
 mod forward;
 mod guide;
 mod handle;
 mod load;
+mod outbox;
 mod queue;
 mod request;
 mod sampler;
@@ -31,7 +37,10 @@ pub use forward::ForwardPass;
 pub use handle::{Engine, EngineHandle};
 pub use load::EngineLoad;
 pub use mortise_model::KvType;
-pub use request::{LogprobParams, SamplingParams, SequenceRequest};
+pub use request::{
+    BEAMS_MAX, BeamParams, BeamRequest, EarlyStopping, LogprobParams, SamplingParams,
+    SequenceRequest,
+};
 pub use shares::Share;
 
 /// Why a sequence was not accepted.

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use crate::config::Speculation;
 use crate::queue::Queue;
 use crate::scheduler::Scheduler;
 
@@ -42,6 +43,10 @@ pub struct EngineLoad {
     pub preemptions: u64,
     /// Tokens computed again for sequences that were preempted.
     pub recomputed_tokens: u64,
+    /// How tokens are guessed.
+    pub speculation: Speculation,
+    /// Forward passes of a draft model.
+    pub draft_steps: u64,
     /// Tokens computed on the chance that they follow.
     pub drafted_tokens: u64,
     /// Of those, tokens that did follow.
@@ -66,11 +71,20 @@ pub(crate) struct Counters {
     pub(crate) prefix_evicted_blocks: AtomicU64,
     pub(crate) preemptions: AtomicU64,
     pub(crate) recomputed_tokens: AtomicU64,
+    pub(crate) speculation: Speculation,
+    pub(crate) draft_steps: AtomicU64,
     pub(crate) drafted_tokens: AtomicU64,
     pub(crate) accepted_tokens: AtomicU64,
 }
 
 impl Counters {
+    pub(crate) fn new(speculation: Speculation) -> Self {
+        Self {
+            speculation,
+            ..Self::default()
+        }
+    }
+
     pub(crate) fn read(&self, queue: &Queue) -> EngineLoad {
         let (waiting, waiting_tokens) = queue.waiting();
         let gauge = |value: &AtomicUsize| value.load(Ordering::Relaxed);
@@ -93,6 +107,8 @@ impl Counters {
             prefix_evicted_blocks: count(&self.prefix_evicted_blocks),
             preemptions: count(&self.preemptions),
             recomputed_tokens: count(&self.recomputed_tokens),
+            speculation: self.speculation,
+            draft_steps: count(&self.draft_steps),
             drafted_tokens: count(&self.drafted_tokens),
             accepted_tokens: count(&self.accepted_tokens),
         }

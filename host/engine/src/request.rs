@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::beam_search::offered;
 use crate::constraint::Constraint;
 use crate::shares::Share;
 
@@ -26,6 +27,51 @@ pub struct SequenceRequest {
     pub salt: Option<Arc<str>>,
     /// Restricts which tokens may follow.
     pub constraint: Option<Box<dyn Constraint>>,
+}
+
+/// A beam search: the likeliest of the continuations of a prompt, not sampled.
+#[derive(Debug, Clone)]
+pub struct BeamRequest {
+    /// The prompt; at least one token, each below the vocabulary size.
+    pub prompt: Vec<u32>,
+    /// Most tokens to generate, at least 1. The context length bounds it further.
+    pub max_tokens: u32,
+    /// Tokens that end a continuation. They are not emitted.
+    pub stop_tokens: Vec<u32>,
+    /// How to search.
+    pub beams: BeamParams,
+    /// As in [`SequenceRequest`].
+    pub priority: i32,
+    /// As in [`SequenceRequest`].
+    pub share: Share,
+    /// As in [`SequenceRequest`].
+    pub salt: Option<Arc<str>>,
+}
+
+/// How to search with beams, in the terms of `transformers`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct BeamParams {
+    /// Continuations that are followed at once, 1 to 16 and no more than sequences fit in a step.
+    pub size: u32,
+    /// Continuations that are returned, the best ones; 1 to `size`.
+    pub results: u32,
+    /// Scores are log-probabilities divided by the length to this power: above 0 favours long
+    /// continuations, below 0 short ones. -10 to 10.
+    pub length_penalty: f32,
+    /// When to stop.
+    pub early_stopping: EarlyStopping,
+}
+
+/// When a beam search stops, once as many continuations are complete as there are beams.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum EarlyStopping {
+    /// When the best beam is worse than all that are complete, if it ended now.
+    #[default]
+    Unlikely,
+    /// At once.
+    Full,
+    /// When no beam can come to be better, however long it becomes.
+    Never,
 }
 
 /// How to choose a token from logits. Order of application: `logit_bias`, penalties, constraint
@@ -75,27 +121,16 @@ pub struct LogprobParams {
     pub top: u8,
 }
 
+/// Most beams of a search.
+pub const BEAMS_MAX: u32 = 16;
+
 /// Most log-probabilities reported beside the chosen one.
 const LOGPROBS_MAX: u8 = 20;
 
 impl SequenceRequest {
     /// Whether the request keeps the rules above, or which it breaks.
     pub(crate) fn check(&self, vocabulary: usize) -> Result<(), String> {
-        if self.prompt.is_empty() {
-            return Err("the prompt has no tokens".to_owned());
-        }
-        if let Some(token) = self
-            .prompt
-            .iter()
-            .find(|token| **token as usize >= vocabulary)
-        {
-            return Err(format!(
-                "prompt token {token} is not below the vocabulary size {vocabulary}"
-            ));
-        }
-        if self.max_tokens == 0 {
-            return Err("`max_tokens` is 0; it must be at least 1".to_owned());
-        }
+        check_extent(&self.prompt, self.max_tokens, vocabulary)?;
         if let Some(logprobs) = self.logprobs
             && logprobs.top > LOGPROBS_MAX
         {
@@ -106,6 +141,57 @@ impl SequenceRequest {
         }
         self.sampling.check(vocabulary)
     }
+}
+
+impl BeamRequest {
+    /// Whether the request keeps the rules above, or which it breaks; `sequences` fit in a step.
+    pub(crate) fn check(&self, vocabulary: usize, sequences: usize) -> Result<(), String> {
+        check_extent(&self.prompt, self.max_tokens, vocabulary)?;
+        let BeamParams {
+            size,
+            results,
+            length_penalty,
+            ..
+        } = self.beams;
+        let most = sequences.min(BEAMS_MAX as usize);
+        if !(1..=most).contains(&(size as usize)) {
+            return Err(format!(
+                "a search with {size} beams; 1 to {most} are possible"
+            ));
+        }
+        if !(1..=size).contains(&results) {
+            return Err(format!(
+                "{results} results of {size} beams; expected 1 to {size}"
+            ));
+        }
+        if !(-10.0..=10.0).contains(&length_penalty) {
+            return Err(format!(
+                "`length_penalty` is {length_penalty}; expected -10 to 10"
+            ));
+        }
+        let offered = offered(size, self.stop_tokens.len());
+        if offered > vocabulary {
+            return Err(format!(
+                "{size} beams look at {offered} tokens; the model knows {vocabulary}"
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn check_extent(prompt: &[u32], max_tokens: u32, vocabulary: usize) -> Result<(), String> {
+    if prompt.is_empty() {
+        return Err("the prompt has no tokens".to_owned());
+    }
+    if let Some(token) = prompt.iter().find(|token| **token as usize >= vocabulary) {
+        return Err(format!(
+            "prompt token {token} is not below the vocabulary size {vocabulary}"
+        ));
+    }
+    if max_tokens == 0 {
+        return Err("`max_tokens` is 0; it must be at least 1".to_owned());
+    }
+    Ok(())
 }
 
 impl SamplingParams {

@@ -14,7 +14,7 @@ use crate::request::{LogprobParams, SamplingParams};
 
 /// Chooses the tokens of one sequence. Its random stream is its own: the same seed gives the same
 /// tokens whoever else is in the batch.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Sampler {
     params: SamplingParams,
     random: Pcg64,

@@ -160,12 +160,17 @@ impl Scheduler {
     /// The blocks of a running sequence, in the order of the tokens that they hold.
     pub(crate) fn blocks(&self, id: SequenceId) -> &[u32] {
         let running = self.running.iter().find(|task| task.id == id);
-        running.map_or(&[], |task| &task.table)
+        running.map_or(&[], |task| &task.kv.table)
     }
 
     /// Prompt tokens of a sequence that were found in the cache.
     pub(crate) fn cached_tokens(&self, id: SequenceId) -> usize {
         self.task(id).map_or(0, |task| task.cached)
+    }
+
+    /// Who may share the blocks of a sequence.
+    pub(crate) fn salt(&self, id: SequenceId) -> Salt {
+        self.task(id).and_then(|task| task.kv.salt.clone())
     }
 
     /// Whether a running sequence has come past its prompt.
@@ -187,10 +192,10 @@ impl Scheduler {
         // What was lost to others is computed again at nobody's cost.
         self.shares.charge(&task.share, anew);
         task.reached = task.reached.max(end);
-        task.computed = end;
+        task.kv.computed = end;
         task.scored = slice.last;
         task.decoding |= slice.last;
-        task.commit_blocks(&mut self.pool);
+        task.kv.commit(&task.tokens, &mut self.pool);
     }
 
     /// A token was committed.
@@ -201,6 +206,45 @@ impl Scheduler {
         }
     }
 
+    /// Let sequences go on as others: each of `branches` names one, whose tokens it takes over, and the
+    /// token that follows. Full blocks are shared; what is left of the last one is computed again.
+    pub(crate) fn branch(&mut self, branches: &[(SequenceId, SequenceId, u32)]) {
+        let others = branches.iter().filter(|(id, parent, _)| id != parent);
+        let mut taken = Vec::new();
+        // What is taken over is referred to before anything is given up.
+        for (id, parent, _) in others {
+            let running = self.running.iter().any(|task| task.id == *id);
+            let Some(parent) = self.task(*parent) else {
+                continue;
+            };
+            let blocks = match running {
+                true => parent.kv.table[..parent.kv.committed].to_vec(),
+                false => Vec::new(),
+            };
+            taken.push((*id, parent.tokens.clone(), blocks));
+        }
+        for block in taken.iter().flat_map(|(_, _, blocks)| blocks) {
+            self.pool.acquire(*block);
+        }
+        for (id, tokens, blocks) in taken {
+            let running = self.running.iter_mut().find(|task| task.id == id);
+            let Some(task) = running.or_else(|| self.waiting.get_mut(&id)) else {
+                continue;
+            };
+            task.kv.give_up(&mut self.pool);
+            task.kv.committed = blocks.len();
+            task.kv.computed = blocks.len() * self.pool.block_tokens();
+            task.kv.table = blocks;
+            task.reached = tokens.len();
+            task.tokens = tokens;
+            // It is somewhere in the middle, wherever its own tokens had got to.
+            task.decoding = task.kv.computed > 0;
+        }
+        for (id, _, token) in branches {
+            self.extend(*id, *token);
+        }
+    }
+
     /// The token that was committed last had been computed as a draft.
     pub(crate) fn confirm_draft(&mut self, id: SequenceId) {
         let Some(task) = self.running.iter_mut().find(|task| task.id == id) else {
@@ -208,10 +252,10 @@ impl Scheduler {
         };
         self.tally.accepted_tokens += 1;
         self.shares.charge(&task.share, 1);
-        task.computed += 1;
-        task.reached = task.reached.max(task.computed);
+        task.kv.computed += 1;
+        task.reached = task.reached.max(task.kv.computed);
         task.scored = true;
-        task.commit_blocks(&mut self.pool);
+        task.kv.commit(&task.tokens, &mut self.pool);
     }
 
     /// All drafts of a step are judged, `accepted` of them followed: give up the blocks of the rest.
@@ -221,11 +265,8 @@ impl Scheduler {
         }
         if let Some(task) = self.running.iter_mut().find(|task| task.id == slice.id) {
             task.draft_length.judge(slice.draft.len(), accepted);
-            let kept = self
-                .pool
-                .blocks_for(task.tokens.len())
-                .min(task.table.len());
-            self.pool.release(task.table.drain(kept..).rev());
+            let kept = self.pool.blocks_for(task.tokens.len());
+            task.kv.truncate(kept, &mut self.pool);
         }
     }
 
@@ -246,7 +287,7 @@ impl Scheduler {
         if task.turn.is_none() {
             self.queued -= 1;
         }
-        self.pool.release(task.table.drain(..).rev());
+        task.kv.give_up(&mut self.pool);
         self.shares.leave(&task.share);
     }
 

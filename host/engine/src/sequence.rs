@@ -3,16 +3,11 @@
 //! a panic becomes that sequence's error.
 
 use std::any::Any;
-use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering;
 
-use tokio::sync::mpsc;
-use tokio::sync::mpsc::error::TrySendError;
-
-use crate::doorbell::Stalled;
 use crate::event::{FinishReason, GeneratedToken, SequenceError, SequenceUsage, TokenEvent};
 use crate::guide::{Allowed, Guide};
+use crate::outbox::Outbox;
 use crate::queue::QueuePlace;
 use crate::request::{LogprobParams, SequenceRequest};
 use crate::sampler::Sampler;
@@ -23,8 +18,7 @@ pub(crate) struct Submission {
     pub(crate) place: QueuePlace,
     /// Prompt and output together; at most the context length.
     pub(crate) tokens_max: usize,
-    pub(crate) sender: mpsc::Sender<TokenEvent>,
-    pub(crate) stalled: Stalled,
+    pub(crate) outbox: Outbox,
 }
 
 /// A sequence in the engine.
@@ -40,11 +34,8 @@ pub(crate) struct Sequence {
     sampler: Sampler,
     logprobs: Option<LogprobParams>,
     guide: Guide,
-    sender: mpsc::Sender<TokenEvent>,
-    stalled: Stalled,
-    /// Events that found the stream full: no more than a step commits, since nothing is decided
-    /// while there are any.
-    outbox: VecDeque<TokenEvent>,
+    /// Holds no more than a step commits, since nothing is decided while it holds anything.
+    outbox: Outbox,
     /// Logits of the last token whose successor is not sampled yet.
     held: Option<Vec<f32>>,
     ended: bool,
@@ -70,8 +61,7 @@ impl Sequence {
             request,
             place,
             tokens_max,
-            sender,
-            stalled,
+            outbox,
         } = submission;
         let mut sequence = Self {
             place: Some(place),
@@ -82,15 +72,23 @@ impl Sequence {
             sampler: Sampler::new(request.sampling, &request.prompt),
             logprobs: request.logprobs,
             guide: Guide::new(request.constraint, vocabulary),
-            sender,
-            stalled,
-            outbox: VecDeque::new(),
+            outbox,
             held: None,
             ended: false,
         };
         let begun = sequence.guide.begin();
         sequence.fail_on(begun);
         (sequence, request.prompt)
+    }
+
+    /// What chooses its tokens.
+    pub(crate) fn sampler(&self) -> &Sampler {
+        &self.sampler
+    }
+
+    /// Tokens that end it.
+    pub(crate) fn stop_tokens(&self) -> &[u32] {
+        &self.stop_tokens
     }
 
     /// It has its first turn: the place in the queue is free.
@@ -105,7 +103,7 @@ impl Sequence {
 
     /// Whether nobody reads the stream any more, or all has been read into it.
     pub(crate) fn is_over(&self) -> bool {
-        self.sender.is_closed() || (self.ended && self.outbox.is_empty())
+        self.outbox.is_closed() || (self.ended && self.outbox.is_empty())
     }
 
     /// Whether the reader must make room first.
@@ -202,7 +200,7 @@ impl Sequence {
         let id = token.id;
         self.generated += 1;
         self.sampler.observe(id);
-        self.outbox.push_back(TokenEvent::Token(token));
+        self.outbox.push(TokenEvent::Token(token));
         if self.prompt + self.generated >= self.tokens_max {
             self.finish(FinishReason::Length, cached);
         } else {
@@ -220,21 +218,7 @@ impl Sequence {
 
     /// Send what the stream has room for.
     pub(crate) fn flush(&mut self) {
-        while let Some(event) = self.outbox.pop_front() {
-            let Err(error) = self.sender.try_send(event) else {
-                continue;
-            };
-            let TrySendError::Full(event) = error else {
-                return self.outbox.clear();
-            };
-            // Room that was made before the flag was set rings no bell: look once more.
-            self.stalled.store(true, Ordering::SeqCst);
-            match self.sender.try_send(event) {
-                Ok(()) => self.stalled.store(false, Ordering::SeqCst),
-                Err(TrySendError::Full(event)) => return self.outbox.push_front(event),
-                Err(TrySendError::Closed(_)) => return self.outbox.clear(),
-            }
-        }
+        self.outbox.flush();
     }
 
     fn finish(&mut self, reason: FinishReason, cached: usize) {
@@ -257,7 +241,7 @@ impl Sequence {
         if !self.ended {
             self.ended = true;
             self.held = None;
-            self.outbox.push_back(event);
+            self.outbox.push(event);
             self.guide.end();
         }
     }

@@ -8,6 +8,9 @@ use std::sync::mpsc;
 
 use mortise_model::{LogitRows, Logits, ModelInput, SequenceInput};
 
+use crate::beam_group::{BeamGroup, BeamSubmission};
+use crate::draft_model::Wanted;
+use crate::drafter::Drafter;
 use crate::event::SequenceError;
 use crate::forward::ForwardPass;
 use crate::load::Counters;
@@ -29,13 +32,21 @@ pub(crate) struct Shared {
 pub(crate) struct StepLoop {
     pub(crate) model: Box<dyn ForwardPass>,
     pub(crate) scheduler: Scheduler,
-    pub(crate) submissions: mpsc::Receiver<Submission>,
+    pub(crate) submissions: mpsc::Receiver<Submitted>,
     pub(crate) shared: Arc<Shared>,
     /// In order of arrival.
     pub(crate) sequences: BTreeMap<SequenceId, Sequence>,
+    pub(crate) beams: Vec<BeamGroup>,
     pub(crate) next_id: SequenceId,
     /// Most tokens to draft for a sequence in a step.
     pub(crate) draft_max: usize,
+    pub(crate) drafter: Drafter,
+}
+
+/// What comes from the handle.
+pub(crate) enum Submitted {
+    Sequence(Submission),
+    Beams(BeamSubmission),
 }
 
 /// What a forward pass gave.
@@ -54,7 +65,8 @@ impl StepLoop {
     pub(crate) fn run(mut self) {
         while self.receive() {
             let jumped = self.jump();
-            let plan = self.schedule();
+            let mut plan = self.schedule();
+            self.draft(&mut plan);
             let idle = plan.is_empty();
             let scored = self.forward(plan);
             let sampled = self.sample(scored);
@@ -68,7 +80,10 @@ impl StepLoop {
     /// room again. Returns whether to go on.
     fn receive(&mut self) -> bool {
         while let Ok(submission) = self.submissions.try_recv() {
-            self.take_in(submission);
+            match submission {
+                Submitted::Sequence(submission) => self.take_in(submission),
+                Submitted::Beams(submission) => self.take_in_beams(submission),
+            }
         }
         self.deliver();
         self.publish();
@@ -83,17 +98,19 @@ impl StepLoop {
             priority: request.priority,
             salt: request.salt.clone(),
             share: request.share.clone(),
-            // What follows a guess is constrained by the guess: its mask would come too late.
-            draft_max: match request.constraint {
-                None => self.draft_max,
-                Some(_) => 0,
-            },
+            draft_max: self.draft_max,
             prompt: Vec::new(),
         };
         let (sequence, prompt) = Sequence::new(submission, self.model.vocabulary());
         self.scheduler.enqueue(Arrival { prompt, ..arrival });
         self.sequences.insert(self.next_id, sequence);
         self.next_id += 1;
+    }
+
+    fn take_in_beams(&mut self, submission: BeamSubmission) {
+        let group = BeamGroup::new(submission, self.next_id, &mut self.scheduler);
+        self.next_id += group.ids().len() as SequenceId;
+        self.beams.push(group);
     }
 
     /// Plan a step. Whoever has a turn now leaves the queue before anybody hears of it.
@@ -104,7 +121,44 @@ impl StepLoop {
                 sequence.leave_queue();
             }
         }
+        for group in &mut self.beams {
+            if !group.ids().iter().all(|id| self.scheduler.is_queued(*id)) {
+                group.leave_queue();
+            }
+        }
         plan
+    }
+
+    /// Let the sequences that have room for it compute what may follow. Under a constraint, what
+    /// follows a right guess is sampled when its mask is there, from the row that is kept for it.
+    fn draft(&mut self, plan: &mut [Slice]) {
+        let vocabulary = self.model.vocabulary();
+        let mut guessing = Vec::new();
+        let mut wanted = Vec::new();
+        for (index, room) in self.scheduler.draft_room(plan).into_iter().enumerate() {
+            let id = plan[index].id;
+            if let (1.., Some(sequence)) = (room, self.sequences.get(&id)) {
+                guessing.push(index);
+                wanted.push(Wanted {
+                    id,
+                    tokens: self.scheduler.tokens(id),
+                    room,
+                    salt: self.scheduler.salt(id),
+                    sampler: sequence.sampler().clone(),
+                    stop_tokens: sequence.stop_tokens(),
+                    vocabulary,
+                });
+            }
+        }
+        if wanted.is_empty() {
+            return;
+        }
+        let drafts = self.drafter.propose(wanted);
+        for (index, draft) in guessing.into_iter().zip(drafts) {
+            self.scheduler.add_draft(&mut plan[index], draft);
+        }
+        let steps = &self.shared.counters.draft_steps;
+        steps.store(self.drafter.steps(), Ordering::Relaxed);
     }
 
     /// Commit tokens about which there is no choice: they are computed together, in one slice.
@@ -210,7 +264,15 @@ impl StepLoop {
     }
 
     fn count_prefill(&self, slice: &Slice) {
-        let prompt = self.sequences.get(&slice.id).map_or(0, Sequence::prompt);
+        let group = || {
+            self.beams
+                .iter()
+                .find(|group| group.ids().contains(&slice.id))
+        };
+        let prompt = match self.sequences.get(&slice.id) {
+            Some(sequence) => sequence.prompt(),
+            None => group().map_or(0, BeamGroup::prompt),
+        };
         let of_prompt = prompt.saturating_sub(slice.first).min(slice.count);
         self.shared
             .counters
@@ -244,6 +306,14 @@ impl StepLoop {
         }
         for (id, error) in scored.failed {
             decided = true;
+            let scheduler = &mut self.scheduler;
+            if let Some(group) = self
+                .beams
+                .iter_mut()
+                .find(|group| group.ids().contains(&id))
+            {
+                group.fail(&error, scheduler);
+            }
             if let Some(sequence) = self.sequences.get_mut(&id) {
                 let failed = Decision::Fail(error);
                 commit(
@@ -263,7 +333,7 @@ impl StepLoop {
     /// follows the guess.
     fn sample_slice(&mut self, slice: &Slice, rows: Vec<&mut [f32]>) -> bool {
         let Some(sequence) = self.sequences.get_mut(&slice.id) else {
-            return false;
+            return self.take_offers(slice, &rows);
         };
         let mut decided = false;
         let mut accepted = 0;
@@ -299,13 +369,36 @@ impl StepLoop {
         decided
     }
 
+    /// A beam is computed, if the slice is one's.
+    fn take_offers(&mut self, slice: &Slice, rows: &[&mut [f32]]) -> bool {
+        let mut groups = self.beams.iter_mut();
+        let group = groups.find(|group| group.ids().contains(&slice.id));
+        let (Some(group), Some(row)) = (group, rows.first()) else {
+            return false;
+        };
+        let chosen = group.take(slice.id, row, &mut self.scheduler);
+        let counter = &self.shared.counters.decode_tokens;
+        counter.fetch_add(chosen as u64, Ordering::Relaxed);
+        true
+    }
+
     /// Hand events to the readers, and forget the sequences that are over.
     fn deliver(&mut self) {
         let before = self.sequences.len();
         let scheduler = &mut self.scheduler;
         self.sequences
             .retain(|id, sequence| deliver(scheduler, *id, sequence));
-        let over = before - self.sequences.len();
+        let mut over = before - self.sequences.len();
+        let scheduler = &mut self.scheduler;
+        self.beams.retain_mut(|group| {
+            let lives = group.deliver(scheduler);
+            over += if lives { 0 } else { group.results() };
+            lives
+        });
+        if over > 0 {
+            let sequences = &self.sequences;
+            self.drafter.retain(|id| sequences.contains_key(&id));
+        }
         let counter = &self.shared.counters.finished;
         counter.fetch_add(over as u64, Ordering::Relaxed);
     }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mortise_engine::{
-    Constraint, ConstraintError, EngineHandle, FinishReason, LogprobParams, MaskStep,
-    SamplingParams, SequenceError, SequenceRequest,
+    Constraint, ConstraintError, Engine, EngineConfig, EngineHandle, FinishReason, LogprobParams,
+    MaskStep, SamplingParams, SequenceError, SequenceRequest, Speculation,
 };
-use support::{collect, config, engine, expected, greedy, until_empty};
+use support::{FakeModel, collect, config, engine, expected, greedy, until_empty};
 
 /// Allows exactly the tokens of a script, one after the other, each mask some polls late.
 struct Script {
@@ -114,6 +114,43 @@ fn request(script: Script) -> SequenceRequest {
     SequenceRequest {
         constraint: Some(Box::new(script)),
         ..greedy(&[1, 2, 3], 30)
+    }
+}
+
+/// Guesses under a constraint: masks in time, late, and with tokens that the model would not choose.
+#[test]
+fn guesses_under_a_constraint_change_nothing() {
+    let prompt = [1, 2, 3];
+    let mut likely = expected(&prompt, 20);
+    let mut forced = likely.clone();
+    forced[7] = (forced[7] + 1) % 40;
+    likely.truncate(20);
+    for (tokens, late) in [(&likely, 0), (&likely, 1), (&forced, 0), (&forced, 3)] {
+        let config = EngineConfig {
+            speculation: Speculation::DraftModel { draft_tokens: 4 },
+            ..config()
+        };
+        let model = || Box::new(FakeModel::new(40, 400));
+        let engine = Engine::start_drafted_with(model(), model(), config).unwrap();
+        let script = Script::new(tokens, late, AtEnd::Finish);
+        // Log-probabilities need logits for every token, even where there is no choice.
+        let request = SequenceRequest {
+            logprobs: Some(LogprobParams { top: 0 }),
+            ..request(script)
+        };
+        let (found, end) = collect(&mut engine.submit(request).unwrap());
+        assert_eq!(
+            (&found, end.unwrap().0),
+            (tokens, FinishReason::Stop),
+            "{late} late"
+        );
+        until_empty(&engine);
+        let load = engine.load();
+        // Where the first mask is late already, the step's guesses are lost.
+        assert_eq!(load.accepted_tokens > 0, late == 0, "{load:?}");
+        if late == 0 && tokens == &likely {
+            assert!(load.steps < 10, "{load:?}");
+        }
     }
 }
 

@@ -28,9 +28,13 @@ const MODELS: [&str; 9] = [
 ];
 
 fn model(name: &str) -> Arc<Model> {
+    load(name, WeightPrecision::AsStored)
+}
+
+fn load(name: &str, precision: WeightPrecision) -> Arc<Model> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/parity/data");
     let folder = ModelFolder::open(path.join(name)).unwrap();
-    Arc::new(Model::load(&folder, WeightPrecision::AsStored).unwrap())
+    Arc::new(Model::load(&folder, precision).unwrap())
 }
 
 /// Requests of all sorts, some of which begin alike.
@@ -116,9 +120,23 @@ fn together(engine: &EngineHandle) -> Vec<Vec<String>> {
     streams.into_iter().map(|stream| read(stream).0).collect()
 }
 
+/// All models of the parity set.
+fn every_model() -> Vec<String> {
+    let data = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/parity/data");
+    let folders = std::fs::read_dir(data).unwrap().map(|entry| entry.unwrap());
+    let models = folders.filter(|entry| entry.path().join("config.json").exists());
+    let mut names: Vec<String> = models
+        .map(|entry| entry.file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
 #[test]
 fn hits_are_bit_identical_to_misses() {
-    for name in MODELS {
+    let names = every_model();
+    assert!(names.len() >= 29, "{names:?}");
+    for name in &names {
         let model = model(name);
         let expected = plainly(&model);
         let engine = engine(&model, EngineConfig::default());
@@ -216,6 +234,37 @@ fn guesses_change_nothing() {
         }
     }
     assert!(accepted > 0);
+}
+
+/// The draft is the same model with coarser weights, and a different model.
+#[test]
+fn guesses_of_a_draft_model_change_nothing() {
+    let mut accepted = [0, 0];
+    for name in MODELS {
+        let large = model(name);
+        let expected = plainly(&large);
+        let drafts = [
+            load(name, WeightPrecision::Q8_0),
+            model("llama-rope-linear"),
+        ];
+        for (draft, accepted) in drafts.iter().zip(&mut accepted) {
+            let config = EngineConfig {
+                kv_cache_tokens: Some(14 * 16),
+                speculation: Speculation::DraftModel { draft_tokens: 5 },
+                threads: 1,
+                ..EngineConfig::default()
+            };
+            let engine = Engine::start_drafted(Arc::clone(&large), Arc::clone(draft), config);
+            let engine = engine.unwrap();
+            assert_eq!(together(&engine), expected, "{name}");
+            support::until_empty(&engine);
+            *accepted += engine.load().accepted_tokens;
+        }
+    }
+    assert!(
+        accepted[0] > 5 * accepted[1] && accepted[1] > 0,
+        "{accepted:?}"
+    );
 }
 
 #[test]

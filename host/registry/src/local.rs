@@ -1,12 +1,18 @@
 //! The local engine as a backend.
 
-use mortise_engine::{EngineHandle, EngineLoad, SequenceRequest, SubmitError, TokenStream};
+use mortise_engine::{
+    BeamRequest, EngineHandle, EngineLoad, SequenceRequest, SubmitError, TokenStream,
+};
 
 use crate::backend::Backend;
 
 impl Backend for EngineHandle {
     fn submit(&self, request: SequenceRequest) -> Result<TokenStream, SubmitError> {
         EngineHandle::submit(self, request)
+    }
+
+    fn submit_beams(&self, request: BeamRequest) -> Result<Vec<TokenStream>, SubmitError> {
+        EngineHandle::submit_beams(self, request)
     }
 
     fn context_length(&self) -> usize {

@@ -6,9 +6,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use mortise_engine::{
-    Engine, EngineConfig, EngineHandle, EngineLoad, SequenceRequest, SubmitError, TokenStream,
+    BeamRequest, Engine, EngineConfig, EngineHandle, EngineLoad, SequenceRequest, SubmitError,
+    TokenStream,
 };
-use mortise_model::{Embedder, Model, WeightPrecision};
+use mortise_model::{Embedder, WeightPrecision};
 use mortise_registry::{Backend, Ladder, ScriptCodec, Scripted};
 use mortise_service::{Embed, ServedModel, Service, ServiceConfig};
 use tokio::net::TcpListener;
@@ -20,6 +21,7 @@ use crate::assembly::ModelText;
 use crate::config::{
     AdminConfig, Config, ConfigSource, LimitConfig, ModelConfig, Quantize, hub_config,
 };
+use crate::drafts::LoadedWeights;
 use crate::embedder::{LocalEmbedder, NoGeneration};
 use crate::http::guard::Guard;
 use crate::http::listen::{ConnectionLimits, Stop, serve as listen, serve_beside};
@@ -150,9 +152,10 @@ async fn open(
     } = config;
     // Plugins first: a broken file should be known before a model is read.
     let plugins = tokio::task::spawn_blocking(move || LoadedPlugins::load(plugins)).await??;
+    let weights = Arc::<LoadedWeights>::default();
     let mut opened = Vec::with_capacity(models.len());
     for model in models {
-        opened.push(open_model(model, limits, &engine.engine).await?);
+        opened.push(open_model(model, limits, &engine.engine, &weights).await?);
     }
     let facts: Vec<ModelFacts> = opened.iter().map(|(_, facts)| facts.clone()).collect();
     let plugins = plugins.bind(&auth, &facts).await?;
@@ -234,15 +237,17 @@ async fn open_model(
     config: ModelConfig,
     limits: LimitConfig,
     engine: &EngineConfig,
+    weights: &Arc<LoadedWeights>,
 ) -> anyhow::Result<(ServedModel, ModelFacts)> {
     let engine = engine.clone();
+    let weights = Arc::clone(weights);
     let mut config = config;
     let opening = move || -> anyhow::Result<_> {
         if let Some(reference) = &config.hf {
             config.path = Some(crate::hub::fetch(&hub_config()?, reference)?);
         }
         let text = ModelText::open(&config)?;
-        let opened = backend(&config, &text, limits, engine)
+        let opened = backend(&config, &text, limits, engine, &weights)
             .with_context(|| format!("the model `{}` cannot be served", config.name))?;
         Ok((config, text, opened))
     };
@@ -280,6 +285,7 @@ fn backend(
     text: &ModelText,
     limits: LimitConfig,
     engine: EngineConfig,
+    weights: &LoadedWeights,
 ) -> anyhow::Result<Opened> {
     if let Some(script) = &config.script {
         let (encoder, decoder) = (Arc::clone(&text.tokenizer), Arc::clone(&text.tokenizer));
@@ -308,9 +314,14 @@ fn backend(
         config.embedding.normalised.is_none(),
         "`normalize` is set and the model makes no embeddings; set `pooling` too"
     );
-    let mut model = Model::load(&text.folder, precision(config.quantize))?;
-    model.limit_context(limits.max_context);
-    let engine = Engine::start(Arc::new(model), engine)?;
+    let model = weights.of(config, text, limits.max_context)?;
+    let engine = match &config.draft {
+        Some(draft) => {
+            let draft = weights.draft(draft, &text.tokenizer, limits.max_context)?;
+            Engine::start_drafted(model, draft, engine)?
+        }
+        None => Engine::start(model, engine.without_draft_model())?,
+    };
     Ok(Opened::generating(LocalEngine {
         engine,
         max_context: limits.max_context,
@@ -332,7 +343,7 @@ impl Opened {
     }
 }
 
-fn precision(quantize: Option<Quantize>) -> WeightPrecision {
+pub(crate) fn precision(quantize: Option<Quantize>) -> WeightPrecision {
     match quantize {
         None => WeightPrecision::AsStored,
         Some(Quantize::Q8_0) => WeightPrecision::Q8_0,
@@ -349,6 +360,10 @@ struct LocalEngine {
 impl Backend for LocalEngine {
     fn submit(&self, request: SequenceRequest) -> Result<TokenStream, SubmitError> {
         self.engine.submit(request)
+    }
+
+    fn submit_beams(&self, request: BeamRequest) -> Result<Vec<TokenStream>, SubmitError> {
+        self.engine.submit_beams(request)
     }
 
     fn context_length(&self) -> usize {

@@ -6,7 +6,7 @@ use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand};
 use mortise_hub::ModelReference;
 
-use crate::config::{BindingKind, LogFormat, LogLevel};
+use crate::config::{BindingKind, LogFormat, LogLevel, RawKvType};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -271,6 +271,9 @@ pub(crate) struct BenchArgs {
     /// Threads that compute; 0 takes one for each processor
     #[arg(long, default_value_t = 0)]
     pub(crate) threads: usize,
+    /// As what the KV cache keeps its numbers
+    #[arg(long, value_enum, default_value_t = RawKvType::F32, conflicts_with = "serve")]
+    pub(crate) kv_type: RawKvType,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -9,6 +9,7 @@ mod author;
 mod bench;
 mod cli;
 mod config;
+mod drafts;
 mod embedder;
 mod http;
 mod hub;

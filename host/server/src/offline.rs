@@ -56,6 +56,7 @@ pub(crate) fn model_text(folder: Option<&Path>) -> anyhow::Result<ModelText> {
         hf: None,
         script: None,
         quantize: None,
+        draft: None,
         embedding: EmbedderOptions::default(),
     })
 }

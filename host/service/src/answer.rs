@@ -12,11 +12,14 @@ use crate::choice::{Choice, ChoiceEvent, Tally};
 use crate::error::ServiceError;
 use crate::event::{AnswerEvent, FinishReason, Usage};
 use crate::observer::{Observer, Outcome, Summary};
+use crate::ranking::Ranking;
 
 /// The answer to one request. Dropping it cancels what is still being generated; the policy that
 /// allowed the request is then told what was used.
 pub struct Answer {
     model: Arc<str>,
+    /// Where only the best choices are given.
+    ranking: Option<Ranking>,
     /// Taken when the answer ends.
     choices: Option<SelectAll<BoxStream<'static, (u32, ChoiceEvent)>>>,
     tallies: Vec<Arc<Tally>>,
@@ -43,6 +46,8 @@ impl std::fmt::Debug for Answer {
 pub(crate) struct AnswerParts {
     pub(crate) model: Arc<str>,
     pub(crate) choices: Vec<Choice>,
+    /// How many of the choices are given, the best ones.
+    pub(crate) given: u32,
     pub(crate) prompt_tokens: u32,
     pub(crate) max_tokens: u32,
     pub(crate) admission: Admission,
@@ -53,6 +58,8 @@ impl Answer {
     pub(crate) fn new(parts: AnswerParts) -> Self {
         let tallies = parts.choices.iter().map(Choice::tally).collect();
         let unfinished = parts.choices.len();
+        let ranked = (parts.given as usize) < unfinished;
+        let ranking = ranked.then(|| Ranking::new(parts.given, unfinished));
         let streams = parts
             .choices
             .into_iter()
@@ -66,6 +73,7 @@ impl Answer {
             });
         Self {
             model: parts.model,
+            ranking,
             choices: Some(select_all(streams)),
             tallies,
             unfinished,
@@ -123,13 +131,37 @@ impl Answer {
     /// The next event; `None` after `Completed` or `Failed`. A call that is dropped before it
     /// returns loses nothing.
     pub async fn next(&mut self) -> Option<AnswerEvent> {
-        if self.unfinished == 0 {
-            return self.complete();
+        loop {
+            if let Some(event) = self.ranking.as_mut().and_then(Ranking::next) {
+                return Some(event);
+            }
+            if self.unfinished == 0 {
+                return self.complete();
+            }
+            let Some((choice, event)) = self.choices.as_mut()?.next().await else {
+                return Some(self.fail(ServiceError::Stopping));
+            };
+            let event = self.take(choice, event);
+            let Some(ranking) = &mut self.ranking else {
+                return Some(event);
+            };
+            if matches!(event, AnswerEvent::Failed(_)) {
+                return Some(event);
+            }
+            ranking.hold(choice, event);
+            if self.unfinished == 0 {
+                let scores: Vec<f64> = self
+                    .tallies
+                    .iter()
+                    .map(|tally| tally.mean_logprob())
+                    .collect();
+                ranking.decide(&scores);
+            }
         }
-        let Some((choice, event)) = self.choices.as_mut()?.next().await else {
-            return Some(self.fail(ServiceError::Stopping));
-        };
-        Some(match event {
+    }
+
+    fn take(&mut self, choice: u32, event: ChoiceEvent) -> AnswerEvent {
+        match event {
             ChoiceEvent::Delta { delta, logprobs } => AnswerEvent::Delta {
                 choice,
                 delta,
@@ -143,7 +175,7 @@ impl Answer {
                 AnswerEvent::Finished { choice, reason }
             }
             ChoiceEvent::Failed(error) => self.fail(error),
-        })
+        }
     }
 
     fn complete(&mut self) -> Option<AnswerEvent> {

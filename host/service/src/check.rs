@@ -6,6 +6,10 @@ use crate::error::ServiceError;
 use crate::messages::{check_depth, check_messages, check_template_arguments, check_tools};
 use crate::request::{Prompt, RequestFields};
 
+mod selection;
+
+use self::selection::check_selection;
+
 /// Most choices of one request. A server may be configured to allow fewer.
 pub const MAX_CHOICES: u32 = 128;
 /// Most stop strings.
@@ -33,6 +37,7 @@ impl Request {
     /// Check the bounds of every field.
     pub fn check(fields: RequestFields) -> Result<Self, ServiceError> {
         check_counts(&fields)?;
+        check_selection(&fields)?;
         check_sampling(&fields)?;
         check_stops(&fields.stop)?;
         check_prompt(&fields.prompt)?;
@@ -48,9 +53,19 @@ impl Request {
         &self.fields
     }
 
-    /// Number of choices.
+    /// Number of choices in the answer.
     pub fn choices(&self) -> u32 {
         self.fields.n.unwrap_or(1)
+    }
+
+    /// Number of continuations that are generated for them, and the field that asks for so many.
+    pub fn candidates(&self) -> (u32, &'static str) {
+        let fields = &self.fields;
+        match (&fields.beams, fields.best_of) {
+            (Some(beams), _) => (beams.size, "beam_size"),
+            (None, Some(best_of)) => (best_of, "best_of"),
+            (None, None) => (self.choices(), "n"),
+        }
     }
 
     /// How tools may be used, as OpenAI defines it for a caller who did not say.

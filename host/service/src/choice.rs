@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
 use mortise_engine::{
@@ -39,6 +39,25 @@ pub(crate) struct Tally {
     pub(crate) completion_tokens: AtomicU32,
     pub(crate) reasoning_tokens: AtomicU32,
     pub(crate) cached_tokens: AtomicU32,
+    /// Sum of the log-probabilities of the tokens, where they are known: the bits of an f64. Only
+    /// the choice writes it.
+    logprob: AtomicU64,
+}
+
+impl Tally {
+    fn add_logprob(&self, logprob: f32) {
+        let sum = f64::from_bits(self.logprob.load(Ordering::Relaxed)) + f64::from(logprob);
+        self.logprob.store(sum.to_bits(), Ordering::Relaxed);
+    }
+
+    /// The mean log-probability of a token; that of no tokens is the lowest.
+    pub(crate) fn mean_logprob(&self) -> f64 {
+        let sum = f64::from_bits(self.logprob.load(Ordering::Relaxed));
+        match self.completion_tokens.load(Ordering::Relaxed) {
+            0 => f64::NEG_INFINITY,
+            tokens => sum / f64::from(tokens),
+        }
+    }
 }
 
 /// What a choice is made of.
@@ -154,6 +173,9 @@ impl Choice {
     async fn take(&mut self, token: GeneratedToken) -> Result<(), ServiceError> {
         self.watch.token();
         self.tally.completion_tokens.fetch_add(1, Ordering::Relaxed);
+        if let Some(logprobs) = &token.logprobs {
+            self.tally.add_logprob(logprobs.chosen);
+        }
         let logprob = match self.logprobs {
             true => logprob_of(&self.detokenizer, &token),
             false => None,

@@ -21,6 +21,7 @@ mod offline;
 mod pace;
 mod plugins;
 mod prepare;
+mod ranking;
 mod request;
 mod service;
 mod stop;
@@ -42,6 +43,7 @@ pub use event::{AnswerEvent, Delta, FinishReason, TokenLogprob, Usage};
 pub use failure::{Fallback, RawOnFailure, Scope, ScopedPolicy};
 pub use messages::{MAX_JSON_DEPTH, MAX_TOOL_NAME_BYTES, MAX_TOOLS};
 pub use model::{GenerationDefaults, ServedModel};
+pub use mortise_engine::EarlyStopping;
 pub use observer::{NoObserver, Observer, Outcome, Summary};
 pub use offline::{
     Chunking, GrammarVerdict, OfflineError, RenderedText, check_grammar, parse_text,
@@ -51,7 +53,7 @@ pub use plugins::{
     BoxFuture, CompileGrammar, DecidePolicy, MatchTokens, ParseOutput, ParseSession, RenderChat,
     RequestId,
 };
-pub use request::{Prompt, RequestFields};
+pub use request::{BeamFields, Prompt, RequestFields};
 pub use service::{Service, ServiceConfig, SetupError};
 pub use stop::StopMatcher;
 pub use tokenizer::{GgufVocabulary, TokenTable, Tokenizer, TokenizerError, TokenizerFiles};

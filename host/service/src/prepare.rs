@@ -283,7 +283,7 @@ pub(crate) fn max_tokens(
         .or(model.defaults.max_tokens)
         .unwrap_or(default)
         .min(room);
-    let share = allowed.map_or(u32::MAX, |all| (all / request.choices()).max(1));
+    let share = allowed.map_or(u32::MAX, |all| (all / request.candidates().0).max(1));
     Ok(wanted.min(share))
 }
 
@@ -312,9 +312,12 @@ pub(crate) fn sampling(model: &ServedModel, fields: &RequestFields, index: u32) 
     }
 }
 
-/// Which log-probabilities to ask of the engine.
-pub(crate) fn logprobs(fields: &RequestFields) -> Option<LogprobParams> {
-    let top = u8::try_from(fields.logprobs?).unwrap_or(u8::MAX);
+/// Which log-probabilities to ask of the engine: those that the caller wants, and those by which the
+/// best choices are found.
+pub(crate) fn logprobs(request: &Request) -> Option<LogprobParams> {
+    let ranked = request.candidates().0 > request.choices();
+    let top = request.fields().logprobs.or(ranked.then_some(0))?;
+    let top = u8::try_from(top).unwrap_or(u8::MAX);
     Some(LogprobParams { top })
 }
 

@@ -1,6 +1,7 @@
 //! One request in the house's own words. Every dialect translates to [`RequestFields`]; only
 //! [`Request::check`] makes a [`Request`], so whatever holds one may rely on its bounds.
 
+use mortise_engine::EarlyStopping;
 use mortise_plugin::{GrammarSource, ToolChoice};
 use serde_json::{Map, Value};
 
@@ -13,6 +14,11 @@ pub struct RequestFields {
     pub prompt: Prompt,
     /// Number of choices.
     pub n: Option<u32>,
+    /// Generate this many, at least `n`, and give those with the highest mean log-probability of
+    /// their tokens.
+    pub best_of: Option<u32>,
+    /// Search with beams instead of sampling.
+    pub beams: Option<BeamFields>,
     /// Most tokens to generate for each choice.
     pub max_tokens: Option<u32>,
     /// 0 to 2.
@@ -50,6 +56,17 @@ pub struct RequestFields {
     pub fairness_key: Option<String>,
     /// The caller reads the answer as it is made.
     pub stream: bool,
+}
+
+/// A beam search.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct BeamFields {
+    /// Beams, 1 to 16; at least `n`, which are given.
+    pub size: u32,
+    /// Above 0 favours long answers; -10 to 10.
+    pub length_penalty: f64,
+    /// When to stop.
+    pub early_stopping: EarlyStopping,
 }
 
 /// What to answer or continue.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use mortise_engine::{SequenceRequest, Share, SubmitError};
+use mortise_engine::{BeamParams, BeamRequest, SequenceRequest, Share, SubmitError, TokenStream};
 use mortise_plugin::{Finish, Principal};
 use mortise_registry::{Entry, Ladder, Registry, RegistryError};
 
@@ -18,9 +18,9 @@ use crate::error::ServiceError;
 use crate::model::ServedModel;
 use crate::observer::{NoObserver, Observer};
 use crate::pace::Paces;
-use crate::plugins::DecidePolicy;
+use crate::plugins::{DecidePolicy, ParseSession};
 use crate::prepare::{self, Prepared};
-use crate::request::RequestFields;
+use crate::request::{BeamFields, RequestFields};
 
 /// How a service is set up.
 #[derive(Clone)]
@@ -203,7 +203,7 @@ impl Service {
 
     async fn begin(&self, call: &Call, request: Request) -> Result<Answer, ServiceError> {
         let fields = request.fields();
-        let n = request.choices();
+        let (candidates, field) = request.candidates();
         let serving = self.serving();
         // Policies decide on the model that would answer, whatever the caller called it. A name
         // that stands for nothing is refused only after them.
@@ -211,7 +211,9 @@ impl Service {
         let named = entry
             .as_ref()
             .map_or(fields.model.as_str(), |entry| entry.name.as_str());
-        let limit = fields.max_tokens.map(|each| each.saturating_mul(n));
+        let limit = fields
+            .max_tokens
+            .map(|each| each.saturating_mul(candidates));
         let facts = facts(call, Some(named), fields.stream, limit);
         let mut admission = serving.policies.admit(call, facts).await?;
         let entry = Arc::clone(entry?);
@@ -219,11 +221,11 @@ impl Service {
         let model = &entry.value;
         self.paces
             .note(&entry.name, &model.backend.load(), Instant::now());
-        if n > self.config.max_choices {
+        if candidates > self.config.max_choices {
             let limit = self.config.max_choices;
             return Err(invalid(
-                "n",
-                format!("n is {n}; this server allows at most {limit}"),
+                field,
+                format!("{field} is {candidates}; this server allows at most {limit}"),
             ));
         }
         let prepared = prepare::prepare(model, &call.request_id, &request).await?;
@@ -246,13 +248,14 @@ impl Service {
             max_tokens,
             priority,
         };
-        let mut choices = Vec::with_capacity(n as usize);
-        for index in 0..n {
-            choices.push(start.choice(index).await?);
-        }
+        let choices = match &request.fields().beams {
+            Some(beams) => start.beams(beams).await?,
+            None => start.choices(candidates).await?,
+        };
         Ok(Answer::new(AnswerParts {
             model: start.name,
             choices,
+            given: request.choices(),
             prompt_tokens: prompt as u32,
             max_tokens,
             admission,
@@ -312,6 +315,55 @@ impl Start<'_> {
         prepare::refused(error, self.request.fields(), self.max_tokens, retry_after)
     }
 
+    async fn choices(&self, candidates: u32) -> Result<Vec<Choice>, ServiceError> {
+        let mut choices = Vec::with_capacity(candidates as usize);
+        for index in 0..candidates {
+            choices.push(self.choice(index).await?);
+        }
+        Ok(choices)
+    }
+
+    /// Submit a beam search, whose best results are the choices.
+    async fn beams(&self, beams: &BeamFields) -> Result<Vec<Choice>, ServiceError> {
+        let Self {
+            model, prepared, ..
+        } = self;
+        if prepared.constraint.is_some() {
+            let message = "this model's answers follow a grammar, and beams are not constrained";
+            return Err(invalid("beam_size", message));
+        }
+        let results = self.request.choices();
+        let streams = model.backend.submit_beams(BeamRequest {
+            prompt: prepared.ids.clone(),
+            max_tokens: self.max_tokens,
+            stop_tokens: model.defaults.eos.clone(),
+            beams: BeamParams {
+                size: beams.size,
+                results,
+                length_penalty: beams.length_penalty as f32,
+                early_stopping: beams.early_stopping,
+            },
+            priority: self.priority,
+            share: self.share.clone(),
+            salt: self.salt.clone(),
+        });
+        let streams = streams.map_err(|error| self.refused(error))?;
+        let mut choices = Vec::with_capacity(results as usize);
+        for tokens in streams {
+            let parser = self.parser().await?;
+            choices.push(self.assemble(tokens, parser));
+        }
+        Ok(choices)
+    }
+
+    /// A parser session for one choice.
+    async fn parser(&self) -> Result<Option<Box<dyn ParseSession>>, ServiceError> {
+        match &self.prepared.parser {
+            Some((parser, setup)) => Ok(parser.open(&self.call.request_id, setup).await?),
+            None => Ok(None),
+        }
+    }
+
     /// Submit one sequence, with a matcher and a parser session of its own.
     async fn choice(&self, index: u32) -> Result<Choice, ServiceError> {
         let Self {
@@ -328,10 +380,7 @@ impl Start<'_> {
                 Some(self.service.masks.constrain(matcher, words))
             }
         };
-        let parser = match &prepared.parser {
-            Some((parser, setup)) => parser.open(id, setup).await?,
-            None => None,
-        };
+        let parser = self.parser().await?;
         let tokens = model
             .backend
             .submit(SequenceRequest {
@@ -339,14 +388,22 @@ impl Start<'_> {
                 max_tokens: self.max_tokens,
                 stop_tokens: model.defaults.eos.clone(),
                 sampling: prepare::sampling(model, fields, index),
-                logprobs: prepare::logprobs(fields),
+                logprobs: prepare::logprobs(self.request),
                 priority: self.priority,
                 share: self.share.clone(),
                 salt: self.salt.clone(),
                 constraint,
             })
             .map_err(|error| self.refused(error))?;
-        Ok(Choice::new(ChoiceParts {
+        Ok(self.assemble(tokens, parser))
+    }
+
+    /// A choice of these tokens.
+    fn assemble(&self, tokens: TokenStream, parser: Option<Box<dyn ParseSession>>) -> Choice {
+        let Self {
+            model, prepared, ..
+        } = self;
+        Choice::new(ChoiceParts {
             tokens,
             detokenizer: Detokenizer::new(
                 Arc::clone(model.tokenizer.table()),
@@ -359,14 +416,14 @@ impl Start<'_> {
                 .parser
                 .as_ref()
                 .is_some_and(|(_, setup)| setup.opens_reasoning),
-            logprobs: fields.logprobs.is_some(),
+            logprobs: self.request.fields().logprobs.is_some(),
             watch: Watch {
                 model: Arc::clone(&self.name),
                 observer: Arc::clone(&self.service.config.observer),
                 last: self.call.arrived,
                 seen_token: false,
             },
-        }))
+        })
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 
+use crate::cached_prefix::shareable;
 use crate::shares::TOKEN;
 
 use super::Scheduler;
@@ -72,7 +73,7 @@ impl Scheduler {
     /// sequence that runs and for one more: each may soon need another.
     fn spare_blocks(&self) -> usize {
         let missing = |task: &Task| {
-            let held = task.table.len().max(task.expected);
+            let held = task.kv.table.len().max(task.expected);
             self.pool.blocks_for(task.tokens.len()).saturating_sub(held)
         };
         let promised: usize = self.running.iter().map(missing).sum();
@@ -82,7 +83,7 @@ impl Scheduler {
 
     /// Blocks that `task` would take from those spare.
     fn needed_blocks(&self, task: &Task) -> usize {
-        let found = task.matches(&self.pool);
+        let found = task.kv.matches(&task.tokens, &self.pool);
         let idle = found.iter().filter(|block| self.pool.is_idle(**block));
         let shared = found.len().max(self.computed_by_others(task));
         self.pool.blocks_for(task.tokens.len()) - shared + idle.count()
@@ -94,7 +95,10 @@ impl Scheduler {
             return 0;
         }
         let size = self.pool.block_tokens();
-        let alike = self.running.iter().filter(|other| other.salt == task.salt);
+        let alike = self
+            .running
+            .iter()
+            .filter(|other| other.kv.salt == task.kv.salt);
         let shared = alike.map(|other| {
             let pairs = task
                 .tokens
@@ -102,7 +106,7 @@ impl Scheduler {
                 .zip(other.tokens.chunks_exact(size));
             pairs.take_while(|(mine, theirs)| mine == theirs).count()
         });
-        shared.max().unwrap_or(0).min(task.shareable(size))
+        shared.max().unwrap_or(0).min(shareable(&task.tokens, size))
     }
 
     /// Who must yield to `task`, if anybody: first one that is paused, then one of lower priority;

@@ -3,14 +3,14 @@
 use std::cmp::Reverse;
 
 use crate::block_pool::Parent;
-use crate::draft::lookup;
+use crate::cached_prefix::shareable;
 
 use super::task::Task;
 use super::{Scheduler, SequenceId, Slice};
 
 impl Scheduler {
     /// Admit whom there is room for, then plan a step: a token for each sequence that decodes, then
-    /// what the budget leaves for prompts, then drafts.
+    /// what the budget leaves for prompts. Drafts are added to the plan afterwards.
     pub(crate) fn schedule(&mut self) -> Vec<Slice> {
         self.admit();
         let mut plan = self.divide_budget();
@@ -22,7 +22,6 @@ impl Scheduler {
             plan.push(slice(&self.running[first], self.limits.tokens));
             self.find_blocks(&mut plan);
         }
-        self.add_drafts(&mut plan);
         plan
     }
 
@@ -67,9 +66,12 @@ impl Scheduler {
             if left == 0 {
                 return;
             }
-            let next = task.frontier(size).filter(|_| self.pool.caches());
+            let next = task
+                .kv
+                .frontier(&task.tokens, size)
+                .filter(|_| self.pool.caches());
             if let Some(next) = next {
-                if task.committed < task.shareable(size) && claimed.contains(&next) {
+                if task.kv.committed < shareable(&task.tokens, size) && claimed.contains(&next) {
                     continue;
                 }
                 claimed.push(next);
@@ -103,12 +105,12 @@ impl Scheduler {
             let Some(index) = self.running.iter().position(|task| task.id == id) else {
                 return false;
             };
-            let missing = needed.saturating_sub(self.running[index].table.len());
+            let missing = needed.saturating_sub(self.running[index].kv.table.len());
             if missing == 0 {
                 return true;
             }
             if let Some(block) = self.pool.take() {
-                self.running[index].table.push(block);
+                self.running[index].kv.table.push(block);
                 continue;
             }
             let others = |task: &Task| task.id != id && task.paused;
@@ -122,38 +124,44 @@ impl Scheduler {
         }
     }
 
-    /// Let decoding sequences compute what may follow, as far as budget and blocks are left over.
-    fn add_drafts(&mut self, plan: &mut [Slice]) {
+    /// How many tokens each slice of a plan may guess, as far as the budget is left over: only where
+    /// a sequence that decodes computes a single last token.
+    pub(crate) fn draft_room(&self, plan: &[Slice]) -> Vec<usize> {
         let planned: usize = plan.iter().map(|slice| slice.count).sum();
         let mut left = self.limits.tokens.saturating_sub(planned);
-        for slice in plan
-            .iter_mut()
-            .filter(|slice| slice.last && slice.count == 1)
-        {
-            let Some(task) = self.running.iter_mut().find(|task| task.id == slice.id) else {
-                continue;
+        let room = |slice: &Slice| {
+            let task = self.running.iter().find(|task| task.id == slice.id);
+            let single = slice.last && slice.count == 1;
+            let Some(task) = task.filter(|task| single && task.decoding) else {
+                return 0;
             };
             // Of the tokens that may still come, the last need not be computed.
-            let room = task.tokens_max.saturating_sub(task.tokens.len());
+            let to_come = task.tokens_max.saturating_sub(task.tokens.len());
             let most = task
                 .draft_length
                 .get()
-                .min(left)
-                .min(room.saturating_sub(1));
-            if most == 0 || !task.decoding {
-                continue;
+                .min(to_come.saturating_sub(1))
+                .min(left);
+            left -= most;
+            most
+        };
+        plan.iter().map(room).collect()
+    }
+
+    /// Let a slice compute `draft`, which is no longer than its room, as far as there are blocks.
+    pub(crate) fn add_draft(&mut self, slice: &mut Slice, mut draft: Vec<u32>) {
+        let task = self.running.iter_mut().find(|task| task.id == slice.id);
+        let Some(task) = task.filter(|_| !draft.is_empty()) else {
+            return;
+        };
+        let size = self.pool.block_tokens();
+        while task.kv.table.len() * size < task.tokens.len() + draft.len() {
+            match self.pool.take() {
+                Some(block) => task.kv.table.push(block),
+                None => draft.truncate(task.kv.table.len() * size - task.tokens.len()),
             }
-            let mut draft = lookup(&task.tokens, most).to_vec();
-            let size = self.pool.block_tokens();
-            while task.table.len() * size < task.tokens.len() + draft.len() {
-                match self.pool.take() {
-                    Some(block) => task.table.push(block),
-                    None => draft.truncate(task.table.len() * size - task.tokens.len()),
-                }
-            }
-            left -= draft.len();
-            slice.draft = draft;
         }
+        slice.draft = draft;
     }
 }
 
@@ -162,7 +170,7 @@ fn slice(task: &Task, most: usize) -> Slice {
     let count = task.remaining().min(most);
     Slice {
         id: task.id,
-        first: task.computed,
+        first: task.kv.computed,
         count,
         last: count == task.remaining(),
         draft: Vec::new(),

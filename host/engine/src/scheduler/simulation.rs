@@ -12,6 +12,7 @@ use rand_pcg::Pcg64;
 
 use super::{Arrival, Scheduler, SequenceId, Slice, StepLimits};
 use crate::block_pool::BlockPool;
+use crate::draft::lookup;
 use crate::shares::Share;
 
 const BLOCK_TOKENS: usize = 4;
@@ -41,6 +42,8 @@ struct Expected {
     tokens_max: usize,
     salt: Option<Arc<str>>,
     paused: bool,
+    /// Those that arrived together with one prompt.
+    family: SequenceId,
     /// Its last token is computed and nothing is sampled yet: its mask is late.
     late: bool,
 }
@@ -58,6 +61,7 @@ struct Simulation {
     next_id: SequenceId,
     finished: usize,
     cancelled: usize,
+    branched: usize,
 }
 
 impl Simulation {
@@ -85,6 +89,7 @@ impl Simulation {
             next_id: 0,
             finished: 0,
             cancelled: 0,
+            branched: 0,
         }
     }
 
@@ -105,6 +110,7 @@ impl Simulation {
             let priority = self.random.random_range(0..8) / 7;
             let tenant = self.random.random_range(0..3u32);
             let salt: Option<Arc<str>> = (tenant == 2).then(|| Arc::from("apart"));
+            let family = self.next_id;
             // Some requests have several choices, which arrive together.
             for _ in 0..if self.chance(4) { 3 } else { 1 } {
                 self.scheduler.enqueue(Arrival {
@@ -126,6 +132,7 @@ impl Simulation {
                     tokens_max,
                     salt: salt.clone(),
                     paused: false,
+                    family,
                     late: false,
                 };
                 self.sequences.insert(self.next_id, expected);
@@ -149,8 +156,33 @@ impl Simulation {
         }
     }
 
+    /// Of those that arrived together, some go on as others do.
+    fn branch(&mut self) {
+        let ids: Vec<SequenceId> = self.sequences.keys().copied().collect();
+        for pair in ids.windows(2) {
+            let (parent, id) = (pair[0], pair[1]);
+            let (Some(one), Some(other)) = (self.sequences.get(&parent), self.sequences.get(&id))
+            else {
+                continue;
+            };
+            if one.family != other.family || self.random.random_range(0..6) > 0 {
+                continue;
+            }
+            let mut tokens = one.tokens.clone();
+            let token = successor(&tokens);
+            self.scheduler.branch(&[(id, parent, token)]);
+            tokens.push(token);
+            let expected = self.sequences.get_mut(&id).unwrap();
+            expected.tokens = tokens;
+            expected.late = false;
+            self.branched += 1;
+            self.end_if_complete(id);
+        }
+    }
+
     fn step(&mut self) {
-        let plan = self.scheduler.schedule();
+        let mut plan = self.scheduler.schedule();
+        self.guess(&mut plan);
         self.check_plan(&plan);
         self.check_ranks(&plan);
         self.audit();
@@ -163,6 +195,18 @@ impl Simulation {
         }
         self.sample_late();
         self.audit();
+    }
+
+    /// Some guess by what stood there before, others what comes to their minds.
+    fn guess(&mut self, plan: &mut [Slice]) {
+        let room = self.scheduler.draft_room(plan);
+        for (slice, room) in plan.iter_mut().zip(room) {
+            let draft = match self.random.random_range(0..3) {
+                0 => (0..room).map(|_| self.random.random_range(0..4)).collect(),
+                _ => lookup(self.scheduler.tokens(slice.id), room).to_vec(),
+            };
+            self.scheduler.add_draft(slice, draft);
+        }
     }
 
     fn check_plan(&self, plan: &[Slice]) {
@@ -332,8 +376,14 @@ impl Simulation {
         expected.tokens.push(token);
         self.scheduler.extend(id, token);
         assert_eq!(self.scheduler.tokens(id), expected.tokens);
+        self.end_if_complete(id)
+    }
+
+    /// Whether the sequence goes on.
+    fn end_if_complete(&mut self, id: SequenceId) -> bool {
+        let expected = &self.sequences[&id];
         let stops = expected.tokens.len() >= expected.tokens_max
-            || token == 3 && expected.tokens.len().is_multiple_of(7);
+            || expected.tokens.last() == Some(&3) && expected.tokens.len().is_multiple_of(7);
         if stops {
             assert!(self.scheduler.cached_tokens(id) < expected.prompt);
             self.scheduler.remove(id);
@@ -348,6 +398,7 @@ impl Simulation {
         while self.arrivals_left > 0 || !self.sequences.is_empty() {
             self.arrive();
             self.disturb();
+            self.branch();
             self.step();
             steps += 1;
             assert!(steps < 20_000, "the sequences wait for one another");

@@ -408,13 +408,22 @@ fn guesses_use_what_the_budget_leaves_and_cost_nothing_when_wrong() {
         ..arrival
     });
     let mut plan = scheduler.schedule();
-    assert!(plan[0].draft.is_empty(), "prompts are not guessed on");
+    assert_eq!(
+        scheduler.draft_room(&plan),
+        [0],
+        "prompts are not guessed on"
+    );
     scheduler.computed(&plan[0]);
     plan = scheduler.schedule();
     scheduler.computed(&plan[0]);
     scheduler.extend(0, 4);
     plan = scheduler.schedule();
-    assert_eq!(plan[0].draft, [5, 6, 1, 2], "half of the most at first");
+    assert_eq!(
+        scheduler.draft_room(&plan),
+        [4],
+        "half of the most at first"
+    );
+    scheduler.add_draft(&mut plan[0], vec![5, 6, 1, 2]);
     let before = scheduler.pool().used();
     // Two of four guesses follow, then something else.
     scheduler.computed(&plan[0]);

@@ -48,6 +48,7 @@ pub(super) fn measure(args: &BenchArgs) -> anyhow::Result<Report> {
             max_sequences: widest,
             step_token_budget: defaults.step_token_budget.max(widest),
             threads: args.threads,
+            kv_type: args.kv_type.into(),
             ..defaults
         },
     )?;
@@ -65,7 +66,7 @@ pub(super) fn measure(args: &BenchArgs) -> anyhow::Result<Report> {
     let mut rows = vec![bench.prefill(args.prompt)?];
     let mut alone = None;
     for &streams in &args.streams {
-        let rate = bench.decode(streams)?;
+        let rate = bench.decode(streams, SHORT_PROMPT)?;
         let alone = *alone.get_or_insert(rate / streams as f64);
         rows.push(
             Row::new(format!("decode, {streams} at once"))
@@ -73,6 +74,14 @@ pub(super) fn measure(args: &BenchArgs) -> anyhow::Result<Report> {
                 .with("times_one_stream", rate / alone, "x"),
         );
     }
+    let deep = bench.decode(1, args.prompt)?;
+    rows.push(
+        Row::new(format!("decode after {} tokens", args.prompt)).with(
+            "tokens_per_second",
+            deep,
+            "t/s",
+        ),
+    );
     rows.push(bench.prefix(PREFIX.min(context - 2))?);
     rows.push(bench.stall(LONG_PROMPT.min(context - 2))?);
     Ok(Report {
@@ -166,11 +175,12 @@ impl Bench {
         ))
     }
 
-    /// Tokens a second of all streams together, while all of them decode.
-    fn decode(&mut self, streams: usize) -> anyhow::Result<f64> {
+    /// Tokens a second of all streams together, while all of them decode after prompts of `depth`
+    /// tokens.
+    fn decode(&mut self, streams: usize, depth: usize) -> anyhow::Result<f64> {
         let mut rates = Vec::new();
         for _ in 0..self.repeat {
-            let prompts: Vec<_> = (0..streams).map(|_| self.prompt(SHORT_PROMPT)).collect();
+            let prompts: Vec<_> = (0..streams).map(|_| self.prompt(depth)).collect();
             let all = self.together(prompts, self.generate)?;
             let begin = all.iter().filter_map(|times| times.tokens.first()).max();
             let end = all.iter().filter_map(|times| times.tokens.last()).min();

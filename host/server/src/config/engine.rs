@@ -23,14 +23,31 @@ pub(crate) struct RawEngine {
     tenant_weights: BTreeMap<String, u32>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+/// As what keys and values are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
-enum RawKvType {
+pub(crate) enum RawKvType {
+    /// Exact.
     F32,
+    /// Half of the memory.
     F16,
+    /// Half of the memory, with the range of f32.
     Bf16,
+    /// Little more than a quarter of the memory.
     #[serde(rename = "q8_0")]
+    #[value(name = "q8_0")]
     Q8_0,
+}
+
+impl From<RawKvType> for KvType {
+    fn from(raw: RawKvType) -> Self {
+        match raw {
+            RawKvType::F32 => Self::F32,
+            RawKvType::F16 => Self::F16,
+            RawKvType::Bf16 => Self::Bf16,
+            RawKvType::Q8_0 => Self::Q8_0,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -38,6 +55,7 @@ enum RawKvType {
 enum RawSpeculation {
     Off,
     PromptLookup,
+    DraftModel,
 }
 
 impl Default for RawEngine {
@@ -100,16 +118,12 @@ impl RawEngine {
             reserve_queue: limits.reserve_queue.unwrap_or(tenants),
             step_token_budget: budget,
             kv_cache_bytes: within("engine.kv_cache_mib", self.kv_cache_mib, 1 << 24)? << 20,
-            kv_type: match self.kv_type {
-                RawKvType::F32 => KvType::F32,
-                RawKvType::F16 => KvType::F16,
-                RawKvType::Bf16 => KvType::Bf16,
-                RawKvType::Q8_0 => KvType::Q8_0,
-            },
+            kv_type: self.kv_type.into(),
             prefix_cache: self.prefix_cache,
             speculation: match self.speculation {
                 RawSpeculation::Off => Speculation::Off,
                 RawSpeculation::PromptLookup => Speculation::PromptLookup { draft_tokens },
+                RawSpeculation::DraftModel => Speculation::DraftModel { draft_tokens },
             },
             threads: self.threads,
             ..EngineConfig::default()

@@ -1,6 +1,7 @@
 //! Configuration: a TOML file and the command line, checked once. What the rest of the server
 //! holds is in its own types, with bounds. Nothing else reads the environment.
 
+mod drafts;
 mod engine;
 mod hub;
 mod plugins;
@@ -17,7 +18,7 @@ use mortise_model::{EmbedderOptions, Pooling};
 use mortise_registry::{Script, ScriptLine};
 use serde_json::{Map, Value, json};
 
-pub(crate) use self::engine::EngineSettings;
+pub(crate) use self::engine::{EngineSettings, RawKvType};
 pub(crate) use self::hub::hub_config;
 use self::plugins::check_plugins;
 pub(crate) use self::plugins::{BindingConfig, PluginBounds, PluginConfig};
@@ -113,7 +114,7 @@ pub(crate) struct LimitConfig {
 }
 
 /// A model to serve.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct ModelConfig {
     pub(crate) name: String,
     pub(crate) aliases: Vec<String>,
@@ -125,6 +126,8 @@ pub(crate) struct ModelConfig {
     pub(crate) script: Option<Script>,
     /// How weights are quantised when they are loaded, if their files have them in full precision.
     pub(crate) quantize: Option<Quantize>,
+    /// What guesses its tokens.
+    pub(crate) draft: Option<Box<ModelConfig>>,
     /// What is said of embeddings instead of the model's files; a decoder whose pooling is said makes
     /// embeddings.
     pub(crate) embedding: EmbedderOptions,
@@ -178,7 +181,9 @@ impl Config {
     }
 
     fn check(mut raw: Raw, base: &Path, overrides: Overrides) -> Result<Self, ConfigError> {
-        let models = check_models(std::mem::take(&mut raw.models), base, &overrides)?;
+        let drafts = raw.models.iter().map(|model| model.draft_model.clone());
+        let drafts: Vec<Option<String>> = drafts.collect();
+        let mut models = check_models(std::mem::take(&mut raw.models), base, &overrides)?;
         let bindings = std::mem::take(&mut raw.plugins.bindings);
         let server = &raw.server;
         let host = overrides.host.unwrap_or_else(|| server.host.clone());
@@ -186,13 +191,18 @@ impl Config {
         positive("server.max_connections", server.max_connections)?;
         let plugins = &raw.plugins;
         let auth = check_auth(&raw, &overrides.api_keys)?;
+        let engine = raw.engine.check(&raw.limits, auth.keys > 0)?;
+        if overrides.model.is_none() && overrides.hf.is_none() {
+            drafts::assign(&mut models, &drafts, base)?;
+        }
+        drafts::check(&models, engine.engine.speculation)?;
         Ok(Self {
             host: check_host("server.host", &host)?,
             admin: check_admin(&raw.admin)?,
             port: overrides.port.unwrap_or(server.port),
             http: check_http(server)?,
             limits: check_limits(&raw, overrides.max_context)?,
-            engine: raw.engine.check(&raw.limits, auth.keys > 0)?,
+            engine,
             log: (
                 overrides.log_format.unwrap_or(raw.log.format),
                 overrides.log_level.unwrap_or(raw.log.level),
@@ -420,6 +430,7 @@ fn check_model(index: usize, raw: RawModel, base: &Path) -> Result<ModelConfig, 
         hf,
         script,
         quantize: raw.quantize,
+        draft: None,
         embedding,
     })
 }

@@ -150,6 +150,7 @@ pub(crate) struct RawModel {
     pub(crate) hf: Option<String>,
     pub(crate) aliases: Vec<String>,
     pub(crate) quantize: Option<Quantize>,
+    pub(crate) draft_model: Option<String>,
     pub(crate) pooling: Option<RawPooling>,
     pub(crate) normalize: Option<bool>,
     pub(crate) backend: RawBackend,

@@ -83,6 +83,14 @@ fn wrong_values_are_named() {
     refused("[engine]\ndraft_tokens = 33", &["engine.draft_tokens"]);
     refused("[engine]\nspeculation = \"on\"", &["line 2", "`on`"]);
     refused(
+        "[engine]\nspeculation = \"draft-model\"",
+        &["engine.speculation", "draft_model"],
+    );
+    refused(
+        "[[models]]\ndraft_model = \"x\"",
+        &["models[0].draft_model", "draft-model"],
+    );
+    refused(
         "[engine.tenant_weights]\na = 0",
         &["engine.tenant_weights.a"],
     );

@@ -61,7 +61,7 @@ const GAUGES: [(&str, &str, Field); 7] = [
     }),
 ];
 
-const COUNTERS: [(&str, &str, Field); 11] = [
+const COUNTERS: [(&str, &str, Field); 9] = [
     ("engine_steps", "Forward passes", |load| load.steps),
     ("engine_prefill_tokens", "Prompt tokens computed", |load| {
         load.prefill_tokens
@@ -101,6 +101,10 @@ const COUNTERS: [(&str, &str, Field); 11] = [
         "Tokens computed again after a preemption",
         |load| load.recomputed_tokens,
     ),
+];
+
+/// Labelled with the method of guessing.
+const GUESSES: [(&str, &str, Field); 3] = [
     (
         "speculation_drafted_tokens",
         "Tokens computed on the chance that they follow",
@@ -110,6 +114,11 @@ const COUNTERS: [(&str, &str, Field); 11] = [
         "speculation_accepted_tokens",
         "Of the drafted tokens, those that did follow",
         |load| load.accepted_tokens,
+    ),
+    (
+        "speculation_draft_steps",
+        "Forward passes of the draft model",
+        |load| load.draft_steps,
     ),
 ];
 
@@ -129,6 +138,16 @@ impl Collector for Loads {
             for (model, load) in &loads {
                 let counter = ConstCounter::new(field(load));
                 counter.encode(family.encode_family(&[("model", model.as_str())])?)?;
+            }
+        }
+        for (name, help, field) in GUESSES {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for (model, load) in &loads {
+                let labels = [
+                    ("model", model.as_str()),
+                    ("method", load.speculation.name()),
+                ];
+                ConstCounter::new(field(load)).encode(family.encode_family(&labels)?)?;
             }
         }
         Ok(())

@@ -4,6 +4,7 @@ use mortise_plugin::ToolChoice;
 use mortise_service::{Prompt, RequestFields};
 use serde_json::{Map, Value, json};
 
+use super::beams::{BEAM_FIELDS, take_beams};
 use super::constraint::take_constraint;
 use super::fields::{Fields, Unsupported, take_positive, take_sampling, take_stream_options};
 use super::messages;
@@ -78,7 +79,7 @@ const REFUSED: [(&str, &str); 12] = [
 ];
 
 /// Every field this route knows, for the nearest-name hint.
-const KNOWN: [&str; 53] = [
+const KNOWN: [&str; 57] = [
     "messages",
     "model",
     "max_tokens",
@@ -132,6 +133,10 @@ const KNOWN: [&str; 53] = [
     "min_tokens",
     "ignore_eos",
     "fairness_key",
+    BEAM_FIELDS[0],
+    BEAM_FIELDS[1],
+    BEAM_FIELDS[2],
+    BEAM_FIELDS[3],
 ];
 
 /// Translate a request.
@@ -147,6 +152,7 @@ pub(crate) fn parse(body: Map<String, Value>, mode: Unsupported) -> Result<ChatC
         .array("messages")?
         .ok_or_else(|| fields.missing("messages"))?;
     take_sampling(&mut fields, &mut request)?;
+    take_beams(&mut fields, &mut request)?;
     request.logprobs = take_logprobs(&mut fields)?;
     let legacy_functions = tools::take(&mut fields, &mut request)?;
     request.grammar = take_constraint(&mut fields)?;

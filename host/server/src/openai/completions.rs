@@ -5,6 +5,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::answer::Writer;
+use super::beams::{BEAM_FIELDS, take_beams};
 use super::chunk::Chunks;
 use super::constraint::take_constraint;
 use super::fields::{
@@ -26,7 +27,7 @@ pub(crate) struct CompletionCall {
 }
 
 /// Every field this route knows, for the nearest-name hint.
-const KNOWN: [&str; 30] = [
+const KNOWN: [&str; 34] = [
     "model",
     "prompt",
     "best_of",
@@ -57,6 +58,10 @@ const KNOWN: [&str; 30] = [
     "min_tokens",
     "ignore_eos",
     "fairness_key",
+    BEAM_FIELDS[0],
+    BEAM_FIELDS[1],
+    BEAM_FIELDS[2],
+    BEAM_FIELDS[3],
 ];
 
 /// Fields that mortise knows and cannot honour.
@@ -90,7 +95,8 @@ pub(crate) fn parse(
     request.logprobs = fields.count("logprobs")?;
     request.grammar = take_constraint(&mut fields)?;
     let echo = take_echo(&mut fields, &prompts, request.logprobs.is_some())?;
-    take_best_of(&mut fields, request.n)?;
+    request.best_of = fields.count("best_of")?;
+    take_beams(&mut fields, &mut request)?;
     let (include_usage, obfuscate) = take_stream_options(&mut fields)?;
     // An opaque label, as in chat.
     fields.take("user");
@@ -193,17 +199,6 @@ fn take_echo(
         }
     }
     Ok(Some(texts))
-}
-
-/// All that `best_of` could do is to make more choices than it returns.
-fn take_best_of(fields: &mut Fields, n: Option<u32>) -> Result<(), ApiError> {
-    match fields.count("best_of")? {
-        Some(best_of) if best_of != n.unwrap_or(1) => fields.unsupported(
-            "best_of",
-            "choices are not ranked; leave it out or equal to `n`",
-        ),
-        _ => Ok(()),
-    }
 }
 
 /// The legacy columns of log-probabilities.

@@ -1,6 +1,7 @@
 //! The OpenAI dialect: its wire shapes and nothing else knows them.
 
 pub(crate) mod answer;
+mod beams;
 mod chat;
 mod chunk;
 mod completions;

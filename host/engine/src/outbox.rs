@@ -1,0 +1,60 @@
+//! Events on their way to a reader: none is lost while the stream is full.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
+
+use crate::doorbell::Stalled;
+use crate::event::TokenEvent;
+
+/// The sending end of a stream, and what found it full.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    sender: mpsc::Sender<TokenEvent>,
+    stalled: Stalled,
+    events: VecDeque<TokenEvent>,
+}
+
+impl Outbox {
+    pub(crate) fn new(sender: mpsc::Sender<TokenEvent>, stalled: Stalled) -> Self {
+        Self {
+            sender,
+            stalled,
+            events: VecDeque::new(),
+        }
+    }
+
+    pub(crate) fn push(&mut self, event: TokenEvent) {
+        self.events.push_back(event);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.events.is_empty()
+    }
+
+    /// Whether nobody reads any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.sender.is_closed()
+    }
+
+    /// Send what the stream has room for.
+    pub(crate) fn flush(&mut self) {
+        while let Some(event) = self.events.pop_front() {
+            let Err(error) = self.sender.try_send(event) else {
+                continue;
+            };
+            let TrySendError::Full(event) = error else {
+                return self.events.clear();
+            };
+            // Room that was made before the flag was set rings no bell: look once more.
+            self.stalled.store(true, Ordering::SeqCst);
+            match self.sender.try_send(event) {
+                Ok(()) => self.stalled.store(false, Ordering::SeqCst),
+                Err(TrySendError::Full(event)) => return self.events.push_front(event),
+                Err(TrySendError::Closed(_)) => return self.events.clear(),
+            }
+        }
+    }
+}
