@@ -58,6 +58,7 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
     ("plugins/output-parser", &[], &["tokio", "wasmtime"]),
     ("plugins/grammar", &[], &["tokio", "wasmtime"]),
     ("plugins/policy", &[], &["tokio", "wasmtime"]),
+    ("wit/sdk", &[], &["tokio", "wasmtime"]),
 ];
 
 /// Lines of a source file at most; tests apart.
