@@ -41,6 +41,7 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
         &["axum", "candle-core", "tokio", "wasmtime"],
     ),
     ("host/bundle", &["mortise-plugin"], &["axum", "tokio"]),
+    ("host/wit", &[], &["axum", "tokio", "wasmtime"]),
     (
         "host/server",
         &[
@@ -51,6 +52,7 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
             "mortise-plugin",
             "mortise-registry",
             "mortise-service",
+            "mortise-wit",
         ],
         &["candle-core", "wasmtime", "tokenizers"],
     ),
