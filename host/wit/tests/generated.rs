@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 
 use wit_bindgen_c::Opts;
 
+/// How the generator begins what refers to the object file.
+const OBJECT_FILE: &str = "\n// Ensure that the *_component_type.o object is linked in";
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
@@ -45,6 +48,8 @@ fn the_c_bindings_are_up_to_date() {
         opts.build().generate(&mut resolve, world, &mut files).unwrap();
         for (file, content) in files.iter() {
             let text = std::str::from_utf8(content).unwrap();
+            // The end of the glue calls into that object file, so that linkers keep it.
+            let text = text.split(OBJECT_FILE).next().unwrap();
             check(&format!("wit/c/{kind}/{file}"), text);
         }
     }

@@ -498,11 +498,3 @@ uint8_t * __wasm_export_exports_mortise_plugin_chat_template_render(uint8_t * ar
   }
   return ptr;
 }
-
-// Ensure that the *_component_type.o object is linked in
-
-extern void __component_type_object_force_link_chat_template_plugin(void);
-__attribute__((used))
-void __component_type_object_force_link_chat_template_plugin_public_use_in_this_compilation_unit(void) {
-  __component_type_object_force_link_chat_template_plugin();
-}

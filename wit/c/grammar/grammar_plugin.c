@@ -848,11 +848,3 @@ uint8_t * __wasm_export_exports_mortise_plugin_grammar_method_matcher_fork(uint8
   }
   return ptr;
 }
-
-// Ensure that the *_component_type.o object is linked in
-
-extern void __component_type_object_force_link_grammar_plugin(void);
-__attribute__((used))
-void __component_type_object_force_link_grammar_plugin_public_use_in_this_compilation_unit(void) {
-  __component_type_object_force_link_grammar_plugin();
-}

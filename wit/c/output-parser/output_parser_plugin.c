@@ -986,11 +986,3 @@ uint8_t * __wasm_export_exports_mortise_plugin_output_parser_method_session_clos
   }
   return ptr;
 }
-
-// Ensure that the *_component_type.o object is linked in
-
-extern void __component_type_object_force_link_output_parser_plugin(void);
-__attribute__((used))
-void __component_type_object_force_link_output_parser_plugin_public_use_in_this_compilation_unit(void) {
-  __component_type_object_force_link_output_parser_plugin();
-}

@@ -718,11 +718,3 @@ uint8_t * __wasm_export_exports_mortise_plugin_policy_account(uint8_t * arg, siz
   }
   return ptr;
 }
-
-// Ensure that the *_component_type.o object is linked in
-
-extern void __component_type_object_force_link_policy_plugin(void);
-__attribute__((used))
-void __component_type_object_force_link_policy_plugin_public_use_in_this_compilation_unit(void) {
-  __component_type_object_force_link_policy_plugin();
-}
