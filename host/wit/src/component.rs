@@ -21,7 +21,9 @@ pub fn wrap(module: &[u8], kind: &str) -> Result<Vec<u8>, WitError> {
     let (resolve, package) = package()?;
     let worlds = &resolve.packages[package].worlds;
     let Some(&world) = worlds.get(format!("{kind}-plugin").as_str()) else {
-        let kinds = worlds.keys().filter_map(|name| name.strip_suffix("-plugin"));
+        let kinds = worlds
+            .keys()
+            .filter_map(|name| name.strip_suffix("-plugin"));
         return Err(WitError::Kind {
             kind: kind.to_owned(),
             kinds: kinds.collect::<Vec<_>>().join(", "),
@@ -46,13 +48,19 @@ mod tests {
     #[test]
     fn a_module_without_the_exports_is_refused_by_name() {
         let error = wrap(EMPTY, "policy").unwrap_err().to_string();
-        assert!(error.contains("policy") && error.contains("prepare"), "{error}");
+        assert!(
+            error.contains("policy") && error.contains("prepare"),
+            "{error}"
+        );
     }
 
     #[test]
     fn an_unknown_kind_is_told_with_those_there_are() {
         let error = wrap(EMPTY, "cook").unwrap_err().to_string();
-        assert!(error.contains("`cook`") && error.contains("output-parser"), "{error}");
+        assert!(
+            error.contains("`cook`") && error.contains("output-parser"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -81,15 +81,17 @@ fn methods(resolve: &Resolve, interface: &Interface, page: &mut String) {
 }
 
 fn function(resolve: &Resolve, function: &Function, page: &mut String) {
-    let resource = function.kind.resource().and_then(|id| resolve.types[id].name.as_deref());
+    let resource = function
+        .kind
+        .resource()
+        .and_then(|id| resolve.types[id].name.as_deref());
     let own = resource.map_or(String::new(), |name| format!("{name}."));
     let params = function.params.iter().filter(|param| param.name != "self");
     let params = params.map(|param| format!("{}: {}", param.name, type_name(resolve, &param.ty)));
     let params = params.collect::<Vec<_>>().join(", ");
-    let result = function
-        .result
-        .as_ref()
-        .map_or(String::new(), |ty| format!(" -> {}", type_name(resolve, ty)));
+    let result = function.result.as_ref().map_or(String::new(), |ty| {
+        format!(" -> {}", type_name(resolve, ty))
+    });
     let _ = writeln!(
         page,
         "\n### `{own}{}({params}){result}`\n\n{}",
@@ -104,7 +106,11 @@ fn type_definition(resolve: &Resolve, name: &str, definition: &TypeDef, page: &m
     };
     let code = |ty: &Type| format!("`{}`", type_name(resolve, ty));
     let heading = |page: &mut String, what: &str| {
-        let _ = writeln!(page, "\n### {what} `{name}`\n\n{}", one_line(&definition.docs));
+        let _ = writeln!(
+            page,
+            "\n### {what} `{name}`\n\n{}",
+            one_line(&definition.docs)
+        );
     };
     let table = |page: &mut String, head: &str| {
         let _ = writeln!(page, "\n| {head} | type | |\n|---|---|---|");
@@ -163,11 +169,13 @@ fn type_name(resolve: &Resolve, ty: &Type) -> String {
             format!("tuple<{}>", types.collect::<Vec<_>>().join(", "))
         }
         TypeDefKind::Result(result) => {
-            format!("result<{}, {}>", or_nothing(&result.ok), or_nothing(&result.err))
+            format!(
+                "result<{}, {}>",
+                or_nothing(&result.ok),
+                or_nothing(&result.err)
+            )
         }
-        TypeDefKind::Handle(Handle::Own(id) | Handle::Borrow(id)) => {
-            inner(&Type::Id(*id))
-        }
+        TypeDefKind::Handle(Handle::Own(id) | Handle::Borrow(id)) => inner(&Type::Id(*id)),
         _ => match definition.owner {
             TypeOwner::Interface(_) | TypeOwner::World(_) | TypeOwner::None => "?".to_owned(),
         },

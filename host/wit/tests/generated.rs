@@ -28,7 +28,10 @@ fn check(path: &str, text: &str) {
 
 #[test]
 fn the_reference_is_up_to_date() {
-    check("docs/plugins/reference.md", &mortise_wit::reference().unwrap());
+    check(
+        "docs/plugins/reference.md",
+        &mortise_wit::reference().unwrap(),
+    );
 }
 
 /// C headers and glue, by the generator that the component model's C tools use.
@@ -45,7 +48,9 @@ fn the_c_bindings_are_up_to_date() {
         };
         let mut files = Default::default();
         let mut resolve = resolve.clone();
-        opts.build().generate(&mut resolve, world, &mut files).unwrap();
+        opts.build()
+            .generate(&mut resolve, world, &mut files)
+            .unwrap();
         for (file, content) in files.iter() {
             let text = std::str::from_utf8(content).unwrap();
             // The end of the glue calls into that object file, so that linkers keep it.

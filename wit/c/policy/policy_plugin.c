@@ -34,6 +34,11 @@ extern void __wasm_import_mortise_plugin_ledger_adjust(uint8_t *, size_t, int64_
 __attribute__((__import_module__("mortise:plugin/secrets@0.1.0"), __import_name__("find")))
 extern void __wasm_import_mortise_plugin_secrets_find(uint8_t *, size_t, uint8_t *);
 
+// Imported Functions from `mortise:plugin/outbound-http@0.1.0`
+
+__attribute__((__import_module__("mortise:plugin/outbound-http@0.1.0"), __import_name__("send")))
+extern void __wasm_import_mortise_plugin_outbound_http_send(uint8_t *, size_t, uint8_t *, size_t, uint8_t *, size_t, uint8_t *, size_t, int32_t, int32_t, uint8_t *);
+
 // Exported Functions from `mortise:plugin/lifecycle@0.1.0`
 
 __attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/lifecycle@0.1.0#prepare")))
@@ -304,6 +309,59 @@ void policy_plugin_option_string_free(policy_plugin_option_string_t *ptr) {
   }
 }
 
+void policy_plugin_list_u8_free(policy_plugin_list_u8_t *ptr) {
+  size_t list_len = ptr->len;
+  if (list_len > 0) {
+    uint8_t *list_ptr = ptr->ptr;
+    for (size_t i = 0; i < list_len; i++) {
+    }
+    free(list_ptr);
+  }
+}
+
+void policy_plugin_option_u32_free(policy_plugin_option_u32_t *ptr) {
+  if (ptr->is_some) {
+  }
+}
+
+void mortise_plugin_outbound_http_request_free(mortise_plugin_outbound_http_request_t *ptr) {
+  policy_plugin_string_free(&ptr->method);
+  policy_plugin_string_free(&ptr->url);
+  policy_plugin_list_tuple2_string_string_free(&ptr->headers);
+  policy_plugin_list_u8_free(&ptr->body);
+  policy_plugin_option_u32_free(&ptr->timeout_ms);
+}
+
+void mortise_plugin_outbound_http_response_free(mortise_plugin_outbound_http_response_t *ptr) {
+  policy_plugin_list_tuple2_string_string_free(&ptr->headers);
+  policy_plugin_list_u8_free(&ptr->body);
+}
+
+void mortise_plugin_outbound_http_error_free(mortise_plugin_outbound_http_error_t *ptr) {
+  switch ((int32_t) ptr->tag) {
+    case 0: {
+      policy_plugin_string_free(&ptr->val.invalid);
+      break;
+    }
+    case 1: {
+      policy_plugin_string_free(&ptr->val.denied);
+      break;
+    }
+    case 2: {
+      policy_plugin_string_free(&ptr->val.unreachable);
+      break;
+    }
+  }
+}
+
+void mortise_plugin_outbound_http_result_response_error_free(mortise_plugin_outbound_http_result_response_error_t *ptr) {
+  if (!ptr->is_err) {
+    mortise_plugin_outbound_http_response_free(&ptr->val.ok);
+  } else {
+    mortise_plugin_outbound_http_error_free(&ptr->val.err);
+  }
+}
+
 void exports_mortise_plugin_lifecycle_fault_free(exports_mortise_plugin_lifecycle_fault_t *ptr) {
   mortise_plugin_types_fault_free(ptr);
 }
@@ -323,17 +381,11 @@ void exports_mortise_plugin_policy_fault_free(exports_mortise_plugin_policy_faul
   mortise_plugin_types_fault_free(ptr);
 }
 
-void policy_plugin_option_u32_free(policy_plugin_option_u32_t *ptr) {
-  if (ptr->is_some) {
-  }
-}
-
 void exports_mortise_plugin_policy_facts_free(exports_mortise_plugin_policy_facts_t *ptr) {
   policy_plugin_string_free(&ptr->request_id);
   policy_plugin_string_free(&ptr->route);
   policy_plugin_string_free(&ptr->method);
   policy_plugin_string_free(&ptr->peer);
-  policy_plugin_option_u32_free(&ptr->max_tokens);
 }
 
 void exports_mortise_plugin_policy_principal_free(exports_mortise_plugin_policy_principal_t *ptr) {
@@ -342,7 +394,6 @@ void exports_mortise_plugin_policy_principal_free(exports_mortise_plugin_policy_
 
 void exports_mortise_plugin_policy_allow_free(exports_mortise_plugin_policy_allow_t *ptr) {
   exports_mortise_plugin_policy_principal_free(&ptr->principal);
-  policy_plugin_option_u32_free(&ptr->max_tokens);
 }
 
 void policy_plugin_option_u64_free(policy_plugin_option_u64_t *ptr) {
@@ -474,6 +525,73 @@ bool mortise_plugin_secrets_find(policy_plugin_string_t *candidate, policy_plugi
   }
   *ret = option.val;
   return option.is_some;
+}
+
+bool mortise_plugin_outbound_http_send(mortise_plugin_outbound_http_request_t *request, mortise_plugin_outbound_http_response_t *ret, mortise_plugin_outbound_http_error_t *err) {
+  __attribute__((__aligned__(sizeof(void*))))
+  uint8_t ret_area[(6*sizeof(void*))];
+  int32_t option;
+  int32_t option1;
+  if (((*request).timeout_ms).is_some) {
+    const uint32_t *payload0 = &((*request).timeout_ms).val;
+    option = 1;
+    option1 = (int32_t) (*payload0);
+  } else {
+    option = 0;
+    option1 = 0;
+  }
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_mortise_plugin_outbound_http_send((uint8_t *) ((*request).method).ptr, ((*request).method).len, (uint8_t *) ((*request).url).ptr, ((*request).url).len, (uint8_t *) ((*request).headers).ptr, ((*request).headers).len, (uint8_t *) ((*request).body).ptr, ((*request).body).len, option, option1, ptr);
+  mortise_plugin_outbound_http_result_response_error_t result;
+  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
+    case 0: {
+      result.is_err = false;
+      result.val.ok = (mortise_plugin_outbound_http_response_t) {
+        (uint16_t) (uint16_t) ((int32_t) *((uint16_t*) (ptr + sizeof(void*)))),
+        (policy_plugin_list_tuple2_string_string_t) (policy_plugin_list_tuple2_string_string_t) { (policy_plugin_tuple2_string_string_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) },
+        (policy_plugin_list_u8_t) (policy_plugin_list_u8_t) { (uint8_t*)(*((uint8_t **) (ptr + (4*sizeof(void*))))), (*((size_t*) (ptr + (5*sizeof(void*))))) },
+      };
+      break;
+    }
+    case 1: {
+      result.is_err = true;
+      mortise_plugin_outbound_http_error_t variant;
+      variant.tag = (int32_t) *((uint8_t*) (ptr + sizeof(void*)));
+      switch ((int32_t) variant.tag) {
+        case 0: {
+          variant.val.invalid = (policy_plugin_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          break;
+        }
+        case 1: {
+          variant.val.denied = (policy_plugin_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          break;
+        }
+        case 2: {
+          variant.val.unreachable = (policy_plugin_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          break;
+        }
+        case 3: {
+          break;
+        }
+        case 4: {
+          break;
+        }
+        case 5: {
+          break;
+        }
+      }
+
+      result.val.err = variant;
+      break;
+    }
+  }
+  if (!result.is_err) {
+    *ret = result.val.ok;
+    return 1;
+  } else {
+    *err = result.val.err;
+    return 0;
+  }
 }
 
 __attribute__((__export_name__("mortise:plugin/lifecycle@0.1.0#prepare")))

@@ -107,6 +107,73 @@ typedef struct {
   policy_plugin_string_t val;
 } policy_plugin_option_string_t;
 
+typedef struct {
+  uint8_t *ptr;
+  size_t len;
+} policy_plugin_list_u8_t;
+
+typedef struct {
+  bool is_some;
+  uint32_t val;
+} policy_plugin_option_u32_t;
+
+// What to ask.
+typedef struct mortise_plugin_outbound_http_request_t {
+  // `GET`, `HEAD`, `POST`, `PUT`, `PATCH` or `DELETE`.
+  policy_plugin_string_t   method;
+  // An absolute URL of `https` or `http`, without user name and password.
+  policy_plugin_string_t   url;
+  // Names and values. Those that frame the message or name the host (`host`, `content-length`,
+  // `connection` and the like) are the host's to write and are refused.
+  policy_plugin_list_tuple2_string_string_t   headers;
+  // The content; empty if there is none.
+  policy_plugin_list_u8_t   body;
+  // How long the whole exchange may take, if that is less than the binding allows.
+  policy_plugin_option_u32_t   timeout_ms;
+} mortise_plugin_outbound_http_request_t;
+
+// What was answered, whatever the status. Redirects are not followed: to go where `location`
+// points is another request, checked like the first.
+typedef struct mortise_plugin_outbound_http_response_t {
+  // The HTTP status.
+  uint16_t   status;
+  // Names in lower case, and values.
+  policy_plugin_list_tuple2_string_string_t   headers;
+  // The content.
+  policy_plugin_list_u8_t   body;
+} mortise_plugin_outbound_http_response_t;
+
+// Why there is no answer.
+typedef struct mortise_plugin_outbound_http_error_t {
+  uint8_t tag;
+  union {
+    policy_plugin_string_t     invalid;
+    policy_plugin_string_t     denied;
+    policy_plugin_string_t     unreachable;
+  } val;
+} mortise_plugin_outbound_http_error_t;
+
+// The request is malformed; the text says how.
+#define MORTISE_PLUGIN_OUTBOUND_HTTP_ERROR_INVALID 0
+// The origin is not listed, or its name stands for an address that is not allowed.
+#define MORTISE_PLUGIN_OUTBOUND_HTTP_ERROR_DENIED 1
+// There was no connection, or what came over it was not HTTP.
+#define MORTISE_PLUGIN_OUTBOUND_HTTP_ERROR_UNREACHABLE 2
+// It took too long.
+#define MORTISE_PLUGIN_OUTBOUND_HTTP_ERROR_TIMEOUT 3
+// The answer is larger than the binding allows.
+#define MORTISE_PLUGIN_OUTBOUND_HTTP_ERROR_TOO_LARGE 4
+// This call has made as many requests as it may.
+#define MORTISE_PLUGIN_OUTBOUND_HTTP_ERROR_SPENT 5
+
+typedef struct {
+  bool is_err;
+  union {
+    mortise_plugin_outbound_http_response_t ok;
+    mortise_plugin_outbound_http_error_t err;
+  } val;
+} mortise_plugin_outbound_http_result_response_error_t;
+
 typedef mortise_plugin_types_fault_t exports_mortise_plugin_lifecycle_fault_t;
 
 typedef struct {
@@ -121,11 +188,6 @@ typedef mortise_plugin_types_json_t exports_mortise_plugin_policy_json_t;
 typedef mortise_plugin_types_fault_t exports_mortise_plugin_policy_fault_t;
 
 typedef mortise_plugin_types_finish_t exports_mortise_plugin_policy_finish_t;
-
-typedef struct {
-  bool is_some;
-  uint32_t val;
-} policy_plugin_option_u32_t;
 
 // What is known when a request arrives.
 typedef struct exports_mortise_plugin_policy_facts_t {
@@ -276,6 +338,11 @@ extern void mortise_plugin_ledger_adjust(policy_plugin_string_t *bucket, int64_t
 // in constant time and always visits every secret.
 extern bool mortise_plugin_secrets_find(policy_plugin_string_t *candidate, policy_plugin_string_t *ret);
 
+// Imported Functions from `mortise:plugin/outbound-http@0.1.0`
+// Make one request. Waiting for the answer does not count towards the time that a call may run,
+// only towards the time that may pass by the clock.
+extern bool mortise_plugin_outbound_http_send(mortise_plugin_outbound_http_request_t *request, mortise_plugin_outbound_http_response_t *ret, mortise_plugin_outbound_http_error_t *err);
+
 // Exported Functions from `mortise:plugin/lifecycle@0.1.0`
 bool exports_mortise_plugin_lifecycle_prepare(exports_mortise_plugin_lifecycle_fault_t *err);
 
@@ -299,6 +366,18 @@ void mortise_plugin_settings_json_free(mortise_plugin_settings_json_t *ptr);
 
 void policy_plugin_option_string_free(policy_plugin_option_string_t *ptr);
 
+void policy_plugin_list_u8_free(policy_plugin_list_u8_t *ptr);
+
+void policy_plugin_option_u32_free(policy_plugin_option_u32_t *ptr);
+
+void mortise_plugin_outbound_http_request_free(mortise_plugin_outbound_http_request_t *ptr);
+
+void mortise_plugin_outbound_http_response_free(mortise_plugin_outbound_http_response_t *ptr);
+
+void mortise_plugin_outbound_http_error_free(mortise_plugin_outbound_http_error_t *ptr);
+
+void mortise_plugin_outbound_http_result_response_error_free(mortise_plugin_outbound_http_result_response_error_t *ptr);
+
 void exports_mortise_plugin_lifecycle_fault_free(exports_mortise_plugin_lifecycle_fault_t *ptr);
 
 void exports_mortise_plugin_lifecycle_result_void_fault_free(exports_mortise_plugin_lifecycle_result_void_fault_t *ptr);
@@ -306,8 +385,6 @@ void exports_mortise_plugin_lifecycle_result_void_fault_free(exports_mortise_plu
 void exports_mortise_plugin_policy_json_free(exports_mortise_plugin_policy_json_t *ptr);
 
 void exports_mortise_plugin_policy_fault_free(exports_mortise_plugin_policy_fault_t *ptr);
-
-void policy_plugin_option_u32_free(policy_plugin_option_u32_t *ptr);
 
 void exports_mortise_plugin_policy_facts_free(exports_mortise_plugin_policy_facts_t *ptr);
 

@@ -25,6 +25,7 @@ pub mod imports {
                 import mortise:plugin/clock@0.1.0;
                 import mortise:plugin/ledger@0.1.0;
                 import mortise:plugin/secrets@0.1.0;
+                import mortise:plugin/outbound-http@0.1.0;
             }
         ",
         world: "mortise:sdk/imports",
@@ -135,5 +136,26 @@ pub mod policy {
         pub_export_macro: true,
         export_macro_name: "export_policy",
         default_bindings_module: "mortise_plugin_sdk::bindings::policy",
+    });
+}
+
+/// A tool plugin.
+pub mod tool {
+    wit_bindgen::generate!({
+        path: "wit",
+        inline: "
+            package mortise:sdk;
+            world a-tool {
+                export mortise:plugin/tool@0.1.0;
+            }
+        ",
+        world: "mortise:sdk/a-tool",
+        with: {
+            "mortise:plugin/types@0.1.0": crate::bindings::imports::mortise::plugin::types,
+        },
+        additional_derives: [PartialEq],
+        pub_export_macro: true,
+        export_macro_name: "export_tool",
+        default_bindings_module: "mortise_plugin_sdk::bindings::tool",
     });
 }

@@ -29,8 +29,8 @@
 //!
 //! The traits are plain Rust: a plugin is tested natively with `cargo test` as well as with
 //! `mortise plugin test`. What the host gives (settings, the model, the vocabulary) comes in as
-//! arguments; only [`policy::ledger`], [`policy::secrets`] and [`policy::unix_millis`] call the host and panic
-//! outside of it.
+//! arguments; only [`policy::ledger`], [`policy::secrets`], [`unix_millis`] and [`outbound_http`] call the host,
+//! and panic outside of it.
 
 pub mod bindings;
 pub mod chat_template;
@@ -41,11 +41,14 @@ pub mod log;
 pub mod output_parser;
 pub mod policy;
 pub mod stream;
+pub mod tool;
 pub mod tools;
 
 mod prepared;
 
+pub use bindings::imports::mortise::plugin::clock::unix_millis;
 pub use bindings::imports::mortise::plugin::model::{ControlToken, Description as Model};
+pub use bindings::imports::mortise::plugin::outbound_http;
 pub use bindings::imports::mortise::plugin::types::Fault;
 pub use {serde, serde_json};
 
@@ -55,7 +58,8 @@ pub use {serde, serde_json};
 pub struct NoSettings {}
 
 /// Make a type that implements the trait of a kind the plugin of this component:
-/// `export!(policy: MyPolicy)`, likewise `chat_template`, `output_parser` and `grammar`.
+/// `export!(policy: MyPolicy)`, likewise `chat_template`, `output_parser`, `grammar` and
+/// `tool`.
 ///
 /// With `export!(policy: MyPolicy, settings: "settings.schema.json")` the component carries that file of
 /// its package, a JSON Schema (2020-12), and the server checks the operator's settings by it before it
@@ -80,6 +84,9 @@ macro_rules! export {
     };
     (policy: $plugin:ty) => {
         $crate::export!(@ policy export_policy $plugin);
+    };
+    (tool: $plugin:ty) => {
+        $crate::export!(@ tool export_tool $plugin);
     };
     (@ $kind:ident $export:ident $plugin:ty) => {
         // Natively there is no host to export to, and linkers do not know such names.

@@ -8,7 +8,6 @@ use crate::bindings::lifecycle::exports::mortise::plugin::lifecycle;
 use crate::bindings::policy::exports::mortise::plugin as wit;
 use crate::{Fault, prepared};
 
-pub use crate::bindings::imports::mortise::plugin::clock::unix_millis;
 pub use crate::bindings::imports::mortise::plugin::{ledger, secrets};
 pub use crate::bindings::policy::exports::mortise::plugin::policy::{
     Allow, Decision, Deny, Facts, Principal, Usage,
