@@ -76,9 +76,9 @@ pub(crate) fn run(folder: &Path, script: &str) -> String {
     }
     let path = std::env::var("PATH").unwrap_or_default();
     let own = binary().parent().expect("a folder").display().to_string();
-    let output = Command::new("bash")
-        .arg("-c")
-        .arg(&text)
+    // A page that waits for what does not come must not hold the tests up for ever.
+    let output = Command::new("timeout")
+        .args(["1800", "bash", "-c", &text])
         .current_dir(folder)
         .env("PATH", format!("{own}:{path}"))
         .env("ZIG_GLOBAL_CACHE_DIR", kept("authors-zig"))

@@ -63,7 +63,7 @@ pub(super) fn raw_cases(folder: &Path) -> anyhow::Result<Map<String, Value>> {
         let wrong = || format!("the case `{}`", path.display());
         let text = std::fs::read_to_string(&path).with_context(wrong)?;
         let name = path.file_stem().unwrap_or_default();
-        let case = serde_json::from_str(&text).with_context(wrong)?;
+        let case: Value = serde_json::from_str(&text).with_context(wrong)?;
         Ok((name.to_string_lossy().into_owned(), case))
     });
     read.collect()
