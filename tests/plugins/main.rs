@@ -2,7 +2,6 @@
 //! that it serves.
 
 mod grants;
-mod pages;
 #[path = "../support/mod.rs"]
 mod support;
 mod swap;

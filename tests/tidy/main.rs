@@ -41,6 +41,7 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
         &["axum", "candle-core", "tokio", "wasmtime"],
     ),
     ("host/bundle", &["mortise-plugin"], &["axum", "tokio"]),
+    ("host/wit", &[], &["axum", "tokio", "wasmtime"]),
     (
         "host/server",
         &[
@@ -51,6 +52,7 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
             "mortise-plugin",
             "mortise-registry",
             "mortise-service",
+            "mortise-wit",
         ],
         &["candle-core", "wasmtime", "tokenizers"],
     ),
@@ -58,6 +60,7 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
     ("plugins/output-parser", &[], &["tokio", "wasmtime"]),
     ("plugins/grammar", &[], &["tokio", "wasmtime"]),
     ("plugins/policy", &[], &["tokio", "wasmtime"]),
+    ("wit/sdk", &[], &["tokio", "wasmtime"]),
 ];
 
 /// Lines of a source file at most; tests apart.

@@ -13,7 +13,7 @@ use wasmtime::component::Component as Compiled;
 use crate::cache::{CompileCache, hex_digest};
 use crate::kind::{InterfaceName, supported_versions};
 use crate::limits::MAX_COMPONENT_BYTES;
-use crate::wasm_file::{FileKind, declared_version, file_kind, settings_schema};
+use crate::wasm_file::{FileKind, cases, declared_version, file_kind, settings_schema};
 use crate::{Kind, LoadError, wasi};
 
 /// Where a plugin comes from.
@@ -55,6 +55,7 @@ pub struct Component {
     kinds: Vec<Kind>,
     imports: Vec<String>,
     settings_schema: Option<String>,
+    cases: Option<String>,
     bytes: usize,
     compiled: Compiled,
 }
@@ -95,6 +96,11 @@ impl Component {
     /// author wrote it, so it may be no schema at all.
     pub fn settings_schema(&self) -> Option<&str> {
         self.settings_schema.as_deref()
+    }
+
+    /// The golden cases that it carries in the custom section `mortise:cases`, as the author wrote them.
+    pub fn cases(&self) -> Option<&str> {
+        self.cases.as_deref()
     }
 
     /// Size of the WebAssembly file.
@@ -138,6 +144,7 @@ impl Component {
             kinds,
             imports,
             settings_schema: settings_schema(&bytes.wasm).map(str::to_owned),
+            cases: cases(&bytes.wasm).map(str::to_owned),
             bytes: bytes.wasm.len(),
             compiled,
         }))

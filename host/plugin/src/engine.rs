@@ -13,8 +13,9 @@ pub(crate) const EPOCH: Duration = Duration::from_millis(1);
 /// Room on a guest's stack for the host functions that it calls.
 const HOST_STACK_BYTES: usize = 1 << 20;
 
-/// Core modules of one component; std's adapters make three or four.
-const CORE_INSTANCES_PER_COMPONENT: u32 = 8;
+/// Core modules of one component. The adapters of Rust's std make three or four; an interpreter of
+/// Python comes as 38, its shared libraries.
+const CORE_INSTANCES_PER_COMPONENT: u32 = 64;
 
 /// Frames kept of a trap's backtrace: enough to tell runaway recursion from a stray pointer.
 pub(crate) const BACKTRACE_FRAMES: usize = 64;
@@ -82,7 +83,7 @@ fn pool(host: &HostConfig) -> PoolingAllocationConfig {
     let instances = host.max_instances_total;
     let mut pool = PoolingAllocationConfig::new();
     pool.total_component_instances(instances)
-        .total_core_instances(instances.saturating_mul(4))
+        .total_core_instances(instances.saturating_mul(CORE_INSTANCES_PER_COMPONENT))
         .total_memories(instances)
         .total_tables(instances.saturating_mul(2))
         .total_stacks(instances)

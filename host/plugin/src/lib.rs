@@ -60,3 +60,4 @@ pub use output_parser::{OutputParser, ParserSession};
 pub use policy::Policy;
 pub use stats::{DURATION_BUCKETS, FunctionStats, PluginStats};
 pub use tools::Tools;
+pub use wasm_file::{CASES_SECTION, SCHEMA_SECTION, VERSION_SECTION};

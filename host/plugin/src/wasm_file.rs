@@ -20,13 +20,16 @@ const CUSTOM_SECTION: u8 = 0;
 const CORE_MODULE_SECTION: u8 = 1;
 
 /// The name of the custom section that holds a JSON Schema of the settings.
-const SCHEMA_SECTION: &[u8] = b"mortise:settings-schema";
+pub const SCHEMA_SECTION: &str = "mortise:settings-schema";
 
-/// Longest schema that is read.
-const MAX_SCHEMA_BYTES: usize = 1 << 20;
+/// The name of the custom section that holds golden cases: a JSON object of cases by their names.
+pub const CASES_SECTION: &str = "mortise:cases";
+
+/// Longest section that is read.
+const MAX_SECTION_BYTES: usize = 1 << 20;
 
 /// The name of the custom section that holds a version, as tools write it.
-const VERSION_SECTION: &[u8] = b"version";
+pub const VERSION_SECTION: &str = "version";
 
 /// Longest version that is believed.
 const MAX_VERSION_BYTES: usize = 64;
@@ -57,14 +60,23 @@ pub(crate) fn declared_version(wasm: &[u8]) -> Option<String> {
 
 /// The JSON Schema that the author gave for the settings, if it is text of a plausible size.
 pub(crate) fn settings_schema(wasm: &[u8]) -> Option<&str> {
-    let section = custom_section(wasm, SCHEMA_SECTION)?;
-    let fits = section.len() <= MAX_SCHEMA_BYTES;
+    text_section(wasm, SCHEMA_SECTION)
+}
+
+/// The golden cases that the plugin carries, if they are text of a plausible size.
+pub(crate) fn cases(wasm: &[u8]) -> Option<&str> {
+    text_section(wasm, CASES_SECTION)
+}
+
+fn text_section<'a>(wasm: &'a [u8], name: &str) -> Option<&'a str> {
+    let section = custom_section(wasm, name)?;
+    let fits = section.len() <= MAX_SECTION_BYTES;
     std::str::from_utf8(section).ok().filter(|_| fits)
 }
 
 /// The first custom section of this name: of the component itself, or of a core module in it, where
 /// compilers put what a program declares with a link section.
-fn custom_section<'a>(wasm: &'a [u8], wanted: &[u8]) -> Option<&'a [u8]> {
+fn custom_section<'a>(wasm: &'a [u8], wanted: &str) -> Option<&'a [u8]> {
     let mut modules = Vec::new();
     let mut rest = wasm.get(8..)?;
     let mut component = true;
@@ -75,7 +87,7 @@ fn custom_section<'a>(wasm: &'a [u8], wanted: &[u8]) -> Option<&'a [u8]> {
             };
             rest = after;
             if id == CUSTOM_SECTION {
-                let named = sized(body).filter(|(name, _)| *name == wanted);
+                let named = sized(body).filter(|(name, _)| *name == wanted.as_bytes());
                 if let Some((_, content)) = named {
                     return Some(content);
                 }

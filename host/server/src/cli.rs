@@ -159,6 +159,11 @@ pub(crate) enum PluginCommand {
     /// Make a project with a working plugin and its golden cases.
     #[command(after_help = PLUGIN_NEW_HELP)]
     New(PluginNewArgs),
+    /// Make a plugin of what a compiler wrote: wrap a core module, add the sections that servers read.
+    #[command(after_help = PLUGIN_PACK_HELP)]
+    Pack(PluginPackArgs),
+    /// Print the reference of the interfaces as Markdown.
+    Reference,
 }
 
 #[derive(Debug, Args)]
@@ -182,6 +187,9 @@ pub(crate) struct PluginFileArgs {
     /// A Hugging Face model folder; without it the embedded demo model
     #[arg(long, value_name = "DIR")]
     pub(crate) model: Option<PathBuf>,
+    /// Keep compiled code here between commands; worth it for plugins with an interpreter in them
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cache: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -200,9 +208,9 @@ pub(crate) struct PluginRunArgs {
 pub(crate) struct PluginTestArgs {
     #[command(flatten)]
     pub(crate) plugin: PluginFileArgs,
-    /// The folder of the golden cases
-    #[arg(long, value_name = "DIR", default_value = "cases")]
-    pub(crate) cases: PathBuf,
+    /// The folder of the golden cases; without it `cases`, or else those that the plugin carries
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cases: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -231,6 +239,33 @@ pub(crate) struct PluginNewArgs {
 pub(crate) enum Language {
     /// Rust, built with cargo for wasm32-wasip2.
     Rust,
+    /// C, built with clang as zig packs it (from PyPI), or with wasi-sdk.
+    C,
+    /// Python, built with componentize-py.
+    Python,
+    /// JavaScript, built with componentize-js.
+    Js,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PluginPackArgs {
+    /// A core module built for one of the worlds, or a component
+    pub(crate) file: PathBuf,
+    /// What a core module is to be
+    #[arg(long)]
+    pub(crate) kind: Option<BindingKind>,
+    /// The JSON Schema of the settings, which servers check them by
+    #[arg(long, value_name = "FILE")]
+    pub(crate) settings_schema: Option<PathBuf>,
+    /// A folder of golden cases that the plugin is to carry
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cases: Option<PathBuf>,
+    /// The version that servers tell of
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) plugin_version: Option<String>,
+    /// Where the plugin is written
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output: PathBuf,
 }
 
 /// Where an offline command reads its JSON, and which model and plugins it uses.
@@ -355,6 +390,11 @@ Example:
   cd my-policy
   cargo build --release --target wasm32-wasip2
   mortise plugin test target/wasm32-wasip2/release/my_policy.wasm";
+
+const PLUGIN_PACK_HELP: &str = "\
+Compilers for Rust's wasm32-wasip2, componentize-py and componentize-js make components; others make core
+modules, which this wraps. Example:
+  mortise plugin pack build/plugin.wasm --kind policy --settings-schema settings.schema.json --output my-policy.wasm";
 
 const TOKENIZE_HELP: &str = "\
 In:   {\"text\": \"...\", \"special\": false?} or {\"tokens\": [1, 2, ...], \"special\": true?}

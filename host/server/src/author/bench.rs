@@ -18,7 +18,7 @@ pub(crate) fn bench(args: &PluginBenchArgs) -> anyhow::Result<Value> {
     let subject = Subject::load(plugin)?;
     let loaded = begun.elapsed();
     let common = super::settings_of(plugin)?;
-    let cases = read_cases(&args.test.cases)?;
+    let cases = read_cases(&subject, args.test.cases.as_deref())?;
     let mut failed = 0u64;
     for (name, case) in &cases {
         let kind = case.kind(&subject)?;

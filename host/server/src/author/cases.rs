@@ -19,6 +19,9 @@ const MAX_CUTS: usize = 2000;
 /// Sizes of the pieces in which a parser is fed; 0 is the model's tokens.
 const PIECES: [usize; 6] = [0, 1, 2, 3, 5, 17];
 
+/// Where cases are looked for first.
+const DEFAULT_FOLDER: &str = "cases";
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Case {
@@ -39,8 +42,8 @@ impl Case {
     }
 }
 
-/// The cases in a folder, in the order of their names.
-pub(super) fn read_cases(folder: &Path) -> anyhow::Result<Vec<(String, Case)>> {
+/// The cases in a folder, in the order of their names, by the names of their files.
+pub(super) fn raw_cases(folder: &Path) -> anyhow::Result<Map<String, Value>> {
     let unreadable = || format!("cannot read the cases in `{}`", folder.display());
     let mut files: Vec<PathBuf> = Vec::new();
     for entry in std::fs::read_dir(folder).with_context(unreadable)? {
@@ -59,24 +62,41 @@ pub(super) fn read_cases(folder: &Path) -> anyhow::Result<Vec<(String, Case)>> {
     let read = files.into_iter().map(|path| {
         let wrong = || format!("the case `{}`", path.display());
         let text = std::fs::read_to_string(&path).with_context(wrong)?;
-        let case: Case = serde_json::from_str(&text).with_context(wrong)?;
-        if case.expect.is_some() == case.error.is_some() {
-            bail!(
-                "the case `{}` needs one of `expect` and `error`",
-                path.display()
-            );
-        }
         let name = path.file_stem().unwrap_or_default();
+        let case: Value = serde_json::from_str(&text).with_context(wrong)?;
         Ok((name.to_string_lossy().into_owned(), case))
     });
     read.collect()
+}
+
+/// The cases to run: those of a folder, or those that the plugin carries.
+pub(super) fn read_cases(
+    subject: &Subject,
+    folder: Option<&Path>,
+) -> anyhow::Result<Vec<(String, Case)>> {
+    let default = Path::new(DEFAULT_FOLDER);
+    let cases = match (folder, subject.cases.as_deref()) {
+        (Some(folder), _) => raw_cases(folder)?,
+        (None, Some(carried)) if !default.is_dir() => serde_json::from_str(carried)
+            .context("the cases that the plugin carries are not an object of cases")?,
+        (None, _) => raw_cases(default)?,
+    };
+    let checked = cases.into_iter().map(|(name, case)| {
+        let case: Case =
+            serde_json::from_value(case).with_context(|| format!("the case `{name}`"))?;
+        if case.expect.is_some() == case.error.is_some() {
+            bail!("the case `{name}` needs one of `expect` and `error`");
+        }
+        Ok((name, case))
+    });
+    checked.collect()
 }
 
 /// `mortise plugin test`: a line for each case, and a failure if any failed.
 pub(crate) fn test(args: &PluginTestArgs) -> anyhow::Result<()> {
     let subject = Subject::load(&args.plugin)?;
     let common = super::settings_of(&args.plugin)?;
-    let cases = read_cases(&args.cases)?;
+    let cases = read_cases(&subject, args.cases.as_deref())?;
     let mut failed = 0;
     for (name, case) in &cases {
         let outcome = run(&subject, &args.plugin.file, &common, case);

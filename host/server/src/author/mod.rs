@@ -2,7 +2,9 @@
 
 mod bench;
 mod cases;
+mod pack;
 mod project;
+mod templates;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -28,6 +30,8 @@ pub(crate) fn run(command: PluginCommand) -> anyhow::Result<()> {
         PluginCommand::Test(args) => cases::test(&args),
         PluginCommand::Bench(args) => print_json(&bench::bench(&args)?),
         PluginCommand::New(args) => print(&project::make(&args)?),
+        PluginCommand::Pack(args) => print_json(&pack::pack(&args)?),
+        PluginCommand::Reference => print(&mortise_wit::reference()?),
     }
 }
 
@@ -55,15 +59,21 @@ struct Subject {
     host: PluginHost,
     kinds: Vec<Kind>,
     text: Arc<ModelText>,
+    /// The cases that the file carries, as its author wrote them.
+    cases: Option<String>,
 }
 
 impl Subject {
     fn load(args: &PluginFileArgs) -> anyhow::Result<Self> {
-        let host = PluginHost::new(HostConfig::default())?;
+        let host = PluginHost::new(HostConfig {
+            cache_dir: args.cache.clone(),
+            ..HostConfig::default()
+        })?;
         let component = host.load(ComponentSource::File(args.file.clone()))?;
         Ok(Self {
             host,
             kinds: component.kinds().to_vec(),
+            cases: component.cases().map(str::to_owned),
             text: Arc::new(model_text(args.model.as_deref())?),
         })
     }

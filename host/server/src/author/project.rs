@@ -1,146 +1,23 @@
-//! `mortise plugin new`: a project from templates that are part of the program. It holds the WIT
-//! package of this release, so that it builds without the server's sources.
+//! `mortise plugin new`: a project from templates that are part of the program. It holds what it needs
+//! of this release (the SDK, headers or the WIT package), so that it builds without the server's
+//! sources, from nothing but the language's own registry.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
+use mortise_plugin::Kind;
 
+use super::templates::{File, SDK, of_kind, of_language, sources};
 use crate::cli::{Language, PluginNewArgs};
-use crate::config::BindingKind;
 
-/// Stands for the plugin's name in the templates.
+/// Stand for the plugin's name and kind in the templates.
 const NAME: &str = "plugin-name";
+const KIND: &str = "plugin-kind";
 
-/// A file of a project: its path and its text.
-type File = (&'static str, &'static str);
-
-macro_rules! template {
-    ($path:literal) => {
-        include_str!(concat!("../../templates/", $path))
-    };
-}
-
-macro_rules! wit {
-    ($file:literal) => {
-        (
-            concat!("wit/", $file),
-            include_str!(concat!("../../../../wit/v0.1/", $file)),
-        )
-    };
-}
-
-/// The files of every Rust project.
-const RUST: [File; 6] = [
-    ("Cargo.toml", template!("rust/Cargo.toml.in")),
-    (".gitignore", "/target\n"),
-    wit!("types.wit"),
-    wit!("capabilities.wit"),
-    wit!("kinds.wit"),
-    wit!("worlds.wit"),
-];
-
-/// The files of a kind.
-fn files_of(kind: BindingKind) -> &'static [File] {
-    match kind {
-        BindingKind::Policy => &[
-            ("src/lib.rs", template!("rust/policy/lib.rs.in")),
-            (
-                "settings.schema.json",
-                template!("rust/policy/settings.schema.json"),
-            ),
-            (
-                "cases/allowed.json",
-                template!("rust/policy/cases/allowed.json"),
-            ),
-            (
-                "cases/blocked.json",
-                template!("rust/policy/cases/blocked.json"),
-            ),
-            (
-                "cases/wrong-settings.json",
-                template!("rust/policy/cases/wrong-settings.json"),
-            ),
-        ],
-        BindingKind::ChatTemplate => &[
-            ("src/lib.rs", template!("rust/chat-template/lib.rs.in")),
-            (
-                "settings.schema.json",
-                template!("rust/chat-template/settings.schema.json"),
-            ),
-            (
-                "cases/two-turns.json",
-                template!("rust/chat-template/cases/two-turns.json"),
-            ),
-            (
-                "cases/injection.json",
-                template!("rust/chat-template/cases/injection.json"),
-            ),
-            (
-                "cases/no-text.json",
-                template!("rust/chat-template/cases/no-text.json"),
-            ),
-        ],
-        BindingKind::OutputParser => &[
-            ("src/lib.rs", template!("rust/output-parser/lib.rs.in")),
-            (
-                "settings.schema.json",
-                template!("rust/output-parser/settings.schema.json"),
-            ),
-            (
-                "cases/call.json",
-                template!("rust/output-parser/cases/call.json"),
-            ),
-            (
-                "cases/plain.json",
-                template!("rust/output-parser/cases/plain.json"),
-            ),
-            (
-                "cases/undeclared.json",
-                template!("rust/output-parser/cases/undeclared.json"),
-            ),
-        ],
-        BindingKind::Tool => &[
-            ("src/lib.rs", template!("rust/tool/lib.rs.in")),
-            (
-                "settings.schema.json",
-                template!("rust/tool/settings.schema.json"),
-            ),
-            (
-                "cases/declared.json",
-                template!("rust/tool/cases/declared.json"),
-            ),
-            (
-                "cases/counted.json",
-                template!("rust/tool/cases/counted.json"),
-            ),
-            (
-                "cases/too-long.json",
-                template!("rust/tool/cases/too-long.json"),
-            ),
-            (
-                "cases/wrong-arguments.json",
-                template!("rust/tool/cases/wrong-arguments.json"),
-            ),
-        ],
-        BindingKind::Grammar => &[
-            ("src/lib.rs", template!("rust/grammar/lib.rs.in")),
-            (
-                "settings.schema.json",
-                template!("rust/grammar/settings.schema.json"),
-            ),
-            (
-                "cases/one-of.json",
-                template!("rust/grammar/cases/one-of.json"),
-            ),
-            (
-                "cases/unsupported.json",
-                template!("rust/grammar/cases/unsupported.json"),
-            ),
-        ],
-    }
-}
+/// Where the dependencies of the SDK's own tests begin in its manifest.
+const SDK_TESTS: &str = "\n[dev-dependencies]";
 
 /// Make the project; returns what to do next.
 pub(crate) fn make(args: &PluginNewArgs) -> anyhow::Result<String> {
@@ -149,27 +26,74 @@ pub(crate) fn make(args: &PluginNewArgs) -> anyhow::Result<String> {
     if folder.exists() {
         bail!("`{}` is there already; choose another name", args.name);
     }
-    let common = match args.lang {
-        Language::Rust => &RUST,
+    let kind = Kind::from(args.kind).as_str();
+    let Some(sources) = sources(args.kind, args.lang) else {
+        bail!(
+            "there is no template of a {kind} in C: a matcher without a library of its own is no few \
+             lines there; use --lang rust, python or js"
+        );
     };
-    for (path, text) in common.iter().chain(files_of(args.kind)) {
-        let path = folder.join(path);
-        let failed = || format!("cannot write `{}`", path.display());
-        if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent).with_context(failed)?;
-        }
-        fs::write(&path, text.replace(NAME, &args.name)).with_context(failed)?;
+    let own = of_language(args.lang).iter().chain(of_kind(args.kind));
+    for (path, text) in own.chain(sources) {
+        let text = text.replace(NAME, &args.name).replace(KIND, kind);
+        write(&folder.join(path), &text)?;
+    }
+    for (path, text) in carried(args.lang) {
+        write(&folder.join(path), text)?;
     }
     let mut text = String::new();
-    let file = args.name.replace('-', "_");
     let _ = writeln!(text, "made `{}`; next:", args.name);
     let _ = writeln!(text, "  cd {}", args.name);
-    let _ = writeln!(text, "  cargo build --release --target wasm32-wasip2");
-    let _ = writeln!(
-        text,
-        "  mortise plugin test target/wasm32-wasip2/release/{file}.wasm"
-    );
+    for step in steps(args) {
+        let _ = writeln!(text, "  {step}");
+    }
     Ok(text)
+}
+
+/// What of this release a project carries as it is.
+fn carried(lang: Language) -> Vec<(String, &'static str)> {
+    let named = |(path, text): &File| ((*path).to_owned(), *text);
+    match lang {
+        Language::Rust => {
+            let mut files: Vec<_> = SDK.iter().map(named).collect();
+            for (path, text) in &mut files {
+                if path == "sdk/Cargo.toml" {
+                    *text = text.split(SDK_TESTS).next().unwrap_or(text);
+                }
+            }
+            files
+        }
+        // Its headers are among the sources of the kind.
+        Language::C => Vec::new(),
+        Language::Python | Language::Js => {
+            let files = mortise_wit::FILES.iter();
+            files
+                .map(|(name, text)| (format!("wit/{name}"), *text))
+                .collect()
+        }
+    }
+}
+
+fn steps(args: &PluginNewArgs) -> Vec<String> {
+    match args.lang {
+        Language::Rust => vec![
+            "cargo build --release --target wasm32-wasip2".to_owned(),
+            format!(
+                "mortise plugin test target/wasm32-wasip2/release/{}.wasm",
+                args.name.replace('-', "_")
+            ),
+        ],
+        Language::C | Language::Python => vec!["make test".to_owned()],
+        Language::Js => vec!["npm install".to_owned(), "npm test".to_owned()],
+    }
+}
+
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    let failed = || format!("cannot write `{}`", path.display());
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent).with_context(failed)?;
+    }
+    fs::write(path, text).with_context(failed)
 }
 
 /// The name is that of a folder, of a package and of a file.
@@ -190,6 +114,8 @@ fn check_name(name: &str) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -200,5 +126,28 @@ mod tests {
         for name in ["", "-a", "a-", "2a", "../a", "A", "a b", "a/b", "a\n"] {
             assert!(check_name(name).is_err(), "{name:?}");
         }
+    }
+
+    #[test]
+    fn projects_carry_the_whole_sdk() {
+        let sdk = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../wit/sdk");
+        let mut there = BTreeSet::from(["sdk/Cargo.toml".to_owned()]);
+        for folder in ["src", "src/stream", "wit"] {
+            for entry in fs::read_dir(sdk.join(folder)).expect("a folder of the SDK") {
+                let entry = entry.expect("an entry");
+                if !entry.path().is_dir() {
+                    let name = entry.file_name();
+                    there.insert(format!("sdk/{folder}/{}", name.to_string_lossy()));
+                }
+            }
+        }
+        let carried = carried(Language::Rust).into_iter().map(|(path, _)| path);
+        assert_eq!(carried.collect::<BTreeSet<_>>(), there);
+    }
+
+    #[test]
+    fn projects_resolve_nothing_that_only_tests_of_the_sdk_need() {
+        let manifest = carried(Language::Rust).swap_remove(0).1;
+        assert!(manifest.contains("wit-bindgen") && !manifest.contains("proptest"));
     }
 }

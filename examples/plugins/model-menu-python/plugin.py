@@ -1,0 +1,42 @@
+"""A policy: each tenant has a menu of models, as patterns. A caller says in the header `x-tenant` whom it
+belongs to. Settings: {"menu": {"acme": ["small-*"], "*": ["*"]}}; the tenant `*` stands for all others."""
+
+import json
+from fnmatch import fnmatchcase
+
+from wit_world import exports
+from wit_world.exports.policy import Allow, Decision_Allow, Decision_Deny, Deny, Principal
+from wit_world.imports import settings
+
+menu: dict[str, list[str]] = {}
+
+
+class Lifecycle(exports.Lifecycle):
+    def prepare(self) -> None:
+        menu.update(json.loads(settings.get())["menu"])
+
+
+class Policy(exports.Policy):
+    def authorize(self, facts):
+        tenant = dict(facts.headers).get("x-tenant")
+        patterns = menu.get(tenant, menu.get("*", []))
+        # Lists of models and the like name none.
+        if facts.model is not None and not any(fnmatchcase(facts.model, p) for p in patterns):
+            return Decision_Deny(Deny(
+                status=403,
+                kind="permission_error",
+                code="not_on_the_menu",
+                message=f"`{facts.model}` is not among the models of `{tenant or 'anonymous'}`",
+                retry_after_ms=None,
+                headers=[],
+            ))
+        return Decision_Allow(Allow(
+            principal=Principal(subject=tenant or "anonymous", tenant=tenant, labels=[]),
+            priority=0,
+            max_tokens=None,
+            headers=[],
+            lease=None,
+        ))
+
+    def account(self, usage):
+        """Nothing is kept."""

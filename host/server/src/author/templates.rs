@@ -1,0 +1,196 @@
+//! The files of new projects, by kind and language. All are part of the program.
+
+use crate::cli::Language;
+use crate::config::BindingKind;
+
+/// A file of a project: its path and its text.
+pub(super) type File = (&'static str, &'static str);
+
+/// Files of the templates folder, with the path that each has in a project.
+macro_rules! templates {
+    ($folder:literal: $($path:literal),* $(,)?) => {
+        &[$(($path, include_str!(concat!("../../templates/", $folder, "/", $path)))),*]
+    };
+}
+
+/// Files of the SDK, which a Rust project has in a folder of its own.
+macro_rules! sdk {
+    ($($path:literal),* $(,)?) => {
+        &[$((concat!("sdk/", $path), include_str!(concat!("../../../../wit/sdk/", $path)))),*]
+    };
+}
+
+/// The SDK as it is published. Without what only its own tests need, so that nobody resolves that.
+pub(super) const SDK: &[File] = sdk![
+    "Cargo.toml",
+    "src/bindings.rs",
+    "src/chat_template.rs",
+    "src/formats.rs",
+    "src/grammar.rs",
+    "src/json.rs",
+    "src/lib.rs",
+    "src/log.rs",
+    "src/output_parser.rs",
+    "src/policy.rs",
+    "src/prepared.rs",
+    "src/stream/arguments.rs",
+    "src/stream/mod.rs",
+    "src/stream/python.rs",
+    "src/stream/session.rs",
+    "src/stream/text.rs",
+    "src/tool.rs",
+    "src/tools.rs",
+    "wit/capabilities.wit",
+    "wit/kinds.wit",
+    "wit/types.wit",
+    "wit/worlds.wit",
+];
+
+/// The cases and the schema of a kind: the same in every language, since the plugins do the same.
+pub(super) fn of_kind(kind: BindingKind) -> &'static [File] {
+    match kind {
+        BindingKind::Policy => templates!["policy":
+            "settings.schema.json",
+            "cases/allowed.json",
+            "cases/blocked.json",
+            "cases/wrong-settings.json",
+        ],
+        BindingKind::ChatTemplate => templates!["chat-template":
+            "settings.schema.json",
+            "cases/two-turns.json",
+            "cases/injection.json",
+            "cases/no-text.json",
+        ],
+        BindingKind::OutputParser => templates!["output-parser":
+            "settings.schema.json",
+            "cases/call.json",
+            "cases/plain.json",
+            "cases/undeclared.json",
+        ],
+        BindingKind::Grammar => templates!["grammar":
+            "settings.schema.json",
+            "cases/one-of.json",
+            "cases/unsupported.json",
+        ],
+        BindingKind::Tool => templates!["tool":
+            "settings.schema.json",
+            "cases/declared.json",
+            "cases/counted.json",
+            "cases/too-long.json",
+            "cases/wrong-arguments.json",
+        ],
+    }
+}
+
+/// What every project of a language has, whatever its kind.
+pub(super) fn of_language(lang: Language) -> &'static [File] {
+    match lang {
+        Language::Rust => &[
+            (
+                "Cargo.toml",
+                include_str!("../../templates/rust/Cargo.toml.in"),
+            ),
+            (".gitignore", "/target\n"),
+        ],
+        Language::C => &[
+            ("Makefile", include_str!("../../templates/c/Makefile.in")),
+            ("json.h", include_str!("../../templates/c/json.h")),
+            (".gitignore", "/build\n/*.wasm\n"),
+        ],
+        Language::Python => &[
+            (
+                "Makefile",
+                include_str!("../../templates/python/Makefile.in"),
+            ),
+            (
+                "requirements.txt",
+                include_str!("../../templates/python/requirements.txt"),
+            ),
+            (".gitignore", "/build\n/*.wasm\n__pycache__\n"),
+        ],
+        Language::Js => &[
+            (
+                "package.json",
+                include_str!("../../templates/js/package.json.in"),
+            ),
+            (".gitignore", "/build\n/node_modules\n/*.wasm\n"),
+        ],
+    }
+}
+
+/// Sources of a kind in one language that all are called alike.
+macro_rules! source {
+    ($lang:literal, $kind:literal: $($path:literal),*) => {
+        &[$(($path, include_str!(concat!("../../templates/", $lang, "/", $kind, "/", $path)))),*]
+    };
+}
+
+macro_rules! rust {
+    ($kind:literal) => {
+        &[(
+            "src/lib.rs",
+            include_str!(concat!("../../templates/rust/", $kind, "/lib.rs")),
+        )]
+    };
+}
+
+macro_rules! c {
+    ($kind:literal, $header:literal, $glue:literal) => {
+        &[
+            (
+                "plugin.c",
+                include_str!(concat!("../../templates/c/", $kind, "/plugin.c")),
+            ),
+            (
+                concat!("wit/", $header),
+                include_str!(concat!("../../../../wit/c/", $kind, "/", $header)),
+            ),
+            (
+                concat!("wit/", $glue),
+                include_str!(concat!("../../../../wit/c/", $kind, "/", $glue)),
+            ),
+        ]
+    };
+}
+
+/// The sources of a plugin; `None` if there is no template for this kind in this language.
+pub(super) fn sources(kind: BindingKind, lang: Language) -> Option<&'static [File]> {
+    Some(match (lang, kind) {
+        (Language::Rust, BindingKind::Policy) => rust!("policy"),
+        (Language::Rust, BindingKind::ChatTemplate) => rust!("chat-template"),
+        (Language::Rust, BindingKind::OutputParser) => rust!("output-parser"),
+        (Language::Rust, BindingKind::Grammar) => rust!("grammar"),
+        (Language::Rust, BindingKind::Tool) => rust!("tool"),
+        (Language::C, BindingKind::Policy) => {
+            c!("policy", "policy_plugin.h", "policy_plugin.c")
+        }
+        (Language::C, BindingKind::ChatTemplate) => c!(
+            "chat-template",
+            "chat_template_plugin.h",
+            "chat_template_plugin.c"
+        ),
+        (Language::C, BindingKind::OutputParser) => c!(
+            "output-parser",
+            "output_parser_plugin.h",
+            "output_parser_plugin.c"
+        ),
+        (Language::C, BindingKind::Tool) => c!("tool", "tool_plugin.h", "tool_plugin.c"),
+        (Language::C, BindingKind::Grammar) => return None,
+        (Language::Python, BindingKind::Policy) => source!("python", "policy": "plugin.py"),
+        (Language::Python, BindingKind::ChatTemplate) => {
+            source!("python", "chat-template": "plugin.py")
+        }
+        (Language::Python, BindingKind::OutputParser) => {
+            source!("python", "output-parser": "plugin.py", "output_parser.py")
+        }
+        (Language::Python, BindingKind::Grammar) => {
+            source!("python", "grammar": "plugin.py", "grammar.py")
+        }
+        (Language::Python, BindingKind::Tool) => source!("python", "tool": "plugin.py"),
+        (Language::Js, BindingKind::Policy) => source!("js", "policy": "plugin.js"),
+        (Language::Js, BindingKind::ChatTemplate) => source!("js", "chat-template": "plugin.js"),
+        (Language::Js, BindingKind::OutputParser) => source!("js", "output-parser": "plugin.js"),
+        (Language::Js, BindingKind::Grammar) => source!("js", "grammar": "plugin.js"),
+        (Language::Js, BindingKind::Tool) => source!("js", "tool": "plugin.js"),
+    })
+}

@@ -1,0 +1,40 @@
+"""A policy: it refuses callers of some tenants and lets all others pass. A caller says in the header
+`x-tenant` whom it belongs to; the settings say who is refused: {"blocked": ["acme"]}."""
+
+import json
+
+from wit_world import exports
+from wit_world.exports.policy import Allow, Decision_Allow, Decision_Deny, Deny, Principal
+from wit_world.imports import settings
+
+# Tenants that are refused.
+blocked: set[str] = set()
+
+
+class Lifecycle(exports.Lifecycle):
+    def prepare(self) -> None:
+        blocked.update(json.loads(settings.get()).get("blocked", []))
+
+
+class Policy(exports.Policy):
+    def authorize(self, facts):
+        tenant = dict(facts.headers).get("x-tenant")
+        if tenant in blocked:
+            return Decision_Deny(Deny(
+                status=403,
+                kind="permission_error",
+                code="tenant_blocked",
+                message=f"the tenant `{tenant}` may not use this server",
+                retry_after_ms=None,
+                headers=[],
+            ))
+        return Decision_Allow(Allow(
+            principal=Principal(subject=tenant or "anonymous", tenant=tenant, labels=[]),
+            priority=0,
+            max_tokens=None,
+            headers=[],
+            lease=None,
+        ))
+
+    def account(self, usage):
+        """Here a policy learns what a request used. This one keeps no accounts."""

@@ -1,0 +1,72 @@
+//! Components out of core modules, for compilers that make no components themselves.
+
+use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
+
+use crate::{WitError, package};
+
+/// How every core module begins: the magic number and version 1.
+const CORE_MODULE: &[u8] = b"\0asm\x01\0\0\0";
+
+/// Whether these bytes are a core module, and not a component or anything else.
+pub fn is_core_module(wasm: &[u8]) -> bool {
+    wasm.starts_with(CORE_MODULE)
+}
+
+/// Wrap a core module that was built for the world of a kind, such as `policy`, into a component.
+///
+/// # Errors
+/// When there is no such kind, or the module lacks an export of its world or imports what the world
+/// does not have.
+pub fn wrap(module: &[u8], kind: &str) -> Result<Vec<u8>, WitError> {
+    let (resolve, package) = package()?;
+    let worlds = &resolve.packages[package].worlds;
+    let Some(&world) = worlds.get(format!("{kind}-plugin").as_str()) else {
+        let kinds = worlds
+            .keys()
+            .filter_map(|name| name.strip_suffix("-plugin"));
+        return Err(WitError::Kind {
+            kind: kind.to_owned(),
+            kinds: kinds.collect::<Vec<_>>().join(", "),
+        });
+    };
+    let mut module = module.to_vec();
+    let mut encoder = ComponentEncoder::default();
+    embed_component_metadata(&mut module, &resolve, world, StringEncoding::UTF8)
+        .and_then(|()| encoder.validate(true).module(&module)?.encode())
+        .map_err(|error| WitError::Module {
+            kind: kind.to_owned(),
+            message: format!("{error:#}"),
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EMPTY: &[u8] = CORE_MODULE;
+
+    #[test]
+    fn a_module_without_the_exports_is_refused_by_name() {
+        let error = wrap(EMPTY, "policy").unwrap_err().to_string();
+        assert!(
+            error.contains("policy") && error.contains("prepare"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn an_unknown_kind_is_told_with_those_there_are() {
+        let error = wrap(EMPTY, "cook").unwrap_err().to_string();
+        assert!(
+            error.contains("`cook`") && error.contains("output-parser"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn core_modules_are_told_from_components() {
+        assert!(is_core_module(EMPTY));
+        assert!(!is_core_module(b"\0asm\x0d\0\x01\0"));
+        assert!(!is_core_module(b""));
+    }
+}

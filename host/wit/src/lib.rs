@@ -1,0 +1,81 @@
+//! The WIT package as authors' tools need it: wraps a core module that was built for one of its worlds
+//! into a component, adds the custom sections that servers read, and writes the reference.
+//!
+//! It runs nothing and refuses to know wasmtime: what a server makes of a component is `mortise-plugin`'s.
+
+mod component;
+mod reference;
+mod section;
+
+pub use component::{is_core_module, wrap};
+pub use reference::reference;
+pub use section::{MAX_SECTION_BYTES, add_section};
+
+use wit_parser::{PackageId, Resolve, SourceMap};
+
+/// The package, file by file: name and text.
+pub const FILES: &[(&str, &str)] = &[
+    ("types.wit", include_str!("../../../wit/v0.1/types.wit")),
+    (
+        "capabilities.wit",
+        include_str!("../../../wit/v0.1/capabilities.wit"),
+    ),
+    ("kinds.wit", include_str!("../../../wit/v0.1/kinds.wit")),
+    ("worlds.wit", include_str!("../../../wit/v0.1/worlds.wit")),
+];
+
+/// Why a tool failed.
+#[derive(Debug, thiserror::Error)]
+pub enum WitError {
+    /// The package itself is wrong: a defect of this program.
+    #[error("the WIT package of this program cannot be read: {0}")]
+    Package(String),
+    /// There is no such world.
+    #[error("`{kind}` is no kind of plugin; the kinds are: {kinds}")]
+    Kind {
+        /// What was asked for.
+        kind: String,
+        /// What there is.
+        kinds: String,
+    },
+    /// The module was not built for this world.
+    #[error(
+        "the module is no {kind} plugin: {message}; it must export what the world `{kind}-plugin` says, and import nothing else"
+    )]
+    Module {
+        /// What it should be.
+        kind: String,
+        /// What is missing or wrong.
+        message: String,
+    },
+    /// A section would be too large for a server.
+    #[error("the section `{name}` would have {bytes} bytes; servers read at most {limit}")]
+    Section {
+        /// Its name.
+        name: String,
+        /// Its size.
+        bytes: usize,
+        /// The largest size.
+        limit: usize,
+    },
+}
+
+/// The package, parsed.
+///
+/// # Errors
+/// [`WitError::Package`] when it is wrong, which the tests of this crate exclude.
+pub fn package() -> Result<(Resolve, PackageId), WitError> {
+    let wrong = |error: String| WitError::Package(error);
+    let mut map = SourceMap::new();
+    for (name, text) in FILES {
+        map.push_str(name, *text);
+    }
+    let group = map
+        .parse()
+        .map_err(|(_, error)| wrong(format!("{error:?}")))?;
+    let mut resolve = Resolve::default();
+    let package = resolve
+        .push_group(group)
+        .map_err(|error| wrong(format!("{error:?}")))?;
+    Ok((resolve, package))
+}

@@ -1,0 +1,12 @@
+//! What an author does: follow the pages of `docs/plugins` from an empty folder, in each language, and
+//! build the examples.
+//!
+//! Toolchains are the pinned ones of the templates, installed once below `target/`. Without `python3`,
+//! `make`, `node` or `curl` the respective test says so and passes, unless `MORTISE_REQUIRE_SDKS=1` is
+//! set, as `.ci/run` does.
+
+mod examples;
+mod pages;
+mod shell;
+#[path = "../support/mod.rs"]
+mod support;

@@ -1,0 +1,115 @@
+//! The commands on the pages of `docs/plugins`.
+
+use std::net::TcpListener;
+
+use crate::shell::{have, root, run};
+
+/// The commands in the `console` blocks of a page, as one script: lines that begin with `$ `, and those
+/// behind them that begin with `> ` and go on with them.
+fn commands(page: &str) -> String {
+    let text = std::fs::read_to_string(root().join("docs/plugins").join(page)).expect("the page");
+    let blocks = text.split("```console\n").skip(1);
+    let lines = blocks.flat_map(|block| block.split("```").next().unwrap_or_default().lines());
+    let commands = lines.filter_map(|line| line.strip_prefix("$ ").or(line.strip_prefix("> ")));
+    commands.map(|command| format!("{command}\n")).collect()
+}
+
+/// The code on a page is that of the project which the page makes.
+#[test]
+fn the_code_on_the_pages_is_that_of_the_projects() {
+    for kind in ["policy", "chat-template", "output-parser", "grammar", "tool"] {
+        let page = root().join("docs/plugins").join(format!("{kind}.md"));
+        let page = std::fs::read_to_string(page).expect("the page");
+        let source = root().join("host/server/templates/rust").join(kind).join("lib.rs");
+        let source = std::fs::read_to_string(source).expect("the template");
+        let blocks: Vec<&str> = page.split("```rust\n").skip(1).collect();
+        assert!(!blocks.is_empty(), "{kind}.md shows no code");
+        for block in blocks {
+            let code = block.split("```").next().unwrap_or_default();
+            assert!(source.contains(code.trim_end()), "{kind}.md shows other code:\n{code}");
+        }
+    }
+}
+
+/// Type the commands of a page in an empty folder; what they print.
+fn follow(page: &str) -> String {
+    let script = commands(page);
+    assert!(script.lines().count() >= 4, "{page} has lost its commands");
+    let folder = tempfile::tempdir().expect("make a folder");
+    run(folder.path(), &script)
+}
+
+#[test]
+fn the_page_on_policies_works() {
+    let printed = follow("policy.md");
+    assert!(printed.contains("3 cases passed"), "{printed}");
+    assert!(printed.contains("tenant_blocked"), "{printed}");
+}
+
+#[test]
+fn the_page_on_chat_templates_works() {
+    let printed = follow("chat-template.md");
+    assert!(printed.contains("3 cases passed"), "{printed}");
+    assert!(printed.contains("<|im_start|>user"), "{printed}");
+}
+
+#[test]
+fn the_page_on_output_parsers_works() {
+    let printed = follow("output-parser.md");
+    assert!(printed.contains("3 cases passed"), "{printed}");
+    assert!(printed.contains("\"name\": \"weather\""), "{printed}");
+}
+
+#[test]
+fn the_page_on_grammars_works() {
+    let printed = follow("grammar.md");
+    assert!(printed.contains("2 cases passed"), "{printed}");
+    assert!(printed.contains("\"mean_us\""), "{printed}");
+}
+
+#[test]
+fn the_page_on_tools_works() {
+    let printed = follow("tool.md");
+    assert!(printed.contains("4 cases passed"), "{printed}");
+    assert!(printed.contains(r#"{\"characters\":11,\"words\":3,\"lines\":1}"#), "{printed}");
+}
+
+/// From an empty folder to a running server that answers 403 to one tenant.
+#[test]
+fn the_first_plugin_refuses_a_tenant_in_a_running_server() {
+    if !have(&["curl"]) {
+        return;
+    }
+    let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = free.local_addr().expect("an address").port();
+    drop(free);
+    let script = commands("first-plugin.md").replace("8080", &port.to_string());
+    let folder = tempfile::tempdir().expect("make a folder");
+    // Whatever happens, the server does not outlive the script.
+    let script = format!("trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n{script}");
+    let printed = run(folder.path(), &script);
+    assert!(printed.contains("3 cases passed"), "{printed}");
+    assert!(printed.contains("the tenant `acme` may not use this server"), "{printed}");
+    let answers: Vec<&str> = printed.lines().filter(|line| line.starts_with("HTTP ")).collect();
+    assert_eq!(answers, ["HTTP 200", "HTTP 403", "HTTP 200"], "{printed}");
+}
+
+#[test]
+fn projects_in_c_python_and_javascript_pass_their_cases() {
+    if !have(&["python3", "make", "node", "npm"]) {
+        return;
+    }
+    let printed = follow("languages.md");
+    assert_eq!(printed.matches("cases passed").count(), 5, "{printed}");
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_what_can() {
+    let folder = tempfile::tempdir().expect("make a folder");
+    let printed = run(
+        folder.path(),
+        "mortise plugin new x --kind grammar --lang c 2>&1 || true\nls",
+    );
+    assert!(printed.contains("--lang rust, python or js"), "{printed}");
+    assert!(!printed.contains("\nx\n"), "{printed}");
+}

@@ -1,0 +1,148 @@
+//! Runs commands as an author types them, with what takes long to install laid ready.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+
+use crate::support::binary;
+
+pub(crate) fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// A folder that outlives the run.
+fn kept(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::create_dir_all(&folder).expect("make a folder below target/");
+    folder
+}
+
+/// Whether the programs are there; without them the test has nothing to run.
+pub(crate) fn have(programs: &[&str]) -> bool {
+    let runs = |program: &&&str| {
+        let asked = Command::new(program).arg("--version").output();
+        !asked.is_ok_and(|output| output.status.success())
+    };
+    let Some(missing) = programs.iter().find(runs) else {
+        return true;
+    };
+    assert!(
+        std::env::var_os("MORTISE_REQUIRE_SDKS").is_none(),
+        "`{missing}` is not installed and MORTISE_REQUIRE_SDKS is set"
+    );
+    eprintln!("not run: `{missing}` is not installed");
+    false
+}
+
+/// The language of `mortise plugin new … --lang LANG`, and the name of its project.
+fn project(line: &str) -> Option<(&str, &str)> {
+    let (name, options) = line.strip_prefix("mortise plugin new ")?.split_once(' ')?;
+    let lang = options.split_once("--lang ").map_or("rust", |(_, lang)| lang.trim());
+    Some((name, lang))
+}
+
+/// Lay ready what a new project would fetch or build: the same for all projects of a language.
+fn prepare(name: &str, lang: &str) -> String {
+    match lang {
+        "rust" => {
+            let target = kept("authors-rust");
+            format!("ln -s {target:?} {name}/target\n")
+        }
+        "c" | "python" => {
+            let venv = python();
+            // Newer than what `make` compares it with.
+            format!(
+                "mkdir -p {name}/build && ln -s {venv:?} {name}/build/venv\n\
+                 touch {name}/build/venv/bin/ziglang {name}/build/venv/bin/componentize-py\n"
+            )
+        }
+        "js" => {
+            let modules = node().join("node_modules");
+            format!("ln -s {modules:?} {name}/node_modules\n")
+        }
+        other => panic!("no language `{other}`"),
+    }
+}
+
+/// Run a script in `folder`; what it printed.
+pub(crate) fn run(folder: &Path, script: &str) -> String {
+    let mut text = String::from("set -eu\n");
+    for line in script.lines() {
+        text.push_str(line);
+        text.push('\n');
+        if let Some((name, lang)) = project(line) {
+            text.push_str(&prepare(name, lang));
+        }
+    }
+    let path = std::env::var("PATH").unwrap_or_default();
+    let own = binary().parent().expect("a folder").display().to_string();
+    // A page that waits for what does not come must not hold the tests up for ever.
+    let output = Command::new("timeout")
+        .args(["1800", "bash", "-c", &text])
+        .current_dir(folder)
+        .env("PATH", format!("{own}:{path}"))
+        .env("ZIG_GLOBAL_CACHE_DIR", kept("authors-zig"))
+        .env_remove("RUSTFLAGS")
+        .env_remove("CARGO_TARGET_DIR")
+        .output()
+        .expect("run bash");
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.success(),
+        "{text}\n{printed}\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    printed
+}
+
+fn install(folder: &Path, stamp: &str, script: &str) {
+    let file = folder.join("installed.stamp");
+    if std::fs::read_to_string(&file).ok().as_deref() != Some(stamp) {
+        let output = Command::new("bash")
+            .args(["-euc", script])
+            .current_dir(folder)
+            .output()
+            .expect("run bash");
+        assert!(
+            output.status.success(),
+            "{script}\n{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        std::fs::write(&file, stamp).expect("write the stamp");
+    }
+}
+
+fn template(path: &str) -> String {
+    let file = root().join("host/server/templates").join(path);
+    std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+static INSTALLING: Mutex<()> = Mutex::new(());
+
+/// A virtual environment with what the projects in C and Python name.
+fn python() -> PathBuf {
+    let _alone = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = kept("authors-python");
+    let makefile = template("c/Makefile.in");
+    let zig = makefile.lines().find_map(|line| line.strip_prefix("ZIG := "));
+    let wanted = format!(
+        "{} {}",
+        template("python/requirements.txt").trim(),
+        zig.expect("the Makefile pins zig")
+    );
+    let script = format!(
+        "python3 -m venv --clear venv && venv/bin/pip install -q --disable-pip-version-check {wanted}"
+    );
+    install(&folder, &wanted, &script);
+    folder.join("venv")
+}
+
+/// A folder with the `node_modules` of the projects in JavaScript.
+fn node() -> PathBuf {
+    let _alone = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = kept("authors-node");
+    let manifest = template("js/package.json.in");
+    std::fs::write(folder.join("package.json"), &manifest).expect("write package.json");
+    install(&folder, &manifest, "npm install --silent --no-audit --no-fund");
+    folder
+}

@@ -1,0 +1,121 @@
+//! Policies: who may ask for what.
+
+use std::marker::PhantomData;
+
+use serde::de::DeserializeOwned;
+
+use crate::bindings::lifecycle::exports::mortise::plugin::lifecycle;
+use crate::bindings::policy::exports::mortise::plugin as wit;
+use crate::{Fault, prepared};
+
+pub use crate::bindings::imports::mortise::plugin::{ledger, secrets};
+pub use crate::bindings::policy::exports::mortise::plugin::policy::{
+    Allow, Decision, Deny, Facts, Principal, Usage,
+};
+
+/// A policy. Make it a component with [`export!`](crate::export).
+pub trait Policy: Sized + 'static {
+    /// The operator's table of the configuration; [`NoSettings`](crate::NoSettings) if there is none.
+    type Settings: DeserializeOwned;
+
+    /// Called once on each instance, first.
+    ///
+    /// # Errors
+    /// Settings that make no sense: the server then does not take the plugin.
+    fn prepare(settings: Self::Settings) -> Result<Self, Fault>;
+
+    /// Decide on a request, before anything else is done for it.
+    ///
+    /// # Errors
+    /// [`Fault::Invalid`] is the caller's and becomes a 400; all else refuses the request with a 500,
+    /// unless the operator said otherwise. To refuse, return [`Decision::Deny`].
+    fn authorize(&self, facts: Facts) -> Result<Decision, Fault>;
+
+    /// Learn what an allowed request used, after it has ended. Keeps no accounts unless you do.
+    ///
+    /// # Errors
+    /// A fault is counted and logged; the request is over.
+    fn account(&self, usage: Usage) -> Result<(), Fault> {
+        let _ = usage;
+        Ok(())
+    }
+}
+
+impl Allow {
+    /// Let a request pass as this subject, with normal priority and no limits of ours.
+    pub fn subject(subject: impl Into<String>) -> Self {
+        Self {
+            principal: Principal {
+                subject: subject.into(),
+                tenant: None,
+                labels: Vec::new(),
+            },
+            priority: 0,
+            max_tokens: None,
+            headers: Vec::new(),
+            lease: None,
+        }
+    }
+
+    /// Keep usage and fairness by this tenant.
+    #[must_use]
+    pub fn tenant(mut self, tenant: impl Into<String>) -> Self {
+        self.principal.tenant = Some(tenant.into());
+        self
+    }
+}
+
+impl Deny {
+    /// Refuse with a status of 400 to 499, the error's `type`, its `code`, and a message.
+    pub fn new(status: u16, kind: &str, code: &str, message: impl Into<String>) -> Self {
+        Self {
+            status,
+            kind: kind.to_owned(),
+            code: code.to_owned(),
+            message: message.into(),
+            retry_after_ms: None,
+            headers: Vec::new(),
+        }
+    }
+}
+
+impl From<Allow> for Decision {
+    fn from(allow: Allow) -> Self {
+        Self::Allow(allow)
+    }
+}
+
+impl From<Deny> for Decision {
+    fn from(deny: Deny) -> Self {
+        Self::Deny(deny)
+    }
+}
+
+impl Facts {
+    /// The value of a request header that was granted, by its name in lower case.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let mut headers = self.headers.iter();
+        let (_, value) = headers.find(|(known, _)| known == name)?;
+        Some(value)
+    }
+}
+
+/// What [`export!`](crate::export) exports for a policy.
+#[doc(hidden)]
+pub struct Component<P>(PhantomData<P>);
+
+impl<P: Policy> lifecycle::Guest for Component<P> {
+    fn prepare() -> Result<(), Fault> {
+        prepared::keep(P::prepare(prepared::settings()?)?)
+    }
+}
+
+impl<P: Policy> wit::policy::Guest for Component<P> {
+    fn authorize(facts: Facts) -> Result<Decision, Fault> {
+        prepared::plugin::<P>()?.authorize(facts)
+    }
+
+    fn account(usage: Usage) -> Result<(), Fault> {
+        prepared::plugin::<P>()?.account(usage)
+    }
+}

@@ -1,0 +1,252 @@
+//! Readers of calls and their arguments: JSON and tags.
+
+use serde_json::Value;
+
+use super::{MAX_NAME_BYTES, Text};
+use crate::json::{Scanner, Step};
+use crate::tools::{Arguments, Tool};
+
+/// The keys of a call that is written as one JSON object.
+#[derive(Debug, Clone, Copy)]
+pub struct CallKeys {
+    /// Keys of the name.
+    pub name: &'static [&'static str],
+    /// Keys of the arguments: an object, the text of one, or null.
+    pub arguments: &'static [&'static str],
+    /// Keys of the model's id for the call.
+    pub id: &'static [&'static str],
+    /// Any key besides these and `type` shows that the object is no call. For formats without marks,
+    /// where any object of an answer could be taken for one.
+    pub only: bool,
+}
+
+impl Default for CallKeys {
+    /// `name`, `arguments` or `parameters`, and `id`, among others.
+    fn default() -> Self {
+        Self {
+            name: &["name"],
+            arguments: &["arguments", "parameters"],
+            id: &["id"],
+            only: false,
+        }
+    }
+}
+
+/// What has been read of a JSON call.
+#[derive(Default)]
+struct JsonCall {
+    name: Option<String>,
+    id: Option<String>,
+    /// Arguments that came before the name.
+    early: Option<String>,
+    said: bool,
+}
+
+impl Text {
+    /// Read the JSON object of the arguments of a call, and pass it on as it comes. `None` if the tool
+    /// was not declared or no object begins here; or, with the call left open, when what has begun
+    /// stops being JSON or the answer ends.
+    pub async fn json_arguments(&mut self, name: &str, id: Option<String>) -> Option<()> {
+        self.space().await;
+        if self.peek().await? != '{' {
+            return None;
+        }
+        self.begin(name, id)?;
+        let mut scanner = Scanner::new();
+        loop {
+            let c = self.peek().await?;
+            let step = scanner.feed(c);
+            if matches!(step, Step::Wrong | Step::Past) {
+                return None;
+            }
+            self.next().await;
+            self.push_arguments(c.encode_utf8(&mut [0; 4]));
+            if step == Step::Last {
+                self.finish();
+                return Some(());
+            }
+        }
+    }
+
+    /// Read calls that are written as JSON objects: one, or a list. `None` if the first thing that is
+    /// no call of a declared tool comes before the end.
+    pub async fn json_calls(&mut self, keys: CallKeys) -> Option<()> {
+        self.space().await;
+        if self.peek().await? != '[' {
+            return self.json_call(keys).await;
+        }
+        self.next().await;
+        loop {
+            self.json_call(keys).await?;
+            self.space().await;
+            match self.peek().await {
+                Some(',') => self.next().await,
+                Some(']') => {
+                    self.next().await;
+                    self.drop_held();
+                    return Some(());
+                }
+                _ => return None,
+            };
+        }
+    }
+
+    /// Read one call that is written as a JSON object, keys in any order. `None` if it is no call of a
+    /// declared tool.
+    pub async fn json_call(&mut self, keys: CallKeys) -> Option<()> {
+        let mut call = JsonCall::default();
+        self.symbol('{').await?;
+        if self.symbol('}').await.is_some() {
+            return None;
+        }
+        loop {
+            let key = self.json_name().await?;
+            self.symbol(':').await?;
+            self.space().await;
+            self.json_field(keys, &key, &mut call).await?;
+            if self.symbol(',').await.is_none() {
+                break;
+            }
+        }
+        self.symbol('}').await?;
+        if !call.said {
+            let arguments = call.early.as_deref().unwrap_or("{}");
+            self.call(&call.name?, call.id, arguments)?;
+        }
+        self.drop_held();
+        Some(())
+    }
+
+    async fn json_field(&mut self, keys: CallKeys, key: &str, call: &mut JsonCall) -> Option<()> {
+        if keys.name.contains(&key) {
+            if call.name.is_some() {
+                return None;
+            }
+            let name = self.json_name().await?;
+            self.tools().get(&name)?;
+            // With arguments that came early the call is complete; what follows changes nothing.
+            if let Some(arguments) = call.early.take() {
+                self.call(&name, call.id.take(), &arguments)?;
+                call.said = true;
+            }
+            call.name = Some(name);
+        } else if keys.arguments.contains(&key) {
+            if call.said || call.early.is_some() {
+                return None;
+            }
+            let streams = self.peek().await? == '{';
+            match &call.name {
+                Some(name) if streams => self.json_arguments(name, call.id.take()).await?,
+                Some(name) => {
+                    let arguments = self.json_object_text().await?;
+                    self.call(name, call.id.take(), &arguments)?;
+                }
+                None => call.early = Some(self.json_object_text().await?),
+            }
+            call.said = call.name.is_some();
+        } else if keys.id.contains(&key) && self.peek().await? == '"' {
+            call.id = Some(self.json_name().await?);
+        } else if keys.only && key != "type" && !keys.id.contains(&key) {
+            return None;
+        } else {
+            self.json_text().await?;
+        }
+        Some(())
+    }
+
+    /// Arguments as an object, as a string that holds one, or as null.
+    async fn json_object_text(&mut self) -> Option<String> {
+        let text = self.json_text().await?;
+        match serde_json::from_str(&text).ok()? {
+            Value::Object(_) => Some(text),
+            Value::Null => Some("{}".to_owned()),
+            Value::String(inner) if inner.trim().is_empty() => Some("{}".to_owned()),
+            Value::String(inner) => {
+                let inner = inner.trim();
+                let object = serde_json::from_str::<Value>(inner).ok()?;
+                object.is_object().then(|| inner.to_owned())
+            }
+            _ => None,
+        }
+    }
+
+    /// Read one JSON value; its text. A number must be followed by something.
+    pub async fn json_text(&mut self) -> Option<String> {
+        self.space().await;
+        let mut scanner = Scanner::new();
+        let mut text = String::new();
+        loop {
+            let c = self.peek().await?;
+            match scanner.feed(c) {
+                Step::Wrong => return None,
+                Step::Past => return Some(text),
+                step => {
+                    text.push(c);
+                    self.next().await;
+                    if step == Step::Last {
+                        return Some(text);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A JSON string of the length of a name, without its quotes.
+    async fn json_name(&mut self) -> Option<String> {
+        self.space().await;
+        self.mark("\"").await?;
+        let mut raw = String::from('"');
+        let mut escaped = false;
+        loop {
+            let c = self.next().await?;
+            raw.push(c);
+            if raw.len() > MAX_NAME_BYTES + 2 {
+                return None;
+            }
+            if c == '"' && !escaped {
+                return serde_json::from_str(&raw).ok();
+            }
+            escaped = c == '\\' && !escaped;
+        }
+    }
+
+    /// Read blanks and one character, if it is there; otherwise nothing.
+    pub(super) async fn symbol(&mut self, symbol: char) -> Option<()> {
+        self.follows(symbol.encode_utf8(&mut [0; 4]))
+            .await
+            .then_some(())
+    }
+
+    /// Read arguments that are written between tags, any number of them: `key` is what stands before
+    /// and behind a key, `value` what stands before and behind its value. The schema of the tool says
+    /// what a value is. One line break on either side of a value belongs to the tags.
+    ///
+    /// ```
+    /// # use mortise_plugin_sdk::stream::Text;
+    /// # use mortise_plugin_sdk::tools::{Arguments, Tool};
+    /// // <parameter=city>Bonn</parameter>
+    /// async fn parameters(text: &mut Text, tool: &Tool) -> Option<Arguments> {
+    ///     text.tagged_arguments(tool, ("<parameter=", ">"), ("", "</parameter>")).await
+    /// }
+    /// ```
+    pub async fn tagged_arguments(
+        &mut self,
+        tool: &Tool,
+        key: (&str, &str),
+        value: (&str, &str),
+    ) -> Option<Arguments> {
+        let mut arguments = Arguments::default();
+        while self.follows(key.0).await {
+            let (name, _) = self.name_until(&[key.1]).await?;
+            if !value.0.is_empty() && !self.follows(value.0).await {
+                return None;
+            }
+            let text = self.text_until(value.1).await?;
+            let text = text.strip_prefix('\n').unwrap_or(&text);
+            let text = text.strip_suffix('\n').unwrap_or(text);
+            let name = name.trim();
+            arguments.add(name.to_owned(), tool.typed(name, text))?;
+        }
+        Some(arguments)
+    }
+}

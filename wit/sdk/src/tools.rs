@@ -1,0 +1,225 @@
+//! The tools that a request declares, and what text from a model means for their arguments.
+
+use serde_json::{Map, Value};
+
+use crate::Fault;
+use crate::output_parser::{Setup, ToolChoice};
+
+/// A tool that may be called.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tool {
+    /// Its name.
+    pub name: String,
+    /// JSON Schema of its arguments; null if the request gave none.
+    pub parameters: Value,
+}
+
+/// What a request allows.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Tools {
+    tools: Vec<Tool>,
+    parallel: bool,
+}
+
+impl Tools {
+    /// The tools of a request that may be called: none under `tool_choice: "none"`, one if it is named.
+    ///
+    /// # Errors
+    /// [`Fault::Invalid`] when the declarations are not what the OpenAI API has, or the named tool is
+    /// not among them.
+    pub fn allowed(setup: &Setup) -> Result<Self, Fault> {
+        let declared: Vec<Value> = serde_json::from_str(&setup.tools)
+            .map_err(|error| Fault::Invalid(format!("`tools` must be a JSON array: {error}")))?;
+        let mut tools = Vec::with_capacity(declared.len());
+        for (index, declaration) in declared.into_iter().enumerate() {
+            tools.push(Tool::read(declaration).ok_or_else(|| {
+                Fault::Invalid(format!("`tools[{index}].function.name` must be a string"))
+            })?);
+        }
+        match &setup.tool_choice {
+            ToolChoice::None => tools.clear(),
+            ToolChoice::Auto => {}
+            ToolChoice::Required if tools.is_empty() => {
+                let fault = "`tool_choice` is `required`, but `tools` is empty";
+                return Err(Fault::Invalid(fault.to_owned()));
+            }
+            ToolChoice::Required => {}
+            ToolChoice::Named(name) => {
+                tools.retain(|tool| tool.name == *name);
+                if tools.is_empty() {
+                    let fault = format!("`tool_choice` names `{name}`, which is not in `tools`");
+                    return Err(Fault::Invalid(fault));
+                }
+            }
+        }
+        Ok(Self {
+            tools,
+            parallel: setup.parallel,
+        })
+    }
+
+    /// Whether nothing may be called.
+    pub fn is_empty(&self) -> bool {
+        self.tools.is_empty()
+    }
+
+    /// Whether one answer may hold several calls.
+    pub fn parallel(&self) -> bool {
+        self.parallel
+    }
+
+    /// The tool of this name.
+    pub fn get(&self, name: &str) -> Option<&Tool> {
+        self.tools.iter().find(|tool| tool.name == name)
+    }
+}
+
+impl Tool {
+    fn read(mut declaration: Value) -> Option<Self> {
+        let function = declaration.get_mut("function")?;
+        Some(Self {
+            name: function.get("name")?.as_str()?.to_owned(),
+            parameters: function
+                .get_mut("parameters")
+                .map(Value::take)
+                .unwrap_or_default(),
+        })
+    }
+
+    /// What text stands for as the argument `key`. Formats that write values bare leave it to the
+    /// schema: `5` is a number if the schema has one there, and text if it has a string or nothing.
+    pub fn typed(&self, key: &str, text: &str) -> Value {
+        let mut types = Vec::new();
+        if let Some(schema) = self
+            .parameters
+            .pointer("/properties")
+            .and_then(|all| all.get(key))
+        {
+            types_of(schema, &mut types);
+        }
+        let meant = match text.trim() {
+            "True" => Some(Value::Bool(true)),
+            "False" => Some(Value::Bool(false)),
+            "None" => Some(Value::Null),
+            text => serde_json::from_str(text).ok(),
+        };
+        match meant {
+            Some(value) if types.contains(&type_of(&value)) => value,
+            // Whole numbers are numbers too.
+            Some(Value::Number(number)) if types.contains(&"number") => Value::Number(number),
+            _ => Value::from(text),
+        }
+    }
+}
+
+/// All types that a schema names, through its alternatives.
+fn types_of<'a>(schema: &'a Value, types: &mut Vec<&'a str>) {
+    match schema.get("type") {
+        Some(Value::String(one)) => types.push(one),
+        Some(Value::Array(several)) => types.extend(several.iter().filter_map(Value::as_str)),
+        _ => {}
+    }
+    for key in ["anyOf", "oneOf", "allOf"] {
+        let alternatives = schema.get(key).and_then(Value::as_array);
+        for alternative in alternatives.into_iter().flatten() {
+            types_of(alternative, types);
+        }
+    }
+    let values = schema.get("enum").and_then(Value::as_array);
+    if schema.get("type").is_none() {
+        for value in values.into_iter().flatten() {
+            types.push(type_of(value));
+        }
+    }
+}
+
+fn type_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// Arguments being gathered, in the order in which the model wrote them.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Arguments(Map<String, Value>);
+
+impl Arguments {
+    /// Add one. `None` if it is there already: no model means that.
+    pub fn add(&mut self, key: String, value: Value) -> Option<()> {
+        if self.0.contains_key(&key) {
+            return None;
+        }
+        self.0.insert(key, value);
+        Some(())
+    }
+
+    /// As JSON text.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(&self.0).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn tool(parameters: Value) -> Tool {
+        Tool {
+            name: "f".to_owned(),
+            parameters,
+        }
+    }
+
+    #[test]
+    fn the_schema_says_what_bare_text_is() {
+        let tool = tool(json!({"type": "object", "properties": {
+            "text": {"type": "string"},
+            "count": {"type": "integer"},
+            "ratio": {"type": "number"},
+            "flag": {"type": "boolean"},
+            "list": {"type": "array"},
+            "maybe": {"type": ["integer", "null"]},
+            "either": {"anyOf": [{"type": "string"}, {"type": "integer"}]},
+            "choice": {"enum": [1, 2]},
+        }}));
+        for (key, text, value) in [
+            ("text", "5", json!("5")),
+            ("text", " a\n", json!(" a\n")),
+            ("text", "{\"a\": 1}", json!("{\"a\": 1}")),
+            ("count", " 5 ", json!(5)),
+            ("count", "5.5", json!("5.5")),
+            ("count", "five", json!("five")),
+            ("ratio", "5", json!(5)),
+            ("ratio", "5.5", json!(5.5)),
+            ("flag", "true", json!(true)),
+            ("flag", "False", json!(false)),
+            ("list", "[1, \"a\"]", json!([1, "a"])),
+            ("list", "[1, ", json!("[1, ")),
+            ("maybe", "None", json!(null)),
+            ("maybe", "3", json!(3)),
+            ("either", "3", json!(3)),
+            ("either", "three", json!("three")),
+            ("choice", "2", json!(2)),
+            ("unknown", "2", json!("2")),
+        ] {
+            assert_eq!(tool.typed(key, text), value, "{key}: {text}");
+        }
+    }
+
+    #[test]
+    fn arguments_keep_their_order_and_come_once() {
+        let mut arguments = Arguments::default();
+        assert_eq!(arguments.add("b".to_owned(), json!(1)), Some(()));
+        assert_eq!(arguments.add("a".to_owned(), json!("x")), Some(()));
+        assert_eq!(arguments.add("b".to_owned(), json!(2)), None);
+        assert_eq!(arguments.to_json(), r#"{"b":1,"a":"x"}"#);
+    }
+}

@@ -1,0 +1,303 @@
+//! What models write, and what it means: the cases of `tests/parsers`, whole and in pieces.
+
+mod linear;
+
+use mortise_plugin_sdk::formats::Format;
+use mortise_plugin_sdk::output_parser::{Event, Setup, ToolChoice};
+use mortise_plugin_sdk::stream::Parsing;
+use mortise_plugin_sdk::tools::Tools;
+use proptest::prelude::*;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Case {
+    name: String,
+    #[serde(default = "hermes")]
+    format: String,
+    #[serde(default = "auto")]
+    choice: String,
+    #[serde(default = "yes")]
+    parallel: bool,
+    #[serde(default)]
+    opens: bool,
+    text: String,
+    #[serde(default)]
+    content: String,
+    #[serde(default)]
+    reasoning: String,
+    /// Name, arguments, then the id or null, then `open` if the call does not end.
+    #[serde(default)]
+    calls: Vec<Vec<Option<String>>>,
+}
+
+fn hermes() -> String {
+    "hermes".to_owned()
+}
+
+fn auto() -> String {
+    "auto".to_owned()
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// The cases of the default parser, which another program answers as well, and those of all formats.
+fn cases() -> Vec<Case> {
+    let mut cases: Vec<Case> =
+        serde_json::from_str(include_str!("../../../../tests/parsers/cases.json")).unwrap();
+    let more: Vec<Case> =
+        serde_json::from_str(include_str!("../../../../tests/parsers/formats.json")).unwrap();
+    cases.extend(more);
+    cases
+}
+
+fn tools() -> Value {
+    let weather = json!({"type": "object", "properties": {
+        "city": {"type": "string"},
+        "days": {"type": "integer"},
+        "hourly": {"type": "boolean"},
+        "units": {"type": ["string", "null"]},
+        "places": {"type": "array"},
+        "options": {"type": "object"},
+    }});
+    json!([
+        {"type": "function", "function": {"name": "get_weather", "parameters": weather}},
+        {"type": "function", "function": {"name": "time"}},
+    ])
+}
+
+pub(crate) fn parsing(format: Format, choice: &str, parallel: bool, opens: bool) -> Parsing {
+    let setup = Setup {
+        tools: tools().to_string(),
+        tool_choice: match choice {
+            "none" => ToolChoice::None,
+            "auto" => ToolChoice::Auto,
+            name => ToolChoice::Named(name.to_owned()),
+        },
+        parallel,
+        opens_reasoning: opens,
+    };
+    let tools = Tools::allowed(&setup).unwrap();
+    Parsing::new(tools, opens, async move |text| format.read(text).await)
+}
+
+/// What the events of an answer come to.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Answer {
+    content: String,
+    reasoning: String,
+    calls: Vec<Call>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Call {
+    name: String,
+    arguments: String,
+    id: Option<String>,
+    ended: bool,
+}
+
+impl Answer {
+    fn take(&mut self, events: Vec<Event>) {
+        for event in events {
+            match event {
+                Event::Content(text) => self.content.push_str(&text),
+                Event::Reasoning(text) => {
+                    assert!(self.content.is_empty() && self.calls.is_empty());
+                    self.reasoning.push_str(&text);
+                }
+                Event::CallBegin(begin) => {
+                    assert_eq!(begin.index as usize, self.calls.len());
+                    self.calls.push(Call {
+                        name: begin.name,
+                        arguments: String::new(),
+                        id: begin.id,
+                        ended: false,
+                    });
+                }
+                Event::CallArguments(more) => {
+                    assert_eq!(more.index as usize + 1, self.calls.len());
+                    let call = self.calls.last_mut().unwrap();
+                    assert!(!call.ended && !more.delta.is_empty());
+                    call.arguments.push_str(&more.delta);
+                }
+                Event::CallEnd(index) => {
+                    assert_eq!(index as usize + 1, self.calls.len());
+                    let call = self.calls.last_mut().unwrap();
+                    assert!(!call.ended);
+                    assert!(
+                        serde_json::from_str::<Value>(&call.arguments)
+                            .unwrap()
+                            .is_object()
+                    );
+                    call.ended = true;
+                }
+            }
+        }
+    }
+}
+
+fn expected(case: &Case) -> Answer {
+    let calls = case.calls.iter().map(|call| Call {
+        name: call[0].clone().unwrap(),
+        arguments: call[1].clone().unwrap(),
+        id: call.get(2).cloned().flatten(),
+        ended: call.get(3).is_none(),
+    });
+    Answer {
+        content: case.content.clone(),
+        reasoning: case.reasoning.clone(),
+        calls: calls.collect(),
+    }
+}
+
+fn answer<'a>(mut parsing: Parsing, pieces: impl Iterator<Item = &'a str>) -> Answer {
+    let mut answer = Answer::default();
+    for piece in pieces {
+        answer.take(parsing.feed(piece));
+    }
+    answer.take(parsing.close());
+    answer
+}
+
+fn parse<'a>(case: &Case, pieces: impl Iterator<Item = &'a str>) -> Answer {
+    let format = Format::named(&case.format).unwrap_or_else(|| panic!("{}", case.format));
+    answer(
+        parsing(format, &case.choice, case.parallel, case.opens),
+        pieces,
+    )
+}
+
+/// Cut `text` where `cuts`, fractions of its characters, say.
+fn pieces(text: &str, cuts: &[f64]) -> Vec<String> {
+    let characters: Vec<char> = text.chars().collect();
+    let places = cuts
+        .iter()
+        .map(|cut| (cut * characters.len() as f64) as usize);
+    let mut ends: Vec<usize> = places.chain([0, characters.len()]).collect();
+    ends.sort_unstable();
+    let parts = ends.windows(2);
+    parts
+        .map(|ends| characters[ends[0]..ends[1]].iter().collect())
+        .collect()
+}
+
+#[test]
+fn whole_answers() {
+    let mut failures = Vec::new();
+    for case in cases() {
+        let found = parse(&case, std::iter::once(case.text.as_str()));
+        if found != expected(&case) {
+            failures.push(format!(
+                "{}:\n   {found:?}\n   {:?}",
+                case.name,
+                expected(&case)
+            ));
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn character_by_character() {
+    for case in cases() {
+        let found = parse(&case, case.text.split_inclusive(|_| true));
+        assert_eq!(found, expected(&case), "{}", case.name);
+    }
+}
+
+#[test]
+fn every_format_has_cases_that_call() {
+    for format in Format::all() {
+        let mut own = cases()
+            .into_iter()
+            .filter(|case| case.format == format.name());
+        assert!(own.any(|case| !case.calls.is_empty()), "{}", format.name());
+    }
+}
+
+#[test]
+fn formats_are_told_by_their_templates() {
+    for (template, format) in [
+        ("{{ '<tool_call>' }}", Some(Format::Hermes)),
+        (
+            "<tool_call>\n<function=example>\n<parameter=a>",
+            Some(Format::QwenCoder),
+        ),
+        ("<tool_call>{{ name }}<arg_key>", Some(Format::Glm)),
+        ("[AVAILABLE_TOOLS] [TOOL_CALLS]", Some(Format::Mistral)),
+        (
+            "Environment: ipython {\"name\": x, \"parameters\": y}",
+            Some(Format::Llama3Json),
+        ),
+        (
+            "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>",
+            Some(Format::DeepSeek),
+        ),
+        (
+            "<function=example_function_name>",
+            Some(Format::Functionary),
+        ),
+        ("{{ messages }}", None),
+    ] {
+        assert_eq!(Format::of_template(template), format, "{template}");
+    }
+}
+
+#[test]
+fn text_goes_out_as_soon_as_it_is_certain() {
+    let mut parsing = parsing(Format::Hermes, "auto", true, false);
+    let content = |text: &str| vec![Event::Content(text.to_owned())];
+    assert_eq!(parsing.feed("Let me"), content("Let me"));
+    assert_eq!(parsing.feed(" look <"), content(" look"));
+    assert_eq!(parsing.feed("b> <tool_call"), content(" <b>"));
+    assert_eq!(parsing.feed(">{\"name\": \"time\", "), vec![]);
+    let [Event::CallBegin(_), Event::CallArguments(more)] =
+        &parsing.feed("\"arguments\": {\"a")[..]
+    else {
+        panic!("the arguments do not stream");
+    };
+    assert_eq!(more.delta, "{\"a");
+}
+
+proptest! {
+    #[test]
+    fn cuts_change_nothing(
+        index in any::<prop::sample::Index>(),
+        cuts in proptest::collection::vec(0.0f64..1.0, 0..12),
+    ) {
+        let cases = cases();
+        let case = &cases[index.index(cases.len())];
+        let pieces = pieces(&case.text, &cuts);
+        prop_assert_eq!(parse(case, pieces.iter().map(String::as_str)), expected(case));
+    }
+
+    /// Answers made of pieces of formats, in any order: whatever they come to, cuts do not change it,
+    /// and every event is in order.
+    #[test]
+    fn cuts_change_nothing_in_nonsense(
+        format in any::<prop::sample::Index>(),
+        parts in proptest::collection::vec((any::<prop::sample::Index>(), 0.0f64..1.0, 0.0f64..1.0), 0..8),
+        cuts in proptest::collection::vec(0.0f64..1.0, 0..12),
+        opens in any::<bool>(),
+        parallel in any::<bool>(),
+    ) {
+        let cases = cases();
+        let formats: Vec<Format> = Format::all().collect();
+        let format = formats[format.index(formats.len())];
+        let own: Vec<&Case> = cases.iter().filter(|case| case.format == format.name()).collect();
+        let text: String = parts.iter().map(|(index, from, to)| {
+            let characters: Vec<char> = own[index.index(own.len())].text.chars().collect();
+            let (from, to) = (from.min(*to), from.max(*to));
+            let place = |share: f64| (share * characters.len() as f64) as usize;
+            characters[place(from)..place(to)].iter().collect::<String>()
+        }).collect();
+        let whole = answer(parsing(format, "auto", parallel, opens), std::iter::once(text.as_str()));
+        let pieces = pieces(&text, &cuts);
+        let cut = answer(parsing(format, "auto", parallel, opens), pieces.iter().map(String::as_str));
+        prop_assert_eq!(cut, whole);
+    }
+}
