@@ -16,6 +16,7 @@ mod breaker;
 mod cache;
 mod call;
 mod chat_template;
+mod compile_cost;
 mod component;
 mod engine;
 mod error;
@@ -49,8 +50,9 @@ pub use kind::Kind;
 pub use kinds::*;
 pub use ledger::{Ledger, Rate, Verdict};
 pub use limits::{
-    Deadlines, HostConfig, Limits, MAX_COMPONENT_BYTES, MAX_COUNTER_NAMES, MAX_LOG_BYTES_PER_CALL,
-    MAX_TOOL_CALLS,
+    Deadlines, HostConfig, Limits, MAX_CODE_BYTES, MAX_COMPONENT_BYTES, MAX_COUNTER_NAMES,
+    MAX_FUNCTION_BYTES, MAX_FUNCTIONS, MAX_IMAGE_BYTES, MAX_LOG_BYTES_PER_CALL, MAX_NESTED,
+    MAX_NESTED_INSTANCES, MAX_TOOL_CALLS,
 };
 pub use load_error::LoadError;
 pub use output_parser::{OutputParser, ParserSession};

@@ -17,6 +17,9 @@ const MAX_TABLE_ELEMENTS: usize = 20_000;
 /// What a log line costs beside its text, so that empty lines are bounded too.
 const LOG_LINE_BYTES: usize = 64;
 
+/// What a field of a log line costs beside its text: the signs around it.
+const LOG_FIELD_BYTES: usize = 2;
+
 /// Bytes of what a guest last wrote to its standard error that are kept for a trap's message.
 const LAST_WORDS_BYTES: usize = 1024;
 
@@ -99,14 +102,12 @@ impl State {
     ) {
         let text_bytes: usize = fields
             .iter()
-            .map(|(name, value)| name.len() + value.len())
+            .map(|(name, value)| name.len() + value.len() + LOG_FIELD_BYTES)
             .sum();
-        let cost = LOG_LINE_BYTES + message.len() + text_bytes;
-        if cost > self.call.log_bytes_left {
+        if LOG_LINE_BYTES + message.len() + text_bytes > self.call.log_bytes_left {
             self.call.log_lines_dropped += 1;
             return;
         }
-        self.call.log_bytes_left -= cost;
         let message = escape(message);
         let mut details = String::new();
         for (name, value) in fields {
@@ -115,6 +116,9 @@ impl State {
             details.push('=');
             details.push_str(&escape(value));
         }
+        // Escaped, a text may be six times as long: what is written is what counts.
+        let written = LOG_LINE_BYTES + message.len() + details.len();
+        self.call.log_bytes_left = self.call.log_bytes_left.saturating_sub(written);
         let request = &*self.call.request_id;
         let (plugin, version) = (
             self.grants.component.name(),

@@ -3,7 +3,10 @@
 mod abuse;
 mod attacks;
 mod behaving;
+mod exercise;
+mod forged;
 mod guests;
+mod hostile;
 mod instances;
 mod loading;
 mod swap;
