@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use mortise_plugin::{
     Binding, ChatTemplate, Component, Decision, Facts, Finish, Grammar, GrammarSource, Kind,
     LoadError, OutputParser, ParserEvent, PluginError, PluginHost, Policy, TemplateInput,
-    UsageReport,
+    ToolAnswer, ToolCaller, Tools, UsageReport,
 };
 use tokio::task::JoinHandle;
 
@@ -16,7 +17,7 @@ use crate::guests::{Fixture, binding, context, render, setup};
 pub(crate) static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 /// Memory that may stay with the process after an attack: 64 MiB (V5).
-pub(crate) const KEPT_BYTES: u64 = 64 << 20;
+const KEPT_BYTES: u64 = 64 << 20;
 
 /// What a policy is told at the end.
 pub(crate) fn usage() -> UsageReport {
@@ -119,8 +120,12 @@ pub(crate) async fn exercise(
             policy.authorize(&context, Facts::default()).await?;
             policy.account(&context, usage()).await?;
         }
-        #[allow(unreachable_patterns, reason = "kinds that these tests do not forge")]
-        other => panic!("no calls are known for {other}"),
+        Kind::Tool => {
+            let tools = Tools::bind(host, component, binding).await?;
+            let caller = ToolCaller::default();
+            let arguments = r#"{"text":"nothing"}"#;
+            tools.call(&context, &caller, "does", arguments).await?;
+        }
     }
     Ok(())
 }
@@ -141,6 +146,7 @@ impl Witness {
         let parser = fixture.parser(binding()).await;
         let grammar = fixture.grammar(binding()).await;
         let policy = fixture.policy(binding()).await;
+        let tools = fixture.tools(binding()).await;
         let (going, counted) = (Arc::clone(&over), Arc::clone(&rounds));
         let caller = async move {
             let only = GrammarSource::Regex("only".to_owned());
@@ -164,6 +170,10 @@ impl Witness {
                 };
                 let decision = policy.authorize(&context(), facts).await.unwrap();
                 assert_eq!(decision, Decision::Abstain);
+                let arguments = format!("{{\"text\":\"{text}\"}}");
+                let caller = ToolCaller::default();
+                let said = tools.call(&context(), &caller, "does", &arguments).await;
+                assert_eq!(said.unwrap(), ToolAnswer::Result(text));
                 tokio::task::yield_now().await;
             }
         };
@@ -188,6 +198,18 @@ impl Witness {
         }
         assert!(self.rounds.load(Ordering::Relaxed) > 0);
     }
+}
+
+/// Wait until the process holds about as much memory as before. Other tests of this process compile
+/// plugins meanwhile, which takes much for a while.
+pub(crate) async fn given_back(before: u64) {
+    let patience = tokio::time::timeout(Duration::from_secs(120), async {
+        while resident_bytes() > before + KEPT_BYTES {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    });
+    let kept = patience.await.map_err(|_| resident_bytes() - before);
+    assert_eq!(kept, Ok(()), "bytes were not given back");
 }
 
 /// Bytes of memory that the process holds.

@@ -10,3 +10,4 @@ mod hostile;
 mod instances;
 mod loading;
 mod swap;
+mod tools;

@@ -344,6 +344,8 @@ pub(crate) enum BindingKind {
     Grammar,
     /// Who may ask.
     Policy,
+    /// Tools that the server runs.
+    Tool,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]

@@ -23,6 +23,14 @@ pub(super) fn answers() -> Vec<Case> {
     let grammar =
         |does, outcome, command| case(Kind::Grammar, does, outcome, Attack::Mask(command));
     let policy = |does, outcome, model| case(Kind::Policy, does, outcome, Attack::Decide(model));
+    let tool = |does, settings| {
+        case(
+            Kind::Tool,
+            does,
+            "not taken: `invalid-result`",
+            Attack::Settings(settings),
+        )
+    };
     vec![
         parser("swallows all text", ANSWERED, "swallow", 100),
         parser(
@@ -69,6 +77,9 @@ pub(super) fn answers() -> Vec<Case> {
             ANSWERED,
             "extremes",
         ),
+        tool("declares no tool", r#"{"tools":"none"}"#),
+        tool("declares a tool without a name", r#"{"tools":"nameless"}"#),
+        tool("declares two tools of one name", r#"{"tools":"twice"}"#),
         case(
             Kind::ChatTemplate,
             "adds 100 000 stop strings",

@@ -20,6 +20,21 @@ fn segment(case: u32, text: u32, length: u32) -> Forged {
     prompt(LISTS, 1).data(LISTS, &words(&[case, text, length]))
 }
 
+/// A tool whose results are long.
+fn tool() -> Forged {
+    const PARAMETERS: &[u8] = br#"{"type":"object"}"#;
+    let [name, parameters] = [LISTS + 64, LISTS + 128];
+    let declaration = words(&[name, 4, ZEROS, 0, parameters, PARAMETERS.len() as u32]);
+    Forged::new(Kind::Tool)
+        .pages(256)
+        .data(LISTS, &declaration)
+        .data(name, b"does")
+        .data(parameters, PARAMETERS)
+        .data(RESULT + 64, &words(&[LISTS, 1]))
+        .body("#describe", &format!("(i32.const {})", RESULT + 64))
+        .answers("#call", &words(&[0, 2 << 20, 9 << 20]))
+}
+
 /// Answers that are no values of their type.
 pub(super) fn values() -> Vec<Case> {
     let template = || Forged::new(Kind::ChatTemplate);
@@ -77,6 +92,7 @@ pub(super) fn values() -> Vec<Case> {
             "`trap`",
             Forged::new(Kind::Policy).answers("authorize", &words(&[0, 0, 5])),
         ),
+        forged("gives 9 MiB as the result of a tool", "`output`", tool()),
         forged(
             "allows a request to nobody",
             "`invalid-result`",

@@ -14,7 +14,7 @@ use mortise_plugin::{
     Binding, Component, Facts, Grammar, GrammarSource, Kind, LoadError, OutputParser, Policy,
 };
 
-use crate::exercise::{ALONE, Failure, KEPT_BYTES, Witness, exercise, resident_bytes};
+use crate::exercise::{ALONE, Failure, Witness, exercise, given_back, resident_bytes};
 use crate::forged::Forged;
 use crate::guests::{Fixture, HASTY_MS, context, fresh, hasty, render, setup, source};
 
@@ -45,6 +45,8 @@ enum Attack {
     Feed(&'static str, usize),
     /// The test guest compiles this grammar, and its masks are asked for.
     Mask(&'static str),
+    /// The test guest has these settings.
+    Settings(&'static str),
     /// The test guest decides on a request for this model.
     Decide(&'static str),
 }
@@ -97,6 +99,11 @@ impl Case {
                 matcher.probe(&[1, 2]).await?;
                 Ok(())
             }
+            Attack::Settings(settings) => {
+                let mut binding = bounds();
+                binding.settings = (*settings).to_owned();
+                exercise(host, component, self.kind, binding).await
+            }
             Attack::Decide(model) => {
                 let policy = Policy::bind(host, component, bounds()).await?;
                 let facts = Facts {
@@ -144,6 +151,5 @@ async fn observe(cases: Vec<Case>) {
     }
     witness.finish().await;
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    let kept = resident_bytes().saturating_sub(before);
-    assert!(kept <= KEPT_BYTES, "{kept} bytes were not given back");
+    given_back(before).await;
 }
