@@ -241,8 +241,8 @@ fn j9_a_plugin_that_keeps_failing_is_suspended() {
     for line in [
         "mortise_plugin_suspended{plugin=\"guest\",kind=\"chat-template\"} 1",
         "mortise_plugin_suspensions_total{plugin=\"guest\",kind=\"chat-template\"} 1",
-        "mortise_plugin_faults_total{plugin=\"guest\",function=\"chat-template.render\",fault=\"trap\"} 3",
-        "mortise_plugin_call_duration_seconds_count{plugin=\"guest\",function=\"chat-template.render\"} 4",
+        "mortise_plugin_faults_total{plugin=\"guest\",kind=\"chat-template\",function=\"chat-template.render\",fault=\"trap\"} 3",
+        "mortise_plugin_call_duration_seconds_count{plugin=\"guest\",kind=\"chat-template\",function=\"chat-template.render\"} 4",
     ] {
         assert!(
             page.lines().any(|found| found == line),

@@ -12,17 +12,20 @@ use crate::stats::Counters;
 use crate::{Fault, PluginError};
 
 /// What a call is made for; it tags the lines that the plugin logs.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct CallContext {
     /// The server's id of the request.
     pub request_id: Arc<str>,
+    /// The span of the request, below which each call has a span `plugin.call` (at level debug).
+    pub span: tracing::Span,
 }
 
 impl CallContext {
-    /// A context for this request.
+    /// A context for this request, which the current span belongs to.
     pub fn new(request_id: impl Into<Arc<str>>) -> Self {
         Self {
             request_id: request_id.into(),
+            span: tracing::Span::current(),
         }
     }
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tracing::Instrument as _;
 use wasmtime::Store;
 use wasmtime::component::{InstancePre, ResourceAny};
 
@@ -335,8 +336,10 @@ impl<E: Exports> Lease<E> {
         }
         let request_id = Arc::clone(&context.request_id);
         let call = call::begin(&mut instance.store, function, request_id, deadline_ms);
-        let outcome = guest(&instance.exports, &mut instance.store).await;
-        let outcome = outcome.map(|said| said.map_err(F::into));
+        let span = tracing::debug_span!(target: "mortise::plugin", parent: &context.span,
+            "plugin.call", plugin = self.pool.component().name(), "fn" = function);
+        let outcome = guest(&instance.exports, &mut instance.store).instrument(span);
+        let outcome = outcome.await.map(|said| said.map_err(F::into));
         self.epochs += instance.store.data().call.epochs;
         let ended = call::finish(&mut instance.store, call, outcome, check);
         let result = match ended {

@@ -151,6 +151,14 @@ impl Forged {
         self
     }
 
+    /// The component, with one more import: an interface of no functions.
+    pub(crate) fn importing(&self, interface: &str) -> Vec<u8> {
+        // A component may import at any place.
+        let import = format!("(component (import {interface:?} (instance)))");
+        let import = wat::parse_str(import).expect("a component");
+        [&self.build(), &import[8..]].concat()
+    }
+
     /// The component.
     pub(crate) fn build(&self) -> Vec<u8> {
         let (resolve, package) = contract();

@@ -8,6 +8,7 @@ mod forged;
 mod guests;
 mod hostile;
 mod instances;
+mod isolation;
 mod loading;
 mod swap;
 mod tools;

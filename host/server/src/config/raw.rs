@@ -241,6 +241,7 @@ pub(crate) struct RawPlugins {
     pub(crate) memory_mib: Option<usize>,
     pub(crate) output_mib: Option<usize>,
     pub(crate) deadline_ms: Option<u64>,
+    pub(crate) budget_ms: Option<u64>,
     pub(crate) instances: Option<usize>,
     pub(crate) require_signed: bool,
     pub(crate) trusted_keys: Vec<String>,
@@ -256,6 +257,7 @@ impl Default for RawPlugins {
             memory_mib: None,
             output_mib: None,
             deadline_ms: None,
+            budget_ms: None,
             instances: None,
             require_signed: false,
             trusted_keys: Vec::new(),
@@ -268,6 +270,8 @@ impl Default for RawPlugins {
 #[serde(deny_unknown_fields)]
 pub(crate) struct RawBinding {
     pub(crate) kind: BindingKind,
+    #[serde(default)]
+    pub(crate) name: Option<String>,
     #[serde(default)]
     pub(crate) file: Option<PathBuf>,
     #[serde(default)]
@@ -286,6 +290,8 @@ pub(crate) struct RawBinding {
     pub(crate) output_mib: Option<usize>,
     #[serde(default)]
     pub(crate) deadline_ms: Option<u64>,
+    #[serde(default)]
+    pub(crate) budget_ms: Option<u64>,
     #[serde(default)]
     pub(crate) instances: Option<usize>,
     #[serde(default)]

@@ -130,10 +130,10 @@ fn foreign() -> Vec<Case> {
         file(
             "imports the plugin of somebody else",
             "refused: not grantable",
-            || importing("mortise:plugin/policy@0.1.0"),
+            || Forged::new(Kind::ChatTemplate).importing("mortise:plugin/policy@0.1.0"),
         ),
         file("imports sockets", "refused: not grantable", || {
-            importing("wasi:sockets/tcp@0.2.6")
+            Forged::new(Kind::ChatTemplate).importing("wasi:sockets/tcp@0.2.6")
         }),
         file(
             "is built for a version that never was",
@@ -243,13 +243,6 @@ fn sections() -> Vec<Case> {
             || plus(&section(0, &[0xff, 0x7f, b'a'])),
         ),
     ]
-}
-
-/// A sound plugin that imports one more interface, of no functions.
-fn importing(interface: &str) -> Vec<u8> {
-    // A component may import at any place.
-    let import = wat::parse_str(format!("(component (import {interface:?} (instance)))")).unwrap();
-    plus(&import[8..])
 }
 
 fn renamed(wasm: &[u8], from: &str, to: &str) -> Vec<u8> {
