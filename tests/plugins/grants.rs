@@ -13,7 +13,7 @@ use crate::support::client::{Request, Response};
 use crate::{build_guest, house_rules, refused};
 
 /// `tests/guests`, which can be told by its settings to fail in any function.
-fn guest() -> &'static Path {
+pub(crate) fn guest() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

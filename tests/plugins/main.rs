@@ -6,6 +6,7 @@ mod pages;
 #[path = "../support/mod.rs"]
 mod support;
 mod swap;
+mod threats;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

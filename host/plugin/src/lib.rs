@@ -32,6 +32,7 @@ mod load_error;
 mod output_parser;
 mod policy;
 mod pool;
+mod profile;
 mod state;
 mod stats;
 mod tools;
@@ -60,5 +61,6 @@ pub use limits::{
 pub use load_error::LoadError;
 pub use output_parser::{OutputParser, ParserSession};
 pub use policy::Policy;
+pub use profile::{FunctionShare, Profile};
 pub use stats::{DURATION_BUCKETS, FunctionStats, PluginStats};
 pub use tools::Tools;

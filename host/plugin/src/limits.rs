@@ -54,6 +54,8 @@ pub struct HostConfig {
     /// WebAssembly call stack of one instance. 1 MiB matches the stack that Rust guests keep in
     /// their own memory, so that neither ends long before the other.
     pub stack_bytes: usize,
+    /// Note each millisecond where a running guest is. It costs some microseconds each time.
+    pub profile: bool,
 }
 
 impl Default for HostConfig {
@@ -62,6 +64,7 @@ impl Default for HostConfig {
             max_instances_total: 1000,
             cache_dir: None,
             stack_bytes: 1 << 20,
+            profile: false,
         }
     }
 }

@@ -9,7 +9,7 @@ use wasmtime::ResourceLimiter;
 use crate::engine::EPOCH;
 use crate::limits::MAX_LOG_BYTES_PER_CALL;
 use crate::stats::Counters;
-use crate::{Component, Kind, Ledger, Limits, ModelDescription, Vocabulary};
+use crate::{Component, Kind, Ledger, Limits, ModelDescription, Profile, Vocabulary};
 
 /// Elements of all tables of an instance: function pointers, a few thousand in large plugins.
 const MAX_TABLE_ELEMENTS: usize = 20_000;
@@ -35,6 +35,8 @@ pub(crate) struct Grants {
     pub(crate) secrets: Vec<(String, [u8; 32])>,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) limits: Limits,
+    /// Where to note what the guest is doing.
+    pub(crate) profile: Option<Arc<Profile>>,
 }
 
 impl Grants {
@@ -170,6 +172,8 @@ fn escape(text: &str) -> String {
 
 /// The call in progress.
 pub(crate) struct CallState {
+    /// The function of the plugin that was called.
+    pub(crate) function: &'static str,
     pub(crate) request_id: Arc<str>,
     /// Epochs in which the guest ran so far.
     pub(crate) epochs: u64,
@@ -187,12 +191,18 @@ pub(crate) struct CallState {
 
 impl CallState {
     fn idle() -> Self {
-        Self::new(Arc::from(""), Duration::ZERO, Duration::ZERO)
+        Self::new("", Arc::from(""), Duration::ZERO, Duration::ZERO)
     }
 
-    pub(crate) fn new(request_id: Arc<str>, deadline: Duration, patience: Duration) -> Self {
+    pub(crate) fn new(
+        function: &'static str,
+        request_id: Arc<str>,
+        deadline: Duration,
+        patience: Duration,
+    ) -> Self {
         let epochs_max = deadline.as_millis() / EPOCH.as_millis();
         Self {
+            function,
             request_id,
             epochs: 0,
             epochs_max: u64::try_from(epochs_max).unwrap_or(u64::MAX),

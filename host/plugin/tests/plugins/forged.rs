@@ -19,6 +19,9 @@ pub(crate) const ZEROS: u32 = 64;
 /// Where a guest's own results stand.
 pub(crate) const RESULT: u32 = 1024;
 
+/// Where the answers stand that settings dictate.
+const DICTATED: u32 = 2048;
+
 /// Where texts and lists of a guest's own stand.
 pub(crate) const LISTS: u32 = 4096;
 
@@ -151,6 +154,65 @@ impl Forged {
         self
     }
 
+    /// The functions that answer by an address in memory answer with bytes that the settings give in
+    /// hexadecimal: `{"":"00ff"}`. They are read when an instance is prepared.
+    pub(crate) fn dictated(self) -> Self {
+        let functions: &[&str] = match self.kind {
+            Kind::ChatTemplate => &["#render"],
+            Kind::OutputParser => &["#constraint", "session.feed", "session.close"],
+            Kind::Grammar => &[
+                "matcher.mask",
+                "matcher.advance",
+                "matcher.probe",
+                "matcher.rollback",
+            ],
+            Kind::Policy => &["#authorize", "#account"],
+            Kind::Tool => &["#describe", "#call"],
+        };
+        let digit = |index: &str| {
+            format!(
+                "(i32.add (i32.and (i32.load8_u (i32.add (local.get $from) (i32.const {index}))) (i32.const 15)) \
+                 (i32.mul (i32.const 9) (i32.shr_u (i32.load8_u (i32.add (local.get $from) (i32.const {index}))) (i32.const 6))))"
+            )
+        };
+        let copy = format!(
+            "(func $copy (local $from i32) (local $end i32) (local $to i32) \
+             (call $settings (i32.const 512)) \
+             (local.set $from (i32.add (i32.load (i32.const 512)) (i32.const 5))) \
+             (local.set $end (i32.sub (i32.add (i32.load (i32.const 512)) (i32.load (i32.const 516))) (i32.const 2))) \
+             (local.set $to (i32.const {DICTATED})) \
+             (block $done (loop $more \
+               (br_if $done (i32.ge_u (local.get $from) (local.get $end))) \
+               (i32.store8 (local.get $to) (i32.or (i32.shl {} (i32.const 4)) {})) \
+               (local.set $from (i32.add (local.get $from) (i32.const 2))) \
+               (local.set $to (i32.add (local.get $to) (i32.const 1))) \
+               (br $more))))",
+            digit("0"),
+            digit("1")
+        );
+        let forged = self
+            .import(
+                "(import \"mortise:plugin/settings@0.1.0\" \"get\" (func $settings (param i32)))",
+            )
+            .declare(&copy)
+            .body(
+                "lifecycle@0.1.0#prepare",
+                &format!("(call $copy) (i32.const {ZEROS})"),
+            );
+        functions.iter().fold(forged, |forged, function| {
+            let push = match *function {
+                "matcher.mask" => {
+                    format!("(call $only (local.get 1) (i32.const {ZEROS}) (i32.const 1))")
+                }
+                "matcher.advance" => {
+                    format!("(call $only (local.get 3) (i32.const {ZEROS}) (i32.const 1))")
+                }
+                _ => String::new(),
+            };
+            forged.body(function, &format!("{push} (i32.const {DICTATED})"))
+        })
+    }
+
     /// The component, with one more import: an interface of no functions.
     pub(crate) fn importing(&self, interface: &str) -> Vec<u8> {
         // A component may import at any place.
@@ -244,7 +306,9 @@ fn matcher() -> String {
 fn contract() -> &'static (Resolve, PackageId) {
     static CONTRACT: OnceLock<(Resolve, PackageId)> = OnceLock::new();
     CONTRACT.get_or_init(|| {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../wit/v0.1");
+        let mut folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+        let folder = folders.find_map(|root| Some(root.join("wit/v0.1")).filter(|f| f.is_dir()));
+        let folder = folder.expect("the contract lies beside the workspace");
         let mut resolve = Resolve::default();
         let (package, _) = resolve.push_dir(folder).expect("the contract");
         (resolve, package)

@@ -68,7 +68,13 @@ async fn j10_a_binding_knows_nothing_of_another() {
     assert_eq!(subject(&two, "ledger:shared").await, "true 2");
     // And no plugin can import what another exports.
     for kind in Kind::ALL {
-        for name in ["chat-template", "output-parser", "grammar", "policy", "tool"] {
+        for name in [
+            "chat-template",
+            "output-parser",
+            "grammar",
+            "policy",
+            "tool",
+        ] {
             let wasm = Forged::new(kind).importing(&format!("mortise:plugin/{name}@0.1.0"));
             let refused = fixture.host.load(source("curious", &wasm)).map(drop);
             assert!(

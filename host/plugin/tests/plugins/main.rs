@@ -1,6 +1,7 @@
 //! Plugins through the public interface: those that behave, and those that do their worst.
 
 mod abuse;
+mod any_answer;
 mod attacks;
 mod behaving;
 mod exercise;
@@ -10,5 +11,7 @@ mod hostile;
 mod instances;
 mod isolation;
 mod loading;
+mod observed;
 mod swap;
 mod tools;
+mod versions;
