@@ -166,7 +166,7 @@ impl Forged {
                 "matcher.probe",
                 "matcher.rollback",
             ],
-            Kind::Policy => &["#authorize", "#account"],
+            Kind::Policy => &["authorize", "#account"],
             Kind::Tool => &["#describe", "#call"],
         };
         let digit = |index: &str| {
