@@ -13,7 +13,7 @@ use crate::support::client::{Request, Response};
 use crate::{build_guest, house_rules, refused};
 
 /// `tests/guests`, which can be told by its settings to fail in any function.
-fn guest() -> &'static Path {
+pub(crate) fn guest() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -241,8 +241,8 @@ fn j9_a_plugin_that_keeps_failing_is_suspended() {
     for line in [
         "mortise_plugin_suspended{plugin=\"guest\",kind=\"chat-template\"} 1",
         "mortise_plugin_suspensions_total{plugin=\"guest\",kind=\"chat-template\"} 1",
-        "mortise_plugin_faults_total{plugin=\"guest\",function=\"chat-template.render\",fault=\"trap\"} 3",
-        "mortise_plugin_call_duration_seconds_count{plugin=\"guest\",function=\"chat-template.render\"} 4",
+        "mortise_plugin_faults_total{plugin=\"guest\",kind=\"chat-template\",function=\"chat-template.render\",fault=\"trap\"} 3",
+        "mortise_plugin_call_duration_seconds_count{plugin=\"guest\",kind=\"chat-template\",function=\"chat-template.render\"} 4",
     ] {
         assert!(
             page.lines().any(|found| found == line),

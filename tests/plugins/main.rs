@@ -5,6 +5,7 @@ mod grants;
 #[path = "../support/mod.rs"]
 mod support;
 mod swap;
+mod threats;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -340,3 +340,27 @@ fn a_hangup_reads_bindings_and_keys_again_and_buckets_stay_drawn() {
     server.wait_for_log(|line| line.contains("were not reloaded") && line.contains("line 2"));
     assert_eq!(ask("bobs-key").status(), 200);
 }
+
+#[test]
+fn rate_limits_outlive_a_new_order_of_the_bindings() {
+    let keys = "[[auth.api_keys]]\nid = \"a\"\nkey = \"one\"\nrequests_per_minute = 2\n";
+    let policy = "[[plugins.bindings]]\nkind = \"policy\"\norder = -1\n";
+    let live = Live::start(0, &format!("{policy}{keys}"));
+    let ask = || {
+        let messages = json!([{"role": "user", "content": "Hello"}]);
+        let body = json!({"model": "scripted", "messages": messages});
+        let request = Request::post("/v1/chat/completions", &body);
+        let request = request.header("authorization", "Bearer one");
+        live.server.send(&request).status()
+    };
+    assert_eq!([ask(), ask(), ask()], [200, 200, 429]);
+    // Another binding now stands where that of the policy stood, and is asked after it.
+    let other = format!(
+        "[[plugins.bindings]]\nkind = \"policy\"\nfile = {:?}\n",
+        crate::grants::guest()
+    );
+    configure(live.folder.path(), 0, &format!("{other}{policy}{keys}"));
+    let reloaded = live.reload();
+    assert_eq!(reloaded["changed"], true, "{reloaded}");
+    assert_eq!(ask(), 429, "what was drawn stays drawn");
+}

@@ -1,4 +1,5 @@
-//! What a call through a plugin costs beside the work of the guest.
+//! What a call through a plugin costs beside the work of the guest; the page `docs/plugins/cost.md` has
+//! figures.
 //!
 //! ```sh
 //! (cd tests/guests && cargo build --release --target wasm32-wasip2 --features every-kind)
@@ -18,6 +19,9 @@ use mortise_plugin::{
 };
 
 const ROUNDS: u32 = 20_000;
+
+/// The deadline that a runaway guest meets.
+const DEADLINE_MS: u64 = 20;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -56,8 +60,26 @@ fn load_from_cache(files: &[PathBuf]) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn report(what: &str, took: Duration, rounds: u32) {
-    println!("{:>10.2?}  {what}", took / rounds);
+/// What a call takes, over many: the median tells of the border, the rest of the machine.
+#[derive(Default)]
+struct Times(Vec<Duration>);
+
+impl Times {
+    async fn of<T, E>(rounds: u32, mut call: impl AsyncFnMut() -> Result<T, E>) -> Result<Self, E> {
+        let mut times = Self::default();
+        for _ in 0..rounds {
+            let begun = Instant::now();
+            call().await?;
+            times.0.push(begun.elapsed());
+        }
+        Ok(times)
+    }
+
+    fn report(mut self, what: &str) {
+        self.0.sort_unstable();
+        let at = |percent: usize| self.0[(self.0.len() * percent).div_ceil(100).max(1) - 1];
+        println!("{:>10.2?} {:>10.2?}  {what}", at(50), at(99));
+    }
 }
 
 /// A vocabulary as large as a model's: masks of 16 KB.
@@ -78,90 +100,80 @@ fn binding() -> Binding {
 async fn calls(host: &PluginHost, guest: &Path) -> Result<(), Box<dyn Error>> {
     let component = host.load(ComponentSource::File(guest.to_path_buf()))?;
     let context = CallContext::new("bench");
+    println!("{:>10} {:>10}", "p50", "p99");
 
     let policy = Policy::bind(host, &component, binding()).await?;
-    let facts = Facts {
-        model: Some("abstain".to_owned()),
-        ..Facts::default()
-    };
-    let started = Instant::now();
-    for _ in 0..ROUNDS {
-        policy.authorize(&context, facts.clone()).await?;
-    }
-    report("authorize, with checkout", started.elapsed(), ROUNDS);
+    let facts = facts("abstain");
+    let ask = async || policy.authorize(&context, facts.clone()).await;
+    Times::of(ROUNDS, ask)
+        .await?
+        .report("authorize, with checkout");
 
     let template = ChatTemplate::bind(host, &component, binding()).await?;
     let input = TemplateInput {
         messages: format!("echo:{}", "x".repeat(1000)),
         ..TemplateInput::default()
     };
-    let started = Instant::now();
-    for _ in 0..ROUNDS {
-        template.render(&context, input.clone()).await?;
-    }
-    report("render 1 KB, with checkout", started.elapsed(), ROUNDS);
+    let render = async || template.render(&context, input.clone()).await;
+    Times::of(ROUNDS, render)
+        .await?
+        .report("render 1 KB, with checkout");
 
     let parser = OutputParser::bind(host, &component, binding()).await?;
     let opened = parser.open(&context, &ParserSetup::default()).await?;
     let mut session = opened.ok_or("the guest opens sessions")?;
-    let started = Instant::now();
-    for _ in 0..ROUNDS {
-        session.feed("token", &[1]).await?;
-    }
-    report("feed one token", started.elapsed(), ROUNDS);
+    let feed = async || session.feed("token", &[1]).await;
+    Times::of(ROUNDS, feed).await?.report("feed one token");
 
     let grammar = Grammar::bind(host, &component, binding()).await?;
     let mut row = vec![0; 4008];
     for command in ["only", "dense"] {
         let source = GrammarSource::Regex(command.to_owned());
         let mut matcher = grammar.compile(&context, &source).await?;
-        let started = Instant::now();
-        for _ in 0..ROUNDS {
-            matcher.mask(&mut row).await?;
-        }
-        report(
-            &format!("mask of 16 KB, {command}"),
-            started.elapsed(),
-            ROUNDS,
-        );
+        let mask = async || matcher.mask(&mut row).await;
+        let times = Times::of(ROUNDS, mask).await?;
+        times.report(&format!("mask of 16 KB, {command}"));
     }
     Ok(())
 }
 
+fn facts(model: &str) -> Facts {
+    Facts {
+        model: Some(model.to_owned()),
+        ..Facts::default()
+    }
+}
+
 async fn instances(host: &PluginHost, guest: &Path) -> Result<(), Box<dyn Error>> {
     let component = host.load(ComponentSource::File(guest.to_path_buf()))?;
-    let mut binding = binding();
-    binding.limits.recycle_after_uses = 1;
-    let policy = Policy::bind(host, &component, binding).await?;
     let context = CallContext::new("bench");
-    let facts = Facts {
-        model: Some("abstain".to_owned()),
-        ..Facts::default()
-    };
-    let rounds = ROUNDS / 10;
-    let started = Instant::now();
-    for _ in 0..rounds {
-        policy.authorize(&context, facts.clone()).await?;
-    }
-    report(
-        "authorize on a fresh instance each time",
-        started.elapsed(),
-        rounds,
-    );
+    let mut fresh = binding();
+    fresh.limits.recycle_after_uses = 1;
+    let policy = Policy::bind(host, &component, fresh).await?;
+    let ask = async || policy.authorize(&context, facts("abstain")).await;
+    let times = Times::of(ROUNDS / 10, ask).await?;
+    times.report("authorize on a fresh instance each time");
 
-    let facts = Facts {
-        model: Some("panic".to_owned()),
-        ..Facts::default()
-    };
-    let rounds = 200;
-    let started = Instant::now();
-    for _ in 0..rounds {
-        let _ = policy.authorize(&context, facts.clone()).await;
+    // Each of these is to fail, again and again.
+    let mut failing = binding();
+    failing.limits.breaker.failures = 0;
+    failing.limits.deadlines.authorize_ms = DEADLINE_MS;
+    let policy = Policy::bind(host, &component, failing).await?;
+    for (command, what) in [
+        (
+            "panic",
+            "a call that panics, with its replacement".to_owned(),
+        ),
+        (
+            "loop",
+            format!("a call that loops, under a deadline of {DEADLINE_MS} ms"),
+        ),
+    ] {
+        let fail = async || match policy.authorize(&context, facts(command)).await {
+            Err(error) if error.fault.is_breakdown() => Ok(()),
+            other => Err(format!("{command}: {other:?}")),
+        };
+        Times::of(200, fail).await?.report(&what);
     }
-    report(
-        "a call that panics, with its replacement",
-        started.elapsed(),
-        rounds,
-    );
     Ok(())
 }

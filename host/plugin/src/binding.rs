@@ -90,6 +90,7 @@ impl Binding {
             vocabulary: self.vocabulary,
             ledger: self.ledger,
             limits: self.limits,
+            profile: host.profile().cloned(),
         })
     }
 }

@@ -12,17 +12,20 @@ use crate::stats::Counters;
 use crate::{Fault, PluginError};
 
 /// What a call is made for; it tags the lines that the plugin logs.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct CallContext {
     /// The server's id of the request.
     pub request_id: Arc<str>,
+    /// The span of the request, below which each call has a span `plugin.call` (at level debug).
+    pub span: tracing::Span,
 }
 
 impl CallContext {
-    /// A context for this request.
+    /// A context for this request, which the current span belongs to.
     pub fn new(request_id: impl Into<Arc<str>>) -> Self {
         Self {
             request_id: request_id.into(),
+            span: tracing::Span::current(),
         }
     }
 }
@@ -64,6 +67,10 @@ const PATIENCE: u32 = 10;
 /// processor: a busy machine ends no honest call. Wall-clock time bounds the wait.
 pub(crate) fn interrupt_by_epochs(store: &mut Store<State>) {
     store.epoch_deadline_callback(|mut context| {
+        if let Some(profile) = context.data().grants.profile.clone() {
+            let call = context.data().call.function;
+            profile.sample(call, &WasmBacktrace::force_capture(&context));
+        }
         let call = &mut context.data_mut().call;
         call.epochs += 1;
         if call.epochs >= call.epochs_max || Instant::now() >= call.latest_end {
@@ -86,7 +93,7 @@ pub(crate) fn begin(
 ) -> Call {
     let state = store.data_mut();
     let deadline = Duration::from_millis(deadline_ms);
-    state.call = CallState::new(request_id, deadline, deadline * PATIENCE);
+    state.call = CallState::new(function, request_id, deadline, deadline * PATIENCE);
     state.mask.slot = None;
     state.mask.written = false;
     let counters = Arc::clone(&state.grants.counters);

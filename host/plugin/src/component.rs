@@ -14,7 +14,7 @@ use crate::cache::{CompileCache, hex_digest};
 use crate::kind::{InterfaceName, supported_versions};
 use crate::limits::MAX_COMPONENT_BYTES;
 use crate::wasm_file::{FileKind, cases, declared_version, file_kind, settings_schema};
-use crate::{Kind, LoadError, wasi};
+use crate::{Kind, LoadError, compile_cost, wasi};
 
 /// Where a plugin comes from.
 #[derive(Debug, Clone)]
@@ -280,6 +280,7 @@ fn compile(
         origin: label.to_owned(),
         message: format!("{error:#}"),
     };
+    compile_cost::check(label, &bytes.wasm)?;
     let compiled = Compiled::from_binary(engine, &bytes.wasm).map_err(damaged)?;
     if let Some(cache) = cache {
         cache.write(engine, digest, &compiled.serialize().map_err(damaged)?);

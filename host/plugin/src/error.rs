@@ -32,6 +32,12 @@ pub enum Fault {
         /// The deadline of the call.
         deadline_ms: u64,
     },
+    /// All calls of a session or matcher together took too long.
+    #[error("ran for more than {budget_ms} ms over all calls of one request")]
+    Budget {
+        /// The time that they may take.
+        budget_ms: u64,
+    },
     /// The plugin asked for more memory than it is granted.
     #[error("asked for more than {limit_bytes} bytes of memory")]
     Memory {
@@ -69,7 +75,7 @@ pub enum Fault {
 
 impl Fault {
     /// All labels, in the order in which metrics show them.
-    pub const LABELS: [&'static str; 11] = [
+    pub const LABELS: [&'static str; 12] = [
         "invalid",
         "unsupported",
         "internal",
@@ -81,6 +87,7 @@ impl Fault {
         "invalid-result",
         "overloaded",
         "suspended",
+        "budget",
     ];
 
     /// A short name for metrics: one of [`Fault::LABELS`].
@@ -98,6 +105,7 @@ impl Fault {
             | Fault::Suspended { .. } => false,
             Fault::Internal(_)
             | Fault::Deadline { .. }
+            | Fault::Budget { .. }
             | Fault::Memory { .. }
             | Fault::Stack
             | Fault::Output { .. }
@@ -124,6 +132,7 @@ impl Fault {
             Fault::InvalidResult(_) => 8,
             Fault::Overloaded { .. } => 9,
             Fault::Suspended { .. } => 10,
+            Fault::Budget { .. } => 11,
         }
     }
 }

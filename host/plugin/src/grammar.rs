@@ -136,7 +136,7 @@ impl Matcher {
             |step, state| {
                 let status = convert::match_status(step.status);
                 let forced = step.forced;
-                check_forced(&forced, state)?;
+                check_forced(&forced, status, state)?;
                 deliver(status, state, row)?;
                 Ok(MatchStep { status, forced })
             },
@@ -250,12 +250,22 @@ fn allow_end_only(words: &mut [u32], vocabulary: Option<&Vocabulary>) {
     }
 }
 
-fn check_forced(forced: &[u32], state: &State) -> Result<(), String> {
+/// Tokens that must follow are tokens, and the mask of the same state allows the first of them.
+fn check_forced(forced: &[u32], status: MatchStatus, state: &State) -> Result<(), String> {
     let count = state.grants.vocabulary.as_ref().map_or(0, |v| v.len());
-    match forced.iter().find(|token| **token as usize >= count) {
-        Some(token) => Err(format!(
+    if let Some(token) = forced.iter().find(|token| **token as usize >= count) {
+        return Err(format!(
             "forces token {token}, and the vocabulary has {count}"
+        ));
+    }
+    let allows = |token: u32| {
+        let word = state.mask.words.get(token as usize / 32);
+        word.is_some_and(|word| word >> (token % 32) & 1 == 1)
+    };
+    match forced.first() {
+        Some(token) if status != MatchStatus::Finished && !allows(*token) => Err(format!(
+            "forces token {token}, which its own mask does not allow"
         )),
-        None => Ok(()),
+        _ => Ok(()),
     }
 }

@@ -7,7 +7,7 @@ use wasmtime::Store;
 use crate::pool::{Exports, Lease, Pool};
 use crate::state::State;
 use crate::{
-    Binding, CallContext, Component, Deadlines, Fault, LoadError, PluginError, PluginHost,
+    Binding, CallContext, Component, Deadlines, Fault, Limits, LoadError, PluginError, PluginHost,
 };
 
 /// What a guest's function returns: an error of wasmtime if it trapped, else what it said.
@@ -40,8 +40,12 @@ impl<E: Exports> Handle<E> {
         self.pool.component()
     }
 
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.pool.grants().limits
+    }
+
     pub(crate) fn deadlines(&self) -> &Deadlines {
-        &self.pool.grants().limits.deadlines
+        &self.limits().deadlines
     }
 
     /// Call a function on an instance that is free, and check what it says.

@@ -9,7 +9,7 @@ use wasmtime::Engine;
 
 use crate::cache::CompileCache;
 use crate::stats::Registry;
-use crate::{Component, ComponentSource, HostConfig, LoadError, PluginStats, engine};
+use crate::{Component, ComponentSource, HostConfig, LoadError, PluginStats, Profile, engine};
 
 /// Loads plugins and makes their instances. Clones share everything.
 #[derive(Clone)]
@@ -27,6 +27,7 @@ struct Inner {
     /// One permit for each instance that may live, over all bindings.
     instances: Arc<Semaphore>,
     max_instances: usize,
+    profile: Option<Arc<Profile>>,
 }
 
 impl Inner {
@@ -50,6 +51,7 @@ impl PluginHost {
             loaded: Mutex::default(),
             instances: Arc::new(Semaphore::new(max_instances)),
             max_instances,
+            profile: config.profile.then(Arc::default),
         };
         Ok(Self {
             inner: Arc::new(inner),
@@ -74,6 +76,11 @@ impl PluginHost {
     /// What all plugins did so far, for metrics.
     pub fn stats(&self) -> Vec<PluginStats> {
         self.inner.stats.snapshot()
+    }
+
+    /// Where guests spent their time, if [`HostConfig::profile`] asked for it.
+    pub fn profile(&self) -> Option<&Arc<Profile>> {
+        self.inner.profile.as_ref()
     }
 
     pub(crate) fn engine(&self) -> &Engine {

@@ -16,6 +16,7 @@ mod breaker;
 mod cache;
 mod call;
 mod chat_template;
+mod compile_cost;
 mod component;
 mod engine;
 mod error;
@@ -31,6 +32,7 @@ mod load_error;
 mod output_parser;
 mod policy;
 mod pool;
+mod profile;
 mod state;
 mod stats;
 mod tools;
@@ -52,12 +54,14 @@ pub use kind::Kind;
 pub use kinds::*;
 pub use ledger::{Ledger, Rate, Verdict};
 pub use limits::{
-    Deadlines, HostConfig, Limits, MAX_COMPONENT_BYTES, MAX_COUNTER_NAMES, MAX_LOG_BYTES_PER_CALL,
-    MAX_TOOL_CALLS, MAX_TOOLS_PER_COMPONENT,
+    Deadlines, HostConfig, Limits, MAX_CODE_BYTES, MAX_COMPONENT_BYTES, MAX_COUNTER_NAMES,
+    MAX_FUNCTION_BYTES, MAX_FUNCTIONS, MAX_IMAGE_BYTES, MAX_LOG_BYTES_PER_CALL, MAX_NESTED,
+    MAX_NESTED_INSTANCES, MAX_TOOL_CALLS, MAX_TOOLS_PER_COMPONENT,
 };
 pub use load_error::LoadError;
 pub use output_parser::{OutputParser, ParserSession};
 pub use policy::Policy;
+pub use profile::{FunctionShare, Profile};
 pub use stats::{DURATION_BUCKETS, FunctionStats, PluginStats};
 pub use tools::Tools;
 pub use wasm_file::{CASES_SECTION, SCHEMA_SECTION, VERSION_SECTION};

@@ -4,6 +4,28 @@ use std::path::PathBuf;
 
 use crate::{BreakerLimits, Kind};
 
+/// Functions of all core modules of a component. The largest plugins, which carry an interpreter of
+/// their own, have some 30 000.
+pub const MAX_FUNCTIONS: u64 = 100_000;
+
+/// Bytes of code of all core modules of a component.
+pub const MAX_CODE_BYTES: u64 = 48 << 20;
+
+/// Bytes of one function. Compiling takes more than linear time in it; the loop of an interpreter has
+/// a quarter of this.
+pub const MAX_FUNCTION_BYTES: u64 = 1 << 20;
+
+/// Bytes of the first memory of all core modules of a component, which a few segments of data can
+/// stretch far beyond the file.
+pub const MAX_IMAGE_BYTES: u64 = 256 << 20;
+
+/// Core modules and components within a component.
+pub const MAX_NESTED: u64 = 200;
+
+/// Components that a component makes instances of. One that makes three of another, which makes three
+/// of the next, and so on, takes three to the power of a third of this.
+pub const MAX_NESTED_INSTANCES: u64 = 32;
+
 /// Largest component file that is read: four times the largest plugin measured, which had the
 /// vocabulary of a model baked in.
 pub const MAX_COMPONENT_BYTES: u64 = 64 << 20;
@@ -32,6 +54,8 @@ pub struct HostConfig {
     /// WebAssembly call stack of one instance. 1 MiB matches the stack that Rust guests keep in
     /// their own memory, so that neither ends long before the other.
     pub stack_bytes: usize,
+    /// Note each millisecond where a running guest is. It costs some microseconds each time.
+    pub profile: bool,
 }
 
 impl Default for HostConfig {
@@ -40,6 +64,7 @@ impl Default for HostConfig {
             max_instances_total: 1000,
             cache_dir: None,
             stack_bytes: 1 << 20,
+            profile: false,
         }
     }
 }
@@ -68,6 +93,10 @@ pub struct Limits {
     pub checkout_wait_ms: u64,
     /// How long each function may take.
     pub deadlines: Deadlines,
+    /// Milliseconds that a guest may run over all calls of one session, or of one matcher and its
+    /// forks: a plugin that stays just below each deadline still ends. 60 s is what the slowest masks
+    /// that were measured (6 ms) come to over 10 000 tokens.
+    pub budget_ms: u64,
     /// When the plugin is not called for a while, since it keeps failing.
     pub breaker: BreakerLimits,
 }
@@ -83,6 +112,7 @@ impl Default for Limits {
             recycle_growth_bytes: 16 << 20,
             checkout_wait_ms: 1000,
             deadlines: Deadlines::default(),
+            budget_ms: 60_000,
             breaker: BreakerLimits::default(),
         }
     }

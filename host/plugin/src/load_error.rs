@@ -57,6 +57,20 @@ pub enum LoadError {
         /// What the compiler said.
         message: String,
     },
+    /// Compiling it would take more time or memory than any plugin needs.
+    #[error(
+        "plugin `{origin}` has {found} {what}, more than the {limit} allowed; leave out what it does not need"
+    )]
+    TooCostly {
+        /// File or name.
+        origin: String,
+        /// What there is too much of.
+        what: &'static str,
+        /// How much of it.
+        found: u64,
+        /// How much is allowed.
+        limit: u64,
+    },
     /// It was built for another version of the WIT package.
     #[error(
         "plugin `{origin}` is built for `{found}`, and this server speaks mortise:plugin {supported}; rebuild it against `wit/` of this server's release"

@@ -11,8 +11,11 @@ use crate::v0_1::bindings::output_parser::Exported;
 use crate::v0_1::convert;
 use crate::{
     Binding, CallContext, Component, Fault, Finish, GrammarSource, LoadError, ParserEvent,
-    ParserSetup, ParserTraits, PluginError, PluginHost,
+    ParserSetup, ParserTraits, PluginError, PluginHost, ToolChoice,
 };
+
+/// Bytes of a name that an error shows.
+const MAX_SHOWN_BYTES: usize = 64;
 
 /// An output parser, bound to a model.
 #[derive(Clone)]
@@ -87,6 +90,7 @@ impl OutputParser {
         context: &CallContext,
         setup: &ParserSetup,
     ) -> Result<Option<ParserSession>, PluginError> {
+        let rules = AnswerRules::new(setup, self.handle.limits().output_bytes);
         let setup = convert::parser_setup(setup);
         let opened = self.handle.open(
             context,
@@ -102,7 +106,7 @@ impl OutputParser {
         Ok(session.map(|session| ParserSession {
             open: Some((lease, session)),
             context: context.clone(),
-            calls: CallOrder::default(),
+            rules,
         }))
     }
 }
@@ -128,7 +132,7 @@ pub struct ParserSession {
     /// `None` once closed.
     open: Option<(Lease<Exported>, ResourceAny)>,
     context: CallContext,
-    calls: CallOrder,
+    rules: AnswerRules,
 }
 
 impl ParserSession {
@@ -144,7 +148,7 @@ impl ParserSession {
         let Some((lease, session)) = self.open.as_mut() else {
             return Ok(Vec::new());
         };
-        let (session, calls) = (*session, &mut self.calls);
+        let (session, rules) = (*session, &mut self.rules);
         let deadline_ms = lease.pool().grants().limits.deadlines.feed_ms;
         lease
             .call(
@@ -155,7 +159,7 @@ impl ParserSession {
                     let parser = exports.mortise_plugin_output_parser().session();
                     parser.call_feed(store, session, text, tokens).await
                 },
-                |events, _| calls.check(events.into_iter().map(convert::parser_event)),
+                |events, _| rules.check(events.into_iter().map(convert::parser_event)),
             )
             .await
     }
@@ -168,7 +172,7 @@ impl ParserSession {
         let Some((lease, session)) = self.open.as_mut() else {
             return Ok(Vec::new());
         };
-        let (session, calls) = (*session, &mut self.calls);
+        let (session, rules) = (*session, &mut self.rules);
         let deadline_ms = lease.pool().grants().limits.deadlines.close_ms;
         lease
             .call(
@@ -181,7 +185,7 @@ impl ParserSession {
                         .call_close(store, session, convert::finish(reason))
                         .await
                 },
-                |events, _| calls.check(events.into_iter().map(convert::parser_event)),
+                |events, _| rules.check(events.into_iter().map(convert::parser_event)),
             )
             .await
     }
@@ -195,14 +199,29 @@ impl Drop for ParserSession {
     }
 }
 
-/// Tool calls of the answer so far, to hold events to the contract.
-#[derive(Default)]
-struct CallOrder {
+/// What the events of one answer are held to: the contract on tool calls, and a bound on text. Each
+/// call of `feed` has its own bound, but an answer has as many calls as tokens.
+struct AnswerRules {
+    /// Tools that may be called.
+    callable: Vec<String>,
     /// For each call that has begun, whether it has ended.
     ended: Vec<bool>,
+    /// Bytes that further events may carry.
+    bytes_left: usize,
+    /// Bytes that all events of the answer may carry.
+    bytes_max: usize,
 }
 
-impl CallOrder {
+impl AnswerRules {
+    fn new(setup: &ParserSetup, bytes_max: usize) -> Self {
+        Self {
+            callable: callable(setup),
+            ended: Vec::new(),
+            bytes_left: bytes_max,
+            bytes_max,
+        }
+    }
+
     fn check(
         &mut self,
         events: impl Iterator<Item = ParserEvent>,
@@ -212,15 +231,25 @@ impl CallOrder {
     }
 
     fn check_one(&mut self, event: &ParserEvent) -> Result<(), String> {
-        match event {
-            ParserEvent::Content(_) | ParserEvent::Reasoning(_) => Ok(()),
-            ParserEvent::CallBegin { index, name, .. } => self.begin(*index, name),
-            ParserEvent::CallArguments { index, .. } => self.open_call(*index).map(drop),
+        let text = match event {
+            ParserEvent::Content(text) | ParserEvent::Reasoning(text) => text.len(),
+            ParserEvent::CallBegin { index, id, name } => {
+                self.begin(*index, name)?;
+                name.len() + id.as_deref().map_or(0, str::len)
+            }
+            ParserEvent::CallArguments { index, delta } => {
+                self.open_call(*index)?;
+                delta.len()
+            }
             ParserEvent::CallEnd { index } => {
                 *self.open_call(*index)? = true;
-                Ok(())
+                0
             }
-        }
+        };
+        let left = self.bytes_left.checked_sub(text);
+        self.bytes_left =
+            left.ok_or_else(|| format!("made more than {} bytes of one answer", self.bytes_max))?;
+        Ok(())
     }
 
     fn begin(&mut self, index: u32, name: &str) -> Result<(), String> {
@@ -233,6 +262,12 @@ impl CallOrder {
         }
         if name.is_empty() {
             return Err(format!("began tool call {index} without a name"));
+        }
+        if !self.callable.iter().any(|callable| callable == name) {
+            return Err(format!(
+                "called `{}`, a tool that may not be called",
+                excerpt(name).escape_debug()
+            ));
         }
         self.ended.push(false);
         Ok(())
@@ -247,9 +282,35 @@ impl CallOrder {
     }
 }
 
+/// Names of the tools that an answer may call. What is declared in another shape cannot be called.
+fn callable(setup: &ParserSetup) -> Vec<String> {
+    let declared: serde_json::Value = serde_json::from_str(&setup.tools).unwrap_or_default();
+    let names = declared.as_array().into_iter().flatten();
+    let names = names.filter_map(|tool| tool.pointer("/function/name")?.as_str());
+    let choice = |name: &&str| match &setup.tool_choice {
+        ToolChoice::None => false,
+        ToolChoice::Auto | ToolChoice::Required => true,
+        ToolChoice::Named(wanted) => name == wanted,
+    };
+    names.filter(choice).map(str::to_owned).collect()
+}
+
+/// The first characters of a text that may be long.
+fn excerpt(text: &str) -> &str {
+    &text[..text.floor_char_boundary(MAX_SHOWN_BYTES)]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn rules() -> AnswerRules {
+        let setup = ParserSetup {
+            tools: r#"[{"type":"function","function":{"name":"f"}}]"#.to_owned(),
+            ..ParserSetup::default()
+        };
+        AnswerRules::new(&setup, 100)
+    }
 
     fn begin(index: u32) -> ParserEvent {
         ParserEvent::CallBegin {
@@ -267,7 +328,7 @@ mod tests {
     }
 
     fn check(events: &[ParserEvent]) -> Result<(), String> {
-        CallOrder::default().check(events.iter().cloned()).map(drop)
+        rules().check(events.iter().cloned()).map(drop)
     }
 
     #[test]
@@ -306,5 +367,36 @@ mod tests {
             name: String::new(),
         };
         assert!(check(&[nameless]).unwrap_err().contains("without a name"));
+    }
+
+    #[test]
+    fn only_tools_that_may_be_called_are() {
+        let named = |tool_choice| ParserSetup {
+            tools: r#"[{"type":"function","function":{"name":"f"}},
+                       {"type":"function","function":{"name":"g"}}, 7]"#
+                .to_owned(),
+            tool_choice,
+            ..ParserSetup::default()
+        };
+        assert_eq!(callable(&named(ToolChoice::Auto)), ["f", "g"]);
+        assert_eq!(callable(&named(ToolChoice::Required)), ["f", "g"]);
+        assert_eq!(callable(&named(ToolChoice::Named("g".to_owned()))), ["g"]);
+        assert!(callable(&named(ToolChoice::None)).is_empty());
+        let undeclared = ParserEvent::CallBegin {
+            index: 0,
+            id: None,
+            name: "rm\n".to_owned(),
+        };
+        let message = check(&[undeclared]).unwrap_err();
+        assert!(message.contains("`rm\\n`"), "{message}");
+    }
+
+    #[test]
+    fn an_answer_is_bounded_over_all_its_events() {
+        let mut rules = rules();
+        let sixty = || std::iter::once(ParserEvent::Content("x".repeat(60)));
+        assert!(rules.check(sixty()).is_ok());
+        let message = rules.check(sixty()).unwrap_err();
+        assert!(message.contains("more than 100 bytes"), "{message}");
     }
 }

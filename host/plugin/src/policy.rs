@@ -8,6 +8,9 @@ use crate::{CallContext, Decision, Facts, PluginError, UsageReport};
 /// Longest text of a header, subject or label that a policy may give.
 const MAX_TEXT_BYTES: usize = 1024;
 
+/// Longest message of a refusal, and longest lease.
+const MAX_MESSAGE_BYTES: usize = 8 << 10;
+
 /// Headers and labels that a policy may give.
 const MAX_PAIRS: usize = 32;
 
@@ -84,6 +87,7 @@ fn check(decision: &Decision) -> Result<(), String> {
                 allow.principal.tenant.as_deref().unwrap_or_default(),
             )?;
             check_pairs("labels", &allow.principal.labels)?;
+            check_length("lease", allow.lease.as_deref().unwrap_or_default())?;
             check_headers(&allow.headers)
         }
         Decision::Deny(deny) => {
@@ -95,6 +99,7 @@ fn check(decision: &Decision) -> Result<(), String> {
             }
             check_text("kind", &deny.kind)?;
             check_text("code", &deny.code)?;
+            check_length("message", &deny.message)?;
             check_headers(&deny.headers)
         }
     }
@@ -125,6 +130,16 @@ fn check_pairs(what: &str, pairs: &[(String, String)]) -> Result<(), String> {
         check_text(what, name)?;
         check_text(what, value)
     })
+}
+
+/// What goes into a JSON body or back to the policy may hold any character, in bounds.
+fn check_length(what: &str, text: &str) -> Result<(), String> {
+    match text.len() {
+        0..=MAX_MESSAGE_BYTES => Ok(()),
+        bytes => Err(format!(
+            "gave a {what} of {bytes} bytes, of at most {MAX_MESSAGE_BYTES}"
+        )),
+    }
 }
 
 fn check_text(what: &str, text: &str) -> Result<(), String> {
@@ -200,6 +215,17 @@ mod tests {
                 "{name:?}: {value:?}"
             );
         }
+    }
+
+    #[test]
+    fn messages_and_leases_are_bounded() {
+        let long = "m".repeat(MAX_MESSAGE_BYTES + 1);
+        let mut denial = deny(401);
+        denial.message = long.clone();
+        assert!(check(&Decision::Deny(denial)).is_err());
+        let mut allowance = allow("alice");
+        allowance.lease = Some(long);
+        assert!(check(&Decision::Allow(allowance)).is_err());
     }
 
     #[test]

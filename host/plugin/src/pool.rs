@@ -8,12 +8,14 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tracing::Instrument as _;
 use wasmtime::Store;
 use wasmtime::component::{InstancePre, ResourceAny};
 
 use crate::binding::Binding;
 use crate::breaker::Breaker;
 use crate::call::{self, CallContext, Ended};
+use crate::engine::EPOCH;
 use crate::handle::Said;
 use crate::state::{Grants, State};
 use crate::stats::Counters;
@@ -174,6 +176,7 @@ impl<E: Exports> Pool<E> {
         Ok(Lease {
             instance: Some(Box::new(instance)),
             usable: true,
+            epochs: 0,
             pool: Arc::clone(self),
             permit: Some(permit),
         })
@@ -295,6 +298,8 @@ pub(crate) struct Lease<E: Exports> {
     instance: Option<Box<Instance<E>>>,
     /// No call is under way, and none has failed.
     usable: bool,
+    /// Epochs in which the guest ran during this loan.
+    epochs: u64,
     pool: Arc<Pool<E>>,
     /// `None` once the loan was passed on by [`Lease::release`].
     permit: Option<OwnedSemaphorePermit>,
@@ -320,10 +325,22 @@ impl<E: Exports> Lease<E> {
         let Some(instance) = instance else {
             return Err(self.pool.lost(function));
         };
+        let budget_ms = self.pool.grants.limits.budget_ms;
+        if Duration::from_millis(budget_ms)
+            <= EPOCH * u32::try_from(self.epochs).unwrap_or(u32::MAX)
+        {
+            self.instance = None;
+            let error = self.pool.refused(function, Fault::Budget { budget_ms });
+            self.pool.record(Err(&error));
+            return Err(error);
+        }
         let request_id = Arc::clone(&context.request_id);
         let call = call::begin(&mut instance.store, function, request_id, deadline_ms);
-        let outcome = guest(&instance.exports, &mut instance.store).await;
-        let outcome = outcome.map(|said| said.map_err(F::into));
+        let span = tracing::debug_span!(target: "mortise::plugin", parent: &context.span,
+            "plugin.call", plugin = self.pool.component().name(), "fn" = function);
+        let outcome = guest(&instance.exports, &mut instance.store).instrument(span);
+        let outcome = outcome.await.map(|said| said.map_err(F::into));
+        self.epochs += instance.store.data().call.epochs;
         let ended = call::finish(&mut instance.store, call, outcome, check);
         let result = match ended {
             Ended::Answered(value) => {
@@ -352,6 +369,8 @@ impl<E: Exports> Lease<E> {
         let mut lease = Lease {
             instance: self.instance.take(),
             usable: std::mem::replace(&mut self.usable, false),
+            // Dropping what a request leaves behind is not its work.
+            epochs: 0,
             pool: Arc::clone(&self.pool),
             permit: self.permit.take(),
         };

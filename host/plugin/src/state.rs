@@ -9,13 +9,16 @@ use wasmtime::ResourceLimiter;
 use crate::engine::EPOCH;
 use crate::limits::MAX_LOG_BYTES_PER_CALL;
 use crate::stats::Counters;
-use crate::{Component, Kind, Ledger, Limits, ModelDescription, Vocabulary};
+use crate::{Component, Kind, Ledger, Limits, ModelDescription, Profile, Vocabulary};
 
 /// Elements of all tables of an instance: function pointers, a few thousand in large plugins.
 const MAX_TABLE_ELEMENTS: usize = 20_000;
 
 /// What a log line costs beside its text, so that empty lines are bounded too.
 const LOG_LINE_BYTES: usize = 64;
+
+/// What a field of a log line costs beside its text: the signs around it.
+const LOG_FIELD_BYTES: usize = 2;
 
 /// Bytes of what a guest last wrote to its standard error that are kept for a trap's message.
 const LAST_WORDS_BYTES: usize = 1024;
@@ -32,6 +35,8 @@ pub(crate) struct Grants {
     pub(crate) secrets: Vec<(String, [u8; 32])>,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) limits: Limits,
+    /// Where to note what the guest is doing.
+    pub(crate) profile: Option<Arc<Profile>>,
 }
 
 impl Grants {
@@ -99,14 +104,12 @@ impl State {
     ) {
         let text_bytes: usize = fields
             .iter()
-            .map(|(name, value)| name.len() + value.len())
+            .map(|(name, value)| name.len() + value.len() + LOG_FIELD_BYTES)
             .sum();
-        let cost = LOG_LINE_BYTES + message.len() + text_bytes;
-        if cost > self.call.log_bytes_left {
+        if LOG_LINE_BYTES + message.len() + text_bytes > self.call.log_bytes_left {
             self.call.log_lines_dropped += 1;
             return;
         }
-        self.call.log_bytes_left -= cost;
         let message = escape(message);
         let mut details = String::new();
         for (name, value) in fields {
@@ -115,6 +118,9 @@ impl State {
             details.push('=');
             details.push_str(&escape(value));
         }
+        // Escaped, a text may be six times as long: what is written is what counts.
+        let written = LOG_LINE_BYTES + message.len() + details.len();
+        self.call.log_bytes_left = self.call.log_bytes_left.saturating_sub(written);
         let request = &*self.call.request_id;
         let (plugin, version) = (
             self.grants.component.name(),
@@ -166,6 +172,8 @@ fn escape(text: &str) -> String {
 
 /// The call in progress.
 pub(crate) struct CallState {
+    /// The function of the plugin that was called.
+    pub(crate) function: &'static str,
     pub(crate) request_id: Arc<str>,
     /// Epochs in which the guest ran so far.
     pub(crate) epochs: u64,
@@ -183,12 +191,18 @@ pub(crate) struct CallState {
 
 impl CallState {
     fn idle() -> Self {
-        Self::new(Arc::from(""), Duration::ZERO, Duration::ZERO)
+        Self::new("", Arc::from(""), Duration::ZERO, Duration::ZERO)
     }
 
-    pub(crate) fn new(request_id: Arc<str>, deadline: Duration, patience: Duration) -> Self {
+    pub(crate) fn new(
+        function: &'static str,
+        request_id: Arc<str>,
+        deadline: Duration,
+        patience: Duration,
+    ) -> Self {
         let epochs_max = deadline.as_millis() / EPOCH.as_millis();
         Self {
+            function,
             request_id,
             epochs: 0,
             epochs_max: u64::try_from(epochs_max).unwrap_or(u64::MAX),

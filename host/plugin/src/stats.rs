@@ -73,6 +73,7 @@ fn functions_of(kind: Kind) -> &'static [&'static str] {
             "output-parser.open",
             "output-parser.feed",
             "output-parser.close",
+            "resource-drop",
         ],
         Kind::Grammar => &[
             "lifecycle.prepare",
@@ -82,6 +83,7 @@ fn functions_of(kind: Kind) -> &'static [&'static str] {
             "grammar.probe",
             "grammar.rollback",
             "grammar.fork",
+            "resource-drop",
         ],
         Kind::Policy => &["lifecycle.prepare", "policy.authorize", "policy.account"],
         Kind::Tool => &["lifecycle.prepare", "tool.describe", "tool.call"],

@@ -156,6 +156,8 @@ pub(crate) enum PluginCommand {
     Test(PluginTestArgs),
     /// Run the golden cases of a plugin many times and print what the calls took.
     Bench(PluginBenchArgs),
+    /// Run the golden cases of a plugin many times and print which of its functions had the time.
+    Profile(PluginProfileArgs),
     /// Make a project with a working plugin and its golden cases.
     #[command(after_help = PLUGIN_NEW_HELP)]
     New(PluginNewArgs),
@@ -220,6 +222,15 @@ pub(crate) struct PluginBenchArgs {
     /// How often each case is run
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) rounds: u32,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PluginProfileArgs {
+    #[command(flatten)]
+    pub(crate) bench: PluginBenchArgs,
+    /// Write the call stacks there, folded, as flame graphs and the Firefox Profiler read them
+    #[arg(long, value_name = "FILE")]
+    pub(crate) folded: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

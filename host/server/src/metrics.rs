@@ -297,9 +297,23 @@ impl Collector for Plugins {
             for function in &stats.functions {
                 let labels = [
                     ("plugin", stats.plugin.as_str()),
+                    ("kind", stats.kind.as_str()),
                     ("function", function.function),
                 ];
                 ConstCounter::new(function.calls).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        let help = "Calls into plugins that were given up before they ended";
+        let mut family =
+            encoder.encode_descriptor("plugin_calls_given_up", help, None, MetricType::Counter)?;
+        for stats in &all {
+            for function in stats.functions.iter().filter(|function| function.cancelled > 0) {
+                let labels = [
+                    ("plugin", stats.plugin.as_str()),
+                    ("kind", stats.kind.as_str()),
+                    ("function", function.function),
+                ];
+                ConstCounter::new(function.cancelled).encode(family.encode_family(&labels)?)?;
             }
         }
         let help = "Time in each call into a plugin";
@@ -313,6 +327,7 @@ impl Collector for Plugins {
             for function in stats.functions.iter().filter(|function| function.calls > 0) {
                 let labels = [
                     ("plugin", stats.plugin.as_str()),
+                    ("kind", stats.kind.as_str()),
                     ("function", function.function),
                 ];
                 CallDurations(function).encode(family.encode_family(&labels)?)?;
@@ -326,6 +341,7 @@ impl Collector for Plugins {
                 for (fault, count) in &function.faults {
                     let labels = [
                         ("plugin", stats.plugin.as_str()),
+                        ("kind", stats.kind.as_str()),
                         ("function", function.function),
                         ("fault", *fault),
                     ];

@@ -212,7 +212,7 @@ fn nothing_is_opened_where_nothing_needs_parsing() {
 }
 
 #[test]
-fn time_is_linear() {
+fn d2_time_is_linear() {
     let garbage = [
         "{\"name\":",
         "<tool_call>{\"name\":",
@@ -246,7 +246,7 @@ fn time_is_linear() {
 
 proptest! {
     #[test]
-    fn the_cut_does_not_matter(
+    fn d4_the_cut_does_not_matter(
         case in proptest::sample::select(cases()),
         cuts in proptest::collection::vec(0.0..1.0f64, 0..6),
     ) {

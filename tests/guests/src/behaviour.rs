@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::sync::Mutex;
 
 use crate::every_kind::mortise::plugin::host::{self, Level};
-use crate::every_kind::mortise::plugin::{clock, secrets, settings};
+use crate::every_kind::mortise::plugin::{clock, ledger, secrets, settings};
 
 /// What an earlier call left behind.
 static MEMORY: Mutex<String> = Mutex::new(String::new());
@@ -34,6 +34,9 @@ pub fn act(command: &str) {
         "wild" => wild(),
         "grants" => reach(),
         "chatter" => chatter(),
+        "fields" => fields(),
+        "buckets" => buckets(),
+        "secrets" => drop(black_box(secrets::find(&"x".repeat(4 << 20)))),
         "sleep" => std::thread::sleep(std::time::Duration::from_secs(3600)),
         "count" => (0..40).for_each(|index| host::count(&format!("name-{index}"), 1)),
         _ => spin(command),
@@ -98,6 +101,21 @@ fn wild() {
 fn reach() {
     black_box(clock::unix_millis());
     black_box(secrets::find("sesame"));
+}
+
+/// Log lines without text and with fields without text.
+fn fields() {
+    let nothing = vec![(String::new(), String::new()); 20_000];
+    for _ in 0..20 {
+        host::log(Level::Info, "", &nothing);
+    }
+}
+
+/// Fills the ledger.
+fn buckets() {
+    for index in 0..150_000u32 {
+        ledger::take(&index.to_string(), 1, 1, 3_600_000);
+    }
 }
 
 fn chatter() {

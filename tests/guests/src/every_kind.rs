@@ -70,6 +70,16 @@ impl chat_template::Guest for Guest {
             ("invalid", text) => return Err(Fault::Invalid(text.to_owned())),
             ("unsupported", text) => return Err(Fault::Unsupported(text.to_owned())),
             ("internal", text) => return Err(Fault::Internal(text.to_owned())),
+            ("random", _) => {
+                use std::hash::{BuildHasher, Hasher};
+                let state = std::collections::hash_map::RandomState::new();
+                state.build_hasher().finish().to_string()
+            }
+            ("stops", _) => {
+                let mut many = output(Vec::new());
+                many.stop = (0..100_000).map(|index| index.to_string()).collect();
+                return Ok(many);
+            }
             ("huge", _) => "x".repeat(16 << 20),
             ("list", _) => return Ok(output(vec![special(""); 2 << 20])),
             ("grow", _) => {
@@ -172,6 +182,14 @@ impl output_parser::GuestSession for Session {
             "gap" => vec![begin(1, "f")],
             "nameless" => vec![begin(0, "")],
             "ghost" => vec![arguments(7)],
+            "again" => vec![begin(0, "f"), Event::CallEnd(0), arguments(0)],
+            "undeclared" => vec![begin(0, "rm")],
+            "swallow" => Vec::new(),
+            "invent" => vec![Event::Content("x".repeat(3 << 20))],
+            "drip" => {
+                act("spin:60");
+                Vec::new()
+            }
             "many" => (0..2000).map(|index| begin(index, "f")).collect(),
             "hold" => {
                 self.held_back.borrow_mut().push_str("held back");
@@ -224,7 +242,8 @@ impl Matcher {
         words[taken as usize / 32] |= 1 << (taken % 32);
         match self.command.as_str() {
             "dense" => mask_sink::dense(slot, &words),
-            "only" => mask_sink::only(slot, &[taken]),
+            "only" | "contradict" => mask_sink::only(slot, &[taken]),
+            "everything" => mask_sink::all_but(slot, &[]),
             "all-but" => mask_sink::all_but(slot, &[taken]),
             "stray-bits" => mask_sink::dense(slot, &vec![u32::MAX; width]),
             "wide" => mask_sink::dense(slot, &vec![1; width + 1]),
@@ -262,7 +281,10 @@ impl grammar::GuestMatcher for Matcher {
         self.push(slot);
         Ok(grammar::Step {
             status: self.status(),
-            forced: tokens,
+            forced: match self.command.as_str() {
+                "contradict" => vec![self.taken.get() + 1],
+                _ => vec![self.taken.get()],
+            },
         })
     }
 
@@ -297,6 +319,22 @@ impl policy::Guest for Guest {
         Ok(match command {
             "abstain" => policy::Decision::Abstain,
             "deny" => deny(text.parse().unwrap(), Vec::new()),
+            "essay" => {
+                let mut essay = deny(400, Vec::new());
+                if let policy::Decision::Deny(deny) = &mut essay {
+                    deny.message = "x".repeat(1 << 20);
+                }
+                essay
+            }
+            "extremes" => {
+                let mut extreme = allow("someone".to_owned());
+                if let policy::Decision::Allow(allow) = &mut extreme {
+                    allow.priority = i32::MIN;
+                    allow.max_tokens = Some(0);
+                    allow.headers = vec![("content-length".to_owned(), "7".to_owned())];
+                }
+                extreme
+            }
             "split" => deny(401, vec![("x-a".to_owned(), "b\r\nc: d".to_owned())]),
             "secret" => allow(secrets::find(text).unwrap_or_else(|| "unknown".to_owned())),
             "clock" => allow(clock::unix_millis().to_string()),

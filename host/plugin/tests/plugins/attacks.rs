@@ -6,7 +6,7 @@ use mortise_plugin::{
     ChatTemplate, Facts, Fault, Finish, GrammarSource, ParserSetup, PluginError, UsageReport,
 };
 
-use crate::guests::{HASTY_MS, binding, context, fault_of, hasty, limits, render, shared};
+use crate::guests::{HASTY_MS, binding, context, fault_of, hasty, limits, render, setup, shared};
 
 /// Run one attack while an honest caller keeps calling the same binding; both must get what they
 /// deserve, and so must a call after them.
@@ -268,9 +268,11 @@ async fn wrong_events_and_decisions_are_refused() {
         ("nameless", "without a name"),
         ("ghost", "tool call 7, which never began"),
         ("many", "more than 1024 tool calls"),
+        ("again", "after its end"),
+        ("undeclared", "`rm`, a tool that may not be called"),
     ];
     for (text, reason) in cases {
-        let setup = ParserSetup::default();
+        let setup = setup();
         let mut session = parser.open(&context(), &setup).await.unwrap().unwrap();
         let error = session.feed(text, &[]).await.unwrap_err();
         let fault = fault_of(error, "output-parser.feed");
@@ -280,7 +282,11 @@ async fn wrong_events_and_decisions_are_refused() {
         );
     }
     let policy = shared().policy(binding()).await;
-    for (command, reason) in [("deny:200", "status 200"), ("split:", "control character")] {
+    for (command, reason) in [
+        ("deny:200", "status 200"),
+        ("split:", "control character"),
+        ("essay", "a message of 1048576 bytes"),
+    ] {
         let facts = Facts {
             model: Some(command.to_owned()),
             ..Facts::default()

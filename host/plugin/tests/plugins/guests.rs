@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use mortise_plugin::{
     Binding, BreakerLimits, CallContext, ChatTemplate, Component, ComponentSource, Deadlines,
-    Fault, Grammar, HostConfig, Limits, ModelDescription, OutputParser, PluginError, PluginHost,
-    Policy, Segment, TemplateInput, Tools, Vocabulary,
+    Fault, Grammar, HostConfig, Limits, ModelDescription, OutputParser, ParserSetup, PluginError,
+    PluginHost, Policy, Segment, TemplateInput, Tools, Vocabulary,
 };
 
 /// Build a guest and read it. All guests share a target folder, hence one file name.
@@ -191,6 +191,14 @@ impl Fixture {
     }
 }
 
+/// A setup in which the tool `f` may be called.
+pub(crate) fn setup() -> ParserSetup {
+    ParserSetup {
+        tools: r#"[{"type":"function","function":{"name":"f"}}]"#.to_owned(),
+        ..ParserSetup::default()
+    }
+}
+
 pub(crate) fn context() -> CallContext {
     CallContext::new("request-1")
 }
@@ -217,4 +225,28 @@ pub(crate) fn fault_of(error: PluginError, function: &str) -> Fault {
     assert!(text.contains(version) && version.len() == 12, "{text}");
     assert_eq!(error.function, function);
     error.fault
+}
+
+/// Hold a page of `docs/plugins` to what a test knows: the text between `<!-- NAME -->` and
+/// `<!-- /NAME -->`. With `MORTISE_WRITE_PAGES=1` it is written anew.
+#[track_caller]
+pub(crate) fn hold_page(page: &str, name: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../docs/plugins")
+        .join(page);
+    let old = std::fs::read_to_string(&path).expect("the page");
+    let (before, rest) = old
+        .split_once(&format!("<!-- {name} -->\n"))
+        .expect("its beginning");
+    let (_, after) = rest
+        .split_once(&format!("<!-- /{name} -->"))
+        .expect("its end");
+    let new = format!("{before}<!-- {name} -->\n{text}<!-- /{name} -->{after}");
+    if std::env::var_os("MORTISE_WRITE_PAGES").is_some_and(|value| value == "1") {
+        std::fs::write(&path, &new).expect("write the page");
+    }
+    assert!(
+        old == new || std::fs::read_to_string(&path).is_ok_and(|now| now == new),
+        "docs/plugins/{page} is out of date; run this test with MORTISE_WRITE_PAGES=1"
+    );
 }

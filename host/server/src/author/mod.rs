@@ -3,6 +3,7 @@
 mod bench;
 mod cases;
 mod pack;
+mod profile;
 mod project;
 mod templates;
 
@@ -29,6 +30,7 @@ pub(crate) fn run(command: PluginCommand) -> anyhow::Result<()> {
         PluginCommand::Run(args) => print_json(&ask(&args)?),
         PluginCommand::Test(args) => cases::test(&args),
         PluginCommand::Bench(args) => print_json(&bench::bench(&args)?),
+        PluginCommand::Profile(args) => print_json(&profile::profile(&args)?),
         PluginCommand::New(args) => print(&project::make(&args)?),
         PluginCommand::Pack(args) => print_json(&pack::pack(&args)?),
         PluginCommand::Reference => print(&mortise_wit::reference()?),
@@ -65,10 +67,23 @@ struct Subject {
 
 impl Subject {
     fn load(args: &PluginFileArgs) -> anyhow::Result<Self> {
-        let host = PluginHost::new(HostConfig {
+        let config = HostConfig {
             cache_dir: args.cache.clone(),
             ..HostConfig::default()
-        })?;
+        };
+        Self::load_into(PluginHost::new(config)?, args)
+    }
+
+    /// On a host that notes where plugins spend their time.
+    fn profiled(args: &PluginFileArgs) -> anyhow::Result<Self> {
+        let config = HostConfig {
+            profile: true,
+            ..HostConfig::default()
+        };
+        Self::load_into(PluginHost::new(config)?, args)
+    }
+
+    fn load_into(host: PluginHost, args: &PluginFileArgs) -> anyhow::Result<Self> {
         let component = host.load(ComponentSource::File(args.file.clone()))?;
         Ok(Self {
             host,

@@ -32,6 +32,8 @@ pub(crate) struct PluginBounds {
     pub(crate) memory_bytes: Option<usize>,
     pub(crate) output_bytes: Option<usize>,
     pub(crate) deadline: Option<Duration>,
+    /// For all calls of one session or matcher.
+    pub(crate) budget: Option<Duration>,
     pub(crate) instances: Option<usize>,
 }
 
@@ -39,6 +41,8 @@ pub(crate) struct PluginBounds {
 #[derive(Debug, Clone)]
 pub(crate) struct BindingConfig {
     pub(crate) kind: BindingKind,
+    /// What its rate limits are kept by, so that they outlive any change of the configuration.
+    pub(crate) name: Option<String>,
     pub(crate) file: Option<PathBuf>,
     /// The only content that the file may have: SHA-256 in hexadecimal.
     pub(crate) sha256: Option<String>,
@@ -61,6 +65,7 @@ impl BindingConfig {
     pub(crate) fn of_file(kind: BindingKind, file: PathBuf, settings: Value) -> Self {
         Self {
             kind,
+            name: None,
             file: Some(file),
             sha256: None,
             models: vec!["*".to_owned()],
@@ -102,6 +107,8 @@ pub(super) fn check_plugins(
             "it needs a key in plugins.trusted_keys, or no file could ever be taken",
         ));
     }
+    let bindings: Vec<BindingConfig> = bindings.collect::<Result<_, _>>()?;
+    check_names(&bindings)?;
     Ok(PluginConfig {
         dir: dir.or_else(|| raw.dir.as_ref().map(|dir| base.join(dir))),
         cache_dir: raw.cache_dir.as_ref().map(|dir| base.join(dir)),
@@ -113,12 +120,30 @@ pub(super) fn check_plugins(
             memory_bytes: mebibytes("plugins.memory_mib", raw.memory_mib)?,
             output_bytes: mebibytes("plugins.output_mib", raw.output_mib)?,
             deadline: deadline("plugins.deadline_ms", raw.deadline_ms)?,
+            budget: deadline("plugins.budget_ms", raw.budget_ms)?,
             instances: instances("plugins.instances", raw.instances)?,
         },
         require_signed: raw.require_signed,
         trusted_keys,
-        bindings: bindings.collect::<Result<_, _>>()?,
+        bindings,
     })
+}
+
+/// Two bindings of one name would draw from the same rate limits.
+fn check_names(bindings: &[BindingConfig]) -> Result<(), ConfigError> {
+    let mut known = BTreeMap::new();
+    for (index, binding) in bindings.iter().enumerate() {
+        let Some(name) = &binding.name else {
+            continue;
+        };
+        if let Some(first) = known.insert(name, index) {
+            return Err(invalid(
+                &format!("plugins.bindings[{index}].name"),
+                format!("plugins.bindings[{first}] has this name as well"),
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn hex_byte(digits: [u8; 2]) -> Option<u8> {
@@ -171,6 +196,7 @@ fn check_binding(index: usize, raw: RawBinding, base: &Path) -> Result<BindingCo
     };
     Ok(BindingConfig {
         kind: raw.kind,
+        name: raw.name,
         file: raw.file.map(|file| base.join(file)),
         sha256: raw.sha256.map(|digest| digest.to_ascii_lowercase()),
         models: raw.models,
@@ -181,6 +207,7 @@ fn check_binding(index: usize, raw: RawBinding, base: &Path) -> Result<BindingCo
             memory_bytes: mebibytes(&key("memory_mib"), raw.memory_mib)?,
             output_bytes: mebibytes(&key("output_mib"), raw.output_mib)?,
             deadline: deadline(&key("deadline_ms"), raw.deadline_ms)?,
+            budget: deadline(&key("budget_ms"), raw.budget_ms)?,
             instances: instances(&key("instances"), raw.instances)?,
         },
         breaker,

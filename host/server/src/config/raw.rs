@@ -258,6 +258,7 @@ pub(crate) struct RawPlugins {
     pub(crate) memory_mib: Option<usize>,
     pub(crate) output_mib: Option<usize>,
     pub(crate) deadline_ms: Option<u64>,
+    pub(crate) budget_ms: Option<u64>,
     pub(crate) instances: Option<usize>,
     pub(crate) require_signed: bool,
     pub(crate) trusted_keys: Vec<String>,
@@ -273,6 +274,7 @@ impl Default for RawPlugins {
             memory_mib: None,
             output_mib: None,
             deadline_ms: None,
+            budget_ms: None,
             instances: None,
             require_signed: false,
             trusted_keys: Vec::new(),
@@ -285,6 +287,8 @@ impl Default for RawPlugins {
 #[serde(deny_unknown_fields)]
 pub(crate) struct RawBinding {
     pub(crate) kind: BindingKind,
+    #[serde(default)]
+    pub(crate) name: Option<String>,
     #[serde(default)]
     pub(crate) file: Option<PathBuf>,
     #[serde(default)]
@@ -303,6 +307,8 @@ pub(crate) struct RawBinding {
     pub(crate) output_mib: Option<usize>,
     #[serde(default)]
     pub(crate) deadline_ms: Option<u64>,
+    #[serde(default)]
+    pub(crate) budget_ms: Option<u64>,
     #[serde(default)]
     pub(crate) instances: Option<usize>,
     #[serde(default)]

@@ -1,4 +1,5 @@
 use mortise_engine::{EngineConfig, KvType, Speculation};
+use proptest::prelude::*;
 
 use super::*;
 
@@ -187,4 +188,67 @@ fn paths_are_relative_to_the_file() {
     );
     assert_eq!(config.models[0].name, "x");
     assert_eq!(config.plugins.dir.as_deref(), Some(Path::new("/base/p")));
+}
+
+#[test]
+fn names_of_bindings_are_told_apart() {
+    let two = "[[plugins.bindings]]\nkind = \"policy\"\nname = \"desk\"\n".repeat(2);
+    refused(&two, &["plugins.bindings[1].name", "plugins.bindings[0]"]);
+    let config = load(
+        "[plugins]\nbudget_ms = 5000\n\
+         [[plugins.bindings]]\nkind = \"policy\"\nname = \"desk\"\nbudget_ms = 70",
+    )
+    .unwrap();
+    let budget = |bounds: &PluginBounds| bounds.budget.map(|budget| budget.as_millis());
+    assert_eq!(budget(&config.plugins.bounds), Some(5000));
+    let binding = &config.plugins.bindings[0];
+    assert_eq!(binding.name.as_deref(), Some("desk"));
+    assert_eq!(budget(&binding.bounds), Some(70));
+}
+
+/// Changes of a file: bytes at a place give way to others.
+fn changes() -> impl Strategy<Value = Vec<(prop::sample::Index, usize, String)>> {
+    let pieces = prop::sample::select(vec![
+        "[",
+        "]",
+        "[[plugins.bindings]]",
+        "{",
+        "}",
+        "=",
+        "\"",
+        "\n",
+        "-1",
+        "1e400",
+        "nan",
+        "18446744073709551616",
+        "true",
+        "kind = \"policy\"\n",
+        "[a.b.c]\n",
+        ".",
+        "\\u0000",
+        "'''",
+        "# ",
+        "\u{feff}",
+        "1979-05-27",
+    ]);
+    let piece = prop_oneof![pieces.prop_map(str::to_owned), any::<String>()];
+    prop::collection::vec((any::<prop::sample::Index>(), 0usize..40, piece), 1..8)
+}
+
+proptest! {
+    #[test]
+    fn a_damaged_file_is_read_or_refused(changes in changes(), uncommented in any::<bool>()) {
+        let mut text = match uncommented {
+            true => DEFAULT_FILE.replace("\n# ", "\n"),
+            false => DEFAULT_FILE.to_owned(),
+        };
+        for (place, length, piece) in changes {
+            let start = text.floor_char_boundary(place.index(text.len() + 1));
+            let end = text.ceil_char_boundary((start + length).min(text.len()));
+            text.replace_range(start..end, &piece);
+        }
+        if let Err(message) = load(&text) {
+            prop_assert!(!message.is_empty());
+        }
+    }
 }

@@ -128,6 +128,7 @@ fn plugin_error(fault: &Fault, message: String) -> ApiError {
         Fault::Unsupported(_) => (StatusCode::BAD_REQUEST, "unsupported_value"),
         Fault::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, "plugin_internal"),
         Fault::Deadline { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "plugin_deadline"),
+        Fault::Budget { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "plugin_budget"),
         Fault::Memory { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "plugin_memory"),
         Fault::Stack => (StatusCode::INTERNAL_SERVER_ERROR, "plugin_stack"),
         Fault::Output { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "plugin_output"),

@@ -23,6 +23,7 @@ use http::{HeaderValue, Request, StatusCode, Version, header};
 use mortise_service::{Call, Service, ServiceError};
 use serde_json::json;
 use tokio::sync::watch;
+use tracing::Instrument as _;
 
 use self::error::{ApiError, ErrorCode, json_response};
 use self::guard::Guard;
@@ -143,6 +144,7 @@ async fn observe(
         Ok(()) if preflight && origin.is_some() => StatusCode::NO_CONTENT.into_response(),
         Ok(()) => AssertUnwindSafe(next.run(request))
             .catch_unwind()
+            .instrument(tracing::debug_span!("request", id = &*id, route))
             .await
             .unwrap_or_else(|_| panicked().into_response()),
     };

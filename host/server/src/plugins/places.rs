@@ -22,6 +22,9 @@ pub(crate) struct Place {
     pub(crate) component: Arc<Component>,
     /// The entry of `[[plugins.bindings]]` that put it there, from 0.
     pub(crate) binding: Option<usize>,
+    /// What the rate limits of a policy are kept by: the name of its binding, or else the plugin and
+    /// how many bindings of it stand before. The order of different plugins means nothing.
+    pub(crate) ledger: String,
     /// A JSON object.
     pub(crate) settings: String,
     /// Names and values, for policies.
@@ -69,6 +72,7 @@ impl PartialEq for Place {
             && self.settings == other.settings
             && self.secrets == other.secrets
             && self.limits == other.limits
+            && self.ledger == other.ledger
             && (self.on_failure, &self.scope) == (other.on_failure, &other.scope)
     }
 }
@@ -150,7 +154,16 @@ impl Chooser<'_> {
                 Some(_) => self.named(index, binding)?,
                 None => self.unbound(Kind::Policy)?,
             };
-            chain.push(self.policy(component, Some((index, binding))));
+            let mut place = self.policy(component, Some((index, binding)));
+            place.ledger = match &binding.name {
+                Some(name) => format!("name {name}"),
+                None => {
+                    let same = |other: &&Place| other.component.name() == place.component.name();
+                    let before = chain.iter().filter(same).count();
+                    format!("plugin {} {before}", place.component.name())
+                }
+            };
+            chain.push(place);
         }
         if chain.is_empty() {
             chain.push(self.policy(self.unbound(Kind::Policy)?, None));
@@ -165,6 +178,7 @@ impl Chooser<'_> {
         Place {
             kind: Kind::Policy,
             model: None,
+            ledger: format!("plugin {} 0", component.name()),
             component,
             binding: index,
             settings: merged(&self.auth.settings, own.unwrap_or(&Value::Null)).to_string(),
@@ -206,6 +220,7 @@ impl Chooser<'_> {
         Place {
             kind: Kind::Tool,
             model: None,
+            ledger: String::new(),
             component,
             binding: index,
             settings: merged(&Value::Null, own.unwrap_or(&Value::Null)).to_string(),
@@ -239,6 +254,7 @@ impl Chooser<'_> {
         Ok(Place {
             kind,
             model: Some(model.to_owned()),
+            ledger: String::new(),
             component,
             binding: last.map(|(index, _)| *index),
             settings: settings
@@ -330,6 +346,9 @@ fn set_bounds(limits: &mut Limits, bounds: &PluginBounds) {
     }
     if let Some(bytes) = bounds.output_bytes {
         limits.output_bytes = bytes;
+    }
+    if let Some(budget) = bounds.budget {
+        limits.budget_ms = u64::try_from(budget.as_millis()).unwrap_or(u64::MAX);
     }
     if let Some(instances) = bounds.instances {
         limits.max_instances = instances;

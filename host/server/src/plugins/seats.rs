@@ -80,15 +80,14 @@ pub(crate) struct Seat {
 #[derive(Clone, Default)]
 pub(crate) struct Seats(pub(crate) Vec<Seat>);
 
-/// The ledgers of policies by binding and plugin. They outlive the policies, so that a replaced one
+/// The ledgers of policies by [`Place::ledger`]. They outlive the policies, so that a replaced one
 /// forgets no debt.
 #[derive(Default)]
-pub(crate) struct Ledgers(HashMap<(Option<usize>, String), Arc<Ledger>>);
+pub(crate) struct Ledgers(HashMap<String, Arc<Ledger>>);
 
 impl Ledgers {
     fn of(&mut self, place: &Place) -> Arc<Ledger> {
-        let key = (place.binding, place.component.name().to_owned());
-        Arc::clone(self.0.entry(key).or_default())
+        Arc::clone(self.0.entry(place.ledger.clone()).or_default())
     }
 }
 

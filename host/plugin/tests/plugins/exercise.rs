@@ -1,0 +1,221 @@
+//! Every function of a kind, called as a request would, beside callers whose answers must stay right.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use mortise_plugin::{
+    Binding, ChatTemplate, Component, Decision, Facts, Finish, Grammar, GrammarSource, Kind,
+    LoadError, OutputParser, ParserEvent, PluginError, PluginHost, Policy, TemplateInput,
+    ToolAnswer, ToolCaller, Tools, UsageReport,
+};
+use tokio::task::JoinHandle;
+
+use crate::guests::{Fixture, binding, context, render, setup};
+
+/// Held by tests that look at the memory of the process: one at a time.
+pub(crate) static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+/// Memory that may stay with the process after an attack: 64 MiB (V5).
+const KEPT_BYTES: u64 = 64 << 20;
+
+/// What a policy is told at the end.
+pub(crate) fn usage() -> UsageReport {
+    UsageReport {
+        request_id: String::new(),
+        lease: None,
+        subject: String::new(),
+        model: String::new(),
+        prompt_tokens: 0,
+        cached_tokens: 0,
+        completion_tokens: 0,
+        finish: Finish::Stop,
+        wall_ms: 0,
+    }
+}
+
+/// Why a guest did not get through.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// It was not loaded, or not bound.
+    Load(LoadError),
+    /// A call failed.
+    Call(PluginError),
+}
+
+impl From<LoadError> for Failure {
+    fn from(error: LoadError) -> Self {
+        Self::Load(error)
+    }
+}
+
+impl From<PluginError> for Failure {
+    fn from(error: PluginError) -> Self {
+        Self::Call(error)
+    }
+}
+
+impl Failure {
+    /// As the table in the documentation has it.
+    pub(crate) fn shown(&self) -> String {
+        match self {
+            Self::Call(error) => format!("`{}`", error.fault.label()),
+            Self::Load(LoadError::Prepare { source, .. }) => {
+                format!("not taken: `{}`", source.fault.label())
+            }
+            Self::Load(error) => {
+                let reason = match error {
+                    LoadError::TooLarge { .. } => "too large",
+                    LoadError::TooCostly { what, .. } => {
+                        return format!("refused: too many {what}");
+                    }
+                    LoadError::NotWasm { .. } => "no WebAssembly",
+                    LoadError::CoreModule { .. } => "no component",
+                    LoadError::Compile { .. } => "does not compile",
+                    LoadError::Version { .. } => "another version",
+                    LoadError::NoKind { .. } => "no kind of plugin",
+                    LoadError::Import { .. } => "not grantable",
+                    LoadError::Interface { .. } => "does not fit",
+                    other => panic!("{other}"),
+                };
+                format!("refused: {reason}")
+            }
+        }
+    }
+}
+
+/// Call every function of a kind in its turn.
+pub(crate) async fn exercise(
+    host: &PluginHost,
+    component: &Arc<Component>,
+    kind: Kind,
+    binding: Binding,
+) -> Result<(), Failure> {
+    let context = context();
+    match kind {
+        Kind::ChatTemplate => {
+            let template = ChatTemplate::bind(host, component, binding).await?;
+            template.render(&context, TemplateInput::default()).await?;
+        }
+        Kind::OutputParser => {
+            let parser = OutputParser::bind(host, component, binding).await?;
+            parser.constraint(&context, &setup(), None).await?;
+            if let Some(mut session) = parser.open(&context, &setup()).await? {
+                session.feed("text", &[1]).await?;
+                session.close(Finish::Stop).await?;
+            }
+        }
+        Kind::Grammar => {
+            let grammar = Grammar::bind(host, component, binding).await?;
+            let source = GrammarSource::Regex("only".to_owned());
+            let mut matcher = grammar.compile(&context, &source).await?;
+            matcher.mask(&mut [0; 3]).await?;
+            matcher.advance(&[0], &mut [0; 3]).await?;
+            matcher.probe(&[1]).await?;
+            matcher.rollback(1).await?;
+            matcher.fork().await?.mask(&mut [0; 3]).await?;
+        }
+        Kind::Policy => {
+            let policy = Policy::bind(host, component, binding).await?;
+            policy.authorize(&context, Facts::default()).await?;
+            policy.account(&context, usage()).await?;
+        }
+        Kind::Tool => {
+            let tools = Tools::bind(host, component, binding).await?;
+            let caller = ToolCaller::default();
+            let arguments = r#"{"text":"nothing"}"#;
+            tools.call(&context, &caller, "does", arguments).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Callers of well-behaved plugins of every kind, while somebody else misbehaves.
+pub(crate) struct Witness {
+    over: Arc<AtomicBool>,
+    rounds: Arc<AtomicU64>,
+    callers: Vec<JoinHandle<()>>,
+}
+
+impl Witness {
+    /// Call and check until [`Witness::finish`].
+    pub(crate) async fn start(fixture: &Fixture) -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let rounds = Arc::new(AtomicU64::new(0));
+        let template = fixture.template(binding()).await;
+        let parser = fixture.parser(binding()).await;
+        let grammar = fixture.grammar(binding()).await;
+        let policy = fixture.policy(binding()).await;
+        let tools = fixture.tools(binding()).await;
+        let (going, counted) = (Arc::clone(&over), Arc::clone(&rounds));
+        let caller = async move {
+            let only = GrammarSource::Regex("only".to_owned());
+            while !going.load(Ordering::Relaxed) {
+                let round = counted.fetch_add(1, Ordering::Relaxed);
+                let text = format!("round {round}");
+                assert_eq!(
+                    render(&template, &format!("echo:{text}")).await.unwrap(),
+                    text
+                );
+                let mut session = parser.open(&context(), &setup()).await.unwrap().unwrap();
+                let said = session.feed(&text, &[7]).await.unwrap();
+                assert_eq!(said, [ParserEvent::Content(format!("{text}[7]"))]);
+                let mut row = [0; 3];
+                let mut matcher = grammar.compile(&context(), &only).await.unwrap();
+                matcher.advance(&[0, 0], &mut row).await.unwrap();
+                assert_eq!(row, [4, 0, 0]);
+                let facts = Facts {
+                    model: Some("abstain".to_owned()),
+                    ..Facts::default()
+                };
+                let decision = policy.authorize(&context(), facts).await.unwrap();
+                assert_eq!(decision, Decision::Abstain);
+                let arguments = format!("{{\"text\":\"{text}\"}}");
+                let caller = ToolCaller::default();
+                let said = tools.call(&context(), &caller, "does", &arguments).await;
+                assert_eq!(said.unwrap(), ToolAnswer::Result(text));
+                tokio::task::yield_now().await;
+            }
+        };
+        Self {
+            over,
+            rounds,
+            callers: vec![tokio::spawn(caller)],
+        }
+    }
+
+    /// Nobody has met anything wrong so far.
+    #[track_caller]
+    pub(crate) fn check(&self, after: &str) {
+        let hurt = self.callers.iter().any(JoinHandle::is_finished);
+        assert!(!hurt, "{after} hurt an honest caller");
+    }
+
+    pub(crate) async fn finish(self) {
+        self.over.store(true, Ordering::Relaxed);
+        for caller in self.callers {
+            caller.await.unwrap();
+        }
+        assert!(self.rounds.load(Ordering::Relaxed) > 0);
+    }
+}
+
+/// Wait until the process holds about as much memory as before. Other tests of this process compile
+/// plugins meanwhile, which takes much for a while.
+pub(crate) async fn given_back(before: u64) {
+    let patience = tokio::time::timeout(Duration::from_secs(120), async {
+        while resident_bytes() > before + KEPT_BYTES {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    });
+    let kept = patience.await.map_err(|_| resident_bytes() - before);
+    assert_eq!(kept, Ok(()), "bytes were not given back");
+}
+
+/// Bytes of memory that the process holds.
+pub(crate) fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kilobytes.unwrap_or(0) * 1024
+}

@@ -1,0 +1,754 @@
+//! The project's threat list, sections B (chat templates), C (grammars), D (parsers) and J (plugins),
+//! over HTTP, while somebody else is served. What is judged stands in `tests/support/witness.rs`; the
+//! rest of section J is in `host/plugin/tests`, where guests can be forged.
+
+use serde_json::{Value, json};
+
+use crate::grants::guest;
+use crate::refused;
+use crate::support::Server;
+use crate::support::client::{Request, Response};
+use crate::support::witness::{Caller, Case, Expected, Witness};
+
+const CHAT: &str = "/v1/chat/completions";
+
+/// Who is served meanwhile.
+const WITNESS: Caller<'static> = Caller {
+    model: "mortise-demo",
+    key: None,
+};
+
+/// A server with the demo model for the witness, and models that say what they are told, each with
+/// its script and bindings of its own.
+fn server(targets: &[Target]) -> Server {
+    let mut config = String::from("[plugins]\nwatch_ms = 0\n[[models]]\nname = \"mortise-demo\"\n");
+    let path = crate::support::model::byte_level();
+    for Target { name, script, .. } in targets {
+        config.push_str(&format!(
+            "[[models]]\nname = {name:?}\npath = {path:?}\nbackend = \"scripted\"\n[models.script]\n{script}\n"
+        ));
+    }
+    for Target { name, bindings, .. } in targets {
+        for (kind, more) in bindings {
+            config.push_str(&format!(
+                "[[plugins.bindings]]\nkind = {kind:?}\nmodels = [{name:?}]\nbreaker = {{ failures = 0 }}\n{more}\n"
+            ));
+        }
+    }
+    Server::configured(&config)
+}
+
+/// A model to attack.
+struct Target {
+    name: String,
+    script: String,
+    bindings: Vec<(&'static str, String)>,
+}
+
+impl Target {
+    fn saying(name: &str, text: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            script: format!("default = {}", Value::from(text)),
+            bindings: Vec::new(),
+        }
+    }
+
+    fn bound(mut self, kind: &'static str, more: String) -> Self {
+        self.bindings.push((kind, more));
+        self
+    }
+
+    /// With this Jinja template.
+    fn template(self, source: &str) -> Self {
+        let settings = format!(
+            "deadline_ms = 100\nsettings = {{ chat_template = {} }}",
+            Value::from(source)
+        );
+        self.bound("chat-template", settings)
+    }
+}
+
+fn ask(model: &str, text: &str) -> Value {
+    json!({"model": model, "messages": [{"role": "user", "content": text}], "max_tokens": 200})
+}
+
+fn with(mut body: Value, field: &str, value: Value) -> Value {
+    body[field] = value;
+    body
+}
+
+fn case(id: &'static str, what: &'static str, expected: Expected<'static>) -> Case<'static> {
+    Case {
+        id,
+        what,
+        ..Case::with(expected)
+    }
+}
+
+/// A template that does this when it is asked to, and nothing else: it is prepared without harm.
+fn when_asked(does: &str) -> String {
+    format!(
+        "{{% if messages[0].content == 'boom' %}}{does}{{% endif %}}{{{{ messages[0].content }}}}"
+    )
+}
+
+#[test]
+fn b1_b2_b4_template_bombs_cost_their_own_request() {
+    let bombs = [
+        (
+            case(
+                "B1",
+                "three nested loops",
+                Expected::Refusal(500, "plugin_deadline"),
+            ),
+            "{% for a in range(9999) %}{% for b in range(9999) %}{% for c in range(9999) %}\
+             {% endfor %}{% endfor %}{% endfor %}",
+        ),
+        (
+            case(
+                "B2",
+                "a text doubled forty times",
+                Expected::Refusal(500, "plugin_memory"),
+            ),
+            "{% set ns = namespace(s='xxxxxxxx') %}{% for i in range(40) %}\
+             {% set ns.s = ns.s ~ ns.s %}{% endfor %}{{ ns.s }}",
+        ),
+        (
+            case(
+                "B4",
+                "a macro that calls itself",
+                Expected::Refusal(400, "invalid_value"),
+            ),
+            "{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}",
+        ),
+    ];
+    let targets: Vec<Target> = bombs
+        .iter()
+        .map(|(case, bomb)| Target::saying(case.id, "fine").template(&when_asked(bomb)))
+        .collect();
+    let mut server = server(&targets);
+    let mut witness = Witness::new(&mut server, WITNESS);
+    for (case, _) in &bombs {
+        witness.endures(case, |server| {
+            let requests = vec![Request::post(CHAT, &ask(case.id, "boom")); 2];
+            together(server, &requests)
+        });
+        let harmless = Case {
+            what: "the next request",
+            expected: Expected::Answer,
+            ..*case
+        };
+        witness.endures(&harmless, |server| {
+            vec![server.post(CHAT, &ask(case.id, "Hi"))]
+        });
+    }
+}
+
+#[test]
+fn b4_templates_nested_too_deep_keep_the_server_from_starting() {
+    let folder = tempfile::tempdir().expect("make a folder");
+    let path = folder.path().join("mortise.toml");
+    for source in [
+        format!(
+            "{}x{}",
+            "{% if true %}".repeat(20_000),
+            "{% endif %}".repeat(20_000)
+        ),
+        format!("{{{{ {}1{} }}}}", "(".repeat(20_000), ")".repeat(20_000)),
+    ] {
+        let config = format!(
+            "[[plugins.bindings]]\nkind = \"chat-template\"\nsettings = {{ chat_template = {} }}\n",
+            Value::from(source)
+        );
+        std::fs::write(&path, config).expect("write the configuration");
+        let message = refused(&["--config", path.to_str().expect("UTF-8")]);
+        assert!(message.contains("chat-template"), "{message}");
+        assert!(!message.contains("SIG"), "{message}");
+    }
+}
+
+#[test]
+fn b5_templates_find_no_way_out() {
+    let escapes = [
+        "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+        "{{ cycler.__init__.__globals__.os.popen('cat /etc/passwd').read() }}",
+        "{{ lipsum.__globals__['os'].environ }}",
+        "{{ self._TemplateReference__context }}",
+        "{{ ''|attr('__class__')|attr('__base__') }}",
+        "{% include '/etc/passwd' %}",
+        "{% import '/etc/passwd' as p %}{{ p }}",
+        "{% extends '/etc/passwd' %}",
+    ];
+    let names: Vec<String> = (0..escapes.len())
+        .map(|index| format!("b5-{index}"))
+        .collect();
+    // A model that repeats what its prompt holds of the file would give it away.
+    let targets: Vec<Target> = names
+        .iter()
+        .zip(escapes)
+        .map(|(name, escape)| Target {
+            script: "lines = [{ when = \"root:\", say = \"LEAKED\" }, { when = \"PATH\", say = \"LEAKED\" }]\n\
+                     default = \"fine\""
+                .to_owned(),
+            ..Target::saying(name, "").template(&when_asked(escape))
+        })
+        .collect();
+    let mut server = server(&targets);
+    let mut witness = Witness::new(&mut server, WITNESS);
+    let expected = Expected::Either(&[(400, "invalid_value"), (500, "plugin_internal")]);
+    let case = Case {
+        canary: Some("root:x"),
+        ..case("B5", "escapes known from elsewhere", expected)
+    };
+    witness.endures(&case, |server| {
+        let answers: Vec<Response> = names
+            .iter()
+            .map(|name| server.post(CHAT, &ask(name, "boom")))
+            .collect();
+        for answer in &answers {
+            assert!(!answer.text().contains("LEAKED"), "{}", answer.text());
+        }
+        answers
+    });
+}
+
+#[test]
+fn b6_requests_bring_no_template_of_their_own() {
+    let mut server = server(&[Target::saying("target", "fine")]);
+    let mut witness = Witness::new(&mut server, WITNESS);
+    let evil = "{{ 'pwned' }}";
+    let plain = ask("target", "Hi");
+    let refusals = case("B6", "templates in requests", Expected::Anything);
+    witness.endures(&refusals, |server| {
+        let field = with(plain.clone(), "chat_template", json!(evil));
+        let text = json!({"model": "target", "prompt": "Hi", "chat_template": evil});
+        let answers = vec![
+            server.post(CHAT, &field),
+            server.post("/v1/completions", &text),
+        ];
+        for answer in &answers {
+            assert_eq!(answer.status(), 400, "{}", answer.text());
+            assert_eq!(answer.json()["error"]["param"], "chat_template");
+        }
+        answers
+    });
+    let tokens = |server: &Server, body: &Value| {
+        server.post(CHAT, body).ok()["usage"]["prompt_tokens"].clone()
+    };
+    let usual = tokens(witness.server(), &plain);
+    let arguments = json!({
+        "chat_template": evil, "messages": [], "tools": [{"name": "x"}], "bos_token": "<|im_start|>",
+        "eos_token": "", "add_generation_prompt": false, "tokenize": true,
+    });
+    for (name, value) in arguments.as_object().expect("arguments") {
+        let body = with(plain.clone(), "chat_template_kwargs", json!({name: value}));
+        let answer = witness.server().post(CHAT, &body);
+        match answer.status() {
+            200 => assert_eq!(answer.json()["usage"]["prompt_tokens"], usual, "{name}"),
+            status => assert_eq!(status, 400, "{name}: {}", answer.text()),
+        }
+    }
+}
+
+#[test]
+fn b9_what_a_template_raises_is_cut_and_escaped() {
+    let mut server = server(&[Target::saying("target", "fine")
+        .template(&when_asked("{{ raise_exception(messages[1].content) }}"))]);
+    let mut witness = Witness::new(&mut server, WITNESS);
+    let long = format!("\u{1b}[31m\r\n{}", "raised".repeat(100_000));
+    let body = json!({"model": "target", "messages": [
+        {"role": "user", "content": "boom"}, {"role": "user", "content": long},
+    ]});
+    let case = case(
+        "B9",
+        "a message of 600 kB with control characters",
+        Expected::Refusal(400, "invalid_value"),
+    );
+    witness.endures(&case, |server| vec![server.post(CHAT, &body)]);
+    let answer = witness.server().post(CHAT, &body);
+    let message = answer.json()["error"]["message"]
+        .as_str()
+        .expect("a message")
+        .len();
+    assert!((100..=1200).contains(&message), "{message} bytes");
+    let log = witness.server().log();
+    let raw = log
+        .iter()
+        .find(|line| line.contains('\u{1b}') || line.len() > 4096);
+    assert!(raw.is_none(), "{raw:?}");
+}
+
+fn schema(schema: Value) -> Value {
+    json!({"type": "json_schema", "json_schema": {"name": "s", "schema": schema}})
+}
+
+/// Grammars in every field that takes one, and what each comes to.
+fn constrained(field: &str, value: Value) -> Value {
+    with(ask("target", "Hi"), field, value)
+}
+
+#[test]
+fn c1_c3_c4_c5_c7_grammar_bombs_are_refused_or_harmless() {
+    let mut server = server(&[Target::saying("target", "{}")]);
+    let mut witness = Witness::new(&mut server, WITNESS);
+    let deep = (0..100).fold(
+        json!({}),
+        |inner, _| json!({"items": inner, "type": "array"}),
+    );
+    let optional: serde_json::Map<_, _> = (0..1000)
+        .map(|index| (format!("p{index}"), json!({"type": "string"})))
+        .collect();
+    let product = (0..8).fold(json!({"type": "integer"}), |inner, _| {
+        json!({"oneOf": [{"type": "array", "items": inner}, {"type": "object", "properties": {"a": inner}}]})
+    });
+    let choices: Vec<String> = (0..1000)
+        .map(|index| format!("{index}{}", "x".repeat(1000)))
+        .collect();
+    let cases: Vec<(&str, &str, Value)> = vec![
+        (
+            "C1",
+            "30 000 parentheses",
+            constrained("guided_regex", json!(format!("{}a", "(".repeat(30_000)))),
+        ),
+        (
+            "C1",
+            "a grammar of 30 000 parentheses",
+            constrained(
+                "guided_grammar",
+                json!(format!("start: {}\"a\"", "(".repeat(30_000))),
+            ),
+        ),
+        (
+            "C1",
+            "a schema nested too deep",
+            constrained("guided_json", deep),
+        ),
+        (
+            "C1",
+            "a schema that refers to itself",
+            constrained("guided_json", json!({"$ref": "#"})),
+        ),
+        (
+            "C1",
+            "two schemas that refer to each other",
+            constrained(
+                "guided_json",
+                json!({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}),
+            ),
+        ),
+        (
+            "C1",
+            "left recursion",
+            constrained("guided_grammar", json!("start: start \"a\" | \"a\"")),
+        ),
+        (
+            "C1",
+            "an empty loop",
+            constrained(
+                "guided_grammar",
+                json!("start: (\"\")* start2\nstart2: start2 |"),
+            ),
+        ),
+        ("C3", "(a+)+b", constrained("guided_regex", json!("(a+)+b"))),
+        (
+            "C3",
+            "(a|a)*b",
+            constrained("guided_regex", json!("(a|a)*b")),
+        ),
+        ("C3", "(.*)*", constrained("guided_regex", json!("(.*)*"))),
+        (
+            "C3",
+            "a million repeats",
+            constrained("guided_regex", json!("a{1000000}")),
+        ),
+        (
+            "C3",
+            "repeats of repeats",
+            constrained("guided_regex", json!("((a{1000}){1000}){1000}")),
+        ),
+        (
+            "C3",
+            "looking behind",
+            constrained("guided_regex", json!("(?<=a)b")),
+        ),
+        (
+            "C3",
+            "a reference back",
+            constrained("guided_regex", json!("(a)\\1")),
+        ),
+        (
+            "C3",
+            "a bomb as a pattern",
+            constrained(
+                "response_format",
+                schema(json!({"type": "string", "pattern": "((a{1000}){1000}){1000}"})),
+            ),
+        ),
+        (
+            "C3",
+            "a bomb in a tool",
+            with(
+                constrained("tool_choice", json!("required")),
+                "tools",
+                json!([{"type": "function", "function": {"name": "f", "parameters": {"type": "object",
+                "properties": {"a": {"type": "string", "pattern": "((a{1000}){1000}){1000}"}}}}}]),
+            ),
+        ),
+        (
+            "C4",
+            "a type that is a number",
+            constrained("response_format", schema(json!({"type": 5}))),
+        ),
+        (
+            "C4",
+            "a schema that is a list",
+            constrained("guided_json", json!([])),
+        ),
+        (
+            "C4",
+            "a schema that is no text",
+            constrained("guided_json", json!("")),
+        ),
+        (
+            "C4",
+            "an empty enumeration",
+            constrained("response_format", schema(json!({"enum": []}))),
+        ),
+        (
+            "C4",
+            "10^18 items",
+            constrained(
+                "response_format",
+                schema(json!({"type": "array", "minItems": 1e18})),
+            ),
+        ),
+        (
+            "C4",
+            "a negative length",
+            constrained(
+                "response_format",
+                schema(json!({"type": "string", "maxLength": -1})),
+            ),
+        ),
+        (
+            "C4",
+            "multiples of nothing",
+            constrained(
+                "response_format",
+                schema(json!({"type": "integer", "multipleOf": 0})),
+            ),
+        ),
+        (
+            "C4",
+            "a constant of 1 MB",
+            constrained(
+                "response_format",
+                schema(json!({"const": "x".repeat(1 << 20)})),
+            ),
+        ),
+        (
+            "C5",
+            "two constraints at once",
+            with(
+                constrained("guided_regex", json!("a")),
+                "guided_json",
+                json!({}),
+            ),
+        ),
+        (
+            "C7",
+            "1000 choices of 1 KB",
+            constrained("guided_choice", json!(choices)),
+        ),
+        (
+            "C7",
+            "1000 optional properties",
+            constrained(
+                "guided_json",
+                json!({"type": "object", "properties": optional}),
+            ),
+        ),
+        (
+            "C7",
+            "a product of alternatives",
+            constrained("guided_json", product),
+        ),
+    ];
+    // What holds is answered; what does not is the caller's fault, and told so.
+    const EITHER: Expected<'static> = Expected::Either(&[
+        (400, "invalid_value"),
+        (400, "invalid_type"),
+        (400, "unsupported_value"),
+        (413, "body_too_large"),
+        (500, "plugin_deadline"),
+    ]);
+    for (id, what, body) in &cases {
+        let case = Case {
+            id,
+            what,
+            ..Case::with(EITHER)
+        };
+        witness.endures(&case, |server| vec![server.post(CHAT, body)]);
+    }
+    let two = &cases
+        .iter()
+        .find(|(id, _, _)| *id == "C5")
+        .expect("a case")
+        .2;
+    assert_eq!(witness.server().post(CHAT, two).status(), 400);
+}
+
+#[test]
+fn c2_unique_schemas_fill_no_memory() {
+    let mut server = server(&[Target::saying("target", "{}")]);
+    let mut witness = Witness::new(&mut server, WITNESS);
+    let case = case("C2", "400 schemas, each another", Expected::Answer);
+    witness.endures(&case, |server| {
+        (0..400)
+            .map(|index| {
+                let name = format!("field_{index}");
+                let one = json!({"type": "object", "properties": {name: {"type": "integer"}}});
+                server.post(CHAT, &constrained("response_format", schema(one)))
+            })
+            .collect()
+    });
+}
+
+const TOOLS: &str =
+    r#"[{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]"#;
+
+fn tools() -> Value {
+    serde_json::from_str(TOOLS).expect("tools")
+}
+
+#[test]
+fn d1_d5_d7_what_a_model_writes_is_data() {
+    let call = |name: &str, arguments: &str| {
+        format!("<tool_call>\n{{\"name\": \"{name}\", \"arguments\": {arguments}}}\n</tool_call>")
+    };
+    let code = r#"{"a": "__import__('os').system('touch /tmp/pwned')", "b": [1, {"c": null}]}"#;
+    let targets = [
+        Target::saying("d1", &call("f", code)),
+        Target::saying(
+            "d1-text",
+            "<tool_call>\n__import__('os').system('x')\n</tool_call>",
+        ),
+        Target::saying("d5", &call("g", "{}")),
+        Target::saying("d7-open", "<think>\nI go on and on"),
+        Target::saying("d7-quoted", &call("f", r#"{"a": "</tool_call> </think>"}"#)),
+        Target::saying("d7-twice", "<think>\none <think> two\n</think>\n\nDone."),
+    ];
+    let mut server = server(&targets);
+    let mut witness = Witness::new(&mut server, WITNESS);
+    let case = case(
+        "D1",
+        "code, calls of nothing, open blocks",
+        Expected::Answer,
+    );
+    let request = |name: &str| with(ask(name, "Hi"), "tools", tools());
+    witness.endures(&case, |server| {
+        let names = targets.iter().map(|target| target.name.as_str());
+        names
+            .map(|name| server.post(CHAT, &request(name)))
+            .collect()
+    });
+    let server = witness.server();
+    let message = |body: &Value| server.post(CHAT, body).ok()["choices"][0]["message"].clone();
+    let said = message(&request("d1"));
+    let arguments = said["tool_calls"][0]["function"]["arguments"]
+        .as_str()
+        .expect("arguments");
+    let [told, meant]: [Value; 2] =
+        [arguments, code].map(|text| serde_json::from_str(text).expect("JSON"));
+    assert_eq!(told, meant, "D1: code is a text like any other");
+    for said in [
+        message(&request("d1-text")),
+        message(&request("d5")),
+        message(&with(request("d1"), "tool_choice", json!("none"))),
+    ] {
+        assert!(said["tool_calls"].is_null(), "D5: {said}");
+        assert!(
+            said["content"]
+                .as_str()
+                .is_some_and(|text| !text.is_empty()),
+            "{said}"
+        );
+    }
+    let quoted = message(&request("d7-quoted"));
+    let arguments = quoted["tool_calls"][0]["function"]["arguments"].as_str();
+    assert!(
+        arguments.is_some_and(|text| text.contains("</tool_call> </think>")),
+        "D7: {quoted}"
+    );
+    let open = message(&request("d7-open"));
+    assert!(
+        open["content"].as_str().unwrap_or_default().is_empty(),
+        "D7: {open}"
+    );
+    let twice = message(&request("d7-twice"));
+    assert_eq!(
+        twice["content"].as_str().map(str::trim),
+        Some("Done."),
+        "D7: {twice}"
+    );
+}
+
+#[test]
+fn d6_a_parser_that_traps_ends_its_stream_with_an_error_event() {
+    let file = guest();
+    let trap = format!("file = {file:?}\nsettings = {{ close = \"panic\" }}");
+    let mut server =
+        server(&[Target::saying("target", "The answer.").bound("output-parser", trap)]);
+    let mut witness = Witness::new(&mut server, WITNESS);
+    let body = with(ask("target", "Hi"), "stream", json!(true));
+    let case = case("D6", "a trap in mid-stream", Expected::Anything);
+    witness.endures(&case, |server| vec![server.post(CHAT, &body)]);
+    let answer = witness.server().post(CHAT, &body);
+    assert_eq!(answer.status(), 200, "the head was out");
+    let events = crate::support::client::events(&answer.text());
+    let said: String = events
+        .iter()
+        .filter_map(|event| event["choices"][0]["delta"]["content"].as_str())
+        .collect();
+    assert!(said.contains("The"), "what was sent stays: {said}");
+    let error = events.iter().find(|event| event.get("error").is_some());
+    assert_eq!(
+        error.expect("an error event")["error"]["code"],
+        "plugin_trap"
+    );
+}
+
+/// A guest in the place of a plugin of one model, and the code of the error that its caller gets.
+const GUESTS: [(&str, &str, &str, &str); 14] = [
+    ("chat-template", "render", "loop", "plugin_deadline"),
+    ("chat-template", "render", "calls", "plugin_deadline"),
+    ("chat-template", "render", "bomb", "plugin_memory"),
+    ("chat-template", "render", "overflow", "plugin_stack"),
+    ("chat-template", "render", "panic", "plugin_trap"),
+    ("chat-template", "render", "wild", "plugin_trap"),
+    ("output-parser", "open", "loop", "plugin_deadline"),
+    ("output-parser", "feed", "loop", "plugin_deadline"),
+    ("output-parser", "feed", "bomb", "plugin_memory"),
+    ("grammar", "compile", "loop", "plugin_deadline"),
+    ("grammar", "compile", "bomb", "plugin_memory"),
+    ("policy", "authorize", "loop", "plugin_deadline"),
+    ("policy", "authorize", "overflow-plain", "plugin_stack"),
+    ("policy", "authorize", "chatter", ""),
+];
+
+/// One target for each of the guests.
+fn hostile_server() -> Server {
+    let file = guest();
+    let targets: Vec<Target> = GUESTS
+        .iter()
+        .enumerate()
+        .map(|(index, (kind, function, does, _))| {
+            let more = format!(
+                "file = {file:?}\ndeadline_ms = 100\nsettings = {{ {function} = {does:?} }}"
+            );
+            Target::saying(&format!("hostile-{index}"), "{}").bound(kind, more)
+        })
+        .collect();
+    server(&targets)
+}
+
+/// Requests that run into the guest.
+fn attacks(index: usize, count: usize) -> Vec<Request> {
+    let body = ask(&format!("hostile-{index}"), "Hi");
+    let body = match GUESTS[index].0 {
+        "grammar" => with(body, "response_format", json!({"type": "json_object"})),
+        _ => body,
+    };
+    vec![Request::post(CHAT, &body); count]
+}
+
+/// Send all at once, and read all answers.
+fn together(server: &Server, requests: &[Request]) -> Vec<Response> {
+    let streams: Vec<_> = requests
+        .iter()
+        .map(|request| request.begin(server.address()))
+        .collect();
+    streams
+        .into_iter()
+        .map(|stream| stream.response())
+        .collect()
+}
+
+fn guest_case(index: usize) -> Case<'static> {
+    let (_, _, does, code) = GUESTS[index];
+    Case {
+        id: "J",
+        what: does,
+        expected: match code {
+            "" => Expected::Answer,
+            code => Expected::Refusal(500, code),
+        },
+        peak_mib: 512,
+        canary: None,
+    }
+}
+
+#[test]
+fn j1_j2_j3_hostile_guests_cost_their_own_requests_only() {
+    let mut server = hostile_server();
+    let mut witness = Witness::new(&mut server, WITNESS);
+    for index in 0..GUESTS.len() {
+        witness.endures(&guest_case(index), |server| {
+            together(server, &attacks(index, 3))
+        });
+    }
+}
+
+/// Not a test: what the guests cost the witness, as `docs/plugins/abuse.md` shows it. Run it on a
+/// machine that does nothing else:
+/// `MORTISE_WRITE_PAGES=1 cargo test --release -p mortise --test plugins_folder -- --ignored soak --nocapture`.
+#[test]
+#[ignore = "measures; it takes minutes and wants the machine to itself"]
+fn soak() {
+    let mut server = hostile_server();
+    let mut witness = Witness::new(&mut server, WITNESS);
+    // What the first use of anything takes stays; it is not the attacks'.
+    for index in 0..GUESTS.len() {
+        witness.endures(&guest_case(index), |server| {
+            together(server, &attacks(index, 2))
+        });
+    }
+    let quiet = witness.endures(&case("", "quiet", Expected::Anything), |_| {
+        std::thread::sleep(std::time::Duration::from_secs(20));
+        Vec::new()
+    });
+    let mut rows = format!(
+        "| the guest | requests | p99 of the witness | against {:.0} ms in quiet | memory before and after |\n|---|---|---|---|---|\n",
+        quiet.p99().as_secs_f64() * 1e3
+    );
+    for (index, (kind, function, does, _)) in GUESTS.iter().enumerate() {
+        let mut count = 0;
+        let figures = witness.endures(&guest_case(index), |server| {
+            let begun = std::time::Instant::now();
+            let mut answers = Vec::new();
+            while begun.elapsed().as_secs() < 10 {
+                answers.extend(together(server, &attacks(index, 2)));
+            }
+            count = answers.len();
+            answers
+        });
+        rows.push_str(&format!(
+            "| {kind}: `{does}` in `{function}` | {count} | {:.0} ms | {:.2} | {} MiB, {} MiB |\n",
+            figures.p99().as_secs_f64() * 1e3,
+            figures.p99().as_secs_f64() / quiet.p99().as_secs_f64(),
+            figures.memory.0,
+            figures.memory.1,
+        ));
+    }
+    println!("{rows}");
+    if std::env::var_os("MORTISE_WRITE_PAGES").is_some_and(|value| value == "1") {
+        let path =
+            std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/plugins/abuse.md");
+        let old = std::fs::read_to_string(&path).expect("the page");
+        let (before, rest) = old.split_once("<!-- soak -->\n").expect("its beginning");
+        let (_, after) = rest.split_once("<!-- /soak -->").expect("its end");
+        let new = format!("{before}<!-- soak -->\n{rows}<!-- /soak -->{after}");
+        std::fs::write(&path, new).expect("write the page");
+    }
+}
