@@ -4,6 +4,9 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+#[path = "../../host/model/tests/gguf_file/mod.rs"]
+mod gguf_file;
+
 mod answers;
 mod bench;
 mod config;
@@ -12,5 +15,6 @@ mod engine;
 mod errors;
 mod gguf;
 mod life;
+mod memory;
 mod selection;
 mod threats;

@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_leave_the_folder_are_no_files() {
+    fn a12_names_that_leave_the_folder_are_no_files() {
         for name in ["a.json", "1_Pooling/config.json", "modèle.json"] {
             assert!(is_relative(name), "{name}");
         }

@@ -1,11 +1,15 @@
 //! The memory of keys and values: for each layer one arena of fixed blocks. Which sequence owns
 //! which block is the engine's business.
 
+use std::marker::PhantomData;
+
 use half::slice::HalfBitsSliceExt;
 use half::{bf16, f16};
+use memmap2::MmapMut;
 use mortise_kernels::attention::{AttentionInput, Scoring, attention};
 use mortise_kernels::kv_page::{KvArena, KvElement, KvPages, KvShape};
 use mortise_kernels::kv_q8::{Q8Arena, Q8Pages, groups};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 pub use mortise_kernels::kv_page::BLOCK_TOKENS;
 
@@ -55,52 +59,81 @@ pub(crate) struct LayerCache {
 #[derive(Debug)]
 enum Arenas {
     F32 {
-        keys: Vec<f32>,
-        values: Vec<f32>,
+        keys: Zeros<f32>,
+        values: Zeros<f32>,
     },
-    /// Bits: the allocator hands out zeroed pages for integers without touching them.
+    /// Bits.
     F16 {
-        keys: Vec<u16>,
-        values: Vec<u16>,
+        keys: Zeros<u16>,
+        values: Zeros<u16>,
     },
     /// Bits.
     Bf16 {
-        keys: Vec<u16>,
-        values: Vec<u16>,
+        keys: Zeros<u16>,
+        values: Zeros<u16>,
     },
     /// Numbers, and the bits of their scales.
     Q8 {
-        keys: (Vec<i8>, Vec<u16>),
-        values: (Vec<i8>, Vec<u16>),
+        keys: (Zeros<i8>, Zeros<u16>),
+        values: (Zeros<i8>, Zeros<u16>),
     },
+}
+
+/// Numbers that begin as zeros and take memory only where they are written: pages of their own, which
+/// the allocator could not have used before and would not clear.
+struct Zeros<T> {
+    pages: MmapMut,
+    numbers: PhantomData<T>,
+}
+
+impl<T: FromBytes + IntoBytes + Immutable> Zeros<T> {
+    fn new(count: usize) -> std::io::Result<Self> {
+        let bytes = count.checked_mul(size_of::<T>());
+        let bytes = bytes.ok_or(std::io::ErrorKind::OutOfMemory)?;
+        // No page cannot be asked for.
+        Ok(Self {
+            pages: MmapMut::map_anon(bytes.max(size_of::<T>()))?,
+            numbers: PhantomData,
+        })
+    }
+
+    fn get(&mut self) -> &mut [T] {
+        <[T]>::mut_from_bytes(&mut self.pages).expect("pages are aligned and hold whole numbers")
+    }
+}
+
+impl<T> std::fmt::Debug for Zeros<T> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{} bytes", self.pages.len())
+    }
 }
 
 impl Arenas {
     /// Arenas of zeros.
-    fn new(kv_type: KvType, blocks: usize, shape: KvShape) -> Self {
+    fn new(kv_type: KvType, blocks: usize, shape: KvShape) -> std::io::Result<Self> {
         let keys = blocks * shape.key_block_len();
         let values = blocks * shape.value_block_len();
-        match kv_type {
+        Ok(match kv_type {
             KvType::F32 => Self::F32 {
-                keys: vec![0.0; keys],
-                values: vec![0.0; values],
+                keys: Zeros::new(keys)?,
+                values: Zeros::new(values)?,
             },
             KvType::F16 => Self::F16 {
-                keys: vec![0; keys],
-                values: vec![0; values],
+                keys: Zeros::new(keys)?,
+                values: Zeros::new(values)?,
             },
             KvType::Bf16 => Self::Bf16 {
-                keys: vec![0; keys],
-                values: vec![0; values],
+                keys: Zeros::new(keys)?,
+                values: Zeros::new(values)?,
             },
             KvType::Q8_0 => {
-                let tokens = blocks * shape.kv_heads * BLOCK_TOKENS;
+                let scales = |dim| Zeros::new(blocks * shape.kv_heads * BLOCK_TOKENS * groups(dim));
                 Self::Q8 {
-                    keys: (vec![0; keys], vec![0; tokens * groups(shape.key_dim)]),
-                    values: (vec![0; values], vec![0; tokens * groups(shape.value_dim)]),
+                    keys: (Zeros::new(keys)?, scales(shape.key_dim)?),
+                    values: (Zeros::new(values)?, scales(shape.value_dim)?),
                 }
             }
-        }
+        })
     }
 }
 
@@ -124,23 +157,19 @@ impl KvCache {
     pub fn new(spec: &ModelSpec, blocks: usize, kv_type: KvType) -> Result<Self, ModelError> {
         let shape = spec.kv_shape();
         let block_bytes = Self::block_bytes(spec, kv_type);
-        let refused = ModelError::CacheSize {
+        let refused = || ModelError::CacheSize {
             blocks,
             block_bytes,
         };
-        let allocated = blocks.checked_mul(block_bytes).is_some_and(|bytes| {
-            // Asking first gives an error where asking for the arenas would end the process.
-            Vec::<u8>::new().try_reserve_exact(bytes).is_ok()
-        });
-        if !allocated {
-            return Err(refused);
+        // What no address can reach would wrap below; what no memory can hold, the system refuses.
+        let whole = blocks.checked_mul(block_bytes);
+        let whole = whole.filter(|bytes| isize::try_from(*bytes).is_ok());
+        whole.ok_or_else(refused)?;
+        let mut layers = Vec::new();
+        for _ in 0..spec.layers {
+            let arenas = Arenas::new(kv_type, blocks, shape).map_err(|_| refused())?;
+            layers.push(LayerCache { arenas, shape });
         }
-        let layers = (0..spec.layers)
-            .map(|_| LayerCache {
-                arenas: Arenas::new(kv_type, blocks, shape),
-                shape,
-            })
-            .collect();
         Ok(Self {
             layers,
             blocks,
@@ -182,32 +211,37 @@ impl LayerCache {
             scoring,
         };
         match &mut self.arenas {
-            Arenas::F32 { keys, values } => batch.run_plain(keys, values, out),
+            Arenas::F32 { keys, values } => batch.run_plain(keys.get(), values.get(), out),
             Arenas::F16 { keys, values } => {
-                let keys = keys.reinterpret_cast_mut::<f16>();
-                batch.run_plain(keys, values.reinterpret_cast_mut(), out);
+                let keys = keys.get().reinterpret_cast_mut::<f16>();
+                batch.run_plain(keys, values.get().reinterpret_cast_mut(), out);
             }
             Arenas::Bf16 { keys, values } => {
-                let keys = keys.reinterpret_cast_mut::<bf16>();
-                batch.run_plain(keys, values.reinterpret_cast_mut(), out);
+                let keys = keys.get().reinterpret_cast_mut::<bf16>();
+                batch.run_plain(keys, values.get().reinterpret_cast_mut(), out);
             }
             Arenas::Q8 { keys, values } => {
+                let (keys, values) = (
+                    (keys.0.get(), keys.1.get()),
+                    (values.0.get(), values.1.get()),
+                );
                 let mut pages = Q8Pages {
-                    keys: &mut keys.0,
-                    key_scales: &mut keys.1,
-                    values: &mut values.0,
-                    value_scales: &mut values.1,
+                    keys: &mut *keys.0,
+                    key_scales: &mut *keys.1,
+                    values: &mut *values.0,
+                    value_scales: &mut *values.1,
                     shape: self.shape,
                 };
                 batch.store(|block, slot, key, value| pages.store(block, slot, key, value));
-                batch.attend(arena(keys), arena(values), out);
+                let arena = |(numbers, scales)| Q8Arena { numbers, scales };
+                batch.attend(
+                    arena((&*keys.0, &*keys.1)),
+                    arena((&*values.0, &*values.1)),
+                    out,
+                );
             }
         }
     }
-}
-
-fn arena((numbers, scales): &(Vec<i8>, Vec<u16>)) -> Q8Arena<'_> {
-    Q8Arena { numbers, scales }
 }
 
 /// What a layer attends with.

@@ -99,7 +99,8 @@ impl ModelText {
     fn of_gguf(folder: ModelFolder, gguf: &Gguf, name: &str) -> anyhow::Result<Self> {
         let vocabulary = gguf_vocabulary(gguf)
             .with_context(|| format!("in the GGUF file `{}`", folder.name()))?;
-        let tokenizer = Tokenizer::from_gguf(&vocabulary)
+        let architecture = vocabulary.architecture.clone();
+        let tokenizer = Tokenizer::from_gguf(vocabulary)
             .with_context(|| format!("in the GGUF file `{}`", folder.name()))?;
         let own = mortise_model::GenerationDefaults::read(&folder)?;
         let named = END_TOKENS
@@ -125,7 +126,7 @@ impl ModelText {
             folder,
             tokenizer,
             defaults,
-            &vocabulary.architecture,
+            &architecture,
             size,
             name,
         ))

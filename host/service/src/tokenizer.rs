@@ -8,6 +8,7 @@ mod decode;
 mod encode;
 mod files;
 mod gguf;
+mod probe;
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -96,6 +97,7 @@ impl Tokenizer {
                 file: "tokenizer.json",
                 reason,
             })?;
+        probe::check(&inner)?;
         add_configured_tokens(&mut inner, &config);
         let added: BTreeMap<u32, AddedToken> =
             inner.get_added_tokens_decoder().into_iter().collect();

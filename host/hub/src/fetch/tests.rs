@@ -374,7 +374,7 @@ fn a_server_without_ranges_begins_anew() {
 }
 
 #[test]
-fn wrong_contents_are_refused_and_not_kept() {
+fn a14_wrong_contents_are_refused_and_not_kept() {
     let weights = weights();
     let fake = FakeHub::start(
         &[("m.gguf", &weights)],
@@ -505,7 +505,7 @@ fn what_the_hub_refuses_says_what_to_do() {
 }
 
 #[test]
-fn an_index_cannot_name_files_outside_the_repository() {
+fn a12_an_index_cannot_name_files_outside_the_repository() {
     let index = br#"{"weight_map":{"a":"../../../etc/passwd"}}"#;
     let files: &[(&str, &[u8])] = &[
         ("config.json", b"{}"),
@@ -518,4 +518,36 @@ fn an_index_cannot_name_files_outside_the_repository() {
         .fetch(&reference("org/name"), &Notes::default())
         .expect_err("refused");
     assert!(matches!(error, HubError::NoModel { .. }), "{error}");
+}
+
+#[test]
+fn a14_a_pinned_revision_holds_for_every_file() {
+    let index = br#"{"weight_map":{"a":"one.safetensors","b":"two.safetensors"}}"#;
+    let files: &[(&str, &[u8])] = &[
+        ("config.json", b"{}"),
+        ("tokenizer.json", b"{}"),
+        ("chat_template.jinja", b"x"),
+        ("modules.json", b"[]"),
+        ("1_Pooling/config.json", b"{}"),
+        ("model.safetensors.index.json", index),
+        ("one.safetensors", b"1"),
+        ("two.safetensors", b"2"),
+    ];
+    let fake = FakeHub::start(files, Faults::default());
+    let cache = tempfile::tempdir().expect("a folder");
+    let folder = fake
+        .hub(cache.path())
+        .fetch(&reference(&format!("org/name@{COMMIT}")), &Notes::default())
+        .expect("fetched");
+    assert_eq!(fake.seen("/revision/").len(), 1);
+    let resolved = fake.seen("/resolve/");
+    let pinned = format!("/resolve/{COMMIT}/");
+    assert!(
+        resolved.iter().all(|line| line.contains(&pinned)),
+        "{resolved:?}"
+    );
+    for (file, contents) in files {
+        assert!(resolved.iter().any(|line| line.contains(file)), "{file}");
+        assert_eq!(fs::read(folder.join(file)).expect("a file"), *contents);
+    }
 }

@@ -101,25 +101,84 @@ fn integers_are_no_weights() {
 }
 
 #[test]
-fn an_index_may_not_leave_the_folder() {
+fn a8_headers_of_safetensors() {
+    let spoiled = |bytes: &[u8], expected: &str| {
+        let folder = copy(MODEL);
+        fs::write(folder.path().join("model.safetensors"), bytes).unwrap();
+        check(
+            folder.path(),
+            &["weights file `model.safetensors` is damaged", expected],
+        );
+    };
+    let header = |text: &str, data: usize| {
+        let length = (text.len() as u64).to_le_bytes();
+        [&length[..], text.as_bytes(), &vec![0; data][..]].concat()
+    };
+    spoiled(
+        &[&(1_u64 << 63).to_le_bytes()[..], b"{}"].concat(),
+        "header should have",
+    );
+    spoiled(&header(&"[".repeat(90 << 20), 0), "not a JSON object");
+    spoiled(
+        &header(&format!("{{\"a\":{}", "[".repeat(90 << 20)), 0),
+        "not a JSON object",
+    );
+    spoiled(
+        &header(
+            r#"{"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},"b":{"dtype":"U8","shape":[8],"data_offsets":[4,12]}}"#,
+            12,
+        ),
+        "",
+    );
+    for shape in [
+        "[4294967296,4294967296]",
+        "[18446744073709551615,18446744073709551615]",
+        "[-1]",
+        "[0.5]",
+    ] {
+        let tensor = format!(r#"{{"a":{{"dtype":"F32","shape":{shape},"data_offsets":[0,4]}}}}"#);
+        spoiled(&header(&tensor, 4), "");
+    }
+    // The name stands for two places, of which only one can be meant.
+    spoiled(
+        &header(
+            r#"{"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"a":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}}"#,
+            8,
+        ),
+        "",
+    );
+}
+
+#[test]
+fn a12_an_index_may_not_leave_the_folder() {
+    let indexed = |file: &str, expected: &[&str]| {
+        let folder = copy(SHARDED);
+        let index = json!({"weight_map": {"model.norm.weight": file}});
+        let path = folder.path().join("model.safetensors.index.json");
+        fs::write(path, index.to_string()).unwrap();
+        check(folder.path(), expected);
+    };
     for file in [
         "../model.safetensors",
         "/etc/passwd",
+        "/etc/passwd.safetensors",
         "a\\b.safetensors",
+        "a\0.safetensors",
         "weights.bin",
+        "sha256:../../x",
     ] {
-        let folder = copy(SHARDED);
-        let index = json!({"weight_map": {"model.norm.weight": file}});
-        fs::write(
-            folder.path().join("model.safetensors.index.json"),
-            index.to_string(),
-        )
-        .unwrap();
-        check(
-            folder.path(),
-            &["`weight_map`", "expected a .safetensors file"],
-        );
+        indexed(file, &["`weight_map`", "expected a .safetensors file"]);
     }
+    // Names like any other: there is no such file.
+    for file in [
+        "%2e%2e%2fmodel.safetensors",
+        "CON.safetensors",
+        "C:x.safetensors",
+    ] {
+        indexed(file, &["has no file", file]);
+    }
+    let long = format!("{}.safetensors", "x".repeat(4084));
+    indexed(&long, &["cannot read"]);
 }
 
 #[test]

@@ -2,9 +2,10 @@
 //! library panics on some malformed files.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use tokenizers::AddedToken;
 
@@ -38,11 +39,42 @@ struct RawModel {
     unk_id: Option<u32>,
 }
 
-#[derive(Deserialize)]
-#[serde(untagged)]
 enum RawVocabulary {
     Scored(Vec<(String, f64)>),
-    Numbered(BTreeMap<String, IgnoredAny>),
+    /// How many entries there are; what they are is read once, by the library.
+    Numbered(usize),
+}
+
+impl<'de> Deserialize<'de> for RawVocabulary {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+
+        impl<'de> Visitor<'de> for Either {
+            type Value = RawVocabulary;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("an object of tokens with numbers, or a list with scores")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut count = 0;
+                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
+                    count += 1;
+                }
+                Ok(RawVocabulary::Numbered(count))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+                let mut scored = Vec::new();
+                while let Some(entry) = list.next_element()? {
+                    scored.push(entry);
+                }
+                Ok(RawVocabulary::Scored(scored))
+            }
+        }
+
+        deserializer.deserialize_any(Either)
+    }
 }
 
 #[derive(Deserialize)]
@@ -86,7 +118,7 @@ impl Outline {
                 };
                 Some(text.clone())
             }
-            (Some(RawVocabulary::Numbered(numbered)), None) if numbered.is_empty() => {
+            (Some(RawVocabulary::Numbered(0)), None) => {
                 return fail("its vocabulary is empty".to_owned());
             }
             (None, _) => return fail("its model has no vocabulary".to_owned()),

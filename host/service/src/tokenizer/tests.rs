@@ -268,7 +268,7 @@ fn small_files_are_read() {
 }
 
 #[test]
-fn malformed_files_are_refused_with_one_message() {
+fn a7_malformed_files_are_refused_with_one_message() {
     let good = byte_level();
     let without = |path: &str| {
         let mut json = good.clone();
@@ -328,6 +328,66 @@ fn malformed_files_are_refused_with_one_message() {
             "{error}"
         );
     }
+}
+
+fn split(pattern: &str) -> Value {
+    let mut json = byte_level();
+    json["pre_tokenizer"] = json!({
+        "type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false,
+    });
+    json
+}
+
+fn refusal(json: &str) -> String {
+    let files = TokenizerFiles {
+        tokenizer: json.as_bytes(),
+        ..TokenizerFiles::default()
+    };
+    Tokenizer::load(files).expect_err("a bomb").to_string()
+}
+
+#[test]
+fn a7_patterns_that_take_for_ever_are_refused_at_load() {
+    for pattern in [
+        r"(a+)+$",
+        r"(\p{L}+)*\d\d",
+        r"(?:a|a)*$",
+        r"(\s*\w*)*\d\d\d",
+    ] {
+        let error = refusal(&split(pattern).to_string());
+        assert!(error.contains("cannot be matched"), "{pattern}: {error}");
+    }
+    let mut json = byte_level();
+    json["normalizer"] = json!({"type": "Replace", "pattern": {"Regex": "(1+)+$"}, "content": "x"});
+    let error = refusal(&json.to_string());
+    assert!(error.contains("cannot be matched"), "{error}");
+}
+
+#[test]
+fn a7_a_pattern_that_hides_until_a_request_costs_that_request() {
+    let tokenizer = load(&split("(x+)+$"));
+    let error = tokenizer.encode_plain(&format!("{}!", "x".repeat(4000)));
+    assert!(matches!(error, Err(TokenizerError::Encode(_))), "{error:?}");
+    assert!(tokenizer.encode_plain("hello").is_ok());
+}
+
+#[test]
+fn a7_files_that_announce_too_much_or_nest_too_deep() {
+    let mut json = byte_level();
+    let many = (0..=1 << 18).map(|id| {
+        json!({"id": 1000 + id, "content": format!("<{id}>"), "special": true, "normalized": false,
+               "single_word": false, "lstrip": false, "rstrip": false})
+    });
+    json["added_tokens"] = many.collect();
+    let error = refusal(&json.to_string());
+    assert!(error.contains("added tokens"), "{error}");
+    let depth = 100_000;
+    let open = r#"{"type":"Sequence","normalizers":["#.repeat(depth);
+    let nested = format!("{open}{}", "]}".repeat(depth));
+    let mut json = byte_level();
+    json["normalizer"] = json!("NESTED");
+    let error = refusal(&json.to_string().replace("\"NESTED\"", &nested));
+    assert!(error.contains("tokenizer.json"), "{error}");
 }
 
 #[test]

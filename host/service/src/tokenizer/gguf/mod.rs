@@ -66,31 +66,37 @@ const BYTE: i32 = 6;
 
 impl Tokenizer {
     /// Build a tokenizer from the entries of a GGUF file.
-    pub fn from_gguf(vocabulary: &GgufVocabulary) -> Result<Self, TokenizerError> {
+    pub fn from_gguf(vocabulary: GgufVocabulary) -> Result<Self, TokenizerError> {
         vocabulary.check()?;
-        let tokenizer = match vocabulary.model.as_str() {
-            "gpt2" => byte_level::describe(vocabulary)?,
-            "llama" => sentence_piece::describe_merging(vocabulary)?,
-            "t5" => sentence_piece::describe_scored(vocabulary)?,
-            "bert" => word_piece::describe(vocabulary)?,
-            other => {
-                return Err(malformed(
-                    FILE,
-                    format!(
-                        "the model `{other}` is not supported; supported are gpt2, llama, t5 and bert"
-                    ),
-                ));
-            }
-        };
+        let config = vocabulary.config().to_string();
+        let tokenizer = vocabulary.describe()?.to_string();
+        // Each of these has all tokens; one at a time is enough.
+        drop(vocabulary);
         Self::load(TokenizerFiles {
-            tokenizer: tokenizer.to_string().as_bytes(),
-            config: Some(vocabulary.config().to_string().as_bytes()),
+            tokenizer: tokenizer.as_bytes(),
+            config: Some(config.as_bytes()),
             ..TokenizerFiles::default()
         })
     }
 }
 
 impl GgufVocabulary {
+    /// The `tokenizer.json` of the same tokenizer.
+    fn describe(&self) -> Result<Value, TokenizerError> {
+        match self.model.as_str() {
+            "gpt2" => byte_level::describe(self),
+            "llama" => sentence_piece::describe_merging(self),
+            "t5" => sentence_piece::describe_scored(self),
+            "bert" => word_piece::describe(self),
+            other => Err(malformed(
+                FILE,
+                format!(
+                    "the model `{other}` is not supported; supported are gpt2, llama, t5 and bert"
+                ),
+            )),
+        }
+    }
+
     fn check(&self) -> Result<(), TokenizerError> {
         let count = self.tokens.len();
         if !(1..=TOKENS_MAX).contains(&count) {

@@ -1,0 +1,168 @@
+//! What a server takes of memory that serves a model of realistic size from a GGUF file.
+#![cfg(target_os = "linux")]
+
+use std::collections::VecDeque;
+use std::path::Path;
+
+use serde_json::json;
+
+use crate::gguf_file::{F32, GgufFile, f32, i32s, text, texts, u32};
+use crate::support::Server;
+
+// The shape of Qwen2.5-0.5B.
+const VOCABULARY: usize = 151_936;
+const HIDDEN: u64 = 896;
+const WIDE: u64 = 4864;
+const LAYERS: u64 = 24;
+const HEADS: u64 = 14;
+const KV_HEADS: u64 = 2;
+const KV_WIDTH: u64 = KV_HEADS * (HIDDEN / HEADS);
+/// `Q8_0`
+const KIND: u32 = 8;
+
+const MIB: u64 = 1 << 20;
+const KV_MIB: u64 = 32;
+/// Beyond the file and the cache: what a server has besides, whatever the model.
+const REST_MIB: u64 = 150;
+
+/// The characters that stand for bytes in vocabularies of this kind.
+fn byte_characters() -> Vec<char> {
+    let printable = |byte: &u32| matches!(byte, 33..=126 | 161..=172 | 174..=255);
+    let mut others = 256..;
+    (0..256)
+        .map(|byte| match printable(&byte) {
+            true => byte,
+            false => others.next().unwrap_or_default(),
+        })
+        .filter_map(char::from_u32)
+        .collect()
+}
+
+/// A vocabulary of the right size: longer and longer words, each a merge of a word and a character.
+fn vocabulary() -> (Vec<String>, Vec<String>) {
+    let mut tokens: Vec<String> = byte_characters().iter().map(char::to_string).collect();
+    let mut merges = Vec::new();
+    let mut words: VecDeque<String> = tokens[33..].iter().cloned().collect();
+    while tokens.len() < VOCABULARY - 1 {
+        let word = words.pop_front().expect("each word makes longer ones");
+        for letter in 'a'..='z' {
+            let longer = format!("{word}{letter}");
+            if tokens.len() < VOCABULARY - 1 {
+                merges.push(format!("{word} {letter}"));
+                tokens.push(longer.clone());
+                words.push_back(longer);
+            }
+        }
+    }
+    tokens.push("<|endoftext|>".to_owned());
+    (tokens, merges)
+}
+
+/// Write a model whose matrices are holes in the file. The file's size.
+fn write_model(path: &Path) -> u64 {
+    let (tokens, merges) = vocabulary();
+    let mut types = vec![1; VOCABULARY];
+    types[VOCABULARY - 1] = 3;
+    let mut file = GgufFile::default();
+    file.entry("general.architecture", text("qwen2"));
+    for (key, value) in [
+        ("block_count", LAYERS),
+        ("context_length", 32_768),
+        ("embedding_length", HIDDEN),
+        ("feed_forward_length", WIDE),
+        ("attention.head_count", HEADS),
+        ("attention.head_count_kv", KV_HEADS),
+    ] {
+        file.entry(&format!("qwen2.{key}"), u32(value as u32));
+    }
+    file.entry("qwen2.attention.layer_norm_rms_epsilon", f32(1e-6));
+    file.entry("tokenizer.ggml.model", text("gpt2"));
+    file.entry("tokenizer.ggml.pre", text("qwen2"));
+    let listed = |list: &[String]| texts(&list.iter().map(String::as_str).collect::<Vec<_>>());
+    file.entry("tokenizer.ggml.tokens", listed(&tokens));
+    file.entry("tokenizer.ggml.token_type", i32s(&types));
+    file.entry("tokenizer.ggml.merges", listed(&merges));
+    file.entry("tokenizer.ggml.eos_token_id", u32(VOCABULARY as u32 - 1));
+    let mut end = 0;
+    let mut place = |name: &str, shape: &[u64], kind: u32| {
+        let count: u64 = shape.iter().product();
+        file.tensor(name, shape, kind, Vec::new());
+        file.tensors.last_mut().expect("a tensor").offset = Some(end);
+        let bytes = if kind == KIND {
+            count / 32 * 34
+        } else {
+            count * 4
+        };
+        end += bytes.next_multiple_of(32);
+    };
+    place("token_embd.weight", &[VOCABULARY as u64, HIDDEN], KIND);
+    place("output_norm.weight", &[HIDDEN], F32);
+    for layer in 0..LAYERS {
+        for (name, outputs, inputs) in [
+            ("attn_q", HIDDEN, HIDDEN),
+            ("attn_k", KV_WIDTH, HIDDEN),
+            ("attn_v", KV_WIDTH, HIDDEN),
+            ("attn_output", HIDDEN, HIDDEN),
+            ("ffn_gate", WIDE, HIDDEN),
+            ("ffn_up", WIDE, HIDDEN),
+            ("ffn_down", HIDDEN, WIDE),
+        ] {
+            place(
+                &format!("blk.{layer}.{name}.weight"),
+                &[outputs, inputs],
+                KIND,
+            );
+        }
+        for (name, width) in [
+            ("attn_q.bias", HIDDEN),
+            ("attn_k.bias", KV_WIDTH),
+            ("attn_v.bias", KV_WIDTH),
+            ("attn_norm.weight", HIDDEN),
+            ("ffn_norm.weight", HIDDEN),
+        ] {
+            place(&format!("blk.{layer}.{name}"), &[width], F32);
+        }
+    }
+    let header = file.bytes();
+    let total = header.len() as u64 + end;
+    std::fs::write(path, header).expect("write the header");
+    let sparse = std::fs::OpenOptions::new().write(true).open(path);
+    sparse
+        .and_then(|file| file.set_len(total))
+        .expect("make the file longer");
+    total
+}
+
+/// Most memory that a process had, in bytes.
+fn peak(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("its status");
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"));
+    let kibibytes = line.and_then(|line| line.split_whitespace().nth(1));
+    kibibytes
+        .and_then(|number| number.parse::<u64>().ok())
+        .expect("a number")
+        << 10
+}
+
+#[test]
+fn a_server_takes_the_file_the_cache_and_little_more() {
+    let folder = tempfile::tempdir().expect("make a folder");
+    let path = folder.path().join("half-a-billion.gguf");
+    let file = write_model(&path);
+    assert!(file > 500 * MIB, "{file}");
+    let mut server = Server::configured(&format!(
+        "[engine]\nkv_cache_mib = {KV_MIB}\n[[models]]\npath = '{}'\n",
+        path.display()
+    ));
+    let loaded = peak(server.pid());
+    let request = json!({"model": "m", "prompt": "memory of a process", "max_tokens": 2});
+    server.post("/v1/completions", &request).ok();
+    let used = peak(server.pid());
+    let [file, loaded, used] = [file, loaded, used].map(|bytes| bytes / MIB);
+    println!("file {file} MiB, peak after load {loaded} MiB, after a request {used} MiB");
+    assert!(
+        used <= file + KV_MIB + REST_MIB,
+        "{used} MiB for a file of {file} MiB; {loaded} MiB after loading"
+    );
+    server.assert_sound();
+}
