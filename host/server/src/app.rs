@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use mortise_engine::{
     Engine, EngineConfig, EngineHandle, EngineLoad, SequenceRequest, SubmitError, TokenStream,
 };
-use mortise_model::{EncoderSpec, Model, WeightPrecision};
+use mortise_model::{Embedder, Model, WeightPrecision};
 use mortise_registry::{Backend, Ladder, ScriptCodec, Scripted};
 use mortise_service::{Embed, ServedModel, Service, ServiceConfig};
 use tokio::net::TcpListener;
@@ -20,7 +20,7 @@ use crate::assembly::ModelText;
 use crate::config::{
     AdminConfig, Config, ConfigSource, LimitConfig, ModelConfig, Quantize, hub_config,
 };
-use crate::embedder::{LocalEncoder, NoGeneration};
+use crate::embedder::{LocalEmbedder, NoGeneration};
 use crate::http::guard::Guard;
 use crate::http::listen::{ConnectionLimits, Stop, serve as listen, serve_beside};
 use crate::http::{Front, router};
@@ -289,16 +289,25 @@ fn backend(
         };
         return Ok(Opened::generating(Scripted::new(script.clone(), codec)));
     }
-    if EncoderSpec::describes(&text.folder)? {
-        let precision = precision(config.quantize);
-        let encoder = LocalEncoder::open(&text.folder, precision, engine.max_queue)?;
+    if Embedder::describes(&text.folder, config.embedding)? {
+        let embedder = LocalEmbedder::open(
+            &text.folder,
+            precision(config.quantize),
+            config.embedding,
+            limits.max_context,
+            engine.max_queue,
+        )?;
         return Ok(Opened {
             backend: Arc::new(NoGeneration {
-                context: encoder.context_length(),
+                context: embedder.context_length(),
             }),
-            embedder: Some(Arc::new(encoder)),
+            embedder: Some(Arc::new(embedder)),
         });
     }
+    anyhow::ensure!(
+        config.embedding.normalised.is_none(),
+        "`normalize` is set and the model makes no embeddings; set `pooling` too"
+    );
     let mut model = Model::load(&text.folder, precision(config.quantize))?;
     model.limit_context(limits.max_context);
     let engine = Engine::start(Arc::new(model), engine)?;
