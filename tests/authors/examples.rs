@@ -73,7 +73,10 @@ fn the_policy_in_python_serves() {
         return;
     }
     let (_folder, file) = build("model-menu-python", "policy", "python", "make test");
-    let server = serving(&file, "{ menu = { acme = [\"small-*\"], \"*\" = [\"mortise-*\"] } }");
+    let server = serving(
+        &file,
+        "{ menu = { acme = [\"small-*\"], \"*\" = [\"mortise-*\"] } }",
+    );
     assert_eq!(status(&server, ("x-tenant", "acme")), 403);
     assert_eq!(status(&server, ("x-tenant", "umbrella")), 200);
 }

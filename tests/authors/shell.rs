@@ -37,7 +37,9 @@ pub(crate) fn have(programs: &[&str]) -> bool {
 /// The language of `mortise plugin new … --lang LANG`, and the name of its project.
 fn project(line: &str) -> Option<(&str, &str)> {
     let (name, options) = line.strip_prefix("mortise plugin new ")?.split_once(' ')?;
-    let lang = options.split_once("--lang ").map_or("rust", |(_, lang)| lang.trim());
+    let lang = options
+        .split_once("--lang ")
+        .map_or("rust", |(_, lang)| lang.trim());
     Some((name, lang))
 }
 
@@ -124,7 +126,9 @@ fn python() -> PathBuf {
     let _alone = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = kept("authors-python");
     let makefile = template("c/Makefile.in");
-    let zig = makefile.lines().find_map(|line| line.strip_prefix("ZIG := "));
+    let zig = makefile
+        .lines()
+        .find_map(|line| line.strip_prefix("ZIG := "));
     let wanted = format!(
         "{} {}",
         template("python/requirements.txt").trim(),
@@ -143,6 +147,10 @@ fn node() -> PathBuf {
     let folder = kept("authors-node");
     let manifest = template("js/package.json.in");
     std::fs::write(folder.join("package.json"), &manifest).expect("write package.json");
-    install(&folder, &manifest, "npm install --silent --no-audit --no-fund");
+    install(
+        &folder,
+        &manifest,
+        "npm install --silent --no-audit --no-fund",
+    );
     folder
 }

@@ -51,7 +51,10 @@ impl Grammar for Choices {
 
 impl Choices {
     fn bytes_of(&self, token: u32) -> Option<&[u8]> {
-        let at = self.tokens.binary_search_by_key(&token, |(id, _)| *id).ok()?;
+        let at = self
+            .tokens
+            .binary_search_by_key(&token, |(id, _)| *id)
+            .ok()?;
         Some(&self.tokens[at].1)
     }
 }
@@ -67,10 +70,15 @@ struct OneOf {
 impl OneOf {
     /// The bytes that may follow what was taken.
     fn rests(&self) -> Vec<&[u8]> {
-        let taken = self.taken.iter().filter_map(|token| self.vocabulary.bytes_of(*token));
+        let taken = self
+            .taken
+            .iter()
+            .filter_map(|token| self.vocabulary.bytes_of(*token));
         let taken: Vec<u8> = taken.flatten().copied().collect();
         let texts = self.texts.iter();
-        texts.filter_map(|text| text.as_bytes().strip_prefix(taken.as_slice())).collect()
+        texts
+            .filter_map(|text| text.as_bytes().strip_prefix(taken.as_slice()))
+            .collect()
     }
 }
 
