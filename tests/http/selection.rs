@@ -38,7 +38,10 @@ fn mean_logprob(choice: &Value) -> f64 {
 fn the_best_of_several_are_those_with_the_highest_mean_log_probability() {
     let server = Server::configured("");
     let all = server
-        .post(TEXT, &text(&json!({"n": 6, "logprobs": 0})))
+        .post(
+            TEXT,
+            &text(&json!({"n": 6, "logprobs": 0, "temperature": 1})),
+        )
         .ok();
     let mut ranked = choices(&all);
     ranked.sort_by(|one, other| mean_logprob(other).total_cmp(&mean_logprob(one)));
@@ -46,7 +49,7 @@ fn the_best_of_several_are_those_with_the_highest_mean_log_probability() {
         ranked[0]["text"], ranked[5]["text"],
         "there is something to choose from"
     );
-    let two = json!({"n": 2, "best_of": 6, "logprobs": 0});
+    let two = json!({"n": 2, "best_of": 6, "logprobs": 0, "temperature": 1});
     let best = server.post(TEXT, &text(&two)).ok();
     let found = choices(&best);
     assert_eq!(found.len(), 2);
@@ -58,7 +61,9 @@ fn the_best_of_several_are_those_with_the_highest_mean_log_probability() {
     }
     assert_eq!(tokens(&best), tokens(&all), "all of them were generated");
     // Nobody asked for the log-probabilities by which they were ranked.
-    let plain = server.post(TEXT, &text(&json!({"best_of": 6}))).ok();
+    let plain = server
+        .post(TEXT, &text(&json!({"best_of": 6, "temperature": 1})))
+        .ok();
     assert_eq!(choices(&plain)[0]["text"], ranked[0]["text"]);
     assert_eq!(choices(&plain)[0]["logprobs"], Value::Null);
     // As many as there are need no ranking, and may be streamed.

@@ -106,7 +106,9 @@ impl BeamSearch {
         let highest = next.first().map_or(NEVER, |one| one.score);
         self.improvable &= self.could_improve(highest, length);
         let full = self.complete.len() == size;
-        let stops_early = full && self.params.early_stopping == EarlyStopping::Full;
+        // One beam is the greedy continuation, which ends where it ends.
+        let at_once = size == 1 || self.params.early_stopping == EarlyStopping::Full;
+        let stops_early = full && at_once;
         if !self.improvable || stops_early || !goes_on {
             return None;
         }

@@ -296,6 +296,10 @@ fn backend(
         return Ok(Opened::generating(Scripted::new(script.clone(), codec)));
     }
     if Embedder::describes(&text.folder, config.embedding)? {
+        anyhow::ensure!(
+            config.draft.is_none(),
+            "`draft_model` is set and the model generates no text to guess"
+        );
         let embedder = LocalEmbedder::open(
             &text.folder,
             precision(config.quantize),

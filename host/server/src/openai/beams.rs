@@ -29,7 +29,10 @@ pub(super) fn take_beams(fields: &mut Fields, request: &mut RequestFields) -> Re
                 format!("`beam_size` is {size} and `use_beam_search` is false; give one of them"),
             ));
         }
-        (Some(true), size) => size.or(request.best_of.take()).or(request.n).unwrap_or(1),
+        (Some(true), size) => size
+            .or_else(|| request.best_of.take())
+            .or(request.n)
+            .unwrap_or(1),
         // One beam is no search.
         (_, Some(size)) if size != 1 => size,
         _ => {

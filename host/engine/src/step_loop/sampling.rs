@@ -1,0 +1,162 @@
+//! What comes of a forward pass: tokens are chosen and committed, and handed to the readers.
+
+use std::sync::atomic::Ordering;
+
+use super::{Scored, StepLoop, rows};
+use crate::load::Counters;
+use crate::scheduler::{Scheduler, SequenceId, Slice};
+use crate::sequence::{Decision, Sequence};
+
+impl StepLoop {
+    /// Choose a token for each sequence whose logits and mask are there, the logits new or kept
+    /// from an earlier step. Returns whether anything was decided.
+    pub(super) fn sample(&mut self, scored: Scored) -> bool {
+        let mut decided = false;
+        for (id, sequence) in &mut self.sequences {
+            if sequence.holds_logits() && !sequence.is_paused() {
+                let decision = sequence.decide_held();
+                decided |= decision != Decision::NotYet;
+                commit(
+                    &mut self.scheduler,
+                    &self.shared.counters,
+                    *id,
+                    sequence,
+                    decision,
+                );
+            }
+        }
+        for (slices, mut logits) in scored.rows {
+            let mut all = logits.rows_mut();
+            for slice in &slices {
+                let own: Vec<&mut [f32]> = all.by_ref().take(rows(slice)).collect();
+                decided |= self.sample_slice(slice, own);
+            }
+        }
+        for (id, error) in scored.failed {
+            decided = true;
+            let scheduler = &mut self.scheduler;
+            if let Some(group) = self
+                .beams
+                .iter_mut()
+                .find(|group| group.ids().contains(&id))
+            {
+                group.fail(&error, scheduler);
+            }
+            if let Some(sequence) = self.sequences.get_mut(&id) {
+                let failed = Decision::Fail(error);
+                commit(
+                    &mut self.scheduler,
+                    &self.shared.counters,
+                    id,
+                    sequence,
+                    failed,
+                );
+            }
+        }
+        self.deliver();
+        decided
+    }
+
+    /// Choose what follows a slice. While that is what its draft guessed, the next row tells what
+    /// follows the guess.
+    fn sample_slice(&mut self, slice: &Slice, rows: Vec<&mut [f32]>) -> bool {
+        let Some(sequence) = self.sequences.get_mut(&slice.id) else {
+            return self.take_offers(slice, &rows);
+        };
+        let mut decided = false;
+        let mut accepted = 0;
+        for (index, row) in rows.into_iter().enumerate() {
+            let decision = sequence.decide(row);
+            decided |= decision != Decision::NotYet;
+            let scheduler = &mut self.scheduler;
+            let Decision::Token(token) = &decision else {
+                commit(
+                    scheduler,
+                    &self.shared.counters,
+                    slice.id,
+                    sequence,
+                    decision,
+                );
+                break;
+            };
+            let guessed = slice.draft.get(index) == Some(&token.id);
+            let added = commit(
+                scheduler,
+                &self.shared.counters,
+                slice.id,
+                sequence,
+                decision,
+            );
+            if !added || !guessed || sequence.has_ended() {
+                break;
+            }
+            accepted += 1;
+            scheduler.confirm_draft(slice.id);
+        }
+        self.scheduler.settle_drafts(slice, accepted);
+        decided
+    }
+
+    /// A beam is computed, if the slice is one's.
+    fn take_offers(&mut self, slice: &Slice, rows: &[&mut [f32]]) -> bool {
+        let mut groups = self.beams.iter_mut();
+        let group = groups.find(|group| group.ids().contains(&slice.id));
+        let (Some(group), Some(row)) = (group, rows.first()) else {
+            return false;
+        };
+        let chosen = group.take(slice.id, row, &mut self.scheduler);
+        let counter = &self.shared.counters.decode_tokens;
+        counter.fetch_add(chosen as u64, Ordering::Relaxed);
+        true
+    }
+
+    /// Hand events to the readers, and forget the sequences that are over.
+    pub(super) fn deliver(&mut self) {
+        let before = self.sequences.len();
+        let scheduler = &mut self.scheduler;
+        self.sequences
+            .retain(|id, sequence| deliver(scheduler, *id, sequence));
+        let mut over = before - self.sequences.len();
+        let scheduler = &mut self.scheduler;
+        self.beams.retain_mut(|group| {
+            let lives = group.deliver(scheduler);
+            over += if lives { 0 } else { group.results() };
+            lives
+        });
+        if over > 0 {
+            let sequences = &self.sequences;
+            self.drafter.retain(|id| sequences.contains_key(&id));
+        }
+        let counter = &self.shared.counters.finished;
+        counter.fetch_add(over as u64, Ordering::Relaxed);
+    }
+}
+
+/// Take a decision into account. Returns whether a token was added.
+pub(super) fn commit(
+    scheduler: &mut Scheduler,
+    counters: &Counters,
+    id: SequenceId,
+    sequence: &mut Sequence,
+    decision: Decision,
+) -> bool {
+    let Some(token) = sequence.commit(decision, scheduler.cached_tokens(id)) else {
+        return false;
+    };
+    scheduler.extend(id, token);
+    counters.decode_tokens.fetch_add(1, Ordering::Relaxed);
+    true
+}
+
+/// Hand events to the reader and let the scheduler know how that went. Returns whether the
+/// sequence lives on: an ended one does until its last event has found room.
+fn deliver(scheduler: &mut Scheduler, id: SequenceId, sequence: &mut Sequence) -> bool {
+    sequence.flush();
+    let over = sequence.is_over();
+    if over || sequence.has_ended() {
+        scheduler.remove(id);
+    } else {
+        scheduler.set_paused(id, sequence.is_paused());
+    }
+    !over
+}
