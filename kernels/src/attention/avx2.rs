@@ -1,5 +1,9 @@
 //! Products of queries with keys and of weights with values, with AVX2 and fused multiply-adds.
 #![allow(unsafe_code, reason = "vector loads through pointers")]
+#![allow(
+    clippy::needless_range_loop,
+    reason = "the same place of several arrays of registers"
+)]
 
 use std::arch::x86_64::{
     __m256, _mm256_add_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_mul_ps, _mm256_set1_ps,

@@ -2,6 +2,10 @@
 //! make it, and groups are added in their order with fused multiply-adds: all instruction sets and all
 //! sizes of tiles give the same bits.
 #![allow(unsafe_code, reason = "vector loads through pointers")]
+#![allow(
+    clippy::needless_range_loop,
+    reason = "the same place of several arrays of registers"
+)]
 
 use std::arch::asm;
 use std::arch::x86_64::{
