@@ -1,0 +1,5 @@
+// All kernels in one file, so that they are compiled to one image for each architecture.
+#include "attention.cu"
+#include "linear.cu"
+#include "rows.cu"
+#include "sample.cu"
