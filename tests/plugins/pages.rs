@@ -76,3 +76,10 @@ fn the_page_on_output_parsers_works() {
 fn the_page_on_grammars_works() {
     assert!(follow("grammar.md").contains("2 cases passed"));
 }
+
+#[test]
+fn the_page_on_tools_works() {
+    let printed = follow("tool.md");
+    assert!(printed.contains("4 cases passed"), "{printed}");
+    assert!(printed.contains(r#"\"words\":3"#), "{printed}");
+}

@@ -19,15 +19,18 @@ pub enum Kind {
     Grammar,
     /// Decides on requests.
     Policy,
+    /// Offers tools that the server runs.
+    Tool,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Kind; 4] = [
+    pub const ALL: [Kind; 5] = [
         Kind::ChatTemplate,
         Kind::OutputParser,
         Kind::Grammar,
         Kind::Policy,
+        Kind::Tool,
     ];
 
     /// The name of the interface, such as `chat-template`.
@@ -37,6 +40,7 @@ impl Kind {
             Kind::OutputParser => "output-parser",
             Kind::Grammar => "grammar",
             Kind::Policy => "policy",
+            Kind::Tool => "tool",
         }
     }
 
@@ -52,7 +56,16 @@ impl Kind {
         match self {
             Kind::ChatTemplate | Kind::OutputParser => &["types", "host", "settings", "model"],
             Kind::Grammar => &["types", "host", "settings", "vocabulary", "mask-sink"],
-            Kind::Policy => &["types", "host", "settings", "clock", "ledger", "secrets"],
+            Kind::Policy => &[
+                "types",
+                "host",
+                "settings",
+                "clock",
+                "ledger",
+                "secrets",
+                "outbound-http",
+            ],
+            Kind::Tool => &["types", "host", "settings", "clock", "outbound-http"],
         }
     }
 }
@@ -140,8 +153,12 @@ mod tests {
         for kind in Kind::ALL {
             let policy = kind == Kind::Policy;
             let grammar = kind == Kind::Grammar;
-            for name in ["clock", "ledger", "secrets"] {
+            for name in ["ledger", "secrets"] {
                 assert_eq!(kind.grants().contains(&name), policy, "{kind} {name}");
+            }
+            for name in ["clock", "outbound-http"] {
+                let outward = policy || kind == Kind::Tool;
+                assert_eq!(kind.grants().contains(&name), outward, "{kind} {name}");
             }
             for name in ["vocabulary", "mask-sink"] {
                 assert_eq!(kind.grants().contains(&name), grammar, "{kind} {name}");

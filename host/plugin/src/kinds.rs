@@ -307,3 +307,36 @@ pub struct UsageReport {
     /// From arrival to the last byte.
     pub wall_ms: u64,
 }
+
+/// A tool, as a model is told of it (`tool.declaration`).
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolDeclaration {
+    /// 1 to 64 ASCII letters, digits, `_` or `-`.
+    pub name: String,
+    /// What it does and when to use it.
+    pub description: String,
+    /// JSON Schema of the arguments, an object.
+    pub parameters: serde_json::Value,
+}
+
+/// What a tool is called for (`tool.context`).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ToolCaller {
+    /// The id of the call within the request.
+    pub call_id: String,
+    /// The model that calls.
+    pub model: String,
+    /// Who is asking.
+    pub subject: String,
+    /// The account of who is asking.
+    pub tenant: Option<String>,
+}
+
+/// What a tool said. Both are told to the model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToolAnswer {
+    /// The result.
+    Result(String),
+    /// Why there is none; the model may try otherwise.
+    Refused(String),
+}

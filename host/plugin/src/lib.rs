@@ -1,8 +1,8 @@
 //! Our side of WebAssembly: load, limit, call. The only room that knows wasmtime.
 //!
 //! A [`PluginHost`] turns files into [`Component`]s. A component is bound to its surroundings as
-//! one of its kinds: [`ChatTemplate`], [`OutputParser`], [`Grammar`] or [`Policy`]. Each binding
-//! has a pool of instances, and each instance serves one call, session or matcher at a time.
+//! one of its kinds: [`ChatTemplate`], [`OutputParser`], [`Grammar`], [`Policy`] or [`Tools`]. Each
+//! binding has a pool of instances, and each instance serves one call, session or matcher at a time.
 //!
 //! Whatever a plugin does (loop, bloat, trap, overflow its stack, answer nonsense) ends as a
 //! [`PluginError`] of the request that called it. Its instance is dropped and replaced. A call
@@ -22,6 +22,7 @@ mod error;
 mod grammar;
 mod handle;
 mod host;
+mod json_schema;
 mod kind;
 mod kinds;
 mod ledger;
@@ -32,6 +33,7 @@ mod policy;
 mod pool;
 mod state;
 mod stats;
+mod tools;
 mod v0_1;
 mod wasi;
 mod wasm_file;
@@ -45,14 +47,16 @@ pub use engine::precompile;
 pub use error::{Fault, PluginError};
 pub use grammar::{Grammar, Matcher};
 pub use host::PluginHost;
+pub use json_schema::{JsonSchema, Violation};
 pub use kind::Kind;
 pub use kinds::*;
 pub use ledger::{Ledger, Rate, Verdict};
 pub use limits::{
     Deadlines, HostConfig, Limits, MAX_COMPONENT_BYTES, MAX_COUNTER_NAMES, MAX_LOG_BYTES_PER_CALL,
-    MAX_TOOL_CALLS,
+    MAX_TOOL_CALLS, MAX_TOOLS_PER_COMPONENT,
 };
 pub use load_error::LoadError;
 pub use output_parser::{OutputParser, ParserSession};
 pub use policy::Policy;
 pub use stats::{DURATION_BUCKETS, FunctionStats, PluginStats};
+pub use tools::Tools;

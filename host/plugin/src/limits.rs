@@ -14,6 +14,9 @@ pub const MAX_LOG_BYTES_PER_CALL: usize = 64 << 10;
 /// Counter names that one plugin may use; further ones are counted under `other`.
 pub const MAX_COUNTER_NAMES: usize = 16;
 
+/// Tools of one component.
+pub const MAX_TOOLS_PER_COMPONENT: usize = 64;
+
 /// Tool calls in one answer; far above what a model writes within its context.
 pub const MAX_TOOL_CALLS: usize = 1024;
 
@@ -87,7 +90,7 @@ impl Default for Limits {
 
 impl Limits {
     /// The defaults for one kind. A grammar builds a trie of the vocabulary, measured at 74 MB for
-    /// 128 000 tokens, and gets 256 MiB and fewer instances.
+    /// 128 000 tokens, and gets 256 MiB and fewer instances. A tool may say and send 1 MiB.
     pub fn for_kind(kind: Kind) -> Self {
         let base = Self::default();
         match kind {
@@ -96,6 +99,11 @@ impl Limits {
                 max_instances: 64,
                 max_idle: 16,
                 recycle_growth_bytes: 64 << 20,
+                ..base
+            },
+            // What a tool says goes into a prompt.
+            Kind::Tool => Self {
+                output_bytes: 1 << 20,
                 ..base
             },
             Kind::ChatTemplate | Kind::OutputParser | Kind::Policy => base,
@@ -129,6 +137,9 @@ pub struct Deadlines {
     pub authorize_ms: u64,
     /// `policy.account`. 1 s; it is not on the path of a request.
     pub account_ms: u64,
+    /// `tool.describe` and `tool.call`. 1 s, hence ten by the clock, most of which a tool that asks
+    /// other servers waits.
+    pub tool_ms: u64,
 }
 
 impl Default for Deadlines {
@@ -143,6 +154,7 @@ impl Default for Deadlines {
             mask_ms: 100,
             authorize_ms: 100,
             account_ms: 1000,
+            tool_ms: 1000,
         }
     }
 }

@@ -71,7 +71,7 @@ pub enum LoadError {
     },
     /// It exports none of our interfaces.
     #[error(
-        "plugin `{origin}` exports no kind of plugin (it exports: {exports}); export one of mortise:plugin/chat-template, output-parser, grammar or policy"
+        "plugin `{origin}` exports no kind of plugin (it exports: {exports}); export one of mortise:plugin/chat-template, output-parser, grammar, policy or tool"
     )]
     NoKind {
         /// File or name.

@@ -84,6 +84,7 @@ fn functions_of(kind: Kind) -> &'static [&'static str] {
             "grammar.fork",
         ],
         Kind::Policy => &["lifecycle.prepare", "policy.authorize", "policy.account"],
+        Kind::Tool => &["lifecycle.prepare", "tool.describe", "tool.call"],
     }
 }
 

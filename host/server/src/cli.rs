@@ -332,6 +332,9 @@ The input is that of `mortise template render`, `mortise parse` and `mortise gra
 In:   {\"route\": \"/v1/chat/completions\"?, \"method\": \"POST\"?, \"peer\": \"127.0.0.1\"?,
        \"headers\": {\"name\": \"value\"}?, \"model\": \"...\"?, \"streaming\": false?, \"max_tokens\": 5?}
 Out:  {\"allow\": {...}}, {\"deny\": {\"status\": 403, ...}} or {\"abstain\": true}
+For a tool
+In:   {\"name\": \"...\", \"arguments\": {...}?, \"subject\": \"...\"?, \"tenant\": \"...\"?}; {} lists the tools
+Out:  {\"result\": \"...\"} or {\"refused\": \"...\"}; for {} {\"tools\": [...]}
 
 Example:
   echo '{\"headers\":{\"x-tenant\":\"acme\"}}' | mortise plugin run my-policy.wasm";

@@ -71,6 +71,7 @@ impl Embed for LocalEncoder {
                 return Err(ServiceError::QueueFull {
                     limit: self.max_queue,
                     unit: "requests",
+                    retry_after: None,
                 });
             };
             let mut vectors = Vec::with_capacity(texts.len());

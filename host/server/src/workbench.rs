@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use mortise_plugin::{
-    Decision, Facts, Fault, GrammarSource, Kind, MatchStatus, ParserEvent, ParserSetup,
-    PluginError, Segment, TemplateInput, ToolChoice,
+    CallContext, Decision, Facts, Fault, GrammarSource, Kind, MatchStatus, ParserEvent,
+    ParserSetup, PluginError, Segment, TemplateInput, ToolAnswer, ToolCaller, ToolChoice, Tools,
 };
 use mortise_service::{
     Chunking, DecidePolicy, OfflineError, RequestId, check_grammar, parse_text, render_template,
@@ -25,6 +25,7 @@ pub(crate) struct Workbench {
     text: Arc<ModelText>,
     handles: Handles,
     policies: Vec<Arc<dyn DecidePolicy>>,
+    tools: Vec<Arc<Tools>>,
     request: RequestId,
 }
 
@@ -48,6 +49,7 @@ impl Workbench {
             text,
             handles: bound.handles(&facts)?,
             policies: bound.policies(),
+            tools: bound.tools(),
             request: Arc::from("offline"),
         })
     }
@@ -59,6 +61,7 @@ impl Workbench {
             Kind::OutputParser => self.parse(request),
             Kind::Grammar => self.grammar(request),
             Kind::Policy => self.policy(request),
+            Kind::Tool => self.tool(request),
         }
     }
 
@@ -191,6 +194,47 @@ impl Workbench {
             }
         }
         Ok(json!({"abstain": true}))
+    }
+
+    /// Call a tool, or tell which there are.
+    pub(crate) fn tool(&self, request: Value) -> anyhow::Result<Value> {
+        let request: ToolRequest = read(request)?;
+        let Some(name) = request.name else {
+            let declared = self.tools.iter().flat_map(|tools| tools.declarations());
+            let declared = declared.map(|tool| {
+                json!({
+                    "name": tool.name,
+                    "description": tool.description,
+                    "parameters": tool.parameters,
+                })
+            });
+            return Ok(json!({"tools": declared.collect::<Vec<_>>()}));
+        };
+        let has = |tools: &&Arc<Tools>| tools.declarations().any(|tool| tool.name == name);
+        let Some(tools) = self.tools.iter().find(has) else {
+            bail!("the plugin has no tool `{name}`; an input without `name` lists those it has");
+        };
+        let caller = ToolCaller {
+            call_id: "call_offline".to_owned(),
+            model: self.text.description.name.clone(),
+            subject: request.subject,
+            tenant: request.tenant,
+        };
+        let arguments = match request.arguments {
+            Value::String(text) => text,
+            value => value.to_string(),
+        };
+        let context = CallContext::new(Arc::clone(&self.request));
+        let called = tools.call(&context, &caller, &name, &arguments);
+        Ok(answered(self.runtime.block_on(called)?))
+    }
+}
+
+/// What a tool answered. A refusal is a result: the model would be told it.
+fn answered(answer: ToolAnswer) -> Value {
+    match answer {
+        ToolAnswer::Result(text) => json!({"result": text}),
+        ToolAnswer::Refused(text) => json!({"refused": text}),
     }
 }
 
@@ -343,6 +387,29 @@ struct PolicyRequest {
     streaming: bool,
     #[serde(default)]
     max_tokens: Option<u32>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ToolRequest {
+    /// None asks which tools there are.
+    #[serde(default)]
+    name: Option<String>,
+    /// An object, or text as a model wrote it.
+    #[serde(default = "no_arguments")]
+    arguments: Value,
+    #[serde(default = "anonymous")]
+    subject: String,
+    #[serde(default)]
+    tenant: Option<String>,
+}
+
+fn no_arguments() -> Value {
+    json!({})
+}
+
+fn anonymous() -> String {
+    "anonymous".to_owned()
 }
 
 fn chat_route() -> String {

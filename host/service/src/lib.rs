@@ -18,6 +18,7 @@ mod messages;
 mod model;
 mod observer;
 mod offline;
+mod pace;
 mod plugins;
 mod prepare;
 mod request;

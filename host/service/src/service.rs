@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use mortise_engine::{SequenceRequest, Share};
+use mortise_engine::{SequenceRequest, Share, SubmitError};
 use mortise_plugin::{Finish, Principal};
 use mortise_registry::{Entry, Ladder, Registry, RegistryError};
 
@@ -17,6 +17,7 @@ use crate::detokenizer::Detokenizer;
 use crate::error::ServiceError;
 use crate::model::ServedModel;
 use crate::observer::{NoObserver, Observer};
+use crate::pace::Paces;
 use crate::plugins::DecidePolicy;
 use crate::prepare::{self, Prepared};
 use crate::request::RequestFields;
@@ -73,6 +74,7 @@ pub struct Service {
     serving: RwLock<Arc<Generation>>,
     accounts: Arc<OpenAccounts>,
     masks: MaskThreads,
+    paces: Paces,
     config: ServiceConfig,
 }
 
@@ -98,6 +100,7 @@ impl Service {
             accounts,
             masks: MaskThreads::start(config.mask_threads, config.mask_deadline)
                 .map_err(SetupError::MaskThreads)?,
+            paces: Paces::default(),
             config,
         })
     }
@@ -214,6 +217,8 @@ impl Service {
         let entry = Arc::clone(entry?);
         admission.spent().model = entry.name.clone();
         let model = &entry.value;
+        self.paces
+            .note(&entry.name, &model.backend.load(), Instant::now());
         if n > self.config.max_choices {
             let limit = self.config.max_choices;
             return Err(invalid(
@@ -301,6 +306,12 @@ struct Start<'a> {
 }
 
 impl Start<'_> {
+    fn refused(&self, error: SubmitError) -> ServiceError {
+        let load = self.model.backend.load();
+        let retry_after = self.service.paces.retry_after(&self.name, &load);
+        prepare::refused(error, self.request.fields(), self.max_tokens, retry_after)
+    }
+
     /// Submit one sequence, with a matcher and a parser session of its own.
     async fn choice(&self, index: u32) -> Result<Choice, ServiceError> {
         let Self {
@@ -334,7 +345,7 @@ impl Start<'_> {
                 salt: self.salt.clone(),
                 constraint,
             })
-            .map_err(|error| prepare::refused(error, self.max_tokens))?;
+            .map_err(|error| self.refused(error))?;
         Ok(Choice::new(ChoiceParts {
             tokens,
             detokenizer: Detokenizer::new(

@@ -94,7 +94,7 @@ fn wild() {
     black_box(unsafe { nowhere.read_volatile() });
 }
 
-/// Asks for what only a policy is granted.
+/// Asks for what only a policy, or a policy and a tool, are granted.
 fn reach() {
     black_box(clock::unix_millis());
     black_box(secrets::find("sesame"));

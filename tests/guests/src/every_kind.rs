@@ -1,4 +1,4 @@
-//! A component of all four kinds.
+//! A component of all kinds.
 
 use std::cell::{Cell, RefCell};
 
@@ -11,15 +11,18 @@ wit_bindgen::generate!({
             include mortise:plugin/output-parser-plugin@0.1.0;
             include mortise:plugin/grammar-plugin@0.1.0;
             include mortise:plugin/policy-plugin@0.1.0;
+            include mortise:plugin/tool-plugin@0.1.0;
         }
     ",
     world: "test:guests/every-kind",
     generate_all,
 });
 
-use exports::mortise::plugin::{chat_template, grammar, lifecycle, output_parser, policy};
+use exports::mortise::plugin::{chat_template, grammar, lifecycle, output_parser, policy, tool};
 use mortise::plugin::types::{Fault, Finish, GrammarSource};
-use mortise::plugin::{clock, ledger, mask_sink, model, secrets, settings, vocabulary};
+use mortise::plugin::{
+    clock, ledger, mask_sink, model, outbound_http, secrets, settings, vocabulary,
+};
 
 use crate::behaviour::{act, recall, remember};
 
@@ -343,6 +346,61 @@ fn deny(status: u16, headers: Vec<(String, String)>) -> policy::Decision {
         retry_after_ms: None,
         headers,
     })
+}
+
+impl tool::Guest for Guest {
+    fn describe() -> Vec<tool::Declaration> {
+        act_on_setting("describe-tools");
+        let declaration = |name: &str| tool::Declaration {
+            name: name.to_owned(),
+            description: format!("{name} what it is told"),
+            parameters: r#"{"type":"object","properties":{"text":{"type":"string"}},
+                "required":["text"],"additionalProperties":false}"#
+                .to_owned(),
+        };
+        match setting("tools").as_deref() {
+            Some("none") => Vec::new(),
+            Some("nameless") => vec![declaration("")],
+            Some("twice") => vec![declaration("does"), declaration("does")],
+            _ => ["does", "refuses", "fails", "tells", "asks"].map(declaration).into(),
+        }
+    }
+
+    fn call(
+        name: String,
+        arguments: String,
+        context: tool::Context,
+    ) -> Result<String, tool::Failure> {
+        act_on_setting("call");
+        // The value of the only argument.
+        let text = arguments.split('"').nth(3).unwrap_or_default().to_owned();
+        match name.as_str() {
+            "refuses" => Err(tool::Failure::Refused(text)),
+            "fails" => Err(tool::Failure::Internal(text)),
+            "tells" => Ok(format!("{context:?}")),
+            "asks" => Ok(ask(&text)),
+            _ => {
+                act(&text);
+                Ok(text)
+            }
+        }
+    }
+}
+
+/// The answer of another server, or why there is none. `METHOD URL`.
+fn ask(text: &str) -> String {
+    let (method, url) = text.split_once(' ').unwrap_or(("GET", text));
+    let request = outbound_http::Request {
+        method: method.to_owned(),
+        url: url.to_owned(),
+        headers: vec![("x-guest".to_owned(), "yes".to_owned())],
+        body: Vec::new(),
+        timeout_ms: None,
+    };
+    match outbound_http::send(&request) {
+        Ok(answer) => format!("{} {}", answer.status, String::from_utf8_lossy(&answer.body)),
+        Err(error) => format!("{error:?}"),
+    }
 }
 
 export!(Guest);

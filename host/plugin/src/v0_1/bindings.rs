@@ -23,10 +23,15 @@ pub mod imports {
                 import mortise:plugin/clock@0.1.0;
                 import mortise:plugin/ledger@0.1.0;
                 import mortise:plugin/secrets@0.1.0;
+                import mortise:plugin/outbound-http@0.1.0;
             }
         ",
         world: "mortise:host-imports/imports",
-        imports: { default: trappable },
+        imports: {
+            // The guest waits for it as for any function; the host does other things meanwhile.
+            "mortise:plugin/outbound-http.send": async | trappable,
+            default: trappable,
+        },
     });
 }
 
@@ -96,6 +101,24 @@ pub mod policy {
             }
         ",
         world: "mortise:host-policy/exported",
+        with: { "mortise:plugin/types@0.1.0": super::imports::mortise::plugin::types },
+        exports: { default: async },
+        require_store_data_send: true,
+    });
+}
+
+/// `tool` and its lifecycle.
+pub mod tool {
+    wasmtime::component::bindgen!({
+        path: "../../wit/v0.1",
+        inline: "
+            package mortise:host-tool;
+            world exported {
+                export mortise:plugin/lifecycle@0.1.0;
+                export mortise:plugin/tool@0.1.0;
+            }
+        ",
+        world: "mortise:host-tool/exported",
         with: { "mortise:plugin/types@0.1.0": super::imports::mortise::plugin::types },
         exports: { default: async },
         require_store_data_send: true,

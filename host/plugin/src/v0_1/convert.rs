@@ -5,10 +5,11 @@ use super::bindings::grammar::exports::mortise::plugin::grammar;
 use super::bindings::imports::mortise::plugin::types;
 use super::bindings::output_parser::exports::mortise::plugin::output_parser as parser;
 use super::bindings::policy::exports::mortise::plugin::policy;
+use super::bindings::tool::exports::mortise::plugin::tool;
 use crate::{
     Allowance, Decision, Denial, Facts, Fault, Finish, GrammarSource, MatchStatus, ParserEvent,
-    ParserSetup, ParserTraits, Principal, RenderedPrompt, Segment, TemplateInput, ToolChoice,
-    UsageReport,
+    ParserSetup, ParserTraits, Principal, RenderedPrompt, Segment, TemplateInput, ToolAnswer,
+    ToolCaller, ToolChoice, UsageReport,
 };
 
 impl From<types::Fault> for Fault {
@@ -166,5 +167,24 @@ pub(crate) fn decision(decision: policy::Decision) -> Decision {
             retry_after_ms: deny.retry_after_ms,
             headers: deny.headers,
         }),
+    }
+}
+
+pub(crate) fn tool_context(request_id: &str, caller: &ToolCaller) -> tool::Context {
+    tool::Context {
+        request_id: request_id.to_owned(),
+        call_id: caller.call_id.clone(),
+        model: caller.model.clone(),
+        subject: caller.subject.clone(),
+        tenant: caller.tenant.clone(),
+    }
+}
+
+/// A refusal is an answer: only the plugin's own defects are faults.
+pub(crate) fn tool_answer(said: Result<String, tool::Failure>) -> Result<ToolAnswer, Fault> {
+    match said {
+        Ok(text) => Ok(ToolAnswer::Result(text)),
+        Err(tool::Failure::Refused(text)) => Ok(ToolAnswer::Refused(text)),
+        Err(tool::Failure::Internal(text)) => Err(Fault::Internal(text)),
     }
 }

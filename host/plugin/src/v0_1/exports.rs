@@ -3,7 +3,7 @@
 use wasmtime::Store;
 use wasmtime::component::InstancePre;
 
-use super::bindings::{chat_template, grammar, output_parser, policy};
+use super::bindings::{chat_template, grammar, output_parser, policy, tool};
 use crate::pool::Exports;
 use crate::state::State;
 use crate::{Fault, Kind};
@@ -40,3 +40,4 @@ exports!(chat_template, ChatTemplate);
 exports!(output_parser, OutputParser);
 exports!(grammar, Grammar);
 exports!(policy, Policy);
+exports!(tool, Tool);

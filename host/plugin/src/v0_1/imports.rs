@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use subtle::{ConditionallySelectable, ConstantTimeEq};
 
 use super::bindings::imports::mortise::plugin::{
-    clock, host, ledger, model, secrets, settings, types, vocabulary,
+    clock, host, ledger, model, outbound_http, secrets, settings, types, vocabulary,
 };
 use crate::ledger::Rate;
 use crate::state::{Grants, State};
@@ -139,5 +139,18 @@ impl secrets::Host for State {
         }
         let index = usize::try_from(found).unwrap_or(usize::MAX);
         Ok(self.grants.secrets.get(index).map(|(name, _)| name.clone()))
+    }
+}
+
+impl outbound_http::Host for State {
+    async fn send(
+        &mut self,
+        request: outbound_http::Request,
+    ) -> wasmtime::Result<Result<outbound_http::Response, outbound_http::Error>> {
+        let message = format!(
+            "no origin is listed for this plugin, so not `{}`",
+            request.url
+        );
+        Ok(Err(outbound_http::Error::Denied(message)))
     }
 }

@@ -48,6 +48,9 @@ fn grant(linker: &mut Linker<State>, import: &str, interface: &str) -> wasmtime:
         "clock" => interfaces::clock::add_to_linker::<_, Data>(linker, |state| state),
         "ledger" => interfaces::ledger::add_to_linker::<_, Data>(linker, |state| state),
         "secrets" => interfaces::secrets::add_to_linker::<_, Data>(linker, |state| state),
+        "outbound-http" => {
+            interfaces::outbound_http::add_to_linker::<_, Data>(linker, |state| state)
+        }
         "mask-sink" => mask_sink::add_to_linker(&mut linker.instance(import)?),
         _ => Err(wasmtime::Error::msg(format!("`{import}` is not known"))),
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use mortise_plugin::{
     Binding, BreakerLimits, CallContext, ChatTemplate, Component, ComponentSource, Deadlines,
     Fault, Grammar, HostConfig, Limits, ModelDescription, OutputParser, PluginError, PluginHost,
-    Policy, Segment, TemplateInput, Vocabulary,
+    Policy, Segment, TemplateInput, Tools, Vocabulary,
 };
 
 /// Build a guest and read it. All guests share a target folder, hence one file name.
@@ -130,6 +130,7 @@ fn deadlines(all_ms: u64) -> Deadlines {
         mask_ms: all_ms,
         authorize_ms: all_ms,
         account_ms: all_ms,
+        tool_ms: all_ms,
     }
 }
 
@@ -173,6 +174,12 @@ impl Fixture {
 
     pub(crate) async fn grammar(&self, binding: Binding) -> Grammar {
         Grammar::bind(&self.host, &self.component, binding)
+            .await
+            .unwrap()
+    }
+
+    pub(crate) async fn tools(&self, binding: Binding) -> Tools {
+        Tools::bind(&self.host, &self.component, binding)
             .await
             .unwrap()
     }

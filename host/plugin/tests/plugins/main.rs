@@ -7,3 +7,4 @@ mod guests;
 mod instances;
 mod loading;
 mod swap;
+mod tools;

@@ -121,7 +121,7 @@ fn run(subject: &Subject, file: &Path, common: &Value, case: &Case) -> anyhow::R
             }
             match kind {
                 Kind::OutputParser => check_pieces(&bench, &case.input, &said),
-                Kind::ChatTemplate | Kind::Grammar | Kind::Policy => Ok(()),
+                Kind::ChatTemplate | Kind::Grammar | Kind::Policy | Kind::Tool => Ok(()),
             }
         }
     }

@@ -101,6 +101,29 @@ fn files_of(kind: BindingKind) -> &'static [File] {
                 template!("rust/output-parser/cases/undeclared.json"),
             ),
         ],
+        BindingKind::Tool => &[
+            ("src/lib.rs", template!("rust/tool/lib.rs.in")),
+            (
+                "settings.schema.json",
+                template!("rust/tool/settings.schema.json"),
+            ),
+            (
+                "cases/declared.json",
+                template!("rust/tool/cases/declared.json"),
+            ),
+            (
+                "cases/counted.json",
+                template!("rust/tool/cases/counted.json"),
+            ),
+            (
+                "cases/too-long.json",
+                template!("rust/tool/cases/too-long.json"),
+            ),
+            (
+                "cases/wrong-arguments.json",
+                template!("rust/tool/cases/wrong-arguments.json"),
+            ),
+        ],
         BindingKind::Grammar => &[
             ("src/lib.rs", template!("rust/grammar/lib.rs.in")),
             (

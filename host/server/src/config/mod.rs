@@ -181,13 +181,14 @@ impl Config {
         positive("server.max_body_bytes", server.max_body_bytes)?;
         positive("server.max_connections", server.max_connections)?;
         let plugins = &raw.plugins;
+        let auth = check_auth(&raw, &overrides.api_keys)?;
         Ok(Self {
             host: check_host("server.host", &host)?,
             admin: check_admin(&raw.admin)?,
             port: overrides.port.unwrap_or(server.port),
             http: check_http(server)?,
             limits: check_limits(&raw, overrides.max_context)?,
-            engine: raw.engine.check(&raw.limits)?,
+            engine: raw.engine.check(&raw.limits, auth.keys > 0)?,
             log: (
                 overrides.log_format.unwrap_or(raw.log.format),
                 overrides.log_level.unwrap_or(raw.log.level),
@@ -196,7 +197,7 @@ impl Config {
             any_model: raw.openai.any_model,
             models,
             plugins: check_plugins(plugins, bindings, base, overrides.plugins)?,
-            auth: check_auth(&raw, &overrides.api_keys)?,
+            auth,
         })
     }
 }

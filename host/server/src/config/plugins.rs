@@ -194,13 +194,14 @@ fn duration_ms(key: &str, value: u64) -> Result<u64, ConfigError> {
 }
 
 /// Without a prompt there is no answer, and without its grammar an answer breaks a promise; a
-/// parser of another format would make things up; and a policy that stands in is another policy.
+/// parser of another format would make things up; and a policy or a tool that stands in is another
+/// one.
 fn check_on_failure(key: &str, kind: BindingKind, chosen: OnFailure) -> Result<(), ConfigError> {
     let (sound, choices) = match kind {
         BindingKind::ChatTemplate | BindingKind::Grammar => {
             (OnFailure::Fallback, "\"closed\" or \"fallback\"")
         }
-        BindingKind::OutputParser | BindingKind::Policy => {
+        BindingKind::OutputParser | BindingKind::Policy | BindingKind::Tool => {
             (OnFailure::Open, "\"closed\" or \"open\"")
         }
     };

@@ -72,6 +72,7 @@ pub(crate) struct RawLimits {
     pub(crate) max_context: usize,
     pub(crate) max_queue: usize,
     pub(crate) max_queued_tokens: usize,
+    pub(crate) reserve_queue: Option<bool>,
     pub(crate) max_batch: usize,
     pub(crate) n_max: u32,
 }
@@ -83,6 +84,7 @@ impl Default for RawLimits {
             max_context: 4096,
             max_queue: 256,
             max_queued_tokens: 262_144,
+            reserve_queue: None,
             max_batch: 32,
             n_max: 16,
         }
@@ -344,6 +346,8 @@ pub(crate) enum BindingKind {
     Grammar,
     /// Who may ask.
     Policy,
+    /// Tools that the server runs.
+    Tool,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]

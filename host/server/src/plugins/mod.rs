@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::bail;
-use mortise_plugin::{ComponentSource, HostConfig, Kind, PluginHost};
+use mortise_plugin::{ComponentSource, HostConfig, Kind, PluginHost, Tools};
 use serde_json::{Value, json};
 
 use self::library::Fingerprint;
@@ -30,6 +30,7 @@ impl From<BindingKind> for Kind {
             BindingKind::OutputParser => Self::OutputParser,
             BindingKind::Grammar => Self::Grammar,
             BindingKind::Policy => Self::Policy,
+            BindingKind::Tool => Self::Tool,
         }
     }
 }
@@ -41,6 +42,7 @@ impl From<Kind> for BindingKind {
             Kind::OutputParser => Self::OutputParser,
             Kind::Grammar => Self::Grammar,
             Kind::Policy => Self::Policy,
+            Kind::Tool => Self::Tool,
         }
     }
 }
@@ -182,6 +184,11 @@ impl BoundPlugins {
             Some(handles) => Ok(handles),
             None => bail!("no plugins were bound for the model `{}`", model.name()),
         }
+    }
+
+    /// The plugins that bring tools, in the order of the configuration.
+    pub(crate) fn tools(&self) -> Vec<Arc<Tools>> {
+        self.seats.tools()
     }
 
     /// The policies in the order in which they are asked.

@@ -17,7 +17,7 @@ pub(crate) const EMBEDDED: &str = "embedded";
 #[derive(Clone)]
 pub(crate) struct Place {
     pub(crate) kind: Kind,
-    /// The model that it serves; policies serve all.
+    /// The model that it serves; policies and tools serve all within their scope.
     pub(crate) model: Option<String>,
     pub(crate) component: Arc<Component>,
     /// The entry of `[[plugins.bindings]]` that put it there, from 0.
@@ -28,11 +28,11 @@ pub(crate) struct Place {
     pub(crate) secrets: Vec<(String, String)>,
     pub(crate) limits: Limits,
     pub(crate) on_failure: OnFailure,
-    /// Which requests a policy is asked about.
+    /// Which requests a policy is asked about, or may use a tool.
     pub(crate) scope: Scope,
 }
 
-/// The requests that a policy is asked about.
+/// The requests that a policy is asked about, or that may use a tool.
 #[derive(Clone, PartialEq)]
 pub(crate) struct Scope {
     /// Patterns; empty is all.
@@ -83,7 +83,7 @@ pub(crate) struct Unfit {
 }
 
 /// Every place, with the plugin that serves there: policies in the order in which they are asked,
-/// then the plugins of each model.
+/// then tools, then the plugins of each model.
 pub(crate) fn places(
     config: &PluginConfig,
     auth: &AuthConfig,
@@ -96,6 +96,7 @@ pub(crate) fn places(
         library,
     };
     let mut places = chooser.policies()?;
+    places.extend(chooser.tools()?);
     for model in models {
         for kind in [Kind::ChatTemplate, Kind::OutputParser, Kind::Grammar] {
             places.push(chooser.of_model(kind, model)?);
@@ -177,6 +178,47 @@ impl Chooser<'_> {
         }
     }
 
+    /// The tools: those of the bindings, and those of the folder that no binding names. Unlike the
+    /// other kinds, any number of them serve side by side.
+    fn tools(&self) -> Result<Vec<Place>, Unfit> {
+        let mut places = Vec::new();
+        for (index, binding) in self.bindings(Kind::Tool) {
+            let component = match &binding.file {
+                Some(_) => self.named(index, binding)?,
+                None => self.unbound(Kind::Tool)?,
+            };
+            places.push(self.tool(component, Some((index, binding))));
+        }
+        let files = self.library.folder.iter();
+        for component in files.filter_map(|path| self.library.files.get(path)) {
+            let bound = |place: &Place| place.component.origin() == component.origin();
+            if component.kinds().contains(&Kind::Tool) && !places.iter().any(bound) {
+                places.push(self.tool(Arc::clone(component), None));
+            }
+        }
+        Ok(places)
+    }
+
+    fn tool(&self, component: Arc<Component>, binding: Option<(usize, &BindingConfig)>) -> Place {
+        let index = binding.map(|(index, _)| index);
+        let binding = binding.map(|(_, binding)| binding);
+        let own = binding.map(|binding| &binding.settings);
+        Place {
+            kind: Kind::Tool,
+            model: None,
+            component,
+            binding: index,
+            settings: merged(&Value::Null, own.unwrap_or(&Value::Null)).to_string(),
+            secrets: Vec::new(),
+            limits: self.limits(Kind::Tool, binding),
+            on_failure: binding.map(|b| b.on_failure).unwrap_or_default(),
+            scope: binding.map_or_else(Scope::all, |binding| Scope {
+                routes: Vec::new(),
+                models: binding.models.clone(),
+            }),
+        }
+    }
+
     /// The plugin of this kind for this model: of the last binding that matches and names a file,
     /// of the folder, or the embedded one; with the settings of the last binding that matches.
     fn of_model(&self, kind: Kind, model: &str) -> Result<Place, Unfit> {
@@ -251,7 +293,8 @@ impl Chooser<'_> {
                 Some(component) => Ok(Arc::clone(component)),
                 None => Err(Unfit {
                     message: format!(
-                        "no {kind} plugin is embedded; this build of mortise is not complete"
+                        "no {kind} plugin is embedded, and none is in the folder; name a file in \
+                         the binding"
                     ),
                     blame: Vec::new(),
                 }),
@@ -298,6 +341,7 @@ fn set_bounds(limits: &mut Limits, bounds: &PluginBounds) {
         limits.deadlines.constraint_ms = ms;
         limits.deadlines.compile_ms = ms;
         limits.deadlines.authorize_ms = ms;
+        limits.deadlines.tool_ms = ms;
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use mortise_plugin::{
     Binding, ChatTemplate, Component, Grammar, Kind, Ledger, Limits, LoadError, ModelDescription,
-    OutputParser, PluginHost, Policy, Vocabulary,
+    OutputParser, PluginHost, Policy, Tools, Vocabulary,
 };
 use mortise_service::{
     CompileGrammar, DecidePolicy, Fallback, ParseOutput, RawOnFailure, RenderChat, ScopedPolicy,
@@ -66,6 +66,7 @@ enum Handle {
     Parser(Arc<dyn ParseOutput>),
     Grammar(Arc<dyn CompileGrammar>),
     Policy(Arc<dyn DecidePolicy>),
+    Tools(Arc<Tools>),
 }
 
 /// A place with the handle that serves there.
@@ -134,6 +135,15 @@ impl Seats {
         policies.collect()
     }
 
+    /// The plugins that bring tools, in the order of the configuration.
+    pub(crate) fn tools(&self) -> Vec<Arc<Tools>> {
+        let tools = self.0.iter().filter_map(|seat| match &seat.handle {
+            Handle::Tools(tools) => Some(Arc::clone(tools)),
+            _ => None,
+        });
+        tools.collect()
+    }
+
     /// The plugins of a model; `None` for a model that the seats were not made for.
     pub(crate) fn handles(&self, model: &ModelFacts) -> Option<Handles> {
         let (mut template, mut parser, mut grammar) = (None, None, None);
@@ -145,7 +155,7 @@ impl Seats {
                 }
                 Handle::Parser(handle) => parser = Some(Arc::clone(handle)),
                 Handle::Grammar(handle) => grammar = Some(Arc::clone(handle)),
-                Handle::Policy(_) => {}
+                Handle::Policy(_) | Handle::Tools(_) => {}
             }
         }
         Some(Handles {
@@ -238,6 +248,7 @@ impl Workshop<'_> {
                     required: place.on_failure != OnFailure::Open,
                 }))
             }
+            Kind::Tool => Handle::Tools(Arc::new(Tools::bind(host, component, binding).await?)),
         })
     }
 

@@ -1,0 +1,20 @@
+//! The configuration of a model: what it says of the shape, without weights.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use mortise_model::{EncoderSpec, GenerationDefaults, ModelFolder, ModelSpec};
+
+fuzz_target!(|data: &[u8]| {
+    let folder = tempfile::tempdir().expect("make a folder");
+    for name in ["config.json", "generation_config.json"] {
+        std::fs::write(folder.path().join(name), data).expect("write a file");
+    }
+    let folder = ModelFolder::open(folder.path()).expect("open the folder");
+    let _ = GenerationDefaults::read(&folder);
+    let _ = EncoderSpec::read(&folder);
+    if let Ok(spec) = ModelSpec::read(&folder) {
+        assert_eq!(spec.layer_specs.len(), spec.layers);
+        assert!(spec.heads.is_multiple_of(spec.kv_heads) && spec.kv_shape().key_dim > 0);
+    }
+});

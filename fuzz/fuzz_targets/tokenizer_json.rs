@@ -1,0 +1,31 @@
+//! A tokenizer: from its file to the tokens of a text and back.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use mortise_service::{Tokenizer, TokenizerFiles};
+
+/// Words, scripts, marks that combine, an emoji of several code points, code, a control token.
+const TEXT: &str = "Hello, wörld! 日本語 e\u{301} 👩‍👩‍👧 fn main() {}\n\t<|im_end|> 3.14";
+
+fuzz_target!(
+    init: {
+        // The server catches panics of the library that reads these files. What nobody catches
+        // ends the fuzzer all the same.
+        std::panic::set_hook(Box::new(|panic| eprintln!("{panic}")));
+    },
+    |data: &[u8]| {
+        let files = TokenizerFiles {
+            tokenizer: data,
+            ..TokenizerFiles::default()
+        };
+        let Ok(tokenizer) = Tokenizer::load(files) else {
+            return;
+        };
+        if let Ok(tokens) = tokenizer.encode_text(TEXT) {
+            let _ = tokenizer.decode(&tokens, true);
+        }
+        let size = tokenizer.vocabulary_size();
+        let _ = tokenizer.vocabulary(&[], size);
+    }
+);
