@@ -11,6 +11,7 @@
 mod attention;
 mod checkpoint;
 mod decoder;
+mod device;
 mod encoder;
 mod error;
 mod experts;
@@ -35,6 +36,7 @@ mod spec;
 mod weights;
 
 pub use decoder::{Logits, Model};
+pub use device::{DeviceModel, DeviceSettings};
 pub use encoder::{Encoder, EncoderSpec, Pooling};
 pub use error::{InputError, ModelError};
 pub use folder::{FileBytes, ModelFolder};

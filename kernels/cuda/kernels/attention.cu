@@ -100,6 +100,9 @@ struct AttentionParams {
     float scale;
     // 0 is none.
     float soft_cap;
+    // Tokens of a split, a multiple of 32. Splits begin at multiples of it, so that a row's result
+    // does not depend on the rows beside it.
+    int split_tokens;
 };
 
 DEVICE int first_seen(const AttentionParams &p, int position) {
@@ -118,10 +121,6 @@ DEVICE const typename Kv::Stored *token_of(const AttentionParams &p, const void 
 
 // Tokens whose scores are computed at once: one a lane.
 constexpr int TOKENS = 32;
-// Tokens of one block of `decode_attention`. Splits begin at multiples of it, so that a row's result
-// does not depend on the rows beside it.
-constexpr int SPLIT_TOKENS = 128;
-
 DEVICE void write_out(const AttentionParams &p, int row, int head, const float *sums, float highest,
                       float total) {
     float shrink = 1.0f;
@@ -168,7 +167,7 @@ template <class Kv> DEVICE void decode_attention(const AttentionParams &p) {
     const int kv_head = blockIdx.x, row = blockIdx.y, split = blockIdx.z;
     const int position = p.positions[row];
     const int first = first_seen(p, position);
-    const int first_split = first / SPLIT_TOKENS, last_split = position / SPLIT_TOKENS;
+    const int first_split = first / p.split_tokens, last_split = position / p.split_tokens;
     if (position < 0 || split < first_split || split > last_split) return;
     const int group = p.heads / p.kv_heads, dim = p.dim, key_stride = dim + 1;
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
@@ -192,9 +191,9 @@ template <class Kv> DEVICE void decode_attention(const AttentionParams &p) {
         highest[g] = LOWEST;
         total[g] = 0.0f;
     }
-    int begin = split * SPLIT_TOKENS;
+    int begin = split * p.split_tokens;
     if (begin < first) begin = first / TOKENS * TOKENS;
-    int end = (split + 1) * SPLIT_TOKENS;
+    int end = (split + 1) * p.split_tokens;
     if (end > position + 1) end = position + 1;
     for (int tile = begin; tile < end; tile += TOKENS) {
         for (int t = warp; t < TOKENS; t += warps) {

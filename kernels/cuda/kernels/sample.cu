@@ -6,6 +6,10 @@ struct ChooseParams {
     // Bits of the tokens that may be chosen, `words` for each row; null is all tokens.
     const unsigned *masks;
     int *tokens;
+    // If not null, the tokens go to place `*step` of each row's `history_stride` places here too.
+    int *history;
+    const int *step;
+    int history_stride;
     int vocabulary;
     int words;
 };
@@ -58,6 +62,7 @@ DEVICE void choose_best(const ChooseParams &p) {
                 token = best[w];
             }
         p.tokens[blockIdx.x] = token;
+        if (p.history != nullptr) p.history[blockIdx.x * p.history_stride + *p.step] = token;
     }
 }
 KERNEL(choose_best_rows, ChooseParams, choose_best)

@@ -17,8 +17,9 @@ pub const BLOCK_TOKENS: usize = 16;
 pub const TILE_ROWS: usize = 16;
 /// Numbers of a head at most.
 pub const DIM_MAX: usize = 256;
-/// Tokens of a split of [`decode`].
+/// Tokens of a split of [`decode`] at least, and splits of a sequence at most.
 const SPLIT_TOKENS: usize = 128;
+const SPLITS_MAX: usize = 256;
 /// Tokens whose scores are computed at once.
 const TOKENS: usize = 32;
 
@@ -231,6 +232,8 @@ pub struct Scoring<'a> {
 pub struct Splits {
     partials: Buffer<f32>,
     tickets: Buffer<u32>,
+    /// Tokens of a split.
+    tokens: usize,
     count: usize,
     rows: usize,
     heads: Heads,
@@ -244,8 +247,13 @@ impl Splits {
         rows: usize,
         tokens: usize,
     ) -> Result<Self, DeviceError> {
-        let count = tokens.div_ceil(SPLIT_TOKENS).max(1);
+        let split = tokens
+            .div_ceil(SPLITS_MAX)
+            .next_multiple_of(TOKENS)
+            .max(SPLIT_TOKENS);
+        let count = tokens.div_ceil(split).max(1);
         Ok(Self {
+            tokens: split,
             partials: Buffer::zeros(device, rows * heads.heads * count * (heads.dim + 2))?,
             tickets: Buffer::zeros(device, rows * heads.kv_heads)?,
             count,
@@ -257,7 +265,7 @@ impl Splits {
     /// How many splits sequences of so many tokens need, rounded up so that there are few numbers of
     /// them.
     pub fn needed(&self, tokens: usize) -> usize {
-        let needed = tokens.div_ceil(SPLIT_TOKENS).max(1);
+        let needed = tokens.div_ceil(self.tokens).max(1);
         needed.next_power_of_two().min(self.count)
     }
 }
@@ -283,7 +291,7 @@ struct AttentionParams {
     window: i32,
     scale: f32,
     soft_cap: f32,
-    padding: u32,
+    split_tokens: i32,
 }
 
 impl AttentionParams {
@@ -324,7 +332,7 @@ impl AttentionParams {
                 .map_or(0, |window| window.min(1 << 30) as i32),
             scale: scoring.scale,
             soft_cap: scoring.soft_cap.unwrap_or(0.0),
-            padding: 0,
+            split_tokens: 0,
         }
     }
 }
@@ -354,6 +362,7 @@ pub fn decode(
     }
     params.partials = room.partials.all().address();
     params.tickets = room.tickets.all().address();
+    params.split_tokens = room.tokens as i32;
     let group = heads / kv_heads;
     let floats = 2 * group * dim + TOKENS * (dim + 1) + TOKENS * group + 3 * group + 1;
     let launch = Launch {

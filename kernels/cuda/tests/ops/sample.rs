@@ -1,7 +1,7 @@
 //! Arg-max under masks.
 
 use mortise_cuda::Buffer;
-use mortise_cuda::sample::{Masks, choose_best};
+use mortise_cuda::sample::{History, Masks, choose_best};
 use mortise_kernels::mask::apply_mask;
 use mortise_kernels::select::argmax;
 use proptest::prelude::*;
@@ -44,7 +44,12 @@ proptest! {
             let bits = Buffer::of(&device, &masks).unwrap();
             let tokens = Buffer::zeros(&device, ROWS).unwrap();
             let masks = masked.then(|| Masks { words: bits.all(), row: words });
-            choose_best(&*device, given.all(), [ROWS, vocabulary], masks, tokens.all()).unwrap();
+            let (kept, step) = (Buffer::zeros(&device, 2 * ROWS).unwrap(), Buffer::of(&device, &[1]).unwrap());
+            let history = History { tokens: kept.all(), step: step.all(), stride: 2 };
+            let shape = [ROWS, vocabulary];
+            choose_best(&*device, given.all(), shape, masks, tokens.all(), Some(history)).unwrap();
+            let kept = kept.to_vec().unwrap();
+            prop_assert!(kept.chunks(2).map(|row| row[1]).eq(expected.iter().copied()));
             prop_assert_eq!(tokens.to_vec().unwrap(), expected.clone());
         }
     }
