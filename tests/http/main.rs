@@ -7,6 +7,7 @@ mod support;
 mod answers;
 mod bench;
 mod config;
+mod devices;
 mod doors;
 mod engine;
 mod errors;

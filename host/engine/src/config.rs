@@ -144,7 +144,7 @@ impl EngineConfig {
     }
 
     /// Blocks of the cache for a model of this shape.
-    pub(crate) fn cache_blocks(&self, spec: &ModelSpec) -> Result<usize, EngineError> {
+    pub fn cache_blocks(&self, spec: &ModelSpec) -> Result<usize, EngineError> {
         let (field, tokens) = match self.kv_cache_tokens {
             Some(tokens) => ("kv_cache_tokens", tokens),
             None => {

@@ -18,9 +18,15 @@ const TOLERANCE: f32 = 1e-4;
 /// Blocks of a sequence.
 const BLOCKS: usize = 8;
 
+/// Below the sources, wherever those lie when this runs: it may have been built elsewhere.
+fn data() -> PathBuf {
+    let package = std::env::var_os("CARGO_MANIFEST_DIR");
+    let package = package.unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    PathBuf::from(package).join("../../tests/parity/data")
+}
+
 fn folder(name: &str) -> ModelFolder {
-    let data = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/parity/data");
-    ModelFolder::open(data.join(name)).unwrap()
+    ModelFolder::open(data().join(name)).unwrap()
 }
 
 fn devices() -> Vec<Arc<dyn Device>> {
@@ -66,8 +72,7 @@ struct Reference {
 }
 
 fn references(name: &str) -> Vec<Reference> {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/parity/data");
-    let bytes = std::fs::read(path.join(name).join("reference.safetensors")).unwrap();
+    let bytes = std::fs::read(data().join(name).join("reference.safetensors")).unwrap();
     let tensors = SafeTensors::deserialize(&bytes).unwrap();
     let tokens = |name: String| -> Vec<u32> {
         let ids = tensors.tensor(&name).unwrap().data().chunks_exact(8);

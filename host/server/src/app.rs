@@ -5,10 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
-use mortise_engine::{
-    Engine, EngineConfig, EngineHandle, EngineLoad, SequenceRequest, SubmitError, TokenStream,
-};
-use mortise_model::{EncoderSpec, Model, WeightPrecision};
+use mortise_engine::{EngineHandle, EngineLoad, SequenceRequest, SubmitError, TokenStream};
+use mortise_model::{EncoderSpec, WeightPrecision};
 use mortise_registry::{Backend, Ladder, ScriptCodec, Scripted};
 use mortise_service::{Embed, ServedModel, Service, ServiceConfig};
 use tokio::net::TcpListener;
@@ -18,8 +16,10 @@ use tokio::sync::{mpsc, watch};
 use crate::admin::Admin;
 use crate::assembly::ModelText;
 use crate::config::{
-    AdminConfig, Config, ConfigSource, LimitConfig, ModelConfig, Quantize, hub_config,
+    AdminConfig, Config, ConfigSource, EngineSettings, LimitConfig, ModelConfig, Quantize,
+    hub_config,
 };
+use crate::devices::{Placed, Placement, start_engine};
 use crate::embedder::{LocalEncoder, NoGeneration};
 use crate::http::guard::Guard;
 use crate::http::listen::{ConnectionLimits, Stop, serve as listen, serve_beside};
@@ -152,7 +152,7 @@ async fn open(
     let plugins = tokio::task::spawn_blocking(move || LoadedPlugins::load(plugins)).await??;
     let mut opened = Vec::with_capacity(models.len());
     for model in models {
-        opened.push(open_model(model, limits, &engine.engine).await?);
+        opened.push(open_model(model, limits, &engine).await?);
     }
     let facts: Vec<ModelFacts> = opened.iter().map(|(_, facts)| facts.clone()).collect();
     let plugins = plugins.bind(&auth, &facts).await?;
@@ -233,7 +233,7 @@ fn signals() -> anyhow::Result<mpsc::Receiver<&'static str>> {
 async fn open_model(
     config: ModelConfig,
     limits: LimitConfig,
-    engine: &EngineConfig,
+    engine: &EngineSettings,
 ) -> anyhow::Result<(ServedModel, ModelFacts)> {
     let engine = engine.clone();
     let mut config = config;
@@ -279,7 +279,7 @@ fn backend(
     config: &ModelConfig,
     text: &ModelText,
     limits: LimitConfig,
-    engine: EngineConfig,
+    engine: EngineSettings,
 ) -> anyhow::Result<Opened> {
     if let Some(script) = &config.script {
         let (encoder, decoder) = (Arc::clone(&text.tokenizer), Arc::clone(&text.tokenizer));
@@ -291,7 +291,7 @@ fn backend(
     }
     if EncoderSpec::describes(&text.folder)? {
         let precision = precision(config.quantize);
-        let encoder = LocalEncoder::open(&text.folder, precision, engine.max_queue)?;
+        let encoder = LocalEncoder::open(&text.folder, precision, engine.engine.max_queue)?;
         return Ok(Opened {
             backend: Arc::new(NoGeneration {
                 context: encoder.context_length(),
@@ -299,9 +299,14 @@ fn backend(
             embedder: Some(Arc::new(encoder)),
         });
     }
-    let mut model = Model::load(&text.folder, precision(config.quantize))?;
-    model.limit_context(limits.max_context);
-    let engine = Engine::start(Arc::new(model), engine)?;
+    let placement = Placement {
+        device: engine.device,
+        precision: precision(config.quantize),
+        max_context: limits.max_context,
+        engine: engine.engine,
+    };
+    let Placed { engine, device } = start_engine(&text.folder, placement)?;
+    tracing::info!(model = config.name, device, "engine started");
     Ok(Opened::generating(LocalEngine {
         engine,
         max_context: limits.max_context,

@@ -74,12 +74,19 @@ template <class F, int M> DEVICE void linear_few(const LinearParams &p) {
 #pragma unroll
     for (int i = 0; i < FEW_OUTPUTS * M; i++) sums[i] = 0.0f;
     while (piece < pieces) {
+        // The next weights are on their way while these are multiplied.
+        typename F::Raw now[FEW_OUTPUTS];
+#pragma unroll
+        for (int o = 0; o < FEW_OUTPUTS; o++) now[o] = raw[o];
+        const int at = piece;
+        piece += blockDim.x;
+        if (piece < pieces) load(piece);
 #pragma unroll
         for (int j = 0; j < F::WEIGHTS; j += 4) {
             float w[FEW_OUTPUTS][4];
 #pragma unroll
-            for (int o = 0; o < FEW_OUTPUTS; o++) F::unpack(raw[o], j, w[o]);
-            const int column = F::place(piece, j);
+            for (int o = 0; o < FEW_OUTPUTS; o++) F::unpack(now[o], j, w[o]);
+            const int column = F::place(at, j);
 #pragma unroll
             for (int m = 0; m < M; m++) {
                 const float4 four = *(const float4 *)(x[m] + column);
@@ -93,8 +100,6 @@ template <class F, int M> DEVICE void linear_few(const LinearParams &p) {
                 }
             }
         }
-        piece += blockDim.x;
-        if (piece < pieces) load(piece);
     }
     constexpr int SUMS = FEW_OUTPUTS * M;
     float *of_warps = (float *)shared_memory;

@@ -20,6 +20,7 @@ mod find;
 mod gpu;
 pub mod linear;
 mod matrix;
+pub mod memory;
 pub mod rows;
 pub mod sample;
 

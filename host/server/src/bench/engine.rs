@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use mortise_engine::{
-    Engine, EngineConfig, EngineHandle, SamplingParams, SequenceRequest, Share, TokenEvent,
-    TokenStream,
+    EngineConfig, EngineHandle, SamplingParams, SequenceRequest, Share, TokenEvent, TokenStream,
 };
-use mortise_model::{Model, ModelFolder, WeightPrecision};
+use mortise_model::{ModelFolder, WeightPrecision};
 use serde_json::json;
 
 use super::report::{Report, Row, median};
 use crate::cli::BenchArgs;
+use crate::devices::{Placed, Placement, start_engine};
 
 /// Streams that run while a long prompt comes in.
 const RUNNING: usize = 8;
@@ -32,8 +32,6 @@ pub(super) fn measure(args: &BenchArgs) -> anyhow::Result<Report> {
         None => ModelFolder::embedded(mortise_bundle::demo_model()),
     };
     let begun = Instant::now();
-    let model = Arc::new(Model::load(&folder, WeightPrecision::default())?);
-    let loaded = begun.elapsed();
     let widest = args
         .streams
         .iter()
@@ -42,15 +40,19 @@ pub(super) fn measure(args: &BenchArgs) -> anyhow::Result<Report> {
         .unwrap_or(1)
         .max(RUNNING + 1);
     let defaults = EngineConfig::default();
-    let engine = Engine::start(
-        model,
-        EngineConfig {
+    let placement = Placement {
+        device: args.device,
+        precision: WeightPrecision::default(),
+        max_context: usize::MAX,
+        engine: EngineConfig {
             max_sequences: widest,
             step_token_budget: defaults.step_token_budget.max(widest),
             threads: args.threads,
             ..defaults
         },
-    )?;
+    };
+    let Placed { engine, device } = start_engine(&folder, placement)?;
+    let loaded = begun.elapsed();
     let mut bench = Bench {
         engine,
         seed: 1,
@@ -78,6 +80,7 @@ pub(super) fn measure(args: &BenchArgs) -> anyhow::Result<Report> {
     Ok(Report {
         about: vec![
             ("model", json!(folder.name())),
+            ("device", json!(device)),
             ("threads", json!(threads(args.threads))),
             ("load_seconds", json!(loaded.as_secs_f64())),
             ("runs", json!(args.repeat)),

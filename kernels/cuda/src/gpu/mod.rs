@@ -33,14 +33,22 @@ const SHARED_PLAIN: u32 = 48 << 10;
 const CAPABILITY_LEAST: (u32, u32) = (8, 0);
 const CAPABILITY_OVERLAP: (u32, u32) = (9, 0);
 
-/// A GPU with its kernels, and a queue of work.
+/// A GPU with its kernels, and a queue of work. What needs the driver's handles is dropped before them.
 #[derive(Debug)]
 pub struct CudaDevice {
     gpu: Gpu,
-    driver: Arc<Driver>,
-    kernels: Mutex<HashMap<&'static str, Function>>,
     staging: Mutex<Staging>,
     library: Option<Mutex<Library>>,
+    kernels: Mutex<HashMap<&'static str, Function>>,
+    driver: Arc<Driver>,
+}
+
+impl Drop for CudaDevice {
+    fn drop(&mut self) {
+        // What is dropped after this asks the driver in the name of the current context. Nobody is
+        // left to hear of errors.
+        let _ = self.driver.make_current();
+    }
 }
 
 /// What the driver gave, given back in the end.

@@ -1,6 +1,7 @@
 //! Embedding, norms, gates, soft caps.
 
 use mortise_cuda::linear::Rows;
+use mortise_cuda::memory::copy;
 use mortise_cuda::rows::{Activation, RmsNorm, embed, gate_mul, rms_norm, soft_cap};
 use mortise_cuda::{Buffer, Device};
 use proptest::prelude::*;
@@ -171,6 +172,18 @@ fn gate(activation: Activation, gate: f64, up: f64) -> f64 {
             let gate = gate.min(limit);
             (up.clamp(-limit, limit) + 1.0) * gate / (1.0 + (-alpha * gate).exp())
         }
+    }
+}
+
+#[test]
+fn a_copy_is_equal_and_leaves_the_rest() {
+    for device in devices() {
+        let bytes: Vec<u8> = (0..5000u32).map(|i| (i * 7) as u8).collect();
+        let from = Buffer::of(&device, &bytes[..4992]).unwrap();
+        let to = Buffer::of(&device, &[9u8; 5000]).unwrap();
+        copy(&*device, from.all(), to.all()).unwrap();
+        let found = to.to_vec().unwrap();
+        assert!(found[..4992] == bytes[..4992] && found[4992..] == [9; 8]);
     }
 }
 
