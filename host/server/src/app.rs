@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use mortise_engine::{EngineHandle, EngineLoad, SequenceRequest, SubmitError, TokenStream};
-use mortise_model::{EncoderSpec, WeightPrecision};
+use mortise_model::{Embedder, WeightPrecision};
 use mortise_registry::{Backend, Ladder, ScriptCodec, Scripted};
 use mortise_service::{Embed, ServedModel, Service, ServiceConfig};
 use tokio::net::TcpListener;
@@ -20,7 +20,7 @@ use crate::config::{
     hub_config,
 };
 use crate::devices::{Placed, Placement, start_engine};
-use crate::embedder::{LocalEncoder, NoGeneration};
+use crate::embedder::{LocalEmbedder, NoGeneration};
 use crate::http::guard::Guard;
 use crate::http::listen::{ConnectionLimits, Stop, serve as listen, serve_beside};
 use crate::http::{Front, router};
@@ -289,16 +289,25 @@ fn backend(
         };
         return Ok(Opened::generating(Scripted::new(script.clone(), codec)));
     }
-    if EncoderSpec::describes(&text.folder)? {
-        let precision = precision(config.quantize);
-        let encoder = LocalEncoder::open(&text.folder, precision, engine.engine.max_queue)?;
+    if Embedder::describes(&text.folder, config.embedding)? {
+        let embedder = LocalEmbedder::open(
+            &text.folder,
+            precision(config.quantize),
+            config.embedding,
+            limits.max_context,
+            engine.engine.max_queue,
+        )?;
         return Ok(Opened {
             backend: Arc::new(NoGeneration {
-                context: encoder.context_length(),
+                context: embedder.context_length(),
             }),
-            embedder: Some(Arc::new(encoder)),
+            embedder: Some(Arc::new(embedder)),
         });
     }
+    anyhow::ensure!(
+        config.embedding.normalised.is_none(),
+        "`normalize` is set and the model makes no embeddings; set `pooling` too"
+    );
     let placement = Placement {
         device: engine.device,
         precision: precision(config.quantize),

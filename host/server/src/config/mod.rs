@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use mortise_hub::ModelReference;
+use mortise_model::{EmbedderOptions, Pooling};
 use mortise_registry::{Script, ScriptLine};
 use serde_json::{Map, Value, json};
 
@@ -23,7 +24,7 @@ pub(crate) use self::hub::hub_config;
 use self::plugins::check_plugins;
 pub(crate) use self::plugins::{BindingConfig, PluginBounds, PluginConfig};
 pub(crate) use self::raw::{BindingKind, LogFormat, LogLevel, OnFailure, Quantize};
-use self::raw::{Raw, RawBackend, RawKey, RawModel, RawScript};
+use self::raw::{Raw, RawBackend, RawKey, RawModel, RawPooling, RawScript};
 use crate::http::guard::HeaderLimits;
 use crate::openai::fields::Unsupported;
 
@@ -126,6 +127,9 @@ pub(crate) struct ModelConfig {
     pub(crate) script: Option<Script>,
     /// How weights are quantised when they are loaded, if their files have them in full precision.
     pub(crate) quantize: Option<Quantize>,
+    /// What is said of embeddings instead of the model's files; a decoder whose pooling is said makes
+    /// embeddings.
+    pub(crate) embedding: EmbedderOptions,
 }
 
 /// Settings of the default policy, and the secrets it may ask the host about.
@@ -403,6 +407,18 @@ fn check_model(index: usize, raw: RawModel, base: &Path) -> Result<ModelConfig, 
     if script.is_some() && raw.quantize.is_some() {
         return Err(invalid(&key("quantize"), "a scripted model has no weights"));
     }
+    let embedding = EmbedderOptions {
+        pooling: raw.pooling.map(|pooling| match pooling {
+            RawPooling::Mean => Pooling::Mean,
+            RawPooling::Cls => Pooling::First,
+            RawPooling::Last => Pooling::Last,
+        }),
+        normalised: raw.normalize,
+    };
+    if script.is_some() && embedding != EmbedderOptions::default() {
+        let problem = "a scripted model makes no embeddings";
+        return Err(invalid(&key("pooling"), problem));
+    }
     Ok(ModelConfig {
         name: raw.name.unwrap_or(folder),
         aliases: raw.aliases,
@@ -410,6 +426,7 @@ fn check_model(index: usize, raw: RawModel, base: &Path) -> Result<ModelConfig, 
         hf,
         script,
         quantize: raw.quantize,
+        embedding,
     })
 }
 

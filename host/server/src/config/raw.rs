@@ -150,6 +150,8 @@ pub(crate) struct RawModel {
     pub(crate) hf: Option<String>,
     pub(crate) aliases: Vec<String>,
     pub(crate) quantize: Option<Quantize>,
+    pub(crate) pooling: Option<RawPooling>,
+    pub(crate) normalize: Option<bool>,
     pub(crate) backend: RawBackend,
     pub(crate) script: Option<RawScript>,
 }
@@ -163,6 +165,18 @@ pub(crate) enum Quantize {
     /// 4 bits.
     #[serde(rename = "q4_k")]
     Q4K,
+}
+
+/// Which rows of a text make its embedding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum RawPooling {
+    /// The mean of all.
+    Mean,
+    /// The first.
+    Cls,
+    /// The last.
+    Last,
 }
 
 /// What generates a model's tokens.
