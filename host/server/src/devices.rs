@@ -99,7 +99,7 @@ pub(crate) fn describe(as_json: bool) -> anyhow::Result<String> {
     let features = processor_features();
     let gpus = mortise_cuda::find();
     if as_json {
-        let (gpus, reason) = match &gpus {
+        let (gpus, reason): (Vec<Value>, Value) = match &gpus {
             Ok(gpus) => (gpus.iter().map(gpu_json).collect(), Value::Null),
             Err(error) => (Vec::new(), json!(error.to_string())),
         };
