@@ -195,12 +195,7 @@ impl DeviceLayer {
 
     /// Advance all rows of the batch by this layer.
     pub(super) fn forward(&self, batch: &Batch<'_>) -> Result<(), DeviceError> {
-        let Activations {
-            hidden,
-            gate_up,
-            gated,
-            ..
-        } = batch.activations;
+        let Activations { gate_up, gated, .. } = batch.activations;
         let x = self.attention_norms.before(batch)?;
         self.qkv.apply(
             batch.device,
@@ -214,7 +209,6 @@ impl DeviceLayer {
         self.attention_norms
             .add(batch, &self.output, &batch.activations.attended)?;
         let x = self.feed_forward_norms.before(batch)?;
-        debug_assert!(hidden.len() >= batch.rows * batch.spec.hidden);
         self.gate_up.apply(
             batch.device,
             x,
@@ -239,7 +233,7 @@ impl DeviceLayer {
     /// From rows of queries, keys and values to attended ones.
     fn attend(&self, batch: &Batch<'_>) -> Result<(), DeviceError> {
         let spec = batch.spec;
-        let (queries, keys) = (spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim);
+        let queries = spec.heads * spec.head_dim;
         let qkv = batch.whole(&batch.activations.qkv, self.qkv.outputs());
         let all_heads = spec.attention.qk_norm == QkNorm::AllHeads;
         if all_heads && let Some([query_norm, key_norm]) = &self.qk_norm {
@@ -248,7 +242,6 @@ impl DeviceLayer {
                     slice: batch.activations.qkv.from(first),
                     ..qkv
                 };
-                debug_assert!(norm.len() == if first == 0 { queries } else { keys });
                 rms_norm(batch.device, &batch.norm(norm), part, part)?;
             }
         }
