@@ -52,6 +52,16 @@ impl RopeTable {
         }
     }
 
+    /// Cosines, row by row.
+    pub fn cosines(&self) -> &[f32] {
+        &self.cos
+    }
+
+    /// Sines, row by row.
+    pub fn sines(&self) -> &[f32] {
+        &self.sin
+    }
+
     /// Turn the heads of each row of `x`; rows are `stride` values apart.
     pub fn apply(&self, x: &mut [f32], stride: usize, heads: RopeHeads) {
         let turned = 2 * self.half;

@@ -10,6 +10,7 @@ mod gguf_file;
 mod answers;
 mod bench;
 mod config;
+mod devices;
 mod doors;
 mod engine;
 mod errors;

@@ -10,9 +10,11 @@ use std::process::Command;
 /// reasons, is in ARCHITECTURE.md.
 const ROOMS: &[(&str, &[&str], &[&str])] = &[
     ("kernels", &[], &["candle-core", "tokio"]),
+    ("kernels/cuda", &[], &["candle-core", "tokio"]),
+    ("kernels/cuda/emulator", &["mortise-cuda"], &["tokio"]),
     (
         "host/model",
-        &["mortise-kernels"],
+        &["mortise-cuda", "mortise-kernels"],
         &["tokio", "tokenizers", "wasmtime", "axum"],
     ),
     (
@@ -46,6 +48,7 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
         "host/server",
         &[
             "mortise-bundle",
+            "mortise-cuda",
             "mortise-engine",
             "mortise-hub",
             "mortise-model",

@@ -172,7 +172,7 @@ impl EngineConfig {
 
     /// Blocks of the cache for a model of this shape, and of the cache of its draft model, which has
     /// as many: both together keep within the bound.
-    pub(crate) fn cache_blocks(
+    pub fn cache_blocks(
         &self,
         spec: &ModelSpec,
         draft: Option<&ModelSpec>,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mortise_model::{InputError, KvCache, Logits, Model, ModelInput};
+use mortise_model::{DeviceModel, InputError, KvCache, Logits, Model, ModelInput};
 
 /// Computes batches against a KV cache of its own.
 pub trait ForwardPass: Send {
@@ -42,5 +42,23 @@ impl ForwardPass for LocalModel {
 
     fn forward(&mut self, input: &ModelInput) -> Result<Logits, InputError> {
         self.model.forward(input, &mut self.cache)
+    }
+}
+
+impl ForwardPass for DeviceModel {
+    fn vocabulary(&self) -> usize {
+        self.spec().vocabulary
+    }
+
+    fn context_length(&self) -> usize {
+        self.spec().context
+    }
+
+    fn cache_blocks(&self) -> usize {
+        DeviceModel::cache_blocks(self)
+    }
+
+    fn forward(&mut self, input: &ModelInput) -> Result<Logits, InputError> {
+        DeviceModel::forward(self, input)
     }
 }

@@ -50,7 +50,8 @@ impl Checkpoint {
         }
     }
 
-    fn find(&self, tensor: &str, shape: &[usize]) -> Result<StoredTensor, ModelError> {
+    /// Where a tensor of a shape that the caller knows lies.
+    pub(crate) fn find(&self, tensor: &str, shape: &[usize]) -> Result<StoredTensor, ModelError> {
         let stored = match self {
             Self::Shards(shards) => shards.find(tensor)?,
             Self::Gguf(gguf) => gguf.find(tensor)?,

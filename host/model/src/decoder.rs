@@ -145,7 +145,10 @@ impl Model {
     /// Compute a batch: store keys and values of its tokens in the cache and return the logits that
     /// it asks for, row by row in the order of the batch.
     pub fn forward(&self, input: &ModelInput, cache: &mut KvCache) -> Result<Logits, InputError> {
-        input.check(&self.spec, cache)?;
+        if !cache.fits(&self.spec) {
+            return Err(InputError::Cache);
+        }
+        input.check(&self.spec, cache.blocks())?;
         let places = Places::new(input);
         let batch = places.batch(&self.spec, input);
         let mut hidden = self.embed_tokens(input.tokens());

@@ -138,6 +138,19 @@ pub enum ModelError {
     /// There is no memory for the weights.
     #[error("not enough memory for the weights; use a smaller or more strongly quantised model")]
     WeightMemory(#[from] OutOfMemory),
+    /// The model computes what the device does not.
+    #[error(
+        "`{architecture}` models with {feature} do not run on a GPU yet; use --device cpu for this one"
+    )]
+    NotOnDevice {
+        /// The model's architecture.
+        architecture: &'static str,
+        /// What the device lacks.
+        feature: String,
+    },
+    /// The device refused.
+    #[error("the device failed")]
+    Device(#[from] mortise_cuda::DeviceError),
     /// A cache of this size cannot be had.
     #[error(
         "cannot allocate a KV cache of {blocks} blocks of {block_bytes} bytes; configure fewer tokens"
@@ -186,6 +199,9 @@ pub enum InputError {
         /// Blocks of the cache.
         blocks: usize,
     },
+    /// The device refused.
+    #[error("the device failed: {0}")]
+    Device(#[from] mortise_cuda::DeviceError),
     /// A cache that was made for another model.
     #[error("the KV cache was made for another model")]
     Cache,

@@ -3,7 +3,7 @@
 use mortise_kernels::attention::AttentionRow;
 
 use crate::error::InputError;
-use crate::kv_cache::{BLOCK_TOKENS, KvCache};
+use crate::kv_cache::BLOCK_TOKENS;
 use crate::spec::ModelSpec;
 
 /// Which of a sequence's rows need logits.
@@ -124,11 +124,8 @@ impl ModelInput {
         rows.collect()
     }
 
-    /// Refuse what the ops could not bear.
-    pub(crate) fn check(&self, spec: &ModelSpec, cache: &KvCache) -> Result<(), InputError> {
-        if !cache.fits(spec) {
-            return Err(InputError::Cache);
-        }
+    /// Refuse what the ops could not bear, of a cache of so many blocks.
+    pub(crate) fn check(&self, spec: &ModelSpec, blocks: usize) -> Result<(), InputError> {
         let vocabulary = spec.vocabulary;
         if let Some(&token) = self
             .tokens
@@ -137,7 +134,6 @@ impl ModelInput {
         {
             return Err(InputError::Token { token, vocabulary });
         }
-        let blocks = cache.blocks();
         if let Some(&block) = self
             .block_tables
             .iter()

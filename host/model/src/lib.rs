@@ -11,6 +11,7 @@
 mod attention;
 mod checkpoint;
 mod decoder;
+mod device;
 mod embedder;
 mod encoder;
 mod error;
@@ -37,6 +38,7 @@ mod spec;
 mod weights;
 
 pub use decoder::{EmbedError, Logits, Model};
+pub use device::{DeviceModel, DeviceSettings};
 pub use embedder::{Embedder, EmbedderOptions};
 pub use encoder::{Encoder, EncoderSpec};
 pub use error::{InputError, ModelError};

@@ -6,8 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use mortise_engine::{
-    BeamRequest, Engine, EngineConfig, EngineHandle, EngineLoad, SequenceRequest, SubmitError,
-    TokenStream,
+    BeamRequest, Engine, EngineHandle, EngineLoad, SequenceRequest, SubmitError, TokenStream,
 };
 use mortise_model::{Embedder, WeightPrecision};
 use mortise_registry::{Backend, Ladder, ScriptCodec, Scripted};
@@ -19,8 +18,10 @@ use tokio::sync::{mpsc, watch};
 use crate::admin::Admin;
 use crate::assembly::ModelText;
 use crate::config::{
-    AdminConfig, Config, ConfigSource, LimitConfig, ModelConfig, Quantize, hub_config,
+    AdminConfig, Config, ConfigSource, DeviceChoice, EngineSettings, LimitConfig, ModelConfig,
+    Quantize, hub_config,
 };
+use crate::devices::{Placed, Placement, start_engine};
 use crate::drafts::LoadedWeights;
 use crate::embedder::{LocalEmbedder, NoGeneration};
 use crate::http::guard::Guard;
@@ -155,7 +156,7 @@ async fn open(
     let weights = Arc::<LoadedWeights>::default();
     let mut opened = Vec::with_capacity(models.len());
     for model in models {
-        opened.push(open_model(model, limits, &engine.engine, &weights).await?);
+        opened.push(open_model(model, limits, &engine, &weights).await?);
     }
     let facts: Vec<ModelFacts> = opened.iter().map(|(_, facts)| facts.clone()).collect();
     let plugins = plugins.bind(&auth, &facts).await?;
@@ -236,7 +237,7 @@ fn signals() -> anyhow::Result<mpsc::Receiver<&'static str>> {
 async fn open_model(
     config: ModelConfig,
     limits: LimitConfig,
-    engine: &EngineConfig,
+    engine: &EngineSettings,
     weights: &Arc<LoadedWeights>,
 ) -> anyhow::Result<(ServedModel, ModelFacts)> {
     let engine = engine.clone();
@@ -284,7 +285,7 @@ fn backend(
     config: &ModelConfig,
     text: &ModelText,
     limits: LimitConfig,
-    engine: EngineConfig,
+    engine: EngineSettings,
     weights: &LoadedWeights,
 ) -> anyhow::Result<Opened> {
     if let Some(script) = &config.script {
@@ -305,7 +306,7 @@ fn backend(
             precision(config.quantize),
             config.embedding,
             limits.max_context,
-            engine.max_queue,
+            engine.engine.max_queue,
         )?;
         return Ok(Opened {
             backend: Arc::new(NoGeneration {
@@ -318,14 +319,34 @@ fn backend(
         config.embedding.normalised.is_none(),
         "`normalize` is set and the model makes no embeddings; set `pooling` too"
     );
-    let model = weights.of(config, text, limits.max_context)?;
-    let engine = match &config.draft {
-        Some(draft) => {
-            let draft = weights.draft(draft, &text.tokenizer, limits.max_context)?;
-            Engine::start_drafted(model, draft, engine)?
-        }
-        None => Engine::start(model, engine.without_draft_model())?,
+    let placement = Placement {
+        device: match (&config.draft, engine.device) {
+            (Some(_), DeviceChoice::Cuda(_)) => anyhow::bail!(
+                "`draft_model` is set, and models with one are computed on the processor only; \
+                 use device = \"cpu\" or \"auto\""
+            ),
+            (Some(_), _) => DeviceChoice::Cpu,
+            (None, device) => device,
+        },
+        precision: precision(config.quantize),
+        max_context: limits.max_context,
+        engine: match config.draft {
+            Some(_) => engine.engine,
+            None => engine.engine.without_draft_model(),
+        },
     };
+    let on_processor = |engine| {
+        let model = weights.of(config, text, limits.max_context)?;
+        Ok(match &config.draft {
+            Some(draft) => {
+                let draft = weights.draft(draft, &text.tokenizer, limits.max_context)?;
+                Engine::start_drafted(model, draft, engine)?
+            }
+            None => Engine::start(model, engine)?,
+        })
+    };
+    let Placed { engine, device } = start_engine(&text.folder, placement, on_processor)?;
+    tracing::info!(model = config.name, device, "engine started");
     Ok(Opened::generating(LocalEngine {
         engine,
         max_context: limits.max_context,

@@ -6,7 +6,7 @@ use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand};
 use mortise_hub::ModelReference;
 
-use crate::config::{BindingKind, LogFormat, LogLevel, RawKvType};
+use crate::config::{BindingKind, DeviceChoice, LogFormat, LogLevel, RawKvType};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -61,6 +61,12 @@ pub(crate) enum Command {
         #[arg(value_name = "ORG/NAME[:QUANT][@REVISION]")]
         reference: ModelReference,
     },
+    /// List the processor and the GPUs that models can be computed on.
+    Devices {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Measure how fast a model runs here, or how fast a running server answers.
     #[command(after_help = BENCH_HELP)]
     Bench(BenchArgs),
@@ -101,6 +107,9 @@ pub(crate) struct ServeArgs {
     /// Most tokens of prompt and answer together [default: 4096, or the model's own limit]
     #[arg(long, value_name = "TOKENS")]
     pub(crate) max_context: Option<usize>,
+    /// What to compute on: cpu, cuda, cuda:N or auto [default: auto]
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) device: Option<DeviceChoice>,
     /// The model's public name; further ones are aliases
     #[arg(long, value_name = "NAME")]
     pub(crate) served_model_name: Vec<String>,
@@ -320,11 +329,14 @@ pub(crate) struct BenchArgs {
     /// As what the KV cache keeps its numbers
     #[arg(long, value_enum, default_value_t = RawKvType::F32, conflicts_with = "serve")]
     pub(crate) kv_type: RawKvType,
+    /// What to compute on: cpu, cuda, cuda:N or auto
+    #[arg(long, value_name = "DEVICE", default_value_t = DeviceChoice::Auto)]
+    pub(crate) device: DeviceChoice,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
     /// Measure the server at this address over HTTP instead of the engine in this process
-    #[arg(long, value_name = "URL", conflicts_with_all = ["model", "threads"])]
+    #[arg(long, value_name = "URL", conflicts_with_all = ["model", "threads", "device"])]
     pub(crate) serve: Option<String>,
     /// With --serve: the model's name
     #[arg(

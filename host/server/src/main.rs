@@ -9,6 +9,7 @@ mod author;
 mod bench;
 mod cli;
 mod config;
+mod devices;
 mod drafts;
 mod embedder;
 mod http;
@@ -58,6 +59,7 @@ fn run(command: Command) -> anyhow::Result<()> {
                 plugins: args.plugins,
                 api_keys: args.api_keys,
                 max_context: args.max_context,
+                device: args.device,
                 log_format: args.log_format,
                 log_level: args.log_level,
             };
@@ -79,6 +81,7 @@ fn run(command: Command) -> anyhow::Result<()> {
             let path = hub::fetch(&config::hub_config()?, &reference)?;
             offline::print(&format!("{}\n", path.display()))
         }
+        Command::Devices { json } => offline::print(&devices::describe(json)?),
         Command::Bench(args) => bench::run(&args),
         Command::Inspect(args) => offline::inspect(&args.path),
         Command::Plugin(command) => author::run(command),

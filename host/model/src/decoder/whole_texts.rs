@@ -37,7 +37,7 @@ impl Model {
         let places: Vec<Places> = inputs.iter().map(Places::new).collect();
         let mut parts = Vec::new();
         for (input, places) in inputs.iter().zip(&places) {
-            input.check(&one_layer, &cache)?;
+            input.check(&one_layer, cache.blocks())?;
             let hidden = self.embed_tokens(input.tokens());
             parts.push((places.batch(&self.spec, input), hidden));
         }

@@ -15,6 +15,7 @@ use serde_json::json;
 
 use super::report::{Report, Row, median};
 use crate::cli::BenchArgs;
+use crate::devices::{Placed, Placement, start_engine};
 
 /// Streams that run while a long prompt comes in.
 const RUNNING: usize = 8;
@@ -32,8 +33,6 @@ pub(super) fn measure(args: &BenchArgs) -> anyhow::Result<Report> {
         None => ModelFolder::embedded(mortise_bundle::demo_model()),
     };
     let begun = Instant::now();
-    let model = Arc::new(Model::load(&folder, WeightPrecision::default())?);
-    let loaded = begun.elapsed();
     let widest = args
         .streams
         .iter()
@@ -42,16 +41,24 @@ pub(super) fn measure(args: &BenchArgs) -> anyhow::Result<Report> {
         .unwrap_or(1)
         .max(RUNNING + 1);
     let defaults = EngineConfig::default();
-    let engine = Engine::start(
-        model,
-        EngineConfig {
+    let placement = Placement {
+        device: args.device,
+        precision: WeightPrecision::default(),
+        max_context: usize::MAX,
+        engine: EngineConfig {
             max_sequences: widest,
             step_token_budget: defaults.step_token_budget.max(widest),
             threads: args.threads,
             kv_type: args.kv_type.into(),
             ..defaults
         },
-    )?;
+    };
+    let on_processor = |engine| {
+        let model = Model::load(&folder, WeightPrecision::default())?;
+        Ok(Engine::start(Arc::new(model), engine)?)
+    };
+    let Placed { engine, device } = start_engine(&folder, placement, on_processor)?;
+    let loaded = begun.elapsed();
     let mut bench = Bench {
         engine,
         seed: 1,
@@ -87,6 +94,7 @@ pub(super) fn measure(args: &BenchArgs) -> anyhow::Result<Report> {
     Ok(Report {
         about: vec![
             ("model", json!(folder.name())),
+            ("device", json!(device)),
             ("threads", json!(threads(args.threads))),
             ("load_seconds", json!(loaded.as_secs_f64())),
             ("runs", json!(args.repeat)),

@@ -6,12 +6,13 @@ use mortise_engine::{EngineConfig, KvType, Speculation};
 use serde::Deserialize;
 
 use super::raw::RawLimits;
-use super::{ConfigError, invalid, positive, within};
+use super::{ConfigError, DeviceChoice, invalid, positive, within};
 
 /// The table as it is written.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawEngine {
+    pub(super) device: DeviceChoice,
     threads: usize,
     step_token_budget: usize,
     kv_cache_mib: usize,
@@ -61,6 +62,7 @@ enum RawSpeculation {
 impl Default for RawEngine {
     fn default() -> Self {
         Self {
+            device: DeviceChoice::Auto,
             threads: 0,
             step_token_budget: 512,
             kv_cache_mib: 1024,
@@ -77,6 +79,8 @@ impl Default for RawEngine {
 /// The table, checked.
 #[derive(Debug, Clone)]
 pub(crate) struct EngineSettings {
+    /// What models are computed on.
+    pub(crate) device: DeviceChoice,
     /// For each model that the engine serves.
     pub(crate) engine: EngineConfig,
     pub(crate) share_prefixes: bool,
@@ -129,6 +133,7 @@ impl RawEngine {
             ..EngineConfig::default()
         };
         Ok(EngineSettings {
+            device: self.device,
             engine,
             share_prefixes: self.share_prefixes_between_tenants,
             tenant_weights: self.tenant_weights.clone(),

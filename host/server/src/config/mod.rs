@@ -1,6 +1,7 @@
 //! Configuration: a TOML file and the command line, checked once. What the rest of the server
 //! holds is in its own types, with bounds. Nothing else reads the environment.
 
+mod device;
 mod drafts;
 mod engine;
 mod hub;
@@ -18,6 +19,7 @@ use mortise_model::{EmbedderOptions, Pooling};
 use mortise_registry::{Script, ScriptLine};
 use serde_json::{Map, Value, json};
 
+pub(crate) use self::device::DeviceChoice;
 pub(crate) use self::engine::{EngineSettings, RawKvType};
 pub(crate) use self::hub::hub_config;
 use self::plugins::check_plugins;
@@ -159,6 +161,7 @@ pub(crate) struct Overrides {
     pub(crate) plugins: Option<PathBuf>,
     pub(crate) api_keys: Vec<String>,
     pub(crate) max_context: Option<usize>,
+    pub(crate) device: Option<DeviceChoice>,
     pub(crate) log_format: Option<LogFormat>,
     pub(crate) log_level: Option<LogLevel>,
 }
@@ -202,7 +205,10 @@ impl Config {
             port: overrides.port.unwrap_or(server.port),
             http: check_http(server)?,
             limits: check_limits(&raw, overrides.max_context)?,
-            engine,
+            engine: EngineSettings {
+                device: overrides.device.unwrap_or(raw.engine.device),
+                ..engine
+            },
             log: (
                 overrides.log_format.unwrap_or(raw.log.format),
                 overrides.log_level.unwrap_or(raw.log.level),

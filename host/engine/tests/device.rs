@@ -1,0 +1,63 @@
+//! The engine with its model on a device: the tokens are those of the processor. The device is the
+//! emulator, which runs the GPU's kernels on the processor, and a GPU where there is one.
+
+mod support;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use mortise_engine::{Engine, EngineConfig, EngineHandle, Speculation, TokenEvent, TokenStream};
+use mortise_model::{DeviceModel, DeviceSettings, KvType, Model, ModelFolder, WeightPrecision};
+use support::{greedy, next};
+
+fn folder() -> ModelFolder {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/parity/data");
+    ModelFolder::open(path.join("qwen3-qk-norm")).unwrap()
+}
+
+fn read(mut stream: TokenStream) -> Vec<u32> {
+    let mut tokens = Vec::new();
+    loop {
+        match next(&mut stream) {
+            TokenEvent::Token(token) => tokens.push(token.id),
+            TokenEvent::Finished { .. } => return tokens,
+            TokenEvent::Failed(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// Prompts that begin alike, of which some are longer than a step's budget.
+fn answers(engine: &EngineHandle) -> Vec<Vec<u32>> {
+    let shared: Vec<u32> = (0..70).map(|n| (n * n + 3) % 61).collect();
+    let prompts = [&shared[..], &shared[..33], &[7, 8, 9, 7, 8, 9, 7, 8]];
+    let streams = prompts.map(|prompt| engine.submit(greedy(prompt, 12)).unwrap());
+    streams.into_iter().map(read).collect()
+}
+
+#[test]
+fn greedy_answers_are_those_of_the_processor() {
+    let config = EngineConfig {
+        max_sequences: 4,
+        step_token_budget: 24,
+        kv_cache_tokens: Some(512),
+        speculation: Speculation::PromptLookup { draft_tokens: 3 },
+        threads: 1,
+        ..EngineConfig::default()
+    };
+    let model = Model::load(&folder(), WeightPrecision::F32).unwrap();
+    let expected = answers(&Engine::start(Arc::new(model), config.clone()).unwrap());
+    let mut devices: Vec<Arc<dyn mortise_cuda::Device>> =
+        vec![Arc::new(mortise_cuda_emulator::Emulator::new())];
+    devices.extend(mortise_cuda::open(0));
+    for device in devices {
+        let settings = DeviceSettings {
+            precision: WeightPrecision::F32,
+            context: 256,
+            blocks: 32,
+            kv_type: KvType::F32,
+        };
+        let model = DeviceModel::load(&folder(), device, settings).unwrap();
+        let engine = Engine::start_with(Box::new(model), config.clone()).unwrap();
+        assert_eq!(answers(&engine), expected);
+    }
+}

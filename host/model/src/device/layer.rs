@@ -1,0 +1,341 @@
+//! One layer on a device: attention, then feed-forward, each added to what came in.
+
+use std::sync::Arc;
+
+use mortise_cuda::attention::{
+    BatchPlaces, FinishQkv, KvBlocks, KvNumbers, Scoring, Splits, decode, finish_qkv, prefill,
+};
+use mortise_cuda::linear::{Rows, Workspace};
+use mortise_cuda::rows::{Activation, RmsNorm, gate_mul, rms_norm};
+use mortise_cuda::{Buffer, Device, DeviceError, Scalars, Slice};
+use mortise_kernels::gate_mul::Activation as HostActivation;
+
+use super::heads;
+use super::rotary::Rotary;
+use super::weights::Stack;
+use crate::error::ModelError;
+use crate::loader::Loader;
+use crate::spec::{LayerSpec, ModelSpec, QkNorm};
+
+/// One layer with its cache.
+#[derive(Debug)]
+pub(super) struct DeviceLayer {
+    layer: LayerSpec,
+    attention_norms: Norms,
+    qkv: Stack,
+    qk_norm: Option<[Buffer<f32>; 2]>,
+    sinks: Option<Buffer<f32>>,
+    output: Stack,
+    feed_forward_norms: Norms,
+    gate_up: Stack,
+    down: Stack,
+    cache: KvBlocks,
+}
+
+/// Weights of the norms before and after a branch.
+#[derive(Debug)]
+struct Norms {
+    input: Option<Buffer<f32>>,
+    output: Option<Buffer<f32>>,
+}
+
+/// Activations of a batch.
+#[derive(Debug)]
+pub(super) struct Activations {
+    /// What the layers add to.
+    pub(super) hidden: Buffer<f32>,
+    /// Normalised rows, and what a branch gives where it is normalised before it is added.
+    pub(super) normed: Buffer<f32>,
+    pub(super) qkv: Buffer<f32>,
+    pub(super) attended: Buffer<f32>,
+    pub(super) gate_up: Buffer<f32>,
+    pub(super) gated: Buffer<f32>,
+}
+
+impl Activations {
+    /// For so many rows.
+    pub(super) fn new(
+        device: &Arc<dyn Device>,
+        spec: &ModelSpec,
+        rows: usize,
+    ) -> Result<Self, DeviceError> {
+        let of = |width: usize| Buffer::zeros(device, rows * width);
+        let (queries, width) = (spec.heads * spec.head_dim, spec.feed_forward.intermediate);
+        Ok(Self {
+            hidden: of(spec.hidden)?,
+            normed: of(spec.hidden)?,
+            qkv: of(queries + 2 * spec.kv_heads * spec.head_dim)?,
+            attended: of(queries)?,
+            gate_up: of(2 * width)?,
+            gated: of(width)?,
+        })
+    }
+}
+
+/// A batch, as a layer sees it.
+pub(super) struct Batch<'a> {
+    pub(super) device: &'a dyn Device,
+    pub(super) spec: &'a ModelSpec,
+    pub(super) ropes: &'a [Rotary],
+    pub(super) activations: &'a Activations,
+    pub(super) workspace: &'a Workspace,
+    pub(super) rows: usize,
+    pub(super) places: BatchPlaces<'a>,
+    /// Positions of the rows that attend each by itself; negative for the others.
+    pub(super) single_positions: Slice<'a, i32>,
+    /// Rows up to the last of them.
+    pub(super) single_rows: usize,
+    /// Splits that the longest of their sequences needs.
+    pub(super) splits: (&'a Splits, usize),
+    /// Tiles of the other rows, and how many.
+    pub(super) tiles: (Slice<'a, i32>, usize),
+}
+
+impl Batch<'_> {
+    fn whole<'b>(&self, buffer: &'b Buffer<f32>, width: usize) -> Rows<'b> {
+        Rows {
+            slice: buffer.all(),
+            stride: width,
+            count: self.rows,
+        }
+    }
+
+    fn norm<'b>(&self, weight: &'b Buffer<f32>) -> RmsNorm<'b> {
+        RmsNorm {
+            weight: weight.all(),
+            epsilon: self.spec.norm_epsilon,
+            sources: None,
+            added: None,
+        }
+    }
+}
+
+impl DeviceLayer {
+    pub(super) fn load(
+        loader: &Loader<'_>,
+        device: &Arc<dyn Device>,
+        number: usize,
+        blocks: usize,
+        numbers: KvNumbers,
+    ) -> Result<Self, ModelError> {
+        let Loader { spec, names, .. } = *loader;
+        let name = |part: &str| loader.layer_name(number, part);
+        let weight = |part: &str, width: usize| -> Result<Buffer<f32>, ModelError> {
+            let norm = loader.norm(&name(part), width)?;
+            Ok(Buffer::of(device, &norm.weight)?)
+        };
+        let norm = |part: Option<&str>| part.map(|part| weight(part, spec.hidden)).transpose();
+        let (query, key) = (spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim);
+        let widths = match spec.attention.qk_norm {
+            QkNorm::None => None,
+            QkNorm::PerHead => Some([spec.head_dim, spec.head_dim]),
+            QkNorm::AllHeads => Some([query, key]),
+        };
+        let qk_norm = widths.map(|[query, key]| -> Result<_, ModelError> {
+            Ok([
+                weight(names.query_norm, query)?,
+                weight(names.key_norm, key)?,
+            ])
+        });
+        let sinks = match spec.attention.sinks {
+            true => Some(Buffer::of(
+                device,
+                &loader.vector(&name(names.sinks), spec.heads)?,
+            )?),
+            false => None,
+        };
+        let (hidden, width) = (spec.hidden, spec.feed_forward.intermediate);
+        let qkv = (
+            &names.qkv,
+            ([query, key, key], hidden),
+            spec.attention.qkv_bias,
+        );
+        let gate_up = (
+            &names.gate_up,
+            ([width, width], hidden),
+            spec.feed_forward.bias,
+        );
+        let output = ([hidden, query], spec.attention.output_bias);
+        let down = ([hidden, width], spec.feed_forward.bias);
+        Ok(Self {
+            layer: spec.layer_specs[number],
+            attention_norms: Norms {
+                input: norm(names.attention_norm)?,
+                output: norm(names.attention_output_norm)?,
+            },
+            qkv: Stack::of_names(loader, device, qkv.0, name, qkv.1, qkv.2)?,
+            qk_norm: qk_norm.transpose()?,
+            sinks,
+            output: Stack::single(
+                loader,
+                device,
+                name(names.attention_output),
+                output.0,
+                output.1,
+            )?,
+            feed_forward_norms: Norms {
+                input: norm(names.feed_forward_norm)?,
+                output: norm(names.feed_forward_output_norm)?,
+            },
+            gate_up: Stack::of_names(loader, device, gate_up.0, name, gate_up.1, gate_up.2)?,
+            down: Stack::single(loader, device, name(names.down), down.0, down.1)?,
+            cache: KvBlocks::new(device, blocks, heads(spec), numbers)?,
+        })
+    }
+
+    /// Bytes of the matrices.
+    pub(super) fn bytes(&self) -> usize {
+        self.stacks().iter().map(|stack| stack.bytes()).sum()
+    }
+
+    /// All matrices.
+    pub(super) fn stacks(&self) -> [&Stack; 4] {
+        [&self.qkv, &self.output, &self.gate_up, &self.down]
+    }
+
+    /// Advance all rows of the batch by this layer.
+    pub(super) fn forward(&self, batch: &Batch<'_>) -> Result<(), DeviceError> {
+        let Activations { gate_up, gated, .. } = batch.activations;
+        let x = self.attention_norms.before(batch)?;
+        self.qkv.apply(
+            batch.device,
+            x,
+            &batch.activations.qkv,
+            batch.rows,
+            Scalars::PLAIN,
+            batch.workspace,
+        )?;
+        self.attend(batch)?;
+        self.attention_norms
+            .add(batch, &self.output, &batch.activations.attended)?;
+        let x = self.feed_forward_norms.before(batch)?;
+        self.gate_up.apply(
+            batch.device,
+            x,
+            gate_up,
+            batch.rows,
+            Scalars::PLAIN,
+            batch.workspace,
+        )?;
+        let activation = activation(batch.spec.feed_forward.activation);
+        let width = batch.spec.feed_forward.intermediate;
+        gate_mul(
+            batch.device,
+            activation,
+            gate_up.all(),
+            width,
+            batch.rows,
+            gated.all(),
+        )?;
+        self.feed_forward_norms.add(batch, &self.down, gated)
+    }
+
+    /// From rows of queries, keys and values to attended ones.
+    fn attend(&self, batch: &Batch<'_>) -> Result<(), DeviceError> {
+        let spec = batch.spec;
+        let queries = spec.heads * spec.head_dim;
+        let qkv = batch.whole(&batch.activations.qkv, self.qkv.outputs());
+        let all_heads = spec.attention.qk_norm == QkNorm::AllHeads;
+        if all_heads && let Some([query_norm, key_norm]) = &self.qk_norm {
+            for (norm, first) in [(query_norm, 0), (key_norm, queries)] {
+                let part = Rows {
+                    slice: batch.activations.qkv.from(first),
+                    ..qkv
+                };
+                rms_norm(batch.device, &batch.norm(norm), part, part)?;
+            }
+        }
+        let rope = self.layer.rope.and_then(|rope| batch.ropes.get(rope));
+        let finish = FinishQkv {
+            norms: match &self.qk_norm {
+                Some([query, key]) if !all_heads => Some([query.all(), key.all()]),
+                _ => None,
+            },
+            epsilon: spec.norm_epsilon,
+            rope: rope.map(|rope| rope.of(spec.attention.rope_pairs)),
+        };
+        finish_qkv(batch.device, &finish, qkv, &batch.places, &self.cache)?;
+        let scoring = Scoring {
+            scale: spec.attention.scale,
+            window: self.layer.window,
+            soft_cap: spec.attention.soft_cap,
+            sinks: self.sinks.as_ref().map(Buffer::all),
+        };
+        let out = batch.activations.attended.all();
+        let places = BatchPlaces {
+            positions: batch.single_positions,
+            ..batch.places
+        };
+        let singles = Rows {
+            count: batch.single_rows,
+            ..qkv
+        };
+        let splits = batch.splits;
+        decode(
+            batch.device,
+            &scoring,
+            singles,
+            &places,
+            &self.cache,
+            splits,
+            out,
+        )?;
+        prefill(
+            batch.device,
+            &scoring,
+            qkv,
+            &batch.places,
+            &self.cache,
+            batch.tiles,
+            out,
+        )
+    }
+}
+
+impl Norms {
+    /// What goes into the branch.
+    fn before<'a>(&self, batch: &Batch<'a>) -> Result<&'a Buffer<f32>, DeviceError> {
+        let Activations { hidden, normed, .. } = batch.activations;
+        let Some(weight) = &self.input else {
+            return Ok(hidden);
+        };
+        let width = batch.spec.hidden;
+        let (x, out) = (batch.whole(hidden, width), batch.whole(normed, width));
+        rms_norm(batch.device, &batch.norm(weight), x, out)?;
+        Ok(normed)
+    }
+
+    /// Add the branch's last product to the hidden values.
+    fn add(&self, batch: &Batch<'_>, product: &Stack, x: &Buffer<f32>) -> Result<(), DeviceError> {
+        let Activations { hidden, normed, .. } = batch.activations;
+        let scale = batch.spec.residual_scale;
+        let apply = |out: &Buffer<f32>, scalars: Scalars| {
+            product.apply(batch.device, x, out, batch.rows, scalars, batch.workspace)
+        };
+        let Some(weight) = &self.output else {
+            return apply(
+                hidden,
+                Scalars {
+                    scale,
+                    accumulate: true,
+                },
+            );
+        };
+        apply(normed, Scalars::PLAIN)?;
+        let norm = RmsNorm {
+            added: Some(scale),
+            ..batch.norm(weight)
+        };
+        let width = batch.spec.hidden;
+        let (x, out) = (batch.whole(normed, width), batch.whole(hidden, width));
+        rms_norm(batch.device, &norm, x, out)
+    }
+}
+
+fn activation(activation: HostActivation) -> Activation {
+    match activation {
+        HostActivation::Silu => Activation::Silu,
+        HostActivation::GeluTanh => Activation::GeluTanh,
+        HostActivation::ClampedSwish { alpha, limit } => Activation::ClampedSwish { alpha, limit },
+    }
+}

@@ -1,0 +1,313 @@
+//! The decoder on a device against `transformers`, on the tiny models that the decoder of the
+//! processor is compared with; see `tests/parity/make_reference.py`. The device is the emulator,
+//! which runs the GPU's kernels on the processor, and a GPU where there is one.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use mortise_cuda::Device;
+use mortise_cuda_emulator::Emulator;
+use mortise_model::{
+    DeviceModel, DeviceSettings, KvCache, KvType, LogitRows, Model, ModelError, ModelFolder,
+    ModelInput, ModelSpec, SequenceInput, WeightPrecision,
+};
+use safetensors::SafeTensors;
+
+/// Relative to the largest logit of all.
+const TOLERANCE: f32 = 1e-4;
+/// Blocks of a sequence.
+const BLOCKS: usize = 8;
+
+/// Below the sources, wherever those lie when this runs: it may have been built elsewhere.
+fn data() -> PathBuf {
+    let package = std::env::var_os("CARGO_MANIFEST_DIR");
+    let package = package.unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    PathBuf::from(package).join("../../tests/parity/data")
+}
+
+fn folder(name: &str) -> ModelFolder {
+    ModelFolder::open(data().join(name)).unwrap()
+}
+
+fn devices() -> Vec<Arc<dyn Device>> {
+    let mut devices: Vec<Arc<dyn Device>> = vec![Arc::new(Emulator::new())];
+    devices.extend(mortise_cuda::open(0));
+    devices
+}
+
+fn load(
+    name: &str,
+    device: &Arc<dyn Device>,
+    precision: WeightPrecision,
+) -> Result<DeviceModel, ModelError> {
+    let settings = DeviceSettings {
+        precision,
+        context: 4096,
+        blocks: 3 * BLOCKS,
+        kv_type: KvType::F32,
+    };
+    DeviceModel::load(&folder(name), Arc::clone(device), settings)
+}
+
+/// One family each that the device computes, and what those have that others have not.
+const MODELS: &[&str] = &[
+    "gemma-tied",
+    "gemma2-soft-caps",
+    "gemma3-two-ropes",
+    "granite-multipliers",
+    "llama-rope-scaled",
+    "ministral-layers",
+    "mistral-window",
+    "olmo2-norm-after",
+    "phi3-longrope-long",
+    "qwen2-bias",
+    "qwen3-qk-norm",
+    "smollm3-no-rope",
+];
+
+struct Reference {
+    prompt: Vec<u32>,
+    prompt_logits: Vec<f32>,
+    greedy: Vec<u32>,
+}
+
+fn references(name: &str) -> Vec<Reference> {
+    let bytes = std::fs::read(data().join(name).join("reference.safetensors")).unwrap();
+    let tensors = SafeTensors::deserialize(&bytes).unwrap();
+    let tokens = |name: String| -> Vec<u32> {
+        let ids = tensors.tensor(&name).unwrap().data().chunks_exact(8);
+        ids.map(|id| i64::from_le_bytes(id.try_into().unwrap()) as u32)
+            .collect()
+    };
+    let floats = |name: String| -> Vec<f32> {
+        let values = tensors.tensor(&name).unwrap().data().chunks_exact(4);
+        values
+            .map(|value| f32::from_le_bytes(value.try_into().unwrap()))
+            .collect()
+    };
+    (0..3)
+        .map(|index| Reference {
+            prompt: tokens(format!("prompt.{index}")),
+            prompt_logits: floats(format!("prompt_logits.{index}")),
+            greedy: tokens(format!("greedy.{index}")),
+        })
+        .collect()
+}
+
+/// Blocks of a sequence, interleaved with those of others.
+fn table(sequence: usize) -> Vec<u32> {
+    (0..BLOCKS)
+        .map(|block| (block * 3 + sequence) as u32)
+        .collect()
+}
+
+fn batch(parts: &[(usize, &[u32], usize)], logits: LogitRows) -> ModelInput {
+    let mut input = ModelInput::new();
+    for (sequence, tokens, first_position) in parts {
+        input.push(SequenceInput {
+            tokens,
+            first_position: *first_position,
+            block_table: &table(*sequence),
+            logits,
+        });
+    }
+    input
+}
+
+/// Compute parts of sequences (number, tokens, first position) in one batch, all logits.
+fn run(model: &mut DeviceModel, parts: &[(usize, &[u32], usize)]) -> Vec<Vec<f32>> {
+    let logits = model.forward(&batch(parts, LogitRows::All)).unwrap();
+    let mut rows = logits.rows();
+    let of_part = |(_, tokens, _): &(usize, &[u32], usize)| {
+        let rows = rows.by_ref().take(tokens.len());
+        rows.flatten().copied().collect()
+    };
+    parts.iter().map(of_part).collect()
+}
+
+fn check_close(what: &str, found: &[f32], expected: &[f32], tolerance: f32) {
+    assert_eq!(found.len(), expected.len(), "{what}");
+    let largest = expected
+        .iter()
+        .fold(0f32, |most, value| most.max(value.abs()));
+    for (index, (found, expected)) in found.iter().zip(expected).enumerate() {
+        let error = (found - expected).abs() / largest;
+        assert!(
+            error < tolerance,
+            "{what}, logit {index}: {found} is not {expected}"
+        );
+    }
+}
+
+fn best(logits: &[f32]) -> u32 {
+    mortise_kernels::select::argmax(logits).unwrap() as u32
+}
+
+#[test]
+fn prompts_and_greedy_tokens_agree_with_transformers() {
+    for device in devices() {
+        for name in MODELS {
+            let mut model = load(name, &device, WeightPrecision::F32).unwrap();
+            let vocabulary = model.spec().vocabulary;
+            for (index, reference) in references(name).iter().enumerate() {
+                let what = format!("{name}, prompt {index}, on {}", device.name());
+                let prompt = &reference.prompt;
+                let logits = run(&mut model, &[(0, prompt, 0)]).remove(0);
+                check_close(&what, &logits, &reference.prompt_logits, TOLERANCE);
+                let mut token = best(&logits[logits.len() - vocabulary..]);
+                for (step, expected) in reference.greedy.iter().enumerate() {
+                    assert_eq!(token, *expected, "{what}: token {step}");
+                    let last = [(0, &[token][..], prompt.len() + step)];
+                    let input = batch(&last, LogitRows::Last);
+                    let logits = model.forward(&input).unwrap();
+                    token = best(logits.rows().next().unwrap());
+                }
+            }
+        }
+    }
+}
+
+/// Sequence 0 decodes, 1 goes on with a chunk, 2 begins: all in the same passes.
+#[test]
+fn a_mixed_batch_gives_what_each_sequence_gives_alone() {
+    for device in devices() {
+        for name in ["llama-rope-scaled", "gemma2-soft-caps"] {
+            let references = references(name);
+            let texts: Vec<Vec<u32>> = references
+                .iter()
+                .map(|reference| [&reference.prompt[..], &reference.greedy[..]].concat())
+                .collect();
+            let mut model = load(name, &device, WeightPrecision::F32).unwrap();
+            let alone: Vec<Vec<f32>> = texts
+                .iter()
+                .map(|text| run(&mut model, &[(0, text, 0)]).remove(0))
+                .collect();
+            let (mut together, mut done) = (vec![Vec::new(); 3], [0; 3]);
+            while done
+                .iter()
+                .zip(&texts)
+                .any(|(done, text)| *done < text.len())
+            {
+                let parts: Vec<(usize, &[u32], usize)> = [(0, 1), (1, 7), (2, 19)]
+                    .into_iter()
+                    .filter(|(sequence, _)| done[*sequence] < texts[*sequence].len())
+                    .map(|(sequence, chunk)| {
+                        let left = &texts[sequence][done[sequence]..];
+                        (sequence, &left[..chunk.min(left.len())], done[sequence])
+                    })
+                    .collect();
+                let logits = run(&mut model, &parts);
+                for ((sequence, tokens, _), logits) in parts.iter().zip(logits) {
+                    done[*sequence] += tokens.len();
+                    together[*sequence].extend(logits);
+                }
+            }
+            for (together, alone) in together.iter().zip(&alone) {
+                check_close(name, together, alone, TOLERANCE);
+            }
+        }
+    }
+}
+
+/// Choosing on the device, step after step without the host, gives the tokens of the host; and what
+/// it stored in the cache serves the steps after it.
+#[test]
+fn tokens_chosen_on_the_device_are_the_greedy_ones() {
+    const AHEAD: usize = 5;
+    for device in devices() {
+        for name in ["llama-rope-scaled", "qwen3-qk-norm"] {
+            let references = references(name);
+            let mut model = load(name, &device, WeightPrecision::F32).unwrap();
+            let prompts: Vec<_> = references
+                .iter()
+                .enumerate()
+                .map(|(sequence, reference)| (sequence, &reference.prompt[..], 0))
+                .collect();
+            model.forward(&batch(&prompts, LogitRows::None)).unwrap();
+            let mut done = 0;
+            while done + AHEAD < references[0].greedy.len() {
+                let last: Vec<_> = references
+                    .iter()
+                    .enumerate()
+                    .map(|(sequence, reference)| {
+                        let position = reference.prompt.len() + done;
+                        (sequence, &reference.greedy[done..=done], position)
+                    })
+                    .collect();
+                let chosen = model
+                    .decode_ahead(&batch(&last, LogitRows::Last), AHEAD)
+                    .unwrap();
+                for (chosen, reference) in chosen.iter().zip(&references) {
+                    assert_eq!(chosen, &reference.greedy[done + 1..=done + AHEAD], "{name}");
+                }
+                done += AHEAD;
+            }
+            assert!(done > 0, "{name} has too few tokens to compare");
+        }
+    }
+}
+
+/// Weights and caches of fewer bits, against the processor with the same.
+#[test]
+fn smaller_numbers_are_those_of_the_processor() {
+    let name = "llama-rope-scaled";
+    let reference = references(name).remove(1);
+    // The processor rounds activations to eight bits for quantised weights, the device does not.
+    for (precision, kv_type, bound) in [
+        (WeightPrecision::AsStored, KvType::F16, 1e-3),
+        (WeightPrecision::Bf16, KvType::Bf16, 4e-3),
+        (WeightPrecision::Q8_0, KvType::F32, 0.04),
+    ] {
+        let host = Model::load(&folder(name), precision).unwrap();
+        let mut cache = KvCache::new(host.spec(), 3 * BLOCKS, kv_type).unwrap();
+        let input = batch(&[(0, &reference.prompt, 0)], LogitRows::All);
+        let expected = host.forward(&input, &mut cache).unwrap();
+        let expected: Vec<f32> = expected.rows().flatten().copied().collect();
+        for device in devices() {
+            let settings = DeviceSettings {
+                precision,
+                context: 4096,
+                blocks: 3 * BLOCKS,
+                kv_type,
+            };
+            let mut model = DeviceModel::load(&folder(name), device, settings).unwrap();
+            let found = model.forward(&input).unwrap();
+            let found: Vec<f32> = found.rows().flatten().copied().collect();
+            let largest = expected
+                .iter()
+                .fold(0f32, |most, value| most.max(value.abs()));
+            let errors = found.iter().zip(&expected).map(|(a, b)| (a - b).abs());
+            let mean = errors.sum::<f32>() / found.len() as f32;
+            assert!(
+                found.len() == expected.len() && mean < bound * largest,
+                "{precision:?}, {kv_type:?}: mean error {mean} of {largest}"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_the_device_lacks_is_refused_by_name() {
+    for device in devices() {
+        for (name, feature) in [
+            ("mixtral-experts", "experts"),
+            ("gpt-oss-sinks", "experts"),
+            ("deepseek-v3", "experts"),
+            ("ministral3-yarn", "queries that grow"),
+        ] {
+            let error = load(name, &device, WeightPrecision::AsStored)
+                .unwrap_err()
+                .to_string();
+            let class = ModelSpec::read(&folder(name)).unwrap().architecture.name();
+            assert!(error.contains(feature) && error.contains(class), "{error}");
+        }
+        let settings = DeviceSettings {
+            precision: WeightPrecision::AsStored,
+            context: 64,
+            blocks: 4,
+            kv_type: KvType::Q8_0,
+        };
+        let error = DeviceModel::load(&folder("qwen2-bias"), device, settings).unwrap_err();
+        assert!(error.to_string().contains("q8_0"), "{error}");
+    }
+}

@@ -1,0 +1,17 @@
+//! Compiles the kernels for the processor with a C++ compiler.
+
+fn main() {
+    println!("cargo:rerun-if-changed=emulator.cpp");
+    println!("cargo:rerun-if-changed=include");
+    println!("cargo:rerun-if-changed=../kernels");
+    cc::Build::new()
+        .cpp(true)
+        .std("c++17")
+        .opt_level(2)
+        .include("include")
+        .flag_if_supported("-Wno-unknown-pragmas")
+        // A jump from one stack to another is what fibers are; the check takes it for an error.
+        .flag_if_supported("-U_FORTIFY_SOURCE")
+        .file("emulator.cpp")
+        .compile("mortise_emulator");
+}

@@ -1,0 +1,185 @@
+//! A device for tests: it runs the kernels of `kernels/cuda` on the processor, thread by thread, so
+//! that their logic is checked on machines without a GPU. Slow; never part of a server.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::sync::{Mutex, PoisonError};
+
+use mortise_cuda::{Address, Device, DeviceError, HalfType, Launch, Product, Recording};
+
+/// What [`mortise_emulator_launch`] says, beside 0 for done.
+const PROBLEMS: [&str; 5] = [
+    "there is no such kernel",
+    "its parameter has another size",
+    "its threads are no whole warps, or too many",
+    "no block has so much shared memory",
+    "threads wait at a barrier that others of their block never reach",
+];
+
+/// One launch at a time: the kernels' shared memory and indices are the program's.
+static RUNNING: Mutex<()> = Mutex::new(());
+
+#[allow(unsafe_code, reason = "the emulator is C++, as the kernels are")]
+unsafe extern "C" {
+    fn mortise_emulator_launch(
+        name: *const c_char,
+        grid: *const u32,
+        threads: u32,
+        shared: usize,
+        params: *const c_void,
+        params_size: usize,
+    ) -> c_int;
+}
+
+/// The processor, as a device.
+#[derive(Debug)]
+pub struct Emulator {
+    library: bool,
+}
+
+impl Emulator {
+    /// A device that has kernels only.
+    pub fn new() -> Self {
+        Self { library: false }
+    }
+
+    /// One that also multiplies, as a GPU does by cuBLASLt.
+    pub fn with_library() -> Self {
+        Self { library: true }
+    }
+}
+
+impl Default for Emulator {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn layout(bytes: usize) -> Result<Layout, DeviceError> {
+    Layout::from_size_align(bytes.max(1), 256).map_err(|_| DeviceError::OutOfMemory { bytes })
+}
+
+#[allow(unsafe_code, reason = "addresses are this process's")]
+impl Device for Emulator {
+    fn name(&self) -> &str {
+        if self.library {
+            "emulator with a library"
+        } else {
+            "emulator"
+        }
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Address, DeviceError> {
+        let layout = layout(bytes)?;
+        // SAFETY: the layout is not empty.
+        let memory = unsafe { alloc_zeroed(layout) };
+        if memory.is_null() {
+            handle_alloc_error(layout);
+        }
+        Ok(Address(memory as u64))
+    }
+
+    unsafe fn release(&self, address: Address, bytes: usize) {
+        if let Ok(layout) = layout(bytes) {
+            // SAFETY: the caller vouches that `allocate` gave this for as many bytes.
+            unsafe { dealloc(address.0 as *mut u8, layout) };
+        }
+    }
+
+    unsafe fn upload(&self, to: Address, bytes: &[u8]) -> Result<(), DeviceError> {
+        // SAFETY: the caller vouches for the room.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.0 as *mut u8, bytes.len()) };
+        Ok(())
+    }
+
+    unsafe fn download(&self, from: Address, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        let from = from.0 as *const u8;
+        // SAFETY: the caller vouches for what lies there.
+        unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) };
+        Ok(())
+    }
+
+    unsafe fn launch(&self, launch: &Launch<'_>) -> Result<(), DeviceError> {
+        let refused = |problem: &str| DeviceError::Kernel {
+            kernel: launch.kernel,
+            problem: problem.to_owned(),
+        };
+        let name = CString::new(launch.kernel).map_err(|_| refused(PROBLEMS[0]))?;
+        let _running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: the size of the parameter is compared with the kernel's; the caller vouches for
+        // what it says, and launches come one at a time.
+        let outcome = unsafe {
+            mortise_emulator_launch(
+                name.as_ptr(),
+                launch.grid.as_ptr(),
+                launch.threads,
+                launch.shared as usize,
+                launch.params.as_ptr().cast(),
+                launch.params.len(),
+            )
+        };
+        match usize::try_from(outcome) {
+            Ok(0) => Ok(()),
+            Ok(problem) if problem <= PROBLEMS.len() => Err(refused(PROBLEMS[problem - 1])),
+            _ => Err(refused("the emulator gave an outcome that nobody knows")),
+        }
+    }
+
+    unsafe fn multiply(&self, product: &Product) -> Result<bool, DeviceError> {
+        if !self.library {
+            return Ok(false);
+        }
+        let widen = |bits: u16| match product.halves {
+            HalfType::Bf16 => f32::from_bits(u32::from(bits) << 16),
+            HalfType::F16 => f16(bits),
+        };
+        let half = |from: Address, index: usize| {
+            // SAFETY: the caller vouches for what lies there.
+            widen(unsafe { *(from.0 as *const u16).add(index) })
+        };
+        for row in 0..product.rows {
+            for output in 0..product.outputs {
+                let sum: f32 = (0..product.inputs)
+                    .map(|k| {
+                        half(product.x, row * product.inputs + k)
+                            * half(product.weights, output * product.inputs + k)
+                    })
+                    .sum();
+                // SAFETY: the caller vouches for the room.
+                unsafe {
+                    let out = (product.out.0 as *mut f32).add(row * product.out_stride + output);
+                    let before = if product.scalars.accumulate {
+                        *out
+                    } else {
+                        0.0
+                    };
+                    *out = before + product.scalars.scale * sum;
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn record(
+        &self,
+        _work: &mut dyn FnMut() -> Result<(), DeviceError>,
+    ) -> Result<Option<Box<dyn Recording>>, DeviceError> {
+        Ok(None)
+    }
+
+    fn synchronize(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+}
+
+/// IEEE 754 binary16.
+fn f16(bits: u16) -> f32 {
+    let sign = if bits >> 15 == 1 { -1.0 } else { 1.0 };
+    let (exponent, mantissa) = (i32::from(bits >> 10 & 31), f32::from(bits & 1023));
+    sign * match exponent {
+        0 => mantissa * 2.0f32.powi(-24),
+        31 if mantissa == 0.0 => f32::INFINITY,
+        31 => f32::NAN,
+        _ => (mantissa + 1024.0) * 2.0f32.powi(exponent - 25),
+    }
+}

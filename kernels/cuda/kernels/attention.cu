@@ -1,0 +1,388 @@
+// Attention over the blocks of the cache of keys and values. A block holds 16 tokens; of each head
+// the keys, and elsewhere the values, of one token after the other.
+#include "device.cuh"
+
+struct FinishQkvParams {
+    // Rows of queries, keys and values; queries are finished where they stand.
+    float *qkv;
+    // Norms of each head's queries and keys, or null.
+    const float *query_norm;
+    const float *key_norm;
+    // Cosines and sines of each position, `turned / 2` of each, or null.
+    const float *cosines;
+    const float *sines;
+    const int *positions;
+    // Place of each row's token in the cache, counted in tokens; none if negative.
+    const int *slots;
+    void *keys;
+    void *values;
+    int stride;
+    int heads;
+    int kv_heads;
+    int dim;
+    int turned;
+    // Neighbouring dimensions turn together rather than those half of them apart.
+    int neighbours;
+    float epsilon;
+};
+
+// Norms and positions of queries and keys; keys and values go into the cache. A warp for each head:
+// queries, keys, values along x, rows along y. Dynamic shared memory: `dim` floats.
+template <class Kv> DEVICE void finish_qkv(const FinishQkvParams &p) {
+    let_next_begin();
+    wait_for_last();
+    const int head = blockIdx.x, row = blockIdx.y, lane = threadIdx.x;
+    float *in = p.qkv + (size_t)row * p.stride + (size_t)head * p.dim;
+    float *values = (float *)shared_memory;
+    const bool is_query = head < p.heads, is_value = head >= p.heads + p.kv_heads;
+    float squares = 0.0f;
+    for (int d = lane; d < p.dim; d += WARP) {
+        values[d] = in[d];
+        squares = fmaf(values[d], values[d], squares);
+    }
+    const float *norm = is_query ? p.query_norm : p.key_norm;
+    if (norm != nullptr && !is_value) {
+        const float factor = rsqrtf(warp_sum(squares) / p.dim + p.epsilon);
+        for (int d = lane; d < p.dim; d += WARP) values[d] *= factor * norm[d];
+    }
+    __syncthreads();
+    const int half = p.cosines != nullptr && !is_value ? p.turned / 2 : 0;
+    const size_t angle = (size_t)(p.positions[row] < 0 ? 0 : p.positions[row]) * half;
+    for (int pair = lane; pair < half; pair += WARP) {
+        const int low = p.neighbours ? 2 * pair : pair;
+        const int high = p.neighbours ? 2 * pair + 1 : pair + half;
+        const float cosine = p.cosines[angle + pair], sine = p.sines[angle + pair];
+        const float a = values[low], b = values[high];
+        values[low] = a * cosine - b * sine;
+        values[high] = b * cosine + a * sine;
+    }
+    __syncthreads();
+    if (is_query) {
+        for (int d = lane; d < p.dim; d += WARP) in[d] = values[d];
+    } else if (p.slots[row] >= 0) {
+        typedef typename Kv::Stored Stored;
+        Stored *cache = (Stored *)(is_value ? p.values : p.keys);
+        const int kv_head = (head - p.heads) % p.kv_heads;
+        const size_t block = p.slots[row] / BLOCK_TOKENS, slot = p.slots[row] % BLOCK_TOKENS;
+        Stored *to = cache + ((block * p.kv_heads + kv_head) * BLOCK_TOKENS + slot) * p.dim;
+        for (int d = lane; d < p.dim; d += WARP) to[d] = Kv::store(values[d]);
+    }
+}
+KERNEL(finish_qkv_f32, FinishQkvParams, finish_qkv<KvF32>)
+KERNEL(finish_qkv_f16, FinishQkvParams, finish_qkv<KvF16>)
+KERNEL(finish_qkv_bf16, FinishQkvParams, finish_qkv<KvBf16>)
+
+struct AttentionParams {
+    // Rows that begin with their queries.
+    const float *queries;
+    const void *keys;
+    const void *values;
+    float *out;
+    // Position of each row; rows where it is negative are nobody's.
+    const int *positions;
+    // Where in the block tables each row's begins.
+    const int *tables;
+    const int *blocks;
+    // A score for each head that takes part and has no value, or null.
+    const float *sinks;
+    // Of `decode_attention`: room for `2 + dim` floats for each row, head and split, and a count of
+    // splits for each row and head of keys, which is 0 before and after.
+    float *partials;
+    unsigned *tickets;
+    // Of `prefill_attention`: first row and number of rows of each tile.
+    const int *tiles;
+    int stride;
+    int heads;
+    int kv_heads;
+    int dim;
+    // Positions that a row sees, its own included; 0 is all.
+    int window;
+    float scale;
+    // 0 is none.
+    float soft_cap;
+    // Tokens of a split, a multiple of 32. Splits begin at multiples of it, so that a row's result
+    // does not depend on the rows beside it.
+    int split_tokens;
+};
+
+DEVICE int first_seen(const AttentionParams &p, int position) {
+    return p.window > 0 && position >= p.window ? position + 1 - p.window : 0;
+}
+
+// A token's key or value of a head in the cache.
+template <class Kv>
+DEVICE const typename Kv::Stored *token_of(const AttentionParams &p, const void *cache,
+                                           const int *table, int token, int kv_head) {
+    const size_t block = table[token / BLOCK_TOKENS];
+    const size_t head = block * p.kv_heads + kv_head;
+    return (const typename Kv::Stored *)cache +
+           (head * BLOCK_TOKENS + token % BLOCK_TOKENS) * p.dim;
+}
+
+// Tokens whose scores are computed at once: one a lane.
+constexpr int TOKENS = 32;
+DEVICE void write_out(const AttentionParams &p, int row, int head, const float *sums, float highest,
+                      float total) {
+    float shrink = 1.0f;
+    if (p.sinks != nullptr) {
+        const float with_sink = fmaxf(highest, p.sinks[head]);
+        shrink = expf(highest - with_sink);
+        total = fmaf(total, shrink, expf(p.sinks[head] - with_sink));
+    }
+    float *out = p.out + ((size_t)row * p.heads + head) * p.dim;
+    for (int d = threadIdx.x; d < p.dim; d += blockDim.x) out[d] = sums[d] * shrink / total;
+}
+
+// The splits of a row, merged by the block that comes last.
+DEVICE void merge_splits(const AttentionParams &p, int row, int kv_head, int first, int last,
+                         float *sums) {
+    const int group = p.heads / p.kv_heads, room = p.dim + 2;
+    for (int g = 0; g < group; g++) {
+        const int head = kv_head * group + g;
+        // What other blocks wrote is not in the first cache of this one.
+        const volatile float *partials =
+            p.partials + ((size_t)row * p.heads + head) * gridDim.z * room;
+        float highest = LOWEST, total = 0.0f;
+        for (int split = first; split <= last; split++)
+            highest = fmaxf(highest, partials[split * room]);
+        for (int split = first; split <= last; split++)
+            total += partials[split * room + 1] * expf(partials[split * room] - highest);
+        for (int d = threadIdx.x; d < p.dim; d += blockDim.x) {
+            float sum = 0.0f;
+            for (int split = first; split <= last; split++)
+                sum += partials[split * room + 2 + d] * expf(partials[split * room] - highest);
+            sums[d] = sum;
+        }
+        // Each thread reads of `sums` what it wrote.
+        write_out(p, row, head, sums, highest, total);
+    }
+}
+
+// Rows that attend each by itself: the query heads of one head of keys share what is read. 128
+// threads; heads of keys along x, rows along y, splits of the tokens along z. Dynamic shared memory:
+// `2 * group * dim + 32 * (dim + 1) + 32 * group + 3 * group + 1` floats.
+template <class Kv> DEVICE void decode_attention(const AttentionParams &p) {
+    let_next_begin();
+    wait_for_last();
+    const int kv_head = blockIdx.x, row = blockIdx.y, split = blockIdx.z;
+    const int position = p.positions[row];
+    const int first = first_seen(p, position);
+    const int first_split = first / p.split_tokens, last_split = position / p.split_tokens;
+    if (position < 0 || split < first_split || split > last_split) return;
+    const int group = p.heads / p.kv_heads, dim = p.dim, key_stride = dim + 1;
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
+    const int *table = p.blocks + p.tables[row];
+
+    float *query = (float *)shared_memory;
+    float *sums = query + group * dim;
+    float *keys = sums + group * dim;
+    float *weights = keys + TOKENS * key_stride;
+    float *highest = weights + TOKENS * group;
+    float *total = highest + group;
+    float *shrink = total + group;
+    unsigned *is_last = (unsigned *)(shrink + group);
+
+    const float *queries = p.queries + (size_t)row * p.stride + (size_t)kv_head * group * dim;
+    for (int i = threadIdx.x; i < group * dim; i += blockDim.x) {
+        query[i] = queries[i];
+        sums[i] = 0.0f;
+    }
+    for (int g = threadIdx.x; g < group; g += blockDim.x) {
+        highest[g] = LOWEST;
+        total[g] = 0.0f;
+    }
+    int begin = split * p.split_tokens;
+    if (begin < first) begin = first / TOKENS * TOKENS;
+    int end = (split + 1) * p.split_tokens;
+    if (end > position + 1) end = position + 1;
+    for (int tile = begin; tile < end; tile += TOKENS) {
+        for (int t = warp; t < TOKENS; t += warps) {
+            const int token = tile + t;
+            const bool seen = token >= first && token < end;
+            const typename Kv::Stored *key =
+                token_of<Kv>(p, p.keys, table, seen ? token : first, kv_head);
+            for (int d = lane; d < dim; d += WARP)
+                keys[t * key_stride + d] = seen ? Kv::load(key[d]) : 0.0f;
+        }
+        __syncthreads();
+        for (int g = warp; g < group; g += warps) {
+            float score = 0.0f;
+            for (int d = 0; d < dim; d++)
+                score = fmaf(query[g * dim + d], keys[lane * key_stride + d], score);
+            const bool seen = tile + lane >= first && tile + lane < end;
+            score = seen ? soft_capped(score * p.scale, p.soft_cap) : LOWEST;
+            const float before = highest[g];
+            const float now = fmaxf(before, warp_max(score));
+            const float weight = seen ? expf(score - now) : 0.0f;
+            const float sum = warp_sum(weight);
+            weights[g * TOKENS + lane] = weight;
+            if (lane == 0) {
+                highest[g] = now;
+                shrink[g] = expf(before - now);
+                total[g] = fmaf(total[g], shrink[g], sum);
+            }
+        }
+        __syncthreads();
+        // Four heads at a time, so that a value is read once for them.
+        for (int from = 0; from < group; from += 4) {
+            const int heads = group - from < 4 ? group - from : 4;
+            for (int d = threadIdx.x; d < dim; d += blockDim.x) {
+                float four[4];
+                for (int g = 0; g < 4; g++)
+                    four[g] = g < heads ? sums[(from + g) * dim + d] * shrink[from + g] : 0.0f;
+                const int tokens = end - tile < TOKENS ? end - tile : TOKENS;
+                for (int t = tile < first ? first - tile : 0; t < tokens; t++) {
+                    const float value =
+                        Kv::load(token_of<Kv>(p, p.values, table, tile + t, kv_head)[d]);
+                    for (int g = 0; g < 4; g++)
+                        if (g < heads)
+                            four[g] = fmaf(weights[(from + g) * TOKENS + t], value, four[g]);
+                }
+                for (int g = 0; g < 4; g++)
+                    if (g < heads) sums[(from + g) * dim + d] = four[g];
+            }
+        }
+        __syncthreads();
+    }
+    if (first_split == last_split) {
+        for (int g = 0; g < group; g++)
+            write_out(p, row, kv_head * group + g, sums + g * dim, highest[g], total[g]);
+        return;
+    }
+    for (int g = 0; g < group; g++) {
+        const size_t head = (size_t)row * p.heads + kv_head * group + g;
+        float *partial = p.partials + (head * gridDim.z + split) * (dim + 2);
+        if (threadIdx.x == 0) {
+            partial[0] = highest[g];
+            partial[1] = total[g];
+        }
+        for (int d = threadIdx.x; d < dim; d += blockDim.x) partial[2 + d] = sums[g * dim + d];
+    }
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        unsigned *ticket = p.tickets + (size_t)row * p.kv_heads + kv_head;
+        *is_last = atomicAdd(ticket, 1u) == (unsigned)(last_split - first_split);
+        if (*is_last) *ticket = 0;
+    }
+    __syncthreads();
+    if (*is_last) {
+        __threadfence();
+        merge_splits(p, row, kv_head, first_split, last_split, sums);
+    }
+}
+KERNEL(decode_attention_f32, AttentionParams, decode_attention<KvF32>)
+KERNEL(decode_attention_f16, AttentionParams, decode_attention<KvF16>)
+KERNEL(decode_attention_bf16, AttentionParams, decode_attention<KvBf16>)
+
+// Rows of a tile of `prefill_attention`, and threads that share one of them.
+constexpr int TILE_ROWS = 16;
+constexpr int ROW_THREADS = 8;
+// Numbers of a head at most.
+constexpr int DIM_MAX = 256;
+
+// Consecutive rows of one sequence together: up to 16 rows and one head a block, 128 threads. Heads
+// along x, tiles along y. Dynamic shared memory: `(16 + 32) * (dim + 1) + 16 * 33 + 3 * 16` floats.
+template <class Kv> DEVICE void prefill_attention(const AttentionParams &p) {
+    let_next_begin();
+    wait_for_last();
+    const int head = blockIdx.x, kv_head = head / (p.heads / p.kv_heads);
+    const int first_row = p.tiles[2 * blockIdx.y], rows = p.tiles[2 * blockIdx.y + 1];
+    const int dim = p.dim, stride = dim + 1;
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
+    const int *table = p.blocks + p.tables[first_row];
+    const int first_position = p.positions[first_row];
+    const int end = first_position + rows;
+
+    float *queries = (float *)shared_memory;
+    float *cached = queries + TILE_ROWS * stride;
+    float *weights = cached + TOKENS * stride;
+    float *highest = weights + TILE_ROWS * (TOKENS + 1);
+    float *total = highest + TILE_ROWS;
+    float *shrink = total + TILE_ROWS;
+
+    for (int r = warp; r < TILE_ROWS; r += warps) {
+        const float *query = p.queries + (size_t)(first_row + r) * p.stride + (size_t)head * dim;
+        for (int d = lane; d < dim; d += WARP) queries[r * stride + d] = r < rows ? query[d] : 0.0f;
+        if (lane == 0) {
+            highest[r] = LOWEST;
+            total[r] = 0.0f;
+        }
+    }
+    const int row = threadIdx.x / ROW_THREADS, column = threadIdx.x % ROW_THREADS;
+    float sums[DIM_MAX / ROW_THREADS];
+#pragma unroll
+    for (int i = 0; i < DIM_MAX / ROW_THREADS; i++) sums[i] = 0.0f;
+    // Keys, then values, of 32 tokens; what lies beyond the end is 0.
+    auto fetch = [&](const void *cache, int tile) {
+        for (int t = warp; t < TOKENS; t += warps) {
+            const int token = tile + t < end ? tile + t : end - 1;
+            const typename Kv::Stored *from = token_of<Kv>(p, cache, table, token, kv_head);
+            for (int d = lane; d < dim; d += WARP)
+                cached[t * stride + d] = tile + t < end ? Kv::load(from[d]) : 0.0f;
+        }
+    };
+    for (int tile = first_seen(p, first_position) / TOKENS * TOKENS; tile < end; tile += TOKENS) {
+        __syncthreads();
+        fetch(p.keys, tile);
+        __syncthreads();
+        float scores[TOKENS / ROW_THREADS] = {0.0f, 0.0f, 0.0f, 0.0f};
+        for (int d = 0; d < dim; d++) {
+            const float query = queries[row * stride + d];
+#pragma unroll
+            for (int i = 0; i < TOKENS / ROW_THREADS; i++)
+                scores[i] =
+                    fmaf(query, cached[(column + i * ROW_THREADS) * stride + d], scores[i]);
+        }
+        const int position = first_position + row, first = first_seen(p, position);
+#pragma unroll
+        for (int i = 0; i < TOKENS / ROW_THREADS; i++) {
+            const int t = column + i * ROW_THREADS;
+            const bool seen = tile + t >= first && tile + t <= position;
+            weights[row * (TOKENS + 1) + t] =
+                seen ? soft_capped(scores[i] * p.scale, p.soft_cap) : LOWEST;
+        }
+        __syncthreads();
+        fetch(p.values, tile);
+        for (int r = warp; r < TILE_ROWS; r += warps) {
+            const float score = weights[r * (TOKENS + 1) + lane];
+            const float before = highest[r];
+            const float now = fmaxf(before, warp_max(score));
+            const float weight = score > LOWEST ? expf(score - now) : 0.0f;
+            const float sum = warp_sum(weight);
+            weights[r * (TOKENS + 1) + lane] = weight;
+            if (lane == 0) {
+                highest[r] = now;
+                shrink[r] = expf(before - now);
+                total[r] = fmaf(total[r], shrink[r], sum);
+            }
+        }
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < DIM_MAX / ROW_THREADS; i++) sums[i] *= shrink[row];
+        for (int t = 0; t < TOKENS; t++) {
+            const float weight = weights[row * (TOKENS + 1) + t];
+#pragma unroll
+            for (int i = 0; i < DIM_MAX / ROW_THREADS; i++) {
+                const int d = column + i * ROW_THREADS;
+                if (d < dim) sums[i] = fmaf(weight, cached[t * stride + d], sums[i]);
+            }
+        }
+    }
+    if (row >= rows) return;
+    float most = highest[row], all = total[row], factor = 1.0f;
+    if (p.sinks != nullptr) {
+        const float with_sink = fmaxf(most, p.sinks[head]);
+        factor = expf(most - with_sink);
+        all = fmaf(all, factor, expf(p.sinks[head] - with_sink));
+    }
+    float *out = p.out + ((size_t)(first_row + row) * p.heads + head) * dim;
+#pragma unroll
+    for (int i = 0; i < DIM_MAX / ROW_THREADS; i++) {
+        const int d = column + i * ROW_THREADS;
+        if (d < dim) out[d] = sums[i] * factor / all;
+    }
+}
+KERNEL(prefill_attention_f32, AttentionParams, prefill_attention<KvF32>)
+KERNEL(prefill_attention_f16, AttentionParams, prefill_attention<KvF16>)
+KERNEL(prefill_attention_bf16, AttentionParams, prefill_attention<KvBf16>)

@@ -1,0 +1,118 @@
+// What kernels are written with. Beside plain C++ they use only the names below, so that a C++
+// compiler and `emulator/include/emulated.h` can run them on a machine without a GPU:
+//
+//   threadIdx.x, blockDim.x, blockIdx, gridDim     __global__, __device__, __restrict__
+//   __syncthreads, __shfl_xor_sync, __shfl_sync    atomicAdd on unsigned, __threadfence
+//   uint2, uint4, float4, make_float4              expf, tanhf, rsqrtf, fmaf, fminf, fmaxf
+//   __uint_as_float, __float_as_uint               dynamic shared memory, as `shared_memory`
+//
+// Rules that the emulator holds them to: blocks are whole warps; shuffles involve whole warps; every
+// thread of a block reaches every barrier, so none returns before the last one.
+#pragma once
+
+#ifdef __CUDACC__
+
+extern __shared__ __align__(16) unsigned char shared_memory[];
+
+#define DEVICE __device__ __forceinline__
+// A kernel's name without C++'s decoration, for whoever launches it.
+#define KERNEL(name, Params, body)                                                                 \
+    extern "C" __global__ void name(const __grid_constant__ Params params) { body(params); }
+
+// Half precision without NVIDIA's headers, which need more of a toolkit.
+DEVICE float f16_to_f32(unsigned short bits) {
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+    return value;
+}
+
+DEVICE unsigned short f32_to_f16(float value) {
+    unsigned short bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    return bits;
+}
+
+// Let the next kernel's blocks take their places, and wait until the results of the last one can be
+// read (programmatic dependent launch). Both do nothing where kernels are launched without it.
+DEVICE void let_next_begin() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+DEVICE void wait_for_last() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+#else
+
+#include "emulated.h"
+
+#endif
+
+constexpr unsigned WARP = 32;
+constexpr unsigned WHOLE_WARP = 0xffffffffu;
+// Tokens of a block of the cache of keys and values; the host's `BLOCK_TOKENS`.
+constexpr int BLOCK_TOKENS = 16;
+// Below all scores.
+constexpr float LOWEST = -3.402823466e38f;
+
+DEVICE float bf16_to_f32(unsigned short bits) { return __uint_as_float((unsigned)bits << 16); }
+
+// To the nearest, ties to even; what is no number stays none.
+DEVICE unsigned short f32_to_bf16(float value) {
+    unsigned bits = __float_as_uint(value);
+    if (value != value) return (unsigned short)(bits >> 16 | 0x40);
+    return (unsigned short)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+// How keys and values are kept. `Stored` is what an element lies as.
+struct KvF32 {
+    typedef float Stored;
+    static DEVICE float load(float stored) { return stored; }
+    static DEVICE float store(float value) { return value; }
+};
+
+struct KvF16 {
+    typedef unsigned short Stored;
+    static DEVICE float load(unsigned short stored) { return f16_to_f32(stored); }
+    // What is beyond the range is cut to it, as on the host.
+    static DEVICE unsigned short store(float value) {
+        return f32_to_f16(fminf(fmaxf(value, -65504.0f), 65504.0f));
+    }
+};
+
+struct KvBf16 {
+    typedef unsigned short Stored;
+    static DEVICE float load(unsigned short stored) { return bf16_to_f32(stored); }
+    static DEVICE unsigned short store(float value) { return f32_to_bf16(value); }
+};
+
+DEVICE float warp_sum(float value) {
+    for (int mask = 16; mask > 0; mask >>= 1) value += __shfl_xor_sync(WHOLE_WARP, value, mask);
+    return value;
+}
+
+DEVICE float warp_max(float value) {
+    for (int mask = 16; mask > 0; mask >>= 1)
+        value = fmaxf(value, __shfl_xor_sync(WHOLE_WARP, value, mask));
+    return value;
+}
+
+// The sum of what all threads of the block bring, for all of them. `scratch` holds a float for each
+// warp; it may be used again after the next barrier.
+DEVICE float block_sum(float value, float *scratch) {
+    value = warp_sum(value);
+    if (threadIdx.x % WARP == 0) scratch[threadIdx.x / WARP] = value;
+    __syncthreads();
+    float sum = 0.0f;
+    for (unsigned warp = 0; warp < blockDim.x / WARP; warp++) sum += scratch[warp];
+    return sum;
+}
+
+// `cap * tanh(score / cap)`, or the score itself where the cap is 0.
+DEVICE float soft_capped(float score, float cap) {
+    return cap > 0.0f ? cap * tanhf(score / cap) : score;
+}
