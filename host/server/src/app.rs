@@ -10,7 +10,7 @@ use mortise_engine::{
 };
 use mortise_model::{EncoderSpec, Model, WeightPrecision};
 use mortise_registry::{Backend, Ladder, ScriptCodec, Scripted};
-use mortise_service::{Embed, ServedModel, Service, ServiceConfig};
+use mortise_service::{Embed, Observer, ServedModel, Service, ServiceConfig};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -166,7 +166,7 @@ async fn open(
         .collect();
     let host = plugins.host.clone();
     let swaps = Arc::<SwapCounters>::default();
-    let metrics = Metrics::new(
+    let metrics = Arc::new(Metrics::new(
         move || {
             backends
                 .iter()
@@ -175,7 +175,7 @@ async fn open(
         },
         move || host.stats(),
         Arc::clone(&swaps),
-    );
+    ));
     let service = Arc::new(Service::new(
         ServiceConfig {
             ladder: Ladder {
@@ -186,15 +186,18 @@ async fn open(
             max_choices: limits.n_max,
             tenant_weights: engine.tenant_weights,
             share_prefixes: engine.share_prefixes,
+            tools: limits.tools,
+            observer: Arc::clone(&metrics) as Arc<dyn Observer>,
             ..ServiceConfig::default()
         },
         served,
         plugins.policies(),
+        &plugins.tools(),
     )?);
     let live = LivePlugins::new(plugins, Arc::clone(&service), opened, auth, source, swaps);
     let front = Front {
         service,
-        metrics: Arc::new(metrics),
+        metrics,
         guard: Guard::new(
             http.headers,
             address.ip().is_loopback(),

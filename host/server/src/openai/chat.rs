@@ -78,7 +78,7 @@ const REFUSED: [(&str, &str); 12] = [
 ];
 
 /// Every field this route knows, for the nearest-name hint.
-const KNOWN: [&str; 53] = [
+const KNOWN: [&str; 54] = [
     "messages",
     "model",
     "max_tokens",
@@ -101,6 +101,7 @@ const KNOWN: [&str; 53] = [
     "tools",
     "tool_choice",
     "parallel_tool_calls",
+    "server_tools",
     "functions",
     "function_call",
     "response_format",

@@ -1,0 +1,114 @@
+//! Submitting the sequences of a request: in its first round, and in those after tools have run.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use mortise_engine::{SequenceRequest, Share};
+use mortise_registry::Entry;
+
+use crate::check::Request;
+use crate::choice::{Choice, ChoiceParts, Tally, Watch};
+use crate::constraint::MaskThreads;
+use crate::detokenizer::Detokenizer;
+use crate::error::ServiceError;
+use crate::model::ServedModel;
+use crate::observer::Observer;
+use crate::plugins::RequestId;
+use crate::prepare::{self, Prepared};
+
+/// What all sequences of a request have in common.
+pub(crate) struct Launch {
+    pub(crate) entry: Arc<Entry<ServedModel>>,
+    pub(crate) name: Arc<str>,
+    pub(crate) request_id: RequestId,
+    pub(crate) masks: Arc<MaskThreads>,
+    pub(crate) observer: Arc<dyn Observer>,
+    pub(crate) arrived: Instant,
+    pub(crate) priority: i32,
+    pub(crate) share: Share,
+    pub(crate) salt: Option<Arc<str>>,
+}
+
+/// Which sequence of a choice is submitted.
+pub(crate) enum Round {
+    First,
+    /// One that goes on after tools have run, and counts on.
+    Later(Arc<Tally>),
+}
+
+impl Launch {
+    pub(crate) fn model(&self) -> &ServedModel {
+        &self.entry.value
+    }
+
+    /// Submit one sequence, with a matcher and a parser session of its own.
+    pub(crate) async fn choice(
+        &self,
+        request: &Request,
+        prepared: &Prepared,
+        index: u32,
+        max_tokens: u32,
+        round: Round,
+    ) -> Result<Choice, ServiceError> {
+        let model = self.model();
+        let fields = request.fields();
+        let id = &self.request_id;
+        let constraint = match (&prepared.constraint, &model.grammar) {
+            (None, _) => None,
+            (Some(_), None) => return Err(prepare::no_grammar(model, fields)),
+            (Some(source), Some(grammar)) => {
+                let matcher = grammar.compile(id, source).await?;
+                let words = model.mask_tokens.div_ceil(32);
+                Some(self.masks.constrain(matcher, words))
+            }
+        };
+        let parser = match &prepared.parser {
+            Some((parser, setup)) => parser.open(id, setup).await?,
+            None => None,
+        };
+        let tokens = model
+            .backend
+            .submit(SequenceRequest {
+                prompt: prepared.ids.clone(),
+                max_tokens,
+                stop_tokens: model.defaults.eos.clone(),
+                sampling: prepare::sampling(model, fields, index),
+                logprobs: prepare::logprobs(fields),
+                priority: self.priority,
+                share: self.share.clone(),
+                salt: self.salt.clone(),
+                constraint,
+            })
+            .map_err(|error| prepare::refused(error, max_tokens))?;
+        let (resumes, tally) = match round {
+            Round::First => (false, Arc::default()),
+            Round::Later(tally) => (true, tally),
+        };
+        Ok(Choice::new(ChoiceParts {
+            tokens,
+            detokenizer: Detokenizer::new(
+                Arc::clone(model.tokenizer.table()),
+                prepared.keep_special,
+                prepared.at_start,
+            ),
+            stop: prepared.stop.clone(),
+            parser,
+            reasoning: prepared
+                .parser
+                .as_ref()
+                .is_some_and(|(_, setup)| setup.opens_reasoning),
+            logprobs: fields.logprobs.is_some(),
+            resumes,
+            tally,
+            watch: Watch {
+                model: Arc::clone(&self.name),
+                observer: Arc::clone(&self.observer),
+                last: match resumes {
+                    true => None,
+                    false => Some(self.arrived),
+                },
+                seen_token: resumes,
+            },
+        }))
+    }
+}
