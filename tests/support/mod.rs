@@ -8,6 +8,7 @@
 )]
 
 pub mod client;
+pub mod example;
 pub mod model;
 
 use std::io::{BufRead as _, BufReader};
