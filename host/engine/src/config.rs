@@ -12,6 +12,9 @@ pub struct EngineConfig {
     /// Tokens that the prompts of waiting sequences may have together; more are refused. A prompt
     /// that is longer than this may wait alone.
     pub max_queued_tokens: usize,
+    /// Keep room in the queue: a tenant may wait with fewer sequences than there are places free, so
+    /// that one who floods the queue leaves half of it to the others.
+    pub reserve_queue: bool,
     /// Tokens computed in one step, decoding and prompts together. At least `max_sequences`. A
     /// smaller budget keeps streams smooth while long prompts come in, a larger one computes
     /// prompts sooner.
@@ -37,6 +40,7 @@ impl Default for EngineConfig {
             max_sequences: 64,
             max_queue: 256,
             max_queued_tokens: 1 << 18,
+            reserve_queue: false,
             step_token_budget: 512,
             kv_cache_tokens: None,
             kv_cache_bytes: 1 << 30,

@@ -1,7 +1,7 @@
 //! The outside of an engine: start it, submit to it, ask how it does, stop it.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{JoinHandle, Thread};
 
@@ -13,7 +13,8 @@ use crate::config::{EngineConfig, EngineError};
 use crate::doorbell::{Stalled, StreamDoorbell};
 use crate::event::TokenStream;
 use crate::forward::{ForwardPass, LocalModel};
-use crate::load::{EngineLoad, QueueBounds};
+use crate::load::{Counters, EngineLoad};
+use crate::queue::{Queue, QueueBounds};
 use crate::request::SequenceRequest;
 use crate::scheduler::{Scheduler, StepLimits};
 use crate::sequence::Submission;
@@ -30,7 +31,6 @@ pub struct EngineHandle {
     submissions: mpsc::SyncSender<Submission>,
     engine: Thread,
     join: Mutex<Option<JoinHandle<()>>>,
-    queue: QueueBounds,
     vocabulary: usize,
     context_length: usize,
 }
@@ -51,7 +51,15 @@ impl Engine {
         config: EngineConfig,
     ) -> Result<EngineHandle, EngineError> {
         config.check()?;
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared {
+            counters: Counters::default(),
+            queue: Queue::new(QueueBounds {
+                sequences: config.max_queue,
+                tokens: config.max_queued_tokens,
+                reserved: config.reserve_queue,
+            }),
+            stopping: AtomicBool::new(false),
+        });
         let (submissions, receiver) = mpsc::sync_channel(config.max_queue);
         let (vocabulary, blocks) = (model.vocabulary(), model.cache_blocks());
         let context_length = model
@@ -70,7 +78,6 @@ impl Engine {
             sequences: BTreeMap::new(),
             next_id: 0,
             draft_max: config.speculation.draft_max(),
-            counted_queue: (0, 0),
         };
         let join = spawn(step_loop, config.threads)?;
         Ok(EngineHandle {
@@ -78,10 +85,6 @@ impl Engine {
             submissions,
             engine: join.thread().clone(),
             join: Mutex::new(Some(join)),
-            queue: QueueBounds {
-                sequences: config.max_queue,
-                tokens: config.max_queued_tokens,
-            },
             vocabulary,
             context_length,
         })
@@ -133,19 +136,19 @@ impl EngineHandle {
         let tokens_max = prompt
             .saturating_add(request.max_tokens as usize)
             .min(context);
-        self.shared.counters.enter_queue(prompt, self.queue)?;
+        let place = self.shared.queue.enter(&request.share.tenant, prompt)?;
         let stalled = Stalled::default();
         let doorbell = StreamDoorbell::new(self.engine.clone(), Arc::clone(&stalled));
         let (sender, stream) = TokenStream::with_doorbell(doorbell);
         let submission = Submission {
             request,
+            place,
             tokens_max,
             sender,
             stalled,
         };
         // The channel has as many places as the queue: it is never full here.
         if self.submissions.try_send(submission).is_err() {
-            self.shared.counters.leave_queue(1, prompt);
             return Err(SubmitError::Stopped);
         }
         self.engine.unpark();
@@ -164,7 +167,7 @@ impl EngineHandle {
 
     /// What the engine is doing now.
     pub fn load(&self) -> EngineLoad {
-        self.shared.counters.read()
+        self.shared.counters.read(&self.shared.queue)
     }
 
     /// Stop after the current step and wait for that. Streams that are not finished are closed.

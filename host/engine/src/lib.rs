@@ -13,6 +13,7 @@ mod forward;
 mod guide;
 mod handle;
 mod load;
+mod queue;
 mod request;
 mod sampler;
 mod scheduler;
@@ -58,6 +59,14 @@ pub enum SubmitError {
     QueuedTokens {
         /// Configured bound of the tokens in the queue.
         limit: usize,
+    },
+    /// One tenant's sequences crowd the queue: what is free is for others.
+    #[error(
+        "{waiting} of your sequences wait already, and what is left of the queue is for others"
+    )]
+    TenantQueue {
+        /// The tenant's sequences that wait.
+        waiting: usize,
     },
     /// The engine is stopping or has stopped.
     #[error("the engine has stopped")]

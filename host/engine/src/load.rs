@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use crate::SubmitError;
+use crate::queue::Queue;
 use crate::scheduler::Scheduler;
 
 /// Gauges and counters of an engine.
@@ -22,6 +22,8 @@ pub struct EngineLoad {
     pub kv_blocks_idle: usize,
     /// KV cache blocks in all.
     pub kv_blocks_total: usize,
+    /// Sequences that have ended so far, however they did.
+    pub finished: u64,
     /// Forward passes so far.
     pub steps: u64,
     /// Prompt tokens computed so far.
@@ -50,13 +52,11 @@ pub struct EngineLoad {
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) running: AtomicUsize,
-    /// Submitted and not yet admitted; also the measure of the queue's bound.
-    pub(crate) queued: AtomicUsize,
-    pub(crate) queued_tokens: AtomicUsize,
     pub(crate) preempted: AtomicUsize,
     pub(crate) kv_blocks_used: AtomicUsize,
     pub(crate) kv_blocks_idle: AtomicUsize,
     pub(crate) kv_blocks_total: AtomicUsize,
+    pub(crate) finished: AtomicU64,
     pub(crate) steps: AtomicU64,
     pub(crate) prefill_tokens: AtomicU64,
     pub(crate) decode_tokens: AtomicU64,
@@ -71,17 +71,19 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    pub(crate) fn read(&self) -> EngineLoad {
+    pub(crate) fn read(&self, queue: &Queue) -> EngineLoad {
+        let (waiting, waiting_tokens) = queue.waiting();
         let gauge = |value: &AtomicUsize| value.load(Ordering::Relaxed);
         let count = |value: &AtomicU64| value.load(Ordering::Relaxed);
         EngineLoad {
             running: gauge(&self.running),
-            waiting: gauge(&self.queued),
-            waiting_tokens: gauge(&self.queued_tokens),
+            waiting,
+            waiting_tokens,
             preempted: gauge(&self.preempted),
             kv_blocks_used: gauge(&self.kv_blocks_used),
             kv_blocks_idle: gauge(&self.kv_blocks_idle),
             kv_blocks_total: gauge(&self.kv_blocks_total),
+            finished: count(&self.finished),
             steps: count(&self.steps),
             prefill_tokens: count(&self.prefill_tokens),
             decode_tokens: count(&self.decode_tokens),
@@ -120,46 +122,4 @@ impl Counters {
             counter.store(value, Ordering::Relaxed);
         }
     }
-
-    /// Take a place in the queue, if there is one within `bounds`. A prompt that is longer than the
-    /// bound on tokens may wait if no other does.
-    pub(crate) fn enter_queue(
-        &self,
-        tokens: usize,
-        bounds: QueueBounds,
-    ) -> Result<(), SubmitError> {
-        let order = Ordering::Relaxed;
-        let limit = bounds.sequences;
-        let enter = |queued| (queued < limit).then_some(queued + 1);
-        if self.queued.fetch_update(order, order, enter).is_err() {
-            return Err(SubmitError::QueueFull { limit });
-        }
-        let limit = bounds.tokens;
-        let enter = |queued: usize| {
-            let all = queued.saturating_add(tokens);
-            (queued == 0 || all <= limit).then_some(all)
-        };
-        if self
-            .queued_tokens
-            .fetch_update(order, order, enter)
-            .is_err()
-        {
-            self.queued.fetch_sub(1, order);
-            return Err(SubmitError::QueuedTokens { limit });
-        }
-        Ok(())
-    }
-
-    pub(crate) fn leave_queue(&self, sequences: usize, tokens: usize) {
-        self.queued.fetch_sub(sequences, Ordering::Relaxed);
-        self.queued_tokens.fetch_sub(tokens, Ordering::Relaxed);
-    }
-}
-
-/// What may wait.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct QueueBounds {
-    pub(crate) sequences: usize,
-    /// Tokens of their prompts.
-    pub(crate) tokens: usize,
 }

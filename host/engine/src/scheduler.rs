@@ -97,8 +97,8 @@ pub(crate) struct Scheduler {
     running: Vec<Task>,
     /// Admissions so far, each sequence counted once.
     turns: u64,
-    /// Sequences that were never admitted, and their tokens.
-    queued: (usize, usize),
+    /// Sequences that were never admitted.
+    queued: usize,
     tally: Tally,
 }
 
@@ -111,7 +111,7 @@ impl Scheduler {
             waiting: BTreeMap::new(),
             running: Vec::new(),
             turns: 0,
-            queued: (0, 0),
+            queued: 0,
             tally: Tally::default(),
         }
     }
@@ -124,14 +124,21 @@ impl Scheduler {
         self.tally
     }
 
-    /// Sequences that wait for their first turn, and the tokens of their prompts.
-    pub(crate) fn queued(&self) -> (usize, usize) {
+    /// Whether a sequence waits for its first turn.
+    pub(crate) fn is_queued(&self, id: SequenceId) -> bool {
+        let waiting = self.waiting.get(&id);
+        waiting.is_some_and(|task| task.turn.is_none())
+    }
+
+    /// Sequences that wait for their first turn. For tests.
+    #[cfg(test)]
+    pub(crate) fn queued(&self) -> usize {
         self.queued
     }
 
     /// Sequences that gave up their blocks and wait to go on.
     pub(crate) fn preempted(&self) -> usize {
-        self.waiting.len() - self.queued.0
+        self.waiting.len() - self.queued
     }
 
     pub(crate) fn running(&self) -> usize {
@@ -141,8 +148,7 @@ impl Scheduler {
     /// Queue a sequence.
     pub(crate) fn enqueue(&mut self, arrival: Arrival) {
         self.shares.enter(&arrival.share);
-        self.queued.0 += 1;
-        self.queued.1 += arrival.prompt.len();
+        self.queued += 1;
         self.waiting.insert(arrival.id, Task::new(arrival));
     }
 
@@ -238,8 +244,7 @@ impl Scheduler {
         };
         let Some(mut task) = task else { return };
         if task.turn.is_none() {
-            self.queued.0 -= 1;
-            self.queued.1 -= task.prompt;
+            self.queued -= 1;
         }
         self.pool.release(task.table.drain(..).rev());
         self.shares.leave(&task.share);

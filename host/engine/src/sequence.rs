@@ -13,12 +13,14 @@ use tokio::sync::mpsc::error::TrySendError;
 use crate::doorbell::Stalled;
 use crate::event::{FinishReason, GeneratedToken, SequenceError, SequenceUsage, TokenEvent};
 use crate::guide::{Allowed, Guide};
+use crate::queue::QueuePlace;
 use crate::request::{LogprobParams, SequenceRequest};
 use crate::sampler::Sampler;
 
 /// A checked request on its way to the engine's thread.
 pub(crate) struct Submission {
     pub(crate) request: SequenceRequest,
+    pub(crate) place: QueuePlace,
     /// Prompt and output together; at most the context length.
     pub(crate) tokens_max: usize,
     pub(crate) sender: mpsc::Sender<TokenEvent>,
@@ -27,6 +29,8 @@ pub(crate) struct Submission {
 
 /// A sequence in the engine.
 pub(crate) struct Sequence {
+    /// Until its first turn.
+    place: Option<QueuePlace>,
     /// Tokens of the prompt.
     prompt: usize,
     /// Tokens committed since.
@@ -64,11 +68,13 @@ impl Sequence {
     pub(crate) fn new(submission: Submission, vocabulary: usize) -> (Self, Vec<u32>) {
         let Submission {
             request,
+            place,
             tokens_max,
             sender,
             stalled,
         } = submission;
         let mut sequence = Self {
+            place: Some(place),
             prompt: request.prompt.len(),
             generated: 0,
             tokens_max,
@@ -85,6 +91,11 @@ impl Sequence {
         let begun = sequence.guide.begin();
         sequence.fail_on(begun);
         (sequence, request.prompt)
+    }
+
+    /// It has its first turn: the place in the queue is free.
+    pub(crate) fn leave_queue(&mut self) {
+        self.place = None;
     }
 
     /// Tokens of the prompt.

@@ -11,6 +11,7 @@ use mortise_model::{LogitRows, Logits, ModelInput, SequenceInput};
 use crate::event::SequenceError;
 use crate::forward::ForwardPass;
 use crate::load::Counters;
+use crate::queue::Queue;
 use crate::scheduler::{Arrival, Scheduler, SequenceId, Slice};
 use crate::sequence::{Decision, Sequence, Submission, panic_message};
 
@@ -18,9 +19,10 @@ use crate::sequence::{Decision, Sequence, Submission, panic_message};
 const JUMP_MAX: usize = 64;
 
 /// What the thread shares with its handle.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) counters: Counters,
+    pub(crate) queue: Queue,
     pub(crate) stopping: AtomicBool,
 }
 
@@ -34,8 +36,6 @@ pub(crate) struct StepLoop {
     pub(crate) next_id: SequenceId,
     /// Most tokens to draft for a sequence in a step.
     pub(crate) draft_max: usize,
-    /// Sequences and prompt tokens of which the queue's counters know that they wait.
-    pub(crate) counted_queue: (usize, usize),
 }
 
 /// What a forward pass gave.
@@ -54,7 +54,7 @@ impl StepLoop {
     pub(crate) fn run(mut self) {
         while self.receive() {
             let jumped = self.jump();
-            let plan = self.scheduler.schedule();
+            let plan = self.schedule();
             let idle = plan.is_empty();
             let scored = self.forward(plan);
             let sampled = self.sample(scored);
@@ -70,9 +70,7 @@ impl StepLoop {
         while let Ok(submission) = self.submissions.try_recv() {
             self.take_in(submission);
         }
-        let scheduler = &mut self.scheduler;
-        self.sequences
-            .retain(|id, sequence| deliver(scheduler, *id, sequence));
+        self.deliver();
         self.publish();
         !self.shared.stopping.load(Ordering::Acquire)
     }
@@ -93,11 +91,20 @@ impl StepLoop {
             prompt: Vec::new(),
         };
         let (sequence, prompt) = Sequence::new(submission, self.model.vocabulary());
-        self.counted_queue.0 += 1;
-        self.counted_queue.1 += prompt.len();
         self.scheduler.enqueue(Arrival { prompt, ..arrival });
         self.sequences.insert(self.next_id, sequence);
         self.next_id += 1;
+    }
+
+    /// Plan a step. Whoever has a turn now leaves the queue before anybody hears of it.
+    fn schedule(&mut self) -> Vec<Slice> {
+        let plan = self.scheduler.schedule();
+        for (id, sequence) in &mut self.sequences {
+            if !self.scheduler.is_queued(*id) {
+                sequence.leave_queue();
+            }
+        }
+        plan
     }
 
     /// Commit tokens about which there is no choice: they are computed together, in one slice.
@@ -127,9 +134,7 @@ impl StepLoop {
             }
         }
         if jumped {
-            let scheduler = &mut self.scheduler;
-            self.sequences
-                .retain(|id, sequence| deliver(scheduler, *id, sequence));
+            self.deliver();
         }
         jumped
     }
@@ -250,9 +255,7 @@ impl StepLoop {
                 );
             }
         }
-        let scheduler = &mut self.scheduler;
-        self.sequences
-            .retain(|id, sequence| deliver(scheduler, *id, sequence));
+        self.deliver();
         decided
     }
 
@@ -296,6 +299,17 @@ impl StepLoop {
         decided
     }
 
+    /// Hand events to the readers, and forget the sequences that are over.
+    fn deliver(&mut self) {
+        let before = self.sequences.len();
+        let scheduler = &mut self.scheduler;
+        self.sequences
+            .retain(|id, sequence| deliver(scheduler, *id, sequence));
+        let over = before - self.sequences.len();
+        let counter = &self.shared.counters.finished;
+        counter.fetch_add(over as u64, Ordering::Relaxed);
+    }
+
     /// Nothing could be computed and nothing sampled: wait for a mask if one is being made, else
     /// sleep until somebody rings.
     fn rest(&mut self) {
@@ -313,13 +327,6 @@ impl StepLoop {
     }
 
     fn publish(&mut self) {
-        let queued = self.scheduler.queued();
-        let gone = (
-            self.counted_queue.0.saturating_sub(queued.0),
-            self.counted_queue.1.saturating_sub(queued.1),
-        );
-        self.shared.counters.leave_queue(gone.0, gone.1);
-        self.counted_queue = queued;
         self.shared.counters.publish(&self.scheduler);
     }
 }

@@ -2,11 +2,12 @@
 
 mod support;
 
+use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use mortise_engine::{
-    Engine, EngineConfig, EngineError, FinishReason, LogprobParams, SamplingParams, SequenceError,
-    SequenceRequest, Speculation, SubmitError, TokenEvent, TokenStream,
+    Engine, EngineConfig, EngineError, EngineHandle, FinishReason, LogprobParams, SamplingParams,
+    SequenceError, SequenceRequest, Speculation, SubmitError, TokenEvent, TokenStream,
 };
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -204,6 +205,17 @@ fn dropping_a_stream_frees_its_blocks() {
     until_empty(&engine);
 }
 
+/// An engine that stands still with one sequence in it, until the sender is dropped.
+fn busy(config: EngineConfig) -> (EngineHandle, TokenStream, Sender<()>) {
+    let (permits, receiver) = channel();
+    let model = FakeModel::new(40, 400).with_permits(receiver);
+    let engine = Engine::start_with(Box::new(model), config).unwrap();
+    let mut first = engine.submit(greedy(&[1], 300)).unwrap();
+    permits.send(()).unwrap();
+    next(&mut first);
+    (engine, first, permits)
+}
+
 #[test]
 fn a_full_queue_refuses() {
     let config = EngineConfig {
@@ -211,16 +223,14 @@ fn a_full_queue_refuses() {
         max_queue: 2,
         ..config()
     };
-    let engine = engine(40, 400, config);
-    let mut first = engine.submit(greedy(&[1], 300)).unwrap();
-    next(&mut first);
+    let (engine, first, permits) = busy(config);
     let waiting: Vec<_> = (0..2)
         .map(|_| engine.submit(greedy(&[2], 10)).unwrap())
         .collect();
     let refused = engine.submit(greedy(&[2], 10)).unwrap_err();
     assert_eq!(refused, SubmitError::QueueFull { limit: 2 });
     assert_eq!(engine.load().waiting, 2);
-    drop(first);
+    drop((first, permits));
     for mut stream in waiting {
         assert_eq!(collect(&mut stream).0, expected(&[2], 10));
     }
@@ -234,16 +244,14 @@ fn a_queue_full_of_tokens_refuses() {
         max_queued_tokens: 50,
         ..config()
     };
-    let engine = engine(40, 400, config);
-    let mut first = engine.submit(greedy(&[1], 300)).unwrap();
-    next(&mut first);
+    let (engine, first, permits) = busy(config);
     // A long one may wait alone.
     let mut long = engine.submit(greedy(&[2; 60], 10)).unwrap();
     let refused = engine.submit(greedy(&[2], 10)).unwrap_err();
     assert_eq!(refused, SubmitError::QueuedTokens { limit: 50 });
     let load = engine.load();
     assert_eq!((load.waiting, load.waiting_tokens), (1, 60));
-    drop(first);
+    drop((first, permits));
     assert_eq!(collect(&mut long).0, expected(&[2; 60], 10));
     until("the queue is empty", || engine.load().waiting_tokens == 0);
     engine.submit(greedy(&[2; 50], 10)).unwrap();

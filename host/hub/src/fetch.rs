@@ -60,7 +60,12 @@ impl Hub {
             progress,
         };
         let path = match select(reference, &listing.files)? {
-            Selection::Gguf(file) => download.file(&file)?,
+            Selection::Gguf(files) => {
+                for file in &files {
+                    download.file(file)?;
+                }
+                cached.snapshot(&listing.commit).join(&files[0])
+            }
             Selection::Folder { files, sharded } => {
                 for file in &files {
                     download.file(file)?;
@@ -90,7 +95,7 @@ impl Hub {
         let files = cached.files(&commit);
         let snapshot = cached.snapshot(&commit);
         match select(reference, &files).map_err(|_| missing())? {
-            Selection::Gguf(file) => Ok(snapshot.join(file)),
+            Selection::Gguf(files) => Ok(snapshot.join(&files[0])),
             Selection::Folder { sharded, .. } => {
                 if sharded
                     && read_shards(&snapshot)?

@@ -25,8 +25,8 @@ const PREFERRED_QUANTS: [&str; 3] = ["Q4_K_M", "Q8_0", "Q4_0"];
 /// What to fetch.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Selection {
-    /// One GGUF file.
-    Gguf(String),
+    /// One GGUF file, or the parts of one model in order.
+    Gguf(Vec<String>),
     /// A Hugging Face folder. `sharded`: the index names the further files.
     Folder { files: Vec<String>, sharded: bool },
 }
@@ -62,8 +62,10 @@ pub(crate) fn select(reference: &ModelReference, files: &[String]) -> Result<Sel
             "it has neither config.json with safetensors weights nor a GGUF file".to_owned(),
         )),
         [one] => choose_gguf(&[one], "").map_err(none),
-        _ => PREFERRED_QUANTS
+        // All of them where they are one model.
+        _ => [""]
             .iter()
+            .chain(&PREFERRED_QUANTS)
             .find_map(|quant| choose_gguf(&ggufs, quant).ok())
             .ok_or_else(|| {
                 none(format!(
@@ -90,14 +92,8 @@ fn choose_gguf(ggufs: &[&String], quant: &str) -> Result<Selection, String> {
             "no GGUF file is a {quant}; there are {}",
             listed(ggufs)
         )),
-        [one] if is_split(one) => Err(format!(
-            "`{one}` is one part of a split file, which is not supported"
-        )),
-        [one] => Ok(Selection::Gguf((**one).clone())),
-        several if several.iter().all(|file| is_split(file)) => Err(format!(
-            "its {quant} is split over {} files, which is not supported",
-            several.len()
-        )),
+        files if files.iter().any(|file| part_of(file).is_some()) => whole_split(files),
+        [one] => Ok(Selection::Gguf(vec![(**one).clone()])),
         several => {
             let names: Vec<&str> = several.iter().map(|file| file.as_str()).collect();
             Err(format!(
@@ -124,14 +120,33 @@ fn has_part(file: &str, quant: &str) -> bool {
     })
 }
 
-/// `…-00001-of-00003.gguf`
-fn is_split(file: &str) -> bool {
-    let stem = file.strip_suffix(".gguf").unwrap_or(file);
-    let mut parts = stem.rsplit('-');
-    let digits = |part: Option<&str>| {
-        part.is_some_and(|part| part.len() == 5 && part.bytes().all(|b| b.is_ascii_digit()))
+/// The parts of one model, if they are all there and nothing else is.
+fn whole_split(files: &[&&String]) -> Result<Selection, String> {
+    let mut files: Vec<String> = files.iter().map(|file| (**file).clone()).collect();
+    files.sort_unstable();
+    let of_one = files.first().and_then(|first| {
+        let (stem, _, count) = part_of(first)?;
+        let expected = (1..=count).map(|number| Some((stem, number, count)));
+        Some(expected.eq(files.iter().map(|file| part_of(file))))
+    });
+    match of_one {
+        Some(true) => Ok(Selection::Gguf(files)),
+        _ => Err(format!(
+            "these files are not all parts of one model: {}",
+            listed(&files.iter().collect::<Vec<_>>())
+        )),
+    }
+}
+
+/// What stands before the numbers of `…-00001-of-00003.gguf`, and the numbers.
+fn part_of(file: &str) -> Option<(&str, usize, usize)> {
+    let number = |digits: &str| {
+        let right = digits.len() == 5 && digits.bytes().all(|byte| byte.is_ascii_digit());
+        right.then(|| digits.parse().ok()).flatten()
     };
-    digits(parts.next()) && parts.next() == Some("of") && digits(parts.next())
+    let (rest, count) = file.strip_suffix(".gguf")?.rsplit_once("-of-")?;
+    let (stem, part) = rest.rsplit_once('-')?;
+    Some((stem, number(part)?, number(count)?))
 }
 
 fn listed(files: &[&String]) -> String {
@@ -208,7 +223,7 @@ mod tests {
             "m.q8_0.gguf",
             "mmproj-Q8_0.gguf",
         ];
-        let gguf = |name: &str| Ok(Selection::Gguf(name.to_owned()));
+        let gguf = |name: &str| Ok(Selection::Gguf(vec![name.to_owned()]));
         assert_eq!(choose("a/b:q4_k_m", &files), gguf("m-Q4_K_M.gguf"));
         assert_eq!(choose("a/b:Q8_0", &files), gguf("m.q8_0.gguf"));
         assert_eq!(choose("a/b", &files), gguf("m-Q4_K_M.gguf"));
@@ -224,8 +239,8 @@ mod tests {
             ("a/b:Q4_0", &["config.json"][..], "no GGUF files"),
             (
                 "a/b:Q4_0",
-                &["m-Q4_0-00001-of-00002.gguf", "m-Q4_0-00002-of-00002.gguf"][..],
-                "split over 2",
+                &["m-Q4_0-00001-of-00003.gguf", "m-Q4_0-00003-of-00003.gguf"][..],
+                "not all parts",
             ),
             (
                 "a/b",
@@ -237,6 +252,25 @@ mod tests {
             let error = choose(reference, files).expect_err(says);
             assert!(error.contains(says), "{error}");
         }
+    }
+
+    #[test]
+    fn all_parts_of_a_split_model_are_one_choice() {
+        let files = [
+            "q4/m-Q4_K_M-00002-of-00002.gguf",
+            "q4/m-Q4_K_M-00001-of-00002.gguf",
+            "m-Q8_0.gguf",
+        ];
+        let expected = vec![files[1].to_owned(), files[0].to_owned()];
+        for reference in ["a/b", "a/b:Q4_K_M"] {
+            assert_eq!(
+                choose(reference, &files),
+                Ok(Selection::Gguf(expected.clone()))
+            );
+        }
+        assert_eq!(choose("a/b", &files[..2]), Ok(Selection::Gguf(expected)));
+        let error = choose("a/b:Q4_K_M", &[&files[..], &["m-Q4_K_M.gguf"]].concat());
+        assert!(error.is_err_and(|error| error.contains("not all parts")));
     }
 
     #[test]

@@ -121,6 +121,16 @@ impl Checkpoint {
         matches!(self, Self::Shards(shards) if shards.has(tensor))
     }
 
+    /// Whether experts that safetensors files have in one tensor, gates and ups by turns, are apart.
+    pub(crate) fn has_experts_apart(&self) -> bool {
+        matches!(self, Self::Gguf(_))
+    }
+
+    /// Whether a GGUF file has such a tensor.
+    pub(crate) fn has_in_gguf(&self, tensor: &str) -> bool {
+        matches!(self, Self::Gguf(gguf) if gguf.has(tensor))
+    }
+
     /// What is to be added to the weights of norms in a family that adds this to them: GGUF files
     /// hold the sums.
     pub(crate) fn norm_offset(&self, family: f32) -> f32 {

@@ -1,5 +1,10 @@
 //! The decoder: one implementation for all families, driven by the [`ModelSpec`].
 
+mod whole_texts;
+
+pub use whole_texts::EmbedError;
+
+use mortise_kernels::attention::AttentionRow;
 use mortise_kernels::soft_cap::soft_cap;
 
 use crate::attention::Batch;
@@ -57,6 +62,22 @@ impl Logits {
 impl Model {
     /// Read a model's files and check them.
     pub fn load(folder: &ModelFolder, precision: WeightPrecision) -> Result<Self, ModelError> {
+        Self::load_parts(folder, precision, true)
+    }
+
+    /// Read a model that computes no logits.
+    pub(crate) fn load_headless(
+        folder: &ModelFolder,
+        precision: WeightPrecision,
+    ) -> Result<Self, ModelError> {
+        Self::load_parts(folder, precision, false)
+    }
+
+    fn load_parts(
+        folder: &ModelFolder,
+        precision: WeightPrecision,
+        with_head: bool,
+    ) -> Result<Self, ModelError> {
         let mut spec = ModelSpec::read(folder)?;
         let generation = GenerationDefaults::read(folder)?;
         let checkpoint = Checkpoint::open(folder)?;
@@ -77,7 +98,7 @@ impl Model {
         let matrix =
             |name: &str| of_vocabulary.matrix(name.to_owned(), spec.vocabulary, spec.hidden, false);
         let embedding = matrix(names.embedding)?;
-        let head = if spec.tied_embeddings {
+        let head = if spec.tied_embeddings || !with_head {
             None
         } else {
             Some(matrix(names.head)?)
@@ -118,42 +139,24 @@ impl Model {
     /// it asks for, row by row in the order of the batch.
     pub fn forward(&self, input: &ModelInput, cache: &mut KvCache) -> Result<Logits, InputError> {
         input.check(&self.spec, cache)?;
-        let rows = input.attention_rows();
-        let tables = input.block_tables();
-        let slots: Vec<(usize, usize)> = rows
-            .iter()
-            .map(|row| {
-                let block = tables[row.first_block + row.position / BLOCK_TOKENS];
-                (block as usize, row.position % BLOCK_TOKENS)
-            })
-            .collect();
-        let positions: Vec<u32> = rows.iter().map(|row| row.position as u32).collect();
-        let ropes = &self.spec.ropes;
-        let growth = self.spec.attention.query_growth;
-        let batch = Batch {
-            spec: &self.spec,
-            plan: CachePlan {
-                slots: &slots,
-                block_tables: tables,
-                rows: &rows,
-            },
-            ropes: ropes
-                .iter()
-                .map(|rope| rope.table(&positions, self.spec.context))
-                .collect(),
-            query_factors: growth
-                .map(|growth| positions.iter().map(|p| growth.factor(*p)).collect()),
-        };
-        let mut hidden = self.embedding.gather(input.tokens());
+        let places = Places::new(input);
+        let batch = places.batch(&self.spec, input);
+        let mut hidden = self.embed_tokens(input.tokens());
+        for (layer, cache) in self.layers.iter().zip(cache.layers_mut()) {
+            layer.forward(&batch, cache, &mut hidden);
+        }
+        Ok(self.logits(&hidden, &input.logit_rows()))
+    }
+
+    /// The rows that stand for tokens.
+    fn embed_tokens(&self, tokens: &[u32]) -> Vec<f32> {
+        let mut hidden = self.embedding.gather(tokens);
         if self.spec.embedding_scale != 1.0 {
             for value in &mut hidden {
                 *value *= self.spec.embedding_scale;
             }
         }
-        for (layer, cache) in self.layers.iter().zip(cache.layers_mut()) {
-            layer.forward(&batch, cache, &mut hidden);
-        }
-        Ok(self.logits(&hidden, &input.logit_rows()))
+        hidden
     }
 
     fn logits(&self, hidden: &[f32], rows: &[usize]) -> Logits {
@@ -174,5 +177,47 @@ impl Model {
             soft_cap(&mut values, cap);
         }
         Logits::new(values, self.spec.vocabulary)
+    }
+}
+
+/// Where the rows of a batch go in the cache, and what they see.
+struct Places {
+    rows: Vec<AttentionRow>,
+    slots: Vec<(usize, usize)>,
+}
+
+impl Places {
+    fn new(input: &ModelInput) -> Self {
+        let rows = input.attention_rows();
+        let tables = input.block_tables();
+        let slots = rows
+            .iter()
+            .map(|row| {
+                let block = tables[row.first_block + row.position / BLOCK_TOKENS];
+                (block as usize, row.position % BLOCK_TOKENS)
+            })
+            .collect();
+        Self { rows, slots }
+    }
+
+    /// What all layers ask of the batch.
+    fn batch<'a>(&'a self, spec: &'a ModelSpec, input: &'a ModelInput) -> Batch<'a> {
+        let positions: Vec<u32> = self.rows.iter().map(|row| row.position as u32).collect();
+        let growth = spec.attention.query_growth;
+        Batch {
+            spec,
+            plan: CachePlan {
+                slots: &self.slots,
+                block_tables: input.block_tables(),
+                rows: &self.rows,
+            },
+            ropes: spec
+                .ropes
+                .iter()
+                .map(|rope| rope.table(&positions, spec.context))
+                .collect(),
+            query_factors: growth
+                .map(|growth| positions.iter().map(|p| growth.factor(*p)).collect()),
+        }
     }
 }

@@ -90,6 +90,25 @@ pub enum ModelError {
         #[source]
         source: GgufError,
     },
+    /// A folder holds GGUF files of several models.
+    #[error("folder `{folder}` holds several GGUF models; give the path of one of {files}")]
+    SeveralModels {
+        /// The folder.
+        folder: String,
+        /// The files.
+        files: String,
+    },
+    /// A GGUF file that is one of several has a name from which those of the others do not follow.
+    #[error(
+        "GGUF file `{file}` is one of {count}; name it and the others \
+         `NAME-00001-of-{count:05}.gguf` and so on, as they were made"
+    )]
+    PartName {
+        /// The file.
+        file: String,
+        /// Files of the model.
+        count: usize,
+    },
     /// The weights lack a tensor.
     #[error("tensor `{tensor}` is missing from the weights")]
     MissingTensor {

@@ -50,12 +50,11 @@ impl Experts {
                 prefix,
                 gate_up,
                 down,
-            } => (0..spec.experts)
-                .map(|expert| {
-                    let name = |part: &str| name(&format!("{prefix}{expert}.{part}"));
-                    load_apart(loader, name, *gate_up, down, spec.intermediate)
-                })
-                .collect::<Result<_, _>>()?,
+            } => load_each(loader, number, prefix, *gate_up, down, spec)?,
+            ExpertLayout::Interleaved { .. } if loader.checkpoint.has_experts_apart() => {
+                let parts = ["gate_proj", "up_proj"];
+                load_each(loader, number, "mlp.experts.", parts, "down_proj", spec)?
+            }
             ExpertLayout::Interleaved { gate_up, down } => {
                 load_interleaved(loader, &name(gate_up), &name(down), spec)?
             }
@@ -159,25 +158,30 @@ impl Experts {
     }
 }
 
-/// An expert whose matrices are tensors of their own.
-fn load_apart(
+/// Experts whose matrices are tensors of their own.
+fn load_each(
     loader: &Loader<'_>,
-    name: impl Fn(&str) -> String,
+    number: usize,
+    prefix: &str,
     gate_up: [&str; 2],
     down: &str,
-    width: usize,
-) -> Result<GatedLayer, ModelError> {
-    let hidden = loader.spec.hidden;
-    let [gate, up] = gate_up.map(|part| StackPart {
-        name: name(part),
-        outputs: width,
-        biased: false,
-    });
-    Ok(GatedLayer {
-        activation: loader.spec.feed_forward.activation,
-        gate_up: loader.stacked(gate, [up], hidden)?,
-        down: loader.matrix(name(down), hidden, width, false)?,
-    })
+    spec: ExpertsSpec,
+) -> Result<Vec<GatedLayer>, ModelError> {
+    let (hidden, width, biased) = (loader.spec.hidden, spec.intermediate, spec.bias);
+    let expert = |expert: usize| {
+        let name = |part: &str| loader.layer_name(number, &format!("{prefix}{expert}.{part}"));
+        let [gate, up] = gate_up.map(|part| StackPart {
+            name: name(part),
+            outputs: width,
+            biased,
+        });
+        Ok(GatedLayer {
+            activation: loader.spec.feed_forward.activation,
+            gate_up: loader.stacked(gate, [up], hidden)?,
+            down: loader.matrix(name(down), hidden, width, biased)?,
+        })
+    };
+    (0..spec.experts).map(expert).collect()
 }
 
 /// Experts whose matrices are parts of one tensor, with gates and ups by turns.

@@ -51,6 +51,36 @@ impl Fields {
         }))
     }
 
+    /// Read a file that holds a list of objects; `None` if it is not there.
+    pub(crate) fn read_list(
+        folder: &ModelFolder,
+        file: &'static str,
+        most: usize,
+    ) -> Result<Option<Vec<Self>>, ModelError> {
+        let Some(bytes) = folder.read_optional(file, CONFIG_BYTES_MAX)? else {
+            return Ok(None);
+        };
+        let json = |source| ModelError::Json {
+            file: file.to_owned(),
+            source,
+        };
+        let list: Vec<Map<String, Value>> = serde_json::from_slice(&bytes).map_err(json)?;
+        let entries = list.into_iter().enumerate().map(|(number, members)| Self {
+            file,
+            architecture: None,
+            prefix: format!("{number}."),
+            members,
+        });
+        match entries.len() {
+            length if length <= most => Ok(Some(entries.collect())),
+            length => Err(ModelError::Field {
+                file: file.to_owned(),
+                field: "length".to_owned(),
+                problem: format!("is {length}; at most {most} entries are read"),
+            }),
+        }
+    }
+
     /// What a configuration file would say of a GGUF file.
     fn of_gguf(folder: &ModelFolder, gguf: &Gguf, file: &str) -> Result<Self, ModelError> {
         let members = if file == CONFIG_FILE {

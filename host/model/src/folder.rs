@@ -9,7 +9,8 @@ use std::sync::Arc;
 use memmap2::Mmap;
 
 use crate::error::ModelError;
-use crate::gguf::Gguf;
+use crate::gguf::{Gguf, PartName, sole_file};
+use crate::spec::CONFIG_FILE;
 
 /// A model's files: a directory on disk, one GGUF file, or bytes that are part of the program.
 #[derive(Debug, Clone)]
@@ -49,6 +50,8 @@ impl Deref for FileBytes {
 
 impl ModelFolder {
     /// The files of a directory, or a GGUF file, whose header is read and checked. Either must exist.
+    /// Of a model that was split into several GGUF files any of them does, and so does a directory
+    /// with one GGUF model and no `config.json`.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, ModelError> {
         let path = path.into();
         match std::fs::metadata(&path) {
@@ -58,9 +61,12 @@ impl ModelFolder {
                     source: Source::Gguf(path, gguf),
                 })
             }
-            Ok(metadata) if metadata.is_dir() => Ok(Self {
-                source: Source::Directory(path),
-            }),
+            Ok(metadata) if metadata.is_dir() => match gguf_within(&path)? {
+                Some(file) => Self::open(file),
+                None => Ok(Self {
+                    source: Source::Directory(path),
+                }),
+            },
             Ok(_) => {
                 let source = std::io::Error::from(std::io::ErrorKind::NotADirectory);
                 Err(ModelError::Folder { path, source })
@@ -208,7 +214,76 @@ fn is_gguf(path: &Path) -> bool {
         .is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
 }
 
+/// The GGUF file of a directory that holds no model in the Hugging Face layout.
+fn gguf_within(directory: &Path) -> Result<Option<PathBuf>, ModelError> {
+    if directory.join(CONFIG_FILE).exists() {
+        return Ok(None);
+    }
+    let unreadable = |source| ModelError::Folder {
+        path: directory.to_owned(),
+        source,
+    };
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(unreadable)? {
+        let name = entry.map_err(unreadable)?.file_name();
+        if let Some(name) = name.to_str().filter(|name| is_gguf(Path::new(name))) {
+            files.push(name.to_owned());
+        }
+    }
+    match sole_file(files) {
+        Ok(file) => Ok(file.map(|file| directory.join(file))),
+        Err(files) => Err(ModelError::SeveralModels {
+            folder: directory.display().to_string(),
+            files: files.join(", "),
+        }),
+    }
+}
+
+/// Open a GGUF file with the other parts of its model.
 fn open_gguf(path: &Path) -> Result<Gguf, ModelError> {
+    let wrong = |path: &Path, source| ModelError::Gguf {
+        file: path.display().to_string(),
+        source,
+    };
+    let opened = parse_gguf(path)?;
+    let count = opened.parts().map_err(|error| wrong(path, error))?;
+    if count == 1 {
+        return Ok(opened);
+    }
+    let name = path.file_name().and_then(|name| name.to_str());
+    let name = name.and_then(PartName::parse);
+    let Some(name) = name.filter(|name| name.count == count) else {
+        return Err(ModelError::PartName {
+            file: path.display().to_string(),
+            count,
+        });
+    };
+    let mut whole: Option<Gguf> = None;
+    for number in 0..count {
+        let path = path.with_file_name(name.other(number + 1));
+        if !path.exists() {
+            return Err(ModelError::MissingFile {
+                folder: path.parent().unwrap_or(&path).display().to_string(),
+                file: name.other(number + 1),
+            });
+        }
+        let part = parse_gguf(&path)?;
+        let checked = part.check_part(number, count);
+        let added = checked.and_then(|()| match &mut whole {
+            Some(whole) => whole.append(part),
+            None => {
+                whole = Some(part);
+                Ok(())
+            }
+        });
+        added.map_err(|error| wrong(&path, error))?;
+    }
+    let whole = whole.unwrap_or(opened);
+    whole.check_whole().map_err(|error| wrong(path, error))?;
+    Ok(whole)
+}
+
+fn parse_gguf(path: &Path) -> Result<Gguf, ModelError> {
     let unreadable = |source| ModelError::Folder {
         path: path.to_owned(),
         source,

@@ -10,6 +10,7 @@ use mortise_kernels::rope::RopeHeads;
 
 use crate::attention::Batch;
 use crate::error::ModelError;
+use crate::gguf::{KEY_UPS, VALUE_UPS};
 use crate::kv_cache::LayerCache;
 use crate::linear::Linear;
 use crate::loader::{Loader, StackPart};
@@ -68,7 +69,7 @@ impl LatentAttention {
             latent.kv_rank + latent.rope_dim,
             biased,
         );
-        let (key_up, value_up) = load_ups(loader, &name(names.kv_up), latent)?;
+        let (key_up, value_up) = load_ups(loader, number, latent)?;
         Ok(Self {
             layer,
             latent,
@@ -176,10 +177,34 @@ fn part(name: String, outputs: usize, biased: bool) -> StackPart {
     }
 }
 
-/// Each head's matrices from one that holds, head by head, rows for keys and rows for values.
+/// The matrices of each head. Newer GGUF files have them apart.
 fn load_ups(
     loader: &Loader<'_>,
-    name: &str,
+    number: usize,
+    latent: LatentSpec,
+) -> Result<(Vec<Linear>, Vec<Linear>), ModelError> {
+    let name = |(before, behind): (&str, &str), head: usize| {
+        loader.layer_name(number, &format!("{before}{head}.{behind}"))
+    };
+    let first = format!("{}.weight", name(KEY_UPS, 0));
+    if !loader.checkpoint.has_in_gguf(&first) {
+        return split_ups(loader, number, latent);
+    }
+    let (rank, plain, value) = (latent.kv_rank, latent.plain_dim, latent.value_dim);
+    let mut ups = (Vec::new(), Vec::new());
+    for head in 0..loader.spec.heads {
+        ups.0
+            .push(loader.matrix(name(KEY_UPS, head), rank, plain, false)?);
+        ups.1
+            .push(loader.matrix(name(VALUE_UPS, head), value, rank, false)?);
+    }
+    Ok(ups)
+}
+
+/// Each head's matrices from one that holds, head by head, rows for keys and rows for values.
+fn split_ups(
+    loader: &Loader<'_>,
+    number: usize,
     latent: LatentSpec,
 ) -> Result<(Vec<Linear>, Vec<Linear>), ModelError> {
     let LatentSpec {
@@ -188,6 +213,7 @@ fn load_ups(
         value_dim,
         ..
     } = latent;
+    let name = loader.layer_name(number, loader.names.latent.kv_up);
     let rows = plain_dim + value_dim;
     let heads = loader.spec.heads;
     let shape = [heads * rows, kv_rank];

@@ -11,6 +11,7 @@
 mod attention;
 mod checkpoint;
 mod decoder;
+mod embedder;
 mod encoder;
 mod error;
 mod experts;
@@ -28,19 +29,22 @@ mod loader;
 mod mxfp4;
 mod names;
 mod norm;
+mod pooling;
 mod rearrange;
 mod rope;
 mod shards;
 mod spec;
 mod weights;
 
-pub use decoder::{Logits, Model};
-pub use encoder::{Encoder, EncoderSpec, Pooling};
+pub use decoder::{EmbedError, Logits, Model};
+pub use embedder::{Embedder, EmbedderOptions};
+pub use encoder::{Encoder, EncoderSpec};
 pub use error::{InputError, ModelError};
 pub use folder::{FileBytes, ModelFolder};
 pub use generation::GenerationDefaults;
 pub use input::{LogitRows, ModelInput, SequenceInput, SequenceView};
 pub use kv_cache::{BLOCK_TOKENS, KvCache, KvType};
+pub use pooling::{Pooling, PoolingSpec};
 pub use rope::{RopeScaling, RopeSpec};
 pub use spec::{
     Architecture, AttentionSpec, ExpertsSpec, FeedForwardSpec, LatentSpec, LayerSpec, ModelSpec,

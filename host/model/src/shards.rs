@@ -1,5 +1,6 @@
 //! Tensors from safetensors files: one file, or several with an index.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -23,14 +24,36 @@ pub(crate) struct Shards {
     shards: Vec<Shard>,
     /// Which shard has a tensor; `None` if there is only one.
     index: Option<HashMap<String, usize>>,
-    /// Stands before the names of all tensors that are read.
-    prefix: &'static str,
+    naming: Naming,
+}
+
+/// How names in the files differ from those of a decoder with a head.
+#[derive(Debug, Clone, Copy)]
+enum Naming {
+    Same,
+    /// [`TEXT_PREFIX`] stands before them.
+    OfText,
+    /// [`HEADED_PREFIX`] is left out, in files of a decoder without a head.
+    Headless,
 }
 
 /// Stands before the names of the text part in models that also see.
 const TEXT_PREFIX: &str = "language_model.";
-/// A tensor that every model has.
-const EMBEDDING: &str = "model.embed_tokens.weight";
+/// Stands before the names of all tensors but the head.
+const HEADED_PREFIX: &str = "model.";
+/// A tensor that every decoder has.
+const EMBEDDING: &str = "embed_tokens.weight";
+
+impl Naming {
+    /// The name in the files.
+    fn stored(self, tensor: &str) -> Cow<'_, str> {
+        match self {
+            Self::Same => Cow::Borrowed(tensor),
+            Self::OfText => Cow::Owned(format!("{TEXT_PREFIX}{tensor}")),
+            Self::Headless => Cow::Borrowed(tensor.strip_prefix(HEADED_PREFIX).unwrap_or(tensor)),
+        }
+    }
+}
 
 struct Shard {
     file: String,
@@ -44,9 +67,10 @@ impl Shards {
     /// Open the files and check their headers.
     pub(crate) fn open(folder: &ModelFolder) -> Result<Self, ModelError> {
         let mut shards = Self::open_files(folder)?;
-        if shards.locate(&format!("{TEXT_PREFIX}{EMBEDDING}")).is_ok() {
-            shards.prefix = TEXT_PREFIX;
-        }
+        let embedding = format!("{HEADED_PREFIX}{EMBEDDING}");
+        let fits = |naming: &Naming| shards.locate(&naming.stored(&embedding)).is_ok();
+        let naming = [Naming::OfText, Naming::Headless].into_iter().find(fits);
+        shards.naming = naming.unwrap_or(Naming::Same);
         Ok(shards)
     }
 
@@ -55,7 +79,7 @@ impl Shards {
             return Ok(Self {
                 shards: vec![Shard::open(SINGLE_FILE, bytes)?],
                 index: None,
-                prefix: "",
+                naming: Naming::Same,
             });
         }
         let Some(index) = folder.read_optional(INDEX_FILE, INDEX_BYTES_MAX)? else {
@@ -80,7 +104,7 @@ impl Shards {
         Ok(Self {
             shards,
             index: Some(tensors),
-            prefix: "",
+            naming: Naming::Same,
         })
     }
 
@@ -106,11 +130,11 @@ impl Shards {
 
     /// Whether there is such a tensor.
     pub(crate) fn has(&self, tensor: &str) -> bool {
-        self.locate(&format!("{}{tensor}", self.prefix)).is_ok()
+        self.locate(&self.naming.stored(tensor)).is_ok()
     }
 
     fn place(&self, tensor: &str) -> Result<(Dtype, TensorPlace), ModelError> {
-        let tensor = &format!("{}{tensor}", self.prefix);
+        let tensor = &*self.naming.stored(tensor);
         let missing = || ModelError::MissingTensor {
             tensor: tensor.to_owned(),
         };

@@ -350,7 +350,7 @@ fn files_that_are_no_model_say_why() {
     );
     let split = spoiled(|file| file.entry("split.count", u32(3)));
     let error = load(&split).expect_err("one of several");
-    assert!(error.contains("one file of several"), "{error}");
+    assert!(error.contains("is one of 3; name it"), "{error}");
 }
 
 /// Read everything that a header leads to.

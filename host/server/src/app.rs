@@ -8,7 +8,8 @@ use anyhow::Context as _;
 use mortise_engine::{
     Engine, EngineConfig, EngineHandle, EngineLoad, SequenceRequest, SubmitError, TokenStream,
 };
-use mortise_model::{EncoderSpec, Model, WeightPrecision};
+use mortise_model::{Embedder, Model, WeightPrecision};
+use mortise_plugin::PluginHost;
 use mortise_registry::{Backend, Ladder, ScriptCodec, Scripted};
 use mortise_service::{Embed, Observer, ServedModel, Service, ServiceConfig};
 use tokio::net::TcpListener;
@@ -20,7 +21,7 @@ use crate::assembly::ModelText;
 use crate::config::{
     AdminConfig, Config, ConfigSource, LimitConfig, ModelConfig, Quantize, hub_config,
 };
-use crate::embedder::{LocalEncoder, NoGeneration};
+use crate::embedder::{LocalEmbedder, NoGeneration};
 use crate::http::guard::Guard;
 use crate::http::listen::{ConnectionLimits, Stop, serve as listen, serve_beside};
 use crate::http::{Front, router};
@@ -131,6 +132,21 @@ fn reload_on_hangup(live: Arc<LivePlugins>) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Metrics of these models and of all plugins of `host`.
+fn measure(served: &[ServedModel], host: PluginHost, swaps: Arc<SwapCounters>) -> Arc<Metrics> {
+    let backends: Vec<_> = served
+        .iter()
+        .map(|model| (model.name.clone(), Arc::clone(&model.backend)))
+        .collect();
+    let loads = move || -> Vec<(String, EngineLoad)> {
+        let loads = backends.iter();
+        loads
+            .map(|(name, backend)| (name.clone(), backend.load()))
+            .collect()
+    };
+    Arc::new(Metrics::new(loads, move || host.stats(), swaps))
+}
+
 /// Load plugins and models and tie them together.
 async fn open(
     config: Config,
@@ -160,22 +176,8 @@ async fn open(
     for (model, facts) in &opened {
         served.push(plugins.handles(facts)?.serve(model.clone()));
     }
-    let backends: Vec<_> = served
-        .iter()
-        .map(|model| (model.name.clone(), Arc::clone(&model.backend)))
-        .collect();
-    let host = plugins.host.clone();
     let swaps = Arc::<SwapCounters>::default();
-    let metrics = Arc::new(Metrics::new(
-        move || {
-            backends
-                .iter()
-                .map(|(name, backend)| (name.clone(), backend.load()))
-                .collect()
-        },
-        move || host.stats(),
-        Arc::clone(&swaps),
-    ));
+    let metrics = measure(&served, plugins.host.clone(), Arc::clone(&swaps));
     let service = Arc::new(Service::new(
         ServiceConfig {
             ladder: Ladder {
@@ -292,16 +294,25 @@ fn backend(
         };
         return Ok(Opened::generating(Scripted::new(script.clone(), codec)));
     }
-    if EncoderSpec::describes(&text.folder)? {
-        let precision = precision(config.quantize);
-        let encoder = LocalEncoder::open(&text.folder, precision, engine.max_queue)?;
+    if Embedder::describes(&text.folder, config.embedding)? {
+        let embedder = LocalEmbedder::open(
+            &text.folder,
+            precision(config.quantize),
+            config.embedding,
+            limits.max_context,
+            engine.max_queue,
+        )?;
         return Ok(Opened {
             backend: Arc::new(NoGeneration {
-                context: encoder.context_length(),
+                context: embedder.context_length(),
             }),
-            embedder: Some(Arc::new(encoder)),
+            embedder: Some(Arc::new(embedder)),
         });
     }
+    anyhow::ensure!(
+        config.embedding.normalised.is_none(),
+        "`normalize` is set and the model makes no embeddings; set `pooling` too"
+    );
     let mut model = Model::load(&text.folder, precision(config.quantize))?;
     model.limit_context(limits.max_context);
     let engine = Engine::start(Arc::new(model), engine)?;

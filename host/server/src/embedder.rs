@@ -1,10 +1,10 @@
-//! Encoders behind the service: vectors are made on threads that may block, one batch at a time.
+//! Models that make embeddings behind the service: vectors are made on threads that may block, one batch at a time.
 
 use std::sync::Arc;
 
 use anyhow::Context as _;
 use mortise_engine::{EngineLoad, SequenceRequest, SubmitError, TokenStream};
-use mortise_model::{Encoder, ModelFolder, WeightPrecision};
+use mortise_model::{Embedder, EmbedderOptions, ModelFolder, WeightPrecision};
 use mortise_registry::Backend;
 use mortise_service::{BoxFuture, Embed, ServiceError};
 use tokio::sync::Semaphore;
@@ -13,9 +13,9 @@ use tokio::sync::Semaphore;
 /// waits behind them does not wait long.
 const BATCH_TOKENS: usize = 4096;
 
-/// An encoder that takes one batch after the other.
-pub(crate) struct LocalEncoder {
-    encoder: Arc<Encoder>,
+/// A model that takes one batch after the other.
+pub(crate) struct LocalEmbedder {
+    model: Arc<Embedder>,
     /// Of the batch that is computed.
     turn: Semaphore,
     /// Of the requests that wait for it.
@@ -23,16 +23,20 @@ pub(crate) struct LocalEncoder {
     max_queue: usize,
 }
 
-impl LocalEncoder {
+impl LocalEmbedder {
     /// Blocks.
     pub(crate) fn open(
         folder: &ModelFolder,
         precision: WeightPrecision,
+        options: EmbedderOptions,
+        max_context: usize,
         max_queue: usize,
     ) -> anyhow::Result<Self> {
-        let encoder = Encoder::load(folder, precision).context("the encoder cannot be loaded")?;
+        let mut model = Embedder::load(folder, precision, options)
+            .context("the embedding model cannot be loaded")?;
+        model.limit_context(max_context);
         Ok(Self {
-            encoder: Arc::new(encoder),
+            model: Arc::new(model),
             turn: Semaphore::new(1),
             queue: Semaphore::new(max_queue),
             max_queue,
@@ -43,10 +47,10 @@ impl LocalEncoder {
         let Ok(_turn) = self.turn.acquire().await else {
             return Err(ServiceError::Stopping);
         };
-        let encoder = Arc::clone(&self.encoder);
+        let model = Arc::clone(&self.model);
         let run = move || {
             let texts: Vec<&[u32]> = texts.iter().map(Vec::as_slice).collect();
-            encoder.embed(&texts)
+            model.embed(&texts)
         };
         let failed = |error: String| ServiceError::Engine(error);
         tokio::task::spawn_blocking(run)
@@ -56,13 +60,13 @@ impl LocalEncoder {
     }
 }
 
-impl Embed for LocalEncoder {
+impl Embed for LocalEmbedder {
     fn dimensions(&self) -> usize {
-        self.encoder.spec().hidden
+        self.model.dimensions()
     }
 
     fn context_length(&self) -> usize {
-        self.encoder.spec().context
+        self.model.context()
     }
 
     fn embed(&self, texts: Vec<Vec<u32>>) -> BoxFuture<'_, Result<Vec<Vec<f32>>, ServiceError>> {
@@ -71,6 +75,7 @@ impl Embed for LocalEncoder {
                 return Err(ServiceError::QueueFull {
                     limit: self.max_queue,
                     unit: "requests",
+                    retry_after: None,
                 });
             };
             let mut vectors = Vec::with_capacity(texts.len());

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
+use mortise_model::EmbedderOptions;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -55,6 +56,7 @@ pub(crate) fn model_text(folder: Option<&Path>) -> anyhow::Result<ModelText> {
         hf: None,
         script: None,
         quantize: None,
+        embedding: EmbedderOptions::default(),
     })
 }
 

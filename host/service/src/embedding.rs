@@ -137,6 +137,7 @@ fn encode(
         }
         if tokens.len() > context {
             return Err(ServiceError::ContextLength {
+                param: "input",
                 prompt: tokens.len(),
                 requested: 0,
                 context,

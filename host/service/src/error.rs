@@ -33,6 +33,8 @@ pub enum ServiceError {
         "this model's context holds {context} tokens; the prompt has {prompt} and {requested} more were asked for"
     )]
     ContextLength {
+        /// The field that holds the prompt.
+        param: &'static str,
         /// Tokens of the prompt.
         prompt: usize,
         /// Tokens asked for.
@@ -47,6 +49,19 @@ pub enum ServiceError {
         limit: usize,
         /// Of what: `requests` or `prompt tokens`.
         unit: &'static str,
+        /// Seconds until what waits now will have been answered, where that is known.
+        retry_after: Option<u32>,
+    },
+    /// The caller's tenant crowds the queue.
+    #[error(
+        "{waiting} requests of your tenant wait already, and what is left of the queue is for \
+         others; retry later"
+    )]
+    TenantQueueFull {
+        /// The tenant's requests that wait.
+        waiting: usize,
+        /// Seconds until what waits now will have been answered.
+        retry_after: u32,
     },
     /// A plugin failed, through no fault of the caller unless the fault says `Invalid`.
     #[error(transparent)]

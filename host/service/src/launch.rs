@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use mortise_engine::{SequenceRequest, Share};
+use mortise_engine::{SequenceRequest, Share, SubmitError};
 use mortise_registry::Entry;
 
 use crate::check::Request;
@@ -13,6 +13,7 @@ use crate::detokenizer::Detokenizer;
 use crate::error::ServiceError;
 use crate::model::ServedModel;
 use crate::observer::Observer;
+use crate::pace::Paces;
 use crate::plugins::RequestId;
 use crate::prepare::{self, Prepared};
 
@@ -22,6 +23,7 @@ pub(crate) struct Launch {
     pub(crate) name: Arc<str>,
     pub(crate) request_id: RequestId,
     pub(crate) masks: Arc<MaskThreads>,
+    pub(crate) paces: Arc<Paces>,
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) arrived: Instant,
     pub(crate) priority: i32,
@@ -39,6 +41,12 @@ pub(crate) enum Round {
 impl Launch {
     pub(crate) fn model(&self) -> &ServedModel {
         &self.entry.value
+    }
+
+    fn refused(&self, error: SubmitError, request: &Request, max_tokens: u32) -> ServiceError {
+        let load = self.model().backend.load();
+        let retry_after = self.paces.retry_after(&self.name, &load);
+        prepare::refused(error, request.fields(), max_tokens, retry_after)
     }
 
     /// Submit one sequence, with a matcher and a parser session of its own.
@@ -79,7 +87,7 @@ impl Launch {
                 salt: self.salt.clone(),
                 constraint,
             })
-            .map_err(|error| prepare::refused(error, max_tokens))?;
+            .map_err(|error| self.refused(error, request, max_tokens))?;
         let (resumes, tally) = match round {
             Round::First => (false, Arc::default()),
             Round::Later(tally) => (true, tally),

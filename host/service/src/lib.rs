@@ -19,6 +19,7 @@ mod messages;
 mod model;
 mod observer;
 mod offline;
+mod pace;
 mod plugins;
 mod prepare;
 mod request;

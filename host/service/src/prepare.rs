@@ -272,6 +272,7 @@ pub(crate) fn max_tokens(
     let requested = asked.unwrap_or(1) as usize;
     if prompt.saturating_add(requested) > context {
         return Err(ServiceError::ContextLength {
+            param: prompt_param(request.fields()),
             prompt,
             requested,
             context,
@@ -334,8 +335,22 @@ pub(crate) fn no_grammar(model: &ServedModel, fields: &RequestFields) -> Service
     )
 }
 
-/// The engine refused a sequence.
-pub(crate) fn refused(error: SubmitError, requested: u32) -> ServiceError {
+/// The field that holds the prompt.
+fn prompt_param(fields: &RequestFields) -> &'static str {
+    match fields.prompt {
+        Prompt::Chat { .. } => "messages",
+        Prompt::Text(_) | Prompt::Tokens(_) => "prompt",
+    }
+}
+
+/// The engine refused a sequence of at most `requested` new tokens. Whoever is turned away because
+/// of the queue may come back in `retry_after` seconds.
+pub(crate) fn refused(
+    error: SubmitError,
+    fields: &RequestFields,
+    requested: u32,
+    retry_after: u32,
+) -> ServiceError {
     match error {
         SubmitError::Invalid(message) => ServiceError::Invalid {
             param: None,
@@ -343,6 +358,7 @@ pub(crate) fn refused(error: SubmitError, requested: u32) -> ServiceError {
             message,
         },
         SubmitError::ContextLength { prompt, context } => ServiceError::ContextLength {
+            param: prompt_param(fields),
             prompt,
             requested: requested as usize,
             context,
@@ -350,10 +366,16 @@ pub(crate) fn refused(error: SubmitError, requested: u32) -> ServiceError {
         SubmitError::QueueFull { limit } => ServiceError::QueueFull {
             limit,
             unit: "requests",
+            retry_after: Some(retry_after),
         },
         SubmitError::QueuedTokens { limit } => ServiceError::QueueFull {
             limit,
             unit: "prompt tokens",
+            retry_after: Some(retry_after),
+        },
+        SubmitError::TenantQueue { waiting } => ServiceError::TenantQueueFull {
+            waiting,
+            retry_after,
         },
         SubmitError::Stopped => ServiceError::Stopping,
     }

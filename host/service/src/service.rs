@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mortise_engine::Share;
 use mortise_plugin::{Finish, Principal};
@@ -16,6 +16,7 @@ use crate::error::ServiceError;
 use crate::launch::{Launch, Round};
 use crate::model::ServedModel;
 use crate::observer::{NoObserver, Observer};
+use crate::pace::Paces;
 use crate::plugins::{DecidePolicy, RunTool};
 use crate::prepare;
 use crate::request::RequestFields;
@@ -80,6 +81,7 @@ pub struct Service {
     serving: RwLock<Arc<Generation>>,
     accounts: Arc<OpenAccounts>,
     masks: Arc<MaskThreads>,
+    paces: Arc<Paces>,
     config: ServiceConfig,
 }
 
@@ -111,6 +113,7 @@ impl Service {
             masks: MaskThreads::start(config.mask_threads, config.mask_deadline)
                 .map(Arc::new)
                 .map_err(SetupError::MaskThreads)?,
+            paces: Arc::default(),
             config,
         })
     }
@@ -228,6 +231,8 @@ impl Service {
         let entry = Arc::clone(entry?);
         admission.spent().model = entry.name.clone();
         let model = &entry.value;
+        self.paces
+            .note(&entry.name, &model.backend.load(), Instant::now());
         if n > self.config.max_choices {
             let limit = self.config.max_choices;
             return Err(invalid(
@@ -285,6 +290,7 @@ impl Service {
             entry: Arc::clone(entry),
             request_id: Arc::clone(&call.request_id),
             masks: Arc::clone(&self.masks),
+            paces: Arc::clone(&self.paces),
             observer: Arc::clone(&self.config.observer),
             arrived: call.arrived,
             priority: admission.allowance().priority,

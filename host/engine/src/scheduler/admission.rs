@@ -22,8 +22,7 @@ impl Scheduler {
             if task.turn.is_none() {
                 task.turn = Some(self.turns);
                 self.turns += 1;
-                self.queued.0 -= 1;
-                self.queued.1 -= task.prompt;
+                self.queued -= 1;
                 self.tally.queried_tokens += task.prompt as u64;
             }
             self.tally.hit_tokens += task.advance(&mut self.pool) as u64;

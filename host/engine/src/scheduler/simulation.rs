@@ -355,7 +355,7 @@ impl Simulation {
         assert_eq!(self.finished + self.cancelled, self.next_id as usize);
         assert_eq!(self.scheduler.pool().used(), 0, "blocks are left behind");
         assert_eq!(self.scheduler.running() + self.scheduler.preempted(), 0);
-        assert_eq!(self.scheduler.queued(), (0, 0));
+        assert_eq!(self.scheduler.queued(), 0);
         self.scheduler.tally()
     }
 }

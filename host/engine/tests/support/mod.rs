@@ -8,6 +8,7 @@
     reason = "each test program uses a part of this"
 )]
 
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use mortise_engine::{
@@ -30,6 +31,7 @@ pub struct FakeModel {
     cells: Vec<u32>,
     context: usize,
     delay: Duration,
+    permits: Option<Receiver<()>>,
 }
 
 impl FakeModel {
@@ -38,11 +40,20 @@ impl FakeModel {
             cells: vec![u32::MAX; blocks * BLOCK_TOKENS],
             context,
             delay: Duration::ZERO,
+            permits: None,
         }
     }
 
     pub fn with_delay(self, delay: Duration) -> Self {
         Self { delay, ..self }
+    }
+
+    /// One step for each message, and any number once the sender is gone.
+    pub fn with_permits(self, permits: Receiver<()>) -> Self {
+        Self {
+            permits: Some(permits),
+            ..self
+        }
     }
 }
 
@@ -61,6 +72,9 @@ impl ForwardPass for FakeModel {
 
     fn forward(&mut self, input: &ModelInput) -> Result<Logits, InputError> {
         std::thread::sleep(self.delay);
+        if let Some(permits) = &self.permits {
+            let _ = permits.recv();
+        }
         let mut rows = Vec::new();
         for sequence in input.sequences() {
             assert!(!sequence.tokens.contains(&PANIC), "told to panic");

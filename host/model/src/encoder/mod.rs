@@ -7,12 +7,13 @@ use mortise_kernels::gelu::gelu_in_place;
 use mortise_kernels::layer_norm::layer_norm_in_place;
 use mortise_kernels::linear::RowOrder;
 
-pub use spec::{EncoderSpec, Pooling};
+pub use spec::EncoderSpec;
 
 use crate::checkpoint::Checkpoint;
 use crate::error::{InputError, ModelError};
 use crate::folder::ModelFolder;
 use crate::linear::Linear;
+use crate::pooling::PoolingSpec;
 use crate::weights::WeightPrecision;
 
 /// A loaded encoder. Immutable.
@@ -152,12 +153,17 @@ impl Encoder {
         })
     }
 
+    /// Make other vectors than the files say.
+    pub(crate) fn set_pooling(&mut self, pooling: PoolingSpec) {
+        self.spec.pooling = pooling;
+    }
+
     /// The shape of the model.
     pub fn spec(&self) -> &EncoderSpec {
         &self.spec
     }
 
-    /// One vector of length 1 for each text, in order. A text's vector does not depend on the others.
+    /// One vector for each text, in order. A text's vector does not depend on the others.
     pub fn embed(&self, texts: &[&[u32]]) -> Result<Vec<Vec<f32>>, InputError> {
         for text in texts {
             self.check(text)?;
@@ -179,7 +185,7 @@ impl Encoder {
         let mut rows = hidden.chunks_exact(self.spec.hidden);
         let vectors = lengths.iter().map(|length| {
             let rows: Vec<&[f32]> = rows.by_ref().take(*length).collect();
-            unit(pool(&rows, self.spec.pooling))
+            self.spec.pooling.apply(&rows)
         });
         Ok(vectors.collect())
     }
@@ -223,30 +229,4 @@ fn add(to: &mut [f32], what: &[f32]) {
     for (to, what) in to.iter_mut().zip(what) {
         *to += what;
     }
-}
-
-/// The rows of one text as one vector; there is at least one row.
-fn pool(rows: &[&[f32]], pooling: Pooling) -> Vec<f32> {
-    match pooling {
-        Pooling::First => rows.first().map(|row| row.to_vec()).unwrap_or_default(),
-        Pooling::Last => rows.last().map(|row| row.to_vec()).unwrap_or_default(),
-        Pooling::Mean => {
-            let mut sum = rows.first().map(|row| row.to_vec()).unwrap_or_default();
-            for row in rows.iter().skip(1) {
-                add(&mut sum, row);
-            }
-            let count = rows.len().max(1) as f32;
-            sum.iter_mut().for_each(|value| *value /= count);
-            sum
-        }
-    }
-}
-
-/// The vector at length 1; one of zeros stays.
-fn unit(mut vector: Vec<f32>) -> Vec<f32> {
-    let length = vector.iter().map(|value| value * value).sum::<f32>().sqrt();
-    if length > 0.0 {
-        vector.iter_mut().for_each(|value| *value /= length);
-    }
-    vector
 }

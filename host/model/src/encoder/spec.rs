@@ -3,27 +3,15 @@
 use crate::error::ModelError;
 use crate::fields::{Fields, brief};
 use crate::folder::ModelFolder;
+use crate::pooling::{Pooling, PoolingSpec};
 use crate::spec::CONFIG_FILE;
 
 const ARCHITECTURES: [&str; 2] = ["BertModel", "BertForMaskedLM"];
-/// How sentence-transformers says what becomes of the rows.
-const POOLING_FILE: &str = "1_Pooling/config.json";
 
 const HIDDEN_MAX: usize = 1 << 14;
 const LAYERS_MAX: usize = 1 << 8;
 const CONTEXT_MAX: usize = 1 << 17;
 const VOCABULARY_MAX: usize = 1 << 22;
-
-/// How the rows of a text become one vector.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pooling {
-    /// Their mean.
-    Mean,
-    /// The first.
-    First,
-    /// The last.
-    Last,
-}
 
 /// The shape of an encoder of the BERT family.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,8 +33,8 @@ pub struct EncoderSpec {
     pub segments: usize,
     /// Keeps norms from dividing by zero.
     pub norm_epsilon: f32,
-    /// How rows become one vector.
-    pub pooling: Pooling,
+    /// How rows become one vector: if the files do not say, by their mean, of length 1.
+    pub pooling: PoolingSpec,
 }
 
 impl EncoderSpec {
@@ -90,7 +78,10 @@ impl EncoderSpec {
             context: config.required_count("max_position_embeddings", 1..=CONTEXT_MAX)?,
             segments: config.count("type_vocab_size", 1..=1 << 10)?.unwrap_or(2),
             norm_epsilon: config.number("layer_norm_eps", 0.0..=0.1)?.unwrap_or(1e-12) as f32,
-            pooling: read_pooling(folder, &config)?,
+            pooling: PoolingSpec::read(folder)?.unwrap_or(PoolingSpec {
+                pooling: Pooling::Mean,
+                normalised: true,
+            }),
         })
     }
 }
@@ -99,43 +90,4 @@ impl EncoderSpec {
 fn architecture(config: &Fields) -> Option<&str> {
     let first = config.get("architectures")?.get(0)?.as_str()?;
     ARCHITECTURES.into_iter().find(|known| *known == first)
-}
-
-fn read_pooling(folder: &ModelFolder, config: &Fields) -> Result<Pooling, ModelError> {
-    // A GGUF file says it by a number.
-    if let Some(kind) = config.count("pooling_type", 0..=4)? {
-        return match kind {
-            1 => Ok(Pooling::Mean),
-            2 => Ok(Pooling::First),
-            3 => Ok(Pooling::Last),
-            other => Err(config.wrong(
-                "pooling_type",
-                format!("is {other}; supported are 1 (mean), 2 (first) and 3 (last)"),
-            )),
-        };
-    }
-    if folder.gguf().is_some() {
-        return Ok(Pooling::Mean);
-    }
-    let Some(pooling) = Fields::read(folder, POOLING_FILE)? else {
-        return Ok(Pooling::Mean);
-    };
-    let modes = [
-        ("pooling_mode_mean_tokens", Some(Pooling::Mean)),
-        ("pooling_mode_cls_token", Some(Pooling::First)),
-        ("pooling_mode_lasttoken", Some(Pooling::Last)),
-        ("pooling_mode_max_tokens", None),
-        ("pooling_mode_mean_sqrt_len_tokens", None),
-        ("pooling_mode_weightedmean_tokens", None),
-    ];
-    let mut chosen = None;
-    for (field, mode) in modes {
-        if pooling.flag(field)? == Some(true) {
-            let Some(mode) = mode.filter(|_| chosen.is_none()) else {
-                return Err(pooling.wrong(field, "asks for a pooling that is not supported"));
-            };
-            chosen = Some(mode);
-        }
-    }
-    chosen.ok_or_else(|| pooling.wrong("pooling_mode_mean_tokens", "and no other mode is set"))
 }

@@ -9,6 +9,7 @@ mod config;
 mod cursor;
 mod metadata;
 mod names;
+mod parts;
 mod tensor;
 mod tensors;
 
@@ -21,6 +22,8 @@ use crate::folder::FileBytes;
 pub(crate) use config::{config_fields, generation_fields, metadata_key};
 pub use metadata::{Array, Metadata, Value};
 pub use names::gguf_name;
+pub(crate) use names::{KEY_UPS, VALUE_UPS};
+pub(crate) use parts::{PartName, sole_file};
 pub use tensor::{TensorInfo, TensorType};
 pub(crate) use tensors::GgufTensors;
 
@@ -88,10 +91,11 @@ pub enum GgufError {
     },
 }
 
-/// An opened GGUF file.
+/// An opened GGUF file, or several that are parts of one model.
 #[derive(Debug, Clone)]
 pub struct Gguf {
-    bytes: Arc<FileBytes>,
+    /// The first has the metadata.
+    files: Vec<Arc<FileBytes>>,
     version: u32,
     metadata: Metadata,
     tensors: Vec<TensorInfo>,
@@ -129,7 +133,7 @@ impl Gguf {
             .map(|(number, tensor)| (tensor.name.clone(), number))
             .collect();
         Ok(Self {
-            bytes,
+            files: vec![bytes],
             version,
             metadata,
             tensors,
@@ -166,9 +170,9 @@ impl Gguf {
         })
     }
 
-    /// The whole file.
-    pub(crate) fn bytes(&self) -> &Arc<FileBytes> {
-        &self.bytes
+    /// The file that a tensor is in.
+    pub(crate) fn file_of(&self, tensor: &TensorInfo) -> &Arc<FileBytes> {
+        &self.files[tensor.file]
     }
 }
 

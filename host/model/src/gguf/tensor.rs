@@ -94,7 +94,9 @@ pub struct TensorInfo {
     pub shape: Vec<usize>,
     /// How its numbers are stored.
     pub kind: TensorType,
-    /// Where its bytes are in the file.
+    /// In which of the model's files it is.
+    pub(super) file: usize,
+    /// Where its bytes are in that file.
     pub(crate) place: Place,
 }
 
@@ -218,6 +220,7 @@ impl Described {
             name: self.name,
             shape: self.shape,
             kind: self.kind,
+            file: 0,
             place: first..last,
         })
     }

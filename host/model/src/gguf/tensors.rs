@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use mortise_kernels::linear::RowOrder;
 
-use super::names::gguf_name;
-use super::{Gguf, GgufError};
+use super::names::{gguf_name, gguf_part};
+use super::{Gguf, GgufError, TensorInfo};
 use crate::checkpoint::{StoredTensor, TensorPlace};
 use crate::error::ModelError;
 
@@ -31,26 +31,63 @@ impl GgufTensors {
 
     /// Where a tensor is.
     pub(crate) fn find(&self, tensor: &str) -> Result<StoredTensor, ModelError> {
+        if let Some(part) = gguf_part(tensor) {
+            return match self.gguf.tensor(&part.whole) {
+                Some(info) => self.part(info, part.number),
+                None => self.stored(&part.alone),
+            };
+        }
         let name = match tensor {
             Self::ROPE_DIVISORS => Some(tensor.to_owned()),
             _ => gguf_name(&self.architecture, tensor),
         };
-        let name = name.unwrap_or_else(|| tensor.to_owned());
-        let Some(info) = self.gguf.tensor(&name) else {
-            return Err(ModelError::MissingTensor { tensor: name });
-        };
+        let mut stored = self.stored(&name.unwrap_or_else(|| tensor.to_owned()))?;
+        let shape = &mut stored.place.shape;
+        if tensor.ends_with("shared_expert_gate.weight") && shape.len() == 1 {
+            // A matrix of one row lost its second side when it was written.
+            shape.insert(0, 1);
+        }
+        Ok(stored)
+    }
+
+    /// Whether there is such a tensor, or a tensor that it is a part of.
+    pub(crate) fn has(&self, tensor: &str) -> bool {
+        self.find(tensor).is_ok()
+    }
+
+    fn stored(&self, name: &str) -> Result<StoredTensor, ModelError> {
+        let info = self.gguf.tensor(name);
+        let info = info.ok_or_else(|| ModelError::MissingTensor {
+            tensor: name.to_owned(),
+        })?;
         let Some(numbers) = info.kind.numbers() else {
             return Err(ModelError::NumberType {
-                tensor: name,
+                tensor: name.to_owned(),
                 found: info.kind.name.to_owned(),
             });
         };
         let place = TensorPlace {
-            file: Arc::clone(self.gguf.bytes()),
+            file: Arc::clone(self.gguf.file_of(info)),
             range: info.place.clone(),
             shape: info.shape.clone(),
         };
         Ok(StoredTensor { place, numbers })
+    }
+
+    /// The part of a tensor with this number along its slowest side.
+    fn part(&self, info: &TensorInfo, number: usize) -> Result<StoredTensor, ModelError> {
+        let mut stored = self.stored(&info.name)?;
+        let parts = stored.place.shape.remove(0);
+        if number >= parts || stored.place.shape.is_empty() {
+            return Err(ModelError::MissingTensor {
+                tensor: format!("part {number} of {}", info.name),
+            });
+        }
+        // Rows are whole blocks, so that parts of equally many rows have equally many bytes.
+        let bytes = info.place.len() / parts;
+        let first = info.place.start + number * bytes;
+        stored.place.range = first..first + bytes;
+        Ok(stored)
     }
 
     pub(crate) fn has_rope_divisors(&self) -> bool {

@@ -50,6 +50,16 @@ impl Architecture {
     }
 }
 
+impl Family {
+    /// Whether this is the class of its models, with a head, without one, or of those that also see.
+    pub(crate) fn is_called(&self, class: &str) -> bool {
+        let headless = class.strip_suffix("Model");
+        self.class == class
+            || self.seeing_class == Some(class)
+            || headless.is_some_and(|name| self.class.strip_suffix("ForCausalLM") == Some(name))
+    }
+}
+
 /// What the configuration files of a family leave unsaid.
 #[derive(Debug)]
 pub(crate) struct Family {

@@ -38,7 +38,7 @@ impl ModelSpec {
         let class = read_class(config)?;
         let family = find_family(class)?;
         refuse_unsupported(config, family)?;
-        if family.class == class {
+        if family.seeing_class != Some(class) {
             return Self::from_text_config(config, family);
         }
         // A model that also sees: its text part has an object of its own.
@@ -128,7 +128,7 @@ fn read_class(config: &Fields) -> Result<&str, ModelError> {
 fn find_family(class: &str) -> Result<&'static Family, ModelError> {
     let mut families = Architecture::all().map(Architecture::family);
     families
-        .find(|family| family.class == class || family.seeing_class == Some(class))
+        .find(|family| family.is_called(class))
         .ok_or_else(|| {
             let supported: Vec<&str> = Architecture::all().map(Architecture::name).collect();
             ModelError::UnknownArchitecture {

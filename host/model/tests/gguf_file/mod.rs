@@ -109,6 +109,10 @@ pub fn u32(number: u32) -> Vec<u8> {
     value(4, &number.to_le_bytes())
 }
 
+pub fn u16(number: u16) -> Vec<u8> {
+    value(2, &number.to_le_bytes())
+}
+
 pub fn f32(number: f32) -> Vec<u8> {
     value(6, &number.to_le_bytes())
 }

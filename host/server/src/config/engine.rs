@@ -66,7 +66,12 @@ pub(crate) struct EngineSettings {
 }
 
 impl RawEngine {
-    pub(super) fn check(&self, limits: &RawLimits) -> Result<EngineSettings, ConfigError> {
+    /// `tenants` says whether there are tenants who have to share.
+    pub(super) fn check(
+        &self,
+        limits: &RawLimits,
+        tenants: bool,
+    ) -> Result<EngineSettings, ConfigError> {
         const DRAFT_TOKENS_MAX: usize = 32;
         const WEIGHT_MAX: u32 = 1000;
         let max_batch = within("limits.max_batch", limits.max_batch, 1 << 12)?;
@@ -92,6 +97,7 @@ impl RawEngine {
             max_sequences: max_batch,
             max_queue: within("limits.max_queue", limits.max_queue, 1 << 16)?,
             max_queued_tokens: positive("limits.max_queued_tokens", limits.max_queued_tokens)?,
+            reserve_queue: limits.reserve_queue.unwrap_or(tenants),
             step_token_budget: budget,
             kv_cache_bytes: within("engine.kv_cache_mib", self.kv_cache_mib, 1 << 24)? << 20,
             kv_type: match self.kv_type {

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use mortise_hub::ModelReference;
+use mortise_model::{EmbedderOptions, Pooling};
 use mortise_registry::{Script, ScriptLine};
 use mortise_service::ToolLimits;
 use serde_json::{Map, Value, json};
@@ -22,7 +23,7 @@ pub(crate) use self::hub::hub_config;
 use self::plugins::check_plugins;
 pub(crate) use self::plugins::{BindingConfig, PluginBounds, PluginConfig};
 pub(crate) use self::raw::{BindingKind, LogFormat, LogLevel, OnFailure, Quantize};
-use self::raw::{Raw, RawBackend, RawKey, RawModel, RawScript};
+use self::raw::{Raw, RawBackend, RawKey, RawModel, RawPooling, RawScript};
 use crate::http::guard::HeaderLimits;
 use crate::openai::fields::Unsupported;
 
@@ -126,6 +127,9 @@ pub(crate) struct ModelConfig {
     pub(crate) script: Option<Script>,
     /// How weights are quantised when they are loaded, if their files have them in full precision.
     pub(crate) quantize: Option<Quantize>,
+    /// What is said of embeddings instead of the model's files; a decoder whose pooling is said makes
+    /// embeddings.
+    pub(crate) embedding: EmbedderOptions,
 }
 
 /// Settings of the default policy, and the secrets it may ask the host about.
@@ -183,13 +187,14 @@ impl Config {
         positive("server.max_body_bytes", server.max_body_bytes)?;
         positive("server.max_connections", server.max_connections)?;
         let plugins = &raw.plugins;
+        let auth = check_auth(&raw, &overrides.api_keys)?;
         Ok(Self {
             host: check_host("server.host", &host)?,
             admin: check_admin(&raw.admin)?,
             port: overrides.port.unwrap_or(server.port),
             http: check_http(server)?,
             limits: check_limits(&raw, overrides.max_context)?,
-            engine: raw.engine.check(&raw.limits)?,
+            engine: raw.engine.check(&raw.limits, auth.keys > 0)?,
             log: (
                 overrides.log_format.unwrap_or(raw.log.format),
                 overrides.log_level.unwrap_or(raw.log.level),
@@ -198,7 +203,7 @@ impl Config {
             any_model: raw.openai.any_model,
             models,
             plugins: check_plugins(plugins, bindings, base, overrides.plugins)?,
-            auth: check_auth(&raw, &overrides.api_keys)?,
+            auth,
         })
     }
 }
@@ -404,6 +409,18 @@ fn check_model(index: usize, raw: RawModel, base: &Path) -> Result<ModelConfig, 
     if script.is_some() && raw.quantize.is_some() {
         return Err(invalid(&key("quantize"), "a scripted model has no weights"));
     }
+    let embedding = EmbedderOptions {
+        pooling: raw.pooling.map(|pooling| match pooling {
+            RawPooling::Mean => Pooling::Mean,
+            RawPooling::Cls => Pooling::First,
+            RawPooling::Last => Pooling::Last,
+        }),
+        normalised: raw.normalize,
+    };
+    if script.is_some() && embedding != EmbedderOptions::default() {
+        let problem = "a scripted model makes no embeddings";
+        return Err(invalid(&key("pooling"), problem));
+    }
     Ok(ModelConfig {
         name: raw.name.unwrap_or(folder),
         aliases: raw.aliases,
@@ -411,6 +428,7 @@ fn check_model(index: usize, raw: RawModel, base: &Path) -> Result<ModelConfig, 
         hf,
         script,
         quantize: raw.quantize,
+        embedding,
     })
 }
 

@@ -72,6 +72,7 @@ pub(crate) struct RawLimits {
     pub(crate) max_context: usize,
     pub(crate) max_queue: usize,
     pub(crate) max_queued_tokens: usize,
+    pub(crate) reserve_queue: Option<bool>,
     pub(crate) max_batch: usize,
     pub(crate) n_max: u32,
     pub(crate) tool_rounds: u32,
@@ -87,6 +88,7 @@ impl Default for RawLimits {
             max_context: 4096,
             max_queue: 256,
             max_queued_tokens: 262_144,
+            reserve_queue: None,
             max_batch: 32,
             n_max: 16,
             tool_rounds: 5,
@@ -156,6 +158,8 @@ pub(crate) struct RawModel {
     pub(crate) hf: Option<String>,
     pub(crate) aliases: Vec<String>,
     pub(crate) quantize: Option<Quantize>,
+    pub(crate) pooling: Option<RawPooling>,
+    pub(crate) normalize: Option<bool>,
     pub(crate) backend: RawBackend,
     pub(crate) script: Option<RawScript>,
 }
@@ -169,6 +173,18 @@ pub(crate) enum Quantize {
     /// 4 bits.
     #[serde(rename = "q4_k")]
     Q4K,
+}
+
+/// Which rows of a text make its embedding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum RawPooling {
+    /// The mean of all.
+    Mean,
+    /// The first.
+    Cls,
+    /// The last.
+    Last,
 }
 
 /// What generates a model's tokens.

@@ -98,13 +98,16 @@ impl From<ServiceError> for ApiError {
                 }
                 api
             }
-            ServiceError::ContextLength { .. } => {
-                Self::new(StatusCode::BAD_REQUEST, "context_length_exceeded", message)
-                    .at("messages")
+            ServiceError::ContextLength { param, .. } => {
+                Self::new(StatusCode::BAD_REQUEST, "context_length_exceeded", message).at(param)
             }
-            ServiceError::QueueFull { .. } => {
+            ServiceError::QueueFull { retry_after, .. } => {
                 Self::new(StatusCode::TOO_MANY_REQUESTS, "queue_full", message)
-                    .with_header("retry-after", "1")
+                    .with_header("retry-after", retry_after.unwrap_or(1).to_string())
+            }
+            ServiceError::TenantQueueFull { retry_after, .. } => {
+                Self::new(StatusCode::TOO_MANY_REQUESTS, "tenant_queue_full", message)
+                    .with_header("retry-after", retry_after.to_string())
             }
             ServiceError::Plugin(error) => plugin_error(&error.fault, message),
             ServiceError::Engine(_) => {

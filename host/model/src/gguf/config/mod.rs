@@ -1,13 +1,16 @@
 //! What `config.json` would say of a GGUF file: the same fields, so that the shape of a model is read
 //! and checked in one place whatever file it comes from.
 
+mod layers;
+mod rope;
+
 use serde_json::{Map, Value as Json, json};
 
 use super::metadata::Value;
 use super::{Gguf, GgufError};
-use crate::weights::widen;
 
-/// Architecture in GGUF, class in `config.json`.
+/// Architecture in GGUF, class in `config.json`. Some architectures stand for several classes, see
+/// [`class`].
 const ARCHITECTURES: &[(&str, &str)] = &[
     ("llama", "LlamaForCausalLM"),
     ("qwen2", "Qwen2ForCausalLM"),
@@ -19,6 +22,11 @@ const ARCHITECTURES: &[(&str, &str)] = &[
     ("granite", "GraniteForCausalLM"),
     ("olmo2", "Olmo2ForCausalLM"),
     ("smollm3", "SmolLM3ForCausalLM"),
+    ("mistral3", "Ministral3ForCausalLM"),
+    ("qwen2moe", "Qwen2MoeForCausalLM"),
+    ("qwen3moe", "Qwen3MoeForCausalLM"),
+    ("gpt-oss", "GptOssForCausalLM"),
+    ("deepseek2", "DeepseekV2ForCausalLM"),
     ("bert", "BertModel"),
 ];
 
@@ -45,31 +53,27 @@ const FIELDS: &[(&str, &str)] = &[
     ("pooling_type", "pooling_type"),
 ];
 
-/// Fields of rotary scaling, likewise.
-const SCALING: &[(&str, &str)] = &[
-    ("rope_type", "rope.scaling.type"),
-    ("factor", "rope.scaling.factor"),
+/// Keys that change what a model computes, and the architectures where that is computed.
+const REFUSED: &[(&str, &[&str])] = &[
     (
-        "original_max_position_embeddings",
-        "rope.scaling.original_context_length",
+        "expert_count",
+        &["llama", "qwen2moe", "qwen3moe", "gpt-oss", "deepseek2"],
     ),
+    ("attention.q_lora_rank", &[DEEPSEEK]),
+    ("attention.kv_lora_rank", &[DEEPSEEK]),
+    ("attention.max_alibi_bias", &[]),
+    ("attention.clamp_kqv", &[]),
+    ("ssm.state_size", &[]),
 ];
 
-/// Keys that change what a model computes and have no field above.
-const REFUSED: &[&str] = &[
-    "expert_count",
-    "attention.max_alibi_bias",
-    "attention.clamp_kqv",
-    "attention.q_lora_rank",
-    "attention.kv_lora_rank",
-    "ssm.state_size",
-];
+const DEEPSEEK: &str = "deepseek2";
 
 /// The key that a field of `config.json` comes from, for messages.
 pub(crate) fn metadata_key(architecture: &str, field: &str) -> String {
     let known = FIELDS
         .iter()
-        .chain(SCALING)
+        .chain(layers::FIELDS)
+        .chain(rope::FIELDS)
         .find(|(known, _)| *known == field.rsplit('.').next().unwrap_or(field));
     match known {
         Some((_, key)) => format!("{architecture}.{key}"),
@@ -81,35 +85,18 @@ pub(crate) fn metadata_key(architecture: &str, field: &str) -> String {
 /// The members that `config.json` would have.
 pub(crate) fn config_fields(gguf: &Gguf) -> Result<Map<String, Json>, GgufError> {
     let architecture = gguf.architecture()?;
-    let metadata = gguf.metadata();
     refuse_unsupported(gguf, architecture)?;
-    let class = ARCHITECTURES
-        .iter()
-        .find(|(known, _)| *known == architecture)
-        .map_or(architecture, |(_, class)| class);
     let mut fields = Map::new();
-    fields.insert("architectures".to_owned(), json!([class]));
+    fields.insert(
+        "architectures".to_owned(),
+        json!([class(gguf, architecture)?]),
+    );
     fields.insert("model_type".to_owned(), json!(architecture));
-    let take = |fields: &mut Map<String, Json>, table: &[(&str, &str)]| {
-        for (field, key) in table {
-            let key = format!("{architecture}.{key}");
-            if let Some(value) = metadata.get(&key)? {
-                fields.insert((*field).to_owned(), to_json(&key, value)?);
-            }
-        }
-        Ok::<(), GgufError>(())
-    };
-    take(&mut fields, FIELDS)?;
-    let mut scaling = Map::new();
-    take(&mut scaling, SCALING)?;
-    if scaling.get("rope_type").is_some_and(|kind| kind != "none") {
-        fields.insert("rope_scaling".to_owned(), Json::Object(scaling));
-    }
+    take(gguf, architecture, FIELDS, &mut fields)?;
+    layers::add(gguf, architecture, &mut fields)?;
+    rope::add(gguf, architecture, &mut fields)?;
     if matches!(architecture, "gemma2" | "gemma3") {
         fields.insert("query_pre_attn_scalar".to_owned(), query_scalar(&fields));
-    }
-    if let Some(scaling) = long_rope(gguf, architecture)? {
-        fields.insert("rope_scaling".to_owned(), scaling);
     }
     // What files tell by the tensors that they have.
     let has = |tensor: &str| gguf.tensor(tensor).is_some();
@@ -129,6 +116,42 @@ pub(crate) fn config_fields(gguf: &Gguf) -> Result<Map<String, Json>, GgufError>
     Ok(fields)
 }
 
+/// Take the fields of a table that the file has.
+fn take(
+    gguf: &Gguf,
+    architecture: &str,
+    table: &[(&str, &str)],
+    fields: &mut Map<String, Json>,
+) -> Result<(), GgufError> {
+    for (field, key) in table {
+        let key = format!("{architecture}.{key}");
+        if let Some(value) = gguf.metadata().get(&key)? {
+            fields.insert((*field).to_owned(), to_json(&key, value)?);
+        }
+    }
+    Ok(())
+}
+
+/// The class in `config.json`.
+fn class<'a>(gguf: &Gguf, architecture: &'a str) -> Result<&'a str, GgufError> {
+    let positive = |key: &str| {
+        let count = gguf.metadata().count(&format!("{architecture}.{key}"))?;
+        Ok::<_, GgufError>(count.is_some_and(|count| count > 0))
+    };
+    const WINDOW: &str = "attention.sliding_window";
+    Ok(match architecture {
+        "llama" if positive("expert_count")? => "MixtralForCausalLM",
+        "llama" if positive(WINDOW)? => "MistralForCausalLM",
+        "olmo2" if positive(WINDOW)? => "Olmo3ForCausalLM",
+        // Experts are chosen by sigmoid, not by softmax.
+        DEEPSEEK if layers::chooses_by_sigmoid(gguf)? => "DeepseekV3ForCausalLM",
+        _ => ARCHITECTURES
+            .iter()
+            .find(|(known, _)| *known == architecture)
+            .map_or(architecture, |(_, class)| class),
+    })
+}
+
 /// What the scale of Gemma's scores follows from, which its files do not say: the size of a head, and
 /// that of the hidden values by heads in the models of 27 billion parameters, known by their layers.
 fn query_scalar(fields: &Map<String, Json>) -> Json {
@@ -139,28 +162,6 @@ fn query_scalar(fields: &Map<String, Json>) -> Json {
         }
         _ => json!(count("head_dim")),
     }
-}
-
-/// LongRoPE's factors, which are tensors there.
-fn long_rope(gguf: &Gguf, architecture: &str) -> Result<Option<Json>, GgufError> {
-    let factors = |name: &str| {
-        let tensor = gguf.tensor(name)?;
-        let stored = tensor.kind.numbers()?;
-        Some(widen(&gguf.bytes()[tensor.place.clone()], stored))
-    };
-    let (Some(short), Some(long)) = (
-        factors("rope_factors_short.weight"),
-        factors("rope_factors_long.weight"),
-    ) else {
-        return Ok(None);
-    };
-    let original = format!("{architecture}.rope.scaling.original_context_length");
-    Ok(Some(json!({
-        "rope_type": "longrope",
-        "short_factor": short,
-        "long_factor": long,
-        "original_max_position_embeddings": gguf.metadata().count(&original)?,
-    })))
 }
 
 /// The members that `generation_config.json` would have.
@@ -191,19 +192,10 @@ pub(crate) fn generation_fields(gguf: &Gguf) -> Result<Map<String, Json>, GgufEr
 }
 
 fn refuse_unsupported(gguf: &Gguf, architecture: &str) -> Result<(), GgufError> {
-    let refuse = |key: String, problem: &str| {
-        Err(GgufError::Entry {
-            key,
-            problem: problem.to_owned(),
-        })
-    };
-    const SPLIT: &str = "split.count";
-    if gguf.metadata().count(SPLIT)?.is_some_and(|count| count > 1) {
-        let problem =
-            "says that this is one file of several; merge them with `llama-gguf-split --merge`";
-        return refuse(SPLIT.to_owned(), problem);
-    }
-    for key in REFUSED {
+    for (key, supported) in REFUSED {
+        if supported.contains(&architecture) {
+            continue;
+        }
         let key = format!("{architecture}.{key}");
         let off = match gguf.metadata().get(&key)? {
             None => true,
@@ -212,8 +204,20 @@ fn refuse_unsupported(gguf: &Gguf, architecture: &str) -> Result<(), GgufError> 
             Some(_) => false,
         };
         if !off {
-            return refuse(key, "is set; such models are not read from GGUF yet");
+            return Err(GgufError::Entry {
+                key,
+                problem: "is set; such models are not read from GGUF".to_owned(),
+            });
         }
+    }
+    const CAUSAL: &str = "attention.causal";
+    let key = format!("{architecture}.{CAUSAL}");
+    if architecture != "bert" && gguf.metadata().flag(&key)? == Some(false) {
+        return Err(GgufError::Entry {
+            key,
+            problem: "is false; decoders whose tokens see those after them are not supported"
+                .to_owned(),
+        });
     }
     Ok(())
 }

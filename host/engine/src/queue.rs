@@ -1,0 +1,199 @@
+//! Sequences that wait for their first turn: how many there may be, and how many of one tenant.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::SubmitError;
+
+/// What may wait.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct QueueBounds {
+    pub(crate) sequences: usize,
+    /// Tokens of their prompts.
+    pub(crate) tokens: usize,
+    /// Whether one tenant leaves room to the others.
+    pub(crate) reserved: bool,
+}
+
+/// Places for sequences that wait. Those who submit take turns at the book of tenants; the engine's
+/// thread only counts down, and waits for nobody.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    bounds: QueueBounds,
+    all: Arc<Waiting>,
+    tenants: Mutex<BTreeMap<Arc<str>, Arc<Waiting>>>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    sequences: AtomicUsize,
+    tokens: AtomicUsize,
+}
+
+/// A place in the queue, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct QueuePlace {
+    all: Arc<Waiting>,
+    tenant: Arc<Waiting>,
+    tokens: usize,
+}
+
+/// Tenants in the book beyond which those who have no place are struck out.
+const BOOK_MAX: usize = 1024;
+
+impl Queue {
+    pub(crate) fn new(bounds: QueueBounds) -> Self {
+        Self {
+            bounds,
+            all: Arc::default(),
+            tenants: Mutex::default(),
+        }
+    }
+
+    /// Sequences that wait, and the tokens of their prompts.
+    pub(crate) fn waiting(&self) -> (usize, usize) {
+        self.all.get()
+    }
+
+    /// Take a place for a prompt of `tokens` tokens, if there is one within the bounds. A prompt
+    /// that is longer than the bound on tokens may wait if no other does.
+    ///
+    /// Where room is reserved, a tenant may take a place while it has fewer than are free, and tokens
+    /// likewise: one who floods the queue leaves half of it to the others, two leave a third (the
+    /// dynamic thresholds of Choudhury and Hahne, 1998, for buffers that many share).
+    pub(crate) fn enter(
+        &self,
+        tenant: &Arc<str>,
+        tokens: usize,
+    ) -> Result<QueuePlace, SubmitError> {
+        let QueueBounds {
+            sequences: limit,
+            tokens: token_limit,
+            reserved,
+        } = self.bounds;
+        let mut book = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        if book.len() >= BOOK_MAX {
+            book.retain(|_, waiting| Arc::strong_count(waiting) > 1);
+        }
+        let own = Arc::clone(book.entry(Arc::clone(tenant)).or_default());
+        let (all_sequences, all_tokens) = self.all.get();
+        let (own_sequences, own_tokens) = own.get();
+        if all_sequences >= limit {
+            return Err(SubmitError::QueueFull { limit });
+        }
+        if all_sequences > 0 && all_tokens.saturating_add(tokens) > token_limit {
+            return Err(SubmitError::QueuedTokens { limit: token_limit });
+        }
+        let free = token_limit.saturating_sub(all_tokens);
+        let crowds = own_sequences >= limit - all_sequences
+            || (own_sequences > 0 && own_tokens.saturating_add(tokens) > free);
+        if reserved && crowds {
+            let waiting = own_sequences;
+            return Err(SubmitError::TenantQueue { waiting });
+        }
+        for waiting in [&self.all, &own] {
+            waiting.sequences.fetch_add(1, Ordering::Relaxed);
+            waiting.tokens.fetch_add(tokens, Ordering::Relaxed);
+        }
+        Ok(QueuePlace {
+            all: Arc::clone(&self.all),
+            tenant: own,
+            tokens,
+        })
+    }
+}
+
+impl Waiting {
+    fn get(&self) -> (usize, usize) {
+        let read = |count: &AtomicUsize| count.load(Ordering::Relaxed);
+        (read(&self.sequences), read(&self.tokens))
+    }
+}
+
+impl Drop for QueuePlace {
+    fn drop(&mut self) {
+        for waiting in [&self.all, &self.tenant] {
+            waiting.sequences.fetch_sub(1, Ordering::Relaxed);
+            waiting.tokens.fetch_sub(self.tokens, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue(sequences: usize, tokens: usize, reserved: bool) -> Queue {
+        Queue::new(QueueBounds {
+            sequences,
+            tokens,
+            reserved,
+        })
+    }
+
+    /// Places that a tenant gets with prompts of this length until it is refused.
+    fn fill(queue: &Queue, tenant: &str, tokens: usize) -> (Vec<QueuePlace>, SubmitError) {
+        let mut places = Vec::new();
+        loop {
+            match queue.enter(&Arc::from(tenant), tokens) {
+                Ok(place) => places.push(place),
+                Err(error) => return (places, error),
+            }
+        }
+    }
+
+    #[test]
+    fn one_who_floods_leaves_half_two_leave_a_third() {
+        let queue = queue(12, 1000, true);
+        let (first, error) = fill(&queue, "a", 1);
+        assert_eq!(first.len(), 6);
+        assert_eq!(error, SubmitError::TenantQueue { waiting: 6 });
+        let (second, _) = fill(&queue, "b", 1);
+        assert_eq!(second.len(), 3);
+        assert!(queue.enter(&Arc::from("c"), 1).is_ok());
+        drop(first);
+        assert_eq!(fill(&queue, "b", 1).0.len(), 3, "up to half of the queue");
+        drop(second);
+        assert_eq!(queue.waiting(), (0, 0));
+    }
+
+    #[test]
+    fn tokens_are_shared_like_places() {
+        let queue = queue(100, 1000, true);
+        let (first, error) = fill(&queue, "a", 100);
+        assert_eq!(
+            (first.len(), error),
+            (5, SubmitError::TenantQueue { waiting: 5 })
+        );
+        assert!(queue.enter(&Arc::from("b"), 500).is_ok());
+        let refused = queue.enter(&Arc::from("b"), 501).unwrap_err();
+        assert_eq!(refused, SubmitError::QueuedTokens { limit: 1000 });
+    }
+
+    #[test]
+    fn without_reservation_all_places_are_anybodys() {
+        let queue = queue(4, 10, false);
+        let (places, error) = fill(&queue, "a", 1);
+        assert_eq!(
+            (places.len(), error),
+            (4, SubmitError::QueueFull { limit: 4 })
+        );
+        drop(places);
+        let alone = queue.enter(&Arc::from("a"), 50).expect("it may wait alone");
+        assert_eq!(queue.waiting(), (1, 50));
+        let refused = queue.enter(&Arc::from("b"), 1).unwrap_err();
+        assert_eq!(refused, SubmitError::QueuedTokens { limit: 10 });
+        drop(alone);
+    }
+
+    #[test]
+    fn tenants_of_the_past_are_struck_out() {
+        let queue = queue(4, 10, true);
+        for number in 0..5 * BOOK_MAX {
+            let tenant = Arc::from(number.to_string());
+            drop(queue.enter(&tenant, 1).unwrap());
+        }
+        assert!(queue.tenants.lock().unwrap().len() <= BOOK_MAX + 1);
+    }
+}

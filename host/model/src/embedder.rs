@@ -1,0 +1,115 @@
+//! Models that make vectors of texts: encoders, and decoders whose rows are pooled.
+
+use crate::decoder::{EmbedError, Model};
+use crate::encoder::{Encoder, EncoderSpec};
+use crate::error::{InputError, ModelError};
+use crate::folder::ModelFolder;
+use crate::pooling::{Pooling, PoolingSpec};
+use crate::weights::WeightPrecision;
+
+/// A model that makes vectors of texts. Immutable.
+#[derive(Debug)]
+pub struct Embedder(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    Encoder(Encoder),
+    Decoder(Box<Model>, PoolingSpec),
+}
+
+/// What the operator says instead of the model's files.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EmbedderOptions {
+    /// Which rows of a text make its vector.
+    pub pooling: Option<Pooling>,
+    /// Whether vectors get length 1.
+    pub normalised: Option<bool>,
+}
+
+impl Embedder {
+    /// Whether a folder holds a model that makes vectors rather than one that generates: an encoder,
+    /// or a decoder whose files, or whose operator, say how its rows are pooled.
+    pub fn describes(folder: &ModelFolder, options: EmbedderOptions) -> Result<bool, ModelError> {
+        Ok(options.pooling.is_some()
+            || EncoderSpec::describes(folder)?
+            || PoolingSpec::read(folder)?.is_some())
+    }
+
+    /// Read a model's files and check them. What neither files nor options say is the mean, of
+    /// length 1, for encoders, and the last row, of length 1, for decoders.
+    pub fn load(
+        folder: &ModelFolder,
+        precision: WeightPrecision,
+        options: EmbedderOptions,
+    ) -> Result<Self, ModelError> {
+        let chosen = |read: PoolingSpec| PoolingSpec {
+            pooling: options.pooling.unwrap_or(read.pooling),
+            normalised: options.normalised.unwrap_or(read.normalised),
+        };
+        if EncoderSpec::describes(folder)? {
+            let mut encoder = Encoder::load(folder, precision)?;
+            encoder.set_pooling(chosen(encoder.spec().pooling));
+            return Ok(Self(Kind::Encoder(encoder)));
+        }
+        let read = PoolingSpec::read(folder)?.unwrap_or(PoolingSpec {
+            pooling: Pooling::Last,
+            normalised: true,
+        });
+        let model = Model::load_headless(folder, precision)?;
+        Ok(Self(Kind::Decoder(Box::new(model), chosen(read))))
+    }
+
+    /// Numbers of a vector.
+    pub fn dimensions(&self) -> usize {
+        match &self.0 {
+            Kind::Encoder(encoder) => encoder.spec().hidden,
+            Kind::Decoder(model, _) => model.spec().hidden,
+        }
+    }
+
+    /// Tokens that a text may have.
+    pub fn context(&self) -> usize {
+        match &self.0 {
+            Kind::Encoder(encoder) => encoder.spec().context,
+            Kind::Decoder(model, _) => model.spec().context,
+        }
+    }
+
+    /// Serve texts of at most `tokens` tokens, where a decoder was made for more.
+    pub fn limit_context(&mut self, tokens: usize) {
+        if let Kind::Decoder(model, _) = &mut self.0 {
+            model.limit_context(tokens);
+        }
+    }
+
+    /// How rows become vectors.
+    pub fn pooling(&self) -> PoolingSpec {
+        match &self.0 {
+            Kind::Encoder(encoder) => encoder.spec().pooling,
+            Kind::Decoder(_, pooling) => *pooling,
+        }
+    }
+
+    /// One vector for each text, in order. A text's vector does not depend on the others.
+    pub fn embed(&self, texts: &[&[u32]]) -> Result<Vec<Vec<f32>>, EmbedError> {
+        let (model, pooling) = match &self.0 {
+            Kind::Encoder(encoder) => return Ok(encoder.embed(texts)?),
+            Kind::Decoder(model, pooling) => (model, *pooling),
+        };
+        let context = self.context();
+        if let Some(text) = texts
+            .iter()
+            .find(|text| text.is_empty() || text.len() > context)
+        {
+            let tokens = text.len();
+            return Err(InputError::Context { tokens, context }.into());
+        }
+        let rows = model.rows_of(texts)?;
+        let mut rows = rows.chunks_exact(self.dimensions());
+        let vectors = texts.iter().map(|text| {
+            let rows: Vec<&[f32]> = rows.by_ref().take(text.len()).collect();
+            pooling.apply(&rows)
+        });
+        Ok(vectors.collect())
+    }
+}

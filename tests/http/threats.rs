@@ -1,0 +1,289 @@
+//! Cases of the project's threat list that concern the engine, over HTTP, while a second tenant is
+//! served: sections F (parameters), H (isolation of tenants) and L (overload), and clients that
+//! vanish (E6). What is judged stands in `tests/support/witness.rs`. The engine's own tests look at
+//! the same cases from within, by what is computed.
+
+use serde_json::{Value, json};
+
+use crate::support::Server;
+use crate::support::client::{Request, Response};
+use crate::support::witness::{Caller, Case, Expected, Witness};
+
+const TEXT: &str = "/v1/completions";
+
+/// Two tenants at one small engine.
+const CONFIG: &str = "
+[limits]
+max_batch = 4
+max_queue = 16
+[engine]
+kv_cache_mib = 4
+[[auth.api_keys]]
+id = \"witness\"
+key = \"witness-key\"
+tenant = \"witness\"
+[[auth.api_keys]]
+id = \"attacker\"
+key = \"attacker-key\"
+tenant = \"attacker\"
+";
+
+const WITNESS: Caller<'static> = Caller {
+    model: "mortise-demo",
+    key: Some("witness-key"),
+};
+
+fn attack(body: &Value) -> Request {
+    Request::post(TEXT, body).header("authorization", "Bearer attacker-key")
+}
+
+fn text(prompt: impl Into<Value>, max_tokens: u32) -> Value {
+    json!({
+        "model": "mortise-demo", "prompt": prompt.into(), "max_tokens": max_tokens, "temperature": 0,
+    })
+}
+
+fn with(field: &str, value: Value) -> Value {
+    let mut body = text("x", 2);
+    body[field] = value;
+    body
+}
+
+/// Send all at once, and read all answers.
+fn together(server: &Server, requests: &[Request]) -> Vec<Response> {
+    let streams: Vec<_> = requests
+        .iter()
+        .map(|request| request.begin(server.address()))
+        .collect();
+    streams
+        .into_iter()
+        .map(|stream| stream.response())
+        .collect()
+}
+
+fn gauge(server: &Server, name: &str) -> f64 {
+    let page = server.get("/metrics").text();
+    let line = page.lines().find(|line| line.starts_with(name));
+    let value = line.and_then(|line| line.rsplit(' ').next()?.parse().ok());
+    value.unwrap_or_else(|| panic!("{name} is not in\n{page}"))
+}
+
+/// The engine holds nothing of anybody's.
+fn until_idle(server: &Server) {
+    let begun = std::time::Instant::now();
+    let names = ["batch_size_decode{", "queue_depth{", "kv_blocks_used{"];
+    while names
+        .iter()
+        .any(|name| gauge(server, &format!("mortise_{name}")) > 0.0)
+    {
+        assert!(begun.elapsed().as_secs() < 60, "something is left behind");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}
+
+/// Numbers, tokens and stops that are none (F4, F5, F6), one request each.
+#[test]
+fn f4_f5_f6_parameters_out_of_bounds_are_refused_by_name() {
+    let mut server = Server::configured(CONFIG);
+    let mut witness = Witness::new(&mut server, WITNESS);
+    let table: &[(&str, &str, Value, &str)] = &[
+        ("F4", "max_tokens", json!(-1), "invalid_value"),
+        ("F4", "max_tokens", json!(0), "unsupported_parameter"),
+        (
+            "F4",
+            "max_tokens",
+            json!(9_223_372_036_854_775_808_u64),
+            "invalid_value",
+        ),
+        ("F4", "max_tokens", json!(1.5), "invalid_value"),
+        ("F4", "max_tokens", json!("5"), "invalid_type"),
+        (
+            "F4",
+            "max_tokens",
+            json!(u32::MAX),
+            "context_length_exceeded",
+        ),
+        ("F4", "n", json!(16_385), "invalid_value"),
+        ("F4", "n", json!(1_000_000_000), "invalid_value"),
+        ("F4", "temperature", json!("NaN"), "invalid_type"),
+        ("F4", "temperature", json!(1e308), "invalid_value"),
+        ("F4", "temperature", json!(-1), "invalid_value"),
+        ("F4", "top_p", json!(0), "invalid_value"),
+        ("F4", "logprobs", json!(1_000_000), "invalid_value"),
+        (
+            "F4",
+            "seed",
+            json!(18_446_744_073_709_551_615_u64),
+            "invalid_value",
+        ),
+        ("F5", "prompt", json!([70_000]), "invalid_value"),
+        ("F5", "prompt", json!([-1]), "invalid_type"),
+        ("F5", "prompt", json!([4_294_967_296_u64]), "invalid_type"),
+        ("F5", "prompt", json!([]), "invalid_value"),
+        ("F5", "prompt", json!([[[1]]]), "invalid_type"),
+        ("F5", "logit_bias", json!({"70000": 1}), "invalid_value"),
+        ("F5", "logit_bias", json!({"1": 1e300}), "invalid_value"),
+        (
+            "F5",
+            "stop_token_ids",
+            json!([70_000]),
+            "unsupported_parameter",
+        ),
+        ("F6", "stop", json!([""]), "invalid_value"),
+        ("F6", "stop", json!(vec!["x"; 10_000]), "invalid_value"),
+        ("F6", "stop", json!("x".repeat(1_000_000)), "invalid_value"),
+    ];
+    for (id, field, value, code) in table {
+        let case = Case {
+            id,
+            what: field,
+            ..Case::refused(400, code)
+        };
+        witness.endures(&case, |server| {
+            vec![server.send(&attack(&with(field, value.clone())))]
+        });
+    }
+}
+
+/// Canaries of 24 requests at once: each gets what it gets alone, and sees nobody else's.
+#[test]
+fn h7_requests_in_one_batch_do_not_mix() {
+    let mut server = Server::configured(CONFIG);
+    let mut witness = Witness::new(&mut server, WITNESS);
+    let request = |n: usize| attack(&text(format!("My secret word is canary{n}. My"), 24));
+    let answer = |response: &Response| response.ok()["choices"][0]["text"].clone();
+    let alone: Vec<Value> = (0..6)
+        .map(|n| answer(&witness.server().send(&request(n))))
+        .collect();
+    let case = Case {
+        id: "H7",
+        what: "24 requests with canaries",
+        canary: Some("canary"),
+        ..Case::with(Expected::Answer)
+    };
+    witness.endures(&case, |server| {
+        let mut all = Vec::new();
+        // No more at once than one tenant may have.
+        for _ in 0..4 {
+            let requests: Vec<Request> = (0..6).map(request).collect();
+            let responses = together(server, &requests);
+            for (n, response) in responses.iter().enumerate() {
+                let found = answer(response);
+                assert_eq!(found, alone[n], "alone and among others");
+                let foreign = (0..6).filter(|other| *other != n);
+                let text = found.as_str().expect("a text");
+                assert!(
+                    !foreign
+                        .clone()
+                        .any(|n| text.contains(&format!("canary{n}")))
+                );
+            }
+            all.extend(responses);
+        }
+        all
+    });
+}
+
+/// More than the queue holds, all the time (L1), by one tenant (L2): what is too much is refused and
+/// told when to come back; what is accepted is answered; afterwards it is as before (L5).
+#[test]
+fn l1_l2_l5_a_flood_is_refused_and_leaves_room_to_others() {
+    let mut server = Server::configured(CONFIG);
+    let mut witness = Witness::new(&mut server, WITNESS);
+    let refusals = [(429, "tenant_queue_full"), (429, "queue_full")];
+    let case = Case {
+        id: "L1",
+        what: "more than the queue holds, all the time",
+        ..Case::with(Expected::Either(&refusals))
+    };
+    witness.endures(&case, |server| {
+        // More at once than there are places, each followed by the next.
+        let one_after_the_other = |client: usize| -> Vec<Response> {
+            let request = |n| attack(&text(format!("Request {n} of client {client}"), 100));
+            (0..6).map(|n| server.send(&request(n))).collect()
+        };
+        let responses: Vec<Response> = std::thread::scope(|scope| {
+            let clients: Vec<_> = (0..32)
+                .map(|client| scope.spawn(move || one_after_the_other(client)))
+                .collect();
+            let ended = clients
+                .into_iter()
+                .map(|client| client.join().expect("a client"));
+            ended.flatten().collect()
+        });
+        let (answered, refused): (Vec<_>, Vec<_>) = responses
+            .iter()
+            .partition(|response| response.status() == 200);
+        assert!(answered.len() >= 8, "{} were answered", answered.len());
+        assert!(!refused.is_empty());
+        for response in refused {
+            let retry = response.header("retry-after").expect("a time to wait");
+            let seconds: u32 = retry.parse().expect("a number of seconds");
+            assert!((1..=60).contains(&seconds));
+            assert_eq!(response.json()["error"]["type"], "rate_limit_error");
+        }
+        responses
+    });
+    until_idle(witness.server());
+    let quiet = Case {
+        id: "L5",
+        what: "afterwards",
+        ..Case::with(Expected::Answer)
+    };
+    witness.endures(&quiet, |server| vec![server.send(&attack(&text("x", 4)))]);
+}
+
+/// Prompts as long as the context, and beyond (L3), in a cache that holds less than two of them.
+#[test]
+fn l3_prompts_as_long_as_the_context_are_served_or_refused() {
+    let mut server = Server::configured(CONFIG);
+    let mut witness = Witness::new(&mut server, WITNESS);
+    let longest = |n: u32| -> Value {
+        let tokens: Vec<u32> = (0..480).map(|at| 300 + (at * (n + 1)) % 200).collect();
+        text(tokens, 8)
+    };
+    let case = Case {
+        id: "L3",
+        what: "the longest prompts in a row",
+        ..Case::with(Expected::Answer)
+    };
+    witness.endures(&case, |server| {
+        let requests: Vec<Request> = (0..6).map(|n| attack(&longest(n))).collect();
+        together(server, &requests)
+    });
+    until_idle(witness.server());
+    let case = Case {
+        id: "L3",
+        what: "a prompt beyond the context",
+        ..Case::refused(400, "context_length_exceeded")
+    };
+    witness.endures(&case, |server| {
+        let response = server.send(&attack(&text(vec![300; 100_000], 8)));
+        assert_eq!(response.json()["error"]["param"], "prompt");
+        vec![response]
+    });
+}
+
+/// Clients that leave after the request, after the first chunk, in between (E6).
+#[test]
+fn e6_clients_that_vanish_leave_nothing_behind() {
+    let mut server = Server::configured(CONFIG);
+    let mut witness = Witness::new(&mut server, WITNESS);
+    let case = Case {
+        id: "E6",
+        what: "200 clients that vanish",
+        ..Case::with(Expected::Anything)
+    };
+    witness.endures(&case, |server| {
+        for n in 0..200 {
+            let mut body = text(format!("Client {n} asks"), 400);
+            body["stream"] = json!(n % 3 > 0);
+            let mut stream = attack(&body).begin(server.address());
+            if n % 3 == 2 && stream.head().status == 200 {
+                stream.chunk();
+            }
+        }
+        Vec::new()
+    });
+    until_idle(witness.server());
+}
