@@ -1,32 +1,15 @@
 //! What a binding grants and demands: pins, signatures, settings, scope, order, and what happens when
 //! its plugin breaks down.
 
-use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 
 use ed25519_compact::{KeyPair, Seed};
 use serde_json::{Value, json};
 
 use crate::support::Server;
 use crate::support::client::{Request, Response};
-use crate::{build_guest, house_rules, refused};
-
-/// `tests/guests`, which can be told by its settings to fail in any function.
-pub(crate) fn guest() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let target = root.join("target/guests");
-        let source = root.join("tests/guests");
-        build_guest(&source, &target, &["--features", "every-kind"]);
-        // Under a name of its own: other tests build other guests to the same place.
-        let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guest.wasm");
-        std::fs::copy(target.join("wasm32-wasip2/release/guests.wasm"), &kept)
-            .expect("keep the guest");
-        kept
-    })
-}
+use crate::support::example::every_kind as guest;
+use crate::{house_rules, refused};
 
 /// A server with a scripted model and these bindings, none of which is tried in vain.
 fn server(bindings: &str) -> Server {

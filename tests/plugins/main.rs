@@ -6,6 +6,7 @@ mod grants;
 mod support;
 mod swap;
 mod threats;
+mod tools;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,39 +15,10 @@ use std::sync::OnceLock;
 use serde_json::{Value, json};
 use support::Server;
 
-/// Build the plugin in `source` with the cargo that runs the tests.
-fn build_guest(source: &Path, target: &Path, more: &[&str]) {
-    let output = Command::new(env!("CARGO"))
-        .args([
-            "build",
-            "--release",
-            "--locked",
-            "--target",
-            "wasm32-wasip2",
-        ])
-        .args(more)
-        .arg("--target-dir")
-        .arg(target)
-        .current_dir(source)
-        .output()
-        .expect("run cargo");
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-}
-
 /// `examples/plugins/house-rules`, built as its README line says.
 fn house_rules() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let source =
-            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/plugins/house-rules");
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("house-rules");
-        build_guest(&source, &target, &[]);
-        target.join("wasm32-wasip2/release/house_rules.wasm")
-    })
+    BUILT.get_or_init(|| support::example::built("house-rules"))
 }
 
 /// A plugins folder with this file in it.

@@ -95,6 +95,24 @@ fn the_python_client_works() {
 }
 
 #[test]
+fn the_python_client_uses_tools_of_the_server() {
+    if !have("python3") {
+        return;
+    }
+    let venv = python();
+    let plugins = tempfile::tempdir().expect("make a folder");
+    let calculator = support::example::built("calculator");
+    std::fs::copy(calculator, plugins.path().join("calculator.wasm")).expect("copy the plugin");
+    let server = Server::start(&["--plugins", plugins.path().to_str().expect("UTF-8")]);
+    let report = run(Command::new(venv.join("bin/python"))
+        .args(["-m", "pytest", "-q", "-p", "no:cacheprovider"])
+        .arg(sources().join("server_tools"))
+        .env("MORTISE_BASE_URL", server.url("/v1"))
+        .env("PYTHONDONTWRITEBYTECODE", "1"));
+    println!("{report}");
+}
+
+#[test]
 fn the_python_client_gets_the_vectors_of_a_real_model() {
     if !have("python3") {
         return;

@@ -8,6 +8,7 @@
 )]
 
 pub mod client;
+pub mod example;
 pub mod model;
 pub mod witness;
 

@@ -23,8 +23,13 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
         &["axum", "serde_json", "tokenizers", "wasmtime", "time"],
     ),
     (
-        "host/plugin",
+        "host/outbound",
         &[],
+        &["axum", "candle-core", "serde_json", "wasmtime"],
+    ),
+    (
+        "host/plugin",
+        &["mortise-outbound"],
         &["axum", "candle-core", "tokenizers", "hyper"],
     ),
     (

@@ -4,7 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::state::Grants;
-use crate::{Component, Kind, Ledger, Limits, LoadError, ModelDescription, PluginHost, Vocabulary};
+use crate::{
+    Component, HttpGrant, Kind, Ledger, Limits, LoadError, ModelDescription, Outbound, PluginHost,
+    Vocabulary,
+};
 
 /// A plugin's surroundings: the model it serves, its settings, and what it may use.
 #[derive(Clone)]
@@ -19,6 +22,8 @@ pub struct Binding {
     pub secrets: Vec<(String, String)>,
     /// Where a policy's counters are kept; hand the old one to a binding that replaces another.
     pub ledger: Arc<Ledger>,
+    /// Where a policy or a tool may send HTTP requests; nowhere by default.
+    pub http: Outbound,
     /// Bounds.
     pub limits: Limits,
 }
@@ -31,6 +36,7 @@ impl Default for Binding {
             settings: "{}".to_owned(),
             secrets: Vec::new(),
             ledger: Arc::new(Ledger::new()),
+            http: Outbound::new(HttpGrant::default()),
             limits: Limits::default(),
         }
     }
@@ -43,6 +49,7 @@ impl fmt::Debug for Binding {
             .debug_struct("Binding")
             .field("settings", &self.settings)
             .field("secrets", &names)
+            .field("http", &self.http)
             .field("limits", &self.limits)
             .finish_non_exhaustive()
     }
@@ -89,6 +96,7 @@ impl Binding {
             model: self.model,
             vocabulary: self.vocabulary,
             ledger: self.ledger,
+            http: self.http,
             limits: self.limits,
             profile: host.profile().cloned(),
         })

@@ -59,6 +59,9 @@ pub use limits::{
     MAX_NESTED_INSTANCES, MAX_TOOL_CALLS, MAX_TOOLS_PER_COMPONENT,
 };
 pub use load_error::LoadError;
+pub use mortise_outbound::{
+    Grant as HttpGrant, Network, NetworkError, Origin, OriginError, Outbound,
+};
 pub use output_parser::{OutputParser, ParserSession};
 pub use policy::Policy;
 pub use profile::{FunctionShare, Profile};

@@ -9,7 +9,7 @@ use wasmtime::ResourceLimiter;
 use crate::engine::EPOCH;
 use crate::limits::MAX_LOG_BYTES_PER_CALL;
 use crate::stats::Counters;
-use crate::{Component, Kind, Ledger, Limits, ModelDescription, Profile, Vocabulary};
+use crate::{Component, Kind, Ledger, Limits, ModelDescription, Outbound, Profile, Vocabulary};
 
 /// Elements of all tables of an instance: function pointers, a few thousand in large plugins.
 const MAX_TABLE_ELEMENTS: usize = 20_000;
@@ -34,6 +34,7 @@ pub(crate) struct Grants {
     /// Names, and digests of the values: no plain secret is kept.
     pub(crate) secrets: Vec<(String, [u8; 32])>,
     pub(crate) ledger: Arc<Ledger>,
+    pub(crate) http: Outbound,
     pub(crate) limits: Limits,
     /// Where to note what the guest is doing.
     pub(crate) profile: Option<Arc<Profile>>,
@@ -185,6 +186,8 @@ pub(crate) struct CallState {
     pub(crate) expired: bool,
     pub(crate) log_bytes_left: usize,
     pub(crate) log_lines_dropped: u64,
+    /// HTTP requests so far.
+    pub(crate) http_requests: u32,
     /// The end of what was written to standard error.
     pub(crate) last_words: String,
 }
@@ -210,6 +213,7 @@ impl CallState {
             expired: false,
             log_bytes_left: MAX_LOG_BYTES_PER_CALL,
             log_lines_dropped: 0,
+            http_requests: 0,
             last_words: String::new(),
         }
     }

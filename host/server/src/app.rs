@@ -9,8 +9,9 @@ use mortise_engine::{
     BeamRequest, Engine, EngineHandle, EngineLoad, SequenceRequest, SubmitError, TokenStream,
 };
 use mortise_model::{Embedder, WeightPrecision};
+use mortise_plugin::PluginHost;
 use mortise_registry::{Backend, Ladder, ScriptCodec, Scripted};
-use mortise_service::{Embed, ServedModel, Service, ServiceConfig};
+use mortise_service::{Embed, Observer, ServedModel, Service, ServiceConfig};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -134,6 +135,21 @@ fn reload_on_hangup(live: Arc<LivePlugins>) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Metrics of these models and of all plugins of `host`.
+fn measure(served: &[ServedModel], host: PluginHost, swaps: Arc<SwapCounters>) -> Arc<Metrics> {
+    let backends: Vec<_> = served
+        .iter()
+        .map(|model| (model.name.clone(), Arc::clone(&model.backend)))
+        .collect();
+    let loads = move || -> Vec<(String, EngineLoad)> {
+        let loads = backends.iter();
+        loads
+            .map(|(name, backend)| (name.clone(), backend.load()))
+            .collect()
+    };
+    Arc::new(Metrics::new(loads, move || host.stats(), swaps))
+}
+
 /// Load plugins and models and tie them together.
 async fn open(
     config: Config,
@@ -164,22 +180,8 @@ async fn open(
     for (model, facts) in &opened {
         served.push(plugins.handles(facts)?.serve(model.clone()));
     }
-    let backends: Vec<_> = served
-        .iter()
-        .map(|model| (model.name.clone(), Arc::clone(&model.backend)))
-        .collect();
-    let host = plugins.host.clone();
     let swaps = Arc::<SwapCounters>::default();
-    let metrics = Metrics::new(
-        move || {
-            backends
-                .iter()
-                .map(|(name, backend)| (name.clone(), backend.load()))
-                .collect()
-        },
-        move || host.stats(),
-        Arc::clone(&swaps),
-    );
+    let metrics = measure(&served, plugins.host.clone(), Arc::clone(&swaps));
     let service = Arc::new(Service::new(
         ServiceConfig {
             ladder: Ladder {
@@ -190,15 +192,18 @@ async fn open(
             max_choices: limits.n_max,
             tenant_weights: engine.tenant_weights,
             share_prefixes: engine.share_prefixes,
+            tools: limits.tools,
+            observer: Arc::clone(&metrics) as Arc<dyn Observer>,
             ..ServiceConfig::default()
         },
         served,
         plugins.policies(),
+        &plugins.tools(),
     )?);
     let live = LivePlugins::new(plugins, Arc::clone(&service), opened, auth, source, swaps);
     let front = Front {
         service,
-        metrics: Arc::new(metrics),
+        metrics,
         guard: Guard::new(
             http.headers,
             address.ip().is_loopback(),

@@ -2,6 +2,7 @@
 //! and statuses are known, and of error codes only the first ones are told apart.
 
 mod loads;
+mod tools;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use mortise_engine::EngineLoad;
 use mortise_plugin::{FunctionStats, PluginStats};
-use mortise_service::Usage;
+use mortise_service::{Observer, ToolRun, Usage};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
     DescriptorEncoder, EncodeLabelSet, EncodeMetric, MetricEncoder, NoLabelSet, text,
@@ -27,6 +28,7 @@ use prometheus_client::registry::Registry;
 use crate::plugins::SwapCounters;
 
 use self::loads::Loads;
+use self::tools::Tools;
 
 /// Error codes told apart; a policy plugin may make up any number of them.
 const MAX_ERROR_CODES: usize = 64;
@@ -85,6 +87,7 @@ pub(crate) struct Metrics {
     errors: Family<CodeLabel, Counter>,
     rate_limited: Counter,
     codes: Mutex<HashSet<String>>,
+    tools: Tools,
 }
 
 impl fmt::Debug for Metrics {
@@ -95,6 +98,12 @@ impl fmt::Debug for Metrics {
 
 fn histogram() -> Histogram {
     Histogram::new(DURATIONS)
+}
+
+impl Observer for Metrics {
+    fn tool_ran(&self, run: &ToolRun<'_>) {
+        self.tools.ran(run);
+    }
 }
 
 impl Metrics {
@@ -119,6 +128,7 @@ impl Metrics {
             errors: Family::default(),
             rate_limited: Counter::default(),
             codes: Mutex::default(),
+            tools: Tools::new(&mut registry),
             registry: Registry::default(),
         };
         let version = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);

@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use mortise_plugin::{
-    CallContext, Decision, Facts, Fault, GrammarSource, Kind, MatchStatus, ParserEvent,
-    ParserSetup, PluginError, Segment, TemplateInput, ToolAnswer, ToolCaller, ToolChoice, Tools,
+    Decision, Facts, Fault, GrammarSource, Kind, MatchStatus, ParserEvent, ParserSetup,
+    PluginError, Segment, TemplateInput, ToolAnswer, ToolCaller, ToolChoice,
 };
 use mortise_service::{
-    Chunking, DecidePolicy, OfflineError, RequestId, check_grammar, parse_text, render_template,
+    Chunking, DecidePolicy, OfflineError, RequestId, RunTool, check_grammar, parse_text,
+    render_template,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -25,7 +26,7 @@ pub(crate) struct Workbench {
     text: Arc<ModelText>,
     handles: Handles,
     policies: Vec<Arc<dyn DecidePolicy>>,
-    tools: Vec<Arc<Tools>>,
+    tools: Vec<Arc<dyn RunTool>>,
     request: RequestId,
 }
 
@@ -210,7 +211,10 @@ impl Workbench {
             });
             return Ok(json!({"tools": declared.collect::<Vec<_>>()}));
         };
-        let has = |tools: &&Arc<Tools>| tools.declarations().any(|tool| tool.name == name);
+        let has = |tools: &&Arc<dyn RunTool>| {
+            let declared = tools.declarations();
+            declared.iter().any(|tool| tool.name == name)
+        };
         let Some(tools) = self.tools.iter().find(has) else {
             bail!("the plugin has no tool `{name}`; an input without `name` lists those it has");
         };
@@ -224,8 +228,7 @@ impl Workbench {
             Value::String(text) => text,
             value => value.to_string(),
         };
-        let context = CallContext::new(Arc::clone(&self.request));
-        let called = tools.call(&context, &caller, &name, &arguments);
+        let called = tools.call(&self.request, &caller, &name, &arguments);
         Ok(answered(self.runtime.block_on(called)?))
     }
 }

@@ -3,12 +3,13 @@
 use mortise_plugin::{
     CallContext, ChatTemplate, Decision, Facts, Finish, Grammar, GrammarSource, MatchStatus,
     MatchStep, Matcher, OutputParser, ParserEvent, ParserSession, ParserSetup, ParserTraits,
-    PluginError, Policy, RenderedPrompt, TemplateInput, UsageReport,
+    PluginError, Policy, RenderedPrompt, TemplateInput, ToolAnswer, ToolCaller, ToolDeclaration,
+    Tools, UsageReport,
 };
 
 use crate::plugins::{
     BoxFuture, CompileGrammar, DecidePolicy, MatchTokens, ParseOutput, ParseSession, RenderChat,
-    RequestId,
+    RequestId, RunTool,
 };
 
 fn context(request: &RequestId) -> CallContext {
@@ -115,5 +116,21 @@ impl DecidePolicy for Policy {
         usage: UsageReport,
     ) -> BoxFuture<'a, Result<(), PluginError>> {
         Box::pin(async move { Policy::account(self, &context(request), usage).await })
+    }
+}
+
+impl RunTool for Tools {
+    fn declarations(&self) -> Vec<ToolDeclaration> {
+        Tools::declarations(self).cloned().collect()
+    }
+
+    fn call<'a>(
+        &'a self,
+        request: &'a RequestId,
+        caller: &'a ToolCaller,
+        name: &'a str,
+        arguments: &'a str,
+    ) -> BoxFuture<'a, Result<ToolAnswer, PluginError>> {
+        Box::pin(async move { Tools::call(self, &context(request), caller, name, arguments).await })
     }
 }

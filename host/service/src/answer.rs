@@ -8,11 +8,12 @@ use futures::stream::{BoxStream, SelectAll, select_all, unfold};
 use mortise_plugin::{Finish, Principal};
 
 use crate::admission::Admission;
-use crate::choice::{Choice, ChoiceEvent, Tally};
+use crate::choice::{ChoiceEvent, Tally};
 use crate::error::ServiceError;
 use crate::event::{AnswerEvent, FinishReason, Usage};
 use crate::observer::{Observer, Outcome, Summary};
 use crate::ranking::Ranking;
+use crate::rounds::Rounds;
 
 /// The answer to one request. Dropping it cancels what is still being generated; the policy that
 /// allowed the request is then told what was used.
@@ -45,7 +46,7 @@ impl std::fmt::Debug for Answer {
 
 pub(crate) struct AnswerParts {
     pub(crate) model: Arc<str>,
-    pub(crate) choices: Vec<Choice>,
+    pub(crate) choices: Vec<Rounds>,
     /// How many of the choices are given, the best ones.
     pub(crate) given: u32,
     pub(crate) prompt_tokens: u32,
@@ -56,7 +57,7 @@ pub(crate) struct AnswerParts {
 
 impl Answer {
     pub(crate) fn new(parts: AnswerParts) -> Self {
-        let tallies = parts.choices.iter().map(Choice::tally).collect();
+        let tallies = parts.choices.iter().map(Rounds::tally).collect();
         let unfinished = parts.choices.len();
         let ranked = (parts.given as usize) < unfinished;
         let ranking = ranked.then(|| Ranking::new(parts.given, unfinished));
@@ -101,7 +102,7 @@ impl Answer {
         &self.admission.allowance().principal
     }
 
-    /// Tokens of the prompt.
+    /// Tokens of the prompt that the answer begins with.
     pub fn prompt_tokens(&self) -> u32 {
         self.prompt_tokens
     }
@@ -113,16 +114,19 @@ impl Answer {
 
     /// Tokens used so far.
     pub fn usage(&self) -> Usage {
-        let sum = |count: fn(&Tally) -> u32| self.tallies.iter().map(|tally| count(tally)).sum();
+        let sum =
+            |count: fn(&Tally) -> u32| self.tallies.iter().map(|tally| count(tally)).sum::<u32>();
         Usage {
-            prompt_tokens: self.prompt_tokens,
+            prompt_tokens: self.prompt_tokens
+                + sum(|tally| tally.later_prompt_tokens.load(Ordering::Relaxed)),
             // The prompt counts once, so what only a later choice found cached does not count.
             cached_tokens: self
                 .tallies
                 .iter()
                 .map(|tally| tally.cached_tokens.load(Ordering::Relaxed))
                 .min()
-                .unwrap_or(0),
+                .unwrap_or(0)
+                + sum(|tally| tally.later_cached_tokens.load(Ordering::Relaxed)),
             completion_tokens: sum(|tally| tally.completion_tokens.load(Ordering::Relaxed)),
             reasoning_tokens: sum(|tally| tally.reasoning_tokens.load(Ordering::Relaxed)),
         }

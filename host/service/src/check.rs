@@ -1,9 +1,12 @@
 //! From what a caller asked for to a request whose bounds hold.
 
 use mortise_plugin::{GrammarSource, ToolChoice};
+use serde_json::Value;
 
 use crate::error::ServiceError;
-use crate::messages::{check_depth, check_messages, check_template_arguments, check_tools};
+use crate::messages::{
+    MAX_TOOLS, check_depth, check_messages, check_template_arguments, check_tools,
+};
 use crate::request::{Prompt, RequestFields};
 
 mod selection;
@@ -42,6 +45,7 @@ impl Request {
         check_stops(&fields.stop)?;
         check_prompt(&fields.prompt)?;
         check_tools(&fields.tools)?;
+        check_server_tools(&fields)?;
         check_tool_choice(&fields)?;
         check_grammar(fields.grammar.as_ref())?;
         check_fairness_key(fields.fairness_key.as_deref())?;
@@ -51,6 +55,27 @@ impl Request {
     /// What was asked for.
     pub fn fields(&self) -> &RequestFields {
         &self.fields
+    }
+
+    /// The request with the declarations of the server's tools among those of the caller.
+    pub(crate) fn with_tools(
+        mut self,
+        declarations: impl Iterator<Item = Value>,
+    ) -> Result<Self, ServiceError> {
+        self.fields.tools.extend(declarations);
+        check_tools(&self.fields.tools)?;
+        Ok(self)
+    }
+
+    /// The request as it goes on when these messages follow. The model has made the call that it had
+    /// to make, and is free now.
+    pub(crate) fn continued(&self, more: Vec<Value>) -> Self {
+        let mut fields = self.fields.clone();
+        if let Prompt::Chat { messages, .. } = &mut fields.prompt {
+            messages.extend(more);
+        }
+        fields.tool_choice = None;
+        Self { fields }
     }
 
     /// Number of choices in the answer.
@@ -229,17 +254,55 @@ fn check_prompt(prompt: &Prompt) -> Result<(), ServiceError> {
     }
 }
 
+fn check_server_tools(fields: &RequestFields) -> Result<(), ServiceError> {
+    let names = &fields.server_tools;
+    if names.len() > MAX_TOOLS {
+        let count = names.len();
+        return Err(invalid(
+            "server_tools",
+            format!("server_tools names {count} tools; at most {MAX_TOOLS} are allowed"),
+        ));
+    }
+    for (at, name) in names.iter().enumerate() {
+        if names[..at].contains(name) {
+            return Err(invalid(
+                format!("server_tools[{at}]"),
+                format!("the tool `{name}` is named twice"),
+            ));
+        }
+    }
+    if names.is_empty() {
+        return Ok(());
+    }
+    match &fields.prompt {
+        Prompt::Chat {
+            continue_final_message: false,
+            ..
+        } => Ok(()),
+        Prompt::Chat { .. } => Err(invalid(
+            "server_tools",
+            "server_tools cannot be used together with continue_final_message",
+        )),
+        Prompt::Text(_) | Prompt::Tokens(_) => Err(invalid(
+            "server_tools",
+            "server_tools need a conversation; a text to continue calls no tools",
+        )),
+    }
+}
+
 fn check_tool_choice(fields: &RequestFields) -> Result<(), ServiceError> {
     match fields.tool_choice.as_ref() {
-        Some(ToolChoice::Required) if fields.tools.is_empty() => Err(invalid(
-            "tool_choice",
-            "tool_choice is `required` and there are no tools; give tools as well",
-        )),
+        Some(ToolChoice::Required) if fields.tools.is_empty() && fields.server_tools.is_empty() => {
+            Err(invalid(
+                "tool_choice",
+                "tool_choice is `required` and there are no tools; give tools as well",
+            ))
+        }
         Some(ToolChoice::Named(name)) => {
             let declared = fields.tools.iter().any(|tool| {
                 tool.pointer("/function/name").and_then(|n| n.as_str()) == Some(name.as_str())
             });
-            if declared {
+            if declared || fields.server_tools.contains(name) {
                 return Ok(());
             }
             Err(invalid(

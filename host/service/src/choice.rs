@@ -38,7 +38,12 @@ pub(crate) enum ChoiceEvent {
 pub(crate) struct Tally {
     pub(crate) completion_tokens: AtomicU32,
     pub(crate) reasoning_tokens: AtomicU32,
+    /// Of the prompt of the first round.
     pub(crate) cached_tokens: AtomicU32,
+    /// Of the prompts that the choice was continued from after tools had run.
+    pub(crate) later_prompt_tokens: AtomicU32,
+    /// Of those, cached.
+    pub(crate) later_cached_tokens: AtomicU32,
     /// Sum of the log-probabilities of the tokens, where they are known: the bits of an f64. Only
     /// the choice writes it.
     logprob: AtomicU64,
@@ -69,6 +74,9 @@ pub(crate) struct ChoiceParts {
     /// The prompt ended inside a reasoning block.
     pub(crate) reasoning: bool,
     pub(crate) logprobs: bool,
+    /// Tools have run before.
+    pub(crate) resumes: bool,
+    pub(crate) tally: Arc<Tally>,
     pub(crate) watch: Watch,
 }
 
@@ -76,21 +84,23 @@ pub(crate) struct ChoiceParts {
 pub(crate) struct Watch {
     pub(crate) model: Arc<str>,
     pub(crate) observer: Arc<dyn Observer>,
-    /// When the request arrived, then when the last token did.
-    pub(crate) last: Instant,
+    /// When the request arrived, then when the last token did. `None` right after tools have run:
+    /// that wait is no time between tokens.
+    pub(crate) last: Option<Instant>,
     pub(crate) seen_token: bool,
 }
 
 impl Watch {
     fn token(&mut self) {
         let now = Instant::now();
-        let after = now.duration_since(self.last);
-        if std::mem::replace(&mut self.seen_token, true) {
-            self.observer.next_token(&self.model, after);
-        } else {
-            self.observer.first_token(&self.model, after);
+        let seen = std::mem::replace(&mut self.seen_token, true);
+        if let Some(last) = self.last.replace(now) {
+            let after = now.duration_since(last);
+            match seen {
+                true => self.observer.next_token(&self.model, after),
+                false => self.observer.first_token(&self.model, after),
+            }
         }
-        self.last = now;
     }
 }
 
@@ -110,6 +120,7 @@ pub(crate) struct Choice {
     in_reasoning: bool,
     called: bool,
     logprobs: bool,
+    resumes: bool,
     tally: Arc<Tally>,
     watch: Watch,
     ready: VecDeque<ChoiceEvent>,
@@ -130,7 +141,8 @@ impl Choice {
             in_reasoning: parts.reasoning,
             called: false,
             logprobs: parts.logprobs,
-            tally: Arc::default(),
+            resumes: parts.resumes,
+            tally: parts.tally,
             watch: parts.watch,
             ready: VecDeque::new(),
             done: false,
@@ -317,9 +329,11 @@ impl Choice {
     }
 
     fn record(&self, usage: &SequenceUsage) {
-        self.tally
-            .cached_tokens
-            .store(usage.cached_tokens, Ordering::Relaxed);
+        let cached = match self.resumes {
+            true => &self.tally.later_cached_tokens,
+            false => &self.tally.cached_tokens,
+        };
+        cached.fetch_add(usage.cached_tokens, Ordering::Relaxed);
     }
 }
 

@@ -53,6 +53,50 @@ pub enum Delta {
         /// JSON text.
         delta: String,
     },
+    /// The server has dealt with a call of one of its own tools.
+    ServerToolCall(ServerToolCall),
+}
+
+/// A call of a tool that the server runs itself, and what came of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerToolCall {
+    /// Which such call of the choice, from 0.
+    pub index: u32,
+    /// Unique id of the call.
+    pub id: String,
+    /// Name of the tool.
+    pub name: String,
+    /// What the model gave it; JSON text, if the model knows its format.
+    pub arguments: String,
+    /// What came of it.
+    pub outcome: ToolOutcome,
+    /// The result, or why there is none.
+    pub text: String,
+}
+
+/// What came of a call of a tool that the server runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ToolOutcome {
+    /// The tool gave a result.
+    Answered,
+    /// The tool, or the schema of its arguments, refused; the model was told why.
+    Refused,
+    /// The tool broke down or took too long; the model was told so.
+    Failed,
+    /// A limit of the request was reached before the call.
+    NotRun,
+}
+
+impl ToolOutcome {
+    /// A short name, fit for a label.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Answered => "answered",
+            Self::Refused => "refused",
+            Self::Failed => "failed",
+            Self::NotRun => "not_run",
+        }
+    }
 }
 
 /// Log-probability of one token, as OpenAI reports it.
@@ -73,7 +117,7 @@ pub struct TokenLogprob {
 pub enum FinishReason {
     /// The model ended its answer, or a stop string matched.
     Stop,
-    /// A limit was reached.
+    /// A limit was reached: of tokens, or of rounds of tools.
     Length,
     /// The model called tools.
     ToolCalls,
@@ -82,7 +126,8 @@ pub enum FinishReason {
 /// Tokens that an answer took.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Tokens of the prompt, counted once.
+    /// Tokens of the prompt, counted once for all choices; where tools were run, also those of the
+    /// prompts that the answer was continued from.
     pub prompt_tokens: u32,
     /// Of those, cached.
     pub cached_tokens: u32,

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use mortise_plugin::{
     Decision, Facts, Finish, GrammarSource, ParserEvent, ParserSetup, ParserTraits, PluginError,
-    RenderedPrompt, TemplateInput, UsageReport,
+    RenderedPrompt, TemplateInput, ToolAnswer, ToolCaller, ToolDeclaration, UsageReport,
 };
 
 use crate::plugins::{
     BoxFuture, CompileGrammar, DecidePolicy, MatchTokens, ParseOutput, ParseSession, RenderChat,
-    RequestId,
+    RequestId, RunTool,
 };
 
 /// A plugin and the one that takes over the calls in which it breaks down.
@@ -192,5 +192,39 @@ impl DecidePolicy for ScopedPolicy {
         usage: UsageReport,
     ) -> BoxFuture<'a, Result<(), PluginError>> {
         self.policy.account(request, usage)
+    }
+}
+
+/// Tools with the models that may call them, and what their failure means.
+pub struct ScopedTools {
+    /// The tools.
+    pub tools: Arc<dyn RunTool>,
+    /// See [`RunTool::serves`].
+    pub scope: Box<dyn Fn(&str) -> bool + Send + Sync>,
+    /// See [`RunTool::is_required`].
+    pub required: bool,
+}
+
+impl RunTool for ScopedTools {
+    fn declarations(&self) -> Vec<ToolDeclaration> {
+        self.tools.declarations()
+    }
+
+    fn serves(&self, model: &str) -> bool {
+        (self.scope)(model)
+    }
+
+    fn is_required(&self) -> bool {
+        self.required
+    }
+
+    fn call<'a>(
+        &'a self,
+        request: &'a RequestId,
+        caller: &'a ToolCaller,
+        name: &'a str,
+        arguments: &'a str,
+    ) -> BoxFuture<'a, Result<ToolAnswer, PluginError>> {
+        self.tools.call(request, caller, name, arguments)
     }
 }

@@ -18,7 +18,8 @@ use crate::plugins::{
 use crate::testing::{END, byte_level, load};
 use crate::{
     AnswerEvent, Call, Delta, FinishReason, GenerationDefaults, Prompt, Request, RequestFields,
-    ServedModel, Service, ServiceConfig, ServiceError, TokenLogprob, Tokenizer, Usage,
+    ServedModel, ServerToolCall, Service, ServiceConfig, ServiceError, TokenLogprob, Tokenizer,
+    Usage,
 };
 
 pub(crate) fn fault(function: &'static str, fault: Fault) -> PluginError {
@@ -343,7 +344,7 @@ pub(crate) fn says(text: &str) -> Script {
 }
 
 pub(crate) fn service(model: ServedModel, policies: Vec<Arc<dyn DecidePolicy>>) -> Service {
-    Service::new(ServiceConfig::default(), vec![model], policies).expect("a good setup")
+    Service::new(ServiceConfig::default(), vec![model], policies, &[]).expect("a good setup")
 }
 
 pub(crate) fn call() -> Call {
@@ -384,6 +385,7 @@ pub(crate) struct CollectedChoice {
     pub(crate) reasoning: String,
     /// Id, name, arguments.
     pub(crate) calls: Vec<(String, String, String)>,
+    pub(crate) server_calls: Vec<ServerToolCall>,
     pub(crate) finish: Option<FinishReason>,
     /// Each piece of content with the log-probabilities that came with it.
     pub(crate) pieces: Vec<(String, Vec<TokenLogprob>)>,
@@ -416,6 +418,10 @@ pub(crate) async fn collect(mut answer: crate::Answer) -> Collected {
                     }
                     Delta::CallArguments { index, delta } => {
                         choice.calls[index as usize].2.push_str(&delta);
+                    }
+                    Delta::ServerToolCall(call) => {
+                        assert_eq!(call.index as usize, choice.server_calls.len());
+                        choice.server_calls.push(call);
                     }
                 }
             }

@@ -14,6 +14,7 @@ mod event;
 mod failure;
 #[cfg(test)]
 mod fakes;
+mod launch;
 mod messages;
 mod model;
 mod observer;
@@ -23,11 +24,13 @@ mod plugins;
 mod prepare;
 mod ranking;
 mod request;
+mod rounds;
 mod service;
 mod stop;
 #[cfg(test)]
 mod testing;
 mod tokenizer;
+mod toolbox;
 mod trail;
 
 pub use admission::{Admission, Call};
@@ -39,21 +42,24 @@ pub use check::{
 pub use detokenizer::Detokenizer;
 pub use embedding::{Embed, EmbeddingInput, EmbeddingRequest, Embeddings, MAX_EMBEDDING_INPUTS};
 pub use error::ServiceError;
-pub use event::{AnswerEvent, Delta, FinishReason, TokenLogprob, Usage};
-pub use failure::{Fallback, RawOnFailure, Scope, ScopedPolicy};
+pub use event::{
+    AnswerEvent, Delta, FinishReason, ServerToolCall, TokenLogprob, ToolOutcome, Usage,
+};
+pub use failure::{Fallback, RawOnFailure, Scope, ScopedPolicy, ScopedTools};
 pub use messages::{MAX_JSON_DEPTH, MAX_TOOL_NAME_BYTES, MAX_TOOLS};
 pub use model::{GenerationDefaults, ServedModel};
 pub use mortise_engine::EarlyStopping;
-pub use observer::{NoObserver, Observer, Outcome, Summary};
+pub use observer::{NoObserver, Observer, Outcome, Summary, ToolRun};
 pub use offline::{
     Chunking, GrammarVerdict, OfflineError, RenderedText, check_grammar, parse_text,
     render_template,
 };
 pub use plugins::{
     BoxFuture, CompileGrammar, DecidePolicy, MatchTokens, ParseOutput, ParseSession, RenderChat,
-    RequestId,
+    RequestId, RunTool,
 };
 pub use request::{BeamFields, Prompt, RequestFields};
 pub use service::{Service, ServiceConfig, SetupError};
 pub use stop::StopMatcher;
 pub use tokenizer::{GgufVocabulary, TokenTable, Tokenizer, TokenizerError, TokenizerFiles};
+pub use toolbox::{DuplicateTool, ToolLimits};

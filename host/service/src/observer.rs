@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::error::ServiceError;
-use crate::event::Usage;
+use crate::event::{ToolOutcome, Usage};
 
 /// Hears of requests as they go. Calls are made on the path of the request and must be quick.
 /// Every method has a default that does nothing.
@@ -23,10 +23,28 @@ pub trait Observer: Send + Sync {
         let _ = (model, after);
     }
 
+    /// A tool of the server has run.
+    fn tool_ran(&self, run: &ToolRun<'_>) {
+        let _ = run;
+    }
+
     /// An answer has ended, however it ended. Heard exactly once for each answer.
     fn ended(&self, summary: &Summary<'_>) {
         let _ = summary;
     }
+}
+
+/// One run of a tool of the server.
+#[derive(Debug, Clone, Copy)]
+pub struct ToolRun<'a> {
+    /// Public name of the model that called.
+    pub model: &'a str,
+    /// Name of the tool, one that a plugin has declared.
+    pub tool: &'a str,
+    /// What came of it.
+    pub outcome: ToolOutcome,
+    /// How long it took, its wait for a turn included.
+    pub took: Duration,
 }
 
 /// What an answer came to.

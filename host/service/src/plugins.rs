@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use mortise_plugin::{
     Decision, Facts, Finish, GrammarSource, MatchStatus, MatchStep, ParserEvent, ParserSetup,
-    ParserTraits, PluginError, RenderedPrompt, TemplateInput, UsageReport,
+    ParserTraits, PluginError, RenderedPrompt, TemplateInput, ToolAnswer, ToolCaller,
+    ToolDeclaration, UsageReport,
 };
 
 /// A future in a box, so that traits with it stay object safe.
@@ -119,4 +120,30 @@ pub trait DecidePolicy: Send + Sync {
         request: &'a RequestId,
         usage: UsageReport,
     ) -> BoxFuture<'a, Result<(), PluginError>>;
+}
+
+/// Runs tools while a model answers (`tool`).
+pub trait RunTool: Send + Sync {
+    /// The tools that there are.
+    fn declarations(&self) -> Vec<ToolDeclaration>;
+
+    /// Whether this model may call them.
+    fn serves(&self, _model: &str) -> bool {
+        true
+    }
+
+    /// Whether an answer fails when the plugin breaks down. If not, the model is told that the tool
+    /// failed.
+    fn is_required(&self) -> bool {
+        true
+    }
+
+    /// Run the tool `name` with `arguments`, as the model wrote them.
+    fn call<'a>(
+        &'a self,
+        request: &'a RequestId,
+        caller: &'a ToolCaller,
+        name: &'a str,
+        arguments: &'a str,
+    ) -> BoxFuture<'a, Result<ToolAnswer, PluginError>>;
 }

@@ -45,6 +45,8 @@ pub struct RequestFields {
     pub logprobs: Option<u32>,
     /// OpenAI tool declarations, each `{"type":"function","function":{…}}`.
     pub tools: Vec<Value>,
+    /// Names of tools that the server may run itself, beside the caller's own.
+    pub server_tools: Vec<String>,
     /// How tools may be used.
     pub tool_choice: Option<ToolChoice>,
     /// One answer may hold several calls; true if absent.

@@ -4,23 +4,24 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use mortise_engine::{BeamParams, BeamRequest, SequenceRequest, Share, SubmitError, TokenStream};
+use mortise_engine::Share;
 use mortise_plugin::{Finish, Principal};
 use mortise_registry::{Entry, Ladder, Registry, RegistryError};
 
 use crate::admission::{Admission, Call, OpenAccounts, Policies, facts};
 use crate::answer::{Answer, AnswerParts};
 use crate::check::{MAX_CHOICES, Request, invalid};
-use crate::choice::{Choice, ChoiceParts, Watch};
 use crate::constraint::MaskThreads;
-use crate::detokenizer::Detokenizer;
 use crate::error::ServiceError;
+use crate::launch::{Launch, Round};
 use crate::model::ServedModel;
 use crate::observer::{NoObserver, Observer};
 use crate::pace::Paces;
-use crate::plugins::{DecidePolicy, ParseSession};
-use crate::prepare::{self, Prepared};
-use crate::request::{BeamFields, RequestFields};
+use crate::plugins::{DecidePolicy, RunTool};
+use crate::prepare;
+use crate::request::RequestFields;
+use crate::rounds::{Rounds, ToolRounds, Turn};
+use crate::toolbox::{Chosen, DuplicateTool, Runner, ToolLimits, Toolbox};
 
 /// How a service is set up.
 #[derive(Clone)]
@@ -39,6 +40,8 @@ pub struct ServiceConfig {
     pub tenant_weights: BTreeMap<String, u32>,
     /// Whether tenants find what others have cached, and could tell from the time that it saves.
     pub share_prefixes: bool,
+    /// What a request may make of the server's tools.
+    pub tools: ToolLimits,
     /// Hears of requests as they go.
     pub observer: Arc<dyn Observer>,
 }
@@ -53,6 +56,7 @@ impl Default for ServiceConfig {
             mask_deadline: Duration::from_secs(10),
             tenant_weights: BTreeMap::new(),
             share_prefixes: false,
+            tools: ToolLimits::default(),
             observer: Arc::new(NoObserver),
         }
     }
@@ -64,6 +68,9 @@ pub enum SetupError {
     /// The models do not go together.
     #[error(transparent)]
     Registry(#[from] RegistryError),
+    /// The tools do not go together.
+    #[error(transparent)]
+    Tools(#[from] DuplicateTool),
     /// The threads that compute masks did not start.
     #[error("cannot start the threads that compute masks")]
     MaskThreads(#[source] std::io::Error),
@@ -73,49 +80,56 @@ pub enum SetupError {
 pub struct Service {
     serving: RwLock<Arc<Generation>>,
     accounts: Arc<OpenAccounts>,
-    masks: MaskThreads,
-    paces: Paces,
+    masks: Arc<MaskThreads>,
+    paces: Arc<Paces>,
     config: ServiceConfig,
 }
 
-/// What serves together: models with their plugins, and policies. It does not change. A request
+/// What serves together: models with their plugins, policies, and tools. It does not change. A request
 /// takes one generation when it begins and keeps it to its end, so that a prompt is never rendered
 /// by one version of a plugin and its answer parsed by another.
 struct Generation {
     models: Registry<ServedModel>,
     policies: Policies,
+    tools: Toolbox,
 }
 
 impl Service {
-    /// A service of these models, guarded by these policies in turn.
+    /// A service of these models, guarded by these policies in turn, with these tools to offer.
+    ///
+    /// # Errors
+    /// When the models or the tools do not go together, or threads cannot be had.
     pub fn new(
         config: ServiceConfig,
         models: Vec<ServedModel>,
         policies: Vec<Arc<dyn DecidePolicy>>,
+        tools: &[Arc<dyn RunTool>],
     ) -> Result<Self, SetupError> {
         let accounts = Arc::default();
-        let generation = Generation::new(models, policies, &config, &accounts)?;
+        let generation = Generation::new(models, policies, tools, &config, &accounts)?;
         Ok(Self {
             serving: RwLock::new(Arc::new(generation)),
             accounts,
             masks: MaskThreads::start(config.mask_threads, config.mask_deadline)
+                .map(Arc::new)
                 .map_err(SetupError::MaskThreads)?,
-            paces: Paces::default(),
+            paces: Arc::default(),
             config,
         })
     }
 
-    /// Serve these models and policies from the next request on. Requests under way end with those
-    /// that they began with.
+    /// Serve these models, policies and tools from the next request on. Requests under way end with
+    /// those that they began with.
     ///
     /// # Errors
-    /// When the models do not go together; then nothing changes.
+    /// When the models or the tools do not go together; then nothing changes.
     pub fn replace(
         &self,
         models: Vec<ServedModel>,
         policies: Vec<Arc<dyn DecidePolicy>>,
+        tools: &[Arc<dyn RunTool>],
     ) -> Result<(), SetupError> {
-        let generation = Generation::new(models, policies, &self.config, &self.accounts)?;
+        let generation = Generation::new(models, policies, tools, &self.config, &self.accounts)?;
         let mut serving = self.serving.write().unwrap_or_else(PoisonError::into_inner);
         let replaced = std::mem::replace(&mut *serving, Arc::new(generation));
         // Plugins may end with their last reference, which is not work for within the lock.
@@ -228,32 +242,46 @@ impl Service {
                 format!("{field} is {candidates}; this server allows at most {limit}"),
             ));
         }
+        let tools = serving
+            .tools
+            .choose(&request.fields().server_tools, &entry.name)?;
+        let request = request.with_tools(tools.declarations())?;
         let prepared = prepare::prepare(model, &call.request_id, &request).await?;
         let prompt = prepared.ids.len();
         admission.spent().prompt_tokens = prompt as u32;
         let allowed = admission.allowance().max_tokens;
-        let priority = admission.allowance().priority;
         let default = self.config.default_max_tokens;
         let max_tokens = prepare::max_tokens(model, &request, prompt, allowed, default)?;
-        let share = self.share(&admission.allowance().principal, request.fields());
-        let start = Start {
-            service: self,
-            salt: (!self.config.share_prefixes).then(|| Arc::clone(&share.tenant)),
-            share,
-            model,
-            name: Arc::from(entry.name.as_str()),
-            call,
-            request: &request,
-            prepared,
-            max_tokens,
-            priority,
-        };
+        let launch = Arc::new(self.launch(call, &entry, &admission, request.fields()));
         let choices = match &request.fields().beams {
-            Some(beams) => start.beams(beams).await?,
-            None => start.choices(candidates).await?,
+            Some(beams) => {
+                let found = launch.beams(&request, &prepared, beams, max_tokens).await?;
+                found
+                    .into_iter()
+                    .map(|choice| Rounds::new(choice, None))
+                    .collect()
+            }
+            None => {
+                let mut choices = Vec::with_capacity(candidates as usize);
+                for index in 0..candidates {
+                    let choice =
+                        launch.choice(&request, &prepared, index, max_tokens, Round::First);
+                    let choice = choice.await?;
+                    let rounds = (!tools.is_empty()).then(|| ToolRounds {
+                        launch: Arc::clone(&launch),
+                        request: request.clone(),
+                        runner: self.runner(&launch, &tools, &admission),
+                        index,
+                        max_tokens,
+                        turn: Turn::default(),
+                    });
+                    choices.push(Rounds::new(choice, rounds));
+                }
+                choices
+            }
         };
         Ok(Answer::new(AnswerParts {
-            model: start.name,
+            model: Arc::clone(&launch.name),
             choices,
             given: request.choices(),
             prompt_tokens: prompt as u32,
@@ -261,6 +289,42 @@ impl Service {
             admission,
             observer: Arc::clone(&self.config.observer),
         }))
+    }
+
+    fn launch(
+        &self,
+        call: &Call,
+        entry: &Arc<Entry<ServedModel>>,
+        admission: &Admission,
+        fields: &RequestFields,
+    ) -> Launch {
+        let share = self.share(&admission.allowance().principal, fields);
+        Launch {
+            salt: (!self.config.share_prefixes).then(|| Arc::clone(&share.tenant)),
+            share,
+            name: Arc::from(entry.name.as_str()),
+            entry: Arc::clone(entry),
+            request_id: Arc::clone(&call.request_id),
+            masks: Arc::clone(&self.masks),
+            paces: Arc::clone(&self.paces),
+            observer: Arc::clone(&self.config.observer),
+            arrived: call.arrived,
+            priority: admission.allowance().priority,
+        }
+    }
+
+    fn runner(&self, launch: &Launch, tools: &Chosen, admission: &Admission) -> Runner {
+        Runner {
+            tools: tools.clone(),
+            limits: self.config.tools,
+            request_id: Arc::clone(&launch.request_id),
+            model: Arc::clone(&launch.name),
+            principal: admission.allowance().principal.clone(),
+            observer: Arc::clone(&self.config.observer),
+            rounds: 0,
+            calls: 0,
+            spent: Duration::ZERO,
+        }
     }
 }
 
@@ -277,9 +341,10 @@ impl Generation {
     fn new(
         models: Vec<ServedModel>,
         policies: Vec<Arc<dyn DecidePolicy>>,
+        tools: &[Arc<dyn RunTool>],
         config: &ServiceConfig,
         accounts: &Arc<OpenAccounts>,
-    ) -> Result<Self, RegistryError> {
+    ) -> Result<Self, SetupError> {
         let entries = models.into_iter().map(|model| Entry {
             name: model.name.clone(),
             aliases: model.aliases.clone(),
@@ -290,139 +355,7 @@ impl Generation {
         Ok(Self {
             models: Registry::new(entries.collect(), config.ladder)?,
             policies: Policies::new(policies, Arc::clone(accounts)),
-        })
-    }
-}
-
-/// A request whose choices are being started.
-struct Start<'a> {
-    service: &'a Service,
-    model: &'a ServedModel,
-    name: Arc<str>,
-    call: &'a Call,
-    request: &'a Request,
-    prepared: Prepared,
-    max_tokens: u32,
-    priority: i32,
-    share: Share,
-    salt: Option<Arc<str>>,
-}
-
-impl Start<'_> {
-    fn refused(&self, error: SubmitError) -> ServiceError {
-        let load = self.model.backend.load();
-        let retry_after = self.service.paces.retry_after(&self.name, &load);
-        prepare::refused(error, self.request.fields(), self.max_tokens, retry_after)
-    }
-
-    async fn choices(&self, candidates: u32) -> Result<Vec<Choice>, ServiceError> {
-        let mut choices = Vec::with_capacity(candidates as usize);
-        for index in 0..candidates {
-            choices.push(self.choice(index).await?);
-        }
-        Ok(choices)
-    }
-
-    /// Submit a beam search, whose best results are the choices.
-    async fn beams(&self, beams: &BeamFields) -> Result<Vec<Choice>, ServiceError> {
-        let Self {
-            model, prepared, ..
-        } = self;
-        if prepared.constraint.is_some() {
-            let message = "this model's answers follow a grammar, and beams are not constrained";
-            return Err(invalid("beam_size", message));
-        }
-        let results = self.request.choices();
-        let streams = model.backend.submit_beams(BeamRequest {
-            prompt: prepared.ids.clone(),
-            max_tokens: self.max_tokens,
-            stop_tokens: model.defaults.eos.clone(),
-            beams: BeamParams {
-                size: beams.size,
-                results,
-                length_penalty: beams.length_penalty as f32,
-                early_stopping: beams.early_stopping,
-            },
-            priority: self.priority,
-            share: self.share.clone(),
-            salt: self.salt.clone(),
-        });
-        let streams = streams.map_err(|error| self.refused(error))?;
-        let mut choices = Vec::with_capacity(results as usize);
-        for tokens in streams {
-            let parser = self.parser().await?;
-            choices.push(self.assemble(tokens, parser));
-        }
-        Ok(choices)
-    }
-
-    /// A parser session for one choice.
-    async fn parser(&self) -> Result<Option<Box<dyn ParseSession>>, ServiceError> {
-        match &self.prepared.parser {
-            Some((parser, setup)) => Ok(parser.open(&self.call.request_id, setup).await?),
-            None => Ok(None),
-        }
-    }
-
-    /// Submit one sequence, with a matcher and a parser session of its own.
-    async fn choice(&self, index: u32) -> Result<Choice, ServiceError> {
-        let Self {
-            model, prepared, ..
-        } = self;
-        let fields = self.request.fields();
-        let id = &self.call.request_id;
-        let constraint = match (&prepared.constraint, &model.grammar) {
-            (None, _) => None,
-            (Some(_), None) => return Err(prepare::no_grammar(model, fields)),
-            (Some(source), Some(grammar)) => {
-                let matcher = grammar.compile(id, source).await?;
-                let words = model.mask_tokens.div_ceil(32);
-                Some(self.service.masks.constrain(matcher, words))
-            }
-        };
-        let parser = self.parser().await?;
-        let tokens = model
-            .backend
-            .submit(SequenceRequest {
-                prompt: prepared.ids.clone(),
-                max_tokens: self.max_tokens,
-                stop_tokens: model.defaults.eos.clone(),
-                sampling: prepare::sampling(model, fields, index),
-                logprobs: prepare::logprobs(self.request),
-                priority: self.priority,
-                share: self.share.clone(),
-                salt: self.salt.clone(),
-                constraint,
-            })
-            .map_err(|error| self.refused(error))?;
-        Ok(self.assemble(tokens, parser))
-    }
-
-    /// A choice of these tokens.
-    fn assemble(&self, tokens: TokenStream, parser: Option<Box<dyn ParseSession>>) -> Choice {
-        let Self {
-            model, prepared, ..
-        } = self;
-        Choice::new(ChoiceParts {
-            tokens,
-            detokenizer: Detokenizer::new(
-                Arc::clone(model.tokenizer.table()),
-                prepared.keep_special,
-                prepared.at_start,
-            ),
-            stop: prepared.stop.clone(),
-            parser,
-            reasoning: prepared
-                .parser
-                .as_ref()
-                .is_some_and(|(_, setup)| setup.opens_reasoning),
-            logprobs: self.request.fields().logprobs.is_some(),
-            watch: Watch {
-                model: Arc::clone(&self.name),
-                observer: Arc::clone(&self.service.config.observer),
-                last: self.call.arrived,
-                seen_token: false,
-            },
+            tools: Toolbox::new(tools)?,
         })
     }
 }

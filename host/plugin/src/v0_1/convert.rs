@@ -1,8 +1,12 @@
 //! Between the types of the bindings and the host's own.
 
+use std::time::{Duration, Instant};
+
+use mortise_outbound::{Request, RequestError, Response};
+
 use super::bindings::chat_template::exports::mortise::plugin::chat_template as template;
 use super::bindings::grammar::exports::mortise::plugin::grammar;
-use super::bindings::imports::mortise::plugin::types;
+use super::bindings::imports::mortise::plugin::{outbound_http, types};
 use super::bindings::output_parser::exports::mortise::plugin::output_parser as parser;
 use super::bindings::policy::exports::mortise::plugin::policy;
 use super::bindings::tool::exports::mortise::plugin::tool;
@@ -186,5 +190,36 @@ pub(crate) fn tool_answer(said: Result<String, tool::Failure>) -> Result<ToolAns
         Ok(text) => Ok(ToolAnswer::Result(text)),
         Err(tool::Failure::Refused(text)) => Ok(ToolAnswer::Refused(text)),
         Err(tool::Failure::Internal(text)) => Err(Fault::Internal(text)),
+    }
+}
+
+/// A request that must be over when its call is.
+pub(crate) fn http_request(request: outbound_http::Request, latest_end: Instant) -> Request {
+    let left = latest_end.saturating_duration_since(Instant::now());
+    let wanted = request.timeout_ms.map(u64::from).map(Duration::from_millis);
+    Request {
+        method: request.method,
+        url: request.url,
+        headers: request.headers,
+        body: request.body,
+        timeout: Some(wanted.map_or(left, |wanted| wanted.min(left))),
+    }
+}
+
+pub(crate) fn http_response(response: Response) -> outbound_http::Response {
+    outbound_http::Response {
+        status: response.status,
+        headers: response.headers,
+        body: response.body,
+    }
+}
+
+pub(crate) fn http_error(error: RequestError) -> outbound_http::Error {
+    match error {
+        RequestError::Invalid(text) => outbound_http::Error::Invalid(text),
+        RequestError::Denied(text) => outbound_http::Error::Denied(text),
+        RequestError::Unreachable(text) => outbound_http::Error::Unreachable(text),
+        RequestError::Timeout => outbound_http::Error::Timeout,
+        RequestError::TooLarge { .. } => outbound_http::Error::TooLarge,
     }
 }

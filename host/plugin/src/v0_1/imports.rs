@@ -1,12 +1,13 @@
 //! The host's side of each interface.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use subtle::{ConditionallySelectable, ConstantTimeEq};
 
 use super::bindings::imports::mortise::plugin::{
     clock, host, ledger, model, outbound_http, secrets, settings, types, vocabulary,
 };
+use super::convert;
 use crate::ledger::Rate;
 use crate::state::{Grants, State};
 
@@ -147,10 +148,27 @@ impl outbound_http::Host for State {
         &mut self,
         request: outbound_http::Request,
     ) -> wasmtime::Result<Result<outbound_http::Response, outbound_http::Error>> {
-        let message = format!(
-            "no origin is listed for this plugin, so not `{}`",
-            request.url
+        let client = self.grants.http.clone();
+        if self.call.http_requests >= client.grant().requests_per_call {
+            return Ok(Err(outbound_http::Error::Spent));
+        }
+        self.call.http_requests += 1;
+        let url = request.url.clone();
+        let request = convert::http_request(request, self.call.latest_end);
+        let began = Instant::now();
+        let answer = client.send(request).await;
+        tracing::debug!(
+            target: "mortise::plugin",
+            plugin = self.grants.component.name(),
+            request = &*self.call.request_id,
+            url = %url.escape_debug(),
+            status = answer.as_ref().ok().map(|answer| answer.status),
+            error = answer.as_ref().err().map(ToString::to_string),
+            took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+            "a plugin asked another server"
         );
-        Ok(Err(outbound_http::Error::Denied(message)))
+        Ok(answer
+            .map(convert::http_response)
+            .map_err(convert::http_error))
     }
 }

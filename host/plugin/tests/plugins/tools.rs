@@ -1,6 +1,11 @@
 //! Tools: what they declare, and what a call of one comes to.
 
-use mortise_plugin::{Fault, LoadError, PluginError, ToolAnswer, ToolCaller, Tools};
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+
+use mortise_plugin::{
+    Fault, HttpGrant, LoadError, Outbound, PluginError, ToolAnswer, ToolCaller, Tools,
+};
 
 use crate::guests::{binding, context, fault_of, shared};
 
@@ -114,4 +119,85 @@ async fn without_listed_origins_nothing_is_asked() {
         said.contains("Denied") && said.contains("127.0.0.1"),
         "{said}"
     );
+}
+
+/// A server that answers every request with `ok`; its origin.
+fn answering() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut head = [0; 1024];
+            let read = stream.read(&mut head).unwrap();
+            let head = String::from_utf8_lossy(&head[..read]);
+            let answer = match head.contains("x-guest: yes") {
+                true => "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok",
+                false => "HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n",
+            };
+            stream.write_all(answer.as_bytes()).unwrap();
+        }
+    });
+    format!("http://{address}")
+}
+
+async fn asks(tools: &Tools, text: &str) -> String {
+    let arguments = format!(r#"{{"text":"{text}"}}"#);
+    match call(tools, "asks", &arguments).await.unwrap() {
+        ToolAnswer::Result(said) => said,
+        ToolAnswer::Refused(said) => panic!("refused: {said}"),
+    }
+}
+
+#[tokio::test]
+async fn a_listed_origin_answers_and_others_do_not() {
+    let origin = answering();
+    let mut binding = binding();
+    binding.http = Outbound::new(HttpGrant {
+        origins: vec![origin.parse().unwrap()],
+        ..HttpGrant::default()
+    });
+    let tools = shared().tools(binding).await;
+    assert_eq!(asks(&tools, &format!("GET {origin}/x")).await, "200 ok");
+    let other = asks(&tools, "GET http://127.0.0.1:1/").await;
+    assert!(other.contains("Denied"), "{other}");
+    let wrong = asks(&tools, &format!("CONNECT {origin}/")).await;
+    assert!(wrong.contains("Invalid"), "{wrong}");
+}
+
+#[tokio::test]
+async fn a_wait_for_an_answer_is_no_running_time_and_still_has_an_end() {
+    // It is connected to and never answers.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let origin = format!("http://{}", silent.local_addr().unwrap());
+    let mut binding = binding();
+    binding.http = Outbound::new(HttpGrant {
+        origins: vec![origin.parse().unwrap()],
+        timeout: std::time::Duration::from_secs(3600),
+        ..HttpGrant::default()
+    });
+    // 20 ms of running, hence 200 by the clock: then the request ends, and the guest may say so.
+    binding.limits.deadlines.tool_ms = 20;
+    let tools = shared().tools(binding).await;
+    let arguments = format!(r#"{{"text":"GET {origin}/"}}"#);
+    match call(&tools, "asks", &arguments).await {
+        Ok(ToolAnswer::Result(said)) => assert_eq!(said, "Error::Timeout"),
+        // A busy machine may leave it no time to say anything.
+        Err(error) => assert_eq!(error.fault, Fault::Deadline { deadline_ms: 20 }),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn requests_of_one_call_are_counted() {
+    let origin = answering();
+    let mut binding = binding();
+    binding.http = Outbound::new(HttpGrant {
+        origins: vec![origin.parse().unwrap()],
+        requests_per_call: 0,
+        ..HttpGrant::default()
+    });
+    let tools = shared().tools(binding).await;
+    let spent = asks(&tools, &format!("GET {origin}/")).await;
+    assert!(spent.contains("Spent"), "{spent}");
 }

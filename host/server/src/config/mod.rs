@@ -17,6 +17,7 @@ use std::time::Duration;
 use mortise_hub::ModelReference;
 use mortise_model::{EmbedderOptions, Pooling};
 use mortise_registry::{Script, ScriptLine};
+use mortise_service::ToolLimits;
 use serde_json::{Map, Value, json};
 
 pub(crate) use self::device::DeviceChoice;
@@ -113,6 +114,7 @@ pub(crate) struct LimitConfig {
     pub(crate) default_max_tokens: u32,
     pub(crate) max_context: usize,
     pub(crate) n_max: u32,
+    pub(crate) tools: ToolLimits,
 }
 
 /// A model to serve.
@@ -348,6 +350,12 @@ fn check_limits(raw: &Raw, max_context: Option<usize>) -> Result<LimitConfig, Co
         default_max_tokens: u32::try_from(max_tokens).unwrap_or(u32::MAX),
         max_context: positive("limits.max_context", context)?,
         n_max: u32::try_from(n_max).unwrap_or(u32::MAX),
+        tools: ToolLimits {
+            rounds: limits.tool_rounds,
+            calls: limits.tool_calls,
+            parallel: positive("limits.tool_calls_at_once", limits.tool_calls_at_once)?,
+            time: milliseconds("limits.tool_time_ms", limits.tool_time_ms)?,
+        },
     })
 }
 

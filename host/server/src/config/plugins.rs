@@ -1,13 +1,15 @@
 //! The `[plugins]` table, checked.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
 
-use mortise_plugin::BreakerLimits;
+use mortise_plugin::{BreakerLimits, HttpGrant};
 use serde_json::Value;
 
-use super::raw::{BindingKind, OnFailure, RawBinding, RawPlugins};
+use super::raw::{BindingKind, OnFailure, RawBinding, RawHttp, RawPlugins};
 use super::{ConfigError, invalid, milliseconds, within};
 
 /// Plugins and what they may take.
@@ -54,6 +56,8 @@ pub(crate) struct BindingConfig {
     pub(crate) on_failure: OnFailure,
     pub(crate) bounds: PluginBounds,
     pub(crate) breaker: BreakerLimits,
+    /// Where a policy or a tool may send HTTP requests.
+    pub(crate) http: HttpGrant,
     /// JSON.
     pub(crate) settings: Value,
     /// Where each setting stands in the file: JSON pointers and lines.
@@ -74,6 +78,7 @@ impl BindingConfig {
             on_failure: OnFailure::default(),
             bounds: PluginBounds::default(),
             breaker: BreakerLimits::default(),
+            http: HttpGrant::default(),
             settings,
             lines: BTreeMap::new(),
         }
@@ -211,9 +216,53 @@ fn check_binding(index: usize, raw: RawBinding, base: &Path) -> Result<BindingCo
             instances: instances(&key("instances"), raw.instances)?,
         },
         breaker,
+        http: check_http(&key("http"), raw.kind, raw.http)?,
         settings,
         lines: raw.lines,
     })
+}
+
+fn check_http(
+    key: &str,
+    kind: BindingKind,
+    raw: Option<RawHttp>,
+) -> Result<HttpGrant, ConfigError> {
+    let default = HttpGrant::default();
+    let Some(raw) = raw else {
+        return Ok(default);
+    };
+    if !matches!(kind, BindingKind::Policy | BindingKind::Tool) {
+        return Err(invalid(key, "only a policy or a tool has it"));
+    }
+    let kibibytes = |value| within(&format!("{key}.max_response_kib"), value, 1 << 20);
+    let max_response_bytes = match raw.max_response_kib {
+        Some(value) => kibibytes(usize::try_from(value).unwrap_or(usize::MAX))? as u64 * 1024,
+        None => default.max_response_bytes,
+    };
+    Ok(HttpGrant {
+        origins: each(&format!("{key}.origins"), &raw.origins)?,
+        networks: each(&format!("{key}.networks"), &raw.networks)?,
+        max_response_bytes,
+        timeout: match raw.timeout_ms {
+            Some(value) => milliseconds(&format!("{key}.timeout_ms"), value)?,
+            None => default.timeout,
+        },
+        at_once: match raw.at_once {
+            Some(value) => within(&format!("{key}.at_once"), value, 256)?,
+            None => default.at_once,
+        },
+        requests_per_call: raw.requests_per_call.unwrap_or(default.requests_per_call),
+    })
+}
+
+/// Every text of a list as what it stands for.
+fn each<T: FromStr<Err: Display>>(key: &str, texts: &[String]) -> Result<Vec<T>, ConfigError> {
+    let texts = texts.iter().enumerate();
+    let read = texts.map(|(index, text)| {
+        let wrong = |error: T::Err| invalid(&format!("{key}[{index}]"), error.to_string());
+        text.parse().map_err(wrong)
+    });
+    read.collect()
 }
 
 fn duration_ms(key: &str, value: u64) -> Result<u64, ConfigError> {

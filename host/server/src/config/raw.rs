@@ -75,6 +75,10 @@ pub(crate) struct RawLimits {
     pub(crate) reserve_queue: Option<bool>,
     pub(crate) max_batch: usize,
     pub(crate) n_max: u32,
+    pub(crate) tool_rounds: u32,
+    pub(crate) tool_calls: u32,
+    pub(crate) tool_calls_at_once: usize,
+    pub(crate) tool_time_ms: u64,
 }
 
 impl Default for RawLimits {
@@ -87,6 +91,10 @@ impl Default for RawLimits {
             reserve_queue: None,
             max_batch: 32,
             n_max: 16,
+            tool_rounds: 5,
+            tool_calls: 32,
+            tool_calls_at_once: 8,
+            tool_time_ms: 30_000,
         }
     }
 }
@@ -312,12 +320,31 @@ pub(crate) struct RawBinding {
     #[serde(default)]
     pub(crate) instances: Option<usize>,
     #[serde(default)]
+    pub(crate) http: Option<RawHttp>,
+    #[serde(default)]
     pub(crate) breaker: RawBreaker,
     #[serde(default)]
     pub(crate) settings: toml::Table,
     /// Where each setting stands: JSON pointers and lines, from 1.
     #[serde(skip)]
     pub(crate) lines: BTreeMap<String, usize>,
+}
+
+/// Where a plugin may send HTTP requests.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawHttp {
+    pub(crate) origins: Vec<String>,
+    #[serde(default)]
+    pub(crate) networks: Vec<String>,
+    #[serde(default)]
+    pub(crate) max_response_kib: Option<u64>,
+    #[serde(default)]
+    pub(crate) timeout_ms: Option<u64>,
+    #[serde(default)]
+    pub(crate) at_once: Option<usize>,
+    #[serde(default)]
+    pub(crate) requests_per_call: Option<u32>,
 }
 
 /// What a request meets when its plugin breaks down.

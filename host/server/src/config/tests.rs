@@ -165,6 +165,34 @@ fn the_engine_gets_what_the_file_says() {
 }
 
 #[test]
+fn plugins_ask_where_the_file_says() {
+    let binding = |kind: &str, http: &str| {
+        let text = format!("[[plugins.bindings]]\nkind = \"{kind}\"\nhttp = {{ {http} }}\n");
+        load(&text).map(|config| config.plugins.bindings[0].http.clone())
+    };
+    let listed = "origins = [\"https://API.example/\"], networks = [\"10.0.0.0/8\"]";
+    let grant = binding("tool", listed).expect("a good binding");
+    assert_eq!(grant.origins[0].to_string(), "https://api.example");
+    assert_eq!(grant.networks[0].to_string(), "10.0.0.0/8");
+    assert_eq!(grant.timeout, Duration::from_secs(5));
+    for (kind, http, expected) in [
+        ("grammar", "origins = []", "only a policy or a tool"),
+        ("tool", "origins = [\"api.example\"]", "http.origins[0]"),
+        ("policy", "origins = [\"https://a.b/path\"]", "has a path"),
+        (
+            "tool",
+            "origins = [], networks = [\"10/8\"]",
+            "http.networks[0]",
+        ),
+        ("tool", "origins = [], timeout_ms = 0", "http.timeout_ms"),
+        ("tool", "networks = []", "origins"),
+    ] {
+        let message = binding(kind, http).expect_err(http);
+        assert!(message.contains(expected), "{message:?} lacks {expected:?}");
+    }
+}
+
+#[test]
 fn the_command_line_wins() {
     let overrides = Overrides {
         port: Some(1),

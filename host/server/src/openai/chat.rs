@@ -79,7 +79,7 @@ const REFUSED: [(&str, &str); 12] = [
 ];
 
 /// Every field this route knows, for the nearest-name hint.
-const KNOWN: [&str; 57] = [
+const KNOWN: [&str; 58] = [
     "messages",
     "model",
     "max_tokens",
@@ -102,6 +102,7 @@ const KNOWN: [&str; 57] = [
     "tools",
     "tool_choice",
     "parallel_tool_calls",
+    "server_tools",
     "functions",
     "function_call",
     "response_format",

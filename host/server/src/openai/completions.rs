@@ -304,7 +304,7 @@ fn plain(delta: &Delta) -> &str {
     match delta {
         Delta::Content(text) | Delta::Reasoning(text) => text,
         Delta::CallArguments { delta, .. } => delta,
-        Delta::CallBegin { .. } => "",
+        Delta::CallBegin { .. } | Delta::ServerToolCall(_) => "",
     }
 }
 

@@ -1,7 +1,7 @@
 //! The shapes of chat completions, whole and in chunks. Both are made from the same events, so
 //! that a stream's pieces add up to the whole answer.
 
-use mortise_service::{Delta, FinishReason, TokenLogprob, Usage};
+use mortise_service::{Delta, FinishReason, ServerToolCall, TokenLogprob, Usage};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -134,6 +134,7 @@ struct WholeChoice {
     content: String,
     reasoning: String,
     calls: Vec<WholeCall>,
+    server_calls: Vec<ServerToolCall>,
     logprobs: Vec<TokenLogprob>,
     finish: Option<FinishReason>,
 }
@@ -174,6 +175,7 @@ impl ChatWhole {
                     call.arguments.push_str(&delta);
                 }
             }
+            Delta::ServerToolCall(call) => choice.server_calls.push(call),
         }
     }
 
@@ -226,6 +228,15 @@ fn whole_choice(index: usize, choice: WholeChoice, shape: Shape) -> Value {
         });
         message["tool_calls"] = calls.collect();
     }
+    if !choice.server_calls.is_empty() {
+        message["server_tool_calls"] = json!(
+            choice
+                .server_calls
+                .iter()
+                .map(ServerCallBody::from)
+                .collect::<Vec<_>>()
+        );
+    }
     let logprobs = shape.logprobs.then(|| {
         let content: Vec<_> = choice.logprobs.iter().map(logprob_body).collect();
         json!({"content": content, "refusal": null})
@@ -237,6 +248,31 @@ fn whole_choice(index: usize, choice: WholeChoice, shape: Shape) -> Value {
         "logprobs": logprobs,
         "finish_reason": finish_name(finish, shape.legacy_functions),
     })
+}
+
+/// A call of a tool that the server has run. OpenAI has no such field; its clients pass on fields that
+/// they do not know, and join lists in deltas by `index`.
+#[derive(Serialize)]
+struct ServerCallBody<'a> {
+    index: u32,
+    id: &'a str,
+    name: &'a str,
+    arguments: &'a str,
+    outcome: &'static str,
+    output: &'a str,
+}
+
+impl<'a> From<&'a ServerToolCall> for ServerCallBody<'a> {
+    fn from(call: &'a ServerToolCall) -> Self {
+        Self {
+            index: call.index,
+            id: &call.id,
+            name: &call.name,
+            arguments: &call.arguments,
+            outcome: call.outcome.name(),
+            output: &call.text,
+        }
+    }
 }
 
 /// Writes the events of a chat answer as chunks.
@@ -275,6 +311,8 @@ struct ChunkDelta<'a> {
     tool_calls: Option<[ChunkCall<'a>; 1]>,
     #[serde(skip_serializing_if = "Option::is_none")]
     function_call: Option<ChunkFunction<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    server_tool_calls: Option<[ServerCallBody<'a>; 1]>,
 }
 
 #[derive(Serialize)]
@@ -384,6 +422,10 @@ impl Writer for ChatChunks {
                     arguments: delta,
                 },
             }),
+            Delta::ServerToolCall(call) => ChunkDelta {
+                server_tool_calls: Some([call.into()]),
+                ..ChunkDelta::default()
+            },
         };
         // As at OpenAI, log-probabilities are those of the content.
         let wanted = self.chunks.shape.logprobs && matches!(delta, Delta::Content(_));

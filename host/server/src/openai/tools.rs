@@ -1,4 +1,5 @@
-//! Tool declarations and `tool_choice`, with the older `functions` and `function_call`.
+//! Tool declarations and `tool_choice`, with the older `functions` and `function_call`, and the names of
+//! tools that the server runs (`server_tools`, a field of our own).
 
 use mortise_plugin::ToolChoice;
 use mortise_service::RequestFields;
@@ -34,6 +35,7 @@ pub(crate) fn take(fields: &mut Fields, request: &mut RequestFields) -> Result<b
         }
         (None, None) => false,
     };
+    request.server_tools = take_server_tools(fields)?;
     request.parallel_tool_calls = fields.boolean("parallel_tool_calls")?;
     take_choice(fields, request)?;
     take_function_call(fields, request, legacy)?;
@@ -43,6 +45,15 @@ pub(crate) fn take(fields: &mut Fields, request: &mut RequestFields) -> Result<b
     }
     check_choice(request, legacy)?;
     Ok(legacy)
+}
+
+/// Which of the server's tools the answer may use. Whether there are such tools, the service knows.
+fn take_server_tools(fields: &mut Fields) -> Result<Vec<String>, ApiError> {
+    let names = fields.strings("server_tools")?;
+    for (index, name) in names.iter().enumerate() {
+        check_name(&format!("server_tools[{index}]"), name)?;
+    }
+    Ok(names)
 }
 
 fn check_tools(fields: &mut Fields, list: &str, tools: Vec<Value>) -> Result<Vec<Value>, ApiError> {
@@ -184,15 +195,14 @@ fn allowed(choice: &mut Fields, request: &mut RequestFields) -> Result<ToolChoic
                 format!("`{path}` must be `{{\"type\":\"function\",\"function\":{{\"name\":…}}}}`"),
             )
         })?;
-        if !request
-            .tools
-            .iter()
-            .any(|tool| tool_name(tool) == Some(name))
-        {
+        if !is_declared(request, name) {
             return Err(undeclared(&path, name));
         }
         names.push(name);
     }
+    request
+        .server_tools
+        .retain(|tool| names.contains(&tool.as_str()));
     request
         .tools
         .retain(|tool| tool_name(tool).is_some_and(|name| names.contains(&name)));
@@ -240,20 +250,25 @@ fn check_choice(request: &RequestFields, legacy: bool) -> Result<(), ApiError> {
         "tool_choice"
     };
     match &request.tool_choice {
-        Some(ToolChoice::Required) if request.tools.is_empty() => Err(ApiError::invalid(
-            param,
-            format!("`{param}` asks for a tool call and no tools are declared"),
-        )),
-        Some(ToolChoice::Named(name))
-            if !request
-                .tools
-                .iter()
-                .any(|tool| tool_name(tool) == Some(name)) =>
+        Some(ToolChoice::Required)
+            if request.tools.is_empty() && request.server_tools.is_empty() =>
         {
+            Err(ApiError::invalid(
+                param,
+                format!("`{param}` asks for a tool call and no tools are declared"),
+            ))
+        }
+        Some(ToolChoice::Named(name)) if !is_declared(request, name) => {
             Err(undeclared(param, name))
         }
         _ => Ok(()),
     }
+}
+
+fn is_declared(request: &RequestFields, name: &str) -> bool {
+    let own = request.tools.iter().filter_map(tool_name);
+    let servers = request.server_tools.iter().map(String::as_str);
+    own.chain(servers).any(|declared| declared == name)
 }
 
 fn undeclared(path: &str, name: &str) -> ApiError {

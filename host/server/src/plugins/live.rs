@@ -263,7 +263,9 @@ impl LivePlugins {
             blame: Vec::new(),
         };
         let models = models.ok_or_else(|| internal("a model has no plugins".to_owned()))?;
-        let replaced = self.service.replace(models, seats.policies());
+        let replaced = self
+            .service
+            .replace(models, seats.policies(), &seats.tools());
         replaced.map_err(|error| internal(error.to_string()))?;
         self.counters.generation.fetch_add(1, Relaxed);
         Ok(())

@@ -12,7 +12,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::bail;
-use mortise_plugin::{ComponentSource, HostConfig, Kind, PluginHost, Tools};
+use mortise_plugin::{ComponentSource, HostConfig, Kind, PluginHost};
+use mortise_service::RunTool;
 use serde_json::{Value, json};
 
 use self::library::Fingerprint;
@@ -187,7 +188,7 @@ impl BoundPlugins {
     }
 
     /// The plugins that bring tools, in the order of the configuration.
-    pub(crate) fn tools(&self) -> Vec<Arc<Tools>> {
+    pub(crate) fn tools(&self) -> Vec<Arc<dyn RunTool>> {
         self.seats.tools()
     }
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use mortise_plugin::{Component, Kind, Limits};
+use mortise_plugin::{Component, HttpGrant, Kind, Limits};
 use serde_json::{Map, Value};
 
 use super::library::Library;
@@ -30,6 +30,8 @@ pub(crate) struct Place {
     /// Names and values, for policies.
     pub(crate) secrets: Vec<(String, String)>,
     pub(crate) limits: Limits,
+    /// Where a policy or a tool may send HTTP requests.
+    pub(crate) http: HttpGrant,
     pub(crate) on_failure: OnFailure,
     /// Which requests a policy is asked about, or may use a tool.
     pub(crate) scope: Scope,
@@ -73,6 +75,7 @@ impl PartialEq for Place {
             && self.secrets == other.secrets
             && self.limits == other.limits
             && self.ledger == other.ledger
+            && self.http == other.http
             && (self.on_failure, &self.scope) == (other.on_failure, &other.scope)
     }
 }
@@ -184,6 +187,7 @@ impl Chooser<'_> {
             settings: merged(&self.auth.settings, own.unwrap_or(&Value::Null)).to_string(),
             secrets: self.auth.secrets.clone(),
             limits: self.limits(Kind::Policy, binding),
+            http: binding.map(|b| b.http.clone()).unwrap_or_default(),
             on_failure: binding.map(|b| b.on_failure).unwrap_or_default(),
             scope: binding.map_or_else(Scope::all, |binding| Scope {
                 routes: binding.routes.clone(),
@@ -226,6 +230,7 @@ impl Chooser<'_> {
             settings: merged(&Value::Null, own.unwrap_or(&Value::Null)).to_string(),
             secrets: Vec::new(),
             limits: self.limits(Kind::Tool, binding),
+            http: binding.map(|b| b.http.clone()).unwrap_or_default(),
             on_failure: binding.map(|b| b.on_failure).unwrap_or_default(),
             scope: binding.map_or_else(Scope::all, |binding| Scope {
                 routes: Vec::new(),
@@ -262,6 +267,7 @@ impl Chooser<'_> {
                 .to_string(),
             secrets: Vec::new(),
             limits: self.limits(kind, binding),
+            http: HttpGrant::default(),
             on_failure: binding.map(|b| b.on_failure).unwrap_or_default(),
             scope: Scope::all(),
         })

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use mortise_plugin::{
     Binding, ChatTemplate, Component, Grammar, Kind, Ledger, Limits, LoadError, ModelDescription,
-    OutputParser, PluginHost, Policy, Tools, Vocabulary,
+    Outbound, OutputParser, PluginHost, Policy, Tools, Vocabulary,
 };
 use mortise_service::{
-    CompileGrammar, DecidePolicy, Fallback, ParseOutput, RawOnFailure, RenderChat, ScopedPolicy,
-    ServedModel,
+    CompileGrammar, DecidePolicy, Fallback, ParseOutput, RawOnFailure, RenderChat, RunTool,
+    ScopedPolicy, ScopedTools, ServedModel,
 };
 
 use super::places::{EMBEDDED, Place, Unfit, file_of};
@@ -66,7 +66,7 @@ enum Handle {
     Parser(Arc<dyn ParseOutput>),
     Grammar(Arc<dyn CompileGrammar>),
     Policy(Arc<dyn DecidePolicy>),
-    Tools(Arc<Tools>),
+    Tools(Arc<dyn RunTool>),
 }
 
 /// A place with the handle that serves there.
@@ -115,7 +115,35 @@ impl Seats {
             };
             seats.push(Seat { place, handle });
         }
-        Ok(Self(seats))
+        let seats = Self(seats);
+        seats.check_tools()?;
+        Ok(seats)
+    }
+
+    /// Requests name tools by their names alone, so no two plugins may have one of the same name.
+    fn check_tools(&self) -> Result<(), Unfit> {
+        let mut known: HashMap<String, &Place> = HashMap::new();
+        for seat in &self.0 {
+            let Handle::Tools(tools) = &seat.handle else {
+                continue;
+            };
+            for tool in tools.declarations() {
+                let Some(other) = known.insert(tool.name.clone(), &seat.place) else {
+                    continue;
+                };
+                let (first, second) = (&other.component, &seat.place.component);
+                return Err(Unfit {
+                    message: format!(
+                        "both `{}` and `{}` declare the tool `{}`; leave one of them out",
+                        first.origin(),
+                        second.origin(),
+                        tool.name
+                    ),
+                    blame: [file_of(second), file_of(first)].concat(),
+                });
+            }
+        }
+        Ok(())
     }
 
     /// Whether these are the same places, served by the same handles, as those.
@@ -135,7 +163,7 @@ impl Seats {
     }
 
     /// The plugins that bring tools, in the order of the configuration.
-    pub(crate) fn tools(&self) -> Vec<Arc<Tools>> {
+    pub(crate) fn tools(&self) -> Vec<Arc<dyn RunTool>> {
         let tools = self.0.iter().filter_map(|seat| match &seat.handle {
             Handle::Tools(tools) => Some(Arc::clone(tools)),
             _ => None,
@@ -247,7 +275,15 @@ impl Workshop<'_> {
                     required: place.on_failure != OnFailure::Open,
                 }))
             }
-            Kind::Tool => Handle::Tools(Arc::new(Tools::bind(host, component, binding).await?)),
+            Kind::Tool => {
+                let tools = Tools::bind(host, component, binding).await?;
+                let scope = place.scope.clone();
+                Handle::Tools(Arc::new(ScopedTools {
+                    tools: Arc::new(tools),
+                    scope: Box::new(move |model| scope.holds("", Some(model))),
+                    required: place.on_failure != OnFailure::Open,
+                }))
+            }
         })
     }
 
@@ -282,6 +318,7 @@ fn binding(place: &Place, model: Option<&ModelFacts>, ledgers: &mut Ledgers) -> 
         settings: place.settings.clone(),
         secrets: place.secrets.clone(),
         limits: place.limits.clone(),
+        http: Outbound::new(place.http.clone()),
         ledger: match place.kind {
             Kind::Policy => ledgers.of(place),
             _ => Arc::default(),

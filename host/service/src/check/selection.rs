@@ -100,6 +100,11 @@ fn check_beams(fields: &RequestFields, beams: &BeamFields, n: u32) -> Result<(),
             "beams are not constrained",
         ),
         (
+            "server_tools",
+            !fields.server_tools.is_empty(),
+            "beams are not continued",
+        ),
+        (
             "response_format",
             fields.grammar.is_some(),
             "beams are not constrained",

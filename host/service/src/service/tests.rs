@@ -11,6 +11,7 @@ mod observer;
 mod policies;
 mod prompts;
 mod replace;
+mod tools;
 mod turns;
 
 fn one(all: &Collected) -> &crate::fakes::CollectedChoice {

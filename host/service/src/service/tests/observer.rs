@@ -37,8 +37,13 @@ async fn the_observer_hears_of_everything_once() {
         observer: counts.clone(),
         ..ServiceConfig::default()
     };
-    let service = Service::new(config, vec![model(says("hello the world"))], Vec::new())
-        .expect("a good setup");
+    let service = Service::new(
+        config,
+        vec![model(says("hello the world"))],
+        Vec::new(),
+        &[],
+    )
+    .expect("a good setup");
     let mut fields = chat("hi");
     fields.n = Some(2);
     let all = ask(&service, fields.clone()).await.expect("an answer");

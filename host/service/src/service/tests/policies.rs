@@ -180,7 +180,7 @@ async fn unknown_models_are_refused_after_the_policies() {
     served.name = "real".to_owned();
     let policy = FakePolicy::new(Ok(allow()));
     let chain = vec![policy.clone() as Arc<dyn DecidePolicy>];
-    let service = Service::new(config, vec![served], chain).expect("a good setup");
+    let service = Service::new(config, vec![served], chain, &[]).expect("a good setup");
     let error = ask(&service, chat("hi")).await.expect_err("unknown");
     assert!(
         matches!(error, ServiceError::ModelNotFound { available, .. } if available == ["real"])

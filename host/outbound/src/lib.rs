@@ -1,0 +1,49 @@
+//! HTTP requests that plugins make: to the origins that an operator listed, at addresses that are
+//! public or listed, within bounds of time and size.
+//!
+//! A request is checked once, as it was parsed once: the URL that is compared with the list is the one
+//! that is asked, and the address that is checked is the one that is connected to. Nothing is followed.
+
+mod address;
+mod client;
+mod origin;
+mod request;
+
+pub use address::{Network, NetworkError, is_public};
+pub use client::{Outbound, Resolve};
+pub use origin::{Origin, OriginError};
+pub use request::{Request, RequestError, Response};
+
+use std::time::Duration;
+
+/// What one plugin may ask of other servers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grant {
+    /// Where requests may go; nowhere if it is empty.
+    pub origins: Vec<Origin>,
+    /// Addresses that are allowed although they are not public. An origin whose host is an address
+    /// needs none.
+    pub networks: Vec<Network>,
+    /// Largest content of an answer in bytes.
+    pub max_response_bytes: u64,
+    /// The whole of one exchange.
+    pub timeout: Duration,
+    /// Exchanges under way at once; further ones wait.
+    pub at_once: usize,
+    /// Requests of one call of the plugin.
+    pub requests_per_call: u32,
+}
+
+impl Default for Grant {
+    /// Nowhere; and where origins are added, what a question to another service takes.
+    fn default() -> Self {
+        Self {
+            origins: Vec::new(),
+            networks: Vec::new(),
+            max_response_bytes: 1 << 20,
+            timeout: Duration::from_secs(5),
+            at_once: 16,
+            requests_per_call: 16,
+        }
+    }
+}

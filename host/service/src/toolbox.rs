@@ -1,0 +1,345 @@
+//! Tools that the server runs itself: which a request may use, and running the calls of one round.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mortise_plugin::{PluginError, Principal, ToolAnswer, ToolCaller, ToolDeclaration};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::check::refuse;
+use crate::error::ServiceError;
+use crate::event::{ServerToolCall, ToolOutcome};
+use crate::observer::{Observer, ToolRun};
+use crate::plugins::{RequestId, RunTool};
+
+/// What one request may make of tools.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ToolLimits {
+    /// Times that a choice may call tools and be continued with their results.
+    pub rounds: u32,
+    /// Calls of a choice, over all rounds.
+    pub calls: u32,
+    /// Calls of a choice that run at once.
+    pub parallel: usize,
+    /// Time that all rounds of a choice may take together, generation not counted.
+    pub time: Duration,
+}
+
+impl Default for ToolLimits {
+    /// Five rounds are more than models were seen to need; a model that calls the same tool over and
+    /// over does not come to an answer by calling it once more.
+    fn default() -> Self {
+        Self {
+            rounds: 5,
+            calls: 32,
+            parallel: 8,
+            time: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Why the tools of a server do not go together.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "two plugins declare the tool `{name}`; leave one of them out, since a request names tools by these names"
+)]
+pub struct DuplicateTool {
+    /// The name.
+    pub name: String,
+}
+
+/// All tools of a server by name.
+#[derive(Default)]
+pub(crate) struct Toolbox(HashMap<String, Tool>);
+
+#[derive(Clone)]
+struct Tool {
+    declaration: ToolDeclaration,
+    plugin: Arc<dyn RunTool>,
+}
+
+impl Toolbox {
+    pub(crate) fn new(plugins: &[Arc<dyn RunTool>]) -> Result<Self, DuplicateTool> {
+        let mut tools = HashMap::new();
+        for plugin in plugins {
+            for declaration in plugin.declarations() {
+                let name = declaration.name.clone();
+                let plugin = Arc::clone(plugin);
+                let tool = Tool {
+                    declaration,
+                    plugin,
+                };
+                if tools.insert(name.clone(), tool).is_some() {
+                    return Err(DuplicateTool { name });
+                }
+            }
+        }
+        Ok(Self(tools))
+    }
+
+    /// The tools that a request has opted in to, for this model.
+    ///
+    /// # Errors
+    /// When there is no such tool for the model; the text names those that there are.
+    pub(crate) fn choose(&self, names: &[String], model: &str) -> Result<Chosen, ServiceError> {
+        let mut chosen = Vec::with_capacity(names.len());
+        for (at, name) in names.iter().enumerate() {
+            let tool = self.0.get(name).filter(|tool| tool.plugin.serves(model));
+            let Some(tool) = tool else {
+                return Err(self.unknown(at, name, model));
+            };
+            chosen.push(tool.clone());
+        }
+        Ok(Chosen(chosen))
+    }
+
+    fn unknown(&self, at: usize, name: &str, model: &str) -> ServiceError {
+        let serving = self.0.iter().filter(|(_, tool)| tool.plugin.serves(model));
+        let mut known: Vec<&str> = serving.map(|(name, _)| name.as_str()).collect();
+        known.sort_unstable();
+        let known = match known.is_empty() {
+            true => "it has none for this model".to_owned(),
+            false => format!("it has: {}", known.join(", ")),
+        };
+        refuse(
+            format!("server_tools[{at}]"),
+            "unknown_server_tool",
+            format!("this server has no tool `{name}`; {known}"),
+        )
+    }
+}
+
+/// The tools that one request has opted in to.
+#[derive(Clone)]
+pub(crate) struct Chosen(Vec<Tool>);
+
+impl Chosen {
+    /// As OpenAI declares tools.
+    pub(crate) fn declarations(&self) -> impl Iterator<Item = Value> {
+        self.0.iter().map(|tool| {
+            let declaration = &tool.declaration;
+            json!({
+                "type": "function",
+                "function": {
+                    "name": declaration.name,
+                    "description": declaration.description,
+                    "parameters": declaration.parameters,
+                },
+            })
+        })
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn contains(&self, name: &str) -> bool {
+        self.find(name).is_some()
+    }
+
+    fn find(&self, name: &str) -> Option<&Tool> {
+        self.0.iter().find(|tool| tool.declaration.name == name)
+    }
+}
+
+/// A call that the model wrote.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct WrittenCall {
+    pub(crate) id: String,
+    pub(crate) name: String,
+    pub(crate) arguments: String,
+}
+
+/// Runs the calls of one choice within its limits.
+pub(crate) struct Runner {
+    pub(crate) tools: Chosen,
+    pub(crate) limits: ToolLimits,
+    pub(crate) request_id: RequestId,
+    pub(crate) model: Arc<str>,
+    pub(crate) principal: Principal,
+    pub(crate) observer: Arc<dyn Observer>,
+    /// Rounds, calls and time so far.
+    pub(crate) rounds: u32,
+    pub(crate) calls: u32,
+    pub(crate) spent: Duration,
+}
+
+impl Runner {
+    /// Run the calls of one round side by side. Dropping the future gives up those under way. If the
+    /// choice has had all its rounds, none is run.
+    ///
+    /// # Errors
+    /// When a plugin fails whose failure policy is to fail the request.
+    pub(crate) async fn run(
+        &mut self,
+        written: Vec<WrittenCall>,
+    ) -> Result<Vec<ServerToolCall>, ServiceError> {
+        let began = Instant::now();
+        let until = began + self.limits.time.saturating_sub(self.spent);
+        let mut runs = Runs::new(self.limits.parallel, until);
+        let mut done = Vec::with_capacity(written.len());
+        for (at, call) in written.into_iter().enumerate() {
+            let refusal = self.refusal();
+            let (outcome, text) = match (refusal, self.tools.find(&call.name)) {
+                (None, Some(tool)) => {
+                    runs.start(at, tool, self.caller(&call), &self.request_id, &call);
+                    (ToolOutcome::NotRun, String::new())
+                }
+                (refusal, _) => (ToolOutcome::NotRun, refusal.unwrap_or_default()),
+            };
+            done.push(ServerToolCall {
+                index: self.calls,
+                id: call.id,
+                name: call.name,
+                arguments: call.arguments,
+                outcome,
+                text,
+            });
+            self.calls = self.calls.saturating_add(1);
+        }
+        while let Some(ended) = runs.next().await? {
+            let call = &mut done[ended.at];
+            (call.outcome, call.text) = (ended.outcome, ended.text);
+            self.tell(call, ended.took);
+        }
+        self.rounds += 1;
+        self.spent += began.elapsed();
+        Ok(done)
+    }
+
+    /// Whether the choice has had all its rounds.
+    pub(crate) fn is_over(&self) -> bool {
+        self.rounds >= self.limits.rounds
+    }
+
+    /// Why no further call is run.
+    fn refusal(&self) -> Option<String> {
+        let limits = &self.limits;
+        if self.is_over() {
+            let rounds = limits.rounds;
+            return Some(format!(
+                "not run: an answer has at most {rounds} rounds of tools"
+            ));
+        }
+        (self.calls >= limits.calls)
+            .then(|| format!("not run: an answer has at most {} tool calls", limits.calls))
+    }
+
+    fn caller(&self, call: &WrittenCall) -> ToolCaller {
+        ToolCaller {
+            call_id: call.id.clone(),
+            model: self.model.to_string(),
+            subject: self.principal.subject.clone(),
+            tenant: self.principal.tenant.clone(),
+        }
+    }
+
+    fn tell(&self, call: &ServerToolCall, took: Duration) {
+        tracing::info!(
+            request_id = %self.request_id,
+            tool = call.name,
+            call_id = call.id,
+            outcome = call.outcome.name(),
+            took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+            argument_bytes = call.arguments.len(),
+            result_bytes = call.text.len(),
+            "tool called"
+        );
+        self.observer.tool_ran(&ToolRun {
+            model: &self.model,
+            tool: &call.name,
+            outcome: call.outcome,
+            took,
+        });
+    }
+}
+
+/// Calls under way, each on a task of its own.
+struct Runs {
+    tasks: JoinSet<Result<Ended, PluginError>>,
+    gate: Arc<Semaphore>,
+    until: tokio::time::Instant,
+}
+
+/// What came of a call.
+struct Ended {
+    at: usize,
+    outcome: ToolOutcome,
+    text: String,
+    took: Duration,
+}
+
+impl Runs {
+    fn new(parallel: usize, until: Instant) -> Self {
+        Self {
+            tasks: JoinSet::new(),
+            gate: Arc::new(Semaphore::new(parallel.max(1))),
+            until: until.into(),
+        }
+    }
+
+    fn start(
+        &mut self,
+        at: usize,
+        tool: &Tool,
+        caller: ToolCaller,
+        request: &RequestId,
+        call: &WrittenCall,
+    ) {
+        let (gate, until) = (Arc::clone(&self.gate), self.until);
+        let plugin = Arc::clone(&tool.plugin);
+        let request = Arc::clone(request);
+        let (name, arguments) = (call.name.clone(), call.arguments.clone());
+        self.tasks.spawn(async move {
+            let began = Instant::now();
+            let called = async {
+                // The gate is never closed.
+                let _turn = gate.acquire().await;
+                plugin.call(&request, &caller, &name, &arguments).await
+            };
+            let said = tokio::time::timeout_at(until, called).await;
+            let (outcome, text) = match said {
+                Ok(Ok(ToolAnswer::Result(text))) => (ToolOutcome::Answered, text),
+                Ok(Ok(ToolAnswer::Refused(text))) => (ToolOutcome::Refused, text),
+                Ok(Err(error)) if plugin.is_required() => return Err(error),
+                Ok(Err(error)) => {
+                    tracing::warn!(request_id = %request, %error,
+                        "a tool failed, and the model is told so");
+                    (ToolOutcome::Failed, "the tool failed".to_owned())
+                }
+                Err(_) => {
+                    let text = "the time that an answer has for tools is used up";
+                    (ToolOutcome::Failed, text.to_owned())
+                }
+            };
+            Ok(Ended {
+                at,
+                outcome,
+                text,
+                took: began.elapsed(),
+            })
+        });
+    }
+
+    async fn next(&mut self) -> Result<Option<Ended>, ServiceError> {
+        match self.tasks.join_next().await {
+            None => Ok(None),
+            Some(Ok(ended)) => Ok(Some(ended?)),
+            Some(Err(error)) => Err(ServiceError::Engine(format!("a tool broke off: {error}"))),
+        }
+    }
+}
+
+/// What the model is told of a call.
+pub(crate) fn message(call: &ServerToolCall) -> Value {
+    let content = match call.outcome {
+        ToolOutcome::Answered => call.text.clone(),
+        ToolOutcome::Refused | ToolOutcome::Failed | ToolOutcome::NotRun => {
+            format!("error: {}", call.text)
+        }
+    };
+    json!({"role": "tool", "tool_call_id": call.id, "name": call.name, "content": content})
+}
