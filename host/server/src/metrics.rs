@@ -307,7 +307,11 @@ impl Collector for Plugins {
         let mut family =
             encoder.encode_descriptor("plugin_calls_given_up", help, None, MetricType::Counter)?;
         for stats in &all {
-            for function in stats.functions.iter().filter(|function| function.cancelled > 0) {
+            for function in stats
+                .functions
+                .iter()
+                .filter(|function| function.cancelled > 0)
+            {
                 let labels = [
                     ("plugin", stats.plugin.as_str()),
                     ("kind", stats.kind.as_str()),
