@@ -34,7 +34,11 @@ fuzz_target!(|data: &[u8]| {
         let host = PluginHost::new(HostConfig::default()).expect("a host");
         let load = |kind| {
             let wasm = forged::Forged::new(kind).dictated().build();
-            (kind, host.load(guests::source("dictated", &wasm)).expect("a component"))
+            (
+                kind,
+                host.load(guests::source("dictated", &wasm))
+                    .expect("a component"),
+            )
         };
         Guests {
             components: Kind::ALL.map(load).into(),

@@ -6,7 +6,8 @@ use std::sync::OnceLock;
 
 use libfuzzer_sys::fuzz_target;
 use mortise_plugin::{
-    Binding, ChatTemplate, ComponentSource, HostConfig, Kind, OutputParser, PluginHost, Policy, Tools,
+    Binding, ChatTemplate, ComponentSource, HostConfig, Kind, OutputParser, PluginHost, Policy,
+    Tools,
 };
 use tokio::runtime::Runtime;
 

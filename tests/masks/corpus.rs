@@ -9,15 +9,15 @@ use mortise_plugin::{GrammarSource, Vocabulary};
 use mortise_service::{Tokenizer, TokenizerFiles};
 
 /// A grammar, and a text to walk through it.
-pub struct Walk {
-    pub name: &'static str,
-    pub source: Source,
-    pub text: &'static str,
+pub(crate) struct Walk {
+    pub(crate) name: &'static str,
+    pub(crate) source: Source,
+    pub(crate) text: &'static str,
 }
 
 impl Walk {
     /// As the host hands it to the component.
-    pub fn to_host(&self) -> GrammarSource {
+    pub(crate) fn to_host(&self) -> GrammarSource {
         match &self.source {
             Source::JsonObject => GrammarSource::JsonObject,
             Source::JsonSchema(text) => GrammarSource::JsonSchema(text.clone()),
@@ -50,7 +50,7 @@ NUMBER: /[0-9]+(\.[0-9]+)?/
 "#;
 
 /// The corpus.
-pub fn walks() -> Vec<Walk> {
+pub(crate) fn walks() -> Vec<Walk> {
     let schema = |text: &str| Source::JsonSchema(text.to_owned());
     vec![
         Walk {
@@ -106,14 +106,14 @@ pub fn walks() -> Vec<Walk> {
 }
 
 /// A vocabulary with a name.
-pub struct Named {
-    pub name: &'static str,
-    pub vocabulary: Vocabulary,
+pub(crate) struct Named {
+    pub(crate) name: &'static str,
+    pub(crate) vocabulary: Vocabulary,
 }
 
 impl Named {
     /// As the engine takes it natively.
-    pub fn to_native(&self) -> NativeVocabulary {
+    pub(crate) fn to_native(&self) -> NativeVocabulary {
         NativeVocabulary {
             bytes: self.vocabulary.bytes.clone(),
             offsets: self.vocabulary.offsets.clone(),
@@ -123,7 +123,7 @@ impl Named {
     }
 
     /// The text in the longest tokens that fit, from the left.
-    pub fn tokens_of(&self, text: &str) -> Vec<u32> {
+    pub(crate) fn tokens_of(&self, text: &str) -> Vec<u32> {
         let Vocabulary {
             bytes,
             offsets,
@@ -141,10 +141,8 @@ impl Named {
         let mut rest = text.as_bytes();
         let mut tokens = Vec::new();
         while !rest.is_empty() {
-            let lengths = (1..=longest.min(rest.len())).rev();
-            let found = lengths
-                .filter_map(|length| Some((length, *known.get(&rest[..length])?)))
-                .next();
+            let mut lengths = (1..=longest.min(rest.len())).rev();
+            let found = lengths.find_map(|length| Some((length, *known.get(&rest[..length])?)));
             let (length, id) = found.expect("every byte is a token");
             tokens.push(id);
             rest = &rest[length..];
@@ -154,7 +152,7 @@ impl Named {
 }
 
 /// The demo model's.
-pub fn demo() -> Named {
+pub(crate) fn demo() -> Named {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/demo-model/model");
     let file = std::fs::read(folder.join("tokenizer.json")).expect("the demo's tokenizer");
     let tokenizer = Tokenizer::load(TokenizerFiles {
@@ -170,14 +168,14 @@ pub fn demo() -> Named {
 }
 
 /// One token for each byte.
-pub fn byte_level() -> Named {
+pub(crate) fn byte_level() -> Named {
     made("bytes", Vec::new())
 }
 
 /// As large as a large model's: all bytes, all pairs of printable characters, and pieces of words and
 /// of JSON in every combination, `size` tokens in all.
-pub fn large(size: usize) -> Named {
-    const PIECES: [&str; 48] = [
+pub(crate) fn large(size: usize) -> Named {
+    const PIECES: &[&str] = &[
         "the", "of", "and", "to", "in", "is", "on", "for", "name", "age", "zip", "city", "tags",
         "value", "children", "kind", "colour", "red", "new", "old", "lost", "true", "false",
         "null", "\": ", "\", \"", "{\"", "\"}", "[", "]", "}, {\"", ", ", ": [", "0", "12", "345",
@@ -185,23 +183,30 @@ pub fn large(size: usize) -> Named {
     ];
     let printable = || (0x20..0x7fu8).map(char::from);
     let pairs = printable().flat_map(|a| printable().map(move |b| format!("{a}{b}")));
-    let two = PIECES
-        .iter()
-        .flat_map(|a| PIECES.iter().map(move |b| format!("{a}{b}")));
-    let three = PIECES.iter().flat_map(|a| {
-        let two = PIECES
-            .iter()
-            .flat_map(|b| PIECES.iter().map(move |c| (b, c)));
-        two.map(move |(b, c)| format!("{a}{b}{c}"))
-    });
-    let words = PIECES.iter().map(|piece| (*piece).to_owned());
+    let all = joined(PIECES, 1)
+        .chain(pairs)
+        .chain(joined(PIECES, 2))
+        .chain(joined(PIECES, 3))
+        .chain(joined(PIECES, 4));
     let mut seen = std::collections::HashSet::new();
-    let all = words.chain(pairs).chain(two).chain(three);
     let all: Vec<String> = all
         .filter(|token| token.len() > 1 && seen.insert(token.clone()))
         .take(size - 257)
         .collect();
+    assert_eq!(all.len(), size - 257, "the pieces make no more tokens");
     made("large", all)
+}
+
+/// Every sequence of so many pieces, as one text.
+fn joined(pieces: &'static [&'static str], count: u32) -> impl Iterator<Item = String> {
+    (0..pieces.len().pow(count)).map(move |mut number| {
+        let mut text = String::new();
+        for _ in 0..count {
+            text.push_str(pieces[number % pieces.len()]);
+            number /= pieces.len();
+        }
+        text
+    })
 }
 
 /// All bytes, these tokens, and one that ends a text.

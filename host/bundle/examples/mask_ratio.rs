@@ -7,6 +7,7 @@
 //! Both walk through the same texts, in turns, over a vocabulary of 128 256 tokens; each position's time
 //! is the best of several walks, border crossing and copy of the mask included.
 
+#[allow(dead_code, reason = "the test uses more of it")]
 #[path = "../../../tests/masks/corpus.rs"]
 mod corpus;
 
