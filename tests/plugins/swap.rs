@@ -357,7 +357,7 @@ fn rate_limits_outlive_a_new_order_of_the_bindings() {
     // Another binding now stands where that of the policy stood, and is asked after it.
     let other = format!(
         "[[plugins.bindings]]\nkind = \"policy\"\nfile = {:?}\n",
-        crate::grants::guest()
+        crate::support::example::every_kind()
     );
     configure(live.folder.path(), 0, &format!("{other}{policy}{keys}"));
     let reloaded = live.reload();

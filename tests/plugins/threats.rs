@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use crate::grants::guest;
+use crate::support::example::every_kind as guest;
 use crate::refused;
 use crate::support::Server;
 use crate::support::client::{Request, Response};

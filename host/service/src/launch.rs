@@ -6,7 +6,7 @@ use std::time::Instant;
 use mortise_engine::{BeamParams, BeamRequest, SequenceRequest, Share, SubmitError, TokenStream};
 use mortise_registry::Entry;
 
-use crate::check::Request;
+use crate::check::{Request, invalid};
 use crate::choice::{Choice, ChoiceParts, Tally, Watch};
 use crate::constraint::MaskThreads;
 use crate::detokenizer::Detokenizer;

@@ -21,7 +21,7 @@ pub(crate) fn profile(args: &PluginProfileArgs) -> anyhow::Result<Value> {
         bail!("the host does not profile");
     };
     let common = super::settings_of(plugin)?;
-    for (_, case) in &read_cases(&args.bench.test.cases)? {
+    for (_, case) in &read_cases(&subject, args.bench.test.cases.as_deref())? {
         let kind = case.kind(&subject)?;
         // A case about settings that are refused has nothing to measure.
         let Ok(bench) = subject.bench(&plugin.file, &merged(&common, case)) else {
