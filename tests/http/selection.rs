@@ -101,7 +101,7 @@ fn a_search_gives_its_best_beams_on_both_routes() {
     assert_eq!(choices(&single)[0]["text"], choices(&greedy)[0]["text"]);
 
     let chat = json!({
-        "model": "mortise-demo", "messages": [{"role": "user", "content": "What is 2 plus 3?"}],
+        "model": "mortise-demo", "messages": [{"role": "user", "content": "What is mortise?"}],
         "max_tokens": 20, "beam_size": 3, "n": 2,
     });
     let answer = server.post(CHAT, &chat).ok();
@@ -119,7 +119,6 @@ fn what_does_not_go_together_is_named() {
     let tool = json!([{"type": "function", "function": {"name": "f"}}]);
     for (param, more) in [
         ("best_of", json!({"n": 3, "best_of": 2})),
-        ("best_of", json!({"best_of": 0})),
         ("best_of", json!({"best_of": 17})),
         ("best_of", json!({"best_of": "two"})),
         ("beam_size", json!({"beam_size": 17})),

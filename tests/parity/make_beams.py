@@ -3,7 +3,7 @@
     pip install torch==2.11.0 transformers==5.23.0 safetensors
     python tests/parity/make_beams.py
 
-Reads the tiny models and prompts that `make_reference.py` wrote and writes `data/beams.json`: what
+Reads the tiny models and prompts that `make_reference.py` wrote and writes `beams.json`: what
 `generate` returns for them with several sizes, length penalties and ways to stop. The models end
 texts seldom, so some more tokens end them here. A search is kept only if it comes out the same in
 double precision: where two beams are as good as equal, another order of additions could choose
@@ -89,7 +89,7 @@ def main():
                 })
     lines = ",\n".join(json.dumps(one) for one in found)
     stop_tokens = json.dumps(STOP_TOKENS)
-    (DATA / "beams.json").write_text(f'{{"stop_tokens": {stop_tokens}, "searches": [\n{lines}\n]}}\n')
+    (DATA.parent / "beams.json").write_text(f'{{"stop_tokens": {stop_tokens}, "searches": [\n{lines}\n]}}\n')
     print(f"{len(found)} searches, {left_out} left out")
 
 

@@ -4,10 +4,10 @@
 
 use serde_json::{Value, json};
 
-use crate::support::example::every_kind as guest;
 use crate::refused;
 use crate::support::Server;
 use crate::support::client::{Request, Response};
+use crate::support::example::every_kind as guest;
 use crate::support::witness::{Caller, Case, Expected, Witness};
 
 const CHAT: &str = "/v1/chat/completions";
@@ -180,10 +180,23 @@ fn b5_templates_find_no_way_out() {
         "{{ lipsum.__globals__['os'].environ }}",
         "{{ self._TemplateReference__context }}",
         "{{ ''|attr('__class__')|attr('__base__') }}",
+    ];
+    // There is no statement that reads another file.
+    for reads in [
         "{% include '/etc/passwd' %}",
         "{% import '/etc/passwd' as p %}{{ p }}",
         "{% extends '/etc/passwd' %}",
-    ];
+    ] {
+        let config = format!(
+            "[[plugins.bindings]]\nkind = \"chat-template\"\nsettings = {{ chat_template = {} }}\n",
+            Value::from(when_asked(reads))
+        );
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(file.path(), config).expect("write the configuration");
+        let message = refused(&["--config", file.path().to_str().expect("UTF-8")]);
+        assert!(message.contains("unknown statement"), "{message}");
+        assert!(!message.contains("root:"), "{message}");
+    }
     let names: Vec<String> = (0..escapes.len())
         .map(|index| format!("b5-{index}"))
         .collect();

@@ -62,7 +62,7 @@ fn prompt(model: &str, number: u64) -> Vec<u32> {
 
 #[test]
 fn searches_find_what_transformers_finds() {
-    let reference = std::fs::read(data().join("beams.json")).unwrap();
+    let reference = std::fs::read(data().join("../beams.json")).unwrap();
     let reference: Value = serde_json::from_slice(&reference).unwrap();
     let stop_tokens = ids(&reference["stop_tokens"]);
     let searches = reference["searches"].as_array().unwrap();

@@ -103,9 +103,16 @@ impl Engine {
 
     fn build(&self, grammar: TopLevelGrammar) -> Result<Inner, String> {
         let inner = Inner::new(self.factory.create_parser(grammar));
-        match inner.get_error() {
-            None => Ok(inner),
-            Some(error) => Err(excerpt(&error)),
+        if let Some(error) = inner.get_error() {
+            return Err(excerpt(&error));
+        }
+        // Rules that only refer to themselves compile, and then no token fits.
+        match inner.deep_clone().compute_mask_or_eos() {
+            Ok(_) => Ok(inner),
+            Err(error) => Err(format!(
+                "no text that fits can begin: {}",
+                excerpt(&error.to_string())
+            )),
         }
     }
 }

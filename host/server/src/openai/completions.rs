@@ -95,7 +95,8 @@ pub(crate) fn parse(
     request.logprobs = fields.count("logprobs")?;
     request.grammar = take_constraint(&mut fields)?;
     let echo = take_echo(&mut fields, &prompts, request.logprobs.is_some())?;
-    request.best_of = fields.count("best_of")?;
+    // OpenAI's schema allows 0, which asks for nothing.
+    request.best_of = fields.count("best_of")?.filter(|best_of| *best_of > 0);
     take_beams(&mut fields, &mut request)?;
     let (include_usage, obfuscate) = take_stream_options(&mut fields)?;
     // An opaque label, as in chat.
