@@ -175,7 +175,7 @@ fn the_other_route_is_as_strict() {
         ("prompt", json!([["x"]]), "prompt[0][0]"),
         ("prompt", json!(vec!["x"; 1000]), "prompt"),
         ("suffix", json!("x"), "suffix"),
-        ("best_of", json!(0), "best_of"),
+        ("best_of", json!(1000), "best_of"),
         ("logprobs", json!(true), "logprobs"),
         ("max_tokens", json!(0), "max_tokens"),
         ("messages", json!([]), "messages"),

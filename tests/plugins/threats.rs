@@ -302,12 +302,16 @@ fn schema(schema: Value) -> Value {
 
 /// Grammars in every field that takes one, and what each comes to.
 fn constrained(field: &str, value: Value) -> Value {
-    with(ask("target", "Hi"), field, value)
+    with(
+        with(ask(WITNESS.model, "Hi"), "max_tokens", json!(16)),
+        field,
+        value,
+    )
 }
 
 #[test]
 fn c1_c3_c4_c5_c7_grammar_bombs_are_refused_or_harmless() {
-    let mut server = server(&[Target::saying("target", "{}")]);
+    let mut server = server(&[]);
     let mut witness = Witness::new(&mut server, WITNESS);
     let deep = (0..100).fold(
         json!({}),
@@ -663,7 +667,7 @@ fn hostile_server() -> Server {
         .enumerate()
         .map(|(index, (kind, function, does, _))| {
             let more = format!(
-                "file = {file:?}\ndeadline_ms = 100\nsettings = {{ {function} = {does:?} }}"
+                "file = {file:?}\ndeadline_ms = 300\nmemory_mib = 64\nsettings = {{ {function} = {does:?} }}"
             );
             Target::saying(&format!("hostile-{index}"), "{}").bound(kind, more)
         })

@@ -13,7 +13,7 @@ pub struct Embedder(Kind);
 
 #[derive(Debug)]
 enum Kind {
-    Encoder(Encoder),
+    Encoder(Box<Encoder>),
     Decoder(Box<Model>, PoolingSpec),
 }
 
@@ -49,7 +49,7 @@ impl Embedder {
         if EncoderSpec::describes(folder)? {
             let mut encoder = Encoder::load(folder, precision)?;
             encoder.set_pooling(chosen(encoder.spec().pooling));
-            return Ok(Self(Kind::Encoder(encoder)));
+            return Ok(Self(Kind::Encoder(Box::new(encoder))));
         }
         let read = PoolingSpec::read(folder)?.unwrap_or(PoolingSpec {
             pooling: Pooling::Last,

@@ -128,7 +128,8 @@ impl std::fmt::Debug for Engine {
 /// Budgets of llguidance: enough for the schemas of large APIs, small enough for a deadline.
 fn limits() -> ParserLimits {
     ParserLimits {
-        max_items_in_row: 2_000,
+        // An object with a thousand optional properties has four times as many.
+        max_items_in_row: 10_000,
         initial_lexer_fuel: 1_000_000,
         step_lexer_fuel: 200_000,
         step_max_items: 50_000,

@@ -3,7 +3,7 @@
 use mortise_plugin::Kind;
 
 use super::{ANSWERED, Attack, Case, forged, observe};
-use crate::forged::{Forged, RESULT, ZEROS};
+use crate::forged::{Forged, LISTS, RESULT, ZEROS};
 
 const FOREVER: &str = "(loop (br 0)) unreachable";
 
@@ -31,6 +31,8 @@ pub(super) fn time() -> Vec<Case> {
             "`deadline`",
             template()
                 .import("(import \"mortise:plugin/settings@0.1.0\" \"get\" (func $get (param i32)))")
+                // Always to the same place, or its memory would be full before its time is over.
+                .realloc(&format!("(i32.const {LISTS})"))
                 .body("render", &format!("(loop (call $get (i32.const {RESULT})) (br 0)) unreachable")),
         ),
         forged(
