@@ -7,19 +7,15 @@ mod profile;
 mod project;
 mod templates;
 
-use std::path::Path;
-use std::sync::Arc;
-
 use anyhow::{Context as _, bail};
 use mortise_plugin::{ComponentSource, HostConfig, Kind, PluginHost};
 use serde_json::{Value, json};
 
-use crate::assembly::ModelText;
 use crate::cli::{PluginCommand, PluginFileArgs, PluginListArgs, PluginRunArgs};
-use crate::config::{AuthConfig, Config, Overrides, PluginConfig};
+use crate::config::{Config, Overrides, PluginConfig};
+use crate::golden::{Subject, prove};
 use crate::offline::{model_text, print, print_json, read};
 use crate::plugins::LoadedPlugins;
-use crate::workbench::Workbench;
 
 /// Run one of the commands.
 pub(crate) fn run(command: PluginCommand) -> anyhow::Result<()> {
@@ -56,15 +52,6 @@ fn list(args: PluginListArgs) -> anyhow::Result<Value> {
     plugins.describe(&config.auth, &models)
 }
 
-/// A plugin file on a bench of its own.
-struct Subject {
-    host: PluginHost,
-    kinds: Vec<Kind>,
-    text: Arc<ModelText>,
-    /// The cases that the file carries, as its author wrote them.
-    cases: Option<String>,
-}
-
 impl Subject {
     fn load(args: &PluginFileArgs) -> anyhow::Result<Self> {
         let config = HostConfig {
@@ -85,33 +72,8 @@ impl Subject {
 
     fn load_into(host: PluginHost, args: &PluginFileArgs) -> anyhow::Result<Self> {
         let component = host.load(ComponentSource::File(args.file.clone()))?;
-        Ok(Self {
-            host,
-            kinds: component.kinds().to_vec(),
-            cases: component.cases().map(str::to_owned),
-            text: Arc::new(model_text(args.model.as_deref())?),
-        })
-    }
-
-    /// Bind the plugin with these settings as each of its kinds.
-    fn bench(&self, file: &Path, settings: &Value) -> anyhow::Result<Workbench> {
-        let plugins = LoadedPlugins::single(&self.host, file, settings)?;
-        Workbench::open(plugins, &AuthConfig::default(), Arc::clone(&self.text))
-    }
-
-    /// The kind that is asked: the one that is named, or the only one.
-    fn kind(&self, named: Option<Kind>) -> anyhow::Result<Kind> {
-        match (named, self.kinds.as_slice()) {
-            (Some(kind), kinds) if kinds.contains(&kind) => Ok(kind),
-            (Some(kind), _) => bail!("the plugin is no {kind}; it is: {}", self.kinds_text()),
-            (None, [kind]) => Ok(*kind),
-            (None, _) => bail!("say which of its kinds is meant: {}", self.kinds_text()),
-        }
-    }
-
-    fn kinds_text(&self) -> String {
-        let names: Vec<&str> = self.kinds.iter().map(|kind| kind.as_str()).collect();
-        names.join(", ")
+        let text = model_text(args.model.as_deref())?;
+        Ok(Self::new(host, component, text, PluginConfig::default()))
     }
 }
 
@@ -125,15 +87,21 @@ fn settings_of(args: &PluginFileArgs) -> anyhow::Result<Value> {
 
 fn verify(args: &PluginFileArgs) -> anyhow::Result<Value> {
     let subject = Subject::load(args)?;
-    subject.bench(&args.file, &settings_of(args)?)?;
-    let kinds: Vec<&str> = subject.kinds.iter().map(|kind| kind.as_str()).collect();
-    Ok(json!({"file": args.file, "sound": true, "prepared_as": kinds}))
+    subject.bench(&settings_of(args)?)?;
+    let cases = prove(&subject.host, &subject.component, &PluginConfig::default())?;
+    let kinds = subject.component.kinds().iter().map(|kind| kind.as_str());
+    Ok(json!({
+        "file": args.file,
+        "sound": true,
+        "prepared_as": kinds.collect::<Vec<_>>(),
+        "cases_passed": cases,
+    }))
 }
 
 fn ask(args: &PluginRunArgs) -> anyhow::Result<Value> {
     let request = read(args.input.as_deref())?;
     let subject = Subject::load(&args.plugin)?;
     let kind = subject.kind(args.kind.map(Kind::from))?;
-    let bench = subject.bench(&args.plugin.file, &settings_of(&args.plugin)?)?;
+    let bench = subject.bench(&settings_of(&args.plugin)?)?;
     bench.ask(kind, request)
 }

@@ -64,6 +64,17 @@ pub(crate) struct BindingConfig {
     pub(crate) lines: BTreeMap<String, usize>,
 }
 
+impl PluginConfig {
+    /// The bounds of the last binding of this kind that names the file, or takes any.
+    pub(crate) fn bounds_of(&self, kind: BindingKind, file: &Path) -> PluginBounds {
+        let fitting = self.bindings.iter().rfind(|binding| {
+            let named = binding.file.as_deref();
+            binding.kind == kind && named.is_none_or(|named| named == file)
+        });
+        fitting.map(|b| b.bounds.clone()).unwrap_or_default()
+    }
+}
+
 impl BindingConfig {
     /// A file that serves every model, with all else as it is by default.
     pub(crate) fn of_file(kind: BindingKind, file: PathBuf, settings: Value) -> Self {
