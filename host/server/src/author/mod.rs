@@ -11,11 +11,12 @@ use anyhow::{Context as _, bail};
 use mortise_plugin::{ComponentSource, HostConfig, Kind, PluginHost};
 use serde_json::{Value, json};
 
+use crate::assembly::ModelText;
 use crate::cli::{PluginCommand, PluginFileArgs, PluginListArgs, PluginRunArgs};
-use crate::config::{Config, Overrides, PluginConfig};
+use crate::config::{BindingConfig, Config, ModelConfig, Overrides, PluginConfig, hub_config};
 use crate::golden::{Subject, prove};
 use crate::offline::{model_text, print, print_json, read};
-use crate::plugins::LoadedPlugins;
+use crate::plugins::{LoadedPlugins, ModelKey};
 
 /// Run one of the commands.
 pub(crate) fn run(command: PluginCommand) -> anyhow::Result<()> {
@@ -39,17 +40,40 @@ fn list(args: PluginListArgs) -> anyhow::Result<Value> {
         ..Overrides::default()
     };
     let config = Config::load(args.config.as_deref(), overrides)?;
-    let models: Vec<&str> = config
-        .models
+    let by_architecture = config
+        .plugins
+        .bindings
         .iter()
-        .map(|model| model.name.as_str())
-        .collect();
+        .any(BindingConfig::is_by_architecture);
+    let mut architectures = Vec::with_capacity(config.models.len());
+    for model in &config.models {
+        // Only where it matters: a model's files may have to be fetched first.
+        architectures.push(match by_architecture {
+            true => architecture(model)?,
+            false => String::new(),
+        });
+    }
+    let models = config.models.iter().zip(&architectures);
+    let models = models.map(|(model, architecture)| ModelKey {
+        name: &model.name,
+        architecture,
+    });
+    let models: Vec<ModelKey<'_>> = models.collect();
     // Listing needs no watcher and leaves no trace in the cache.
     let plugins = LoadedPlugins::load(PluginConfig {
         cache_dir: None,
         ..config.plugins
     })?;
     plugins.describe(&config.auth, &models)
+}
+
+/// What a server would take for the architecture of a model.
+fn architecture(model: &ModelConfig) -> anyhow::Result<String> {
+    let mut model = model.clone();
+    if let Some(reference) = &model.hf {
+        model.path = Some(crate::hub::fetch(&hub_config()?, reference)?);
+    }
+    Ok(ModelText::open(&model)?.description.architecture.clone())
 }
 
 impl Subject {

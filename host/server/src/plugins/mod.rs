@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use self::library::Fingerprint;
 pub(crate) use self::library::Library;
 pub(crate) use self::live::{LivePlugins, SwapCounters};
+pub(crate) use self::places::ModelKey;
 use self::places::places;
 pub(crate) use self::seats::{Handles, ModelFacts};
 use self::seats::{Ledgers, Seats, Workshop};
@@ -127,7 +128,11 @@ impl LoadedPlugins {
     }
 
     /// What is loaded, and which place it would have for these models.
-    pub(crate) fn describe(&self, auth: &AuthConfig, models: &[&str]) -> anyhow::Result<Value> {
+    pub(crate) fn describe(
+        &self,
+        auth: &AuthConfig,
+        models: &[ModelKey<'_>],
+    ) -> anyhow::Result<Value> {
         let all = self
             .library
             .embedded
@@ -167,8 +172,8 @@ impl LoadedPlugins {
         auth: &AuthConfig,
         models: &[ModelFacts],
     ) -> anyhow::Result<BoundPlugins> {
-        let names: Vec<&str> = models.iter().map(ModelFacts::name).collect();
-        let places = places(&self.config, auth, &self.library, &names)?;
+        let keys: Vec<ModelKey<'_>> = models.iter().map(ModelFacts::key).collect();
+        let places = places(&self.config, auth, &self.library, &keys)?;
         let mut ledgers = Ledgers::default();
         let none = Seats::default();
         let shop = Workshop {
