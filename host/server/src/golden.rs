@@ -187,10 +187,8 @@ pub(crate) fn prove(
     );
     let effort = Effort::at_load();
     for (name, case) in &cases {
-        let outcome = effort
-            .check()
-            .and_then(|()| case.run(&subject, &Value::Null, effort));
-        outcome.map_err(|error| {
+        let outcome = case.run(&subject, &Value::Null, effort);
+        outcome.and_then(|()| effort.check()).map_err(|error| {
             let told = shortened(format!("{error:#}"));
             anyhow!("`{origin}` fails the case `{name}`, which it carries: {told}")
         })?;
@@ -232,7 +230,7 @@ impl Case {
         // A plugin may refuse its settings, which is an outcome as well.
         let bench = match (subject.bench(&self.settings(common)), &self.error) {
             (Err(error), Some(expected)) => return contains(&error, expected),
-            (bench, _) => bench?,
+            (bench, _) => bench?.until(effort.until),
         };
         let said = bench.ask(kind, self.input.clone());
         match (said, &self.error, &self.expect) {
@@ -269,16 +267,17 @@ fn check_pieces(
     whole: &Value,
     effort: Effort,
 ) -> anyhow::Result<()> {
-    let length = input["text"]
-        .as_str()
-        .map_or(0, |text| text.chars().count());
+    let Value::Object(input) = input else {
+        bail!("`input` must be an object");
+    };
+    let text = input.get("text").and_then(Value::as_str);
+    let length = text.map_or(0, |text| text.chars().count());
     let sizes = PIECES.iter().map(|size| ("chunk", *size));
     let cuts = (1..length.min(effort.cuts)).map(|at| ("split", at));
     for (key, value) in sizes.chain(cuts) {
-        effort.check()?;
         let mut input = input.clone();
-        input[key] = json!(value);
-        let said = bench.ask(Kind::OutputParser, input)?;
+        input.insert(key.to_owned(), json!(value));
+        let said = bench.ask(Kind::OutputParser, Value::Object(input))?;
         if said["events"] != whole["events"] {
             let how = match (key, value) {
                 ("chunk", 0) => "as tokens".to_owned(),
@@ -322,6 +321,8 @@ fn difference(place: &str, expected: &Value, said: &Value) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use mortise_plugin::HostConfig;
+
     use super::*;
 
     #[test]
@@ -336,6 +337,29 @@ mod tests {
         let told = shortened("ä".repeat(MAX_TOLD));
         assert!(told.len() <= MAX_TOLD + "…".len() && told.ends_with("ä…"));
         assert_eq!(shortened("short".to_owned()), "short");
+    }
+
+    #[test]
+    fn the_input_of_a_parser_is_an_object() {
+        let host = PluginHost::new(HostConfig::default()).expect("a host");
+        let mut plugins = mortise_bundle::plugins()
+            .into_iter()
+            .map(|source| host.load(source).expect("it loads"));
+        let component = plugins
+            .find(|component| component.kinds().contains(&Kind::OutputParser))
+            .expect("a parser");
+        let text = model_text(None).expect("the demo model");
+        let subject = Subject::new(host.clone(), component, text, PluginConfig::default());
+        let run = |input: Value| {
+            let case = json!({"kind": "output-parser", "input": input, "expect": {}});
+            let case: Case = serde_json::from_value(case).expect("a case");
+            case.run(&subject, &Value::Null, Effort::at_load())
+        };
+        run(json!({"text": "Hello"})).expect("any output will do");
+        // As an array of the same fields it is understood, and cannot be fed in pieces.
+        let fields = json!(["Hello", null, null, null, "auto", true, false]);
+        let error = run(fields).expect_err("no object");
+        assert!(error.to_string().contains("must be an object"), "{error}");
     }
 
     #[test]
