@@ -84,6 +84,60 @@ fn settings_of_the_configuration_reach_the_plugin() {
     );
 }
 
+#[test]
+fn bindings_choose_models_by_their_architecture() {
+    // The demo model is a qwen3; this one says that it is a llama.
+    let llama = tempfile::tempdir().expect("make a folder");
+    let plain = support::model::byte_level();
+    for file in ["tokenizer.json", "tokenizer_config.json"] {
+        std::fs::copy(plain.join(file), llama.path().join(file)).expect("copy the model");
+    }
+    let config = json!({"model_type": "llama"}).to_string();
+    std::fs::write(llama.path().join("config.json"), config).expect("write the configuration");
+    let text = format!(
+        "[plugins]\nwatch_ms = 0\n\
+         [[plugins.bindings]]\nkind = \"chat-template\"\nfile = {:?}\narchitectures = [\"llama*\"]\n\
+         [[models]]\nname = \"mortise-demo\"\n\
+         [[models]]\nname = \"a-llama\"\npath = {:?}\nbackend = \"scripted\"\n\
+         [models.script]\ndefault = \"The answer.\"\n\
+         [[models]]\nname = \"nameless\"\npath = {plain:?}\nbackend = \"scripted\"\n\
+         [models.script]\ndefault = \"The answer.\"\n",
+        house_rules(),
+        llama.path(),
+    );
+    let served_by = [
+        ("mortise-demo", "embedded"),
+        ("a-llama", "house_rules.wasm"),
+        ("nameless", "embedded"),
+    ];
+    let server = Server::configured(&text);
+    for (model, origin) in served_by {
+        let line = server.wait_for_log(|line| {
+            line.contains("plugin serves") && line.contains("chat-template") && line.contains(model)
+        });
+        assert!(line.contains(origin), "{line}");
+    }
+
+    // And an operator is told so beforehand.
+    let config = llama.path().join("mortise.toml");
+    std::fs::write(&config, text).expect("write the configuration");
+    let output = Command::new(env!("CARGO_BIN_EXE_mortise"))
+        .args(["plugin", "list", "--config"])
+        .arg(config)
+        .output()
+        .expect("run mortise");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{told}");
+    let listed: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let serving = listed["serving"].as_array().expect("places");
+    for (model, origin) in served_by {
+        let of_model = |place: &&Value| place["model"] == model && place["kind"] == "chat-template";
+        let place = serving.iter().find(of_model).expect("a template");
+        let told = place["origin"].as_str().expect("an origin");
+        assert!(told.ends_with(origin), "{model}: {told}");
+    }
+}
+
 fn refused(arguments: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_mortise"))
         .args(["serve", "--port", "0"])

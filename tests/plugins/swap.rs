@@ -1,6 +1,7 @@
 //! Plugins that are dropped in, changed, broken and removed while the server runs.
 
 use std::path::Path;
+use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -237,6 +238,116 @@ fn two_files_of_a_kind_are_told_apart_by_who_came_first() {
     let reason = reload["rejected"][0]["reason"].as_str().expect("a reason");
     assert!(reason.contains("[[plugins.bindings]]"), "{reason}");
     assert_eq!(live.template()["version"], "1.0.0");
+}
+
+/// `house-rules` with these golden cases, carried as `mortise plugin pack` writes them.
+fn carrying(cases: &Value) -> Vec<u8> {
+    let mut wasm = std::fs::read(house_rules()).expect("read the plugin");
+    let mut body = vec![u8::try_from("mortise:cases".len()).expect("short")];
+    body.extend_from_slice(b"mortise:cases");
+    body.extend_from_slice(cases.to_string().as_bytes());
+    wasm.push(0);
+    // The length, seven bits to a byte.
+    let mut rest = body.len();
+    while rest >= 0x80 {
+        wasm.push(u8::try_from(rest & 0x7f).expect("seven bits") | 0x80);
+        rest >>= 7;
+    }
+    wasm.push(u8::try_from(rest).expect("seven bits"));
+    wasm.extend_from_slice(&body);
+    wasm
+}
+
+/// A case of `house-rules` that passes, with settings of its own.
+fn kept_promise() -> Value {
+    let file = crate::support::example::source("house-rules").join("cases/rules-first.json");
+    let text = std::fs::read_to_string(file).expect("read the case");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+/// One that the plugin fails.
+fn broken_promise() -> Value {
+    let messages = json!([{"role": "user", "content": "Hi"}]);
+    json!({"input": {"messages": messages}, "expect": {"prompt": "HI"}})
+}
+
+fn tells_of_the_broken_promise(text: &str) {
+    for part in [
+        "rules.wasm",
+        "`shouts`",
+        ".prompt is ",
+        "it should be \"HI\"",
+    ] {
+        assert!(text.contains(part), "{text:?} lacks {part:?}");
+    }
+}
+
+#[test]
+fn a_file_that_fails_a_case_that_it_carries_is_refused() {
+    let live = Live::start(0, "");
+    let plain = live.prompt_tokens();
+    // Other settings than those of the case, which comes out as its author saw it all the same.
+    configure(
+        live.folder.path(),
+        0,
+        "[[plugins.bindings]]\nkind = \"chat-template\"\nfile = \"plugins/rules.wasm\"\nsettings = { rules = \"Be brief.\" }\n",
+    );
+    live.drop_in(&carrying(&json!({"rules-first": kept_promise()})));
+    let reload = live.reload();
+    assert_eq!(reload["changed"], true, "{reload:#}");
+    let ruled = live.prompt_tokens();
+    assert!(ruled > plain, "the rules are in the prompt");
+    let served = live.template()["digest"].clone();
+
+    let broken = json!({"rules-first": kept_promise(), "shouts": broken_promise()});
+    let broken = carrying(&broken);
+    live.drop_in(&broken);
+    let reload = live.reload();
+    assert_eq!(reload["changed"], false, "{reload:#}");
+    tells_of_the_broken_promise(reload["rejected"][0]["reason"].as_str().expect("a reason"));
+    assert_eq!(live.template()["digest"], served);
+    assert_eq!(live.prompt_tokens(), ruled);
+    // What only a bench was bound for is not said to serve.
+    let benched = |line: &String| line.contains("plugin serves") && line.contains("mortise-demo");
+    assert!(!live.server.log().iter().any(benched));
+
+    let plugins = crate::folder("rules.wasm", &broken);
+    let message = crate::refused(&["--plugins", plugins.path().to_str().expect("UTF-8")]);
+    tells_of_the_broken_promise(&message);
+}
+
+#[test]
+fn an_author_learns_whether_a_server_would_take_the_cases() {
+    let verify = |cases: &Value| {
+        let folder = crate::folder("rules.wasm", &carrying(cases));
+        Command::new(env!("CARGO_BIN_EXE_mortise"))
+            .args(["plugin", "verify"])
+            .arg(folder.path().join("rules.wasm"))
+            .output()
+            .expect("run mortise")
+    };
+    let kept = verify(&json!({"rules-first": kept_promise()}));
+    let message = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(kept.status.success(), "{}", message(&kept));
+    let told: Value = serde_json::from_slice(&kept.stdout).expect("JSON");
+    assert_eq!(told["cases_passed"], 1);
+
+    let broken = verify(&json!({"shouts": broken_promise()}));
+    assert!(!broken.status.success());
+    tells_of_the_broken_promise(&message(&broken));
+
+    let cases = (0..65).map(|index| (index.to_string(), kept_promise()));
+    let many = verify(&Value::Object(cases.collect()));
+    assert!(!many.status.success());
+    let message = message(&many);
+    assert!(
+        message.contains("65") && message.contains("may carry 64"),
+        "{message}"
+    );
+
+    let torn = verify(&json!({"neither": {"input": {}}}));
+    let message = String::from_utf8_lossy(&torn.stderr);
+    assert!(message.contains("`neither` needs one of"), "{message}");
 }
 
 #[test]

@@ -25,8 +25,8 @@ pub const SCHEMA_SECTION: &str = "mortise:settings-schema";
 /// The name of the custom section that holds golden cases: a JSON object of cases by their names.
 pub const CASES_SECTION: &str = "mortise:cases";
 
-/// Longest section that is read.
-const MAX_SECTION_BYTES: usize = 1 << 20;
+/// Longest section that is read, in bytes; longer ones count as absent.
+pub const MAX_SECTION_BYTES: usize = 1 << 20;
 
 /// The name of the custom section that holds a version, as tools write it.
 pub const VERSION_SECTION: &str = "version";

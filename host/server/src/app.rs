@@ -176,6 +176,7 @@ async fn open(
     }
     let facts: Vec<ModelFacts> = opened.iter().map(|(_, facts)| facts.clone()).collect();
     let plugins = plugins.bind(&auth, &facts).await?;
+    plugins.report();
     let mut served = Vec::with_capacity(opened.len());
     for (model, facts) in &opened {
         served.push(plugins.handles(facts)?.serve(model.clone()));

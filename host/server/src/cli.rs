@@ -155,7 +155,8 @@ pub(crate) enum PluginCommand {
         /// A .wasm file
         file: PathBuf,
     },
-    /// Load a plugin, check it against what its kinds may import, and prepare an instance as each kind.
+    /// Load a plugin, check it against what its kinds may import, prepare an instance as each kind, and run
+    /// the golden cases that it carries: all that a server does before it takes a file.
     Verify(PluginFileArgs),
     /// Ask a plugin one thing and print what it says.
     #[command(after_help = PLUGIN_RUN_HELP)]
@@ -277,7 +278,7 @@ pub(crate) struct PluginPackArgs {
     /// The JSON Schema of the settings, which servers check them by
     #[arg(long, value_name = "FILE")]
     pub(crate) settings_schema: Option<PathBuf>,
-    /// A folder of golden cases that the plugin is to carry
+    /// A folder of golden cases (at most 64) that the plugin is to carry; servers run them before they take it
     #[arg(long, value_name = "DIR")]
     pub(crate) cases: Option<PathBuf>,
     /// The version that servers tell of

@@ -12,6 +12,7 @@ mod config;
 mod devices;
 mod drafts;
 mod embedder;
+mod golden;
 mod http;
 mod hub;
 mod inspect;

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use anyhow::{Context as _, bail};
 use mortise_plugin::{
@@ -28,6 +29,8 @@ pub(crate) struct Workbench {
     policies: Vec<Arc<dyn DecidePolicy>>,
     tools: Vec<Arc<dyn RunTool>>,
     request: RequestId,
+    /// When all must be answered.
+    until: Option<Instant>,
 }
 
 impl Workbench {
@@ -52,6 +55,23 @@ impl Workbench {
             policies: bound.policies(),
             tools: bound.tools(),
             request: Arc::from("offline"),
+            until: None,
+        })
+    }
+
+    /// Give up what is not answered by then.
+    pub(crate) fn until(self, until: Option<Instant>) -> Self {
+        Self { until, ..self }
+    }
+
+    fn wait<T>(&self, work: impl Future<Output = T>) -> anyhow::Result<T> {
+        self.runtime.block_on(async {
+            match self.until {
+                None => Ok(work.await),
+                Some(until) => tokio::time::timeout_at(until.into(), work)
+                    .await
+                    .context("the time in which it should be answered is over"),
+            }
         })
     }
 
@@ -72,7 +92,7 @@ impl Workbench {
         let Some(template) = &self.handles.template else {
             bail!("the model has no chat template, and no plugin brings one");
         };
-        let rendered = self.runtime.block_on(render_template(
+        let rendered = self.wait(render_template(
             &**template,
             &self.text.tokenizer,
             &self.request,
@@ -86,7 +106,7 @@ impl Workbench {
                 continue_final_message: request.continue_final_message,
                 today: request.today,
             },
-        ))?;
+        ))??;
         let segments = rendered.segments.iter().map(|segment| match segment {
             Segment::Special(text) => json!({"special": text}),
             Segment::Plain(text) => json!({"plain": text}),
@@ -122,14 +142,14 @@ impl Workbench {
             parallel: request.parallel,
             opens_reasoning: request.opens_reasoning,
         };
-        let events = self.runtime.block_on(parse_text(
+        let events = self.wait(parse_text(
             &*self.handles.parser,
             &self.text.tokenizer,
             &self.request,
             &setup,
             &request.text,
             chunking,
-        ))?;
+        ))??;
         Ok(parsed(&events))
     }
 
@@ -145,14 +165,14 @@ impl Workbench {
         }
         let mut verdicts = Vec::with_capacity(texts.len());
         for text in texts {
-            let verdict = self.runtime.block_on(check_grammar(
+            let verdict = self.wait(check_grammar(
                 &*self.handles.grammar,
                 &self.text.tokenizer,
                 self.text.vocabulary.len(),
                 &self.request,
                 &source,
                 &text,
-            ));
+            ))?;
             match verdict {
                 Ok(verdict) => verdicts.push(json!({
                     "text": text,
@@ -189,7 +209,7 @@ impl Workbench {
         };
         for policy in &self.policies {
             let asked = policy.authorize(&self.request, facts.clone());
-            let decided = self.runtime.block_on(asked)?;
+            let decided = self.wait(asked)??;
             if decided != Decision::Abstain {
                 return Ok(decision(decided));
             }
@@ -229,7 +249,7 @@ impl Workbench {
             value => value.to_string(),
         };
         let called = tools.call(&self.request, &caller, &name, &arguments);
-        Ok(answered(self.runtime.block_on(called)?))
+        Ok(answered(self.wait(called)??))
     }
 }
 

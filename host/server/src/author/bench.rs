@@ -6,9 +6,9 @@ use anyhow::Context as _;
 use mortise_plugin::{FunctionStats, PluginStats};
 use serde_json::{Value, json};
 
-use super::Subject;
-use super::cases::{merged, read_cases};
+use super::cases::read_cases;
 use crate::cli::PluginBenchArgs;
+use crate::golden::Subject;
 
 /// `mortise plugin bench`: run every case many times. The times are those of the calls alone, border
 /// crossings included, as the server's metrics have them.
@@ -22,7 +22,7 @@ pub(crate) fn bench(args: &PluginBenchArgs) -> anyhow::Result<Value> {
     let mut failed = 0u64;
     for (name, case) in &cases {
         let kind = case.kind(&subject)?;
-        let Ok(bench) = subject.bench(&plugin.file, &merged(&common, case)) else {
+        let Ok(bench) = subject.bench(&case.settings(&common)) else {
             continue;
         };
         for _ in 0..args.rounds {

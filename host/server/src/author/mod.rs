@@ -7,19 +7,16 @@ mod profile;
 mod project;
 mod templates;
 
-use std::path::Path;
-use std::sync::Arc;
-
 use anyhow::{Context as _, bail};
 use mortise_plugin::{ComponentSource, HostConfig, Kind, PluginHost};
 use serde_json::{Value, json};
 
 use crate::assembly::ModelText;
 use crate::cli::{PluginCommand, PluginFileArgs, PluginListArgs, PluginRunArgs};
-use crate::config::{AuthConfig, Config, Overrides, PluginConfig};
+use crate::config::{BindingConfig, Config, ModelConfig, Overrides, PluginConfig, hub_config};
+use crate::golden::{Subject, prove};
 use crate::offline::{model_text, print, print_json, read};
-use crate::plugins::LoadedPlugins;
-use crate::workbench::Workbench;
+use crate::plugins::{LoadedPlugins, ModelKey};
 
 /// Run one of the commands.
 pub(crate) fn run(command: PluginCommand) -> anyhow::Result<()> {
@@ -43,11 +40,25 @@ fn list(args: PluginListArgs) -> anyhow::Result<Value> {
         ..Overrides::default()
     };
     let config = Config::load(args.config.as_deref(), overrides)?;
-    let models: Vec<&str> = config
-        .models
+    let by_architecture = config
+        .plugins
+        .bindings
         .iter()
-        .map(|model| model.name.as_str())
-        .collect();
+        .any(BindingConfig::is_by_architecture);
+    let mut architectures = Vec::with_capacity(config.models.len());
+    for model in &config.models {
+        // Only where it matters: a model's files may have to be fetched first.
+        architectures.push(match by_architecture {
+            true => architecture(model)?,
+            false => String::new(),
+        });
+    }
+    let models = config.models.iter().zip(&architectures);
+    let models = models.map(|(model, architecture)| ModelKey {
+        name: &model.name,
+        architecture,
+    });
+    let models: Vec<ModelKey<'_>> = models.collect();
     // Listing needs no watcher and leaves no trace in the cache.
     let plugins = LoadedPlugins::load(PluginConfig {
         cache_dir: None,
@@ -56,13 +67,13 @@ fn list(args: PluginListArgs) -> anyhow::Result<Value> {
     plugins.describe(&config.auth, &models)
 }
 
-/// A plugin file on a bench of its own.
-struct Subject {
-    host: PluginHost,
-    kinds: Vec<Kind>,
-    text: Arc<ModelText>,
-    /// The cases that the file carries, as its author wrote them.
-    cases: Option<String>,
+/// What a server would take for the architecture of a model.
+fn architecture(model: &ModelConfig) -> anyhow::Result<String> {
+    let mut model = model.clone();
+    if let Some(reference) = &model.hf {
+        model.path = Some(crate::hub::fetch(&hub_config()?, reference)?);
+    }
+    Ok(ModelText::open(&model)?.description.architecture.clone())
 }
 
 impl Subject {
@@ -85,33 +96,8 @@ impl Subject {
 
     fn load_into(host: PluginHost, args: &PluginFileArgs) -> anyhow::Result<Self> {
         let component = host.load(ComponentSource::File(args.file.clone()))?;
-        Ok(Self {
-            host,
-            kinds: component.kinds().to_vec(),
-            cases: component.cases().map(str::to_owned),
-            text: Arc::new(model_text(args.model.as_deref())?),
-        })
-    }
-
-    /// Bind the plugin with these settings as each of its kinds.
-    fn bench(&self, file: &Path, settings: &Value) -> anyhow::Result<Workbench> {
-        let plugins = LoadedPlugins::single(&self.host, file, settings)?;
-        Workbench::open(plugins, &AuthConfig::default(), Arc::clone(&self.text))
-    }
-
-    /// The kind that is asked: the one that is named, or the only one.
-    fn kind(&self, named: Option<Kind>) -> anyhow::Result<Kind> {
-        match (named, self.kinds.as_slice()) {
-            (Some(kind), kinds) if kinds.contains(&kind) => Ok(kind),
-            (Some(kind), _) => bail!("the plugin is no {kind}; it is: {}", self.kinds_text()),
-            (None, [kind]) => Ok(*kind),
-            (None, _) => bail!("say which of its kinds is meant: {}", self.kinds_text()),
-        }
-    }
-
-    fn kinds_text(&self) -> String {
-        let names: Vec<&str> = self.kinds.iter().map(|kind| kind.as_str()).collect();
-        names.join(", ")
+        let text = model_text(args.model.as_deref())?;
+        Ok(Self::new(host, component, text, PluginConfig::default()))
     }
 }
 
@@ -125,15 +111,21 @@ fn settings_of(args: &PluginFileArgs) -> anyhow::Result<Value> {
 
 fn verify(args: &PluginFileArgs) -> anyhow::Result<Value> {
     let subject = Subject::load(args)?;
-    subject.bench(&args.file, &settings_of(args)?)?;
-    let kinds: Vec<&str> = subject.kinds.iter().map(|kind| kind.as_str()).collect();
-    Ok(json!({"file": args.file, "sound": true, "prepared_as": kinds}))
+    subject.bench(&settings_of(args)?)?;
+    let cases = prove(&subject.host, &subject.component, &PluginConfig::default())?;
+    let kinds = subject.component.kinds().iter().map(|kind| kind.as_str());
+    Ok(json!({
+        "file": args.file,
+        "sound": true,
+        "prepared_as": kinds.collect::<Vec<_>>(),
+        "cases_passed": cases,
+    }))
 }
 
 fn ask(args: &PluginRunArgs) -> anyhow::Result<Value> {
     let request = read(args.input.as_deref())?;
     let subject = Subject::load(&args.plugin)?;
     let kind = subject.kind(args.kind.map(Kind::from))?;
-    let bench = subject.bench(&args.plugin.file, &settings_of(&args.plugin)?)?;
+    let bench = subject.bench(&settings_of(&args.plugin)?)?;
     bench.ask(kind, request)
 }

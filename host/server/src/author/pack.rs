@@ -4,11 +4,12 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
-use mortise_plugin::{CASES_SECTION, Kind, SCHEMA_SECTION, VERSION_SECTION};
+use mortise_plugin::{CASES_SECTION, Kind, MAX_SECTION_BYTES, SCHEMA_SECTION, VERSION_SECTION};
 use serde_json::{Value, json};
 
 use super::cases::raw_cases;
 use crate::cli::PluginPackArgs;
+use crate::golden::check_number;
 
 /// Make a component of a core module, if it is one, and put into it what was given. Says what it made.
 pub(crate) fn pack(args: &PluginPackArgs) -> anyhow::Result<Value> {
@@ -31,13 +32,21 @@ pub(crate) fn pack(args: &PluginPackArgs) -> anyhow::Result<Value> {
         sections.push((SCHEMA_SECTION, schema));
     }
     if let Some(folder) = &args.cases {
+        let wrong = || format!("the cases in `{}` cannot be carried", folder.display());
         let cases = raw_cases(folder)?;
+        check_number(&cases).with_context(wrong)?;
         sections.push((CASES_SECTION, serde_json::to_vec(&cases)?));
     }
     if let Some(version) = &args.plugin_version {
         sections.push((VERSION_SECTION, version.clone().into_bytes()));
     }
     for (name, content) in &sections {
+        let bytes = content.len();
+        if bytes > MAX_SECTION_BYTES {
+            bail!(
+                "the section `{name}` would have {bytes} bytes, and servers read {MAX_SECTION_BYTES}"
+            );
+        }
         mortise_wit::add_section(&mut wasm, name, content)?;
     }
     fs::write(&args.output, &wasm)

@@ -6,9 +6,9 @@ use anyhow::{Context as _, bail};
 use mortise_plugin::Profile;
 use serde_json::{Value, json};
 
-use super::Subject;
-use super::cases::{merged, read_cases};
+use super::cases::read_cases;
 use crate::cli::PluginProfileArgs;
+use crate::golden::Subject;
 
 /// Functions that are told.
 const SHOWN: usize = 30;
@@ -24,7 +24,7 @@ pub(crate) fn profile(args: &PluginProfileArgs) -> anyhow::Result<Value> {
     for (_, case) in &read_cases(&subject, args.bench.test.cases.as_deref())? {
         let kind = case.kind(&subject)?;
         // A case about settings that are refused has nothing to measure.
-        let Ok(bench) = subject.bench(&plugin.file, &merged(&common, case)) else {
+        let Ok(bench) = subject.bench(&case.settings(&common)) else {
             continue;
         };
         for _ in 0..args.bench.rounds {

@@ -48,7 +48,10 @@ pub(crate) struct BindingConfig {
     pub(crate) file: Option<PathBuf>,
     /// The only content that the file may have: SHA-256 in hexadecimal.
     pub(crate) sha256: Option<String>,
+    /// Patterns of names.
     pub(crate) models: Vec<String>,
+    /// Patterns of architectures, which the model must match as well.
+    pub(crate) architectures: Vec<String>,
     /// Patterns of routes that a policy is asked about; empty is all.
     pub(crate) routes: Vec<String>,
     /// Policies are asked in rising order.
@@ -64,6 +67,17 @@ pub(crate) struct BindingConfig {
     pub(crate) lines: BTreeMap<String, usize>,
 }
 
+impl PluginConfig {
+    /// The bounds of the last binding of this kind that names the file, or takes any.
+    pub(crate) fn bounds_of(&self, kind: BindingKind, file: &Path) -> PluginBounds {
+        let fitting = self.bindings.iter().rfind(|binding| {
+            let named = binding.file.as_deref();
+            binding.kind == kind && named.is_none_or(|named| named == file)
+        });
+        fitting.map(|b| b.bounds.clone()).unwrap_or_default()
+    }
+}
+
 impl BindingConfig {
     /// A file that serves every model, with all else as it is by default.
     pub(crate) fn of_file(kind: BindingKind, file: PathBuf, settings: Value) -> Self {
@@ -73,6 +87,7 @@ impl BindingConfig {
             file: Some(file),
             sha256: None,
             models: vec!["*".to_owned()],
+            architectures: vec!["*".to_owned()],
             routes: Vec::new(),
             order: 0,
             on_failure: OnFailure::default(),
@@ -82,6 +97,11 @@ impl BindingConfig {
             settings,
             lines: BTreeMap::new(),
         }
+    }
+
+    /// Whether it serves models of certain architectures only.
+    pub(crate) fn is_by_architecture(&self) -> bool {
+        self.architectures != ["*"]
     }
 }
 
@@ -178,6 +198,7 @@ fn check_binding(index: usize, raw: RawBinding, base: &Path) -> Result<BindingCo
         let name = if raw.order != 0 { "order" } else { "routes" };
         return Err(invalid(&key(name), "only a policy has it"));
     }
+    check_architectures(&key("architectures"), raw.kind, &raw.architectures)?;
     if let Some(digest) = &raw.sha256 {
         if raw.file.is_none() {
             return Err(invalid(
@@ -205,6 +226,7 @@ fn check_binding(index: usize, raw: RawBinding, base: &Path) -> Result<BindingCo
         file: raw.file.map(|file| base.join(file)),
         sha256: raw.sha256.map(|digest| digest.to_ascii_lowercase()),
         models: raw.models,
+        architectures: raw.architectures,
         routes: raw.routes,
         order: raw.order,
         on_failure: raw.on_failure,
@@ -220,6 +242,42 @@ fn check_binding(index: usize, raw: RawBinding, base: &Path) -> Result<BindingCo
         settings,
         lines: raw.lines,
     })
+}
+
+/// Patterns of architectures, for the kinds that are bound to a model.
+fn check_architectures(
+    key: &str,
+    kind: BindingKind,
+    architectures: &[String],
+) -> Result<(), ConfigError> {
+    if matches!(kind, BindingKind::Policy | BindingKind::Tool) && architectures != ["*"] {
+        return Err(invalid(
+            key,
+            "a policy or a tool serves all models at once; choose them by `models`",
+        ));
+    }
+    if architectures.is_empty() {
+        return Err(invalid(
+            key,
+            "it is empty, so the binding would serve no model; leave it out to serve all",
+        ));
+    }
+    for (index, pattern) in architectures.iter().enumerate() {
+        let key = format!("{key}[{index}]");
+        if pattern.is_empty() {
+            return Err(invalid(&key, "it is empty"));
+        }
+        if pattern.ends_with("ForCausalLM") {
+            return Err(invalid(
+                &key,
+                format!(
+                    "`{pattern}` is the name of a class; an architecture is the `model_type` of \
+                     config.json, such as \"qwen3\", or a GGUF file's `general.architecture`"
+                ),
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn check_http(

@@ -301,8 +301,10 @@ pub(crate) struct RawBinding {
     pub(crate) file: Option<PathBuf>,
     #[serde(default)]
     pub(crate) sha256: Option<String>,
-    #[serde(default = "any_model")]
+    #[serde(default = "any")]
     pub(crate) models: Vec<String>,
+    #[serde(default = "any")]
+    pub(crate) architectures: Vec<String>,
     #[serde(default)]
     pub(crate) routes: Vec<String>,
     #[serde(default)]
@@ -378,7 +380,7 @@ impl Default for RawBreaker {
     }
 }
 
-fn any_model() -> Vec<String> {
+fn any() -> Vec<String> {
     vec!["*".to_owned()]
 }
 

@@ -235,6 +235,34 @@ fn names_of_bindings_are_told_apart() {
     assert_eq!(budget(&binding.bounds), Some(70));
 }
 
+#[test]
+fn bindings_choose_models_by_architecture() {
+    let binding = |kind: &str, list: &str| {
+        load(&format!(
+            "[[plugins.bindings]]\nkind = \"{kind}\"\narchitectures = {list}\n"
+        ))
+    };
+    let chosen = binding("grammar", "[\"qwen3\", \"llama*\"]").expect("a good binding");
+    let chosen = &chosen.plugins.bindings[0];
+    assert_eq!(chosen.architectures, ["qwen3", "llama*"]);
+    assert!(chosen.is_by_architecture());
+    let all = load("[[plugins.bindings]]\nkind = \"grammar\"").expect("a good binding");
+    assert!(!all.plugins.bindings[0].is_by_architecture());
+    for (kind, list, expected) in [
+        ("policy", "[\"qwen3\"]", "choose them by `models`"),
+        ("tool", "[\"qwen3\"]", "choose them by `models`"),
+        ("chat-template", "[]", "leave it out"),
+        ("chat-template", "[\"qwen3\", \"\"]", "architectures[1]"),
+        ("output-parser", "[\"Qwen3ForCausalLM\"]", "`model_type`"),
+        ("output-parser", "\"qwen3\"", "expected a sequence"),
+    ] {
+        let message = binding(kind, list).expect_err(list);
+        for part in ["architectures", expected] {
+            assert!(message.contains(part), "{message:?} lacks {part:?}");
+        }
+    }
+}
+
 /// Changes of a file: bytes at a place give way to others.
 fn changes() -> impl Strategy<Value = Vec<(prop::sample::Index, usize, String)>> {
     let pieces = prop::sample::select(vec![

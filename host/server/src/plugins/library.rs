@@ -10,6 +10,7 @@ use mortise_plugin::{Component, ComponentSource, PluginHost, read_component};
 
 use super::signature;
 use crate::config::PluginConfig;
+use crate::golden::prove;
 
 /// Components by where they come from.
 #[derive(Clone, Default)]
@@ -42,8 +43,9 @@ impl Library {
         })
     }
 
-    /// Read all files of the configuration again. A file that cannot be loaded is told of, and what
-    /// `self` had at its path stays. Blocks: compiling a plugin can take seconds.
+    /// Read all files of the configuration again, and let those that are new or changed run the golden
+    /// cases that they carry. A file that cannot be loaded, or fails a case, is told of, and what `self`
+    /// had at its path stays. Blocks: compiling a plugin can take seconds, and so can its cases.
     ///
     /// # Errors
     /// When the folder cannot be read.
@@ -60,7 +62,15 @@ impl Library {
         };
         let mut rejected = Vec::new();
         for path in all_files(config, folder) {
-            match load(host, config, &path) {
+            let loaded = load(host, config, &path).and_then(|component| {
+                // What is served already has proved itself.
+                let known = self.files.get(&path);
+                if known.is_none_or(|known| known.digest() != component.digest()) {
+                    prove(host, &component, config)?;
+                }
+                Ok(component)
+            });
+            match loaded {
                 Ok(component) => {
                     next.files.insert(path, component);
                 }

@@ -16,7 +16,7 @@ use tokio::time::MissedTickBehavior;
 
 use super::BoundPlugins;
 use super::library::{Fingerprint, Library, Rejected};
-use super::places::{Unfit, places};
+use super::places::{ModelKey, Unfit, places};
 use super::seats::{Ledgers, ModelFacts, Seats, Workshop};
 use crate::config::{AuthConfig, ConfigSource, PluginConfig};
 
@@ -189,11 +189,11 @@ impl LivePlugins {
         state.fingerprint = fingerprint;
         state.rejected = rejected;
         let mut library = library;
-        let names: Vec<&str> = self.models.iter().map(|(_, facts)| facts.name()).collect();
+        let models: Vec<ModelKey<'_>> = self.models.iter().map(|(_, facts)| facts.key()).collect();
         let facts: Vec<ModelFacts> = self.models.iter().map(|(_, facts)| facts.clone()).collect();
         // Every round takes one file back, so there are no more rounds than files.
         let seats = loop {
-            let bound = match places(&config, &auth, &library, &names) {
+            let bound = match places(&config, &auth, &library, &models) {
                 Ok(places) => {
                     let shop = Workshop {
                         host: &self.host,

@@ -8,17 +8,18 @@ mod schema;
 mod seats;
 mod signature;
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::bail;
-use mortise_plugin::{ComponentSource, HostConfig, Kind, PluginHost};
+use mortise_plugin::{Component, HostConfig, Kind, PluginHost};
 use mortise_service::RunTool;
 use serde_json::{Value, json};
 
 use self::library::Fingerprint;
 pub(crate) use self::library::Library;
 pub(crate) use self::live::{LivePlugins, SwapCounters};
+pub(crate) use self::places::ModelKey;
 use self::places::places;
 pub(crate) use self::seats::{Handles, ModelFacts};
 use self::seats::{Ledgers, Seats, Workshop};
@@ -70,7 +71,8 @@ impl LoadedPlugins {
     /// Load everything. Blocks: compiling a plugin can take seconds.
     ///
     /// # Errors
-    /// When any file cannot be loaded: a server that starts has all that it was told to have.
+    /// When any file cannot be loaded, or fails a case that it carries: a server that starts has all that
+    /// it was told to have.
     pub(crate) fn load(config: PluginConfig) -> anyhow::Result<Self> {
         let host = PluginHost::new(HostConfig {
             cache_dir: config.cache_dir.clone(),
@@ -90,23 +92,33 @@ impl LoadedPlugins {
         })
     }
 
-    /// Load one file, to serve as every kind that it has. Blocks.
+    /// One file that was loaded, to serve as every kind that it has, within the bounds that it would
+    /// have in `within` and with nothing else of it. Blocks.
     ///
     /// # Errors
-    /// When the file cannot be loaded.
-    pub(crate) fn single(host: &PluginHost, file: &Path, settings: &Value) -> anyhow::Result<Self> {
+    /// When an embedded plugin cannot be loaded.
+    pub(crate) fn single(
+        host: &PluginHost,
+        component: &Arc<Component>,
+        settings: &Value,
+        within: &PluginConfig,
+    ) -> anyhow::Result<Self> {
         let mut library = Library::embedded(host)?;
-        let component = host.load(ComponentSource::File(file.to_owned()))?;
+        let file = PathBuf::from(component.origin());
         let kinds = component
             .kinds()
             .iter()
             .map(|kind| BindingKind::from(*kind));
-        let binding = |kind| BindingConfig::of_file(kind, file.to_owned(), settings.clone());
+        let binding = |kind| BindingConfig {
+            bounds: within.bounds_of(kind, &file),
+            ..BindingConfig::of_file(kind, file.clone(), settings.clone())
+        };
         let config = PluginConfig {
+            bounds: within.bounds.clone(),
             bindings: kinds.map(binding).collect(),
             ..PluginConfig::default()
         };
-        library.files.insert(file.to_owned(), component);
+        library.files.insert(file, Arc::clone(component));
         Ok(Self {
             host: host.clone(),
             fingerprint: Fingerprint::take(&config),
@@ -116,7 +128,11 @@ impl LoadedPlugins {
     }
 
     /// What is loaded, and which place it would have for these models.
-    pub(crate) fn describe(&self, auth: &AuthConfig, models: &[&str]) -> anyhow::Result<Value> {
+    pub(crate) fn describe(
+        &self,
+        auth: &AuthConfig,
+        models: &[ModelKey<'_>],
+    ) -> anyhow::Result<Value> {
         let all = self
             .library
             .embedded
@@ -156,8 +172,8 @@ impl LoadedPlugins {
         auth: &AuthConfig,
         models: &[ModelFacts],
     ) -> anyhow::Result<BoundPlugins> {
-        let names: Vec<&str> = models.iter().map(ModelFacts::name).collect();
-        let places = places(&self.config, auth, &self.library, &names)?;
+        let keys: Vec<ModelKey<'_>> = models.iter().map(ModelFacts::key).collect();
+        let places = places(&self.config, auth, &self.library, &keys)?;
         let mut ledgers = Ledgers::default();
         let none = Seats::default();
         let shop = Workshop {
@@ -166,7 +182,6 @@ impl LoadedPlugins {
             models,
         };
         let seats = Seats::bind(&shop, places, &mut ledgers, &none).await?;
-        seats.report(&none);
         Ok(BoundPlugins {
             host: self.host,
             config: self.config,
@@ -179,6 +194,11 @@ impl LoadedPlugins {
 }
 
 impl BoundPlugins {
+    /// Write who serves where to the log.
+    pub(crate) fn report(&self) {
+        self.seats.report(&Seats::default());
+    }
+
     /// The plugins of a model that they were bound for.
     pub(crate) fn handles(&self, model: &ModelFacts) -> anyhow::Result<Handles> {
         match self.seats.handles(model) {

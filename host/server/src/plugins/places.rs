@@ -89,13 +89,28 @@ pub(crate) struct Unfit {
     pub(crate) blame: Vec<PathBuf>,
 }
 
+/// What bindings choose models by.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ModelKey<'a> {
+    pub(crate) name: &'a str,
+    /// As [`mortise_plugin::ModelDescription::architecture`]; empty if the model's files do not tell.
+    pub(crate) architecture: &'a str,
+}
+
+impl ModelKey<'_> {
+    fn is_served_by(&self, binding: &BindingConfig) -> bool {
+        let any = |patterns: &[String], text| patterns.iter().any(|p| matches_pattern(p, text));
+        any(&binding.models, self.name) && any(&binding.architectures, self.architecture)
+    }
+}
+
 /// Every place, with the plugin that serves there: policies in the order in which they are asked,
 /// then tools, then the plugins of each model.
 pub(crate) fn places(
     config: &PluginConfig,
     auth: &AuthConfig,
     library: &Library,
-    models: &[&str],
+    models: &[ModelKey<'_>],
 ) -> Result<Vec<Place>, Unfit> {
     let chooser = Chooser {
         config,
@@ -104,7 +119,7 @@ pub(crate) fn places(
     };
     let mut places = chooser.policies()?;
     places.extend(chooser.tools()?);
-    for model in models {
+    for &model in models {
         for kind in [Kind::ChatTemplate, Kind::OutputParser, Kind::Grammar] {
             places.push(chooser.of_model(kind, model)?);
         }
@@ -241,13 +256,9 @@ impl Chooser<'_> {
 
     /// The plugin of this kind for this model: of the last binding that matches and names a file,
     /// of the folder, or the embedded one; with the settings of the last binding that matches.
-    fn of_model(&self, kind: Kind, model: &str) -> Result<Place, Unfit> {
-        let matching = |binding: &BindingConfig| {
-            let mut patterns = binding.models.iter();
-            patterns.any(|pattern| matches_pattern(pattern, model))
-        };
+    fn of_model(&self, kind: Kind, model: ModelKey<'_>) -> Result<Place, Unfit> {
         let bindings = self.bindings(kind);
-        let bindings: Vec<_> = bindings.filter(|(_, b)| matching(b)).collect();
+        let bindings: Vec<_> = bindings.filter(|(_, b)| model.is_served_by(b)).collect();
         let named = bindings.iter().rev().find(|(_, b)| b.file.is_some());
         let component = match named {
             Some((index, binding)) => self.named(*index, binding)?,
@@ -258,7 +269,7 @@ impl Chooser<'_> {
         let settings = binding.map(|binding| binding.settings.clone());
         Ok(Place {
             kind,
-            model: Some(model.to_owned()),
+            model: Some(model.name.to_owned()),
             ledger: String::new(),
             component,
             binding: last.map(|(index, _)| *index),
@@ -403,6 +414,7 @@ fn merged(base: &Value, over: &Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::BindingKind;
 
     #[test]
     fn patterns_match_as_people_expect() {
@@ -421,6 +433,29 @@ mod tests {
         ] {
             assert_eq!(matches_pattern(pattern, name), expected, "{pattern} {name}");
         }
+    }
+
+    #[test]
+    fn a_binding_serves_models_of_its_names_and_architectures() {
+        let serves = |name: &str, architecture: &str| {
+            let binding = BindingConfig {
+                models: vec!["my-*".to_owned()],
+                architectures: vec!["qwen3".to_owned(), "llama*".to_owned()],
+                ..BindingConfig::of_file(BindingKind::Grammar, PathBuf::new(), Value::Null)
+            };
+            ModelKey { name, architecture }.is_served_by(&binding)
+        };
+        assert!(serves("my-model", "qwen3"));
+        assert!(serves("my-model", "llama4"));
+        assert!(!serves("my-model", "qwen3_moe"));
+        assert!(!serves("my-model", ""), "its files do not tell");
+        assert!(!serves("your-model", "qwen3"));
+        let all = BindingConfig::of_file(BindingKind::Grammar, PathBuf::new(), Value::Null);
+        let unknown = ModelKey {
+            name: "a",
+            architecture: "",
+        };
+        assert!(unknown.is_served_by(&all));
     }
 
     #[test]

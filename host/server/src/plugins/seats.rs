@@ -12,7 +12,7 @@ use mortise_service::{
     ScopedPolicy, ScopedTools, ServedModel,
 };
 
-use super::places::{EMBEDDED, Place, Unfit, file_of};
+use super::places::{EMBEDDED, ModelKey, Place, Unfit, file_of};
 use crate::assembly::ModelText;
 use crate::config::OnFailure;
 
@@ -35,6 +35,14 @@ impl From<&ModelText> for ModelFacts {
 impl ModelFacts {
     pub(crate) fn name(&self) -> &str {
         &self.description.name
+    }
+
+    /// What bindings choose it by.
+    pub(crate) fn key(&self) -> ModelKey<'_> {
+        ModelKey {
+            name: &self.description.name,
+            architecture: &self.description.architecture,
+        }
     }
 }
 

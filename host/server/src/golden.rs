@@ -1,0 +1,381 @@
+//! Golden cases: what goes into a plugin, and what must come out. Authors run them from files; a server
+//! runs those that a plugin carries before it takes the plugin.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, anyhow, bail, ensure};
+use mortise_plugin::{Component, Kind, PluginHost};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::assembly::ModelText;
+use crate::config::{AuthConfig, BindingKind, PluginConfig};
+use crate::offline::model_text;
+use crate::plugins::LoadedPlugins;
+use crate::workbench::Workbench;
+
+/// Sizes of the pieces in which a parser is fed; 0 is the model's tokens.
+const PIECES: [usize; 6] = [0, 1, 2, 3, 5, 17];
+
+/// Cases that a plugin may carry.
+const MAX_CARRIED: usize = 64;
+
+/// Time that all carried cases of a plugin may take together. Deadlines bound each call, and a case
+/// of a parser makes many.
+const MAX_CARRIED_TIME: Duration = Duration::from_secs(60);
+
+/// Longest account of a failed case, in bytes: what it quotes comes from the plugin.
+const MAX_TOLD: usize = 1000;
+
+/// A loaded plugin. It is bound anew for every bench, with settings of one's choice.
+pub(crate) struct Subject {
+    pub(crate) host: PluginHost,
+    pub(crate) component: Arc<Component>,
+    text: Arc<ModelText>,
+    /// Says what the plugin's calls may take.
+    within: PluginConfig,
+}
+
+impl Subject {
+    pub(crate) fn new(
+        host: PluginHost,
+        component: Arc<Component>,
+        text: ModelText,
+        within: PluginConfig,
+    ) -> Self {
+        Self {
+            host,
+            component,
+            text: Arc::new(text),
+            within,
+        }
+    }
+
+    /// Bind the plugin with these settings as each of its kinds.
+    pub(crate) fn bench(&self, settings: &Value) -> anyhow::Result<Workbench> {
+        let plugins = LoadedPlugins::single(&self.host, &self.component, settings, &self.within)?;
+        Workbench::open(plugins, &AuthConfig::default(), Arc::clone(&self.text))
+    }
+
+    /// The kind that is asked: the one that is named, or the only one.
+    pub(crate) fn kind(&self, named: Option<Kind>) -> anyhow::Result<Kind> {
+        match (named, self.component.kinds()) {
+            (Some(kind), kinds) if kinds.contains(&kind) => Ok(kind),
+            (Some(kind), _) => bail!("the plugin is no {kind}; it is: {}", self.kinds_text()),
+            (None, [kind]) => Ok(*kind),
+            (None, _) => bail!("say which of its kinds is meant: {}", self.kinds_text()),
+        }
+    }
+
+    fn kinds_text(&self) -> String {
+        let kinds = self.component.kinds().iter();
+        let names: Vec<&str> = kinds.map(|kind| kind.as_str()).collect();
+        names.join(", ")
+    }
+}
+
+/// How much is spent on a case.
+#[derive(Clone, Copy)]
+pub(crate) struct Effort {
+    /// Places at which a parser's text is cut in two; longer texts are cut at the first ones.
+    cuts: usize,
+    /// When it must be over.
+    until: Option<Instant>,
+}
+
+impl Effort {
+    /// For authors, who can wait.
+    pub(crate) const THOROUGH: Self = Self {
+        cuts: 2000,
+        until: None,
+    };
+
+    /// For a server that is about to take the plugin.
+    fn at_load() -> Self {
+        Self {
+            cuts: 64,
+            until: Some(Instant::now() + MAX_CARRIED_TIME),
+        }
+    }
+
+    fn check(&self) -> anyhow::Result<()> {
+        ensure!(
+            self.until.is_none_or(|until| Instant::now() < until),
+            "all cases that a plugin carries may take {} s together; carry fewer or quicker ones",
+            MAX_CARRIED_TIME.as_secs()
+        );
+        Ok(())
+    }
+}
+
+/// What goes in, and what must come out.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Case {
+    #[serde(default)]
+    kind: Option<BindingKind>,
+    #[serde(default)]
+    settings: Map<String, Value>,
+    pub(crate) input: Value,
+    #[serde(default)]
+    expect: Option<Value>,
+    #[serde(default)]
+    error: Option<String>,
+}
+
+/// The cases that a plugin carries, as its author wrote them.
+///
+/// # Errors
+/// When they are no JSON object, or too many.
+pub(crate) fn carried(component: &Component) -> anyhow::Result<Option<Map<String, Value>>> {
+    let Some(text) = component.cases() else {
+        return Ok(None);
+    };
+    let wrong = || format!("the cases that `{}` carries", component.origin());
+    let cases: Map<String, Value> = serde_json::from_str(text)
+        .context("they are not a JSON object of cases")
+        .with_context(wrong)?;
+    check_number(&cases).with_context(wrong)?;
+    Ok(Some(cases))
+}
+
+/// Whether a plugin may carry so many cases.
+pub(crate) fn check_number(cases: &Map<String, Value>) -> anyhow::Result<()> {
+    let count = cases.len();
+    ensure!(
+        count <= MAX_CARRIED,
+        "they are {count}, and a plugin may carry {MAX_CARRIED}"
+    );
+    Ok(())
+}
+
+/// Cases by their names, of which each says what must come out.
+pub(crate) fn checked(cases: Map<String, Value>) -> anyhow::Result<Vec<(String, Case)>> {
+    let checked = cases.into_iter().map(|(name, case)| {
+        let case: Case =
+            serde_json::from_value(case).with_context(|| format!("the case `{name}`"))?;
+        if case.expect.is_some() == case.error.is_some() {
+            bail!("the case `{name}` needs one of `expect` and `error`");
+        }
+        Ok((name, case))
+    });
+    checked.collect()
+}
+
+/// Run the cases that a plugin carries; how many there are. They meet the settings that they state, the
+/// text of the demo model, no secrets and no network, so that they come out alike on every server;
+/// `within` says what the calls may take. Blocks.
+///
+/// # Errors
+/// When a case fails: its name, and what differed.
+pub(crate) fn prove(
+    host: &PluginHost,
+    component: &Arc<Component>,
+    within: &PluginConfig,
+) -> anyhow::Result<usize> {
+    let Some(cases) = carried(component)? else {
+        return Ok(0);
+    };
+    let origin = component.origin();
+    let cases = checked(cases).with_context(|| format!("the cases that `{origin}` carries"))?;
+    let subject = Subject::new(
+        host.clone(),
+        Arc::clone(component),
+        model_text(None)?,
+        within.clone(),
+    );
+    let effort = Effort::at_load();
+    for (name, case) in &cases {
+        let outcome = case.run(&subject, &Value::Null, effort);
+        outcome.and_then(|()| effort.check()).map_err(|error| {
+            let told = shortened(format!("{error:#}"));
+            anyhow!("`{origin}` fails the case `{name}`, which it carries: {told}")
+        })?;
+    }
+    Ok(cases.len())
+}
+
+fn shortened(mut text: String) -> String {
+    if text.len() > MAX_TOLD {
+        text.truncate(text.floor_char_boundary(MAX_TOLD));
+        text.push('…');
+    }
+    text
+}
+
+impl Case {
+    pub(crate) fn kind(&self, subject: &Subject) -> anyhow::Result<Kind> {
+        subject.kind(self.kind.map(Kind::from))
+    }
+
+    /// The settings of the case, over those for all cases.
+    pub(crate) fn settings(&self, common: &Value) -> Value {
+        let mut settings = common.as_object().cloned().unwrap_or_default();
+        settings.extend(self.settings.clone());
+        Value::Object(settings)
+    }
+
+    /// Ask what the case asks and compare.
+    ///
+    /// # Errors
+    /// What differs from what should come out.
+    pub(crate) fn run(
+        &self,
+        subject: &Subject,
+        common: &Value,
+        effort: Effort,
+    ) -> anyhow::Result<()> {
+        let kind = self.kind(subject)?;
+        // A plugin may refuse its settings, which is an outcome as well.
+        let bench = match (subject.bench(&self.settings(common)), &self.error) {
+            (Err(error), Some(expected)) => return contains(&error, expected),
+            (bench, _) => bench?.until(effort.until),
+        };
+        let said = bench.ask(kind, self.input.clone());
+        match (said, &self.error, &self.expect) {
+            (Err(error), Some(expected), _) => contains(&error, expected),
+            (Ok(said), Some(expected), _) => {
+                bail!("should fail with \"{expected}\"; it gave {said}")
+            }
+            (said, None, expected) => {
+                let said = said?;
+                if let Some(problem) = expected.as_ref().and_then(|e| difference("", e, &said)) {
+                    bail!(problem);
+                }
+                match kind {
+                    Kind::OutputParser => check_pieces(&bench, &self.input, &said, effort),
+                    Kind::ChatTemplate | Kind::Grammar | Kind::Policy | Kind::Tool => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+fn contains(error: &anyhow::Error, expected: &str) -> anyhow::Result<()> {
+    let text = format!("{error:#}");
+    match text.contains(expected) {
+        true => Ok(()),
+        false => bail!("should fail with \"{expected}\"; it failed with \"{text}\""),
+    }
+}
+
+/// However the text is cut, the events add up to the same.
+fn check_pieces(
+    bench: &Workbench,
+    input: &Value,
+    whole: &Value,
+    effort: Effort,
+) -> anyhow::Result<()> {
+    let Value::Object(input) = input else {
+        bail!("`input` must be an object");
+    };
+    let text = input.get("text").and_then(Value::as_str);
+    let length = text.map_or(0, |text| text.chars().count());
+    let sizes = PIECES.iter().map(|size| ("chunk", *size));
+    let cuts = (1..length.min(effort.cuts)).map(|at| ("split", at));
+    for (key, value) in sizes.chain(cuts) {
+        let mut input = input.clone();
+        input.insert(key.to_owned(), json!(value));
+        let said = bench.ask(Kind::OutputParser, Value::Object(input))?;
+        if said["events"] != whole["events"] {
+            let how = match (key, value) {
+                ("chunk", 0) => "as tokens".to_owned(),
+                ("chunk", size) => format!("in pieces of {size} characters"),
+                (_, at) => format!("in two pieces, cut after {at} characters"),
+            };
+            bail!(
+                "fed {how} it gives {}, and in one piece {}",
+                said["events"],
+                whole["events"]
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Where `said` lacks what `expected` names: objects may hold more, all else must be equal.
+fn difference(place: &str, expected: &Value, said: &Value) -> Option<String> {
+    match (expected, said) {
+        (Value::Object(expected), Value::Object(said)) => {
+            expected.iter().find_map(|(key, value)| {
+                let place = format!("{place}.{key}");
+                match said.get(key) {
+                    Some(said) => difference(&place, value, said),
+                    None => Some(format!("{place} is missing; it should be {value}")),
+                }
+            })
+        }
+        (Value::Array(expected), Value::Array(said)) if expected.len() == said.len() => {
+            let pairs = expected.iter().zip(said).enumerate();
+            pairs
+                .filter_map(|(index, (expected, said))| {
+                    difference(&format!("{place}[{index}]"), expected, said)
+                })
+                .next()
+        }
+        (expected, said) if expected == said => None,
+        (expected, said) => Some(format!("{place} is {said}; it should be {expected}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mortise_plugin::HostConfig;
+
+    use super::*;
+
+    #[test]
+    fn what_is_late_or_long_is_cut_off() {
+        let late = Effort {
+            cuts: 0,
+            until: Some(Instant::now()),
+        };
+        let error = late.check().expect_err("the time is over");
+        assert!(error.to_string().contains("60 s"), "{error}");
+        Effort::THOROUGH.check().expect("authors can wait");
+        let told = shortened("ä".repeat(MAX_TOLD));
+        assert!(told.len() <= MAX_TOLD + "…".len() && told.ends_with("ä…"));
+        assert_eq!(shortened("short".to_owned()), "short");
+    }
+
+    #[test]
+    fn the_input_of_a_parser_is_an_object() {
+        let host = PluginHost::new(HostConfig::default()).expect("a host");
+        let mut plugins = mortise_bundle::plugins()
+            .into_iter()
+            .map(|source| host.load(source).expect("it loads"));
+        let component = plugins
+            .find(|component| component.kinds().contains(&Kind::OutputParser))
+            .expect("a parser");
+        let text = model_text(None).expect("the demo model");
+        let subject = Subject::new(host.clone(), component, text, PluginConfig::default());
+        let run = |input: Value| {
+            let case = json!({"kind": "output-parser", "input": input, "expect": {}});
+            let case: Case = serde_json::from_value(case).expect("a case");
+            case.run(&subject, &Value::Null, Effort::at_load())
+        };
+        run(json!({"text": "Hello"})).expect("any output will do");
+        // As an array of the same fields it is understood, and cannot be fed in pieces.
+        let fields = json!(["Hello", null, null, null, "auto", true, false]);
+        let error = run(fields).expect_err("no object");
+        assert!(error.to_string().contains("must be an object"), "{error}");
+    }
+
+    #[test]
+    fn all_that_is_expected_must_be_there_and_more_may_be() {
+        let said = json!({"a": {"b": 1, "c": [1, {"d": 2, "e": 3}]}, "f": null});
+        let differs = |expected| difference("", &expected, &said);
+        assert_eq!(differs(json!({"a": {"c": [1, {"d": 2}]}})), None);
+        assert_eq!(differs(json!({"f": null})), None);
+        let found = |expected: Value, place: &str| {
+            let text = differs(expected).expect("a difference");
+            assert!(text.starts_with(place), "{text}");
+        };
+        found(json!({"a": {"b": 2}}), ".a.b is 1");
+        found(json!({"a": {"x": 2}}), ".a.x is missing");
+        found(json!({"a": {"c": [1]}}), ".a.c is [1");
+        found(json!({"a": {"c": [1, {"e": 4}]}}), ".a.c[1].e is 3");
+        found(json!({"a": []}), ".a is {");
+    }
+}
