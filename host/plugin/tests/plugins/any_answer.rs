@@ -10,9 +10,11 @@ use crate::exercise::exercise;
 use crate::forged::Forged;
 use crate::guests::{binding, source};
 
+type Guests = (PluginHost, Vec<(Kind, Arc<Component>)>);
+
 /// A guest of each kind that answers what its settings say, compiled once.
-fn guests() -> &'static (PluginHost, Vec<(Kind, Arc<Component>)>) {
-    static GUESTS: OnceLock<(PluginHost, Vec<(Kind, Arc<Component>)>)> = OnceLock::new();
+fn guests() -> &'static Guests {
+    static GUESTS: OnceLock<Guests> = OnceLock::new();
     GUESTS.get_or_init(|| {
         let host = PluginHost::new(HostConfig::default()).unwrap();
         let load = |kind| {

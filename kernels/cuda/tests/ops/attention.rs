@@ -110,7 +110,7 @@ fn expected(case: &Case, rows: &[f32], norms: [&[f32]; 2], sinks: &[f32]) -> Vec
             let first = case
                 .window
                 .map_or(0, |window| (position + 1).saturating_sub(window));
-            for head in 0..heads {
+            for (head, sink) in sinks.iter().enumerate().take(heads) {
                 let kv_head = head / (heads / kv_heads);
                 let query = finished(
                     case,
@@ -127,7 +127,7 @@ fn expected(case: &Case, rows: &[f32], norms: [&[f32]; 2], sinks: &[f32]) -> Vec
                         })
                     })
                     .collect();
-                let sink = case.sinks.then(|| f64::from(sinks[head]));
+                let sink = case.sinks.then(|| f64::from(*sink));
                 let most = scores.iter().copied().chain(sink).fold(f64::MIN, f64::max);
                 let total: f64 = scores
                     .iter()
