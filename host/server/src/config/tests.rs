@@ -254,13 +254,14 @@ fn bindings_choose_models_by_architecture() {
         ("chat-template", "[]", "leave it out"),
         ("chat-template", "[\"qwen3\", \"\"]", "architectures[1]"),
         ("output-parser", "[\"Qwen3ForCausalLM\"]", "`model_type`"),
-        ("output-parser", "\"qwen3\"", "expected a sequence"),
     ] {
         let message = binding(kind, list).expect_err(list);
         for part in ["architectures", expected] {
             assert!(message.contains(part), "{message:?} lacks {part:?}");
         }
     }
+    let message = binding("output-parser", "\"qwen3\"").expect_err("a text is no list");
+    assert!(message.contains("line 3, column 17"), "{message}");
 }
 
 /// Changes of a file: bytes at a place give way to others.
