@@ -1,0 +1,244 @@
+//! Section C: grammars.
+
+use super::*;
+
+fn schema(schema: Value) -> Value {
+    json!({"type": "json_schema", "json_schema": {"name": "s", "schema": schema}})
+}
+
+/// Grammars in every field that takes one, and what each comes to.
+fn constrained(field: &str, value: Value) -> Value {
+    with(
+        with(ask(WITNESS.model, "Hi"), "max_tokens", json!(16)),
+        field,
+        value,
+    )
+}
+
+#[test]
+fn c1_c3_c4_c5_c7_grammar_bombs_are_refused_or_harmless() {
+    let mut server = server(&[]);
+    let mut witness = Witness::new(&mut server, WITNESS);
+    let deep = (0..100).fold(
+        json!({}),
+        |inner, _| json!({"items": inner, "type": "array"}),
+    );
+    let optional: serde_json::Map<_, _> = (0..1000)
+        .map(|index| (format!("p{index}"), json!({"type": "string"})))
+        .collect();
+    let product = (0..8).fold(json!({"type": "integer"}), |inner, _| {
+        json!({"oneOf": [{"type": "array", "items": inner}, {"type": "object", "properties": {"a": inner}}]})
+    });
+    let choices: Vec<String> = (0..1000)
+        .map(|index| format!("{index}{}", "x".repeat(1000)))
+        .collect();
+    let cases: Vec<(&str, &str, Value)> = vec![
+        (
+            "C1",
+            "30 000 parentheses",
+            constrained("guided_regex", json!(format!("{}a", "(".repeat(30_000)))),
+        ),
+        (
+            "C1",
+            "a grammar of 30 000 parentheses",
+            constrained(
+                "guided_grammar",
+                json!(format!("start: {}\"a\"", "(".repeat(30_000))),
+            ),
+        ),
+        (
+            "C1",
+            "a schema nested too deep",
+            constrained("guided_json", deep),
+        ),
+        (
+            "C1",
+            "a schema that refers to itself",
+            constrained("guided_json", json!({"$ref": "#"})),
+        ),
+        (
+            "C1",
+            "two schemas that refer to each other",
+            constrained(
+                "guided_json",
+                json!({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}),
+            ),
+        ),
+        (
+            "C1",
+            "left recursion",
+            constrained("guided_grammar", json!("start: start \"a\" | \"a\"")),
+        ),
+        (
+            "C1",
+            "an empty loop",
+            constrained(
+                "guided_grammar",
+                json!("start: (\"\")* start2\nstart2: start2 |"),
+            ),
+        ),
+        ("C3", "(a+)+b", constrained("guided_regex", json!("(a+)+b"))),
+        (
+            "C3",
+            "(a|a)*b",
+            constrained("guided_regex", json!("(a|a)*b")),
+        ),
+        ("C3", "(.*)*", constrained("guided_regex", json!("(.*)*"))),
+        (
+            "C3",
+            "a million repeats",
+            constrained("guided_regex", json!("a{1000000}")),
+        ),
+        (
+            "C3",
+            "repeats of repeats",
+            constrained("guided_regex", json!("((a{1000}){1000}){1000}")),
+        ),
+        (
+            "C3",
+            "looking behind",
+            constrained("guided_regex", json!("(?<=a)b")),
+        ),
+        (
+            "C3",
+            "a reference back",
+            constrained("guided_regex", json!("(a)\\1")),
+        ),
+        (
+            "C3",
+            "a bomb as a pattern",
+            constrained(
+                "response_format",
+                schema(json!({"type": "string", "pattern": "((a{1000}){1000}){1000}"})),
+            ),
+        ),
+        (
+            "C3",
+            "a bomb in a tool",
+            with(
+                constrained("tool_choice", json!("required")),
+                "tools",
+                json!([{"type": "function", "function": {"name": "f", "parameters": {"type": "object",
+                "properties": {"a": {"type": "string", "pattern": "((a{1000}){1000}){1000}"}}}}}]),
+            ),
+        ),
+        (
+            "C4",
+            "a type that is a number",
+            constrained("response_format", schema(json!({"type": 5}))),
+        ),
+        (
+            "C4",
+            "a schema that is a list",
+            constrained("guided_json", json!([])),
+        ),
+        (
+            "C4",
+            "a schema that is no text",
+            constrained("guided_json", json!("")),
+        ),
+        (
+            "C4",
+            "an empty enumeration",
+            constrained("response_format", schema(json!({"enum": []}))),
+        ),
+        (
+            "C4",
+            "10^18 items",
+            constrained(
+                "response_format",
+                schema(json!({"type": "array", "minItems": 1e18})),
+            ),
+        ),
+        (
+            "C4",
+            "a negative length",
+            constrained(
+                "response_format",
+                schema(json!({"type": "string", "maxLength": -1})),
+            ),
+        ),
+        (
+            "C4",
+            "multiples of nothing",
+            constrained(
+                "response_format",
+                schema(json!({"type": "integer", "multipleOf": 0})),
+            ),
+        ),
+        (
+            "C4",
+            "a constant of 1 MB",
+            constrained(
+                "response_format",
+                schema(json!({"const": "x".repeat(1 << 20)})),
+            ),
+        ),
+        (
+            "C5",
+            "two constraints at once",
+            with(
+                constrained("guided_regex", json!("a")),
+                "guided_json",
+                json!({}),
+            ),
+        ),
+        (
+            "C7",
+            "1000 choices of 1 KB",
+            constrained("guided_choice", json!(choices)),
+        ),
+        (
+            "C7",
+            "1000 optional properties",
+            constrained(
+                "guided_json",
+                json!({"type": "object", "properties": optional}),
+            ),
+        ),
+        (
+            "C7",
+            "a product of alternatives",
+            constrained("guided_json", product),
+        ),
+    ];
+    for (id, what, body) in &cases {
+        let case = Case {
+            id,
+            what,
+            ..Case::with(Expected::Anything)
+        };
+        witness.endures(&case, |server| {
+            let answer = server.post(CHAT, body);
+            // What holds is answered; what does not is the caller's fault, and told so. Compiling may
+            // take too long, on a busy machine even what is allowed.
+            let slow =
+                answer.status() == 500 && answer.json()["error"]["code"] == "plugin_deadline";
+            let told = [200, 400, 413].contains(&answer.status()) || slow;
+            assert!(told, "{id} ({what}): {}", answer.text());
+            vec![answer]
+        });
+    }
+    let two = &cases
+        .iter()
+        .find(|(id, _, _)| *id == "C5")
+        .expect("a case")
+        .2;
+    assert_eq!(witness.server().post(CHAT, two).status(), 400);
+}
+
+#[test]
+fn c2_unique_schemas_fill_no_memory() {
+    let mut server = server(&[Target::saying("target", "{}")]);
+    let mut witness = Witness::new(&mut server, WITNESS);
+    let case = case("C2", "400 schemas, each another", Expected::Answer);
+    witness.endures(&case, |server| {
+        (0..400)
+            .map(|index| {
+                let name = format!("field_{index}");
+                let one = json!({"type": "object", "properties": {name: {"type": "integer"}}});
+                server.post(CHAT, &constrained("response_format", schema(one)))
+            })
+            .collect()
+    });
+}
