@@ -4,11 +4,15 @@ The types of the tensors are those that llama-quantize gives them, with its fall
 no multiple of 256.
 """
 
+import json
 import pathlib
 
 import gguf
 import numpy as np
 
+DEMO = pathlib.Path(__file__).resolve().parent.parent.parent / "examples/demo-model/model"
+TEMPLATE = ("{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
+            "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
 TYPES = gguf.GGMLQuantizationType
 SHAPES = {
     "qwen2.5-0.5b": dict(arch="qwen2", layers=24, hidden=896, ffn=4864, heads=14, kv_heads=2,
@@ -50,7 +54,30 @@ def blocks(random, kind, outputs, inputs):
     return repeated[:outputs]
 
 
-def make(path, shape, wanted):
+def vocabulary(writer, size):
+    """The demo model's tokenizer and a chat template, filled up with words to `size` tokens."""
+    tokenizer = json.loads((DEMO / "tokenizer.json").read_text())
+    known = tokenizer["model"]["vocab"]
+    tokens = sorted(known, key=known.get)
+    types = [gguf.TokenType.NORMAL] * len(tokens)
+    for token in tokenizer["added_tokens"]:
+        tokens.append(token["content"])
+        types.append(gguf.TokenType.CONTROL if token["special"] else gguf.TokenType.USER_DEFINED)
+    filled = range(len(tokens), size)
+    tokens += [f"\u0120word{number}" for number in filled]
+    types += [gguf.TokenType.NORMAL] * len(filled)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("qwen2")
+    writer.add_token_list(tokens)
+    writer.add_token_types(types)
+    writer.add_token_merges([" ".join(pair) if isinstance(pair, list) else pair
+                             for pair in tokenizer["model"]["merges"]])
+    writer.add_eos_token_id(tokens.index("<|im_end|>"))
+    writer.add_add_bos_token(False)
+    writer.add_chat_template(TEMPLATE)
+
+
+def make(path, shape, wanted, chat):
     s = SHAPES[shape]
     random = np.random.default_rng(7)
     writer = gguf.GGUFWriter(str(path), s["arch"])
@@ -66,7 +93,10 @@ def make(path, shape, wanted):
     writer.add_rope_freq_base(s["rope"])
     writer.add_rope_dimension_count(s["head_dim"])
     writer.add_vocab_size(s["vocabulary"])
-    writer.add_tokenizer_model("no_vocab")
+    if chat:
+        vocabulary(writer, s["vocabulary"])
+    else:
+        writer.add_tokenizer_model("no_vocab")
 
     def matrix(name, layer, outputs, inputs):
         kind = tensor_type(wanted, name, layer, s["layers"], inputs)
@@ -102,11 +132,47 @@ def make(path, shape, wanted):
     writer.close()
 
 
-def model(folder, shape, wanted):
-    """The path of a model, which is made if it is not there."""
-    path = pathlib.Path(folder) / f"{shape}-{wanted}.gguf"
+def demo(folder):
+    """The demo model as a GGUF file of Q8_0: trained weights, so answers have the lengths of answers."""
+    import ml_dtypes  # noqa: F401  numpy knows bfloat16 by it
+    from safetensors.numpy import load_file
+    path = pathlib.Path(folder) / "demo-Q8_0.gguf"
+    if path.exists():
+        return path
+    config = json.loads((DEMO / "config.json").read_text())
+    writer = gguf.GGUFWriter(str(path.with_suffix(".unfinished")), "qwen3")
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_head_count(config["num_attention_heads"])
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    writer.add_key_length(config["head_dim"])
+    writer.add_value_length(config["head_dim"])
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_rope_freq_base(config["rope_theta"])
+    vocabulary(writer, config["vocab_size"])
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN3, config["num_hidden_layers"])
+    for name, values in load_file(DEMO / "model.safetensors").items():
+        values, to = values.astype(np.float32), names.get_name(name, try_suffixes=(".weight",))
+        if values.ndim == 2:
+            values = gguf.quantize(values, TYPES.Q8_0)
+            writer.add_tensor(to, values, raw_dtype=TYPES.Q8_0)
+        else:
+            writer.add_tensor(to, values)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    path.with_suffix(".unfinished").rename(path)
+    return path
+
+
+def model(folder, shape, wanted, chat=False):
+    """The path of a model, which is made if it is not there. For a server, `chat` adds a tokenizer."""
+    path = pathlib.Path(folder) / f"{shape}-{wanted}{'-chat' if chat else ''}.gguf"
     if not path.exists():
         unfinished = path.with_suffix(".unfinished")
-        make(unfinished, shape, wanted)
+        make(unfinished, shape, wanted, chat)
         unfinished.rename(path)
     return path

@@ -1,9 +1,10 @@
 //! A server under load: chat requests over HTTP, as clients send them.
 
 use std::io::{BufRead, BufReader};
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
@@ -34,6 +35,9 @@ pub(super) fn measure(url: &str, args: &BenchArgs) -> anyhow::Result<Report> {
         key,
         prompt: args.prompt,
         generate: args.generate,
+        salt: SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |time| time.as_millis() % 1_000_000),
         agent: Agent::config_builder()
             .http_status_as_error(false)
             .timeout_connect(Some(CONNECT_TIMEOUT))
@@ -45,9 +49,11 @@ pub(super) fn measure(url: &str, args: &BenchArgs) -> anyhow::Result<Report> {
     };
     // A wrong address or key should not be measured a hundred times.
     target.ask(0).context("the first request failed")?;
-    let mut rows = Vec::new();
+    let (mut rows, mut asked) = (Vec::new(), 1);
     for &clients in &args.streams {
-        rows.push(load(&target, clients, args.repeat * clients)?);
+        let requests = args.repeat * clients;
+        rows.push(load(&target, clients, asked..asked + requests)?);
+        asked += requests;
     }
     Ok(Report {
         about: vec![
@@ -68,6 +74,7 @@ struct Target {
     key: Option<String>,
     prompt: usize,
     generate: usize,
+    salt: u128,
     agent: Agent,
 }
 
@@ -80,15 +87,16 @@ struct Answer {
 }
 
 /// So many clients, each asking again when it has its answer.
-fn load(target: &Target, clients: usize, requests: usize) -> anyhow::Result<Row> {
-    let next = AtomicUsize::new(1);
+fn load(target: &Target, clients: usize, numbers: Range<usize>) -> anyhow::Result<Row> {
+    let next = AtomicUsize::new(numbers.start);
+    let requests = numbers.len();
     let begun = Instant::now();
     let results: Vec<Vec<anyhow::Result<Answer>>> = thread::scope(|scope| {
         let client = || {
             let mut own = Vec::new();
             loop {
                 let number = next.fetch_add(1, Ordering::Relaxed);
-                if number > requests {
+                if number >= numbers.end {
                     return own;
                 }
                 own.push(target.ask(number));
@@ -135,9 +143,10 @@ fn load(target: &Target, clients: usize, requests: usize) -> anyhow::Result<Row>
 }
 
 impl Target {
-    /// One streamed chat answer. `number` makes the prompt another one each time.
+    /// One streamed chat answer. `number` makes the prompt another one each time, and the time another
+    /// one than in earlier runs: a server may know the beginnings of what it has been asked.
     fn ask(&self, number: usize) -> anyhow::Result<Answer> {
-        let mut text = format!("{number}:");
+        let mut text = format!("{}-{number}:", self.salt);
         for index in 0..self.prompt {
             text.push(' ');
             text.push_str(WORDS[(index * 7 + number) % WORDS.len()]);
