@@ -199,9 +199,36 @@ pub struct KvPages<'a, T> {
     pub shape: KvShape,
 }
 
-impl<T: KvElement> KvPages<'_, T> {
+/// The cache of one layer, to be written.
+pub trait BlockPages: Sized + Send {
+    /// Its shape.
+    fn shape(&self) -> KvShape;
+
+    /// The first so many blocks, and those behind them.
+    fn split_at(self, blocks: usize) -> (Self, Self);
+
     /// Store the key and the value of one token, all heads of each, in place `slot` of `block`.
-    pub fn store(&mut self, block: usize, slot: usize, key: &[f32], value: &[f32]) {
+    fn store(&mut self, block: usize, slot: usize, key: &[f32], value: &[f32]);
+}
+
+impl<T: KvElement> BlockPages for KvPages<'_, T> {
+    fn shape(&self) -> KvShape {
+        self.shape
+    }
+
+    fn split_at(self, blocks: usize) -> (Self, Self) {
+        let shape = self.shape;
+        let (keys, more_keys) = self.keys.split_at_mut(blocks * shape.key_block_len());
+        let (values, more_values) = self.values.split_at_mut(blocks * shape.value_block_len());
+        let pages = |keys, values| Self {
+            keys,
+            values,
+            shape,
+        };
+        (pages(keys, values), pages(more_keys, more_values))
+    }
+
+    fn store(&mut self, block: usize, slot: usize, key: &[f32], value: &[f32]) {
         let KvShape {
             kv_heads,
             key_dim,

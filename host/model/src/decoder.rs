@@ -5,7 +5,7 @@ mod whole_texts;
 pub use whole_texts::EmbedError;
 
 use mortise_kernels::attention::AttentionRow;
-use mortise_kernels::soft_cap::soft_cap;
+use mortise_kernels::linear::{Activations, LogitScale};
 
 use crate::attention::Batch;
 use crate::checkpoint::Checkpoint;
@@ -183,16 +183,13 @@ impl Model {
             .flat_map(|row| &hidden[row * width..][..width])
             .copied()
             .collect();
-        let normed = self.final_norm.apply(&wanted);
-        let mut values = head.apply(&normed);
-        if self.spec.logit_scale != 1.0 {
-            for value in &mut values {
-                *value *= self.spec.logit_scale;
-            }
-        }
-        if let Some(cap) = self.spec.logit_soft_cap {
-            soft_cap(&mut values, cap);
-        }
+        let normed = Activations::normed(&wanted, self.final_norm.op(), head.forms());
+        let mut values = head.apply_to(&normed);
+        let scale = LogitScale {
+            scale: self.spec.logit_scale,
+            soft_cap: self.spec.logit_soft_cap,
+        };
+        scale.apply(&mut values);
         Logits::new(values, self.spec.vocabulary)
     }
 }
