@@ -12,7 +12,7 @@
 
 use half::f16;
 
-use crate::kv_page::{BLOCK_TOKENS, BlockPages, KvArena, KvElement, KvShape};
+use crate::kv_page::{BLOCK_TOKENS, BlockPages, KvArena, KvElement, KvShape, fetch};
 
 /// Numbers that share a scale.
 pub const GROUP: usize = 32;
@@ -185,5 +185,13 @@ impl KvArena for Q8Arena<'_> {
             }
         }
         buffer
+    }
+
+    #[inline(always)]
+    fn fetch(&self, head: usize, dim: usize) {
+        let length = dim * BLOCK_TOKENS;
+        fetch(&self.numbers[head * length..][..length]);
+        let length = groups(dim) * BLOCK_TOKENS;
+        fetch(&self.scales[head * length..][..length]);
     }
 }

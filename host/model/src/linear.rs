@@ -1,7 +1,9 @@
 //! Matrices of a model, with whatever numbers they are stored as.
 
 use mortise_kernels::gate_mul::Activation;
-use mortise_kernels::linear::{Activations, Forms, Matrix, RowOrder, Stack, Weights};
+use mortise_kernels::linear::{
+    Activations, Best, Forms, LogitScale, Matrix, RowOrder, Stack, Weights,
+};
 use mortise_kernels::quant::PackedMatrix;
 
 use crate::error::ModelError;
@@ -161,6 +163,11 @@ impl Linear {
         forms: Forms,
     ) -> Activations<'static> {
         self.with_stack(|stack| stack.gate(x, activation, forms))
+    }
+
+    /// The `count` highest outputs of each row.
+    pub(crate) fn best(&self, x: &Activations<'_>, scale: LogitScale, count: usize) -> Vec<Best> {
+        self.with_stack(|stack| stack.best(x, scale, count))
     }
 
     fn with_stack<T>(&self, run: impl FnOnce(Stack<'_>) -> T) -> T {

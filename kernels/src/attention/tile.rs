@@ -179,10 +179,19 @@ impl<A: KvArena> Tile<'_, A> {
         let mut value_buffer = vec![0.0; length(shape.value_dim)];
         let mut lookers = Vec::with_capacity(found.queries.len());
         let table = &self.input.block_tables[self.input.rows[self.rows.start].first_block..];
+        let head_of = |block: u32| block as usize * shape.kv_heads + self.kv_head;
+        let (keys, values) = (&self.input.keys, &self.input.values);
         for (index, &block) in table[..end].iter().enumerate().skip(first) {
-            let head = block as usize * shape.kv_heads + self.kv_head;
-            let keys = self.input.keys.keys(head, shape.key_dim, &mut key_buffer);
-            let values = &self.input.values;
+            let head = head_of(block);
+            // Blocks lie anywhere: the processor does not see by itself where the next one is.
+            let next = table[..end].get(index + 1).map(|next| head_of(*next));
+            if let Some(next) = next {
+                keys.fetch(next, shape.key_dim);
+            }
+            let keys = keys.keys(head, shape.key_dim, &mut key_buffer);
+            if let Some(next) = next {
+                values.fetch(next, shape.value_dim);
+            }
             let values = values.values(head, shape.value_dim, &mut value_buffer);
             self.find_lookers(index, &mut lookers);
             let mut left = &lookers[..];
