@@ -1,6 +1,6 @@
 // Attention over the blocks of the cache of keys and values. A block holds 16 tokens; of each head
 // the keys, and elsewhere the values, of one token after the other.
-#include "device.cuh"
+#include "cache.cuh"
 
 struct FinishQkvParams {
     // Rows of queries, keys and values; queries are finished where they stand.
@@ -28,7 +28,7 @@ struct FinishQkvParams {
 
 // Norms and positions of queries and keys; keys and values go into the cache. A warp for each head:
 // queries, keys, values along x, rows along y. Dynamic shared memory: `dim` floats.
-template <class Kv> DEVICE void finish_qkv(const FinishQkvParams &p) {
+template <class Kept> DEVICE void finish_qkv(const FinishQkvParams &p) {
     let_next_begin();
     wait_for_last();
     const int head = blockIdx.x, row = blockIdx.y, lane = threadIdx.x;
@@ -60,17 +60,15 @@ template <class Kv> DEVICE void finish_qkv(const FinishQkvParams &p) {
     if (is_query) {
         for (int d = lane; d < p.dim; d += WARP) in[d] = values[d];
     } else if (p.slots[row] >= 0) {
-        typedef typename Kv::Stored Stored;
-        Stored *cache = (Stored *)(is_value ? p.values : p.keys);
         const int kv_head = (head - p.heads) % p.kv_heads;
-        const size_t block = p.slots[row] / BLOCK_TOKENS, slot = p.slots[row] % BLOCK_TOKENS;
-        Stored *to = cache + ((block * p.kv_heads + kv_head) * BLOCK_TOKENS + slot) * p.dim;
-        for (int d = lane; d < p.dim; d += WARP) to[d] = Kv::store(values[d]);
+        const size_t block = p.slots[row] / BLOCK_TOKENS;
+        unsigned char *cache = (unsigned char *)(is_value ? p.values : p.keys);
+        unsigned char *to = cache + (block * p.kv_heads + kv_head) * Kept::bytes(p.dim);
+        Kept::write(to, p.slots[row] % BLOCK_TOKENS, p.dim, values);
     }
 }
-KERNEL(finish_qkv_f32, FinishQkvParams, finish_qkv<KvF32>)
-KERNEL(finish_qkv_f16, FinishQkvParams, finish_qkv<KvF16>)
-KERNEL(finish_qkv_bf16, FinishQkvParams, finish_qkv<KvBf16>)
+#define FINISH_QKV(name, Kept) KERNEL(finish_qkv_##name, FinishQkvParams, finish_qkv<Kept>)
+FOR_EACH_KEPT(FINISH_QKV)
 
 struct AttentionParams {
     // Rows that begin with their queries.
@@ -110,13 +108,13 @@ DEVICE int first_seen(const AttentionParams &p, int position) {
 }
 
 // A token's key or value of a head in the cache.
-template <class Kv>
-DEVICE const typename Kv::Stored *token_of(const AttentionParams &p, const void *cache,
-                                           const int *table, int token, int kv_head) {
+template <class Kept>
+DEVICE typename Kept::Token token_of(const AttentionParams &p, const void *cache, const int *table,
+                                     int token, int kv_head) {
     const size_t block = table[token / BLOCK_TOKENS];
     const size_t head = block * p.kv_heads + kv_head;
-    return (const typename Kv::Stored *)cache +
-           (head * BLOCK_TOKENS + token % BLOCK_TOKENS) * p.dim;
+    const unsigned char *from = (const unsigned char *)cache + head * Kept::bytes(p.dim);
+    return Kept::token(from, token % BLOCK_TOKENS, p.dim);
 }
 
 // Tokens whose scores are computed at once: one a lane.
@@ -161,7 +159,7 @@ DEVICE void merge_splits(const AttentionParams &p, int row, int kv_head, int fir
 // Rows that attend each by itself: the query heads of one head of keys share what is read. 128
 // threads; heads of keys along x, rows along y, splits of the tokens along z. Dynamic shared memory:
 // `2 * group * dim + 32 * (dim + 1) + 32 * group + 3 * group + 1` floats.
-template <class Kv> DEVICE void decode_attention(const AttentionParams &p) {
+template <class Kept> DEVICE void decode_attention(const AttentionParams &p) {
     let_next_begin();
     wait_for_last();
     const int kv_head = blockIdx.x, row = blockIdx.y, split = blockIdx.z;
@@ -199,10 +197,8 @@ template <class Kv> DEVICE void decode_attention(const AttentionParams &p) {
         for (int t = warp; t < TOKENS; t += warps) {
             const int token = tile + t;
             const bool seen = token >= first && token < end;
-            const typename Kv::Stored *key =
-                token_of<Kv>(p, p.keys, table, seen ? token : first, kv_head);
-            for (int d = lane; d < dim; d += WARP)
-                keys[t * key_stride + d] = seen ? Kv::load(key[d]) : 0.0f;
+            const auto key = token_of<Kept>(p, p.keys, table, seen ? token : first, kv_head);
+            for (int d = lane; d < dim; d += WARP) keys[t * key_stride + d] = seen ? key[d] : 0.0f;
         }
         __syncthreads();
         for (int g = warp; g < group; g += warps) {
@@ -232,8 +228,7 @@ template <class Kv> DEVICE void decode_attention(const AttentionParams &p) {
                     four[g] = g < heads ? sums[(from + g) * dim + d] * shrink[from + g] : 0.0f;
                 const int tokens = end - tile < TOKENS ? end - tile : TOKENS;
                 for (int t = tile < first ? first - tile : 0; t < tokens; t++) {
-                    const float value =
-                        Kv::load(token_of<Kv>(p, p.values, table, tile + t, kv_head)[d]);
+                    const float value = token_of<Kept>(p, p.values, table, tile + t, kv_head)[d];
                     for (int g = 0; g < 4; g++)
                         if (g < heads)
                             four[g] = fmaf(weights[(from + g) * TOKENS + t], value, four[g]);
@@ -271,9 +266,9 @@ template <class Kv> DEVICE void decode_attention(const AttentionParams &p) {
         merge_splits(p, row, kv_head, first_split, last_split, sums);
     }
 }
-KERNEL(decode_attention_f32, AttentionParams, decode_attention<KvF32>)
-KERNEL(decode_attention_f16, AttentionParams, decode_attention<KvF16>)
-KERNEL(decode_attention_bf16, AttentionParams, decode_attention<KvBf16>)
+#define DECODE_ATTENTION(name, Kept)                                                               \
+    KERNEL(decode_attention_##name, AttentionParams, decode_attention<Kept>)
+FOR_EACH_KEPT(DECODE_ATTENTION)
 
 // Rows of a tile of `prefill_attention`, and threads that share one of them.
 constexpr int TILE_ROWS = 16;
@@ -283,7 +278,7 @@ constexpr int DIM_MAX = 256;
 
 // Consecutive rows of one sequence together: up to 16 rows and one head a block, 128 threads. Heads
 // along x, tiles along y. Dynamic shared memory: `(16 + 32) * (dim + 1) + 16 * 33 + 3 * 16` floats.
-template <class Kv> DEVICE void prefill_attention(const AttentionParams &p) {
+template <class Kept> DEVICE void prefill_attention(const AttentionParams &p) {
     let_next_begin();
     wait_for_last();
     const int head = blockIdx.x, kv_head = head / (p.heads / p.kv_heads);
@@ -317,9 +312,9 @@ template <class Kv> DEVICE void prefill_attention(const AttentionParams &p) {
     auto fetch = [&](const void *cache, int tile) {
         for (int t = warp; t < TOKENS; t += warps) {
             const int token = tile + t < end ? tile + t : end - 1;
-            const typename Kv::Stored *from = token_of<Kv>(p, cache, table, token, kv_head);
+            const auto from = token_of<Kept>(p, cache, table, token, kv_head);
             for (int d = lane; d < dim; d += WARP)
-                cached[t * stride + d] = tile + t < end ? Kv::load(from[d]) : 0.0f;
+                cached[t * stride + d] = tile + t < end ? from[d] : 0.0f;
         }
     };
     for (int tile = first_seen(p, first_position) / TOKENS * TOKENS; tile < end; tile += TOKENS) {
@@ -383,6 +378,6 @@ template <class Kv> DEVICE void prefill_attention(const AttentionParams &p) {
         if (d < dim) out[d] = sums[i] * factor / all;
     }
 }
-KERNEL(prefill_attention_f32, AttentionParams, prefill_attention<KvF32>)
-KERNEL(prefill_attention_f16, AttentionParams, prefill_attention<KvF16>)
-KERNEL(prefill_attention_bf16, AttentionParams, prefill_attention<KvBf16>)
+#define PREFILL_ATTENTION(name, Kept)                                                              \
+    KERNEL(prefill_attention_##name, AttentionParams, prefill_attention<Kept>)
+FOR_EACH_KEPT(PREFILL_ATTENTION)

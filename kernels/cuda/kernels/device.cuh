@@ -3,7 +3,7 @@
 //
 //   threadIdx.x, blockDim.x, blockIdx, gridDim     __global__, __device__, __restrict__
 //   __syncthreads, __shfl_xor_sync, __shfl_sync    atomicAdd on unsigned, __threadfence
-//   uint2, uint4, float4, make_float4              expf, tanhf, rsqrtf, fmaf, fminf, fmaxf
+//   uint2, uint4, float4, make_float4              expf, tanhf, rsqrtf, fmaf, fminf, fmaxf, fabsf, roundf
 //   __uint_as_float, __float_as_uint               dynamic shared memory, as `shared_memory`
 //
 // Rules that the emulator holds them to: blocks are whole warps; shuffles involve whole warps; every
@@ -68,7 +68,7 @@ DEVICE unsigned short f32_to_bf16(float value) {
     return (unsigned short)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-// How keys and values are kept. `Stored` is what an element lies as.
+// Numbers of activations, keys and values. `Stored` is as what one lies in memory.
 struct KvF32 {
     typedef float Stored;
     static DEVICE float load(float stored) { return stored; }

@@ -72,14 +72,14 @@ struct GateMulParams {
     float limit;
 };
 
-// `activation(gate) * up`. Rows of `gate_up` hold `width` gates, then as many ups. Blocks of a row
-// lie along x, rows along y.
+// `activation(gate) * up`. Rows of `gate_up` hold `width` gates, then as many ups. Rows lie along x,
+// of which there may be many more than along y; blocks of a row along y.
 DEVICE void gate_mul(const GateMulParams &p) {
     let_next_begin();
     wait_for_last();
-    const float *gates = p.gate_up + (size_t)blockIdx.y * 2 * p.width;
-    float *out = p.out + (size_t)blockIdx.y * p.width;
-    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    const float *gates = p.gate_up + (size_t)blockIdx.x * 2 * p.width;
+    float *out = p.out + (size_t)blockIdx.x * p.width;
+    const int i = blockIdx.y * blockDim.x + threadIdx.x;
     if (i >= p.width) return;
     float gate = gates[i], up = gates[p.width + i];
     if (p.activation == 0) {

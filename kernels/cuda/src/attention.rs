@@ -32,15 +32,31 @@ pub enum KvNumbers {
     F16,
     /// bf16.
     Bf16,
+    /// Eight bits, and a scale in f16 for each 32 numbers of a token's head.
+    Q8_0,
 }
 
 impl KvNumbers {
-    fn bytes(self) -> usize {
+    /// Bytes of a token's head.
+    fn bytes(self, dim: usize) -> usize {
         match self {
-            Self::F32 => 4,
-            Self::F16 | Self::Bf16 => 2,
+            Self::F32 => 4 * dim,
+            Self::F16 | Self::Bf16 => 2 * dim,
+            Self::Q8_0 => dim + 2 * dim.div_ceil(32),
         }
     }
+}
+
+/// The kernel for keys and values that are kept as `$numbers`.
+macro_rules! kernel {
+    ($numbers:expr, $name:literal) => {
+        match $numbers {
+            KvNumbers::F32 => concat!($name, "_f32"),
+            KvNumbers::F16 => concat!($name, "_f16"),
+            KvNumbers::Bf16 => concat!($name, "_bf16"),
+            KvNumbers::Q8_0 => concat!($name, "_q8_0"),
+        }
+    };
 }
 
 /// Heads of queries and of keys and values.
@@ -79,7 +95,7 @@ impl KvBlocks {
         numbers: KvNumbers,
     ) -> Result<Self, DeviceError> {
         heads.check();
-        let token = heads.kv_heads * heads.dim * numbers.bytes();
+        let token = heads.kv_heads * numbers.bytes(heads.dim);
         let bytes = blocks.saturating_mul(BLOCK_TOKENS).saturating_mul(token);
         Ok(Self {
             keys: Buffer::zeros(device, bytes)?,
@@ -200,11 +216,7 @@ pub fn finish_qkv(
         padding: 0,
     };
     let launch = Launch {
-        kernel: match cache.numbers {
-            KvNumbers::F32 => "finish_qkv_f32",
-            KvNumbers::F16 => "finish_qkv_f16",
-            KvNumbers::Bf16 => "finish_qkv_bf16",
-        },
+        kernel: kernel!(cache.numbers, "finish_qkv"),
         grid: [all as u32, qkv.count as u32, 1],
         threads: 32,
         shared: (dim * size_of::<f32>()) as u32,
@@ -366,11 +378,7 @@ pub fn decode(
     let group = heads / kv_heads;
     let floats = 2 * group * dim + TOKENS * (dim + 1) + TOKENS * group + 3 * group + 1;
     let launch = Launch {
-        kernel: match cache.numbers {
-            KvNumbers::F32 => "decode_attention_f32",
-            KvNumbers::F16 => "decode_attention_f16",
-            KvNumbers::Bf16 => "decode_attention_bf16",
-        },
+        kernel: kernel!(cache.numbers, "decode_attention"),
         grid: [kv_heads as u32, queries.count as u32, splits as u32],
         threads: 128,
         shared: (floats * size_of::<f32>()) as u32,
@@ -403,11 +411,7 @@ pub fn prefill(
     params.tiles = tiles.address();
     let floats = (TILE_ROWS + TOKENS) * (dim + 1) + TILE_ROWS * (TOKENS + 1) + 3 * TILE_ROWS;
     let launch = Launch {
-        kernel: match cache.numbers {
-            KvNumbers::F32 => "prefill_attention_f32",
-            KvNumbers::F16 => "prefill_attention_f16",
-            KvNumbers::Bf16 => "prefill_attention_bf16",
-        },
+        kernel: kernel!(cache.numbers, "prefill_attention"),
         grid: [heads as u32, count as u32, 1],
         threads: 128,
         shared: (floats * size_of::<f32>()) as u32,

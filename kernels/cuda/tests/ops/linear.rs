@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use half::{bf16, f16};
 use mortise_cuda::linear::{FEW_ROWS, Linear, Rows, Workspace, linear};
-use mortise_cuda::{Buffer, Device, Format, Matrix, Scalars};
+use mortise_cuda::{Buffer, Device, FP8_SCALED, Format, Matrix, Scalars};
 use mortise_kernels::quant::{BlockType, dequantise, quantise_q4_k, quantise_q8_0};
 use proptest::prelude::*;
 
@@ -57,7 +57,8 @@ pub(crate) fn of_format(
         Format::Q8_0 => blocks(BlockType::Q8_0, quantise_q8_0(&weights)),
         Format::Q4K => blocks(BlockType::Q4K, quantise_q4_k(&weights)),
         Format::Fp8 => {
-            scales = (0..rows).map(|row| 0.5 + row as f32).collect();
+            let groups = columns.div_ceil(FP8_SCALED);
+            scales = (0..rows * groups).map(|n| 0.5 + (n % 13) as f32).collect();
             // Any bits but the two that are no number.
             let bytes: Vec<u8> = weights
                 .iter()
@@ -65,7 +66,8 @@ pub(crate) fn of_format(
                 .map(|bits| if bits & 0x7f == 0x7f { bits ^ 1 } else { bits })
                 .collect();
             let exact = bytes.iter().enumerate();
-            let exact = exact.map(|(i, bits)| e4m3(*bits) * f64::from(scales[i / columns]));
+            let scale = |i: usize| scales[i / columns * groups + i % columns / FP8_SCALED];
+            let exact = exact.map(|(i, bits)| e4m3(*bits) * f64::from(scale(i)));
             (bytes.clone(), exact.collect())
         }
         Format::Mxfp4 => {
