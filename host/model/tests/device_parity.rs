@@ -211,6 +211,31 @@ fn models_from_gguf_files_agree_with_transformers() {
     }
 }
 
+/// Matrices of eight bits keep them where a kernel can: all of the first model, all of the second but
+/// those whose blocks end within 128 columns.
+#[test]
+fn models_in_fp8_agree_with_transformers() {
+    for device in devices() {
+        for (name, bound) in [("llama-fp8-rows", TOLERANCE), ("qwen3-fp8-blocks", 0.02)] {
+            let mut sizes = Vec::new();
+            for precision in [WeightPrecision::AsStored, WeightPrecision::Bf16] {
+                let mut model = load(name, &device, precision).unwrap();
+                sizes.push(model.bytes_per_token());
+                for reference in references(name) {
+                    let found = run(&mut model, &[(0, &reference.prompt, 0)]).remove(0);
+                    let bound = if precision == WeightPrecision::Bf16 {
+                        0.02
+                    } else {
+                        bound
+                    };
+                    check_close(name, &found, &reference.prompt_logits, bound);
+                }
+            }
+            assert!(4 * sizes[0] < 3 * sizes[1], "{name}: {sizes:?} bytes");
+        }
+    }
+}
+
 /// Sequence 0 decodes, 1 goes on with a chunk, 2 begins: all in the same passes.
 #[test]
 fn a_mixed_batch_gives_what_each_sequence_gives_alone() {
