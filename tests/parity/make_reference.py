@@ -83,7 +83,8 @@ def quantise_to_fp8(folder):
         parts = weights.view(rows // high, high, columns // wide, wide)
         scales = parts.abs().amax(dim=(1, 3)) / torch.finfo(torch.float8_e4m3fn).max
         if not blocks:
-            scales = scales.to(torch.bfloat16)
+            # They are read back as numbers of this type times the scales: exact for powers of two.
+            scales = torch.exp2(scales.log2().ceil()).to(torch.bfloat16)
         numbers = parts / scales.float()[:, None, :, None]
         tensors[name] = numbers.view(rows, columns).to(torch.float8_e4m3fn)
         if blocks:

@@ -113,7 +113,7 @@ pub(crate) fn is_described_by(quantization: &Fields) -> Result<bool, ModelError>
 /// Whether all groups of a compressed-tensors checkpoint have such weights, stored as they are.
 fn are_eight_bit_floats(quantization: &Fields) -> Result<bool, ModelError> {
     let format = quantization.text("format")?;
-    if !matches!(format, None | Some("float-quantized" | "naive-quantized")) {
+    if !matches!(format, Some("float-quantized" | "naive-quantized")) {
         return Ok(false);
     }
     let sparse = quantization.object("sparsity_config")?;
@@ -122,13 +122,14 @@ fn are_eight_bit_floats(quantization: &Fields) -> Result<bool, ModelError> {
     {
         return Ok(false);
     }
-    for weights in compressed_groups(quantization)? {
+    let groups = compressed_groups(quantization)?;
+    for weights in &groups {
         let floats = weights.text("type")? == Some("float");
         if !floats || weights.count("num_bits", 1..=64)? != Some(8) {
             return Ok(false);
         }
     }
-    Ok(true)
+    Ok(!groups.is_empty())
 }
 
 /// What each group of a compressed-tensors checkpoint says of its weights.

@@ -150,6 +150,8 @@ fn absurd_configurations_name_the_field() {
             "quantization_config",
             json!({
                 "quant_method": "compressed-tensors",
+                "format": "float-quantized",
+                "config_groups": {"group_0": {"weights": {"type": "float", "num_bits": 8}}},
                 "sparsity_config": {"format": "sparse-24-bitmask"},
             }),
             "quantized by \"compressed-tensors\"",
