@@ -139,6 +139,14 @@ fn run(model: &mut DeviceModel, parts: &[(usize, &[u32], usize)]) -> Vec<Vec<f32
     parts.iter().map(of_part).collect()
 }
 
+/// All logits of a prompt in parts of so few rows that nothing is rounded to 16 bits on the way.
+fn run_exactly(model: &mut DeviceModel, prompt: &[u32]) -> Vec<f32> {
+    let parts = prompt.chunks(8).enumerate();
+    parts
+        .flat_map(|(part, tokens)| run(model, &[(0, tokens, 8 * part)]).remove(0))
+        .collect()
+}
+
 fn check_close(what: &str, found: &[f32], expected: &[f32], tolerance: f32) {
     assert_eq!(found.len(), expected.len(), "{what}");
     let largest = expected
@@ -189,13 +197,11 @@ fn models_from_gguf_files_agree_with_transformers() {
         let path = data().join("../../gguf/data").join(format!("{name}.gguf"));
         ModelFolder::open(path).unwrap()
     };
-    let all_logits =
-        |model: &mut DeviceModel, prompt: &[u32]| run(model, &[(0, prompt, 0)]).remove(0);
     for device in devices() {
         for name in ["llama-rope-scaled", "mixtral-experts", "gpt-oss-mxfp4"] {
             let mut model = load_from(&file(name), &device, WeightPrecision::AsStored).unwrap();
             for reference in references(name) {
-                let found = all_logits(&mut model, &reference.prompt);
+                let found = run_exactly(&mut model, &reference.prompt);
                 check_close(name, &found, &reference.prompt_logits, TOLERANCE);
             }
         }
@@ -207,7 +213,7 @@ fn models_from_gguf_files_agree_with_transformers() {
         let expected = exact.forward(&input, &mut cache).unwrap();
         let expected: Vec<f32> = expected.rows().flatten().copied().collect();
         let mut model = load_from(&file(name), &device, WeightPrecision::AsStored).unwrap();
-        check_close(name, &all_logits(&mut model, prompt), &expected, TOLERANCE);
+        check_close(name, &run_exactly(&mut model, prompt), &expected, TOLERANCE);
     }
 }
 
@@ -222,7 +228,10 @@ fn models_in_fp8_agree_with_transformers() {
                 let mut model = load(name, &device, precision).unwrap();
                 sizes.push(model.bytes_per_token());
                 for reference in references(name) {
-                    let found = run(&mut model, &[(0, &reference.prompt, 0)]).remove(0);
+                    let found = match precision {
+                        WeightPrecision::AsStored => run_exactly(&mut model, &reference.prompt),
+                        _ => run(&mut model, &[(0, &reference.prompt, 0)]).remove(0),
+                    };
                     let bound = if precision == WeightPrecision::Bf16 {
                         0.02
                     } else {
@@ -321,11 +330,12 @@ fn tokens_chosen_on_the_device_are_the_greedy_ones() {
 fn smaller_numbers_are_those_of_the_processor() {
     let name = "llama-rope-scaled";
     let reference = references(name).remove(1);
-    // The processor rounds activations to eight bits for quantised weights, the device does not.
+    // The processor rounds activations to eight bits for quantised weights, the device does not; its
+    // tensor cores round queries to what keys are.
     for (precision, kv_type, bound) in [
         (WeightPrecision::AsStored, KvType::F16, 1e-3),
-        (WeightPrecision::Bf16, KvType::Bf16, 4e-3),
-        (WeightPrecision::AsStored, KvType::Q8_0, 2e-3),
+        (WeightPrecision::Bf16, KvType::Bf16, 8e-3),
+        (WeightPrecision::AsStored, KvType::Q8_0, 3e-3),
         (WeightPrecision::Q8_0, KvType::F32, 0.04),
     ] {
         let host = Model::load(&folder(name), precision).unwrap();
@@ -341,8 +351,7 @@ fn smaller_numbers_are_those_of_the_processor() {
                 kv_type,
             };
             let mut model = DeviceModel::load(&folder(name), device, settings).unwrap();
-            let found = model.forward(&input).unwrap();
-            let found: Vec<f32> = found.rows().flatten().copied().collect();
+            let found = run_exactly(&mut model, &reference.prompt);
             let largest = expected
                 .iter()
                 .fold(0f32, |most, value| most.max(value.abs()));

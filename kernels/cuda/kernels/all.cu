@@ -3,5 +3,6 @@
 #include "experts.cu"
 #include "linear.cu"
 #include "memory.cu"
+#include "prefill.cu"
 #include "rows.cu"
 #include "sample.cu"

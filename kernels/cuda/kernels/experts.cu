@@ -189,12 +189,12 @@ template <class F, int M> DEVICE void experts_few(const ExpertProductParams &p) 
     if (tile[2] > 0) few_products<F, M>(expert_job(p, tile));
 }
 
-// Tiles of up to 32 parts.
+// Tiles of up to 64 parts.
 template <class F> DEVICE void experts_many(const ExpertProductParams &p) {
     let_next_begin();
     wait_for_last();
     const int *tile = p.tiles + 3 * blockIdx.y;
-    if (tile[2] > 0) many_products<F>(expert_job(p, tile));
+    if (tile[2] > 0) Many<F>::products(expert_job(p, tile));
 }
 
 #define EXPERTS(name, Format)                                                                      \

@@ -45,12 +45,11 @@ template <class F, int M> DEVICE void linear_few(const LinearParams &p) {
     few_products<F, M>(linear_job(p, 0));
 }
 
-// Any number of rows: what computes where cuBLASLt is not there or does not know the format. Tiles of
-// rows along y.
+// Any number of rows: what computes where cuBLASLt is not there. Tiles of rows along y.
 template <class F> DEVICE void linear_many(const LinearParams &p) {
     let_next_begin();
     wait_for_last();
-    many_products<F>(linear_job(p, blockIdx.y * TILE));
+    Many<F>::products(linear_job(p, blockIdx.y * MANY_ROWS));
 }
 
 #define LINEAR(name, Format)                                                                       \

@@ -14,7 +14,9 @@ use crate::linear::Rows;
 /// Tokens of a block.
 pub const BLOCK_TOKENS: usize = 16;
 /// Rows of a tile of [`prefill`].
-pub const TILE_ROWS: usize = 16;
+pub const TILE_ROWS: usize = 64;
+/// Of those, rows of a block of the kernel that rounds nothing.
+const EXACT_ROWS: usize = 16;
 /// Numbers of a head at most.
 pub const DIM_MAX: usize = 256;
 /// Tokens of a split of [`decode`] at least, and splits of a sequence at most.
@@ -49,12 +51,12 @@ impl KvNumbers {
 
 /// The kernel for keys and values that are kept as `$numbers`.
 macro_rules! kernel {
-    ($numbers:expr, $name:literal) => {
+    ($numbers:expr, $name:literal $(, $kind:literal)?) => {
         match $numbers {
-            KvNumbers::F32 => concat!($name, "_f32"),
-            KvNumbers::F16 => concat!($name, "_f16"),
-            KvNumbers::Bf16 => concat!($name, "_bf16"),
-            KvNumbers::Q8_0 => concat!($name, "_q8_0"),
+            KvNumbers::F32 => concat!($name, "_f32" $(, $kind)?),
+            KvNumbers::F16 => concat!($name, "_f16" $(, $kind)?),
+            KvNumbers::Bf16 => concat!($name, "_bf16" $(, $kind)?),
+            KvNumbers::Q8_0 => concat!($name, "_q8_0" $(, $kind)?),
         }
     };
 }
@@ -391,7 +393,8 @@ pub fn decode(
 
 /// Let tiles of consecutive rows of one sequence attend together, writing `heads * dim` numbers a
 /// row to `out`. `tiles` holds the first row and the number of rows, at most [`TILE_ROWS`], of each
-/// of `count` tiles; they must be rows of `queries`, which is not looked at here.
+/// of `count` tiles; they must be rows of `queries`, which is not looked at here. Where keys and values
+/// are not kept in f32, tensor cores multiply: queries and weights are rounded to 16 bits.
 #[allow(unsafe_code, reason = "shapes are checked first")]
 pub fn prefill(
     device: &dyn Device,
@@ -409,12 +412,27 @@ pub fn prefill(
         return Ok(());
     }
     params.tiles = tiles.address();
-    let floats = (TILE_ROWS + TOKENS) * (dim + 1) + TILE_ROWS * (TOKENS + 1) + 3 * TILE_ROWS;
+    let (kernel, parts, shared) = match cache.numbers {
+        KvNumbers::F32 => {
+            let floats = (EXACT_ROWS + TOKENS) * (dim + 1) + EXACT_ROWS * (TOKENS + 4);
+            let bytes = floats * size_of::<f32>();
+            ("prefill_attention_f32", TILE_ROWS / EXACT_ROWS, bytes)
+        }
+        numbers => {
+            let (kernel, dim) = match dim {
+                0..=64 => (kernel!(numbers, "prefill_attention", "_64"), 64),
+                65..=128 => (kernel!(numbers, "prefill_attention", "_128"), 128),
+                _ => (kernel!(numbers, "prefill_attention", "_256"), DIM_MAX),
+            };
+            let halves = (TILE_ROWS + TOKENS) * (dim + 8) + dim * (TOKENS + 2);
+            (kernel, 1, halves * size_of::<u16>())
+        }
+    };
     let launch = Launch {
-        kernel: kernel!(cache.numbers, "prefill_attention"),
-        grid: [heads as u32, count as u32, 1],
+        kernel,
+        grid: [heads as u32, count as u32, parts as u32],
         threads: 128,
-        shared: (floats * size_of::<f32>()) as u32,
+        shared: shared as u32,
         params: params.as_bytes(),
     };
     // SAFETY: rows are large enough; what the numbers of `places` and `tiles` mean is the caller's

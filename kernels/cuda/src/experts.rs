@@ -10,16 +10,14 @@ use zerocopy::{Immutable, IntoBytes};
 
 use crate::buffer::{Buffer, Slice, address_of};
 use crate::device::{Address, Device, DeviceError, Launch, Scalars};
-use crate::linear::Rows;
+use crate::linear::{MANY_ROWS, MANY_THREADS, Rows, many};
 use crate::matrix::{Format, Matrix, MatrixParams};
 
 /// Parts of an expert, on average, up to which weights are read as they come: above, tiles of many
 /// parts cost less. No batch of [`linear::FEW_ROWS`](crate::linear::FEW_ROWS) rows has more.
 pub const FEW_PARTS: usize = 8;
-const MANY_PARTS: usize = 32;
-/// Outputs of a block of the kernels for few and for many parts.
+/// Outputs of a block of the kernel for few parts.
 const FEW_OUTPUTS: usize = 4;
-const MANY_OUTPUTS: usize = 32;
 const WARP: usize = 32;
 const WARPS_MAX: usize = 8;
 const THREADS: usize = 256;
@@ -94,7 +92,7 @@ impl Routes {
         // Experts differ in how many parts they get: room for twice the average.
         let tile = match parts.div_ceil(self.count) {
             0..=FEW_PARTS => (2 * parts / self.count).next_power_of_two().min(FEW_PARTS),
-            _ => MANY_PARTS,
+            _ => MANY_ROWS,
         };
         Tiling {
             parts: tile,
@@ -265,19 +263,20 @@ pub fn products(
     };
     let tiling = routes.tiling(rows);
     let (blocks, threads, shared) = if tiling.parts > FEW_PARTS {
-        let blocks = outputs.div_ceil(MANY_OUTPUTS);
-        (blocks, THREADS, 2 * MANY_PARTS * 65)
+        let (tile, shared) = many(matrix.format());
+        (outputs.div_ceil(tile), MANY_THREADS, shared)
     } else {
         let pieces = matrix.columns() / matrix.format().piece();
         let warps = pieces.div_ceil(WARP).clamp(1, WARPS_MAX);
         let blocks = outputs.div_ceil(FEW_OUTPUTS);
-        (blocks, warps * WARP, warps * FEW_OUTPUTS * tiling.parts)
+        let floats = warps * FEW_OUTPUTS * tiling.parts;
+        (blocks, warps * WARP, floats * size_of::<f32>())
     };
     let launch = Launch {
         kernel: kernel(matrix.format(), tiling.parts),
         grid: [blocks as u32, tiling.tiles as u32, 1],
         threads: threads as u32,
-        shared: (shared * size_of::<f32>()) as u32,
+        shared: shared as u32,
         params: params.as_bytes(),
     };
     // SAFETY: tiles and order are those of as many rows, whose inputs and results have room.
