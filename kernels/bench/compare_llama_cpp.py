@@ -42,7 +42,7 @@ WORK = {
     "depth 1024": "decode 1 1024 8",
 }
 # Beside spinning processes llama.cpp's threads wait long for each other: few tokens end in time.
-BUSY_WORK = {"decode 1": "decode 1 0 3"}
+BUSY_WORK = {"decode 1": "decode 1 0 2"}
 # Least ratios that we accept, and those that we want.
 ASKED = {
     "decode 1": {"Q8_0": (1.15, 1.3), None: (1.3, 1.6)},
