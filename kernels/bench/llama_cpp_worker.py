@@ -1,6 +1,7 @@
 """The other side of a comparison: llama.cpp behind the lines that `step_speed` understands."""
 
 import ctypes
+import os
 import sys
 import time
 
@@ -19,7 +20,7 @@ class Worker:
         self.model = ll.llama_model_load_from_file(path.encode(), ll.llama_model_default_params())
         assert self.model, "llama.cpp refuses the model"
         self.threads, self.flash = threads, flash
-        self.contexts = {}
+        self.kept = None
         print(f"ready {time.monotonic() - begun:.6f}", flush=True)
 
     def context(self, streams, tokens):
@@ -49,17 +50,21 @@ class Worker:
         ll.llama_batch_free(batch)
 
     def filled(self, count, depth, room):
-        """A context with streams of so many tokens; kept for the next time."""
-        key = (count, depth, room)
-        if key not in self.contexts:
-            for context in self.contexts.values():
-                ll.llama_free(context)
+        """A context with streams of so many tokens; kept for the next time. What fills it is not
+        measured and has all processors."""
+        kept = self.kept
+        if not kept or kept["count"] != count or kept["filled"] < depth or kept["room"] < depth + room:
+            if kept:
+                ll.llama_free(kept["context"])
             context = self.context(count, depth + room)
+            ll.llama_set_n_threads(context, self.threads, os.cpu_count())
             for position in range(0, depth, BATCH):
                 for stream in range(count):
                     self.forward(context, [stream], position, min(BATCH, depth - position))
-            self.contexts = {key: context}
-        context = self.contexts[key]
+            ll.llama_set_n_threads(context, self.threads, self.threads)
+            self.kept = dict(context=context, count=count, room=depth + room)
+        self.kept["filled"] = depth
+        context = self.kept["context"]
         memory = ll.llama_get_memory(context)
         for stream in range(count):
             ll.llama_memory_seq_rm(memory, stream, depth, -1)

@@ -1,8 +1,9 @@
 //! Causal attention over paged keys and values.
 //!
 //! Each row attends on its own to the blocks of its sequence, from the first to the one that holds
-//! its position, with a running softmax. Prefill chunks and decode rows are therefore the same
-//! thing, may stand in one batch, and give the same bits however a prompt was cut.
+//! its position, with a running softmax for each part of so many blocks. Prefill chunks and decode rows
+//! are therefore the same thing, may stand in one batch, and give the same bits however a prompt was cut
+//! and on however many threads: where rows are few, threads share the parts of a sequence.
 //!
 //! A layer may see a window of positions only, cap its scores, or let each head attend to a sink: a
 //! learned score that takes its share of the attention and gives nothing.
@@ -16,10 +17,12 @@ mod avx2;
 mod portable;
 mod tile;
 
-use tile::Tile;
+use tile::{Attended, Tile};
 
 /// Queries in one pass through the cache, unless one row has more: as many as the first cache holds.
 const TILE_QUERIES: usize = 32;
+/// Tiles for each thread from which on tiles alone are shared fairly.
+const TILES_PER_THREAD: usize = 4;
 
 /// One query row: which tokens it sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,24 +105,57 @@ pub fn attention<A: KvArena>(input: &AttentionInput<'_, A>, out: &mut [f32]) {
             .sinks
             .is_none_or(|sinks| sinks.len() == input.heads)
     );
-    let tiles = row_tiles(input.rows, TILE_QUERIES / (input.heads / kv_heads));
+    let row_tiles = row_tiles(input.rows, TILE_QUERIES / (input.heads / kv_heads));
     let out = OutputPointer(out.as_mut_ptr());
-    let one = |task: usize| {
-        let tile = Tile {
-            input,
-            rows: tiles[task / kv_heads].clone(),
-            kv_head: task % kv_heads,
-            out,
-        };
-        tile.attend();
+    let tile = |number: usize| Tile {
+        input,
+        rows: row_tiles[number / kv_heads].clone(),
+        kv_head: number % kv_heads,
     };
     let seen = |row: &AttentionRow| row.position + 1 - input.scoring.first_seen(row.position);
     let seen: usize = input.rows.iter().map(seen).sum();
-    let tasks = tiles.len() * kv_heads;
-    if crate::worth_sharing(seen * input.heads * (key_dim + value_dim)) {
-        crate::pool::for_each(tasks, one);
+    let tiles = row_tiles.len() * kv_heads;
+    if !crate::worth_sharing(seen * input.heads * (key_dim + value_dim)) {
+        (0..tiles).for_each(|number| tile(number).attend(out));
+    } else if tiles < crate::pool::threads() * TILES_PER_THREAD {
+        by_parts(tiles, tile, out);
     } else {
-        (0..tasks).for_each(one);
+        crate::pool::for_each(tiles, |number| tile(number).attend(out));
+    }
+}
+
+/// The part of a sequence that a tile attends to, as a task.
+struct PartTask {
+    tile: usize,
+    part: usize,
+    found: Option<Attended>,
+}
+
+/// Attend with too few tiles for all threads: they share parts of sequences.
+fn by_parts<'a, A: KvArena>(
+    tiles: usize,
+    tile: impl Fn(usize) -> Tile<'a, A> + Sync,
+    out: OutputPointer,
+) where
+    A: 'a,
+{
+    let tasks = (0..tiles).flat_map(|number| {
+        let parts = tile(number).parts();
+        parts.map(move |part| PartTask {
+            tile: number,
+            part,
+            found: None,
+        })
+    });
+    let mut tasks: Vec<PartTask> = tasks.collect();
+    crate::pool::for_each_piece(&mut tasks, 1, |_, tasks| {
+        for task in tasks {
+            task.found = Some(tile(task.tile).attend_to(task.part));
+        }
+    });
+    for parts in tasks.chunk_by_mut(|a, b| a.tile == b.tile) {
+        let tile = tile(parts[0].tile);
+        tile.finish(parts.iter_mut().filter_map(|task| task.found.take()), out);
     }
 }
 

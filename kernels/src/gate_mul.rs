@@ -25,26 +25,35 @@ pub enum Activation {
 /// For each row of `gate_up` (`width` gates, then `width` ups) write `width` products to `out`.
 pub fn gate_mul(activation: Activation, gate_up: &[f32], width: usize, out: &mut [f32]) {
     assert!(width > 0 && out.len().is_multiple_of(width) && gate_up.len() == 2 * out.len());
-    let some_rows = |first: usize, out: &mut [f32]| {
-        let gate_up = &gate_up[2 * first * width..][..2 * out.len()];
-        #[cfg(target_arch = "x86_64")]
-        if crate::has_avx2_fma() {
-            // SAFETY: the processor has the features that the function is compiled for.
-            #[allow(unsafe_code, reason = "calls a function compiled for checked features")]
-            unsafe {
-                gate_mul_avx2(activation, gate_up, width, out);
-            }
-            return;
-        }
-        rows(activation, gate_up, width, out);
-    };
     // An activation costs about as much as sixteen multiply-adds.
     if crate::worth_sharing(16 * out.len()) {
         let piece = ROWS_A_TASK * width;
-        crate::pool::for_each_piece(out, piece, |task, out| some_rows(task * ROWS_A_TASK, out));
+        crate::pool::for_each_piece(out, piece, |task, out| {
+            let gate_up = &gate_up[2 * task * piece..][..2 * out.len()];
+            gate_some_rows(activation, gate_up, width, out);
+        });
     } else {
-        some_rows(0, out);
+        gate_some_rows(activation, gate_up, width, out);
     }
+}
+
+/// The same on this thread.
+pub(crate) fn gate_some_rows(
+    activation: Activation,
+    gate_up: &[f32],
+    width: usize,
+    out: &mut [f32],
+) {
+    #[cfg(target_arch = "x86_64")]
+    if crate::has_avx2_fma() {
+        // SAFETY: the processor has the features that the function is compiled for.
+        #[allow(unsafe_code, reason = "calls a function compiled for checked features")]
+        unsafe {
+            gate_mul_avx2(activation, gate_up, width, out);
+        }
+        return;
+    }
+    rows(activation, gate_up, width, out);
 }
 
 /// The same, in vectors of eight.

@@ -44,6 +44,29 @@ pub trait KvArena: Copy + Send + Sync {
 
     /// The values of one head of one block, `[token][dimension]`, in the same way.
     fn values<'a>(&'a self, head: usize, dim: usize, buffer: &'a mut [f32]) -> &'a [f32];
+
+    /// Begin to fetch the keys or the values of one head of one block, which are needed soon.
+    fn fetch(&self, head: usize, dim: usize);
+}
+
+/// Begin to fetch numbers that are needed soon.
+#[inline(always)]
+pub(crate) fn fetch<T>(numbers: &[T]) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        const LINE: usize = 64;
+        let start = numbers.as_ptr().cast::<i8>();
+        for line in (0..size_of_val(numbers)).step_by(LINE) {
+            // SAFETY: nothing is read; the address lies within the slice.
+            #[allow(unsafe_code, reason = "prefetches")]
+            unsafe {
+                _mm_prefetch::<_MM_HINT_T0>(start.add(line));
+            }
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = numbers;
 }
 
 impl<T: KvElement> KvArena for &[T] {
@@ -58,6 +81,12 @@ impl<T: KvElement> KvArena for &[T] {
     #[inline(always)]
     fn values<'a>(&'a self, head: usize, dim: usize, buffer: &'a mut [f32]) -> &'a [f32] {
         self.keys(head, dim, buffer)
+    }
+
+    #[inline(always)]
+    fn fetch(&self, head: usize, dim: usize) {
+        let length = dim * BLOCK_TOKENS;
+        fetch(&self[head * length..][..length]);
     }
 }
 
@@ -199,9 +228,36 @@ pub struct KvPages<'a, T> {
     pub shape: KvShape,
 }
 
-impl<T: KvElement> KvPages<'_, T> {
+/// The cache of one layer, to be written.
+pub trait BlockPages: Sized + Send {
+    /// Its shape.
+    fn shape(&self) -> KvShape;
+
+    /// The first so many blocks, and those behind them.
+    fn split_at(self, blocks: usize) -> (Self, Self);
+
     /// Store the key and the value of one token, all heads of each, in place `slot` of `block`.
-    pub fn store(&mut self, block: usize, slot: usize, key: &[f32], value: &[f32]) {
+    fn store(&mut self, block: usize, slot: usize, key: &[f32], value: &[f32]);
+}
+
+impl<T: KvElement> BlockPages for KvPages<'_, T> {
+    fn shape(&self) -> KvShape {
+        self.shape
+    }
+
+    fn split_at(self, blocks: usize) -> (Self, Self) {
+        let shape = self.shape;
+        let (keys, more_keys) = self.keys.split_at_mut(blocks * shape.key_block_len());
+        let (values, more_values) = self.values.split_at_mut(blocks * shape.value_block_len());
+        let pages = |keys, values| Self {
+            keys,
+            values,
+            shape,
+        };
+        (pages(keys, values), pages(more_keys, more_values))
+    }
+
+    fn store(&mut self, block: usize, slot: usize, key: &[f32], value: &[f32]) {
         let KvShape {
             kv_heads,
             key_dim,

@@ -12,7 +12,7 @@
 
 use half::f16;
 
-use crate::kv_page::{BLOCK_TOKENS, KvArena, KvElement, KvShape};
+use crate::kv_page::{BLOCK_TOKENS, BlockPages, KvArena, KvElement, KvShape, fetch};
 
 /// Numbers that share a scale.
 pub const GROUP: usize = 32;
@@ -46,9 +46,32 @@ pub struct Q8Pages<'a> {
     pub shape: KvShape,
 }
 
-impl Q8Pages<'_> {
-    /// Store the key and the value of one token, all heads of each, in place `slot` of `block`.
-    pub fn store(&mut self, block: usize, slot: usize, key: &[f32], value: &[f32]) {
+impl BlockPages for Q8Pages<'_> {
+    fn shape(&self) -> KvShape {
+        self.shape
+    }
+
+    fn split_at(self, blocks: usize) -> (Self, Self) {
+        let shape = self.shape;
+        let scales = |dim| blocks * shape.kv_heads * groups(dim) * BLOCK_TOKENS;
+        let keys = self.keys.split_at_mut(blocks * shape.key_block_len());
+        let key_scales = self.key_scales.split_at_mut(scales(shape.key_dim));
+        let values = self.values.split_at_mut(blocks * shape.value_block_len());
+        let value_scales = self.value_scales.split_at_mut(scales(shape.value_dim));
+        let pages = |keys, key_scales, values, value_scales| Self {
+            keys,
+            key_scales,
+            values,
+            value_scales,
+            shape,
+        };
+        (
+            pages(keys.0, key_scales.0, values.0, value_scales.0),
+            pages(keys.1, key_scales.1, values.1, value_scales.1),
+        )
+    }
+
+    fn store(&mut self, block: usize, slot: usize, key: &[f32], value: &[f32]) {
         let KvShape {
             kv_heads,
             key_dim,
@@ -119,14 +142,18 @@ impl KvArena for Q8Arena<'_> {
         let numbers = &self.numbers[head * dim * BLOCK_TOKENS..][..dim * BLOCK_TOKENS];
         let length = groups(dim) * BLOCK_TOKENS;
         let scales = &self.scales[head * length..][..length];
-        let columns = numbers
-            .chunks_exact(BLOCK_TOKENS)
-            .zip(buffer.chunks_exact_mut(BLOCK_TOKENS));
-        for (dimension, (numbers, out)) in columns.enumerate() {
-            let scales = &scales[dimension / GROUP * BLOCK_TOKENS..][..BLOCK_TOKENS];
-            for slot in 0..BLOCK_TOKENS {
-                let scale = KvElement::to_f32(f16::from_bits(scales[slot]));
-                out[slot] = f32::from(numbers[slot]) * scale;
+        let groups = numbers
+            .chunks(GROUP * BLOCK_TOKENS)
+            .zip(buffer.chunks_mut(GROUP * BLOCK_TOKENS))
+            .zip(scales.as_chunks::<BLOCK_TOKENS>().0);
+        for ((numbers, out), scales) in groups {
+            let scales = scales.map(|scale| KvElement::to_f32(f16::from_bits(scale)));
+            let columns = numbers.as_chunks::<BLOCK_TOKENS>().0;
+            let out = out.as_chunks_mut::<BLOCK_TOKENS>().0;
+            for (numbers, out) in columns.iter().zip(out) {
+                for slot in 0..BLOCK_TOKENS {
+                    out[slot] = f32::from(numbers[slot]) * scales[slot];
+                }
             }
         }
         buffer
@@ -142,14 +169,29 @@ impl KvArena for Q8Arena<'_> {
             .zip(buffer.chunks_exact_mut(dim))
             .zip(scales.chunks_exact(groups(dim)));
         for ((numbers, out), scales) in rows {
-            let parts = numbers.chunks(GROUP).zip(out.chunks_mut(GROUP)).zip(scales);
-            for ((numbers, out), scale) in parts {
-                let scale = KvElement::to_f32(f16::from_bits(*scale));
+            let (whole, last) = numbers.as_chunks::<GROUP>();
+            let (out, out_last) = out.as_chunks_mut::<GROUP>();
+            let mut scales = scales
+                .iter()
+                .map(|scale| KvElement::to_f32(f16::from_bits(*scale)));
+            // A length that the compiler knows makes vectors of it.
+            for ((numbers, out), scale) in whole.iter().zip(out).zip(&mut scales) {
                 for (out, number) in out.iter_mut().zip(numbers) {
                     *out = f32::from(*number) * scale;
                 }
             }
+            for ((number, out), scale) in last.iter().zip(out_last).zip(scales.cycle()) {
+                *out = f32::from(*number) * scale;
+            }
         }
         buffer
+    }
+
+    #[inline(always)]
+    fn fetch(&self, head: usize, dim: usize) {
+        let length = dim * BLOCK_TOKENS;
+        fetch(&self.numbers[head * length..][..length]);
+        let length = groups(dim) * BLOCK_TOKENS;
+        fetch(&self.scales[head * length..][..length]);
     }
 }

@@ -24,6 +24,7 @@ pub mod log_softmax;
 pub mod mask;
 mod memory;
 pub mod pool;
+pub mod qkv;
 pub mod quant;
 pub mod rms_norm;
 pub mod rope;

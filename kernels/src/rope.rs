@@ -64,24 +64,27 @@ impl RopeTable {
 
     /// Turn the heads of each row of `x`; rows are `stride` values apart.
     pub fn apply(&self, x: &mut [f32], stride: usize, heads: RopeHeads) {
+        assert!(self.half == 0 || x.len() == self.cos.len() / self.half * stride);
+        for (row, x) in x.chunks_exact_mut(stride).enumerate() {
+            self.apply_row(row, x, heads);
+        }
+    }
+
+    /// Turn the heads of row `row`, which begins with them.
+    pub fn apply_row(&self, row: usize, x: &mut [f32], heads: RopeHeads) {
         let turned = 2 * self.half;
         if turned == 0 || heads.heads == 0 {
             return;
         }
-        assert!(heads.first + turned <= heads.head_dim && stride >= heads.heads * heads.head_dim);
-        assert!(x.len() == self.cos.len() / self.half * stride);
-        let tables = self
-            .cos
-            .chunks_exact(self.half)
-            .zip(self.sin.chunks_exact(self.half));
-        for (row, (cos, sin)) in x.chunks_exact_mut(stride).zip(tables) {
-            let row = &mut row[..heads.heads * heads.head_dim];
-            for head in row.chunks_exact_mut(heads.head_dim) {
-                let head = &mut head[heads.first..][..turned];
-                match heads.pairs {
-                    RopePairs::Halves => turn_halves(head, cos, sin),
-                    RopePairs::Neighbours => turn_neighbours(head, cos, sin),
-                }
+        assert!(heads.first + turned <= heads.head_dim);
+        let cos = &self.cos[row * self.half..][..self.half];
+        let sin = &self.sin[row * self.half..][..self.half];
+        let x = &mut x[..heads.heads * heads.head_dim];
+        for head in x.chunks_exact_mut(heads.head_dim) {
+            let head = &mut head[heads.first..][..turned];
+            match heads.pairs {
+                RopePairs::Halves => turn_halves(head, cos, sin),
+                RopePairs::Neighbours => turn_neighbours(head, cos, sin),
             }
         }
     }

@@ -3,11 +3,12 @@
 use half::{bf16, f16};
 use mortise_kernels::attention::{self, AttentionInput, AttentionRow, Scoring, attention};
 use mortise_kernels::gate_mul::{Activation, gate_mul};
-use mortise_kernels::kv_page::{BLOCK_TOKENS, KvArena, KvElement, KvPages, KvShape};
+use mortise_kernels::kv_page::{BLOCK_TOKENS, BlockPages, KvArena, KvElement, KvPages, KvShape};
 use mortise_kernels::kv_q8::{Q8Arena, Q8Pages, groups};
 use mortise_kernels::log_softmax::{log_softmax, log_sum_exp};
 use mortise_kernels::mask::apply_mask;
-use mortise_kernels::rms_norm::{rms_norm, rms_norm_in_place};
+use mortise_kernels::pool::ThreadPool;
+use mortise_kernels::rms_norm::{RmsNorm, rms_norm, rms_norm_in_place};
 use mortise_kernels::rope::{RopeHeads, RopePairs, RopeTable};
 use mortise_kernels::route::{ExpertGroups, GroupRank, Route, RouterScores, Routing, route};
 use mortise_kernels::select::{Candidate, argmax, keep_min_p, keep_top_k, keep_top_p, top};
@@ -291,14 +292,15 @@ proptest! {
     ) {
         let (x, weight) = (&noise[..width * rows], &noise[160..160 + width]);
         let mut out = vec![0.0; x.len()];
-        rms_norm(x, weight, 1e-5, &mut out);
+        let norm = RmsNorm { weight, epsilon: 1e-5 };
+        rms_norm(x, norm, &mut out);
         close(&out, x.chunks(width).flat_map(|row| {
             let squares: f64 = row.iter().map(|x| f64::from(*x).powi(2)).sum();
             let scale = 1.0 / (squares / width as f64 + 1e-5).sqrt();
             row.iter().zip(weight).map(move |(x, w)| f64::from(*x) * scale * f64::from(*w))
         }), 1e-5);
         let mut in_place = x.to_vec();
-        rms_norm_in_place(&mut in_place, weight, 1e-5);
+        rms_norm_in_place(&mut in_place, norm);
         prop_assert_eq!(in_place, out);
     }
 
@@ -461,6 +463,39 @@ proptest! {
         prop_assert_eq!(kept, expected.collect::<Vec<_>>());
 
         prop_assert_eq!(argmax(&values), Some(order[0].id as usize));
+    }
+}
+
+/// A long sequence is attended to in parts, by one thread or by several, to the same bits.
+#[test]
+fn parts_of_long_sequences_are_merged() {
+    let noise: Vec<f32> = (0..9973).map(|k| (k as f32 * 0.7).sin() * 2.0).collect();
+    let shape = KvShape {
+        kv_heads: 2,
+        key_dim: 40,
+        value_dim: 40,
+    };
+    let sinks: Vec<f32> = (0..16).map(|head| head as f32 / 4.0 - 2.0).collect();
+    for (window, sinks) in [
+        (None, None),
+        (Some(700), Some(&sinks[..])),
+        (Some(20), None),
+    ] {
+        let scoring = Scoring {
+            scale: 0.2,
+            window,
+            soft_cap: None,
+            sinks,
+        };
+        let layout = Layout::new(&[3, 511, 512, 513, 1100, 1801], shape);
+        check_plain::<f16>(&layout, 8, scoring, &noise);
+        ThreadPool::new(3)
+            .unwrap()
+            .install(|| check_plain::<f16>(&layout, 8, scoring, &noise));
+        let alone = Layout::new(&[2, 1801], shape);
+        ThreadPool::new(4)
+            .unwrap()
+            .install(|| check_q8(&alone, 8, scoring, &noise));
     }
 }
 

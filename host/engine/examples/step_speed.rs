@@ -49,12 +49,7 @@ fn main() {
 }
 
 /// Measure what a line says. Streams are kept with the tokens that they had before.
-fn measure<'a>(
-    model: &'a Model,
-    kv_type: KvType,
-    line: &str,
-    kept: &mut Option<([usize; 3], Streams<'a>)>,
-) {
+fn measure<'a>(model: &'a Model, kv_type: KvType, line: &str, kept: &mut Option<Streams<'a>>) {
     let mut words = line.split_whitespace();
     let what = words.next().expect("what to measure");
     let numbers: Vec<usize> = words.map(|word| word.parse().expect("a number")).collect();
@@ -83,30 +78,37 @@ struct Streams<'a> {
     model: &'a Model,
     cache: KvCache,
     tables: Vec<Vec<u32>>,
+    /// Tokens that a stream can have.
+    room: usize,
+    /// Tokens that a stream has.
     position: usize,
 }
 
 impl<'a> Streams<'a> {
-    /// So many streams of so many tokens with room for so many more.
+    /// So many streams of so many tokens with room for so many more. What fills them is not measured and
+    /// has all processors.
     fn kept<'b>(
-        kept: &'b mut Option<([usize; 3], Self)>,
+        kept: &'b mut Option<Self>,
         model: &'a Model,
         kv_type: KvType,
-        wanted: [usize; 3],
+        [count, depth, room]: [usize; 3],
     ) -> &'b mut Self {
-        let [count, depth, room] = wanted;
-        if kept.as_ref().is_none_or(|(there, _)| *there != wanted) {
+        let fits = |there: &Self| {
+            there.tables.len() == count && there.position >= depth && there.room >= depth + room
+        };
+        if !kept.as_ref().is_some_and(fits) {
             let mut streams = Self::new(model, kv_type, count, depth + room);
-            streams.prefill(depth);
-            *kept = Some((wanted, streams));
+            let pool = ThreadPool::new(0).expect("threads");
+            pool.install(|| streams.prefill(depth));
+            *kept = Some(streams);
         }
-        let (_, streams) = kept.as_mut().expect("made above");
+        let streams = kept.as_mut().expect("made above");
         streams.position = depth;
         streams
     }
 
-    fn new(model: &'a Model, kv_type: KvType, count: usize, tokens: usize) -> Self {
-        let blocks = tokens.div_ceil(BLOCK_TOKENS);
+    fn new(model: &'a Model, kv_type: KvType, count: usize, room: usize) -> Self {
+        let blocks = room.div_ceil(BLOCK_TOKENS);
         let tables = (0..count)
             .map(|stream| {
                 (0..blocks)
@@ -118,6 +120,7 @@ impl<'a> Streams<'a> {
             model,
             cache: KvCache::new(model.spec(), blocks * count, kv_type).expect("a cache"),
             tables,
+            room,
             position: 0,
         }
     }

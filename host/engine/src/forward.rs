@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use mortise_kernels::linear::Best;
 use mortise_model::{DeviceModel, InputError, KvCache, Logits, Model, ModelInput};
 
 /// Computes batches against a KV cache of its own.
@@ -18,6 +19,14 @@ pub trait ForwardPass: Send {
     /// Compute a batch: one row of logits for each sequence that asks for its last row, in order.
     /// May be called again with the same tokens after it failed.
     fn forward(&mut self, input: &ModelInput) -> Result<Logits, InputError>;
+
+    /// Compute a batch and find, of each row that [`forward`](Self::forward) would give, the token with
+    /// the highest logit, where that costs less than the rows. `None` where it does not; then nothing is
+    /// computed.
+    fn likeliest(&mut self, input: &ModelInput) -> Option<Result<Vec<Best>, InputError>> {
+        let _ = input;
+        None
+    }
 }
 
 /// A model with its cache.
@@ -42,6 +51,10 @@ impl ForwardPass for LocalModel {
 
     fn forward(&mut self, input: &ModelInput) -> Result<Logits, InputError> {
         self.model.forward(input, &mut self.cache)
+    }
+
+    fn likeliest(&mut self, input: &ModelInput) -> Option<Result<Vec<Best>, InputError>> {
+        Some(self.model.likeliest(input, &mut self.cache))
     }
 }
 

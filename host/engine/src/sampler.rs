@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
+use mortise_kernels::linear::Best;
 use mortise_kernels::log_softmax::log_sum_exp;
 use mortise_kernels::mask::apply_mask;
 use mortise_kernels::select::{Candidate, argmax, keep_min_p, keep_top_k, keep_top_p, top, weigh};
@@ -51,8 +52,7 @@ impl Sampler {
             .iter()
             .fold(true, |numbers, logit| numbers & (*logit < f32::INFINITY))
         {
-            let problem = "the model computed logits that are no numbers";
-            return Err(SequenceError::Inference(problem.to_owned()));
+            return Err(no_numbers());
         }
         self.adjust(logits);
         let report = logprobs.map(|wanted| Report::new(logits, wanted));
@@ -62,9 +62,7 @@ impl Sampler {
             let problem = "the constraint allows no token at all";
             return Err(SequenceError::Constraint(problem.to_owned()));
         }
-        let id = self.choose(logits).ok_or_else(|| {
-            SequenceError::Inference("every token that may follow has probability 0".to_owned())
-        })?;
+        let id = self.choose(logits).ok_or_else(nothing_likely)?;
         let logit = logits
             .get(id as usize)
             .copied()
@@ -73,6 +71,26 @@ impl Sampler {
             id,
             logprobs: report.map(|report| report.of(logit)),
         })
+    }
+
+    /// Whether the token with the highest logit is always chosen, whatever came before.
+    pub(crate) fn takes_likeliest(&self) -> bool {
+        let params = &self.params;
+        params.temperature == 0.0
+            && params.logit_bias.is_empty()
+            && params.repetition_penalty == 1.0
+            && params.frequency_penalty == 0.0
+            && params.presence_penalty == 0.0
+    }
+
+    /// What [`sample`](Self::sample) would choose from a row of which this is the best, of a sampler that
+    /// takes the likeliest token.
+    pub(crate) fn choose_best(best: &Best) -> Result<GeneratedToken, SequenceError> {
+        if !best.all_numbers {
+            return Err(no_numbers());
+        }
+        let id = best.candidates.first().ok_or_else(nothing_likely)?.id;
+        Ok(GeneratedToken { id, logprobs: None })
     }
 
     /// Take the only token that may follow, for which no logits are needed. The random stream moves
@@ -176,6 +194,14 @@ impl Report {
             top: self.top,
         }
     }
+}
+
+fn no_numbers() -> SequenceError {
+    SequenceError::Inference("the model computed logits that are no numbers".to_owned())
+}
+
+fn nothing_likely() -> SequenceError {
+    SequenceError::Inference("every token that may follow has probability 0".to_owned())
 }
 
 /// A seed that nobody can foresee: the standard library seeds its hashers from the system.

@@ -5,6 +5,8 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use mortise_kernels::linear::Best;
+
 use crate::event::{FinishReason, GeneratedToken, SequenceError, SequenceUsage, TokenEvent};
 use crate::guide::{Allowed, Guide};
 use crate::outbox::Outbox;
@@ -127,6 +129,19 @@ impl Sequence {
             self.held = Some(logits.to_vec());
         }
         decision
+    }
+
+    /// Whether its next token is the one with the highest logit and nothing else of the row is wanted.
+    pub(crate) fn takes_likeliest(&self) -> bool {
+        self.logprobs.is_none() && self.guide.is_free() && self.sampler.takes_likeliest()
+    }
+
+    /// Take the likeliest token of a row, of a sequence that takes those.
+    pub(crate) fn decide_best(&self, best: &Best) -> Decision {
+        match Sampler::choose_best(best) {
+            Ok(token) => Decision::Token(token),
+            Err(error) => Decision::Fail(error),
+        }
     }
 
     /// Try again with the row that was kept.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
+use mortise_kernels::linear::Best;
 use mortise_model::{LogitRows, Logits, ModelInput, SequenceInput};
 
 use crate::beam_group::{BeamGroup, BeamSubmission};
@@ -58,9 +59,16 @@ pub(crate) enum Submitted {
 struct Scored {
     /// Logits, with the slices whose rows they are: each has a row for its last known token and one
     /// for each token of its draft.
-    rows: Vec<(Vec<Slice>, Logits)>,
+    rows: Vec<(Vec<Slice>, Computed)>,
     /// Sequences that could not be computed even alone.
     failed: Vec<(SequenceId, SequenceError)>,
+}
+
+/// What the model gave for a batch.
+enum Computed {
+    Rows(Logits),
+    /// The likeliest token of each row, in a batch whose sequences want nothing else.
+    Likeliest(Vec<Best>),
 }
 
 impl StepLoop {
@@ -232,7 +240,7 @@ impl StepLoop {
     }
 
     /// One forward pass over `slices`, fenced.
-    fn compute(&mut self, slices: &[Slice]) -> Result<Logits, String> {
+    fn compute(&mut self, slices: &[Slice]) -> Result<Computed, String> {
         let mut input = ModelInput::new();
         for slice in slices {
             let known = self.scheduler.tokens(slice.id);
@@ -250,13 +258,22 @@ impl StepLoop {
                 },
             });
         }
+        let only_likeliest = slices.iter().all(|slice| self.takes_likeliest(slice));
         let model = &mut self.model;
-        let logits = catch_unwind(AssertUnwindSafe(|| model.forward(&input)))
-            .map_err(|panic| format!("the forward pass panicked: {}", panic_message(&*panic)))?
-            .map_err(|error| error.to_string())?;
+        let computed = catch_unwind(AssertUnwindSafe(|| {
+            if only_likeliest && let Some(best) = model.likeliest(&input) {
+                return best.map(Computed::Likeliest);
+            }
+            model.forward(&input).map(Computed::Rows)
+        }))
+        .map_err(|panic| format!("the forward pass panicked: {}", panic_message(&*panic)))?
+        .map_err(|error| error.to_string())?;
         let wanted: usize = slices.iter().map(rows).sum();
-        if logits.rows().len() != wanted {
-            let rows = logits.rows().len();
+        let rows = match &computed {
+            Computed::Rows(logits) => logits.rows().len(),
+            Computed::Likeliest(best) => best.len(),
+        };
+        if rows != wanted {
             return Err(format!("the model gave {rows} rows of logits for {wanted}"));
         }
         for slice in slices {
@@ -264,7 +281,14 @@ impl StepLoop {
             self.count_prefill(slice);
         }
         self.shared.counters.steps.fetch_add(1, Ordering::Relaxed);
-        Ok(logits)
+        Ok(computed)
+    }
+
+    /// Whether of what a slice computes the likeliest next token alone is wanted, or nothing.
+    fn takes_likeliest(&self, slice: &Slice) -> bool {
+        let sequence = self.sequences.get(&slice.id);
+        let takes = || sequence.is_some_and(Sequence::takes_likeliest);
+        slice.draft.is_empty() && (!slice.last || takes())
     }
 
     fn count_prefill(&self, slice: &Slice) {

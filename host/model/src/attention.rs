@@ -1,13 +1,15 @@
-//! The attention of a layer, in stages: one product for queries, keys and values; norms and
-//! positions; the cache; the product of the output.
+//! The attention of a layer, in stages: one product for queries, keys and values; norms, positions and
+//! the cache; attention itself; the product of the output, added to the residual.
 
 use mortise_kernels::attention::Scoring;
+use mortise_kernels::linear::{Activations, Forms};
+use mortise_kernels::qkv::QkvStage;
 use mortise_kernels::rope::{RopeHeads, RopeTable};
 
 use crate::error::ModelError;
 use crate::kv_cache::{CachePlan, LayerCache};
 use crate::latent_attention::LatentAttention;
-use crate::linear::Linear;
+use crate::linear::{Linear, Residual};
 use crate::loader::Loader;
 use crate::norm::Norm;
 use crate::spec::{LayerSpec, ModelSpec, QkNorm};
@@ -28,11 +30,14 @@ impl Batch<'_> {
         self.plan.rows.len()
     }
 
-    /// Turn heads of all rows of `x` by the positions of a layer, if it has any.
-    pub(crate) fn turn(&self, layer: LayerSpec, x: &mut [f32], stride: usize, heads: RopeHeads) {
-        if let Some(table) = layer.rope.and_then(|rope| self.ropes.get(rope)) {
-            table.apply(x, stride, heads);
-        }
+    /// The positions of a layer for these heads, if it has any.
+    pub(crate) fn rope(
+        &self,
+        layer: LayerSpec,
+        heads: RopeHeads,
+    ) -> Option<(&RopeTable, RopeHeads)> {
+        let table = layer.rope.and_then(|rope| self.ropes.get(rope))?;
+        Some((table, heads))
     }
 }
 
@@ -53,11 +58,26 @@ impl Attention {
         }
     }
 
-    /// Store keys and values of normalised rows and attend: rows of the hidden width.
-    pub(crate) fn forward(&self, batch: &Batch<'_>, cache: &mut LayerCache, x: &[f32]) -> Vec<f32> {
+    /// The forms of activations that it takes.
+    pub(crate) fn forms(&self) -> Forms {
         match self {
-            Self::Heads(attention) => attention.forward(batch, cache, x),
-            Self::Latent(attention) => attention.forward(batch, cache, x),
+            Self::Heads(attention) => attention.qkv.forms(),
+            Self::Latent(attention) => attention.forms(),
+        }
+    }
+
+    /// Store keys and values of normalised rows, attend, and add what comes of it to rows of the hidden
+    /// width.
+    pub(crate) fn add(
+        &self,
+        batch: &Batch<'_>,
+        cache: &mut LayerCache,
+        x: &Activations<'_>,
+        residual: Residual<'_>,
+    ) {
+        match self {
+            Self::Heads(attention) => attention.add(batch, cache, x, residual),
+            Self::Latent(attention) => attention.add(batch, cache, x, residual),
         }
     }
 }
@@ -105,24 +125,30 @@ impl HeadAttention {
         })
     }
 
-    fn forward(&self, batch: &Batch<'_>, cache: &mut LayerCache, x: &[f32]) -> Vec<f32> {
+    fn add(
+        &self,
+        batch: &Batch<'_>,
+        cache: &mut LayerCache,
+        x: &Activations<'_>,
+        residual: Residual<'_>,
+    ) {
         let spec = batch.spec;
-        let mut qkv = self.qkv.apply(x);
-        self.normalise(spec, &mut qkv);
+        let mut qkv = self.qkv.apply_to(x);
         let turned = RopeHeads {
             heads: spec.heads + spec.kv_heads,
             head_dim: spec.head_dim,
             first: 0,
             pairs: spec.attention.rope_pairs,
         };
-        batch.turn(self.layer, &mut qkv, self.qkv.outputs(), turned);
-        if let Some(factors) = &batch.query_factors {
-            for (row, factor) in qkv.chunks_exact_mut(self.qkv.outputs()).zip(factors) {
-                for query in &mut row[..spec.heads * spec.head_dim] {
-                    *query *= factor;
-                }
-            }
-        }
+        let stage = QkvStage {
+            heads: spec.heads,
+            norms: self
+                .qk_norm
+                .as_ref()
+                .map(|norms| norms.each_ref().map(Norm::op)),
+            rope: batch.rope(self.layer, turned),
+            query_factors: batch.query_factors.as_deref(),
+        };
         let scoring = Scoring {
             scale: spec.attention.scale,
             window: self.layer.window,
@@ -130,19 +156,7 @@ impl HeadAttention {
             sinks: self.sinks.as_deref(),
         };
         let mut attended = vec![0.0; batch.rows() * spec.heads * spec.head_dim];
-        cache.attend(&qkv, spec.heads, scoring, &batch.plan, &mut attended);
-        self.output.apply(&attended)
-    }
-
-    fn normalise(&self, spec: &ModelSpec, qkv: &mut [f32]) {
-        let Some([query_norm, key_norm]) = &self.qk_norm else {
-            return;
-        };
-        let (queries, keys) = (spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim);
-        for row in qkv.chunks_exact_mut(self.qkv.outputs()) {
-            let (query, rest) = row.split_at_mut(queries);
-            query_norm.apply_in_place(query);
-            key_norm.apply_in_place(&mut rest[..keys]);
-        }
+        cache.attend(&mut qkv, stage, scoring, &batch.plan, &mut attended);
+        self.output.add(attended, residual);
     }
 }

@@ -5,7 +5,7 @@ mod whole_texts;
 pub use whole_texts::EmbedError;
 
 use mortise_kernels::attention::AttentionRow;
-use mortise_kernels::soft_cap::soft_cap;
+use mortise_kernels::linear::{Activations, Best, LogitScale};
 
 use crate::attention::Batch;
 use crate::checkpoint::Checkpoint;
@@ -145,6 +145,31 @@ impl Model {
     /// Compute a batch: store keys and values of its tokens in the cache and return the logits that
     /// it asks for, row by row in the order of the batch.
     pub fn forward(&self, input: &ModelInput, cache: &mut KvCache) -> Result<Logits, InputError> {
+        let hidden = self.run_layers(input, cache)?;
+        let Some((head, rows)) = self.head_rows(&hidden, input) else {
+            return Ok(Logits::new(Vec::new(), self.spec.vocabulary));
+        };
+        let mut values = head.apply_to(&rows);
+        self.logit_scale().apply(&mut values);
+        Ok(Logits::new(values, self.spec.vocabulary))
+    }
+
+    /// Compute a batch as [`forward`](Self::forward) does, and of each row of logits that it asks for
+    /// find the token with the highest alone: the others are written nowhere.
+    pub fn likeliest(
+        &self,
+        input: &ModelInput,
+        cache: &mut KvCache,
+    ) -> Result<Vec<Best>, InputError> {
+        let hidden = self.run_layers(input, cache)?;
+        let rows = self.head_rows(&hidden, input);
+        Ok(rows.map_or_else(Vec::new, |(head, rows)| {
+            head.best(&rows, self.logit_scale(), 1)
+        }))
+    }
+
+    /// The hidden values of all rows of a batch behind the last layer.
+    fn run_layers(&self, input: &ModelInput, cache: &mut KvCache) -> Result<Vec<f32>, InputError> {
         if !cache.fits(&self.spec) {
             return Err(InputError::Cache);
         }
@@ -155,7 +180,7 @@ impl Model {
         for (layer, cache) in self.layers.iter().zip(cache.layers_mut()) {
             layer.forward(&batch, cache, &mut hidden);
         }
-        Ok(self.logits(&hidden, &input.logit_rows()))
+        Ok(hidden)
     }
 
     /// The rows that stand for tokens.
@@ -172,28 +197,31 @@ impl Model {
         hidden
     }
 
-    /// None at all of a model without a head.
-    fn logits(&self, hidden: &[f32], rows: &[usize]) -> Logits {
+    /// The head, if there is one, and what it multiplies: the normalised rows whose logits are asked for.
+    fn head_rows(
+        &self,
+        hidden: &[f32],
+        input: &ModelInput,
+    ) -> Option<(&Linear, Activations<'static>)> {
         let (Vocabulary::Tied(head) | Vocabulary::Apart(_, Some(head))) = &self.vocabulary else {
-            return Logits::new(Vec::new(), self.spec.vocabulary);
+            return None;
         };
         let width = self.spec.hidden;
+        let rows = input.logit_rows();
         let wanted: Vec<f32> = rows
             .iter()
             .flat_map(|row| &hidden[row * width..][..width])
             .copied()
             .collect();
-        let normed = self.final_norm.apply(&wanted);
-        let mut values = head.apply(&normed);
-        if self.spec.logit_scale != 1.0 {
-            for value in &mut values {
-                *value *= self.spec.logit_scale;
-            }
+        let normed = Activations::normed(&wanted, self.final_norm.op(), head.forms());
+        Some((head, normed))
+    }
+
+    fn logit_scale(&self) -> LogitScale {
+        LogitScale {
+            scale: self.spec.logit_scale,
+            soft_cap: self.spec.logit_soft_cap,
         }
-        if let Some(cap) = self.spec.logit_soft_cap {
-            soft_cap(&mut values, cap);
-        }
-        Logits::new(values, self.spec.vocabulary)
     }
 }
 

@@ -3,12 +3,13 @@
 //! Each expert computes the rows that were routed to it as one product. A row's parts are then added
 //! best expert first, so that its result does not depend on the rows beside it.
 
+use mortise_kernels::linear::{Activations, Forms};
 use mortise_kernels::route::{Route, Routing, route};
 
 use crate::checkpoint::TensorPlace;
 use crate::error::ModelError;
 use crate::feed_forward::GatedLayer;
-use crate::linear::Linear;
+use crate::linear::{Linear, Residual};
 use crate::loader::{Loader, StackPart};
 use crate::mxfp4;
 use crate::names::ExpertLayout;
@@ -88,11 +89,20 @@ impl Experts {
         })
     }
 
-    /// Rows of the hidden width from normalised ones.
-    pub(crate) fn forward(&self, x: &[f32]) -> Vec<f32> {
-        let logits = self.router.apply(x);
-        let rows = logits.len() / self.experts.len();
-        let hidden = x.len() / rows.max(1);
+    /// The forms of activations that it takes: plain rows are those that experts are given.
+    pub(crate) fn forms(&self) -> Forms {
+        let forms = Forms::PLAIN.and(self.router.forms());
+        let Some((shared, gate)) = &self.shared else {
+            return forms;
+        };
+        let forms = forms.and(shared.gate_up.forms());
+        gate.as_ref().map_or(forms, |gate| forms.and(gate.forms()))
+    }
+
+    /// Add what comes of normalised rows to rows of the hidden width.
+    pub(crate) fn add(&self, x: &Activations<'_>, residual: Residual<'_>) {
+        let logits = self.router.apply_to(x);
+        let (rows, hidden) = (x.rows(), x.inputs());
         let chosen = self.routing.chosen;
         // Which parts each expert computes: part `row * chosen + rank` is a row's `rank`th best.
         let mut parts_of: Vec<Vec<(usize, f32)>> = vec![Vec::new(); self.experts.len()];
@@ -115,10 +125,10 @@ impl Experts {
             }
             let rows: Vec<f32> = parts
                 .iter()
-                .flat_map(|(part, _)| &x[part / chosen * hidden..][..hidden])
+                .flat_map(|(part, _)| &x.plain()[part / chosen * hidden..][..hidden])
                 .copied()
                 .collect();
-            let results = expert.forward(&rows);
+            let results = expert.apply(&Activations::new(rows, hidden, expert.gate_up.forms()));
             for ((part, share), result) in parts.iter().zip(results.chunks_exact(hidden)) {
                 let computed = &mut computed[part * hidden..][..hidden];
                 for (computed, result) in computed.iter_mut().zip(result) {
@@ -126,7 +136,7 @@ impl Experts {
                 }
             }
         }
-        let mut out = vec![0.0; x.len()];
+        let mut out = vec![0.0; rows * hidden];
         let sums = out.chunks_exact_mut(hidden.max(1));
         for (out, parts) in sums.zip(computed.chunks_exact((chosen * hidden).max(1))) {
             for part in parts.chunks_exact(hidden) {
@@ -135,17 +145,17 @@ impl Experts {
                 }
             }
         }
-        self.add_shared(x, hidden, &mut out);
-        out
+        self.add_shared(x, &mut out);
+        residual.add(&out);
     }
 
-    fn add_shared(&self, x: &[f32], hidden: usize, out: &mut [f32]) {
+    fn add_shared(&self, x: &Activations<'_>, out: &mut [f32]) {
         let Some((shared, gate)) = &self.shared else {
             return;
         };
-        let mut results = shared.forward(x);
+        let mut results = shared.apply(x);
         if let Some(gate) = gate {
-            for (row, gate) in results.chunks_exact_mut(hidden).zip(gate.apply(x)) {
+            for (row, gate) in results.chunks_exact_mut(x.inputs()).zip(gate.apply_to(x)) {
                 let share = 1.0 / (1.0 + (-gate).exp());
                 for value in row {
                     *value *= share;
@@ -203,18 +213,11 @@ fn load_interleaved(
     let down_biases = biases(down, hidden)?;
     let gate_ups = ExpertTensor::load(loader, gate_up, [experts, 2 * width, hidden])?;
     let downs = ExpertTensor::load(loader, down, [experts, hidden, width])?;
-    // First all gates, then all ups.
-    let source = |row: usize| {
-        if row < width {
-            2 * row
-        } else {
-            2 * (row - width) + 1
-        }
-    };
+    let source = interleaved_source(width);
     let expert = |expert: usize| {
         let biases = &gate_up_biases[expert * 2 * width..][..2 * width];
         let biases = (0..2 * width).map(|row| biases[source(row)]).collect();
-        let gate_up = gate_ups.expert(expert, loader.precision, source);
+        let gate_up = gate_ups.expert(expert, loader.precision, &source);
         let down_bias = down_biases[expert * hidden..][..hidden].to_vec();
         let down = downs.expert(expert, loader.precision, |row| row);
         Ok(GatedLayer {
@@ -226,8 +229,19 @@ fn load_interleaved(
     (0..experts).map(expert).collect()
 }
 
+/// Which row of gates and ups by turns is a row of first all `width` gates, then all ups.
+pub(crate) fn interleaved_source(width: usize) -> impl Fn(usize) -> usize {
+    move |row| {
+        if row < width {
+            2 * row
+        } else {
+            2 * (row - width) + 1
+        }
+    }
+}
+
 /// One tensor for the matrices of all experts.
-struct ExpertTensor {
+pub(crate) struct ExpertTensor {
     outputs: usize,
     inputs: usize,
     stored: StoredExperts,
@@ -242,7 +256,11 @@ enum StoredExperts {
 
 impl ExpertTensor {
     /// Load `[experts, outputs, inputs]`.
-    fn load(loader: &Loader<'_>, name: &str, shape: [usize; 3]) -> Result<Self, ModelError> {
+    pub(crate) fn load(
+        loader: &Loader<'_>,
+        name: &str,
+        shape: [usize; 3],
+    ) -> Result<Self, ModelError> {
         let [experts, outputs, inputs] = shape;
         let checkpoint = loader.checkpoint;
         let (blocks, scales) = (format!("{name}_blocks"), format!("{name}_scales"));
@@ -263,7 +281,7 @@ impl ExpertTensor {
     }
 
     /// The matrix of an expert, its rows from where `source` says.
-    fn expert(
+    pub(crate) fn expert(
         &self,
         expert: usize,
         precision: WeightPrecision,

@@ -1,10 +1,11 @@
 //! The feed-forward part of a layer: gated products, by one for all tokens or by experts.
 
-use mortise_kernels::gate_mul::{Activation, gate_mul};
+use mortise_kernels::gate_mul::Activation;
+use mortise_kernels::linear::{Activations, Forms};
 
 use crate::error::ModelError;
 use crate::experts::Experts;
-use crate::linear::Linear;
+use crate::linear::{Linear, Residual};
 use crate::loader::Loader;
 
 /// The feed-forward part of a layer.
@@ -40,11 +41,19 @@ impl FeedForward {
         }))
     }
 
-    /// Rows of the hidden width from normalised ones.
-    pub(crate) fn forward(&self, x: &[f32]) -> Vec<f32> {
+    /// The forms of activations that it takes.
+    pub(crate) fn forms(&self) -> Forms {
         match self {
-            Self::Gated(layer) => layer.forward(x),
-            Self::Experts(experts) => experts.forward(x),
+            Self::Gated(layer) => layer.gate_up.forms(),
+            Self::Experts(experts) => experts.forms(),
+        }
+    }
+
+    /// Add what comes of normalised rows to rows of the hidden width.
+    pub(crate) fn add(&self, x: &Activations<'_>, residual: Residual<'_>) {
+        match self {
+            Self::Gated(layer) => layer.add(x, residual),
+            Self::Experts(experts) => experts.add(x, residual),
         }
     }
 }
@@ -59,15 +68,22 @@ pub(crate) struct GatedLayer {
 }
 
 impl GatedLayer {
-    pub(crate) fn forward(&self, x: &[f32]) -> Vec<f32> {
-        let gate_up = self.gate_up.apply(x);
-        let mut gated = vec![0.0; gate_up.len() / 2];
-        gate_mul(
-            self.activation,
-            &gate_up,
-            self.gate_up.outputs() / 2,
-            &mut gated,
+    pub(crate) fn add(&self, x: &Activations<'_>, residual: Residual<'_>) {
+        let gated = self.gate_up.gate(x, self.activation, self.down.forms());
+        self.down.add_of(&gated, residual);
+    }
+
+    /// What comes of rows of the hidden width.
+    pub(crate) fn apply(&self, x: &Activations<'_>) -> Vec<f32> {
+        let mut rows = vec![0.0; x.rows() * self.down.outputs()];
+        let scale = 1.0;
+        self.add(
+            x,
+            Residual {
+                rows: &mut rows,
+                scale,
+            },
         );
-        self.down.apply(&gated)
+        rows
     }
 }

@@ -9,6 +9,7 @@ use memmap2::MmapMut;
 use mortise_kernels::attention::{AttentionInput, Scoring, attention};
 use mortise_kernels::kv_page::{KvArena, KvElement, KvPages, KvShape};
 use mortise_kernels::kv_q8::{Q8Arena, Q8Pages, groups};
+use mortise_kernels::qkv::QkvStage;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 pub use mortise_kernels::kv_page::BLOCK_TOKENS;
@@ -193,52 +194,48 @@ impl KvCache {
 }
 
 impl LayerCache {
-    /// Store the keys and values of all rows, then let each row attend. A row of `qkv` holds
-    /// `heads` queries, then the keys, then the values; one of `out` holds `heads` values.
+    /// Bring all rows of `qkv` through their stage, which stores their keys and values, then let each row
+    /// attend. One of `out` holds the values of all heads.
     pub(crate) fn attend(
         &mut self,
-        qkv: &[f32],
-        heads: usize,
+        qkv: &mut [f32],
+        stage: QkvStage<'_>,
         scoring: Scoring<'_>,
         plan: &CachePlan<'_>,
         out: &mut [f32],
     ) {
         let batch = Batch {
-            qkv,
-            heads,
+            stage,
             shape: self.shape,
             plan,
             scoring,
         };
         match &mut self.arenas {
-            Arenas::F32 { keys, values } => batch.run_plain(keys.get(), values.get(), out),
+            Arenas::F32 { keys, values } => batch.run_plain(keys.get(), values.get(), qkv, out),
             Arenas::F16 { keys, values } => {
                 let keys = keys.get().reinterpret_cast_mut::<f16>();
-                batch.run_plain(keys, values.get().reinterpret_cast_mut(), out);
+                batch.run_plain(keys, values.get().reinterpret_cast_mut(), qkv, out);
             }
             Arenas::Bf16 { keys, values } => {
                 let keys = keys.get().reinterpret_cast_mut::<bf16>();
-                batch.run_plain(keys, values.get().reinterpret_cast_mut(), out);
+                batch.run_plain(keys, values.get().reinterpret_cast_mut(), qkv, out);
             }
             Arenas::Q8 { keys, values } => {
                 let (keys, values) = (
                     (keys.0.get(), keys.1.get()),
                     (values.0.get(), values.1.get()),
                 );
-                let mut pages = Q8Pages {
+                let pages = Q8Pages {
                     keys: &mut *keys.0,
                     key_scales: &mut *keys.1,
                     values: &mut *values.0,
                     value_scales: &mut *values.1,
                     shape: self.shape,
                 };
-                batch.store(|block, slot, key, value| pages.store(block, slot, key, value));
+                stage.run(qkv, plan.slots, pages);
                 let arena = |(numbers, scales)| Q8Arena { numbers, scales };
-                batch.attend(
-                    arena((&*keys.0, &*keys.1)),
-                    arena((&*values.0, &*values.1)),
-                    out,
-                );
+                let (keys, values) = (arena((&*keys.0, &*keys.1)), (&*values.0, &*values.1));
+                batch.attend(keys, arena(values), qkv, out);
             }
         }
     }
@@ -247,51 +244,34 @@ impl LayerCache {
 /// What a layer attends with.
 #[derive(Clone, Copy)]
 struct Batch<'a> {
-    qkv: &'a [f32],
-    heads: usize,
+    stage: QkvStage<'a>,
     shape: KvShape,
     plan: &'a CachePlan<'a>,
     scoring: Scoring<'a>,
 }
 
 impl Batch<'_> {
-    fn run_plain<T: KvElement>(self, keys: &mut [T], values: &mut [T], out: &mut [f32]) {
-        let mut pages = KvPages {
+    fn run_plain<T: KvElement>(
+        self,
+        keys: &mut [T],
+        values: &mut [T],
+        qkv: &mut [f32],
+        out: &mut [f32],
+    ) {
+        let pages = KvPages {
             keys: &mut *keys,
             values: &mut *values,
             shape: self.shape,
         };
-        self.store(|block, slot, key, value| pages.store(block, slot, key, value));
-        self.attend(&*keys, &*values, out);
+        self.stage.run(qkv, self.plan.slots, pages);
+        self.attend(&*keys, &*values, qkv, out);
     }
 
-    /// Values from one row of queries, keys and values to the next.
-    fn stride(self) -> usize {
-        let KvShape {
-            kv_heads,
-            key_dim,
-            value_dim,
-        } = self.shape;
-        (self.heads + kv_heads) * key_dim + kv_heads * value_dim
-    }
-
-    fn store(self, mut store: impl FnMut(usize, usize, &[f32], &[f32])) {
-        let (queries, keys) = (
-            self.heads * self.shape.key_dim,
-            self.shape.kv_heads * self.shape.key_dim,
-        );
-        let rows = self.qkv.chunks_exact(self.stride());
-        for (row, &(block, slot)) in rows.zip(self.plan.slots) {
-            let (key, value) = row[queries..].split_at(keys);
-            store(block, slot, key, value);
-        }
-    }
-
-    fn attend<A: KvArena>(self, keys: A, values: A, out: &mut [f32]) {
+    fn attend<A: KvArena>(self, keys: A, values: A, qkv: &[f32], out: &mut [f32]) {
         let input = AttentionInput {
-            queries: self.qkv,
-            query_stride: self.stride(),
-            heads: self.heads,
+            queries: qkv,
+            query_stride: self.stage.stride(self.shape),
+            heads: self.stage.heads,
             keys,
             values,
             shape: self.shape,

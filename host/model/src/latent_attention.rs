@@ -6,13 +6,15 @@
 //! one value, the compressed vector itself.
 
 use mortise_kernels::attention::Scoring;
+use mortise_kernels::linear::{Activations, Forms};
+use mortise_kernels::qkv::QkvStage;
 use mortise_kernels::rope::RopeHeads;
 
 use crate::attention::Batch;
 use crate::error::ModelError;
 use crate::gguf::{KEY_UPS, VALUE_UPS};
 use crate::kv_cache::LayerCache;
-use crate::linear::Linear;
+use crate::linear::{Linear, Residual};
 use crate::loader::{Loader, StackPart};
 use crate::norm::Norm;
 use crate::spec::{LatentSpec, LayerSpec};
@@ -87,10 +89,21 @@ impl LatentAttention {
         })
     }
 
-    pub(crate) fn forward(&self, batch: &Batch<'_>, cache: &mut LayerCache, x: &[f32]) -> Vec<f32> {
+    /// The forms of activations that it takes.
+    pub(crate) fn forms(&self) -> Forms {
+        self.down.forms()
+    }
+
+    pub(crate) fn add(
+        &self,
+        batch: &Batch<'_>,
+        cache: &mut LayerCache,
+        x: &Activations<'_>,
+        residual: Residual<'_>,
+    ) {
         let (spec, latent) = (batch.spec, self.latent);
         let shape = spec.kv_shape();
-        let down = self.down.apply(x);
+        let down = self.down.apply_to(x);
         let kv_width = latent.kv_rank + latent.rope_dim;
         let query_width = self.down.outputs() - kv_width;
         let queries = columns(&down, self.down.outputs(), 0, query_width);
@@ -116,14 +129,19 @@ impl LatentAttention {
             first: latent.kv_rank,
             pairs: spec.attention.rope_pairs,
         };
-        batch.turn(self.layer, &mut qkv, stride, turned);
+        let stage = QkvStage {
+            heads: spec.heads,
+            norms: None,
+            rope: batch.rope(self.layer, turned),
+            query_factors: None,
+        };
         let scoring = Scoring {
             window: self.layer.window,
             ..Scoring::scaled(spec.attention.scale)
         };
         let width = spec.heads * latent.kv_rank;
         let mut attended = vec![0.0; batch.rows() * width];
-        cache.attend(&qkv, spec.heads, scoring, &batch.plan, &mut attended);
+        cache.attend(&mut qkv, stage, scoring, &batch.plan, &mut attended);
         let values_width = spec.heads * latent.value_dim;
         let mut values = vec![0.0; batch.rows() * values_width];
         for (head, up) in self.value_up.iter().enumerate() {
@@ -137,7 +155,7 @@ impl LatentAttention {
                 latent.value_dim,
             );
         }
-        self.output.apply(&values)
+        self.output.add(values, residual);
     }
 
     /// Write each head's query of compressed keys, and its part that turns, to rows of `qkv`.

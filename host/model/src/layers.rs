@@ -1,11 +1,12 @@
 //! One layer of a decoder: attention, then feed-forward, each added to what came in.
 
-use std::borrow::Cow;
+use mortise_kernels::linear::{Activations, Forms};
 
 use crate::attention::{Attention, Batch};
 use crate::error::ModelError;
 use crate::feed_forward::FeedForward;
 use crate::kv_cache::LayerCache;
+use crate::linear::Residual;
 use crate::loader::Loader;
 use crate::norm::Norm;
 
@@ -19,6 +20,8 @@ pub(crate) struct Layer {
 /// What is added to the hidden values, with the norms before and after it.
 #[derive(Debug)]
 struct Branch<T> {
+    /// Values of a row.
+    width: usize,
     norm: Option<Norm>,
     inner: T,
     output_norm: Option<Norm>,
@@ -33,11 +36,13 @@ impl Layer {
         };
         Ok(Self {
             attention: Branch {
+                width: loader.spec.hidden,
                 norm: norm(names.attention_norm)?,
                 inner: Attention::load(loader, number)?,
                 output_norm: norm(names.attention_output_norm)?,
             },
             feed_forward: Branch {
+                width: loader.spec.hidden,
                 norm: norm(names.feed_forward_norm)?,
                 inner: FeedForward::load(loader, number)?,
                 output_norm: norm(names.feed_forward_output_norm)?,
@@ -48,26 +53,45 @@ impl Layer {
     /// Advance all rows of the batch by this layer.
     pub(crate) fn forward(&self, batch: &Batch<'_>, cache: &mut LayerCache, hidden: &mut [f32]) {
         let scale = batch.spec.residual_scale;
-        self.attention.add(hidden, scale, |attention, x| {
-            attention.forward(batch, cache, x)
-        });
+        let forms = self.attention.inner.forms();
+        self.attention
+            .add(hidden, scale, forms, |inner, x, residual| {
+                inner.add(batch, cache, x, residual);
+            });
+        let forms = self.feed_forward.inner.forms();
         self.feed_forward
-            .add(hidden, scale, |feed_forward, x| feed_forward.forward(x));
+            .add(hidden, scale, forms, |inner, x, residual| {
+                inner.add(x, residual);
+            });
     }
 }
 
 impl<T> Branch<T> {
-    fn add(&self, hidden: &mut [f32], scale: f32, forward: impl FnOnce(&T, &[f32]) -> Vec<f32>) {
-        let normed = match &self.norm {
-            Some(norm) => Cow::Owned(norm.apply(hidden)),
-            None => Cow::Borrowed(&*hidden),
+    /// Add what `add` makes of the rows of `hidden`, in forms that it takes, to them.
+    fn add(
+        &self,
+        hidden: &mut [f32],
+        scale: f32,
+        forms: Forms,
+        add: impl FnOnce(&T, &Activations<'_>, Residual<'_>),
+    ) {
+        let width = self.width;
+        let x = match &self.norm {
+            Some(norm) => Activations::normed(hidden, norm.op(), forms),
+            None => Activations::new(hidden.to_vec(), width, forms),
         };
-        let mut out = forward(&self.inner, &normed);
-        if let Some(norm) = &self.output_norm {
-            norm.apply_in_place(&mut out);
-        }
-        for (hidden, out) in hidden.iter_mut().zip(out) {
-            *hidden += scale * out;
-        }
+        let Some(norm) = &self.output_norm else {
+            let rows = hidden;
+            return add(&self.inner, &x, Residual { rows, scale });
+        };
+        let mut out = vec![0.0; hidden.len()];
+        let rows = Residual {
+            rows: &mut out,
+            scale: 1.0,
+        };
+        add(&self.inner, &x, rows);
+        norm.apply_in_place(&mut out);
+        let rows = hidden;
+        Residual { rows, scale }.add(&out);
     }
 }

@@ -1,6 +1,9 @@
 //! Matrices of a model, with whatever numbers they are stored as.
 
-use mortise_kernels::linear::{Matrix, RowOrder, Weights, linear_stack};
+use mortise_kernels::gate_mul::Activation;
+use mortise_kernels::linear::{
+    Activations, Best, Forms, LogitScale, Matrix, RowOrder, Stack, Weights,
+};
 use mortise_kernels::quant::PackedMatrix;
 
 use crate::error::ModelError;
@@ -13,6 +16,23 @@ pub(crate) struct Linear {
     bias: Option<Vec<f32>>,
     outputs: usize,
     inputs: usize,
+}
+
+/// Rows that what a branch computes is added to.
+#[derive(Debug)]
+pub(crate) struct Residual<'a> {
+    pub(crate) rows: &'a mut [f32],
+    /// Factor of what is added.
+    pub(crate) scale: f32,
+}
+
+impl Residual<'_> {
+    /// Add rows.
+    pub(crate) fn add(self, values: &[f32]) {
+        for (row, value) in self.rows.iter_mut().zip(values) {
+            *row += self.scale * value;
+        }
+    }
 }
 
 /// One matrix.
@@ -108,10 +128,50 @@ impl Linear {
         self
     }
 
+    /// The forms of activations that products need.
+    pub(crate) fn forms(&self) -> Forms {
+        self.with_stack(|stack| stack.forms())
+    }
+
     /// Multiply rows of activations.
     pub(crate) fn apply(&self, x: &[f32]) -> Vec<f32> {
-        let mut out = vec![0.0; x.len() / self.inputs * self.outputs];
-        let stack: Vec<Matrix<'_>> = self
+        self.apply_to(&Activations::new(x, self.inputs, self.forms()))
+    }
+
+    /// Multiply rows of activations that have the [forms](Self::forms) of these weights.
+    pub(crate) fn apply_to(&self, x: &Activations<'_>) -> Vec<f32> {
+        let mut out = vec![0.0; x.rows() * self.outputs];
+        self.with_stack(|stack| stack.write(x, &mut out));
+        out
+    }
+
+    /// Multiply rows of activations and add the products to a residual.
+    pub(crate) fn add(&self, x: Vec<f32>, residual: Residual<'_>) {
+        self.add_of(&Activations::new(x, self.inputs, self.forms()), residual);
+    }
+
+    /// The same with activations that have the [forms](Self::forms) of these weights.
+    pub(crate) fn add_of(&self, x: &Activations<'_>, residual: Residual<'_>) {
+        self.with_stack(|stack| stack.add(x, residual.scale, residual.rows));
+    }
+
+    /// The first half of the outputs as gates of the second, in the forms that the next product needs.
+    pub(crate) fn gate(
+        &self,
+        x: &Activations<'_>,
+        activation: Activation,
+        forms: Forms,
+    ) -> Activations<'static> {
+        self.with_stack(|stack| stack.gate(x, activation, forms))
+    }
+
+    /// The `count` highest outputs of each row.
+    pub(crate) fn best(&self, x: &Activations<'_>, scale: LogitScale, count: usize) -> Vec<Best> {
+        self.with_stack(|stack| stack.best(x, scale, count))
+    }
+
+    fn with_stack<T>(&self, run: impl FnOnce(Stack<'_>) -> T) -> T {
+        let matrices: Vec<Matrix<'_>> = self
             .parts
             .iter()
             .map(|part| {
@@ -124,8 +184,10 @@ impl Linear {
                 }
             })
             .collect();
-        linear_stack(x, &stack, self.bias.as_deref(), &mut out);
-        out
+        run(Stack {
+            matrices: &matrices,
+            bias: self.bias.as_deref(),
+        })
     }
 
     /// Copy rows of a single matrix in f32: the embedding of tokens.

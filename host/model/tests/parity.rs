@@ -197,7 +197,17 @@ fn greedy_decoding_agrees_with_transformers() {
                 assert_eq!(token, *expected, "{what}: token {step}");
                 let position = reference.prompt.len() + step;
                 let logits = run(&model, &mut cache, &[(0, &[token], position)], 1).remove(0);
+                let mut input = ModelInput::new();
+                input.push(SequenceInput {
+                    tokens: &[token],
+                    first_position: position,
+                    block_table: &table(0, 1),
+                    logits: LogitRows::Last,
+                });
                 token = best(&logits);
+                let likeliest = model.likeliest(&input, &mut cache).unwrap();
+                let ids: Vec<u32> = likeliest[0].candidates.iter().map(|one| one.id).collect();
+                assert_eq!(ids, [token], "{what}: the likeliest token alone");
                 decoded.extend(logits);
             }
             let steps = reference.decode_logits.len();

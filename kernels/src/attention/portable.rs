@@ -1,5 +1,8 @@
-//! Products of queries with keys and of weights with values, in what vectors the compiler finds.
+//! Products of queries with keys, their softmax, and products of weights with values, in what vectors the
+//! compiler finds.
 
+use super::tile::larger;
+use crate::exp::exp;
 use crate::kv_page::BLOCK_TOKENS;
 
 /// Scaled products of a query with the keys of all slots of a block. Even and odd dimensions are
@@ -30,4 +33,36 @@ pub(super) fn add_columns(
             *sum += weight * value;
         }
     }
+}
+
+/// Make weights of the scores of a block, relative to the highest of them and of `highest`: that, and the
+/// sum of the weights. Slots outside of those that are seen have weight 0.
+pub(super) fn weigh(
+    scores: &mut [f32; BLOCK_TOKENS],
+    (skipped, filled): (usize, usize),
+    highest: f32,
+) -> (f32, f32) {
+    scores[..skipped].fill(f32::NEG_INFINITY);
+    scores[filled..].fill(f32::NEG_INFINITY);
+    let highest = larger(highest, reduce(*scores, larger));
+    for weight in &mut *scores {
+        *weight = exp(*weight - highest);
+    }
+    scores[..skipped].fill(0.0);
+    scores[filled..].fill(0.0);
+    (highest, reduce(*scores, |a, b| a + b))
+}
+
+/// Combine the numbers of a block by halves: a fixed order without a chain of sixteen steps.
+#[inline(always)]
+fn reduce(numbers: [f32; BLOCK_TOKENS], combine: impl Fn(f32, f32) -> f32) -> f32 {
+    let mut numbers = numbers;
+    let mut width = BLOCK_TOKENS / 2;
+    while width > 0 {
+        for index in 0..width {
+            numbers[index] = combine(numbers[index], numbers[index + width]);
+        }
+        width /= 2;
+    }
+    numbers[0]
 }

@@ -1,8 +1,8 @@
 //! The attention of some rows of one sequence, and of the query heads of one key-value head, in one
 //! pass through the cache: what is read and widened once serves all of them.
 //!
-//! Each query goes through the blocks on its own, with a running softmax, so that its result does not
-//! depend on the others of its tile.
+//! Each query goes through the blocks on its own, with a running softmax for each part of them, so that
+//! its result does not depend on the others of its tile.
 
 use std::ops::Range;
 
@@ -12,6 +12,11 @@ use super::{AttentionInput, OutputPointer, portable};
 use crate::exp::{exp, tanh};
 use crate::kv_page::{BLOCK_TOKENS, KvArena, KvShape};
 
+/// Blocks that queries go through with one running softmax. A longer sequence is attended to in parts,
+/// whose results are merged in their order. Where parts begin depends on positions alone: who computes
+/// them, and with what beside, changes no bit.
+const PART_BLOCKS: usize = 32;
+
 /// One query, as the tile goes along.
 #[derive(Clone, Copy)]
 struct Query {
@@ -19,6 +24,48 @@ struct Query {
     highest: f32,
     /// The sum of the weights, relative to that.
     total: f32,
+}
+
+/// What the queries of a tile have of a part, or of all parts so far.
+pub(super) struct Attended {
+    queries: Vec<Query>,
+    /// For each query the weighted sum of the values.
+    sums: Vec<f32>,
+}
+
+impl Attended {
+    /// Of nothing at all.
+    fn new(queries: usize, value_dim: usize) -> Self {
+        let nothing = Query {
+            highest: f32::NEG_INFINITY,
+            total: 0.0,
+        };
+        Self {
+            queries: vec![nothing; queries],
+            sums: vec![0.0; queries * value_dim],
+        }
+    }
+
+    /// Take in what was found of the next part.
+    fn merge(&mut self, part: &Self) {
+        let value_dim = self.sums.len() / self.queries.len();
+        let sums = self.sums.chunks_exact_mut(value_dim);
+        let part_sums = part.sums.chunks_exact(value_dim);
+        let queries = self.queries.iter_mut().zip(&part.queries);
+        for ((query, more), (sums, more_sums)) in queries.zip(sums.zip(part_sums)) {
+            if more.total == 0.0 {
+                // It sees nothing of this part.
+                continue;
+            }
+            let highest = larger(query.highest, more.highest);
+            let factors = [query.highest, more.highest].map(|of| exp(of - highest));
+            query.highest = highest;
+            query.total = query.total * factors[0] + more.total * factors[1];
+            for (sum, more) in sums.iter_mut().zip(more_sums) {
+                *sum = *sum * factors[0] + more * factors[1];
+            }
+        }
+    }
 }
 
 /// A query that sees some slots of a block.
@@ -34,28 +81,77 @@ pub(super) struct Tile<'a, A> {
     pub(super) input: &'a AttentionInput<'a, A>,
     pub(super) rows: Range<usize>,
     pub(super) kv_head: usize,
-    pub(super) out: OutputPointer,
 }
 
 impl<A: KvArena> Tile<'_, A> {
-    /// Attend and write the outputs of the tile's rows and heads.
-    pub(super) fn attend(&self) {
+    /// Attend to all parts and write the outputs of the tile's rows and heads.
+    pub(super) fn attend(&self, out: OutputPointer) {
+        let mut whole = self.begin();
+        for part in self.parts() {
+            whole.merge(&self.attend_to(part));
+        }
+        self.write(&whole, out);
+    }
+
+    /// The same from what was found of each part, in their order.
+    pub(super) fn finish(&self, parts: impl Iterator<Item = Attended>, out: OutputPointer) {
+        let mut whole = self.begin();
+        parts.for_each(|part| whole.merge(&part));
+        self.write(&whole, out);
+    }
+
+    /// The parts that rows of the tile see something of.
+    pub(super) fn parts(&self) -> Range<usize> {
+        let Range { start, end } = self.blocks();
+        start / PART_BLOCKS..end.div_ceil(PART_BLOCKS)
+    }
+
+    /// What the queries find in a part.
+    pub(super) fn attend_to(&self, part: usize) -> Attended {
+        let count = self.rows.len() * self.group();
+        let mut found = Attended::new(count, self.input.shape.value_dim);
         #[cfg(target_arch = "x86_64")]
         if crate::has_avx2_fma() {
             // SAFETY: the processor has the features that the function is compiled for.
             #[allow(unsafe_code, reason = "calls a function compiled for checked features")]
             unsafe {
-                self.attend_avx2();
+                self.attend_avx2(part, &mut found);
             }
-            return;
+            return found;
         }
-        self.pass::<false>();
+        self.pass::<false>(part, &mut found);
+        found
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,fma,f16c")]
-    fn attend_avx2(&self) {
-        self.pass::<true>();
+    fn attend_avx2(&self, part: usize, found: &mut Attended) {
+        self.pass::<true>(part, found);
+    }
+
+    /// What the queries have before the first part: a sink takes part as a position that has no value.
+    fn begin(&self) -> Attended {
+        let count = self.rows.len() * self.group();
+        let mut attended = Attended::new(count, self.input.shape.value_dim);
+        if let Some(sinks) = self.input.scoring.sinks {
+            for (number, query) in attended.queries.iter_mut().enumerate() {
+                *query = Query {
+                    highest: sinks[self.place(number).1],
+                    total: 1.0,
+                };
+            }
+        }
+        attended
+    }
+
+    /// The blocks that rows of the tile see something of.
+    fn blocks(&self) -> Range<usize> {
+        let (mut first, mut end) = (usize::MAX, 0);
+        for row in &self.input.rows[self.rows.clone()] {
+            first = first.min(self.input.scoring.first_seen(row.position) / BLOCK_TOKENS);
+            end = end.max(row.position / BLOCK_TOKENS + 1);
+        }
+        first..end
     }
 
     /// Query heads of the key-value head.
@@ -73,55 +169,45 @@ impl<A: KvArena> Tile<'_, A> {
     }
 
     #[inline(always)]
-    fn pass<const FUSED: bool>(&self) {
-        let AttentionInput { shape, scoring, .. } = self.input;
-        let rows = &self.input.rows[self.rows.clone()];
-        let (mut first, mut last) = (usize::MAX, 0);
-        for row in rows {
-            first = first.min(scoring.first_seen(row.position) / BLOCK_TOKENS);
-            last = last.max(row.position / BLOCK_TOKENS);
-        }
-        let count = rows.len() * self.group();
-        let mut queries: Vec<Query> = (0..count)
-            .map(|query| match scoring.sinks {
-                // A sink takes part as a position that has no value.
-                Some(sinks) => Query {
-                    highest: sinks[self.place(query).1],
-                    total: 1.0,
-                },
-                None => Query {
-                    highest: f32::NEG_INFINITY,
-                    total: 0.0,
-                },
-            })
-            .collect();
-        let mut sums = vec![0.0; count * shape.value_dim];
+    fn pass<const FUSED: bool>(&self, part: usize, found: &mut Attended) {
+        let shape = self.input.shape;
+        let seen = self.blocks();
+        let first = seen.start.max(part * PART_BLOCKS);
+        let end = seen.end.min((part + 1) * PART_BLOCKS);
         let length = |dim| if A::WIDENS { dim * BLOCK_TOKENS } else { 0 };
         let mut key_buffer = vec![0.0; length(shape.key_dim)];
         let mut value_buffer = vec![0.0; length(shape.value_dim)];
-        let mut lookers = Vec::with_capacity(count);
-        let table = &self.input.block_tables[rows[0].first_block..][..last + 1];
-        for (index, &block) in table.iter().enumerate().skip(first) {
-            let head = block as usize * shape.kv_heads + self.kv_head;
-            let keys = self.input.keys.keys(head, shape.key_dim, &mut key_buffer);
-            let values = &self.input.values;
+        let mut lookers = Vec::with_capacity(found.queries.len());
+        let table = &self.input.block_tables[self.input.rows[self.rows.start].first_block..];
+        let head_of = |block: u32| block as usize * shape.kv_heads + self.kv_head;
+        let (keys, values) = (&self.input.keys, &self.input.values);
+        for (index, &block) in table[..end].iter().enumerate().skip(first) {
+            let head = head_of(block);
+            // Blocks lie anywhere: the processor does not see by itself where the next one is.
+            let next = table[..end].get(index + 1).map(|next| head_of(*next));
+            if let Some(next) = next {
+                keys.fetch(next, shape.key_dim);
+            }
+            let keys = keys.keys(head, shape.key_dim, &mut key_buffer);
+            if let Some(next) = next {
+                values.fetch(next, shape.value_dim);
+            }
             let values = values.values(head, shape.value_dim, &mut value_buffer);
             self.find_lookers(index, &mut lookers);
             let mut left = &lookers[..];
             while let [one, rest @ ..] = left {
                 match rest {
                     [two, rest @ ..] if one.slots == two.slots => {
-                        self.look::<FUSED, 2>([*one, *two], keys, values, &mut queries, &mut sums);
+                        self.look::<FUSED, 2>([*one, *two], keys, values, found);
                         left = rest;
                     }
                     _ => {
-                        self.look::<FUSED, 1>([*one], keys, values, &mut queries, &mut sums);
+                        self.look::<FUSED, 1>([*one], keys, values, found);
                         left = rest;
                     }
                 }
             }
         }
-        self.write(&queries, &sums);
     }
 
     /// Which queries see slots of a block. Slots outside hold other tokens or nothing and are never
@@ -149,8 +235,7 @@ impl<A: KvArena> Tile<'_, A> {
         lookers: [Looker; N],
         keys: &[f32],
         values: &[f32],
-        queries: &mut [Query],
-        sums: &mut [f32],
+        Attended { queries, sums }: &mut Attended,
     ) {
         let AttentionInput { shape, scoring, .. } = self.input;
         let KvShape {
@@ -168,15 +253,8 @@ impl<A: KvArena> Tile<'_, A> {
                     *weight = cap * tanh(*weight / cap);
                 }
             }
-            weights[..skipped].fill(f32::NEG_INFINITY);
-            weights[filled..].fill(f32::NEG_INFINITY);
             let query = &mut queries[looker.query];
-            let highest = larger(query.highest, reduce(*weights, larger));
-            for weight in &mut *weights {
-                *weight = exp(*weight - highest);
-            }
-            weights[..skipped].fill(0.0);
-            weights[filled..].fill(0.0);
+            let (highest, total) = weigh::<FUSED>(weights, looker.slots, query.highest);
             if highest != query.highest {
                 let shrink = exp(query.highest - highest);
                 query.highest = highest;
@@ -185,7 +263,7 @@ impl<A: KvArena> Tile<'_, A> {
                     *value *= shrink;
                 }
             }
-            query.total += reduce(*weights, |a, b| a + b);
+            query.total += total;
         }
         let values = &values[skipped * value_dim..filled * value_dim];
         let weights = weights.each_ref().map(|weights| &weights[skipped..filled]);
@@ -193,16 +271,16 @@ impl<A: KvArena> Tile<'_, A> {
     }
 
     /// Write the sums, divided by the totals.
-    fn write(&self, queries: &[Query], sums: &[f32]) {
+    fn write(&self, attended: &Attended, out: OutputPointer) {
         let value_dim = self.input.shape.value_dim;
-        for (number, (query, sums)) in queries.iter().zip(sums.chunks_exact(value_dim)).enumerate()
-        {
+        let sums = attended.sums.chunks_exact(value_dim);
+        for (number, (query, sums)) in attended.queries.iter().zip(sums).enumerate() {
             let (row, head) = self.place(number);
             assert!(row < self.input.rows.len() && head < self.input.heads);
             let at = (row * self.input.heads + head) * value_dim;
             // SAFETY: the output holds all heads of all rows, and no other tile has this row and head.
             #[allow(unsafe_code, reason = "tiles write to disjoint heads of rows")]
-            let out = unsafe { std::slice::from_raw_parts_mut(self.out.0.add(at), value_dim) };
+            let out = unsafe { std::slice::from_raw_parts_mut(out.0.add(at), value_dim) };
             let inverse = 1.0 / query.total;
             for (out, sum) in out.iter_mut().zip(sums) {
                 *out = sum * inverse;
@@ -225,6 +303,23 @@ fn scores<const FUSED: bool, const N: usize>(
         return unsafe { avx2::scores(queries, keys, scale) };
     }
     queries.map(|query| portable::scores(query, keys, scale))
+}
+
+/// Make weights of the scores of a block, relative to the highest of them and of `highest`: that, and the
+/// sum of the weights.
+#[inline(always)]
+fn weigh<const FUSED: bool>(
+    scores: &mut [f32; BLOCK_TOKENS],
+    slots: (usize, usize),
+    highest: f32,
+) -> (f32, f32) {
+    #[cfg(target_arch = "x86_64")]
+    if FUSED {
+        // SAFETY: who asks for fused operations has found them, and AVX2.
+        #[allow(unsafe_code, reason = "calls a function compiled for checked features")]
+        return unsafe { avx2::weigh(scores, slots, highest) };
+    }
+    portable::weigh(scores, slots, highest)
 }
 
 /// Add the value rows of slots, each times its weight, to the sums of queries.
@@ -279,22 +374,8 @@ fn add_whole_registers<const N: usize>(
     first
 }
 
-/// Combine the numbers of a block by halves: a fixed order without a chain of sixteen steps.
-#[inline(always)]
-fn reduce(numbers: [f32; BLOCK_TOKENS], combine: impl Fn(f32, f32) -> f32) -> f32 {
-    let mut numbers = numbers;
-    let mut width = BLOCK_TOKENS / 2;
-    while width > 0 {
-        for index in 0..width {
-            numbers[index] = combine(numbers[index], numbers[index + width]);
-        }
-        width /= 2;
-    }
-    numbers[0]
-}
-
 /// The larger of two, without the care for NaN that does not vectorise.
 #[inline(always)]
-fn larger(a: f32, b: f32) -> f32 {
+pub(super) fn larger(a: f32, b: f32) -> f32 {
     if a > b { a } else { b }
 }

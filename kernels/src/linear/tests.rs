@@ -1,9 +1,14 @@
 use half::{bf16, f16};
 use proptest::prelude::*;
 
-use super::{Matrix, RowOrder, Weights, linear, linear_stack, portable, reference};
+use super::{
+    Activations, Forms, LogitScale, Matrix, RowOrder, Stack, Weights, linear, portable, reference,
+};
+use crate::gate_mul::{Activation, gate_mul};
 use crate::pool::ThreadPool;
-use crate::quant::{BlockType, PackedMatrix, quantise_q4_k, quantise_q8_0};
+use crate::quant::{BlockType, GROUP, PackedMatrix, QuantisedRows, quantise_q4_k, quantise_q8_0};
+use crate::rms_norm::{RmsNorm, rms_norm};
+use crate::select::top;
 
 /// Reproducible numbers in [-1, 1).
 fn noise(seed: u32, count: usize) -> Vec<f32> {
@@ -149,7 +154,12 @@ fn a_stack_of_any_types_is_as_one_matrix() {
     ];
     let bias = noise(8, 4 * 48);
     let mut found = vec![0.0; rows * 4 * 48];
-    linear_stack(&x, &stack, Some(&bias), &mut found);
+    let whole = Stack {
+        matrices: &stack,
+        bias: Some(&bias),
+    };
+    let rows_of = |x| Activations::new(x, inputs, whole.forms());
+    whole.write(&rows_of(&x[..]), &mut found);
     for (number, matrix) in stack.into_iter().enumerate() {
         let bias = &bias[number * 48..][..48];
         let mut expected = vec![0.0; rows * 48];
@@ -166,12 +176,7 @@ fn a_stack_of_any_types_is_as_one_matrix() {
     }
     for row in 0..rows {
         let mut alone = vec![0.0; 4 * 48];
-        linear_stack(
-            &x[row * inputs..][..inputs],
-            &stack,
-            Some(&bias),
-            &mut alone,
-        );
+        whole.write(&rows_of(&x[row * inputs..][..inputs]), &mut alone);
         assert_eq!(
             alone,
             found[row * 4 * 48..][..4 * 48],
@@ -186,4 +191,112 @@ fn paired_rows_go_to_the_halves_of_their_head() {
     let outputs: Vec<usize> = (0..12).map(|row| order.output(row)).collect();
     assert_eq!(outputs, [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11]);
     assert!((0..12).all(|row| order.row(order.output(row)) == row));
+}
+
+/// Matrices of 96 outputs and 64 inputs: packed, dense, and one of each.
+fn stacks(run: impl Fn(Stack<'_>)) {
+    let (outputs, inputs) = (96, 64);
+    let weights = noise(5, outputs * inputs);
+    let blocks = quantise_q8_0(&weights);
+    let pack = |blocks: &[u8], outputs| {
+        PackedMatrix::new(BlockType::Q8_0, blocks, RowOrder::Plain, outputs, inputs).unwrap()
+    };
+    let (packed, twice) = (pack(&blocks, outputs), [&blocks[..], &blocks].concat());
+    let twice = pack(&twice, 2 * outputs);
+    let matrix = |weights, outputs| Matrix {
+        weights,
+        outputs,
+        inputs,
+        order: RowOrder::Plain,
+    };
+    let [packed, dense] = [Weights::Packed(&packed), Weights::F32(&weights)];
+    let [packed, dense] = [matrix(packed, outputs), matrix(dense, outputs)];
+    let bias = noise(6, 2 * outputs);
+    let bias = Some(&bias[..]);
+    for matrices in [
+        &[packed, packed][..],
+        &[matrix(Weights::Packed(&twice), 2 * outputs)],
+        &[dense, dense],
+        &[packed, dense],
+    ] {
+        run(Stack { matrices, bias });
+        let bias = None;
+        run(Stack { matrices, bias });
+    }
+}
+
+proptest! {
+    /// A stage gives the bits of its steps, one after the other, on one thread or several.
+    #[test]
+    fn stages_are_as_their_steps(
+        rows in 1usize..70, threads in 1usize..4, scale in -2f32..2.0, count in 0usize..7,
+        soft_cap in prop::option::of(0.5f32..9.0), seed in any::<u32>(),
+    ) {
+        let pool = ThreadPool::new(threads).unwrap();
+        let (x, norm_weight) = (noise(seed, rows * 64), noise(2, 64));
+        let norm = RmsNorm { weight: &norm_weight, epsilon: 1e-5 };
+        let mut normed = vec![0.0; x.len()];
+        rms_norm(&x, norm, &mut normed);
+        pool.install(|| stacks(|stack| {
+            let width = stack.outputs();
+            let steps = Activations::new(&normed[..], 64, stack.forms());
+            let stage = Activations::normed(&x, norm, stack.forms());
+            let (mut expected, mut found) = (vec![0.0; rows * width], vec![0.0; rows * width]);
+            stack.write(&steps, &mut expected);
+            stack.write(&stage, &mut found);
+            assert_eq!(&expected, &found, "normalised");
+
+            let residual = noise(seed ^ 1, rows * width);
+            found.copy_from_slice(&residual);
+            stack.add(&stage, scale, &mut found);
+            for ((found, expected), residual) in found.iter().zip(&expected).zip(&residual) {
+                assert_eq!(*found, residual + scale * expected, "added");
+            }
+
+            let forms = Forms { plain: true, rounded: true };
+            let mut gated = vec![0.0; rows * width / 2];
+            gate_mul(Activation::Silu, &expected, width / 2, &mut gated);
+            let stage = stack.gate(&stage, Activation::Silu, forms);
+            assert_eq!(stage.plain(), &gated, "gated");
+            let rounded = QuantisedRows::new(&gated, width / 2);
+            for group in (0..rows * width / 2 / GROUP).map(|k| (k % rows, k / rows)) {
+                let found = stage.rounded().group(group.0, group.1);
+                assert_eq!(found, rounded.group(group.0, group.1), "gated and rounded");
+            }
+
+            let logits = LogitScale { scale: scale.abs() + 0.1, soft_cap };
+            logits.apply(&mut expected);
+            let found = stack.best(&steps, logits, count);
+            for (best, logits) in found.iter().zip(expected.chunks(width)) {
+                assert!(best.all_numbers);
+                assert_eq!(&best.candidates, &top(logits, count));
+            }
+        }));
+    }
+}
+
+#[test]
+fn what_is_no_number_is_told_and_minus_infinity_is_no_candidate() {
+    for (weight, all_numbers, kept) in [
+        (f32::NAN, false, vec![1]),
+        (f32::NEG_INFINITY, true, vec![1]),
+        (2.0, true, vec![0, 1]),
+    ] {
+        let matrix = Matrix {
+            weights: Weights::F32(&[weight, 1.0]),
+            outputs: 2,
+            inputs: 1,
+            order: RowOrder::Plain,
+        };
+        let stack = Stack {
+            matrices: &[matrix],
+            bias: None,
+        };
+        let x = Activations::new(&[1.0][..], 1, Forms::PLAIN);
+        let [best] = &stack.best(&x, LogitScale::PLAIN, 2)[..] else {
+            panic!("one row");
+        };
+        let ids: Vec<u32> = best.candidates.iter().map(|best| best.id).collect();
+        assert_eq!((best.all_numbers, ids), (all_numbers, kept), "{weight}");
+    }
 }

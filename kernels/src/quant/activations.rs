@@ -1,6 +1,9 @@
 //! Activations rounded to eight bits.
 
+use std::marker::PhantomData;
+
 use super::GROUP;
+use crate::rms_norm::RmsNorm;
 
 /// Rows that are multiplied together with the same weights.
 pub(crate) const TILE_ROWS: usize = 4;
@@ -65,35 +68,91 @@ impl QuantisedRows {
     /// # Panics
     /// If groups do not fill a row, or rows do not fill `x`.
     pub fn new(x: &[f32], inputs: usize) -> Self {
-        assert!(inputs > 0 && inputs.is_multiple_of(GROUP) && x.len().is_multiple_of(inputs));
-        let groups_per_row = inputs / GROUP;
-        let mut groups = vec![QuantisedGroup::ZERO; x.len() / GROUP];
+        assert!(inputs > 0 && x.len().is_multiple_of(inputs));
+        Self::fill(x.len() / inputs, inputs, |first, rows, groups| {
+            for (index, group) in groups.iter_mut().enumerate() {
+                let at = (first + index % rows) * inputs + index / rows * GROUP;
+                round_group(&x[at..at + GROUP], group);
+            }
+        })
+    }
+
+    /// Normalise rows and round them: the same as [`rms_norm`](crate::rms_norm::rms_norm) and
+    /// [`QuantisedRows::new`], without rows in between.
+    ///
+    /// # Panics
+    /// If groups do not fill a row, or rows do not fill `x`.
+    pub fn normed(x: &[f32], norm: RmsNorm<'_>) -> Self {
+        let inputs = norm.weight.len();
+        assert!(inputs > 0 && x.len().is_multiple_of(inputs));
+        Self::fill(x.len() / inputs, inputs, |first, rows, groups| {
+            let mut scales = [0.0; TILE_ROWS];
+            for (row, scale) in (first..first + rows).zip(&mut scales) {
+                *scale = norm.scale(&x[row * inputs..][..inputs]);
+            }
+            for (index, group) in groups.iter_mut().enumerate() {
+                let (row, at) = (index % rows, index / rows * GROUP);
+                let mut normed = [0.0; GROUP];
+                let values = &x[(first + row) * inputs + at..][..GROUP];
+                let weights = &norm.weight[at..][..GROUP];
+                for ((normed, value), weight) in normed.iter_mut().zip(values).zip(weights) {
+                    *normed = value * scales[row] * weight;
+                }
+                round_group(&normed, group);
+            }
+        })
+    }
+
+    /// Rows whose groups are filled by and by.
+    ///
+    /// # Panics
+    /// If groups do not fill a row.
+    pub(crate) fn blank(rows: usize, inputs: usize) -> Self {
+        assert!(inputs > 0 && inputs.is_multiple_of(GROUP));
+        Self {
+            groups: vec![QuantisedGroup::ZERO; rows * (inputs / GROUP)],
+            rows,
+            groups_per_row: inputs / GROUP,
+        }
+    }
+
+    /// Fill tile after tile: `tile` gets the first row of one, the number of its rows and its groups.
+    fn fill(
+        rows: usize,
+        inputs: usize,
+        tile: impl Fn(usize, usize, &mut [QuantisedGroup]) + Sync,
+    ) -> Self {
+        let mut all = Self::blank(rows, inputs);
+        let groups_per_row = all.groups_per_row;
         let some_rows = |number: usize, mut groups: &mut [QuantisedGroup]| {
-            let mut x = &x[number * TILE_ROWS * inputs..];
+            let mut first = number * TILE_ROWS;
             while !groups.is_empty() {
                 let rows = tile_rows(groups.len() / groups_per_row);
-                let (tile, rest) = groups.split_at_mut(rows * groups_per_row);
-                for (index, group) in tile.iter_mut().enumerate() {
-                    let at = index % rows * inputs + index / rows * GROUP;
-                    round_group(&x[at..at + GROUP], group);
-                }
-                x = &x[rows * inputs..];
+                let (own, rest) = groups.split_at_mut(rows * groups_per_row);
+                tile(first, rows, own);
+                first += rows;
                 groups = rest;
             }
         };
         let piece = TILE_ROWS * groups_per_row;
         // Rounding a value costs about as much as sixteen multiply-adds.
-        if crate::worth_sharing(x.len() * 16) {
-            crate::pool::for_each_piece(&mut groups, piece, some_rows);
+        if crate::worth_sharing(rows * inputs * 16) {
+            crate::pool::for_each_piece(&mut all.groups, piece, some_rows);
         } else {
-            for (number, groups) in groups.chunks_mut(piece).enumerate() {
+            for (number, groups) in all.groups.chunks_mut(piece).enumerate() {
                 some_rows(number, groups);
             }
         }
-        Self {
-            groups,
-            rows: x.len() / inputs,
-            groups_per_row,
+        all
+    }
+
+    /// The groups, for tasks that fill them.
+    pub(crate) fn cells(&mut self) -> GroupCells<'_> {
+        GroupCells {
+            start: self.groups.as_mut_ptr(),
+            rows: self.rows,
+            groups_per_row: self.groups_per_row,
+            rounded: PhantomData,
         }
     }
 
@@ -104,13 +163,7 @@ impl QuantisedRows {
 
     /// A group of a row.
     pub fn group(&self, row: usize, group: usize) -> &QuantisedGroup {
-        let mut first = row / TILE_ROWS * TILE_ROWS;
-        let mut rows = tile_rows(self.rows - first);
-        while row >= first + rows {
-            first += rows;
-            rows = tile_rows(self.rows - first);
-        }
-        &self.groups[first * self.groups_per_row + group * rows + row - first]
+        &self.groups[place(self.rows, self.groups_per_row, row, group)]
     }
 
     /// The groups of the tile that begins with a row, and its number of rows.
@@ -119,6 +172,43 @@ impl QuantisedRows {
         let rows = tile_rows(self.rows - first);
         let length = rows * self.groups_per_row;
         (&self.groups[first * self.groups_per_row..][..length], rows)
+    }
+}
+
+/// Where a group of a row stands.
+fn place(rows: usize, groups_per_row: usize, row: usize, group: usize) -> usize {
+    assert!(row < rows && group < groups_per_row);
+    let mut first = row / TILE_ROWS * TILE_ROWS;
+    let mut together = tile_rows(rows - first);
+    while row >= first + together {
+        first += together;
+        together = tile_rows(rows - first);
+    }
+    first * groups_per_row + group * together + row - first
+}
+
+/// The groups of rounded rows, which tasks fill side by side: slices cannot express whose is whose.
+pub(crate) struct GroupCells<'a> {
+    start: *mut QuantisedGroup,
+    rows: usize,
+    groups_per_row: usize,
+    rounded: PhantomData<&'a mut [QuantisedGroup]>,
+}
+
+#[allow(unsafe_code, reason = "tasks fill disjoint groups")]
+// SAFETY: the groups are borrowed for as long as this lives, and each is one task's: see `round`.
+unsafe impl Sync for GroupCells<'_> {}
+
+impl GroupCells<'_> {
+    /// Round the values of a group of a row.
+    ///
+    /// # Safety
+    /// Nobody else uses this group meanwhile.
+    #[allow(unsafe_code, reason = "tasks fill disjoint groups")]
+    pub(crate) unsafe fn round(&self, row: usize, group: usize, values: &[f32]) {
+        let place = place(self.rows, self.groups_per_row, row, group);
+        // SAFETY: the place is one of a group, and the caller promises that it has it alone.
+        round_group(values, unsafe { &mut *self.start.add(place) });
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Scored, StepLoop, rows};
+use super::{Computed, Scored, StepLoop, rows};
+use mortise_kernels::linear::Best;
+
 use crate::load::Counters;
 use crate::scheduler::{Scheduler, SequenceId, Slice};
 use crate::sequence::{Decision, Sequence};
@@ -25,11 +27,21 @@ impl StepLoop {
                 );
             }
         }
-        for (slices, mut logits) in scored.rows {
-            let mut all = logits.rows_mut();
-            for slice in &slices {
-                let own: Vec<&mut [f32]> = all.by_ref().take(rows(slice)).collect();
-                decided |= self.sample_slice(slice, own);
+        for (slices, computed) in scored.rows {
+            match computed {
+                Computed::Rows(mut logits) => {
+                    let mut all = logits.rows_mut();
+                    for slice in &slices {
+                        let own: Vec<&mut [f32]> = all.by_ref().take(rows(slice)).collect();
+                        decided |= self.sample_slice(slice, own);
+                    }
+                }
+                Computed::Likeliest(all) => {
+                    let sampled = slices.iter().filter(|slice| slice.last);
+                    for (slice, best) in sampled.zip(&all) {
+                        decided |= self.take_best(slice, best);
+                    }
+                }
             }
         }
         for (id, error) in scored.failed {
@@ -95,6 +107,22 @@ impl StepLoop {
         }
         self.scheduler.settle_drafts(slice, accepted);
         decided
+    }
+
+    /// Take the likeliest token behind a slice.
+    fn take_best(&mut self, slice: &Slice, best: &Best) -> bool {
+        let Some(sequence) = self.sequences.get_mut(&slice.id) else {
+            return false;
+        };
+        let decision = sequence.decide_best(best);
+        commit(
+            &mut self.scheduler,
+            &self.shared.counters,
+            slice.id,
+            sequence,
+            decision,
+        );
+        true
     }
 
     /// A beam is computed, if the slice is one's.

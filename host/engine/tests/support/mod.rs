@@ -15,6 +15,8 @@ use mortise_engine::{
     Engine, EngineConfig, EngineHandle, FinishReason, ForwardPass, SamplingParams, SequenceError,
     SequenceRequest, SequenceUsage, Share, TokenEvent, TokenStream,
 };
+use mortise_kernels::linear::Best;
+use mortise_kernels::select::top;
 use mortise_model::{BLOCK_TOKENS, InputError, LogitRows, Logits, ModelInput};
 
 pub const VOCABULARY: usize = 50;
@@ -100,6 +102,19 @@ impl ForwardPass for FakeModel {
             }
         }
         Ok(Logits::new(rows, VOCABULARY))
+    }
+
+    fn likeliest(&mut self, input: &ModelInput) -> Option<Result<Vec<Best>, InputError>> {
+        let logits = self.forward(input);
+        Some(logits.map(|logits| logits.rows().map(best).collect()))
+    }
+}
+
+/// The likeliest of a row.
+fn best(logits: &[f32]) -> Best {
+    Best {
+        candidates: top(logits, 1),
+        all_numbers: logits.iter().all(|logit| *logit < f32::INFINITY),
     }
 }
 
