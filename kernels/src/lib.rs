@@ -9,6 +9,7 @@
 //! calling thread.
 //!
 //! This room knows no tensors, no models and no files.
+#![warn(clippy::undocumented_unsafe_blocks)]
 
 pub mod attention;
 mod exp;
