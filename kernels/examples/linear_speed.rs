@@ -24,7 +24,7 @@ fn main() {
     let threads = arguments.next().and_then(|text| text.parse().ok());
     if let Some(name) = arguments.next() {
         let named = Isa::ALL.into_iter().find(|isa| isa.name() == name);
-        limit(named.expect("portable, avx2, avx-vnni or avx512-vnni"));
+        limit(named.expect("a name of `Isa`: portable, avx2, neon-dotprod ..."));
     }
     let only = arguments.next();
     let wanted = |name: &str| only.as_deref().is_none_or(|only| only == name);

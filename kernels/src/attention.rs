@@ -14,6 +14,8 @@ use crate::kv_page::{BLOCK_TOKENS, KvArena, KvShape};
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod portable;
 mod tile;
 

@@ -3,7 +3,8 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// An instruction set that products are written for. Later ones include earlier ones.
+/// An instruction set that products are written for. Of one architecture, later ones include earlier
+/// ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Isa {
@@ -15,6 +16,12 @@ pub enum Isa {
     AvxVnni,
     /// The same in 512-bit form, of which the 256-bit instructions with 32 registers are used.
     Avx512Vnni,
+    /// What every 64-bit ARM has.
+    Neon,
+    /// And products of four bytes.
+    NeonDotprod,
+    /// And products of matrices of bytes.
+    NeonI8mm,
 }
 
 /// The most that [`isa`] gives.
@@ -22,7 +29,15 @@ static LIMIT: AtomicU8 = AtomicU8::new(u8::MAX);
 
 impl Isa {
     /// All, the least first.
-    pub const ALL: [Self; 4] = [Self::Portable, Self::Avx2, Self::AvxVnni, Self::Avx512Vnni];
+    pub const ALL: [Self; 7] = [
+        Self::Portable,
+        Self::Avx2,
+        Self::AvxVnni,
+        Self::Avx512Vnni,
+        Self::Neon,
+        Self::NeonDotprod,
+        Self::NeonI8mm,
+    ];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -31,6 +46,9 @@ impl Isa {
             Self::Avx2 => "avx2",
             Self::AvxVnni => "avx-vnni",
             Self::Avx512Vnni => "avx512-vnni",
+            Self::Neon => "neon",
+            Self::NeonDotprod => "neon-dotprod",
+            Self::NeonI8mm => "neon-i8mm",
         }
     }
 
@@ -51,9 +69,22 @@ impl Isa {
                         && detected!("avx512vl")
                         && detected!("avx512vnni")
                 }
+                Self::Neon | Self::NeonDotprod | Self::NeonI8mm => false,
             }
         }
-        #[cfg(not(target_arch = "x86_64"))]
+        #[cfg(target_arch = "aarch64")]
+        {
+            use std::arch::is_aarch64_feature_detected as detected;
+            let dotprod = || detected!("neon") && detected!("dotprod");
+            match self {
+                Self::Portable => true,
+                Self::Neon => detected!("neon"),
+                Self::NeonDotprod => dotprod(),
+                Self::NeonI8mm => dotprod() && detected!("i8mm"),
+                Self::Avx2 | Self::AvxVnni | Self::Avx512Vnni => false,
+            }
+        }
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
         {
             self == Self::Portable
         }
@@ -70,7 +101,22 @@ pub fn isa() -> Isa {
 }
 
 /// Use no better quantised products than these from now on: to compare them, or with a program that
-/// has no better. Other ops go on with AVX2 where it is there.
+/// has no better. Other ops go on with AVX2 or NEON where it is there.
 pub fn limit(isa: Isa) {
     LIMIT.store(isa as u8, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Isa, isa};
+
+    #[test]
+    fn the_best_that_is_there_is_used() {
+        let there: Vec<Isa> = Isa::ALL.into_iter().filter(|isa| isa.is_there()).collect();
+        let names: Vec<&str> = there.iter().map(|isa| isa.name()).collect();
+        // `kernels/extra-tests` reads this.
+        println!("instruction sets: {}", names.join(" "));
+        assert_eq!(there.first(), Some(&Isa::Portable));
+        assert_eq!(there.last(), Some(&isa()));
+    }
 }

@@ -136,6 +136,15 @@ impl KvElement for f16 {
             }
             return buffer;
         }
+        #[cfg(target_arch = "aarch64")]
+        if crate::has_vectors() {
+            // SAFETY: the processor has NEON.
+            #[allow(unsafe_code, reason = "calls a function compiled for checked features")]
+            unsafe {
+                widen_neon(numbers, buffer);
+            }
+            return buffer;
+        }
         for (wide, number) in buffer.iter_mut().zip(numbers) {
             *wide = KvElement::to_f32(*number);
         }
@@ -164,6 +173,28 @@ fn widen_f16c(numbers: &[f16], buffer: &mut [f32]) {
         unsafe {
             let halves = _mm_loadu_si128(numbers.as_ptr().cast());
             _mm256_storeu_ps(wide.as_mut_ptr(), _mm256_cvtph_ps(halves));
+        }
+    }
+    for (wide, number) in wide_last.iter_mut().zip(last) {
+        *wide = KvElement::to_f32(*number);
+    }
+}
+
+/// Four numbers by one instruction.
+#[cfg(target_arch = "aarch64")]
+#[inline]
+#[target_feature(enable = "neon")]
+fn widen_neon(numbers: &[f16], buffer: &mut [f32]) {
+    use std::arch::aarch64::{vld1_u16, vst1q_f32};
+    assert_eq!(numbers.len(), buffer.len());
+    let (fours, last) = numbers.as_chunks::<4>();
+    let (wide_fours, wide_last) = buffer.as_chunks_mut::<4>();
+    for (wide, numbers) in wide_fours.iter_mut().zip(fours) {
+        // SAFETY: both sides have four numbers.
+        #[allow(unsafe_code, reason = "vector loads through pointers")]
+        unsafe {
+            let halves = vld1_u16(numbers.as_ptr().cast());
+            vst1q_f32(wide.as_mut_ptr(), crate::neon::widen_halves(halves));
         }
     }
     for (wide, number) in wide_last.iter_mut().zip(last) {

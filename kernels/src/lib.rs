@@ -9,6 +9,7 @@
 //! calling thread.
 //!
 //! This room knows no tensors, no models and no files.
+#![warn(clippy::undocumented_unsafe_blocks)]
 
 pub mod attention;
 mod exp;
@@ -23,6 +24,8 @@ pub mod linear;
 pub mod log_softmax;
 pub mod mask;
 mod memory;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 pub mod pool;
 pub mod qkv;
 pub mod quant;
@@ -47,4 +50,16 @@ fn has_avx2_fma() -> bool {
     std::arch::is_x86_feature_detected!("avx2")
         && std::arch::is_x86_feature_detected!("fma")
         && std::arch::is_x86_feature_detected!("f16c")
+}
+
+/// Whether vectors are for use that code is written for by hand: AVX2 and its company, or NEON.
+#[cfg(target_arch = "x86_64")]
+fn has_vectors() -> bool {
+    has_avx2_fma()
+}
+
+/// As above.
+#[cfg(target_arch = "aarch64")]
+fn has_vectors() -> bool {
+    std::arch::is_aarch64_feature_detected!("neon")
 }

@@ -14,6 +14,8 @@ mod avx2;
 mod gated;
 mod job;
 mod matrix;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod portable;
 mod search;
 mod sink;
@@ -24,6 +26,11 @@ pub use search::{Best, LogitScale};
 
 use job::Job;
 use sink::{Add, Cells, Write};
+
+#[cfg(target_arch = "x86_64")]
+use avx2 as vector;
+#[cfg(target_arch = "aarch64")]
+use neon as vector;
 
 /// Inputs summed side by side.
 const LANES: usize = 8;
@@ -104,30 +111,31 @@ pub fn linear(x: &[f32], matrix: Matrix<'_>, bias: Option<&[f32]>, out: &mut [f3
 }
 
 /// A number that weights are stored as.
-trait Weight: Copy {
-    fn widen(self) -> f32;
-
-    /// Widen eight numbers.
+trait Weight: Copy + Into<f32> {
+    /// Widen as many numbers as a register holds.
     ///
     /// # Safety
-    /// `from` points at eight readable numbers and the processor has AVX2.
-    #[cfg(target_arch = "x86_64")]
+    /// `from` points at so many readable numbers and the processor has what the register is of.
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     #[allow(unsafe_code, reason = "vector loads")]
-    unsafe fn load(from: *const Self) -> std::arch::x86_64::__m256;
+    unsafe fn load(from: *const Self) -> vector::Register;
 }
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+impl<W: Copy + Into<f32>> Weight for W {}
 
 /// The dot products of `R` rows of activations with `C` rows of weights, all of one length.
 fn dot_tile<W: Weight, const R: usize, const C: usize>(
     x: [&[f32]; R],
     weights: [&[W]; C],
 ) -> [[f32; C]; R] {
-    #[cfg(target_arch = "x86_64")]
-    if crate::has_avx2_fma() {
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    if crate::has_vectors() {
         let length = x[0].len();
         assert!(x.iter().all(|x| x.len() == length) && weights.iter().all(|w| w.len() == length));
         // SAFETY: the processor has the features and all slices have the same length.
         #[allow(unsafe_code, reason = "calls a function compiled for checked features")]
-        return unsafe { avx2::dot_tile(x, weights) };
+        return unsafe { vector::dot_tile(x, weights) };
     }
     portable::dot_tile(x, weights)
 }

@@ -368,16 +368,20 @@ mod tests {
     #[test]
     fn pieces_cover_a_slice() {
         let pool = ThreadPool::new(3).unwrap();
-        let mut numbers = vec![0; 1001];
-        pool.install(|| {
-            for_each_piece(&mut numbers, 10, |task, piece| {
-                assert_eq!(piece.len(), if task == 100 { 1 } else { 10 });
-                for (place, number) in piece.iter_mut().enumerate() {
-                    *number += task * 10 + place;
-                }
+        // Often, so that each thread writes what others have written and read before.
+        for round in 0..100 {
+            let mut numbers = vec![round; 100_001];
+            pool.install(|| {
+                for_each_piece(&mut numbers, 1000, |task, piece| {
+                    assert_eq!(piece.len(), if task == 100 { 1 } else { 1000 });
+                    for (place, number) in piece.iter_mut().enumerate() {
+                        *number += task * 1000 + place;
+                    }
+                });
             });
-        });
-        assert!(numbers.iter().enumerate().all(|(index, n)| index == *n));
+            let mut found = numbers.iter().enumerate();
+            assert!(found.all(|(index, number)| index + round == *number));
+        }
     }
 
     #[test]

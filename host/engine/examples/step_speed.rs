@@ -26,7 +26,7 @@ fn main() {
         panic!("step_speed MODEL.gguf THREADS ISA [KV]");
     };
     let named = Isa::ALL.into_iter().find(|known| known.name() == isa);
-    limit(named.expect("portable, avx2, avx-vnni or avx512-vnni"));
+    limit(named.expect("a name of `Isa`: portable, avx2, neon-dotprod ..."));
     let kv_type = match rest.first().map(String::as_str) {
         None | Some("f16") => KvType::F16,
         Some("f32") => KvType::F32,

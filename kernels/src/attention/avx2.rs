@@ -19,7 +19,7 @@ use std::arch::x86_64::{
 use crate::kv_page::BLOCK_TOKENS;
 
 /// Numbers of a register.
-const LANES: usize = 8;
+pub(super) const LANES: usize = 8;
 /// Registers that the slots of a block fill.
 const SLOTS: usize = BLOCK_TOKENS / LANES;
 

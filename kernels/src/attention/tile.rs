@@ -7,7 +7,9 @@
 use std::ops::Range;
 
 #[cfg(target_arch = "x86_64")]
-use super::avx2;
+use super::avx2 as vector;
+#[cfg(target_arch = "aarch64")]
+use super::neon as vector;
 use super::{AttentionInput, OutputPointer, portable};
 use crate::exp::{exp, tanh};
 use crate::kv_page::{BLOCK_TOKENS, KvArena, KvShape};
@@ -110,12 +112,12 @@ impl<A: KvArena> Tile<'_, A> {
     pub(super) fn attend_to(&self, part: usize) -> Attended {
         let count = self.rows.len() * self.group();
         let mut found = Attended::new(count, self.input.shape.value_dim);
-        #[cfg(target_arch = "x86_64")]
-        if crate::has_avx2_fma() {
+        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+        if crate::has_vectors() {
             // SAFETY: the processor has the features that the function is compiled for.
             #[allow(unsafe_code, reason = "calls a function compiled for checked features")]
             unsafe {
-                self.attend_avx2(part, &mut found);
+                self.attend_in_vectors(part, &mut found);
             }
             return found;
         }
@@ -123,9 +125,10 @@ impl<A: KvArena> Tile<'_, A> {
         found
     }
 
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2,fma,f16c")]
-    fn attend_avx2(&self, part: usize, found: &mut Attended) {
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
+    fn attend_in_vectors(&self, part: usize, found: &mut Attended) {
         self.pass::<true>(part, found);
     }
 
@@ -296,11 +299,11 @@ fn scores<const FUSED: bool, const N: usize>(
     keys: &[f32],
     scale: f32,
 ) -> [[f32; BLOCK_TOKENS]; N] {
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     if FUSED {
-        // SAFETY: who asks for fused operations has found them, and AVX2.
+        // SAFETY: who asks for fused operations has found them, and vectors.
         #[allow(unsafe_code, reason = "calls a function compiled for checked features")]
-        return unsafe { avx2::scores(queries, keys, scale) };
+        return unsafe { vector::scores(queries, keys, scale) };
     }
     queries.map(|query| portable::scores(query, keys, scale))
 }
@@ -331,9 +334,9 @@ fn add_weighted<const FUSED: bool, const N: usize>(
     values: &[f32],
 ) {
     let dim = values.len() / weights[0].len();
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     let first = if FUSED {
-        // SAFETY: who asks for fused operations has found them, and AVX2.
+        // SAFETY: who asks for fused operations has found them, and vectors.
         #[allow(unsafe_code, reason = "calls functions compiled for checked features")]
         unsafe {
             add_whole_registers(sums, queries, weights, values, dim)
@@ -341,7 +344,7 @@ fn add_weighted<const FUSED: bool, const N: usize>(
     } else {
         0
     };
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let first = 0;
     if first < dim {
         for n in 0..N {
@@ -352,9 +355,10 @@ fn add_weighted<const FUSED: bool, const N: usize>(
 }
 
 /// The same for the columns that fill registers; how many those are.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[inline]
-#[target_feature(enable = "avx2,fma")]
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma"))]
+#[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
 fn add_whole_registers<const N: usize>(
     sums: &mut [f32],
     queries: [usize; N],
@@ -362,14 +366,17 @@ fn add_whole_registers<const N: usize>(
     values: &[f32],
     dim: usize,
 ) -> usize {
+    /// Columns whose sums, of two queries, stay in registers.
+    const MANY: usize = 32;
+    const ONE: usize = vector::LANES;
     let mut first = 0;
-    while first + 32 <= dim {
-        avx2::add_columns::<N, 4>(sums, queries, weights, values, (first, dim));
-        first += 32;
+    while first + MANY <= dim {
+        vector::add_columns::<N, { MANY / ONE }>(sums, queries, weights, values, (first, dim));
+        first += MANY;
     }
-    while first + 8 <= dim {
-        avx2::add_columns::<N, 1>(sums, queries, weights, values, (first, dim));
-        first += 8;
+    while first + ONE <= dim {
+        vector::add_columns::<N, 1>(sums, queries, weights, values, (first, dim));
+        first += ONE;
     }
     first
 }

@@ -12,14 +12,12 @@ use half::{bf16, f16};
 
 use super::{LANES, Weight};
 
+/// What holds eight numbers.
+pub(super) type Register = __m256;
+
 impl Weight for f32 {
     #[inline(always)]
-    fn widen(self) -> f32 {
-        self
-    }
-
-    #[inline(always)]
-    unsafe fn load(from: *const Self) -> __m256 {
+    unsafe fn load(from: *const Self) -> Register {
         // SAFETY: the caller promises eight readable numbers and AVX2.
         unsafe { _mm256_loadu_ps(from) }
     }
@@ -27,12 +25,7 @@ impl Weight for f32 {
 
 impl Weight for bf16 {
     #[inline(always)]
-    fn widen(self) -> f32 {
-        f32::from_bits(u32::from(self.to_bits()) << 16)
-    }
-
-    #[inline(always)]
-    unsafe fn load(from: *const Self) -> __m256 {
+    unsafe fn load(from: *const Self) -> Register {
         // SAFETY: the caller promises eight readable numbers and AVX2.
         unsafe {
             let halves = _mm_loadu_si128(from.cast::<__m128i>());
@@ -43,12 +36,7 @@ impl Weight for bf16 {
 
 impl Weight for f16 {
     #[inline(always)]
-    fn widen(self) -> f32 {
-        self.to_f32()
-    }
-
-    #[inline(always)]
-    unsafe fn load(from: *const Self) -> __m256 {
+    unsafe fn load(from: *const Self) -> Register {
         // SAFETY: the caller promises eight readable numbers and F16C.
         unsafe { _mm256_cvtph_ps(_mm_loadu_si128(from.cast::<__m128i>())) }
     }
@@ -97,7 +85,8 @@ pub(super) unsafe fn dot_tile<W: Weight, const R: usize, const C: usize>(
         for c in 0..C {
             let mut total = sum_of_lanes(sums[r][c]);
             for k in whole..length {
-                total += x[r][k] * weights[c][k].widen();
+                let weight: f32 = weights[c][k].into();
+                total += x[r][k] * weight;
             }
             out[r][c] = total;
         }

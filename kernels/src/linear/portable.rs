@@ -3,31 +3,6 @@
 
 use super::{LANES, Weight};
 
-#[cfg(not(target_arch = "x86_64"))]
-mod widen {
-    use half::{bf16, f16};
-
-    use super::Weight;
-
-    impl Weight for f32 {
-        fn widen(self) -> f32 {
-            self
-        }
-    }
-
-    impl Weight for bf16 {
-        fn widen(self) -> f32 {
-            f32::from_bits(u32::from(self.to_bits()) << 16)
-        }
-    }
-
-    impl Weight for f16 {
-        fn widen(self) -> f32 {
-            self.to_f32()
-        }
-    }
-}
-
 pub(super) fn dot_tile<W: Weight, const R: usize, const C: usize>(
     x: [&[f32]; R],
     weights: [&[W]; C],
@@ -41,13 +16,15 @@ fn dot<W: Weight>(x: &[f32], weights: &[W]) -> f32 {
     let tail = x.remainder().iter().zip(weights.remainder());
     for (x, weights) in x.zip(weights) {
         for ((sum, x), weight) in sums.iter_mut().zip(x).zip(weights) {
-            *sum += x * weight.widen();
+            let weight: f32 = (*weight).into();
+            *sum += x * weight;
         }
     }
     let four: [f32; 4] = std::array::from_fn(|lane| sums[lane] + sums[lane + 4]);
     let mut total = (four[0] + four[2]) + (four[1] + four[3]);
     for (x, weight) in tail {
-        total += x * weight.widen();
+        let weight: f32 = (*weight).into();
+        total += x * weight;
     }
     total
 }

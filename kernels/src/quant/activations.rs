@@ -3,6 +3,10 @@
 use std::marker::PhantomData;
 
 use super::GROUP;
+#[cfg(target_arch = "x86_64")]
+use super::avx2 as vector;
+#[cfg(target_arch = "aarch64")]
+use super::neon as vector;
 use crate::rms_norm::RmsNorm;
 
 /// Rows that are multiplied together with the same weights.
@@ -43,6 +47,17 @@ impl QuantisedGroup {
         scaled_first_half: 0.0,
         sum: 0,
     };
+
+    /// The sum of the rounded values of part number `part` of a row: a half of this group, if parts are
+    /// halves, or the group.
+    #[inline(always)]
+    pub(super) fn scaled_part(&self, halves: bool, part: usize) -> f32 {
+        match (halves, part % 2) {
+            (false, _) => self.scaled_sum,
+            (true, 0) => self.scaled_first_half,
+            (true, _) => self.scaled_sum - self.scaled_first_half,
+        }
+    }
 
     /// Note the sums of the halves of the integers.
     #[inline(always)]
@@ -214,13 +229,13 @@ impl GroupCells<'_> {
 
 /// Round a group to nearest, ties to even.
 fn round_group(x: &[f32], out: &mut QuantisedGroup) {
-    #[cfg(target_arch = "x86_64")]
-    if crate::has_avx2_fma() {
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    if crate::has_vectors() {
         assert!(x.len() == GROUP);
         // SAFETY: the processor has the features, and both slices hold a group.
         #[allow(unsafe_code, reason = "calls a function compiled for checked features")]
         unsafe {
-            super::avx2::round_group(x, out);
+            vector::round_group(x, out);
         }
         return;
     }

@@ -15,6 +15,8 @@ mod activations;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 mod layout;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod packed;
 mod quantise;
 

@@ -3,6 +3,8 @@
 //!
 //! Packing keeps every bit of a format: what a packed row means is what its blocks meant.
 
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod pack;
 mod portable;
 mod shape;
@@ -13,7 +15,11 @@ use super::{BlockType, GROUP, QuantisedGroup};
 use crate::isa::Isa;
 use crate::linear::RowOrder;
 use crate::memory::Piece;
+#[cfg(target_arch = "aarch64")]
+use neon as vector;
 use shape::Shape;
+#[cfg(target_arch = "x86_64")]
+use x86 as vector;
 
 pub(crate) use shape::PANEL_ROWS;
 
@@ -124,23 +130,38 @@ impl PackedMatrix {
         (x, rows): (&[QuantisedGroup], usize),
         out: &mut [[f32; PANEL_ROWS]; crate::quant::TILE_ROWS],
     ) {
-        let panel = self.panel(panel);
-        assert!(x.len() == rows * (self.inputs / GROUP) && matches!(rows, 1 | 2 | 4));
-        #[cfg(target_arch = "x86_64")]
-        if isa != Isa::Portable {
-            let blocks = self.inputs / self.shape.kind.weights();
-            let (panel, x, out) = (panel.as_ptr(), x.as_ptr(), out.as_mut_ptr());
-            // SAFETY: who names an instruction set has found it; the panel has a row's blocks, the
-            // tile as many groups a row, and four places are enough.
-            #[allow(unsafe_code, reason = "calls a function compiled for checked features")]
-            unsafe {
-                x86::tile(isa, self.shape.kind, rows, panel, blocks, x, out);
-            }
-            return;
-        }
-        let _ = isa;
-        portable::tile(&self.shape, panel, x, rows, &mut out[..rows]);
+        panel_products(&self.shape, isa, self.panel(panel), (x, rows), out);
     }
+}
+
+/// The products of the rows of a tile with those of a panel.
+///
+/// # Panics
+/// If the panel and the rows of the tile are not of one length, whole blocks, or the tile is of no size
+/// that there is.
+fn panel_products(
+    shape: &Shape,
+    isa: Isa,
+    panel: &[u8],
+    (x, rows): (&[QuantisedGroup], usize),
+    out: &mut [[f32; PANEL_ROWS]; crate::quant::TILE_ROWS],
+) {
+    let blocks = panel.len() / shape.block_bytes();
+    assert!(panel.len().is_multiple_of(shape.block_bytes()));
+    assert!(x.len() == rows * blocks * shape.groups() && matches!(rows, 1 | 2 | 4));
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    if isa != Isa::Portable {
+        let (panel, x, out) = (panel.as_ptr(), x.as_ptr(), out.as_mut_ptr());
+        // SAFETY: who names an instruction set has found it; panel and tile have as many blocks and
+        // groups as is said, checked above, and four places are enough.
+        #[allow(unsafe_code, reason = "calls a function compiled for checked features")]
+        unsafe {
+            vector::tile(isa, shape.kind, rows, panel, blocks, x, out);
+        }
+        return;
+    }
+    let _ = isa;
+    portable::tile(shape, panel, x, rows, &mut out[..rows]);
 }
 
 #[cfg(test)]

@@ -2,26 +2,17 @@
 
 use super::super::layout::{iq4_xs_multiple, k_multiples};
 use super::super::{BlockType, GROUP};
-use super::shape::{PANEL_ROWS, Parameters, REGISTERS, Shape};
+use super::shape::{Format, PANEL_ROWS, Parameters, REGISTERS, Shape, with_format};
 
 /// Pack eight rows, fewer at the end of a matrix, into a panel of zeros. Each row is whole blocks of the
 /// format, as many as the panel has.
 pub(super) fn pack_panel(kind: BlockType, rows: &[&[u8]], panel: &mut [u8]) {
-    // Code of its own for each format: known shifts and masks make it several times as fast.
-    macro_rules! by_kind {
-        ($($name:ident)*) => {
-            match kind {
-                $(BlockType::$name => {
-                    pack_blocks(&const { Shape::of(BlockType::$name) }, rows, panel);
-                })*
-            }
-        };
-    }
-    by_kind!(Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2K Q3K Q4K Q5K Q6K Iq4Nl Iq4Xs Mxfp4);
+    with_format!(kind, F => pack_blocks::<F>(rows, panel));
 }
 
 #[inline(always)]
-fn pack_blocks(shape: &Shape, rows: &[&[u8]], panel: &mut [u8]) {
+fn pack_blocks<F: Format>(rows: &[&[u8]], panel: &mut [u8]) {
+    let shape = &const { F::SHAPE };
     let kind = shape.kind;
     for (number, block) in panel.chunks_exact_mut(shape.block_bytes()).enumerate() {
         let (parameters, codes) = block.split_at_mut(shape.parameter_bytes());

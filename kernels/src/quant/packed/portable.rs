@@ -23,24 +23,35 @@ pub(super) fn tile(
         for lane in 0..PANEL_ROWS {
             let weights = unpack(shape, block, number % groups, lane);
             for (x, out) in x.iter().zip(&mut *out) {
-                out[lane] += product(&weights, x);
+                add_products(shape, &weights, x, &mut out[lane]);
             }
         }
     }
 }
 
-fn product(weights: &Group, x: &QuantisedGroup) -> f32 {
-    (0..2)
-        .map(|half| {
-            let part = half * GROUP / 2..(half + 1) * GROUP / 2;
-            let (quants, x_quants) = (&weights.quants[part.clone()], &x.quants[part]);
-            let products = quants.iter().zip(x_quants);
-            let products: i32 = products.map(|(w, x)| i32::from(*w) * i32::from(*x)).sum();
-            let sum: i32 = x_quants.iter().map(|x| i32::from(*x)).sum();
-            weights.scales[half] * x.scale * products as f32
-                - weights.mins[half] * (x.scale * sum as f32)
-        })
-        .sum()
+/// Add the products of a group to a sum, in the steps of the vector paths and with their bits: what is
+/// taken off codes is taken off as a minimum is, and products are fused with additions.
+fn add_products(shape: &Shape, weights: &Group, x: &QuantisedGroup, sum: &mut f32) {
+    let parts = if shape.halves() { 2 } else { 1 };
+    let length = GROUP / parts;
+    let offset = shape.offset();
+    for part in 0..parts {
+        let range = part * length..(part + 1) * length;
+        let codes = weights.quants[range.clone()].iter();
+        let codes = codes.map(|quant| i32::from(*quant) + offset);
+        let products = codes.zip(&x.quants[range]);
+        let products: i32 = products.map(|(code, x)| code * i32::from(*x)).sum();
+        let scale = weights.scales[part];
+        *sum = (products as f32).mul_add(scale * x.scale, *sum);
+        if shape.takes_off() {
+            let min = if offset > 0 {
+                scale * offset as f32
+            } else {
+                weights.mins[part]
+            };
+            *sum = (-min).mul_add(x.scaled_part(shape.halves(), part), *sum);
+        }
+    }
 }
 
 /// One group of one row of a panel.

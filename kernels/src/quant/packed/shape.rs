@@ -54,6 +54,34 @@ pub(super) enum Codes {
     Signed,
 }
 
+/// A format known when the code is compiled: known shifts and masks make it several times as fast.
+pub(super) trait Format {
+    const SHAPE: Shape;
+}
+
+/// An expression for the format that `$kind` is, which `$format` names as a type.
+macro_rules! with_format {
+    ($kind:expr, $format:ident => $body:expr) => {
+        with_format!(
+            $kind, $format => $body;
+            Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2K Q3K Q4K Q5K Q6K Iq4Nl Iq4Xs Mxfp4
+        )
+    };
+    ($kind:expr, $format:ident => $body:expr; $($name:ident)*) => {
+        match $kind {
+            $($crate::quant::BlockType::$name => {
+                struct $format;
+                impl $crate::quant::packed::shape::Format for $format {
+                    const SHAPE: $crate::quant::packed::shape::Shape =
+                        $crate::quant::packed::shape::Shape::of($crate::quant::BlockType::$name);
+                }
+                $body
+            })*
+        }
+    };
+}
+pub(super) use with_format;
+
 /// How a format is packed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shape {
@@ -145,7 +173,6 @@ impl Shape {
     }
 
     /// Whether the halves of a group have scales of their own.
-    #[cfg(target_arch = "x86_64")]
     pub(super) const fn halves(&self) -> bool {
         matches!(self.parameters, Parameters::Halves | Parameters::HalvesMin)
     }
@@ -159,12 +186,16 @@ impl Shape {
     }
 
     /// What is taken off codes.
-    #[cfg(target_arch = "x86_64")]
     pub(super) const fn offset(&self) -> i32 {
         match self.codes {
             Codes::Unsigned { offset, .. } => offset,
             Codes::Signed => 0,
         }
+    }
+
+    /// Whether something is taken off the products of codes: a minimum or an offset.
+    pub(super) const fn takes_off(&self) -> bool {
+        self.minima() || self.offset() > 0
     }
 
     /// Where the multiples of the scales begin.
@@ -173,7 +204,7 @@ impl Shape {
     }
 
     /// Where the multiples of the minima begin, in formats that keep them apart.
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     pub(super) const fn min_multiples(&self) -> usize {
         self.multiples() + self.groups() * PANEL_ROWS
     }

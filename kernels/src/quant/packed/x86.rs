@@ -22,64 +22,41 @@ use std::arch::x86_64::{
 };
 
 use super::super::{BlockType, QuantisedGroup};
-use super::shape::{Codes, PANEL_ROWS, Parameters, REGISTERS, Shape};
+use super::shape::{Codes, Format, PANEL_ROWS, Parameters, REGISTERS, Shape, with_format};
 use crate::isa::Isa;
 
 /// How far ahead weights are fetched.
 const AHEAD: usize = 2048;
 
-/// A format known when the code is compiled.
-trait Format {
-    const SHAPE: Shape;
-}
-
-macro_rules! formats {
-    ($($name:ident)*) => {
-        $(struct $name;
-        impl Format for $name {
-            const SHAPE: Shape = Shape::of(BlockType::$name);
-        })*
-
-        /// Products of the rows of a tile, 1, 2 or 4, with the rows of a panel.
-        ///
-        /// # Safety
-        /// The processor has what `isa` names, which is not [`Isa::Portable`]. The panel has `blocks`
-        /// blocks of the format; `x` points at as many groups of each row as they have; `out` at a
-        /// place for each row.
-        pub(super) unsafe fn tile(
-            isa: Isa,
-            kind: BlockType,
-            rows: usize,
-            panel: *const u8,
-            blocks: usize,
-            x: *const QuantisedGroup,
-            out: *mut [f32; PANEL_ROWS],
-        ) {
-            // SAFETY: as the caller promises.
-            unsafe {
-                match (isa, kind) {
-                    $((Isa::Avx512Vnni, BlockType::$name) => match rows {
-                        1 => avx512_vnni::<$name, 1>(panel, blocks, x, out),
-                        2 => avx512_vnni::<$name, 2>(panel, blocks, x, out),
-                        _ => avx512_vnni::<$name, 4>(panel, blocks, x, out),
-                    },
-                    (Isa::AvxVnni, BlockType::$name) => match rows {
-                        1 => avx_vnni::<$name, 1>(panel, blocks, x, out),
-                        2 => avx_vnni::<$name, 2>(panel, blocks, x, out),
-                        _ => avx_vnni::<$name, 4>(panel, blocks, x, out),
-                    },
-                    (_, BlockType::$name) => match rows {
-                        1 => avx2::<$name, 1>(panel, blocks, x, out),
-                        2 => avx2::<$name, 2>(panel, blocks, x, out),
-                        _ => avx2::<$name, 4>(panel, blocks, x, out),
-                    },)*
-                }
-            }
+/// Products of the rows of a tile, 1, 2 or 4, with the rows of a panel.
+///
+/// # Safety
+/// The processor has what `isa` names, which is not [`Isa::Portable`]. The panel has `blocks` blocks of
+/// the format; `x` points at as many groups of each row as they have; `out` at a place for each row.
+pub(super) unsafe fn tile(
+    isa: Isa,
+    kind: BlockType,
+    rows: usize,
+    panel: *const u8,
+    blocks: usize,
+    x: *const QuantisedGroup,
+    out: *mut [f32; PANEL_ROWS],
+) {
+    // SAFETY: as the caller promises.
+    with_format!(kind, F => unsafe {
+        match (isa, rows) {
+            (Isa::Avx512Vnni, 1) => avx512_vnni::<F, 1>(panel, blocks, x, out),
+            (Isa::Avx512Vnni, 2) => avx512_vnni::<F, 2>(panel, blocks, x, out),
+            (Isa::Avx512Vnni, _) => avx512_vnni::<F, 4>(panel, blocks, x, out),
+            (Isa::AvxVnni, 1) => avx_vnni::<F, 1>(panel, blocks, x, out),
+            (Isa::AvxVnni, 2) => avx_vnni::<F, 2>(panel, blocks, x, out),
+            (Isa::AvxVnni, _) => avx_vnni::<F, 4>(panel, blocks, x, out),
+            (_, 1) => avx2::<F, 1>(panel, blocks, x, out),
+            (_, 2) => avx2::<F, 2>(panel, blocks, x, out),
+            (_, _) => avx2::<F, 4>(panel, blocks, x, out),
         }
-    };
+    });
 }
-
-formats!(Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2K Q3K Q4K Q5K Q6K Iq4Nl Iq4Xs Mxfp4);
 
 macro_rules! compiled_for {
     ($name:ident, $features:literal, $dot:ident) => {
@@ -189,6 +166,9 @@ impl Units {
 }
 
 /// Halves of the powers of two that eight exponents stand for; the two smallest are subnormal.
+///
+/// # Safety
+/// `exponents` points at eight bytes, and the processor has AVX2.
 #[inline(always)]
 unsafe fn half_powers(exponents: *const u8) -> __m256 {
     // SAFETY: the caller promises eight bytes, and AVX2.
@@ -246,15 +226,11 @@ unsafe fn add_part<F: Format, const R: usize>(
             offset => _mm256_mul_ps(scale, _mm256_set1_ps(offset as f32)),
         };
         for r in 0..R {
-            let x = x.add(r);
-            let factor = _mm256_mul_ps(scale, _mm256_set1_ps((*x).scale));
+            let x = &*x.add(r);
+            let factor = _mm256_mul_ps(scale, _mm256_set1_ps(x.scale));
             sums[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(products[r]), factor, sums[r]);
-            if const { F::SHAPE.minima() || F::SHAPE.offset() > 0 } {
-                let sum = match (const { F::SHAPE.halves() }, part % 2) {
-                    (false, _) => (*x).scaled_sum,
-                    (true, 0) => (*x).scaled_first_half,
-                    (true, _) => (*x).scaled_sum - (*x).scaled_first_half,
-                };
+            if const { F::SHAPE.takes_off() } {
+                let sum = x.scaled_part(const { F::SHAPE.halves() }, part);
                 sums[r] = _mm256_fnmadd_ps(min, _mm256_set1_ps(sum), sums[r]);
             }
         }
@@ -262,6 +238,9 @@ unsafe fn add_part<F: Format, const R: usize>(
 }
 
 /// Register `register` of the codes of a group, a byte each.
+///
+/// # Safety
+/// `codes` points at a whole group, in which the planes lie, and the processor has AVX2.
 #[inline(always)]
 unsafe fn code<F: Format>(codes: *const u8, register: usize) -> __m256i {
     let shape = const { F::SHAPE };
@@ -310,6 +289,9 @@ unsafe fn code<F: Format>(codes: *const u8, register: usize) -> __m256i {
 }
 
 /// Four activations of row `r` in all lanes.
+///
+/// # Safety
+/// `x` points at more than `r` groups, `register` is below [`REGISTERS`], and the processor has AVX2.
 #[inline(always)]
 unsafe fn four(x: *const QuantisedGroup, r: usize, register: usize) -> __m256i {
     // SAFETY: the caller promises so many groups, and a register is within a group.
