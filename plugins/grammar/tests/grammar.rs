@@ -437,3 +437,30 @@ fn a_broken_vocabulary_is_refused() {
         "control token 9999 does not exist",
     );
 }
+
+/// A grammar with 2000 ways to go on after its first text: each of them is looked at for each letter.
+fn wide() -> Source {
+    let ways: Vec<String> = (0..2000).map(|way| format!("r{way}")).collect();
+    let mut lark = format!(
+        "start: \"zqzqzqzq\" ({})\nL: /[a-z]/\nt2000: \"e\"\n",
+        ways.join(" | ")
+    );
+    for way in 0..2000 {
+        lark.push_str(&format!("r{way}: L t{way}\nt{way}: \"e\" t{}\n", way + 1));
+    }
+    Source::Lark(lark)
+}
+
+#[test]
+fn a_text_that_makes_the_grammar_too_hard_is_told_from_a_defect() {
+    let mut matcher = engine().compile(&wide()).unwrap();
+    matcher.mask().unwrap();
+    matcher.accept(&bytes("zqzqzqzq")).unwrap();
+    let fault = matcher.mask().unwrap_err();
+    assert!(
+        matches!(&fault, GrammarError::TooComplex(text) if text.contains("Too many items")),
+        "{fault:?}"
+    );
+    // And stays so.
+    assert!(matches!(matcher.mask(), Err(GrammarError::TooComplex(_))));
+}

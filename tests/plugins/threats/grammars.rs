@@ -242,3 +242,43 @@ fn c2_unique_schemas_fill_no_memory() {
             .collect()
     });
 }
+
+/// A grammar that is easy to begin with, and then has 2000 ways to go on, each for every letter.
+fn hard_later() -> String {
+    let ways: Vec<String> = (0..2000).map(|way| format!("r{way}")).collect();
+    let mut lark = format!(
+        "start: \"zqzqzqzq\" ({})\nL: /[a-z]/\nt2000: \"e\"\n",
+        ways.join(" | ")
+    );
+    for way in 0..2000 {
+        lark.push_str(&format!("r{way}: L t{way}\nt{way}: \"e\" t{}\n", way + 1));
+    }
+    lark
+}
+
+#[test]
+fn c1_a_grammar_that_grows_too_complex_is_the_callers_fault_in_mid_stream() {
+    let mut server = server(&[Target::saying("target", "zqzqzqzqaeeee")]);
+    let mut witness = Witness::new(&mut server, WITNESS);
+    let mut body = ask("target", "Hi");
+    body["guided_grammar"] = json!(hard_later());
+    body["stream"] = json!(true);
+    let case = case(
+        "C1",
+        "a grammar that is easy to begin with",
+        Expected::Anything,
+    );
+    witness.endures(&case, |server| vec![server.post(CHAT, &body)]);
+    let answer = witness.server().post(CHAT, &body);
+    assert_eq!(answer.status(), 200, "the head was out: {}", answer.text());
+    let events = crate::support::client::events(&answer.text());
+    let error = events.iter().find(|event| event.get("error").is_some());
+    let error = &error.expect("an error event")["error"];
+    assert_eq!(error["type"], "invalid_request_error", "{error}");
+    assert_eq!(error["code"], "too_complex", "{error}");
+    // In one piece, it is a refusal like any other.
+    body["stream"] = json!(false);
+    let answer = witness.server().post(CHAT, &body);
+    assert_eq!(answer.status(), 400, "{}", answer.text());
+    assert_eq!(answer.json()["error"]["code"], "too_complex");
+}
