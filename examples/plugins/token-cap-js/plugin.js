@@ -23,7 +23,9 @@ export const policy = {
     count(`plan ${name}`, 1n);
     const { max_tokens: maxTokens, priority = 0 } = plans[name];
     const principal = { subject: name, tenant: name, labels: [['plan', name]] };
-    return { tag: 'allow', val: { principal, priority, maxTokens, headers: [['x-plan', name]] } };
+    const all = { tag: 'all' };
+    const grant = { principal, priority, maxTokens, tools: all, serverTools: all };
+    return { tag: 'allow', val: { ...grant, headers: [['x-plan', name]] } };
   },
 
   account(usage) {},

@@ -40,11 +40,13 @@ pub enum WitError {
     },
     /// The module was not built for this world.
     #[error(
-        "the module is no {kind} plugin: {message}; it must export what the world `{kind}-plugin` says, and import nothing else"
+        "the module is no {kind} plugin: {message}; it must export what the world `{kind}-plugin` of {package} says, and import nothing else (`mortise plugin new` writes the headers of this version)"
     )]
     Module {
         /// What it should be.
         kind: String,
+        /// The package with its version.
+        package: String,
         /// What is missing or wrong.
         message: String,
     },

@@ -26,7 +26,9 @@ export const policy = {
       return { tag: 'deny', val };
     }
     const principal = { subject: tenant ?? 'anonymous', tenant, labels: [] };
-    return { tag: 'allow', val: { principal, priority: 0, headers: [] } };
+    const all = { tag: 'all' };
+    const val = { principal, priority: 0, tools: all, serverTools: all, headers: [] };
+    return { tag: 'allow', val };
   },
 
   account(usage) {
