@@ -33,6 +33,7 @@ mod linker;
 mod load_error;
 mod mask_sink;
 mod output_parser;
+mod pace;
 mod policy;
 mod pool;
 mod profile;

@@ -18,6 +18,7 @@ use crate::call::{self, CallContext, Ended};
 use crate::engine::EPOCH;
 use crate::handle::Said;
 use crate::kind::Contract;
+use crate::pace::InUse;
 use crate::state::{Grants, State};
 use crate::stats::Counters;
 use crate::{Component, Fault, Kind, LoadError, PluginError, PluginHost, linker};
@@ -169,6 +170,7 @@ impl<E: Exports> Pool<E> {
         let Some(permit) = permit else {
             return Err(self.overloaded(function, self.grants.limits.max_instances));
         };
+        let in_use = self.host.pace().enter();
         let idle = self.lock_idle().pop();
         let instance = match idle {
             Some(instance) => instance,
@@ -180,6 +182,7 @@ impl<E: Exports> Pool<E> {
             epochs: 0,
             pool: Arc::clone(self),
             permit: Some(permit),
+            in_use: Some(in_use),
         })
     }
 
@@ -222,7 +225,7 @@ impl<E: Exports> Pool<E> {
         store.limiter(|state| &mut state.memory);
         store.set_hostcall_fuel(limits.output_bytes);
         store.set_max_component_handles(MAX_HANDLES);
-        call::interrupt_by_epochs(&mut store);
+        call::interrupt_by_epochs(&mut store, Arc::clone(self.host.pace()));
         let call = call::begin(
             &mut store,
             FUNCTION,
@@ -304,6 +307,7 @@ pub(crate) struct Lease<E: Exports> {
     pool: Arc<Pool<E>>,
     /// `None` once the loan was passed on by [`Lease::release`].
     permit: Option<OwnedSemaphorePermit>,
+    in_use: Option<InUse>,
 }
 
 impl<E: Exports> Lease<E> {
@@ -374,6 +378,7 @@ impl<E: Exports> Lease<E> {
             epochs: 0,
             pool: Arc::clone(&self.pool),
             permit: self.permit.take(),
+            in_use: self.in_use.take(),
         };
         let runtime = &self.pool.runtime;
         runtime.spawn(async move { lease.drop_resources(resources).await });
