@@ -438,9 +438,9 @@ fn a_broken_vocabulary_is_refused() {
     );
 }
 
-/// A grammar with 3600 ways to go on after its first text: each of them is looked at for each letter.
+/// A grammar with 12 100 ways to go on after its first text: more than a row of items may hold.
 fn wide() -> Source {
-    let ways = (0..3600).map(|way| format!("L \"{}u\" \"{}v\"", way / 60, way % 60));
+    let ways = (0..12_100).map(|way| format!("L \"{}u\" \"{}v\"", way / 110, way % 110));
     let ways: Vec<String> = ways.collect();
     Source::Lark(format!(
         "start: \"zqzqzqzq\" ({})\nL: /[a-z]/\n",
@@ -452,10 +452,12 @@ fn wide() -> Source {
 fn a_text_that_makes_the_grammar_too_hard_is_told_from_a_defect() {
     let mut matcher = engine().compile(&wide()).unwrap();
     matcher.mask().unwrap();
-    matcher.accept(&bytes("zqzqzqzq")).unwrap();
-    let fault = matcher.mask().unwrap_err();
+    let fault = bytes("zqzqzqzqa").into_iter().find_map(|token| {
+        let taken = matcher.accept(&[token]);
+        taken.and_then(|()| matcher.mask().map(drop)).err()
+    });
     assert!(
-        matches!(&fault, GrammarError::TooComplex(text) if text.contains("Too many items")),
+        matches!(fault, Some(GrammarError::TooComplex(_))),
         "{fault:?}"
     );
     // And stays so.
