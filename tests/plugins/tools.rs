@@ -7,6 +7,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
+use crate::support::client::Request;
 use crate::support::{Server, binary, example};
 
 /// A server with a scripted model and tools. `lines` are what the model says: the first whose `when` is
@@ -172,6 +173,39 @@ fn without_opting_in_a_tool_is_never_run() {
             .as_str()
             .is_some_and(|text| text.contains("calculate"))
     );
+}
+
+#[test]
+fn a_key_may_be_held_to_some_tools() {
+    let keys = "[[auth.api_keys]]\nid = \"alice\"\nkey = \"one\"\ntools = [\"get_*\"]\n\
+                server_tools = []\n[[auth.api_keys]]\nid = \"bob\"\nkey = \"two\"\n";
+    let server = with_tool("calculator", "", &[("the question", "So be it.")], keys);
+    let ask = |key: &str, body: &Value| {
+        let request = Request::post("/v1/chat/completions", body);
+        server.send(&request.header("authorization", &format!("Bearer {key}")))
+    };
+    let function = |name: &str| {
+        let mut body = question(&[]);
+        body["tools"] = json!([{"type": "function", "function": {"name": name}}]);
+        body
+    };
+    for (body, named) in [
+        (question(&["calculate"]), "`calculate` (server_tools[0])"),
+        (function("rm_rf"), "`rm_rf` (tools[0])"),
+    ] {
+        let response = ask("one", &body);
+        assert_eq!(response.status(), 403, "{}", response.text());
+        let error = response.json()["error"].clone();
+        assert_eq!(error["type"], "permission_error");
+        assert_eq!(error["code"], "tool_not_allowed");
+        let message = error["message"].as_str().expect("a message");
+        assert!(
+            message.contains("`alice`") && message.contains(named),
+            "{message}"
+        );
+        assert_eq!(ask("two", &body).status(), 200, "{named}");
+    }
+    assert_eq!(ask("one", &function("get_weather")).status(), 200);
 }
 
 #[test]

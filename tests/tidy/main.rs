@@ -227,7 +227,10 @@ fn unsafe_code_stays_at_the_edges() {
 
 #[test]
 fn every_wit_item_is_documented() {
-    for entry in fs::read_dir(root().join("wit/v0.1")).expect("read wit/v0.1") {
+    let versions = ["wit/v0.1", "wit/v0.2"].map(|version| root().join(version));
+    let folders =
+        versions.map(|version| fs::read_dir(version).expect("read a version of the contract"));
+    for entry in folders.into_iter().flatten() {
         let path = entry.expect("read a folder entry").path();
         let text = fs::read_to_string(&path).expect("read a WIT file");
         let mut previous = "";

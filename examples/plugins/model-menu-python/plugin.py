@@ -5,7 +5,14 @@ import json
 from fnmatch import fnmatchcase
 
 from wit_world import exports
-from wit_world.exports.policy import Allow, Decision_Allow, Decision_Deny, Deny, Principal
+from wit_world.exports.policy import (
+    Allow,
+    Decision_Allow,
+    Decision_Deny,
+    Deny,
+    Principal,
+    ToolGrant_All,
+)
 from wit_world.imports import settings
 
 menu: dict[str, list[str]] = {}
@@ -34,6 +41,8 @@ class Policy(exports.Policy):
             principal=Principal(subject=tenant or "anonymous", tenant=tenant, labels=[]),
             priority=0,
             max_tokens=None,
+            tools=ToolGrant_All(),
+            server_tools=ToolGrant_All(),
             headers=[],
             lease=None,
         ))

@@ -1,8 +1,8 @@
 // A policy: a plan says how long answers may be, and who is served first. A caller names its plan in the
 // header `x-plan`. Settings: {"plans": {"free": {"max_tokens": 100}, "pro": {"priority": 5}}}.
 
-import { get as settings } from 'mortise:plugin/settings@0.1.0';
-import { count } from 'mortise:plugin/host@0.1.0';
+import { get as settings } from 'mortise:plugin/settings@0.2.0';
+import { count } from 'mortise:plugin/host@0.2.0';
 
 let plans = {};
 
@@ -23,7 +23,9 @@ export const policy = {
     count(`plan ${name}`, 1n);
     const { max_tokens: maxTokens, priority = 0 } = plans[name];
     const principal = { subject: name, tenant: name, labels: [['plan', name]] };
-    return { tag: 'allow', val: { principal, priority, maxTokens, headers: [['x-plan', name]] } };
+    const all = { tag: 'all' };
+    const grant = { principal, priority, maxTokens, tools: all, serverTools: all };
+    return { tag: 'allow', val: { ...grant, headers: [['x-plan', name]] } };
   },
 
   account(usage) {},

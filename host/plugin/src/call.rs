@@ -179,6 +179,7 @@ pub(crate) fn plugin_error(state: &State, function: &'static str, fault: Fault) 
 fn shorten(fault: Fault) -> Fault {
     match fault {
         Fault::Invalid(text) => Fault::Invalid(cut(text)),
+        Fault::TooComplex(text) => Fault::TooComplex(cut(text)),
         Fault::Unsupported(text) => Fault::Unsupported(cut(text)),
         Fault::Internal(text) => Fault::Internal(cut(text)),
         other => other,

@@ -1,8 +1,7 @@
 //! Rendering prompts through a plugin.
 
 use crate::handle::kind_handle;
-use crate::v0_1::bindings::chat_template::Exported;
-use crate::v0_1::convert;
+use crate::versions::{ChatTemplateExports, in_each_version};
 use crate::{CallContext, PluginError, RenderedPrompt, TemplateInput};
 
 /// Stop strings that a template may add.
@@ -14,7 +13,7 @@ const MAX_STOP_BYTES: usize = 1024;
 kind_handle!(
     /// A chat template, bound to a model.
     ChatTemplate,
-    Exported
+    ChatTemplateExports
 );
 
 impl ChatTemplate {
@@ -27,20 +26,20 @@ impl ChatTemplate {
         context: &CallContext,
         input: TemplateInput,
     ) -> Result<RenderedPrompt, PluginError> {
-        let input = convert::template_input(input);
         self.handle
             .call(
                 context,
                 "chat-template.render",
                 self.handle.deadlines().render_ms,
                 async |exports, store| {
-                    let template = exports.mortise_plugin_chat_template();
-                    template.call_render(store, &input).await
+                    in_each_version!(exports, |exports, convert| {
+                        let input = convert::template_input(input);
+                        let template = exports.mortise_plugin_chat_template();
+                        let said = template.call_render(store, &input).await?;
+                        Ok(said.map(convert::rendered).map_err(convert::fault))
+                    })
                 },
-                |output, _| {
-                    let prompt = convert::rendered(output);
-                    check_stops(&prompt.stop).map(|()| prompt)
-                },
+                |prompt, _| check_stops(&prompt.stop).map(|()| prompt),
             )
             .await
     }

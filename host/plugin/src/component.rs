@@ -11,7 +11,7 @@ use wasmtime::Engine;
 use wasmtime::component::Component as Compiled;
 
 use crate::cache::{CompileCache, hex_digest};
-use crate::kind::{InterfaceName, supported_versions};
+use crate::kind::{Contract, InterfaceName, PACKAGE, supported_versions};
 use crate::limits::MAX_COMPONENT_BYTES;
 use crate::wasm_file::{FileKind, cases, declared_version, file_kind, settings_schema};
 use crate::{Kind, LoadError, compile_cost, wasi};
@@ -53,6 +53,8 @@ pub struct Component {
     digest: String,
     origin: String,
     kinds: Vec<Kind>,
+    contract: Contract,
+    built_against: String,
     imports: Vec<String>,
     settings_schema: Option<String>,
     cases: Option<String>,
@@ -85,6 +87,16 @@ impl Component {
     /// What the plugin can be.
     pub fn kinds(&self) -> &[Kind] {
         &self.kinds
+    }
+
+    /// The package with its version that the plugin was built against, such as `mortise:plugin@0.2.0`.
+    pub fn built_against(&self) -> &str {
+        &self.built_against
+    }
+
+    /// The version of its exports.
+    pub(crate) fn contract(&self) -> Contract {
+        self.contract
     }
 
     /// Names of the interfaces that it imports.
@@ -133,7 +145,11 @@ impl Component {
             None => compile(engine, cache, &bytes, &digest, &label)?,
         };
         let (exports, imports) = interface_names(engine, &compiled);
-        let kinds = kinds_of(&label, &exports)?;
+        let Exported {
+            kinds,
+            contract,
+            built_against,
+        } = Exported::read(&label, &exports)?;
         check_imports(&label, &kinds, &imports)?;
         let version = declared_version(&bytes.wasm).unwrap_or_else(|| digest[..12].to_owned());
         Ok(Arc::new(Self {
@@ -142,6 +158,8 @@ impl Component {
             digest,
             origin: bytes.origin,
             kinds,
+            contract,
+            built_against,
             imports,
             settings_schema: settings_schema(&bytes.wasm).map(str::to_owned),
             cases: cases(&bytes.wasm).map(str::to_owned),
@@ -310,42 +328,68 @@ fn interface_names(engine: &Engine, compiled: &Compiled) -> (Vec<String>, Vec<St
     (exports, imports)
 }
 
-fn kinds_of(label: &str, exports: &[String]) -> Result<Vec<Kind>, LoadError> {
-    let mut kinds = Vec::new();
-    let mut lifecycle = false;
-    for export in exports {
-        let Some(name) = InterfaceName::parse(export).filter(InterfaceName::is_ours) else {
-            continue;
-        };
-        if !name.is_supported() {
-            return Err(LoadError::Version {
-                origin: label.to_owned(),
-                found: export.clone(),
-                supported: supported_versions(),
-            });
+/// What the names of a component's exports say.
+struct Exported {
+    kinds: Vec<Kind>,
+    contract: Contract,
+    built_against: String,
+}
+
+impl Exported {
+    fn read(label: &str, exports: &[String]) -> Result<Self, LoadError> {
+        let mut kinds = Vec::new();
+        let mut lifecycle = false;
+        let mut found: Option<(Contract, &str)> = None;
+        for export in exports {
+            let Some(name) = InterfaceName::parse(export).filter(InterfaceName::is_ours) else {
+                continue;
+            };
+            let Some(contract) = name.contract() else {
+                return Err(LoadError::Version {
+                    origin: label.to_owned(),
+                    found: export.clone(),
+                    supported: supported_versions(),
+                });
+            };
+            match found {
+                Some((other, version)) if other != contract => {
+                    let message = format!("it exports both {version} and {} of it", name.version);
+                    return Err(unfit(label, message));
+                }
+                _ => found = Some((contract, name.version)),
+            }
+            lifecycle |= name.interface == "lifecycle";
+            kinds.extend(Kind::from_interface(name.interface));
         }
-        lifecycle |= name.interface == "lifecycle";
-        kinds.extend(Kind::from_interface(name.interface));
+        let Some((contract, version)) = found.filter(|_| !kinds.is_empty()) else {
+            let names = exports.join(", ");
+            return Err(LoadError::NoKind {
+                origin: label.to_owned(),
+                exports: if names.is_empty() {
+                    "nothing".to_owned()
+                } else {
+                    names
+                },
+            });
+        };
+        if !lifecycle {
+            let message = "it does not export the interface `lifecycle`";
+            return Err(unfit(label, message.to_owned()));
+        }
+        kinds.sort_unstable();
+        Ok(Self {
+            kinds,
+            contract,
+            built_against: format!("{PACKAGE}@{version}"),
+        })
     }
-    if kinds.is_empty() {
-        let names = exports.join(", ");
-        return Err(LoadError::NoKind {
-            origin: label.to_owned(),
-            exports: if names.is_empty() {
-                "nothing".to_owned()
-            } else {
-                names
-            },
-        });
+}
+
+fn unfit(label: &str, message: String) -> LoadError {
+    LoadError::Interface {
+        origin: label.to_owned(),
+        message,
     }
-    if !lifecycle {
-        return Err(LoadError::Interface {
-            origin: label.to_owned(),
-            message: "it does not export the interface `lifecycle`".to_owned(),
-        });
-    }
-    kinds.sort_unstable();
-    Ok(kinds)
 }
 
 /// Every import must be grantable to one of the component's kinds. What is granted to one kind
@@ -356,7 +400,7 @@ fn check_imports(label: &str, kinds: &[Kind], imports: &[String]) -> Result<(), 
         let granted = name.is_some_and(|name| {
             if name.is_ours() {
                 let ours = |kind: &Kind| kind.grants().contains(&name.interface);
-                return name.is_supported() && kinds.iter().any(ours);
+                return name.contract().is_some() && kinds.iter().any(ours);
             }
             wasi::is_tolerated(&name)
         });

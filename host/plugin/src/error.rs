@@ -20,6 +20,9 @@ pub enum Fault {
     /// The plugin says the request is wrong: the caller's fault.
     #[error("{0}")]
     Invalid(String),
+    /// The plugin says the request takes more work than it spends on one: the caller's fault too.
+    #[error("too complex: {0}")]
+    TooComplex(String),
     /// The plugin says it cannot serve this input.
     #[error("unsupported: {0}")]
     Unsupported(String),
@@ -75,7 +78,7 @@ pub enum Fault {
 
 impl Fault {
     /// All labels, in the order in which metrics show them.
-    pub const LABELS: [&'static str; 12] = [
+    pub const LABELS: [&'static str; 13] = [
         "invalid",
         "unsupported",
         "internal",
@@ -88,6 +91,7 @@ impl Fault {
         "overloaded",
         "suspended",
         "budget",
+        "too-complex",
     ];
 
     /// A short name for metrics: one of [`Fault::LABELS`].
@@ -100,6 +104,7 @@ impl Fault {
     pub fn is_breakdown(&self) -> bool {
         match self {
             Fault::Invalid(_)
+            | Fault::TooComplex(_)
             | Fault::Unsupported(_)
             | Fault::Overloaded { .. }
             | Fault::Suspended { .. } => false,
@@ -116,7 +121,7 @@ impl Fault {
 
     /// Whether the caller is to blame. All else is answered by the failure policy of the binding.
     pub fn is_callers(&self) -> bool {
-        matches!(self, Fault::Invalid(_))
+        matches!(self, Fault::Invalid(_) | Fault::TooComplex(_))
     }
 
     pub(crate) fn index(&self) -> usize {
@@ -133,6 +138,7 @@ impl Fault {
             Fault::Overloaded { .. } => 9,
             Fault::Suspended { .. } => 10,
             Fault::Budget { .. } => 11,
+            Fault::TooComplex(_) => 12,
         }
     }
 }

@@ -8,9 +8,8 @@ use wasmtime::component::ResourceAny;
 use crate::handle::{Said, kind_handle};
 use crate::pool::Lease;
 use crate::state::State;
-use crate::v0_1::bindings::grammar::Exported;
-use crate::v0_1::convert;
-use crate::{CallContext, Fault, GrammarSource, MatchStatus, MatchStep, PluginError, Vocabulary};
+use crate::versions::{GrammarExports, in_each_version};
+use crate::{CallContext, GrammarSource, MatchStatus, MatchStep, PluginError, Vocabulary};
 
 /// The slot that the host hands to every call; a guest that names another one is in error.
 const SLOT: u32 = 0;
@@ -18,7 +17,7 @@ const SLOT: u32 = 0;
 kind_handle!(
     /// A grammar engine, bound to a vocabulary.
     Grammar,
-    Exported
+    GrammarExports
 );
 
 impl Grammar {
@@ -31,14 +30,17 @@ impl Grammar {
         context: &CallContext,
         source: &GrammarSource,
     ) -> Result<Matcher, PluginError> {
-        let source = convert::grammar_to_guest(source);
         let opened = self.handle.open(
             context,
             "grammar.compile",
             self.handle.deadlines().compile_ms,
             async |exports, store| {
-                let grammar = exports.mortise_plugin_grammar();
-                grammar.call_compile(store, &source).await
+                in_each_version!(exports, |exports, convert| {
+                    let source = convert::grammar_to_guest(source);
+                    let grammar = exports.mortise_plugin_grammar();
+                    let said = grammar.call_compile(store, &source).await?;
+                    Ok(said.map_err(convert::fault))
+                })
             },
             |matcher, _| Ok(matcher),
         );
@@ -56,7 +58,7 @@ impl Grammar {
 
 /// The instance of a matcher and its forks.
 struct Shared {
-    lease: tokio::sync::Mutex<Lease<Exported>>,
+    lease: tokio::sync::Mutex<Lease<GrammarExports>>,
     /// Matchers that are gone, for the guest to drop.
     dropped: Mutex<Vec<ResourceAny>>,
 }
@@ -81,10 +83,10 @@ pub struct Matcher {
 
 impl Matcher {
     /// Make one call on the instance of the matcher. All of them have the deadline of masks.
-    async fn call<T, F: Into<Fault>, U>(
+    async fn call<T, U>(
         &self,
         function: &'static str,
-        guest: impl AsyncFnOnce(&Exported, &mut Store<State>) -> Said<T, F>,
+        guest: impl AsyncFnOnce(&GrammarExports, &mut Store<State>) -> Said<T>,
         check: impl FnOnce(T, &mut State) -> Result<U, String>,
     ) -> Result<U, PluginError> {
         let mut lease = self.shared.lease.lock().await;
@@ -98,20 +100,20 @@ impl Matcher {
     /// was if the call fails.
     ///
     /// # Errors
-    /// When the plugin fails, or the row is too short.
+    /// When the grammar is too complex to go on, the plugin fails, or the row is too short.
     pub async fn mask(&mut self, row: &mut [u32]) -> Result<MatchStatus, PluginError> {
         let resource = self.resource;
         self.call(
             "grammar.mask",
             async |exports, store| {
                 store.data_mut().mask.slot = Some(SLOT);
-                let guest = exports.mortise_plugin_grammar().matcher();
-                guest.call_mask(store, resource, SLOT).await
+                in_each_version!(exports, |exports, convert| {
+                    let guest = exports.mortise_plugin_grammar().matcher();
+                    let said = guest.call_mask(store, resource, SLOT).await?;
+                    Ok(said.map(convert::match_status).map_err(convert::fault))
+                })
             },
-            |status, state| {
-                let status = convert::match_status(status);
-                deliver(status, state, row).map(|()| status)
-            },
+            |status, state| deliver(status, state, row).map(|()| status),
         )
         .await
     }
@@ -119,7 +121,8 @@ impl Matcher {
     /// Take tokens, then write the mask of the new state to `row`, as [`Matcher::mask`] does.
     ///
     /// # Errors
-    /// When a token is refused, the plugin fails, or the row is too short.
+    /// When the grammar is too complex to go on, a token is refused, the plugin fails, or the row is
+    /// too short.
     pub async fn advance(
         &mut self,
         tokens: &[u32],
@@ -130,15 +133,16 @@ impl Matcher {
             "grammar.advance",
             async |exports, store| {
                 store.data_mut().mask.slot = Some(SLOT);
-                let guest = exports.mortise_plugin_grammar().matcher();
-                guest.call_advance(store, resource, tokens, SLOT).await
+                in_each_version!(exports, |exports, convert| {
+                    let guest = exports.mortise_plugin_grammar().matcher();
+                    let said = guest.call_advance(store, resource, tokens, SLOT).await?;
+                    Ok(said.map(convert::match_step).map_err(convert::fault))
+                })
             },
             |step, state| {
-                let status = convert::match_status(step.status);
-                let forced = step.forced;
-                check_forced(&forced, status, state)?;
-                deliver(status, state, row)?;
-                Ok(MatchStep { status, forced })
+                check_forced(&step.forced, step.status, state)?;
+                deliver(step.status, state, row)?;
+                Ok(step)
             },
         )
         .await
@@ -153,8 +157,11 @@ impl Matcher {
         self.call(
             "grammar.probe",
             async |exports, store| {
-                let guest = exports.mortise_plugin_grammar().matcher();
-                guest.call_probe(store, resource, tokens).await
+                in_each_version!(exports, |exports, convert| {
+                    let guest = exports.mortise_plugin_grammar().matcher();
+                    let said = guest.call_probe(store, resource, tokens).await?;
+                    Ok(said.map_err(convert::fault))
+                })
             },
             |count, _| {
                 if count as usize > tokens.len() {
@@ -175,8 +182,11 @@ impl Matcher {
         self.call(
             "grammar.rollback",
             async |exports, store| {
-                let guest = exports.mortise_plugin_grammar().matcher();
-                guest.call_rollback(store, resource, count).await
+                in_each_version!(exports, |exports, convert| {
+                    let guest = exports.mortise_plugin_grammar().matcher();
+                    let said = guest.call_rollback(store, resource, count).await?;
+                    Ok(said.map_err(convert::fault))
+                })
             },
             |(), _| Ok(()),
         )
@@ -193,8 +203,11 @@ impl Matcher {
         let forked = self.call(
             "grammar.fork",
             async |exports, store| {
-                let guest = exports.mortise_plugin_grammar().matcher();
-                guest.call_fork(store, resource).await
+                in_each_version!(exports, |exports, convert| {
+                    let guest = exports.mortise_plugin_grammar().matcher();
+                    let said = guest.call_fork(store, resource).await?;
+                    Ok(said.map_err(convert::fault))
+                })
             },
             |forked, _| Ok(forked),
         );

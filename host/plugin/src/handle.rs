@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// What a guest's function returns: an error of wasmtime if it trapped, else what it said.
-pub(crate) type Said<T, F> = wasmtime::Result<Result<T, F>>;
+pub(crate) type Said<T> = wasmtime::Result<Result<T, Fault>>;
 
 /// A component bound to its surroundings. The public handle of each kind wraps one.
 pub(crate) struct Handle<E: Exports> {
@@ -49,12 +49,12 @@ impl<E: Exports> Handle<E> {
     }
 
     /// Call a function on an instance that is free, and check what it says.
-    pub(crate) async fn call<T, F: Into<Fault>, U>(
+    pub(crate) async fn call<T, U>(
         &self,
         context: &CallContext,
         function: &'static str,
         deadline_ms: u64,
-        guest: impl AsyncFnOnce(&E, &mut Store<State>) -> Said<T, F>,
+        guest: impl AsyncFnOnce(&E, &mut Store<State>) -> Said<T>,
         check: impl FnOnce(T, &mut State) -> Result<U, String>,
     ) -> Result<U, PluginError> {
         let opened = self.open(context, function, deadline_ms, guest, check);
@@ -62,12 +62,12 @@ impl<E: Exports> Handle<E> {
     }
 
     /// The same, and keep the instance: what was returned lives in it.
-    pub(crate) async fn open<T, F: Into<Fault>, U>(
+    pub(crate) async fn open<T, U>(
         &self,
         context: &CallContext,
         function: &'static str,
         deadline_ms: u64,
-        guest: impl AsyncFnOnce(&E, &mut Store<State>) -> Said<T, F>,
+        guest: impl AsyncFnOnce(&E, &mut Store<State>) -> Said<T>,
         check: impl FnOnce(T, &mut State) -> Result<U, String>,
     ) -> Result<(U, Lease<E>), PluginError> {
         let mut lease = self.pool.checkout(context, function).await?;

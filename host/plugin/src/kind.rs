@@ -5,8 +5,24 @@ use std::fmt;
 /// The WIT package that plugins are written against.
 pub(crate) const PACKAGE: &str = "mortise:plugin";
 
-/// The versions of the package that this host speaks, as `(major, minor)`.
-pub(crate) const SUPPORTED_VERSIONS: &[(u64, u64)] = &[(0, 1)];
+/// A version of the contract, the WIT package, that this host speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Contract {
+    V0_1,
+    V0_2,
+}
+
+impl Contract {
+    const ALL: [Contract; 2] = [Contract::V0_1, Contract::V0_2];
+
+    /// Major and minor number.
+    fn numbers(self) -> (u64, u64) {
+        match self {
+            Contract::V0_1 => (0, 1),
+            Contract::V0_2 => (0, 2),
+        }
+    }
+}
 
 /// What a plugin does: the name of an exported interface. A component may export several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -103,24 +119,25 @@ impl<'a> InterfaceName<'a> {
         self.package == PACKAGE
     }
 
-    /// Whether its version is one that this host speaks.
-    pub(crate) fn is_supported(&self) -> bool {
+    /// The version of the contract that it belongs to, if this host speaks it.
+    pub(crate) fn contract(&self) -> Option<Contract> {
         let mut parts = self.version.split('.').map(str::parse::<u64>);
-        match (parts.next(), parts.next(), parts.next(), parts.next()) {
-            (Some(Ok(major)), Some(Ok(minor)), Some(Ok(_)), None) => {
-                SUPPORTED_VERSIONS.contains(&(major, minor))
-            }
-            _ => false,
-        }
+        let numbers = match (parts.next(), parts.next(), parts.next(), parts.next()) {
+            (Some(Ok(major)), Some(Ok(minor)), Some(Ok(_)), None) => (major, minor),
+            _ => return None,
+        };
+        Contract::ALL
+            .into_iter()
+            .find(|contract| contract.numbers() == numbers)
     }
 }
 
-/// The supported versions as told to people: `0.1.x`.
+/// The versions that this host speaks, as told to people: `0.1.x, 0.2.x`.
 pub(crate) fn supported_versions() -> String {
-    let names: Vec<String> = SUPPORTED_VERSIONS
-        .iter()
-        .map(|(major, minor)| format!("{major}.{minor}.x"))
-        .collect();
+    let names = Contract::ALL.map(|contract| {
+        let (major, minor) = contract.numbers();
+        format!("{major}.{minor}.x")
+    });
     names.join(", ")
 }
 
@@ -132,19 +149,20 @@ mod tests {
     fn a_name_is_taken_apart() {
         let name = InterfaceName::parse("mortise:plugin/mask-sink@0.1.7").unwrap();
         assert_eq!(name.interface, "mask-sink");
-        assert!(name.is_ours() && name.is_supported());
+        assert!(name.is_ours());
+        assert_eq!(name.contract(), Some(Contract::V0_1));
+        let name = InterfaceName::parse("mortise:plugin/policy@0.2.0").unwrap();
+        assert_eq!(name.contract(), Some(Contract::V0_2));
     }
 
     #[test]
     fn other_versions_are_not_supported() {
         for version in [
-            "0.2.0", "1.1.0", "0.10.0", "0.1", "0.1.0.0", "", "0.1.x", "x.1.0",
+            "0.3.0", "0.0.2", "1.1.0", "0.10.0", "0.20.0", "0.1", "0.1.0.0", "", "0.1.x", "x.1.0",
         ] {
             let text = format!("mortise:plugin/policy@{version}");
-            assert!(
-                !InterfaceName::parse(&text).unwrap().is_supported(),
-                "{version}"
-            );
+            let name = InterfaceName::parse(&text).unwrap();
+            assert_eq!(name.contract(), None, "{version}");
         }
     }
 

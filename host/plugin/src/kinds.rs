@@ -1,7 +1,7 @@
 //! What plugins are asked and what they answer, in the host's own types. The bindings of each WIT
 //! version convert to and from these, so that nothing above knows versions.
 //!
-//! The fields are those of `wit/v0.1`; see there.
+//! The fields are those of `wit/v0.2`; see there.
 
 /// Facts about the model that an instance serves (`interface model`).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -229,6 +229,42 @@ pub struct Facts {
     pub streaming: bool,
     /// Limit on generated tokens over all choices.
     pub max_tokens: Option<u32>,
+    /// Names of the functions that the caller declares.
+    pub tools: Vec<String>,
+    /// Names of the server's tools that the request opts in to.
+    pub server_tools: Vec<String>,
+}
+
+/// Which tools a request may have (`policy.tool-grant`).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum ToolGrant {
+    /// All that it asks for.
+    #[default]
+    All,
+    /// No others than these.
+    Only(Vec<String>),
+    /// All but these.
+    AllBut(Vec<String>),
+}
+
+impl ToolGrant {
+    /// Whether a tool of this name is granted.
+    pub fn permits(&self, name: &str) -> bool {
+        let among = |names: &[String]| names.iter().any(|known| known == name);
+        match self {
+            Self::All => true,
+            Self::Only(names) => among(names),
+            Self::AllBut(names) => !among(names),
+        }
+    }
+
+    /// The names that it lists.
+    pub fn names(&self) -> &[String] {
+        match self {
+            Self::All => &[],
+            Self::Only(names) | Self::AllBut(names) => names,
+        }
+    }
 }
 
 /// Who is asking.
@@ -262,6 +298,10 @@ pub struct Allowance {
     pub priority: i32,
     /// A tighter limit on generated tokens.
     pub max_tokens: Option<u32>,
+    /// Functions that the caller may declare.
+    pub tools: ToolGrant,
+    /// Tools of the server that the request may opt in to.
+    pub server_tools: ToolGrant,
     /// Response headers to add.
     pub headers: Vec<(String, String)>,
     /// Handed back in `account`.
@@ -294,6 +334,8 @@ pub struct UsageReport {
     pub lease: Option<String>,
     /// From the allowance.
     pub subject: String,
+    /// From the allowance.
+    pub tenant: Option<String>,
     /// The model that answered.
     pub model: String,
     /// Tokens of the prompt.

@@ -7,11 +7,10 @@ use wasmtime::component::ResourceAny;
 use crate::handle::Handle;
 use crate::limits::MAX_TOOL_CALLS;
 use crate::pool::Lease;
-use crate::v0_1::bindings::output_parser::Exported;
-use crate::v0_1::convert;
+use crate::versions::{OutputParserExports, in_each_version};
 use crate::{
-    Binding, CallContext, Component, Fault, Finish, GrammarSource, LoadError, ParserEvent,
-    ParserSetup, ParserTraits, PluginError, PluginHost, ToolChoice,
+    Binding, CallContext, Component, Finish, GrammarSource, LoadError, ParserEvent, ParserSetup,
+    ParserTraits, PluginError, PluginHost, ToolChoice,
 };
 
 /// Bytes of a name that an error shows.
@@ -20,7 +19,7 @@ const MAX_SHOWN_BYTES: usize = 64;
 /// An output parser, bound to a model.
 #[derive(Clone)]
 pub struct OutputParser {
-    handle: Handle<Exported>,
+    handle: Handle<OutputParserExports>,
     traits: ParserTraits,
 }
 
@@ -64,18 +63,24 @@ impl OutputParser {
         setup: &ParserSetup,
         wanted: Option<&GrammarSource>,
     ) -> Result<Option<GrammarSource>, PluginError> {
-        let setup = convert::parser_setup(setup);
-        let wanted = wanted.map(convert::grammar_to_guest);
         self.handle
             .call(
                 context,
                 "output-parser.constraint",
                 self.handle.deadlines().constraint_ms,
                 async |exports, store| {
-                    let parser = exports.mortise_plugin_output_parser();
-                    parser.call_constraint(store, &setup, wanted.as_ref()).await
+                    in_each_version!(exports, |exports, convert| {
+                        let setup = convert::parser_setup(setup);
+                        let wanted = wanted.map(convert::grammar_to_guest);
+                        let parser = exports.mortise_plugin_output_parser();
+                        let said = parser
+                            .call_constraint(store, &setup, wanted.as_ref())
+                            .await?;
+                        let source = said.map_err(convert::fault);
+                        Ok(source.map(|source| source.map(convert::grammar_from_guest)))
+                    })
                 },
-                |grammar, _| Ok(grammar.map(convert::grammar_from_guest)),
+                |grammar, _| Ok(grammar),
             )
             .await
     }
@@ -91,14 +96,17 @@ impl OutputParser {
         setup: &ParserSetup,
     ) -> Result<Option<ParserSession>, PluginError> {
         let rules = AnswerRules::new(setup, self.handle.limits().output_bytes);
-        let setup = convert::parser_setup(setup);
         let opened = self.handle.open(
             context,
             "output-parser.open",
             self.handle.deadlines().constraint_ms,
             async |exports, store| {
-                let parser = exports.mortise_plugin_output_parser();
-                parser.call_open(store, &setup).await
+                in_each_version!(exports, |exports, convert| {
+                    let setup = convert::parser_setup(setup);
+                    let parser = exports.mortise_plugin_output_parser();
+                    let said = parser.call_open(store, &setup).await?;
+                    Ok(said.map_err(convert::fault))
+                })
             },
             |session, _| Ok(session),
         );
@@ -111,18 +119,20 @@ impl OutputParser {
     }
 }
 
-async fn describe(handle: &Handle<Exported>) -> Result<ParserTraits, PluginError> {
+async fn describe(handle: &Handle<OutputParserExports>) -> Result<ParserTraits, PluginError> {
     handle
         .call(
             &CallContext::new("-"),
             "output-parser.describe",
             handle.deadlines().constraint_ms,
             async |exports, store| {
-                let parser = exports.mortise_plugin_output_parser();
-                let traits = parser.call_describe(store).await?;
-                Ok(Ok::<_, Fault>(traits))
+                in_each_version!(exports, |exports, convert| {
+                    let parser = exports.mortise_plugin_output_parser();
+                    let traits = parser.call_describe(store).await?;
+                    Ok(Ok(convert::parser_traits(traits)))
+                })
             },
-            |traits, _| Ok(convert::parser_traits(traits)),
+            |traits, _| Ok(traits),
         )
         .await
 }
@@ -130,7 +140,7 @@ async fn describe(handle: &Handle<Exported>) -> Result<ParserTraits, PluginError
 /// One answer being parsed.
 pub struct ParserSession {
     /// `None` once closed.
-    open: Option<(Lease<Exported>, ResourceAny)>,
+    open: Option<(Lease<OutputParserExports>, ResourceAny)>,
     context: CallContext,
     rules: AnswerRules,
 }
@@ -156,10 +166,13 @@ impl ParserSession {
                 "output-parser.feed",
                 deadline_ms,
                 async |exports, store| {
-                    let parser = exports.mortise_plugin_output_parser().session();
-                    parser.call_feed(store, session, text, tokens).await
+                    in_each_version!(exports, |exports, convert| {
+                        let parser = exports.mortise_plugin_output_parser().session();
+                        let said = parser.call_feed(store, session, text, tokens).await?;
+                        Ok(said.map(convert::parser_events).map_err(convert::fault))
+                    })
                 },
-                |events, _| rules.check(events.into_iter().map(convert::parser_event)),
+                |events, _| rules.check(events),
             )
             .await
     }
@@ -180,12 +193,14 @@ impl ParserSession {
                 "output-parser.close",
                 deadline_ms,
                 async |exports, store| {
-                    let parser = exports.mortise_plugin_output_parser().session();
-                    parser
-                        .call_close(store, session, convert::finish(reason))
-                        .await
+                    in_each_version!(exports, |exports, convert| {
+                        let reason = convert::finish(reason);
+                        let parser = exports.mortise_plugin_output_parser().session();
+                        let said = parser.call_close(store, session, reason).await?;
+                        Ok(said.map(convert::parser_events).map_err(convert::fault))
+                    })
                 },
-                |events, _| rules.check(events.into_iter().map(convert::parser_event)),
+                |events, _| rules.check(events),
             )
             .await
     }
@@ -222,12 +237,9 @@ impl AnswerRules {
         }
     }
 
-    fn check(
-        &mut self,
-        events: impl Iterator<Item = ParserEvent>,
-    ) -> Result<Vec<ParserEvent>, String> {
-        let checked = events.map(|event| self.check_one(&event).map(|()| event));
-        checked.collect()
+    fn check(&mut self, events: Vec<ParserEvent>) -> Result<Vec<ParserEvent>, String> {
+        events.iter().try_for_each(|event| self.check_one(event))?;
+        Ok(events)
     }
 
     fn check_one(&mut self, event: &ParserEvent) -> Result<(), String> {
@@ -328,7 +340,7 @@ mod tests {
     }
 
     fn check(events: &[ParserEvent]) -> Result<(), String> {
-        rules().check(events.iter().cloned()).map(drop)
+        rules().check(events.to_vec()).map(drop)
     }
 
     #[test]
@@ -394,7 +406,7 @@ mod tests {
     #[test]
     fn an_answer_is_bounded_over_all_its_events() {
         let mut rules = rules();
-        let sixty = || std::iter::once(ParserEvent::Content("x".repeat(60)));
+        let sixty = || vec![ParserEvent::Content("x".repeat(60))];
         assert!(rules.check(sixty()).is_ok());
         let message = rules.check(sixty()).unwrap_err();
         assert!(message.contains("more than 100 bytes"), "{message}");

@@ -1,8 +1,7 @@
 //! Deciding on requests through a plugin.
 
 use crate::handle::kind_handle;
-use crate::v0_1::bindings::policy::Exported;
-use crate::v0_1::convert;
+use crate::versions::{PolicyExports, in_each_version};
 use crate::{CallContext, Decision, Facts, PluginError, UsageReport};
 
 /// Longest text of a header, subject or label that a policy may give.
@@ -14,10 +13,13 @@ const MAX_MESSAGE_BYTES: usize = 8 << 10;
 /// Headers and labels that a policy may give.
 const MAX_PAIRS: usize = 32;
 
+/// Names that a grant of tools may list: several times what a request can declare.
+const MAX_TOOL_NAMES: usize = 1024;
+
 kind_handle!(
     /// A policy with its settings.
     Policy,
-    Exported
+    PolicyExports
 );
 
 impl Policy {
@@ -30,20 +32,20 @@ impl Policy {
         context: &CallContext,
         facts: Facts,
     ) -> Result<Decision, PluginError> {
-        let facts = convert::facts(facts);
         self.handle
             .call(
                 context,
                 "policy.authorize",
                 self.handle.deadlines().authorize_ms,
                 async |exports, store| {
-                    let policy = exports.mortise_plugin_policy();
-                    policy.call_authorize(store, &facts).await
+                    in_each_version!(exports, |exports, convert| {
+                        let facts = convert::facts(facts);
+                        let policy = exports.mortise_plugin_policy();
+                        let said = policy.call_authorize(store, &facts).await?;
+                        Ok(said.map(convert::decision).map_err(convert::fault))
+                    })
                 },
-                |decision, _| {
-                    let decision = convert::decision(decision);
-                    check(&decision).map(|()| decision)
-                },
+                |decision, _| check(&decision).map(|()| decision),
             )
             .await
     }
@@ -57,15 +59,18 @@ impl Policy {
         context: &CallContext,
         usage: UsageReport,
     ) -> Result<(), PluginError> {
-        let usage = convert::usage(usage);
         self.handle
             .call(
                 context,
                 "policy.account",
                 self.handle.deadlines().account_ms,
                 async |exports, store| {
-                    let policy = exports.mortise_plugin_policy();
-                    policy.call_account(store, &usage).await
+                    in_each_version!(exports, |exports, convert| {
+                        let usage = convert::usage(usage);
+                        let policy = exports.mortise_plugin_policy();
+                        let said = policy.call_account(store, &usage).await?;
+                        Ok(said.map_err(convert::fault))
+                    })
                 },
                 |(), _| Ok(()),
             )
@@ -87,6 +92,8 @@ fn check(decision: &Decision) -> Result<(), String> {
                 allow.principal.tenant.as_deref().unwrap_or_default(),
             )?;
             check_pairs("labels", &allow.principal.labels)?;
+            check_names("tools", allow.tools.names())?;
+            check_names("server tools", allow.server_tools.names())?;
             check_length("lease", allow.lease.as_deref().unwrap_or_default())?;
             check_headers(&allow.headers)
         }
@@ -130,6 +137,16 @@ fn check_pairs(what: &str, pairs: &[(String, String)]) -> Result<(), String> {
         check_text(what, name)?;
         check_text(what, value)
     })
+}
+
+fn check_names(what: &str, names: &[String]) -> Result<(), String> {
+    if names.len() > MAX_TOOL_NAMES {
+        return Err(format!(
+            "named {} {what} of at most {MAX_TOOL_NAMES}",
+            names.len()
+        ));
+    }
+    names.iter().try_for_each(|name| check_text(what, name))
 }
 
 /// What goes into a JSON body or back to the policy may hold any character, in bounds.

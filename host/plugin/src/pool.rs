@@ -17,10 +17,11 @@ use crate::breaker::Breaker;
 use crate::call::{self, CallContext, Ended};
 use crate::engine::EPOCH;
 use crate::handle::Said;
+use crate::kind::Contract;
 use crate::pace::InUse;
 use crate::state::{Grants, State};
 use crate::stats::Counters;
-use crate::{Component, Fault, Kind, LoadError, PluginError, PluginHost, v0_1};
+use crate::{Component, Fault, Kind, LoadError, PluginError, PluginHost, linker};
 
 /// Handles that one instance may hold: streams, sessions, matchers.
 const MAX_HANDLES: usize = 1024;
@@ -28,13 +29,13 @@ const MAX_HANDLES: usize = 1024;
 /// Tells the log which calls no request asked for.
 const NO_REQUEST: &str = "-";
 
-/// The exports of one kind in one version of the WIT package.
+/// The exports of one kind.
 pub(crate) trait Exports: Sized + Send + Sync + 'static {
     /// Exports that were found in a component, before it is instantiated.
     type Pre: Send + Sync + 'static;
     const KIND: Kind;
-    /// Find the exports and check their types.
-    fn find(pre: InstancePre<State>) -> wasmtime::Result<Self::Pre>;
+    /// Find the exports of this version and check their types.
+    fn find(pre: InstancePre<State>, contract: Contract) -> wasmtime::Result<Self::Pre>;
     fn instantiate(
         pre: &Self::Pre,
         store: &mut Store<State>,
@@ -114,11 +115,11 @@ impl<E: Exports> Pool<E> {
             origin: component.label(),
             message: format!("{error:#}"),
         };
-        let linker = v0_1::linker(host.engine(), component, E::KIND).map_err(unfit)?;
+        let linker = linker::linker(host.engine(), component, E::KIND).map_err(unfit)?;
         let pre = linker
             .instantiate_pre(component.compiled())
             .map_err(unfit)?;
-        let pre = E::find(pre).map_err(unfit)?;
+        let pre = E::find(pre, component.contract()).map_err(unfit)?;
         let breaker = Breaker::new(grants.limits.breaker.clone(), Arc::clone(&grants.counters));
         let pool = Arc::new(Self {
             host: host.clone(),
@@ -316,12 +317,12 @@ impl<E: Exports> Lease<E> {
 
     /// Make one call: start its clock, run it, check and count what came of it. If the future is
     /// dropped before it ends, the instance is lost: its guest stopped half way through.
-    pub(crate) async fn call<T, F: Into<Fault>, U>(
+    pub(crate) async fn call<T, U>(
         &mut self,
         context: &CallContext,
         function: &'static str,
         deadline_ms: u64,
-        guest: impl AsyncFnOnce(&E, &mut Store<State>) -> Said<T, F>,
+        guest: impl AsyncFnOnce(&E, &mut Store<State>) -> Said<T>,
         check: impl FnOnce(T, &mut State) -> Result<U, String>,
     ) -> Result<U, PluginError> {
         let usable = std::mem::replace(&mut self.usable, false);
@@ -343,7 +344,7 @@ impl<E: Exports> Lease<E> {
         let span = tracing::debug_span!(target: "mortise::plugin", parent: &context.span,
             "plugin.call", plugin = self.pool.component().name(), "fn" = function);
         let outcome = guest(&instance.exports, &mut instance.store).instrument(span);
-        let outcome = outcome.await.map(|said| said.map_err(F::into));
+        let outcome = outcome.await;
         self.epochs += instance.store.data().call.epochs;
         let ended = call::finish(&mut instance.store, call, outcome, check);
         let result = match ended {
@@ -395,7 +396,7 @@ impl<E: Exports> Lease<E> {
                 for resource in resources {
                     resource.resource_drop_async(&mut *store).await?;
                 }
-                Ok(Ok::<_, Fault>(()))
+                Ok(Ok(()))
             },
             |(), _| Ok(()),
         );

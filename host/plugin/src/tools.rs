@@ -6,12 +6,10 @@ use serde_json::Value;
 
 use crate::handle::Handle;
 use crate::limits::MAX_TOOLS_PER_COMPONENT;
-use crate::v0_1::bindings::tool::Exported;
-use crate::v0_1::bindings::tool::exports::mortise::plugin::tool::Declaration;
-use crate::v0_1::convert;
+use crate::versions::{ToolExports, in_each_version};
 use crate::{
-    Binding, CallContext, Component, Fault, JsonSchema, LoadError, PluginError, PluginHost,
-    ToolAnswer, ToolCaller, ToolDeclaration,
+    Binding, CallContext, Component, JsonSchema, LoadError, PluginError, PluginHost, ToolAnswer,
+    ToolCaller, ToolDeclaration,
 };
 
 /// Longest name of a tool.
@@ -29,8 +27,16 @@ const MAX_VIOLATIONS: usize = 5;
 /// The tools of a component under its settings.
 #[derive(Clone)]
 pub struct Tools {
-    handle: Handle<Exported>,
+    handle: Handle<ToolExports>,
     offered: Arc<[Offered]>,
+}
+
+/// A tool as its plugin declares it, before that is checked.
+pub(crate) struct Declared {
+    pub(crate) name: String,
+    pub(crate) description: String,
+    /// JSON text.
+    pub(crate) parameters: String,
 }
 
 /// A tool and the schema that its arguments must follow.
@@ -89,16 +95,18 @@ impl Tools {
             Ok(arguments) => arguments,
             Err(reason) => return Ok(ToolAnswer::Refused(shorten(reason))),
         };
-        let told = convert::tool_context(&context.request_id, caller);
         self.handle
             .call(
                 context,
                 "tool.call",
                 self.handle.deadlines().tool_ms,
                 async |exports, store| {
-                    let tool = exports.mortise_plugin_tool();
-                    let said = tool.call_call(store, name, &arguments, &told).await?;
-                    Ok(convert::tool_answer(said))
+                    in_each_version!(exports, |exports, convert| {
+                        let told = convert::tool_context(&context.request_id, caller);
+                        let tool = exports.mortise_plugin_tool();
+                        let said = tool.call_call(store, name, &arguments, &told).await?;
+                        Ok(convert::tool_answer(said))
+                    })
                 },
                 |answer, _| {
                     Ok(match answer {
@@ -147,16 +155,18 @@ fn shorten(mut text: String) -> String {
     text
 }
 
-async fn describe(handle: &Handle<Exported>) -> Result<Vec<Offered>, PluginError> {
+async fn describe(handle: &Handle<ToolExports>) -> Result<Vec<Offered>, PluginError> {
     handle
         .call(
             &CallContext::new("-"),
             "tool.describe",
             handle.deadlines().tool_ms,
             async |exports, store| {
-                let tool = exports.mortise_plugin_tool();
-                let declared = tool.call_describe(store).await?;
-                Ok(Ok::<_, Fault>(declared))
+                in_each_version!(exports, |exports, convert| {
+                    let tool = exports.mortise_plugin_tool();
+                    let declared = tool.call_describe(store).await?.into_iter();
+                    Ok(Ok(declared.map(convert::declared).collect()))
+                })
             },
             |declared, _| offered(declared),
         )
@@ -164,7 +174,7 @@ async fn describe(handle: &Handle<Exported>) -> Result<Vec<Offered>, PluginError
 }
 
 /// Hold declarations to the contract.
-fn offered(declared: Vec<Declaration>) -> Result<Vec<Offered>, String> {
+fn offered(declared: Vec<Declared>) -> Result<Vec<Offered>, String> {
     let count = declared.len();
     if !(1..=MAX_TOOLS_PER_COMPONENT).contains(&count) {
         return Err(format!(
@@ -183,8 +193,8 @@ fn offered(declared: Vec<Declaration>) -> Result<Vec<Offered>, String> {
     Ok(offered)
 }
 
-fn check_declaration(declared: Declaration) -> Result<Offered, String> {
-    let Declaration {
+fn check_declaration(declared: Declared) -> Result<Offered, String> {
+    let Declared {
         name,
         description,
         parameters,
@@ -227,8 +237,8 @@ fn check_declaration(declared: Declaration) -> Result<Offered, String> {
 mod tests {
     use super::*;
 
-    fn declaration(name: &str, parameters: &str) -> Declaration {
-        Declaration {
+    fn declaration(name: &str, parameters: &str) -> Declared {
+        Declared {
             name: name.to_owned(),
             description: "does something".to_owned(),
             parameters: parameters.to_owned(),
@@ -237,7 +247,7 @@ mod tests {
 
     const OBJECT: &str = r#"{"type":"object"}"#;
 
-    fn refusal(declared: Vec<Declaration>) -> String {
+    fn refusal(declared: Vec<Declared>) -> String {
         offered(declared).err().expect("a refusal")
     }
 

@@ -42,6 +42,7 @@ pub(crate) fn plugin(path: &Path) -> anyhow::Result<Value> {
         "name": component.name(),
         "kinds": kinds,
         "version": component.version(),
+        "built_against": component.built_against(),
         "digest": component.digest(),
         "bytes": component.bytes(),
         "imports": component.imports(),

@@ -8,7 +8,7 @@ use std::time::Instant;
 use anyhow::{Context as _, bail};
 use mortise_plugin::{
     Decision, Facts, Fault, GrammarSource, Kind, MatchStatus, ParserEvent, ParserSetup,
-    PluginError, Segment, TemplateInput, ToolAnswer, ToolCaller, ToolChoice,
+    PluginError, Segment, TemplateInput, ToolAnswer, ToolCaller, ToolChoice, ToolGrant,
 };
 use mortise_service::{
     Chunking, DecidePolicy, OfflineError, RequestId, RunTool, check_grammar, parse_text,
@@ -206,6 +206,8 @@ impl Workbench {
             model: request.model,
             streaming: request.streaming,
             max_tokens: request.max_tokens,
+            tools: request.tools,
+            server_tools: request.server_tools,
         };
         for policy in &self.policies {
             let asked = policy.authorize(&self.request, facts.clone());
@@ -410,6 +412,12 @@ struct PolicyRequest {
     streaming: bool,
     #[serde(default)]
     max_tokens: Option<u32>,
+    /// Names.
+    #[serde(default)]
+    tools: Vec<String>,
+    /// Names.
+    #[serde(default)]
+    server_tools: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -456,6 +464,8 @@ fn decision(decision: Decision) -> Value {
             "labels": object(allow.principal.labels),
             "priority": allow.priority,
             "max_tokens": allow.max_tokens,
+            "tools": tool_grant(allow.tools),
+            "server_tools": tool_grant(allow.server_tools),
             "headers": object(allow.headers),
             "lease": allow.lease,
         }}),
@@ -470,6 +480,14 @@ fn decision(decision: Decision) -> Value {
     }
 }
 
+fn tool_grant(grant: ToolGrant) -> Value {
+    match grant {
+        ToolGrant::All => json!("all"),
+        ToolGrant::Only(names) => json!({"only": names}),
+        ToolGrant::AllBut(names) => json!({"all_but": names}),
+    }
+}
+
 fn object(pairs: Vec<(String, String)>) -> Value {
     let pairs = pairs.into_iter();
     Value::Object(
@@ -480,5 +498,5 @@ fn object(pairs: Vec<(String, String)>) -> Value {
 }
 
 fn is_refusal(error: &PluginError) -> bool {
-    matches!(error.fault, Fault::Invalid(_) | Fault::Unsupported(_))
+    error.fault.is_callers() || matches!(error.fault, Fault::Unsupported(_))
 }

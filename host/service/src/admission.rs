@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use mortise_plugin::{Allowance, Decision, Denial, Facts, Finish, Principal, UsageReport};
+use serde_json::Value;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use crate::error::ServiceError;
 use crate::plugins::{DecidePolicy, RequestId};
+use crate::request::RequestFields;
 
 /// What the server knows of a request before its body.
 #[derive(Debug, Clone)]
@@ -105,7 +107,32 @@ pub(crate) fn facts(
         model: model.map(str::to_owned),
         streaming,
         max_tokens,
+        tools: Vec::new(),
+        server_tools: Vec::new(),
     }
+}
+
+/// What policies are told of a request that asks for an answer: `max_tokens` is over all choices.
+pub(crate) fn answer_facts(
+    call: &Call,
+    model: &str,
+    max_tokens: Option<u32>,
+    fields: &RequestFields,
+) -> Facts {
+    let names = function_names(&fields.tools).map(|(_, name)| name.to_owned());
+    Facts {
+        tools: names.collect(),
+        server_tools: fields.server_tools.clone(),
+        ..facts(call, Some(model), fields.stream, max_tokens)
+    }
+}
+
+/// Names of functions that are declared as OpenAI has it, with their places.
+fn function_names(tools: &[Value]) -> impl Iterator<Item = (usize, &str)> {
+    let names = tools
+        .iter()
+        .map(|tool| tool.pointer("/function/name")?.as_str());
+    names.enumerate().filter_map(|(at, name)| Some((at, name?)))
 }
 
 /// A request that may go on. When it is dropped, the policy that allowed it is told what it came
@@ -149,6 +176,40 @@ impl Admission {
                 finish: Finish::Error,
             },
         }
+    }
+
+    /// Refuse a request that asks for tools which its caller may not have. Nothing is left out in
+    /// silence: a model without a tool that the caller counts on would answer something else.
+    ///
+    /// # Errors
+    /// When there is such a tool; the text names the first.
+    pub(crate) fn check_tools(&self, fields: &RequestFields) -> Result<(), ServiceError> {
+        let Allowance {
+            principal,
+            tools,
+            server_tools,
+            ..
+        } = &self.allowance;
+        let own = function_names(&fields.tools).map(|(at, name)| ("tools", at, name, tools));
+        let servers = fields.server_tools.iter().enumerate();
+        let servers = servers.map(|(at, name)| ("server_tools", at, name.as_str(), server_tools));
+        let mut all = own.chain(servers);
+        let Some((field, at, name, _)) = all.find(|(_, _, name, grant)| !grant.permits(name))
+        else {
+            return Ok(());
+        };
+        Err(ServiceError::Denied(Denial {
+            status: 403,
+            kind: "permission_error".to_owned(),
+            code: "tool_not_allowed".to_owned(),
+            message: format!(
+                "`{}` may not use the tool `{name}` ({field}[{at}]); leave it out, or ask the \
+                 operator of this server to allow it",
+                principal.subject
+            ),
+            retry_after_ms: None,
+            headers: Vec::new(),
+        }))
     }
 
     /// Who is asking, and on what terms.
@@ -195,6 +256,7 @@ impl Drop for Admission {
             request_id: self.request_id.to_string(),
             lease: self.allowance.lease.take(),
             subject: self.allowance.principal.subject.clone(),
+            tenant: self.allowance.principal.tenant.clone(),
             model: std::mem::take(&mut self.spent.model),
             prompt_tokens: self.spent.prompt_tokens,
             cached_tokens: self.spent.cached_tokens,

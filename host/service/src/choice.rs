@@ -6,11 +6,13 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
 use mortise_engine::{
-    FinishReason as EngineFinish, GeneratedToken, SequenceUsage, TokenEvent, TokenStream,
+    FinishReason as EngineFinish, GeneratedToken, SequenceError, SequenceUsage, TokenEvent,
+    TokenStream,
 };
 use mortise_plugin::{Finish, ParserEvent, PluginError};
 use uuid::Uuid;
 
+use crate::constraint::MatcherFault;
 use crate::detokenizer::Detokenizer;
 use crate::error::ServiceError;
 use crate::event::{Delta, FinishReason, TokenLogprob};
@@ -65,9 +67,26 @@ impl Tally {
     }
 }
 
+/// What the engine says of a choice.
+pub(crate) struct ChoiceStream {
+    pub(crate) tokens: TokenStream,
+    /// Why the engine says that the constraint failed.
+    pub(crate) fault: MatcherFault,
+}
+
+impl ChoiceStream {
+    /// A failed constraint is the fault of its plugin, which says whose fault that is.
+    fn failure(&self, error: &SequenceError) -> ServiceError {
+        match (error, self.fault.get()) {
+            (SequenceError::Constraint(_), Some(fault)) => ServiceError::Plugin(fault.clone()),
+            _ => ServiceError::Engine(error.to_string()),
+        }
+    }
+}
+
 /// What a choice is made of.
 pub(crate) struct ChoiceParts {
-    pub(crate) tokens: TokenStream,
+    pub(crate) stream: ChoiceStream,
     pub(crate) detokenizer: Detokenizer,
     pub(crate) stop: StopMatcher,
     pub(crate) parser: Option<Box<dyn ParseSession>>,
@@ -106,7 +125,7 @@ impl Watch {
 
 /// One choice while it is generated.
 pub(crate) struct Choice {
-    tokens: TokenStream,
+    stream: ChoiceStream,
     detokenizer: Detokenizer,
     stop: StopMatcher,
     /// Taken when it is closed.
@@ -130,7 +149,7 @@ pub(crate) struct Choice {
 impl Choice {
     pub(crate) fn new(parts: ChoiceParts) -> Self {
         Self {
-            tokens: parts.tokens,
+            stream: parts.stream,
             detokenizer: parts.detokenizer,
             stop: parts.stop,
             parser: parts.parser,
@@ -170,13 +189,13 @@ impl Choice {
     }
 
     async fn step(&mut self) -> Result<(), ServiceError> {
-        match self.tokens.next().await {
+        match self.stream.tokens.next().await {
             Some(TokenEvent::Token(token)) => self.take(token).await,
             Some(TokenEvent::Finished { reason, usage }) => {
                 self.record(&usage);
                 self.end(reason).await
             }
-            Some(TokenEvent::Failed(error)) => Err(ServiceError::Engine(error.to_string())),
+            Some(TokenEvent::Failed(error)) => Err(self.stream.failure(&error)),
             // The engine ends a stream without an ending only when it stops.
             None => Err(ServiceError::Stopping),
         }

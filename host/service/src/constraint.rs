@@ -1,7 +1,7 @@
 //! A plugin's matcher as the engine's constraint: masks are computed on threads of their own
 //! while the engine runs its forward pass.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use mortise_engine::{Constraint, ConstraintError, MaskStep};
@@ -41,20 +41,23 @@ impl MaskThreads {
         })
     }
 
-    /// A constraint that asks `matcher` for masks of `words` words.
+    /// A constraint that asks `matcher` for masks of `words` words, and where to read the fault of the
+    /// plugin if it fails: the engine passes on texts only.
     pub(crate) fn constrain(
         &self,
         matcher: Box<dyn MatchTokens>,
         words: usize,
-    ) -> Box<dyn Constraint> {
+    ) -> (Box<dyn Constraint>, MatcherFault) {
         let (work, inbox) = mpsc::channel(QUEUED_ADVANCES);
         let board = Arc::new(Board::default());
+        let fault = MatcherFault::default();
         let worker = Worker {
             board: Arc::clone(&board),
+            fault: fault.clone(),
             words,
         };
         self.handle.spawn(worker.run(matcher, inbox));
-        Box::new(PluginConstraint {
+        let constraint = Box::new(PluginConstraint {
             work,
             board,
             asked: 0,
@@ -62,7 +65,8 @@ impl MaskThreads {
             mask: Vec::new(),
             outcome: None,
             deadline: self.deadline,
-        })
+        });
+        (constraint, fault)
     }
 }
 
@@ -71,6 +75,16 @@ impl Drop for MaskThreads {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
+    }
+}
+
+/// The fault that ended a matcher, once there is one.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct MatcherFault(Arc<OnceLock<PluginError>>);
+
+impl MatcherFault {
+    pub(crate) fn get(&self) -> Option<&PluginError> {
+        self.0.get()
     }
 }
 
@@ -113,6 +127,7 @@ struct Work {
 
 struct Worker {
     board: Arc<Board>,
+    fault: MatcherFault,
     words: usize,
 }
 
@@ -121,8 +136,11 @@ impl Worker {
         while let Some(work) = inbox.recv().await {
             let mut forced = Vec::new();
             let then = self.follow(matcher.as_mut(), work, &mut forced).await;
-            let then = then.map_err(|error| ConstraintError {
-                message: error.to_string(),
+            let then = then.map_err(|error| {
+                let message = error.to_string();
+                // A worker fails once, so nothing stands there yet.
+                let _ = self.fault.0.set(error);
+                ConstraintError { message }
             });
             let failed = then.is_err();
             let mut slot = self.board.lock();

@@ -196,7 +196,8 @@ impl ParseSession for FakeSession {
     }
 }
 
-/// `Regex(text)` allows exactly that text; anything else is refused.
+/// `Regex(text)` allows exactly that text, and `Lark(text)` is too complex behind it; anything else is
+/// refused.
 pub(crate) struct FakeGrammar {
     pub(crate) tokenizer: Arc<Tokenizer>,
 }
@@ -208,32 +209,42 @@ impl CompileGrammar for FakeGrammar {
         source: &'a GrammarSource,
     ) -> BoxFuture<'a, Result<Box<dyn MatchTokens>, PluginError>> {
         Box::pin(async move {
-            let GrammarSource::Regex(text) = source else {
-                let invalid = Fault::Invalid("only literal text".to_owned());
-                return Err(fault("grammar.compile", invalid));
+            let (text, breaks_off) = match source {
+                GrammarSource::Regex(text) => (text, false),
+                GrammarSource::Lark(text) => (text, true),
+                _ => {
+                    let invalid = Fault::Invalid("only literal text".to_owned());
+                    return Err(fault("grammar.compile", invalid));
+                }
             };
             let mut ids: VecDeque<u32> = self.tokenizer.encode_plain(text).expect("encodes").into();
-            ids.push_back(self.tokenizer.token_id(END).expect("a token"));
-            Ok(Box::new(Literal { ids }) as Box<dyn MatchTokens>)
+            if !breaks_off {
+                ids.push_back(self.tokenizer.token_id(END).expect("a token"));
+            }
+            Ok(Box::new(Literal { ids, breaks_off }) as Box<dyn MatchTokens>)
         })
     }
 }
 
 struct Literal {
     ids: VecDeque<u32>,
+    breaks_off: bool,
 }
 
 impl Literal {
-    fn write(&self, mask: &mut [u32]) -> MatchStatus {
+    fn write(&self, mask: &mut [u32]) -> Result<MatchStatus, PluginError> {
         let Some(&id) = self.ids.front() else {
-            return MatchStatus::Finished;
+            let complex = Fault::TooComplex("no more of it".to_owned());
+            return match self.breaks_off {
+                true => Err(fault("grammar.advance", complex)),
+                false => Ok(MatchStatus::Finished),
+            };
         };
         mask[id as usize / 32] |= 1 << (id % 32);
-        if self.ids.len() == 1 {
-            MatchStatus::Accepting
-        } else {
-            MatchStatus::Active
-        }
+        Ok(match self.ids.len() == 1 && !self.breaks_off {
+            true => MatchStatus::Accepting,
+            false => MatchStatus::Active,
+        })
     }
 }
 
@@ -243,7 +254,7 @@ impl MatchTokens for Literal {
         mask: &'a mut [u32],
     ) -> BoxFuture<'a, Result<MatchStatus, PluginError>> {
         let status = self.write(mask);
-        Box::pin(async move { Ok(status) })
+        Box::pin(async move { status })
     }
 
     fn advance<'a>(
@@ -261,7 +272,7 @@ impl MatchTokens for Literal {
         let status = self.write(mask);
         Box::pin(async move {
             Ok(MatchStep {
-                status,
+                status: status?,
                 forced: Vec::new(),
             })
         })

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use mortise_engine::{BeamParams, BeamRequest, SequenceRequest, Share, SubmitError, TokenStream};
+use mortise_engine::{BeamParams, BeamRequest, SequenceRequest, Share, SubmitError};
 use mortise_registry::Entry;
 
 use crate::check::{Request, invalid};
-use crate::choice::{Choice, ChoiceParts, Tally, Watch};
-use crate::constraint::MaskThreads;
+use crate::choice::{Choice, ChoiceParts, ChoiceStream, Tally, Watch};
+use crate::constraint::{MaskThreads, MatcherFault};
 use crate::detokenizer::Detokenizer;
 use crate::error::ServiceError;
 use crate::model::ServedModel;
@@ -62,13 +62,14 @@ impl Launch {
         let model = self.model();
         let fields = request.fields();
         let id = &self.request_id;
-        let constraint = match (&prepared.constraint, &model.grammar) {
-            (None, _) => None,
+        let (constraint, fault) = match (&prepared.constraint, &model.grammar) {
+            (None, _) => (None, MatcherFault::default()),
             (Some(_), None) => return Err(prepare::no_grammar(model, fields)),
             (Some(source), Some(grammar)) => {
                 let matcher = grammar.compile(id, source).await?;
                 let words = model.mask_tokens.div_ceil(32);
-                Some(self.masks.constrain(matcher, words))
+                let (constraint, fault) = self.masks.constrain(matcher, words);
+                (Some(constraint), fault)
             }
         };
         let parser = self.parser(prepared).await?;
@@ -86,7 +87,8 @@ impl Launch {
                 constraint,
             })
             .map_err(|error| self.refused(error, request, max_tokens))?;
-        Ok(self.assemble(request, prepared, tokens, parser, round))
+        let stream = ChoiceStream { tokens, fault };
+        Ok(self.assemble(request, prepared, stream, parser, round))
     }
 
     /// Submit a beam search, whose best results are the choices.
@@ -120,7 +122,11 @@ impl Launch {
         let mut choices = Vec::with_capacity(streams.len());
         for tokens in streams {
             let parser = self.parser(prepared).await?;
-            choices.push(self.assemble(request, prepared, tokens, parser, Round::First));
+            let stream = ChoiceStream {
+                tokens,
+                fault: MatcherFault::default(),
+            };
+            choices.push(self.assemble(request, prepared, stream, parser, Round::First));
         }
         Ok(choices)
     }
@@ -141,7 +147,7 @@ impl Launch {
         &self,
         request: &Request,
         prepared: &Prepared,
-        tokens: TokenStream,
+        stream: ChoiceStream,
         parser: Option<Box<dyn ParseSession>>,
         round: Round,
     ) -> Choice {
@@ -150,7 +156,7 @@ impl Launch {
             Round::Later(tally) => (true, tally),
         };
         Choice::new(ChoiceParts {
-            tokens,
+            stream,
             detokenizer: Detokenizer::new(
                 Arc::clone(self.model().tokenizer.table()),
                 prepared.keep_special,

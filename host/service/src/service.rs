@@ -8,7 +8,7 @@ use mortise_engine::Share;
 use mortise_plugin::{Finish, Principal};
 use mortise_registry::{Entry, Ladder, Registry, RegistryError};
 
-use crate::admission::{Admission, Call, OpenAccounts, Policies, facts};
+use crate::admission::{Admission, Call, OpenAccounts, Policies, answer_facts, facts};
 use crate::answer::{Answer, AnswerParts};
 use crate::check::{MAX_CHOICES, Request, invalid};
 use crate::constraint::MaskThreads;
@@ -228,8 +228,9 @@ impl Service {
         let limit = fields
             .max_tokens
             .map(|each| each.saturating_mul(candidates));
-        let facts = facts(call, Some(named), fields.stream, limit);
+        let facts = answer_facts(call, named, limit, fields);
         let mut admission = serving.policies.admit(call, facts).await?;
+        admission.check_tools(fields)?;
         let entry = Arc::clone(entry?);
         admission.spent().model = entry.name.clone();
         let model = &entry.value;

@@ -35,6 +35,7 @@ pub fn wrap(module: &[u8], kind: &str) -> Result<Vec<u8>, WitError> {
         .and_then(|()| encoder.validate(true).module(&module)?.encode())
         .map_err(|error| WitError::Module {
             kind: kind.to_owned(),
+            package: resolve.packages[package].name.to_string(),
             message: format!("{error:#}"),
         })
 }
@@ -49,7 +50,7 @@ mod tests {
     fn a_module_without_the_exports_is_refused_by_name() {
         let error = wrap(EMPTY, "policy").unwrap_err().to_string();
         assert!(
-            error.contains("policy") && error.contains("prepare"),
+            error.contains("policy") && error.contains("prepare") && error.contains("@0.2.0"),
             "{error}"
         );
     }

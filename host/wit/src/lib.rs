@@ -15,13 +15,13 @@ use wit_parser::{PackageId, Resolve, SourceMap};
 
 /// The package, file by file: name and text.
 pub const FILES: &[(&str, &str)] = &[
-    ("types.wit", include_str!("../../../wit/v0.1/types.wit")),
+    ("types.wit", include_str!("../../../wit/v0.2/types.wit")),
     (
         "capabilities.wit",
-        include_str!("../../../wit/v0.1/capabilities.wit"),
+        include_str!("../../../wit/v0.2/capabilities.wit"),
     ),
-    ("kinds.wit", include_str!("../../../wit/v0.1/kinds.wit")),
-    ("worlds.wit", include_str!("../../../wit/v0.1/worlds.wit")),
+    ("kinds.wit", include_str!("../../../wit/v0.2/kinds.wit")),
+    ("worlds.wit", include_str!("../../../wit/v0.2/worlds.wit")),
 ];
 
 /// Why a tool failed.
@@ -40,11 +40,13 @@ pub enum WitError {
     },
     /// The module was not built for this world.
     #[error(
-        "the module is no {kind} plugin: {message}; it must export what the world `{kind}-plugin` says, and import nothing else"
+        "the module is no {kind} plugin: {message}; it must export what the world `{kind}-plugin` of {package} says, and import nothing else (`mortise plugin new` writes the headers of this version)"
     )]
     Module {
         /// What it should be.
         kind: String,
+        /// The package with its version.
+        package: String,
         /// What is missing or wrong.
         message: String,
     },

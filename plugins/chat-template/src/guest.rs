@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use crate::render::{ControlToken, Input, Model, Renderer};
+use crate::render::{ControlToken, Input, Model, RenderError, Renderer};
 use crate::segments;
 
 #[allow(
@@ -10,11 +10,11 @@ use crate::segments;
     missing_docs,
     unreachable_pub,
     clippy::all,
-    reason = "generated from wit/v0.1"
+    reason = "generated from wit/v0.2"
 )]
 mod bindings {
     wit_bindgen::generate!({
-        path: "../../wit/v0.1",
+        path: "../../wit/v0.2",
         world: "chat-template-plugin",
     });
     use super::Plugin;
@@ -29,6 +29,13 @@ use bindings::mortise::plugin::{model, settings};
 static RENDERER: OnceLock<Renderer> = OnceLock::new();
 
 struct Plugin;
+
+fn fault(error: RenderError) -> Fault {
+    match error {
+        RenderError::Conversation(text) => Fault::Invalid(text),
+        RenderError::Template(text) => Fault::Unsupported(text),
+    }
+}
 
 impl lifecycle::Guest for Plugin {
     fn prepare() -> Result<(), Fault> {
@@ -68,7 +75,7 @@ impl chat_template::Guest for Plugin {
                 continue_final_message: input.continue_final_message,
                 today: input.today,
             })
-            .map_err(|error| Fault::Invalid(error.to_string()))?;
+            .map_err(fault)?;
         Ok(chat_template::Output {
             segments: output
                 .segments

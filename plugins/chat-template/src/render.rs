@@ -1,6 +1,6 @@
 //! Renders one conversation.
 
-use minijinja::{Environment, Value as Jinja};
+use minijinja::{Environment, ErrorKind, Value as Jinja};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -33,10 +33,17 @@ const TURN_ENDS: [&str; 6] = [
     "<|end_of_text|>",
 ];
 
-/// Why a conversation was not rendered.
+/// Why there is no prompt.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("{0}")]
-pub struct RenderError(pub String);
+pub enum RenderError {
+    /// The conversation, its tools or its arguments are wrong, or the template refuses them: the
+    /// caller's to mend.
+    #[error("{0}")]
+    Conversation(String),
+    /// The template itself is: it names what there is not. Another conversation may miss the place.
+    #[error("{0}")]
+    Template(String),
+}
 
 /// What the model's files say.
 #[derive(Debug, Clone, Default)]
@@ -105,8 +112,9 @@ pub struct Renderer {
 impl Renderer {
     /// Compile the template of `model`, or the one that the operator put in its place.
     pub fn new(settings: &str, model: Model) -> Result<Self, RenderError> {
-        let settings: Settings = serde_json::from_str(settings)
-            .map_err(|error| RenderError(format!("settings of the chat template: {error}")))?;
+        let settings: Settings = serde_json::from_str(settings).map_err(|error| {
+            RenderError::Conversation(format!("settings of the chat template: {error}"))
+        })?;
         let source = settings
             .chat_template
             .as_deref()
@@ -137,13 +145,13 @@ impl Renderer {
     /// Render a conversation.
     pub fn render(&self, input: &Input) -> Result<Output, RenderError> {
         if input.add_generation_prompt && input.continue_final_message {
-            return Err(RenderError(
+            return Err(RenderError::Conversation(
                 "`add_generation_prompt` and `continue_final_message` exclude each other; set one"
                     .to_owned(),
             ));
         }
-        let mut messages =
-            conversation::read_messages(&input.messages, self.needs).map_err(RenderError)?;
+        let mut messages = conversation::read_messages(&input.messages, self.needs)
+            .map_err(RenderError::Conversation)?;
         messages = messages
             .into_iter()
             .map(|message| self.protect_message(message))
@@ -181,14 +189,14 @@ impl Renderer {
     ) -> Result<String, RenderError> {
         let tag = format!("{} ", marks::TAG);
         let Some(said) = conversation::tag_last(&mut messages, &tag) else {
-            return Err(RenderError(
+            return Err(RenderError::Conversation(
                 "`continue_final_message` needs a last message with text to continue".to_owned(),
             ));
         };
         let mut rendered = self.render_marked(arguments, messages)?;
         let cut = rendered.rfind(marks::TAG);
         let Some(cut) = cut.filter(|_| rendered.contains(said.trim())) else {
-            return Err(RenderError(
+            return Err(RenderError::Conversation(
                 "`continue_final_message` is set, but the chat template leaves out or changes the \
                  last message"
                     .to_owned(),
@@ -224,7 +232,9 @@ impl Renderer {
         let mut arguments = base_arguments(&self.model, &input.today);
         if let Some(text) = &input.arguments {
             let given: Map<String, Value> = serde_json::from_str(text).map_err(|error| {
-                RenderError(format!("`chat_template_kwargs` must be an object: {error}"))
+                RenderError::Conversation(format!(
+                    "`chat_template_kwargs` must be an object: {error}"
+                ))
             })?;
             for (name, value) in given {
                 if !RESERVED.contains(&name.as_str()) {
@@ -234,8 +244,9 @@ impl Renderer {
             }
         }
         if let Some(text) = &input.tools {
-            let tools: Vec<Value> = serde_json::from_str(text)
-                .map_err(|error| RenderError(format!("`tools` must be an array: {error}")))?;
+            let tools: Vec<Value> = serde_json::from_str(text).map_err(|error| {
+                RenderError::Conversation(format!("`tools` must be an array: {error}"))
+            })?;
             let tools = self.marks.protect_json(Value::Array(tools), Scope::All);
             arguments.fields.insert("tools".to_owned(), tools);
         }
@@ -302,5 +313,12 @@ fn describe(error: &minijinja::Error) -> RenderError {
         .find(|&end| text.is_char_boundary(end))
         .unwrap_or(0);
     text.truncate(end);
-    RenderError(text)
+    match error.kind() {
+        ErrorKind::SyntaxError
+        | ErrorKind::TemplateNotFound
+        | ErrorKind::UnknownFilter
+        | ErrorKind::UnknownFunction
+        | ErrorKind::UnknownTest => RenderError::Template(text),
+        _ => RenderError::Conversation(text),
+    }
 }

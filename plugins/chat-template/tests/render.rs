@@ -1,6 +1,6 @@
 //! Messages in the shapes that clients send, and errors that name what is wrong.
 
-use mortise_chat_template::render::{ControlToken, Input, Model, Output, Renderer};
+use mortise_chat_template::render::{ControlToken, Input, Model, Output, RenderError, Renderer};
 use mortise_chat_template::segments::Segment;
 use serde_json::{Value, json};
 
@@ -232,4 +232,35 @@ fn errors_name_the_field_or_the_line() {
         ..with(json!([]))
     };
     refuse(nothing_to_continue, PLAIN, "needs a last message");
+}
+
+#[test]
+fn what_the_template_lacks_is_told_from_what_the_conversation_lacks() {
+    let render = |template: &str, messages: Value| {
+        let input = Input {
+            messages: messages.to_string(),
+            ..Input::default()
+        };
+        renderer(template).render(&input).unwrap_err()
+    };
+    let messages = json!([{"role": "user", "content": "Hi"}]);
+    for lacking in [
+        "{{ messages | no_such_filter }}",
+        "{{ no_such_function(messages) }}",
+        "{{ messages is no_such_test }}",
+    ] {
+        // Behind a condition, as it stands in templates that were tried on other conversations.
+        let template = format!("{{% if messages | length > 0 %}}{lacking}{{% endif %}}");
+        let error = render(&template, messages.clone());
+        assert!(
+            matches!(error, RenderError::Template(_)),
+            "{lacking}: {error:?}"
+        );
+    }
+    let refusing = "{{ raise_exception('roles must alternate') }}";
+    let error = render(refusing, messages);
+    assert!(
+        matches!(&error, RenderError::Conversation(text) if text.contains("must alternate")),
+        "{error:?}"
+    );
 }

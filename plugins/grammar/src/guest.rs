@@ -11,11 +11,11 @@ use crate::source::{GrammarError, Source};
     missing_docs,
     unreachable_pub,
     clippy::all,
-    reason = "generated from wit/v0.1"
+    reason = "generated from wit/v0.2"
 )]
 mod bindings {
     wit_bindgen::generate!({
-        path: "../../wit/v0.1",
+        path: "../../wit/v0.2",
         world: "grammar-plugin",
     });
     use super::Plugin;
@@ -38,6 +38,7 @@ struct Matcher(RefCell<matcher::Matcher>);
 fn fault(error: GrammarError) -> Fault {
     match error {
         GrammarError::Invalid(text) => Fault::Invalid(text),
+        GrammarError::TooComplex(text) => Fault::TooComplex(text),
         GrammarError::Internal(text) => Fault::Internal(text),
     }
 }

@@ -123,7 +123,7 @@ impl Matcher {
                     "the matcher stopped: {}",
                     self.inner.stop_reason()
                 ))),
-                Some(error) => Err(GrammarError::Internal(excerpt(&error))),
+                Some(error) => Err(classify("", &error)),
             };
         }
         let accepting = self
@@ -238,7 +238,19 @@ impl std::fmt::Debug for Matcher {
 }
 
 fn failed(doing: &str, error: &anyhow::Error) -> GrammarError {
-    GrammarError::Internal(format!("{doing}: {}", excerpt(&error.to_string())))
+    classify(&format!("{doing}: "), &error.to_string())
+}
+
+/// How the errors of llguidance begin that spent its budgets of lexer states and parser items. Its reason
+/// for stopping says so too, but is lost when a matcher fails.
+const SPENT: [&str; 3] = ["lexer error: ", "parser error: ", "Parser Error: "];
+
+fn classify(doing: &str, error: &str) -> GrammarError {
+    let text = format!("{doing}{}", excerpt(error));
+    match SPENT.iter().any(|start| error.starts_with(start)) {
+        true => GrammarError::TooComplex(text),
+        false => GrammarError::Internal(text),
+    }
 }
 
 fn refused(token: u32) -> GrammarError {

@@ -30,7 +30,10 @@ pub enum GrammarError {
     /// The grammar is wrong or too large.
     #[error("{0}")]
     Invalid(String),
-    /// A budget was spent or a call did not fit the state.
+    /// Following the grammar further takes more than a budget of llguidance.
+    #[error("{0}")]
+    TooComplex(String),
+    /// A call did not fit the state, or llguidance broke down.
     #[error("{0}")]
     Internal(String),
 }

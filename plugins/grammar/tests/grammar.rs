@@ -437,3 +437,29 @@ fn a_broken_vocabulary_is_refused() {
         "control token 9999 does not exist",
     );
 }
+
+/// A grammar with 12 100 ways to go on after its first text: more than a row of items may hold.
+fn wide() -> Source {
+    let ways = (0..12_100).map(|way| format!("L \"{}u\" \"{}v\"", way / 110, way % 110));
+    let ways: Vec<String> = ways.collect();
+    Source::Lark(format!(
+        "start: \"zqzqzqzq\" ({})\nL: /[a-z]/\n",
+        ways.join(" | ")
+    ))
+}
+
+#[test]
+fn a_text_that_makes_the_grammar_too_hard_is_told_from_a_defect() {
+    let mut matcher = engine().compile(&wide()).unwrap();
+    matcher.mask().unwrap();
+    let fault = bytes("zqzqzqzqa").into_iter().find_map(|token| {
+        let taken = matcher.accept(&[token]);
+        taken.and_then(|()| matcher.mask().map(drop)).err()
+    });
+    assert!(
+        matches!(fault, Some(GrammarError::TooComplex(_))),
+        "{fault:?}"
+    );
+    // And stays so.
+    assert!(matches!(matcher.mask(), Err(GrammarError::TooComplex(_))));
+}

@@ -12,11 +12,11 @@ use crate::style::{ControlToken, Model, Setup, SetupError, Style, ToolChoice};
     missing_docs,
     unreachable_pub,
     clippy::all,
-    reason = "generated from wit/v0.1"
+    reason = "generated from wit/v0.2"
 )]
 mod bindings {
     wit_bindgen::generate!({
-        path: "../../wit/v0.1",
+        path: "../../wit/v0.2",
         world: "output-parser-plugin",
     });
     use super::Plugin;

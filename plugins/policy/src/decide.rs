@@ -42,6 +42,10 @@ pub struct Facts<'a> {
     pub headers: &'a [(String, String)],
     /// The model asked for.
     pub model: Option<&'a str>,
+    /// Names of the functions that the caller declares.
+    pub tools: &'a [String],
+    /// Names of the server's tools that the request opts in to.
+    pub server_tools: &'a [String],
 }
 
 /// `policy.decision`; this policy never abstains.
@@ -64,6 +68,10 @@ pub struct Allow {
     pub priority: i32,
     /// A tighter limit on generated tokens.
     pub max_tokens: Option<u32>,
+    /// Of the functions that the caller declares, those that it may not.
+    pub denied_tools: Vec<String>,
+    /// Of the server's tools that the request opts in to, those that it may not use.
+    pub denied_server_tools: Vec<String>,
     /// Response headers.
     pub headers: Vec<(String, String)>,
     /// Names the caller's buckets; handed back to [`account`].
@@ -108,6 +116,8 @@ pub fn authorize(settings: &Settings, host: &impl Host, facts: Facts<'_>) -> Dec
             tenant: None,
             priority: 0,
             max_tokens: None,
+            denied_tools: Vec::new(),
+            denied_server_tools: Vec::new(),
             headers: Vec::new(),
             lease: None,
         });
@@ -122,6 +132,8 @@ pub fn authorize(settings: &Settings, host: &impl Host, facts: Facts<'_>) -> Dec
             tenant: caller.tenant.map(str::to_owned),
             priority: caller.limits.priority,
             max_tokens: caller.limits.max_tokens,
+            denied_tools: denied(&caller.limits.tools, facts.tools),
+            denied_server_tools: denied(&caller.limits.server_tools, facts.server_tools),
             headers,
             lease: Some(caller.lease),
         }),
@@ -226,6 +238,16 @@ fn find_key<'a>(keys: &'a [Key], host: &impl Host, credential: &str) -> Option<&
 fn equal(left: &[u8; 32], right: &[u8; 32]) -> bool {
     let difference = left.iter().zip(right).fold(0, |sum, (a, b)| sum | (a ^ b));
     std::hint::black_box(difference) == 0
+}
+
+/// The names that no pattern matches.
+fn denied(patterns: &[String], names: &[String]) -> Vec<String> {
+    let matched = |name: &&String| patterns.iter().any(|pattern| glob::matches(pattern, name));
+    names
+        .iter()
+        .filter(|name| !matched(name))
+        .cloned()
+        .collect()
 }
 
 fn check_model(caller: &Caller<'_>, model: Option<&str>) -> Result<(), Deny> {

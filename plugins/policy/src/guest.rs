@@ -10,11 +10,11 @@ use crate::settings::Settings;
     missing_docs,
     unreachable_pub,
     clippy::all,
-    reason = "generated from wit/v0.1"
+    reason = "generated from wit/v0.2"
 )]
 mod bindings {
     wit_bindgen::generate!({
-        path: "../../wit/v0.1",
+        path: "../../wit/v0.2",
         world: "policy-plugin",
     });
     use super::Plugin;
@@ -57,6 +57,13 @@ fn prepared() -> Result<&'static Settings, Fault> {
         .ok_or_else(|| Fault::Internal("a call arrived before `prepare`".to_owned()))
 }
 
+fn grant(denied: Vec<String>) -> policy::ToolGrant {
+    match denied.is_empty() {
+        true => policy::ToolGrant::All,
+        false => policy::ToolGrant::AllBut(denied),
+    }
+}
+
 impl lifecycle::Guest for Plugin {
     fn prepare() -> Result<(), Fault> {
         let read =
@@ -77,6 +84,8 @@ impl policy::Guest for Plugin {
                 peer: &facts.peer,
                 headers: &facts.headers,
                 model: facts.model.as_deref(),
+                tools: &facts.tools,
+                server_tools: &facts.server_tools,
             },
         );
         Ok(match decision {
@@ -88,6 +97,8 @@ impl policy::Guest for Plugin {
                 },
                 priority: allow.priority,
                 max_tokens: allow.max_tokens,
+                tools: grant(allow.denied_tools),
+                server_tools: grant(allow.denied_server_tools),
                 headers: allow.headers,
                 lease: allow.lease,
             }),

@@ -36,6 +36,10 @@ pub enum SettingsError {
 pub struct Limits {
     /// Patterns of the models that may be named.
     pub models: Vec<String>,
+    /// Patterns of the functions that may be declared.
+    pub tools: Vec<String>,
+    /// Patterns of the server's tools that may be opted in to.
+    pub server_tools: Vec<String>,
     /// Requests a minute, if limited.
     pub requests_per_minute: Option<u64>,
     /// Prompt and answer tokens a minute, if limited.
@@ -87,6 +91,8 @@ struct RawKey {
     secret: Option<String>,
     tenant: Option<String>,
     models: Option<Vec<String>>,
+    tools: Option<Vec<String>>,
+    server_tools: Option<Vec<String>>,
     requests_per_minute: Option<u64>,
     tokens_per_minute: Option<u64>,
     max_tokens: Option<u32>,
@@ -98,6 +104,8 @@ struct RawKey {
 struct RawAnonymous {
     allow: bool,
     models: Option<Vec<String>>,
+    tools: Option<Vec<String>>,
+    server_tools: Option<Vec<String>>,
     requests_per_minute: Option<u64>,
     tokens_per_minute: Option<u64>,
     max_tokens: Option<u32>,
@@ -191,7 +199,9 @@ fn parse_key(value: Value) -> Result<Key, String> {
         _ => return Err("exactly one of `sha256` and `secret` must be given".to_owned()),
     };
     let limits = check_limits(Limits {
-        models: raw.models.unwrap_or_else(|| vec!["*".to_owned()]),
+        models: raw.models.unwrap_or_else(all),
+        tools: raw.tools.unwrap_or_else(all),
+        server_tools: raw.server_tools.unwrap_or_else(all),
         requests_per_minute: raw.requests_per_minute,
         tokens_per_minute: raw.tokens_per_minute,
         max_tokens: raw.max_tokens,
@@ -209,7 +219,9 @@ fn parse_anonymous(value: Option<Value>, no_keys: bool) -> Result<Option<Limits>
     let Some(value) = value else {
         // A server without keys is open: somebody is trying it on their own machine.
         return Ok(no_keys.then(|| Limits {
-            models: vec!["*".to_owned()],
+            models: all(),
+            tools: all(),
+            server_tools: all(),
             requests_per_minute: None,
             tokens_per_minute: None,
             max_tokens: None,
@@ -220,7 +232,9 @@ fn parse_anonymous(value: Option<Value>, no_keys: bool) -> Result<Option<Limits>
     let raw: RawAnonymous =
         serde_json::from_value(value).map_err(|error| field(error.to_string()))?;
     let limits = check_limits(Limits {
-        models: raw.models.unwrap_or_else(|| vec!["*".to_owned()]),
+        models: raw.models.unwrap_or_else(all),
+        tools: raw.tools.unwrap_or_else(all),
+        server_tools: raw.server_tools.unwrap_or_else(all),
         requests_per_minute: raw.requests_per_minute,
         tokens_per_minute: raw.tokens_per_minute,
         max_tokens: raw.max_tokens,
@@ -228,6 +242,11 @@ fn parse_anonymous(value: Option<Value>, no_keys: bool) -> Result<Option<Limits>
     })
     .map_err(field)?;
     Ok(raw.allow.then_some(limits))
+}
+
+/// The patterns of somebody who may use everything.
+fn all() -> Vec<String> {
+    vec!["*".to_owned()]
 }
 
 fn parse_patterns(name: &str, value: Value) -> Result<Vec<String>, SettingsError> {
@@ -239,6 +258,8 @@ fn parse_patterns(name: &str, value: Value) -> Result<Vec<String>, SettingsError
 
 fn check_limits(limits: Limits) -> Result<Limits, String> {
     check_patterns("models", &limits.models)?;
+    check_patterns("tools", &limits.tools)?;
+    check_patterns("server_tools", &limits.server_tools)?;
     for (name, value) in [
         ("requests_per_minute", limits.requests_per_minute),
         ("tokens_per_minute", limits.tokens_per_minute),

@@ -93,6 +93,8 @@ fn ask(settings: &Settings, host: &Ledger, headers: &[(&str, &str)], model: &str
             peer: "10.0.0.7",
             headers: &headers,
             model: Some(model),
+            tools: &[],
+            server_tools: &[],
         },
     )
 }
@@ -214,6 +216,34 @@ fn models_are_limited_by_patterns() {
         (403, "permission_error", "model_not_allowed")
     );
     assert!(deny.message.contains("`team-a`") && deny.message.contains("`llama`"));
+}
+
+#[test]
+fn tools_are_limited_by_patterns() {
+    let settings = Settings::parse(&format!(
+        r#"{{"keys": [{{"id": "a", "sha256": "{}", "tools": ["get_*"], "server_tools": []}}]}}"#,
+        hex("sk-a")
+    ))
+    .unwrap();
+    let headers = [("x-api-key".to_owned(), "sk-a".to_owned())];
+    let names =
+        |names: &[&str]| -> Vec<String> { names.iter().map(|name| (*name).to_owned()).collect() };
+    let (tools, server_tools) = (names(&["get_weather", "rm", "get"]), names(&["calculate"]));
+    let facts = Facts {
+        route: "/v1/chat/completions",
+        peer: "10.0.0.7",
+        headers: &headers,
+        model: Some("any"),
+        tools: &tools,
+        server_tools: &server_tools,
+    };
+    let allow = allowed(decide::authorize(&settings, &Ledger::default(), facts));
+    assert_eq!(allow.denied_tools, ["rm", "get"]);
+    assert_eq!(allow.denied_server_tools, ["calculate"]);
+
+    let everybody = Settings::parse("{}").unwrap();
+    let allow = allowed(decide::authorize(&everybody, &Ledger::default(), facts));
+    assert!(allow.denied_tools.is_empty() && allow.denied_server_tools.is_empty());
 }
 
 #[test]

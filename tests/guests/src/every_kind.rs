@@ -3,15 +3,15 @@
 use std::cell::{Cell, RefCell};
 
 wit_bindgen::generate!({
-    path: "../../wit/v0.1",
+    path: "../../wit/v0.2",
     inline: "
         package test:guests;
         world every-kind {
-            include mortise:plugin/chat-template-plugin@0.1.0;
-            include mortise:plugin/output-parser-plugin@0.1.0;
-            include mortise:plugin/grammar-plugin@0.1.0;
-            include mortise:plugin/policy-plugin@0.1.0;
-            include mortise:plugin/tool-plugin@0.1.0;
+            include mortise:plugin/chat-template-plugin@0.2.0;
+            include mortise:plugin/output-parser-plugin@0.2.0;
+            include mortise:plugin/grammar-plugin@0.2.0;
+            include mortise:plugin/policy-plugin@0.2.0;
+            include mortise:plugin/tool-plugin@0.2.0;
         }
     ",
     world: "test:guests/every-kind",
@@ -68,6 +68,7 @@ impl chat_template::Guest for Guest {
             }
             ("recall", _) => recall(),
             ("invalid", text) => return Err(Fault::Invalid(text.to_owned())),
+            ("too-complex", text) => return Err(Fault::TooComplex(text.to_owned())),
             ("unsupported", text) => return Err(Fault::Unsupported(text.to_owned())),
             ("internal", text) => return Err(Fault::Internal(text.to_owned())),
             ("random", _) => {
@@ -236,7 +237,7 @@ struct Matcher {
 }
 
 impl Matcher {
-    fn push(&self, slot: u32) {
+    fn push(&self, slot: u32) -> Result<(), Fault> {
         let (taken, width) = (self.taken.get(), self.tokens.div_ceil(32) as usize);
         let mut words = vec![0u32; width];
         words[taken as usize / 32] |= 1 << (taken % 32);
@@ -253,8 +254,11 @@ impl Matcher {
             "beyond" => mask_sink::only(slot, &[self.tokens]),
             "empty" => mask_sink::only(slot, &[]),
             "none" | "finished" => {}
+            "complex" if taken > 0 => return Err(Fault::TooComplex("too many states".to_owned())),
+            "complex" => mask_sink::only(slot, &[taken]),
             command => act(command.strip_prefix("then-").unwrap_or(command)),
         }
+        Ok(())
     }
 
     fn status(&self) -> grammar::Status {
@@ -268,7 +272,7 @@ impl Matcher {
 impl grammar::GuestMatcher for Matcher {
     fn mask(&self, slot: u32) -> Result<grammar::Status, Fault> {
         act_on_setting("mask");
-        self.push(slot);
+        self.push(slot)?;
         Ok(self.status())
     }
 
@@ -278,7 +282,7 @@ impl grammar::GuestMatcher for Matcher {
             return Err(Fault::Invalid("no such token".to_owned()));
         }
         self.taken.set(self.taken.get() + tokens.len() as u32);
-        self.push(slot);
+        self.push(slot)?;
         Ok(grammar::Step {
             status: self.status(),
             forced: match self.command.as_str() {
@@ -336,6 +340,22 @@ impl policy::Guest for Guest {
                 extreme
             }
             "split" => deny(401, vec![("x-a".to_owned(), "b\r\nc: d".to_owned())]),
+            "tools" => {
+                let mut limited = allow(format!("{:?} {:?}", facts.tools, facts.server_tools));
+                if let policy::Decision::Allow(allow) = &mut limited {
+                    let names = text.split(',').map(str::to_owned).collect();
+                    allow.tools = policy::ToolGrant::Only(names);
+                    allow.server_tools = policy::ToolGrant::AllBut(vec!["rm".to_owned()]);
+                }
+                limited
+            }
+            "many-tools" => {
+                let mut generous = allow("someone".to_owned());
+                if let policy::Decision::Allow(allow) = &mut generous {
+                    allow.tools = policy::ToolGrant::AllBut(vec![String::new(); 100_000]);
+                }
+                generous
+            }
             "secret" => allow(secrets::find(text).unwrap_or_else(|| "unknown".to_owned())),
             "clock" => allow(clock::unix_millis().to_string()),
             "model" => allow(model::describe().name),
@@ -370,6 +390,8 @@ fn allow(subject: String) -> policy::Decision {
         },
         priority: 0,
         max_tokens: None,
+        tools: policy::ToolGrant::All,
+        server_tools: policy::ToolGrant::All,
         headers: Vec::new(),
         lease: None,
     })
@@ -400,7 +422,9 @@ impl tool::Guest for Guest {
             Some("none") => Vec::new(),
             Some("nameless") => vec![declaration("")],
             Some("twice") => vec![declaration("does"), declaration("does")],
-            _ => ["does", "refuses", "fails", "tells", "asks"].map(declaration).into(),
+            _ => ["does", "refuses", "fails", "tells", "asks"]
+                .map(declaration)
+                .into(),
         }
     }
 
@@ -436,7 +460,11 @@ fn ask(text: &str) -> String {
         timeout_ms: None,
     };
     match outbound_http::send(&request) {
-        Ok(answer) => format!("{} {}", answer.status, String::from_utf8_lossy(&answer.body)),
+        Ok(answer) => format!(
+            "{} {}",
+            answer.status,
+            String::from_utf8_lossy(&answer.body)
+        ),
         Err(error) => format!("{error:?}"),
     }
 }

@@ -242,3 +242,42 @@ fn c2_unique_schemas_fill_no_memory() {
             .collect()
     });
 }
+
+/// A grammar that is easy to begin with, and then has more ways to go on than llguidance follows at once.
+fn hard_later() -> String {
+    let ways = (0..12_100).map(|way| format!("L \"{}u\" \"{}v\"", way / 110, way % 110));
+    let ways: Vec<String> = ways.collect();
+    format!("start: \"zqzqzqzq\" ({})\nL: /[a-z]/\n", ways.join(" | "))
+}
+
+#[test]
+fn c1_a_grammar_that_grows_too_complex_is_the_callers_fault_in_mid_stream() {
+    // Not its time is to be met, however busy the machine is.
+    let patient = Target::saying("target", "zqzqzqzqa1u1v").bound(
+        "grammar",
+        "deadline_ms = 20000\nbudget_ms = 60000".to_owned(),
+    );
+    let mut server = server(&[patient]);
+    let mut witness = Witness::new(&mut server, WITNESS);
+    let mut body = ask("target", "Hi");
+    body["guided_grammar"] = json!(hard_later());
+    body["stream"] = json!(true);
+    let case = case(
+        "C1",
+        "a grammar that is easy to begin with",
+        Expected::Anything,
+    );
+    witness.endures(&case, |server| vec![server.post(CHAT, &body)]);
+    let answer = witness.server().post(CHAT, &body);
+    assert_eq!(answer.status(), 200, "the head was out: {}", answer.text());
+    let events = crate::support::client::events(&answer.text());
+    let error = events.iter().find(|event| event.get("error").is_some());
+    let error = &error.expect("an error event")["error"];
+    assert_eq!(error["type"], "invalid_request_error", "{error}");
+    assert_eq!(error["code"], "too_complex", "{error}");
+    // In one piece, it is a refusal like any other.
+    body["stream"] = json!(false);
+    let answer = witness.server().post(CHAT, &body);
+    assert_eq!(answer.status(), 400, "{}", answer.text());
+    assert_eq!(answer.json()["error"]["code"], "too_complex");
+}

@@ -3,27 +3,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Imported Functions from `mortise:plugin/host@0.1.0`
+// Imported Functions from `mortise:plugin/host@0.2.0`
 
-__attribute__((__import_module__("mortise:plugin/host@0.1.0"), __import_name__("log")))
+__attribute__((__import_module__("mortise:plugin/host@0.2.0"), __import_name__("log")))
 extern void __wasm_import_mortise_plugin_host_log(int32_t, uint8_t *, size_t, uint8_t *, size_t);
 
-__attribute__((__import_module__("mortise:plugin/host@0.1.0"), __import_name__("count")))
+__attribute__((__import_module__("mortise:plugin/host@0.2.0"), __import_name__("count")))
 extern void __wasm_import_mortise_plugin_host_count(uint8_t *, size_t, int64_t);
 
-// Imported Functions from `mortise:plugin/settings@0.1.0`
+// Imported Functions from `mortise:plugin/settings@0.2.0`
 
-__attribute__((__import_module__("mortise:plugin/settings@0.1.0"), __import_name__("get")))
+__attribute__((__import_module__("mortise:plugin/settings@0.2.0"), __import_name__("get")))
 extern void __wasm_import_mortise_plugin_settings_get(uint8_t *);
 
-// Imported Functions from `mortise:plugin/model@0.1.0`
+// Imported Functions from `mortise:plugin/model@0.2.0`
 
-__attribute__((__import_module__("mortise:plugin/model@0.1.0"), __import_name__("describe")))
+__attribute__((__import_module__("mortise:plugin/model@0.2.0"), __import_name__("describe")))
 extern void __wasm_import_mortise_plugin_model_describe(uint8_t *);
 
-// Exported Functions from `mortise:plugin/lifecycle@0.1.0`
+// Exported Functions from `mortise:plugin/lifecycle@0.2.0`
 
-__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/lifecycle@0.1.0#prepare")))
+__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/lifecycle@0.2.0#prepare")))
 void __wasm_export_exports_mortise_plugin_lifecycle_prepare_post_return(uint8_t * arg0) {
   switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 0))) {
     case 0: {
@@ -49,15 +49,21 @@ void __wasm_export_exports_mortise_plugin_lifecycle_prepare_post_return(uint8_t 
           }
           break;
         }
+        case 3: {
+          if ((*((size_t*) (arg0 + (3*sizeof(void*))))) > 0) {
+            free(*((uint8_t **) (arg0 + (2*sizeof(void*)))));
+          }
+          break;
+        }
       }
       break;
     }
   }
 }
 
-// Exported Functions from `mortise:plugin/chat-template@0.1.0`
+// Exported Functions from `mortise:plugin/chat-template@0.2.0`
 
-__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/chat-template@0.1.0#render")))
+__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/chat-template@0.2.0#render")))
 void __wasm_export_exports_mortise_plugin_chat_template_render_post_return(uint8_t * arg0) {
   switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 0))) {
     case 0: {
@@ -118,6 +124,12 @@ void __wasm_export_exports_mortise_plugin_chat_template_render_post_return(uint8
           }
           break;
         }
+        case 3: {
+          if ((*((size_t*) (arg0 + (3*sizeof(void*))))) > 0) {
+            free(*((uint8_t **) (arg0 + (2*sizeof(void*)))));
+          }
+          break;
+        }
       }
       break;
     }
@@ -167,10 +179,14 @@ void mortise_plugin_types_fault_free(mortise_plugin_types_fault_t *ptr) {
       break;
     }
     case 1: {
-      chat_template_plugin_string_free(&ptr->val.unsupported);
+      chat_template_plugin_string_free(&ptr->val.too_complex);
       break;
     }
     case 2: {
+      chat_template_plugin_string_free(&ptr->val.unsupported);
+      break;
+    }
+    case 3: {
       chat_template_plugin_string_free(&ptr->val.internal);
       break;
     }
@@ -378,7 +394,7 @@ void mortise_plugin_model_describe(mortise_plugin_model_description_t *ret) {
   };
 }
 
-__attribute__((__export_name__("mortise:plugin/lifecycle@0.1.0#prepare")))
+__attribute__((__export_name__("mortise:plugin/lifecycle@0.2.0#prepare")))
 uint8_t * __wasm_export_exports_mortise_plugin_lifecycle_prepare(void) {
   exports_mortise_plugin_lifecycle_result_void_fault_t ret;
   exports_mortise_plugin_lifecycle_fault_t err;
@@ -398,17 +414,24 @@ uint8_t * __wasm_export_exports_mortise_plugin_lifecycle_prepare(void) {
         break;
       }
       case 1: {
-        const chat_template_plugin_string_t *payload2 = &(*payload0).val.unsupported;
+        const chat_template_plugin_string_t *payload2 = &(*payload0).val.too_complex;
         *((int8_t*)(ptr + sizeof(void*))) = 1;
         *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload2).len;
         *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload2).ptr;
         break;
       }
       case 2: {
-        const chat_template_plugin_string_t *payload3 = &(*payload0).val.internal;
+        const chat_template_plugin_string_t *payload3 = &(*payload0).val.unsupported;
         *((int8_t*)(ptr + sizeof(void*))) = 2;
         *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload3).len;
         *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload3).ptr;
+        break;
+      }
+      case 3: {
+        const chat_template_plugin_string_t *payload4 = &(*payload0).val.internal;
+        *((int8_t*)(ptr + sizeof(void*))) = 3;
+        *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload4).len;
+        *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload4).ptr;
         break;
       }
     }
@@ -418,7 +441,7 @@ uint8_t * __wasm_export_exports_mortise_plugin_lifecycle_prepare(void) {
   return ptr;
 }
 
-__attribute__((__export_name__("mortise:plugin/chat-template@0.1.0#render")))
+__attribute__((__export_name__("mortise:plugin/chat-template@0.2.0#render")))
 uint8_t * __wasm_export_exports_mortise_plugin_chat_template_render(uint8_t * arg, size_t arg0, int32_t arg1, uint8_t * arg2, size_t arg3, int32_t arg4, uint8_t * arg5, size_t arg6, int32_t arg7, int32_t arg8, uint8_t * arg9, size_t arg10) {
   exports_mortise_plugin_chat_template_option_json_t option;
   switch (arg1) {
@@ -474,17 +497,24 @@ uint8_t * __wasm_export_exports_mortise_plugin_chat_template_render(uint8_t * ar
         break;
       }
       case 1: {
-        const chat_template_plugin_string_t *payload17 = &(*payload15).val.unsupported;
+        const chat_template_plugin_string_t *payload17 = &(*payload15).val.too_complex;
         *((int8_t*)(ptr + sizeof(void*))) = 1;
         *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload17).len;
         *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload17).ptr;
         break;
       }
       case 2: {
-        const chat_template_plugin_string_t *payload18 = &(*payload15).val.internal;
+        const chat_template_plugin_string_t *payload18 = &(*payload15).val.unsupported;
         *((int8_t*)(ptr + sizeof(void*))) = 2;
         *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload18).len;
         *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload18).ptr;
+        break;
+      }
+      case 3: {
+        const chat_template_plugin_string_t *payload19 = &(*payload15).val.internal;
+        *((int8_t*)(ptr + sizeof(void*))) = 3;
+        *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload19).len;
+        *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload19).ptr;
         break;
       }
     }

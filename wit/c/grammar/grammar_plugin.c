@@ -3,38 +3,38 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Imported Functions from `mortise:plugin/host@0.1.0`
+// Imported Functions from `mortise:plugin/host@0.2.0`
 
-__attribute__((__import_module__("mortise:plugin/host@0.1.0"), __import_name__("log")))
+__attribute__((__import_module__("mortise:plugin/host@0.2.0"), __import_name__("log")))
 extern void __wasm_import_mortise_plugin_host_log(int32_t, uint8_t *, size_t, uint8_t *, size_t);
 
-__attribute__((__import_module__("mortise:plugin/host@0.1.0"), __import_name__("count")))
+__attribute__((__import_module__("mortise:plugin/host@0.2.0"), __import_name__("count")))
 extern void __wasm_import_mortise_plugin_host_count(uint8_t *, size_t, int64_t);
 
-// Imported Functions from `mortise:plugin/settings@0.1.0`
+// Imported Functions from `mortise:plugin/settings@0.2.0`
 
-__attribute__((__import_module__("mortise:plugin/settings@0.1.0"), __import_name__("get")))
+__attribute__((__import_module__("mortise:plugin/settings@0.2.0"), __import_name__("get")))
 extern void __wasm_import_mortise_plugin_settings_get(uint8_t *);
 
-// Imported Functions from `mortise:plugin/vocabulary@0.1.0`
+// Imported Functions from `mortise:plugin/vocabulary@0.2.0`
 
-__attribute__((__import_module__("mortise:plugin/vocabulary@0.1.0"), __import_name__("get")))
+__attribute__((__import_module__("mortise:plugin/vocabulary@0.2.0"), __import_name__("get")))
 extern void __wasm_import_mortise_plugin_vocabulary_get(uint8_t *);
 
-// Imported Functions from `mortise:plugin/mask-sink@0.1.0`
+// Imported Functions from `mortise:plugin/mask-sink@0.2.0`
 
-__attribute__((__import_module__("mortise:plugin/mask-sink@0.1.0"), __import_name__("dense")))
+__attribute__((__import_module__("mortise:plugin/mask-sink@0.2.0"), __import_name__("dense")))
 extern void __wasm_import_mortise_plugin_mask_sink_dense(int32_t, uint8_t *, size_t);
 
-__attribute__((__import_module__("mortise:plugin/mask-sink@0.1.0"), __import_name__("only")))
+__attribute__((__import_module__("mortise:plugin/mask-sink@0.2.0"), __import_name__("only")))
 extern void __wasm_import_mortise_plugin_mask_sink_only(int32_t, uint8_t *, size_t);
 
-__attribute__((__import_module__("mortise:plugin/mask-sink@0.1.0"), __import_name__("all-but")))
+__attribute__((__import_module__("mortise:plugin/mask-sink@0.2.0"), __import_name__("all-but")))
 extern void __wasm_import_mortise_plugin_mask_sink_all_but(int32_t, uint8_t *, size_t);
 
-// Exported Functions from `mortise:plugin/lifecycle@0.1.0`
+// Exported Functions from `mortise:plugin/lifecycle@0.2.0`
 
-__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/lifecycle@0.1.0#prepare")))
+__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/lifecycle@0.2.0#prepare")))
 void __wasm_export_exports_mortise_plugin_lifecycle_prepare_post_return(uint8_t * arg0) {
   switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 0))) {
     case 0: {
@@ -60,15 +60,21 @@ void __wasm_export_exports_mortise_plugin_lifecycle_prepare_post_return(uint8_t 
           }
           break;
         }
+        case 3: {
+          if ((*((size_t*) (arg0 + (3*sizeof(void*))))) > 0) {
+            free(*((uint8_t **) (arg0 + (2*sizeof(void*)))));
+          }
+          break;
+        }
       }
       break;
     }
   }
 }
 
-// Exported Functions from `mortise:plugin/grammar@0.1.0`
+// Exported Functions from `mortise:plugin/grammar@0.2.0`
 
-__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/grammar@0.1.0#compile")))
+__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/grammar@0.2.0#compile")))
 void __wasm_export_exports_mortise_plugin_grammar_compile_post_return(uint8_t * arg0) {
   switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 0))) {
     case 0: {
@@ -94,13 +100,19 @@ void __wasm_export_exports_mortise_plugin_grammar_compile_post_return(uint8_t * 
           }
           break;
         }
+        case 3: {
+          if ((*((size_t*) (arg0 + (3*sizeof(void*))))) > 0) {
+            free(*((uint8_t **) (arg0 + (2*sizeof(void*)))));
+          }
+          break;
+        }
       }
       break;
     }
   }
 }
 
-__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/grammar@0.1.0#[method]matcher.mask")))
+__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/grammar@0.2.0#[method]matcher.mask")))
 void __wasm_export_exports_mortise_plugin_grammar_method_matcher_mask_post_return(uint8_t * arg0) {
   switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 0))) {
     case 0: {
@@ -126,13 +138,19 @@ void __wasm_export_exports_mortise_plugin_grammar_method_matcher_mask_post_retur
           }
           break;
         }
+        case 3: {
+          if ((*((size_t*) (arg0 + (3*sizeof(void*))))) > 0) {
+            free(*((uint8_t **) (arg0 + (2*sizeof(void*)))));
+          }
+          break;
+        }
       }
       break;
     }
   }
 }
 
-__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/grammar@0.1.0#[method]matcher.advance")))
+__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/grammar@0.2.0#[method]matcher.advance")))
 void __wasm_export_exports_mortise_plugin_grammar_method_matcher_advance_post_return(uint8_t * arg0) {
   switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 0))) {
     case 0: {
@@ -167,13 +185,19 @@ void __wasm_export_exports_mortise_plugin_grammar_method_matcher_advance_post_re
           }
           break;
         }
+        case 3: {
+          if ((*((size_t*) (arg0 + (3*sizeof(void*))))) > 0) {
+            free(*((uint8_t **) (arg0 + (2*sizeof(void*)))));
+          }
+          break;
+        }
       }
       break;
     }
   }
 }
 
-__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/grammar@0.1.0#[method]matcher.probe")))
+__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/grammar@0.2.0#[method]matcher.probe")))
 void __wasm_export_exports_mortise_plugin_grammar_method_matcher_probe_post_return(uint8_t * arg0) {
   switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 0))) {
     case 0: {
@@ -199,13 +223,19 @@ void __wasm_export_exports_mortise_plugin_grammar_method_matcher_probe_post_retu
           }
           break;
         }
+        case 3: {
+          if ((*((size_t*) (arg0 + (3*sizeof(void*))))) > 0) {
+            free(*((uint8_t **) (arg0 + (2*sizeof(void*)))));
+          }
+          break;
+        }
       }
       break;
     }
   }
 }
 
-__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/grammar@0.1.0#[method]matcher.rollback")))
+__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/grammar@0.2.0#[method]matcher.rollback")))
 void __wasm_export_exports_mortise_plugin_grammar_method_matcher_rollback_post_return(uint8_t * arg0) {
   switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 0))) {
     case 0: {
@@ -231,13 +261,19 @@ void __wasm_export_exports_mortise_plugin_grammar_method_matcher_rollback_post_r
           }
           break;
         }
+        case 3: {
+          if ((*((size_t*) (arg0 + (3*sizeof(void*))))) > 0) {
+            free(*((uint8_t **) (arg0 + (2*sizeof(void*)))));
+          }
+          break;
+        }
       }
       break;
     }
   }
 }
 
-__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/grammar@0.1.0#[method]matcher.fork")))
+__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/grammar@0.2.0#[method]matcher.fork")))
 void __wasm_export_exports_mortise_plugin_grammar_method_matcher_fork_post_return(uint8_t * arg0) {
   switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 0))) {
     case 0: {
@@ -258,6 +294,12 @@ void __wasm_export_exports_mortise_plugin_grammar_method_matcher_fork_post_retur
           break;
         }
         case 2: {
+          if ((*((size_t*) (arg0 + (3*sizeof(void*))))) > 0) {
+            free(*((uint8_t **) (arg0 + (2*sizeof(void*)))));
+          }
+          break;
+        }
+        case 3: {
           if ((*((size_t*) (arg0 + (3*sizeof(void*))))) > 0) {
             free(*((uint8_t **) (arg0 + (2*sizeof(void*)))));
           }
@@ -312,10 +354,14 @@ void mortise_plugin_types_fault_free(mortise_plugin_types_fault_t *ptr) {
       break;
     }
     case 1: {
-      grammar_plugin_string_free(&ptr->val.unsupported);
+      grammar_plugin_string_free(&ptr->val.too_complex);
       break;
     }
     case 2: {
+      grammar_plugin_string_free(&ptr->val.unsupported);
+      break;
+    }
+    case 3: {
       grammar_plugin_string_free(&ptr->val.internal);
       break;
     }
@@ -390,17 +436,17 @@ void exports_mortise_plugin_grammar_grammar_source_free(exports_mortise_plugin_g
   mortise_plugin_types_grammar_source_free(ptr);
 }
 
-__attribute__((__import_module__("[export]mortise:plugin/grammar@0.1.0"), __import_name__("[resource-drop]matcher")))
+__attribute__((__import_module__("[export]mortise:plugin/grammar@0.2.0"), __import_name__("[resource-drop]matcher")))
 extern void __wasm_import_exports_mortise_plugin_grammar_matcher_drop(int32_t handle);
 
 void exports_mortise_plugin_grammar_matcher_drop_own(exports_mortise_plugin_grammar_own_matcher_t handle) {
   __wasm_import_exports_mortise_plugin_grammar_matcher_drop(handle.__handle);
 }
 
-__attribute__(( __import_module__("[export]mortise:plugin/grammar@0.1.0"), __import_name__("[resource-new]matcher")))
+__attribute__(( __import_module__("[export]mortise:plugin/grammar@0.2.0"), __import_name__("[resource-new]matcher")))
 extern int32_t __wasm_import_exports_mortise_plugin_grammar_matcher_new(int32_t);
 
-__attribute__((__import_module__("[export]mortise:plugin/grammar@0.1.0"), __import_name__("[resource-rep]matcher")))
+__attribute__((__import_module__("[export]mortise:plugin/grammar@0.2.0"), __import_name__("[resource-rep]matcher")))
 extern int32_t __wasm_import_exports_mortise_plugin_grammar_matcher_rep(int32_t);
 
 exports_mortise_plugin_grammar_own_matcher_t exports_mortise_plugin_grammar_matcher_new(exports_mortise_plugin_grammar_matcher_t *rep) {
@@ -411,7 +457,7 @@ exports_mortise_plugin_grammar_matcher_t* exports_mortise_plugin_grammar_matcher
   return (exports_mortise_plugin_grammar_matcher_t*) __wasm_import_exports_mortise_plugin_grammar_matcher_rep(handle.__handle);
 }
 
-__attribute__((__export_name__("mortise:plugin/grammar@0.1.0#[dtor]matcher")))
+__attribute__((__export_name__("mortise:plugin/grammar@0.2.0#[dtor]matcher")))
 void __wasm_export_exports_mortise_plugin_grammar_matcher_dtor(exports_mortise_plugin_grammar_matcher_t* arg) {
   exports_mortise_plugin_grammar_matcher_destructor(arg);
 }
@@ -520,7 +566,7 @@ void mortise_plugin_mask_sink_all_but(uint32_t slot, grammar_plugin_list_u32_t *
   __wasm_import_mortise_plugin_mask_sink_all_but((int32_t) (slot), (uint8_t *) (*tokens).ptr, (*tokens).len);
 }
 
-__attribute__((__export_name__("mortise:plugin/lifecycle@0.1.0#prepare")))
+__attribute__((__export_name__("mortise:plugin/lifecycle@0.2.0#prepare")))
 uint8_t * __wasm_export_exports_mortise_plugin_lifecycle_prepare(void) {
   exports_mortise_plugin_lifecycle_result_void_fault_t ret;
   exports_mortise_plugin_lifecycle_fault_t err;
@@ -540,17 +586,24 @@ uint8_t * __wasm_export_exports_mortise_plugin_lifecycle_prepare(void) {
         break;
       }
       case 1: {
-        const grammar_plugin_string_t *payload2 = &(*payload0).val.unsupported;
+        const grammar_plugin_string_t *payload2 = &(*payload0).val.too_complex;
         *((int8_t*)(ptr + sizeof(void*))) = 1;
         *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload2).len;
         *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload2).ptr;
         break;
       }
       case 2: {
-        const grammar_plugin_string_t *payload3 = &(*payload0).val.internal;
+        const grammar_plugin_string_t *payload3 = &(*payload0).val.unsupported;
         *((int8_t*)(ptr + sizeof(void*))) = 2;
         *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload3).len;
         *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload3).ptr;
+        break;
+      }
+      case 3: {
+        const grammar_plugin_string_t *payload4 = &(*payload0).val.internal;
+        *((int8_t*)(ptr + sizeof(void*))) = 3;
+        *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload4).len;
+        *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload4).ptr;
         break;
       }
     }
@@ -560,7 +613,7 @@ uint8_t * __wasm_export_exports_mortise_plugin_lifecycle_prepare(void) {
   return ptr;
 }
 
-__attribute__((__export_name__("mortise:plugin/grammar@0.1.0#compile")))
+__attribute__((__export_name__("mortise:plugin/grammar@0.2.0#compile")))
 uint8_t * __wasm_export_exports_mortise_plugin_grammar_compile(int32_t arg, uint8_t * arg0, size_t arg1) {
   mortise_plugin_types_grammar_source_t variant;
   variant.tag = arg;
@@ -604,17 +657,24 @@ uint8_t * __wasm_export_exports_mortise_plugin_grammar_compile(int32_t arg, uint
         break;
       }
       case 1: {
-        const grammar_plugin_string_t *payload5 = &(*payload3).val.unsupported;
+        const grammar_plugin_string_t *payload5 = &(*payload3).val.too_complex;
         *((int8_t*)(ptr + sizeof(void*))) = 1;
         *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload5).len;
         *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload5).ptr;
         break;
       }
       case 2: {
-        const grammar_plugin_string_t *payload6 = &(*payload3).val.internal;
+        const grammar_plugin_string_t *payload6 = &(*payload3).val.unsupported;
         *((int8_t*)(ptr + sizeof(void*))) = 2;
         *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload6).len;
         *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload6).ptr;
+        break;
+      }
+      case 3: {
+        const grammar_plugin_string_t *payload7 = &(*payload3).val.internal;
+        *((int8_t*)(ptr + sizeof(void*))) = 3;
+        *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload7).len;
+        *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload7).ptr;
         break;
       }
     }
@@ -625,7 +685,7 @@ uint8_t * __wasm_export_exports_mortise_plugin_grammar_compile(int32_t arg, uint
   return ptr;
 }
 
-__attribute__((__export_name__("mortise:plugin/grammar@0.1.0#[method]matcher.mask")))
+__attribute__((__export_name__("mortise:plugin/grammar@0.2.0#[method]matcher.mask")))
 uint8_t * __wasm_export_exports_mortise_plugin_grammar_method_matcher_mask(uint8_t * arg, int32_t arg0) {
   exports_mortise_plugin_grammar_result_status_fault_t ret;
   exports_mortise_plugin_grammar_status_t ok;
@@ -649,17 +709,24 @@ uint8_t * __wasm_export_exports_mortise_plugin_grammar_method_matcher_mask(uint8
         break;
       }
       case 1: {
-        const grammar_plugin_string_t *payload3 = &(*payload1).val.unsupported;
+        const grammar_plugin_string_t *payload3 = &(*payload1).val.too_complex;
         *((int8_t*)(ptr + sizeof(void*))) = 1;
         *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload3).len;
         *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload3).ptr;
         break;
       }
       case 2: {
-        const grammar_plugin_string_t *payload4 = &(*payload1).val.internal;
+        const grammar_plugin_string_t *payload4 = &(*payload1).val.unsupported;
         *((int8_t*)(ptr + sizeof(void*))) = 2;
         *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload4).len;
         *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload4).ptr;
+        break;
+      }
+      case 3: {
+        const grammar_plugin_string_t *payload5 = &(*payload1).val.internal;
+        *((int8_t*)(ptr + sizeof(void*))) = 3;
+        *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload5).len;
+        *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload5).ptr;
         break;
       }
     }
@@ -670,7 +737,7 @@ uint8_t * __wasm_export_exports_mortise_plugin_grammar_method_matcher_mask(uint8
   return ptr;
 }
 
-__attribute__((__export_name__("mortise:plugin/grammar@0.1.0#[method]matcher.advance")))
+__attribute__((__export_name__("mortise:plugin/grammar@0.2.0#[method]matcher.advance")))
 uint8_t * __wasm_export_exports_mortise_plugin_grammar_method_matcher_advance(uint8_t * arg, uint8_t * arg0, size_t arg1, int32_t arg2) {
   grammar_plugin_list_u32_t arg3 = (grammar_plugin_list_u32_t) { (uint32_t*)(arg0), (arg1) };
   exports_mortise_plugin_grammar_result_step_fault_t ret;
@@ -695,17 +762,24 @@ uint8_t * __wasm_export_exports_mortise_plugin_grammar_method_matcher_advance(ui
         break;
       }
       case 1: {
-        const grammar_plugin_string_t *payload6 = &(*payload4).val.unsupported;
+        const grammar_plugin_string_t *payload6 = &(*payload4).val.too_complex;
         *((int8_t*)(ptr + sizeof(void*))) = 1;
         *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload6).len;
         *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload6).ptr;
         break;
       }
       case 2: {
-        const grammar_plugin_string_t *payload7 = &(*payload4).val.internal;
+        const grammar_plugin_string_t *payload7 = &(*payload4).val.unsupported;
         *((int8_t*)(ptr + sizeof(void*))) = 2;
         *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload7).len;
         *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload7).ptr;
+        break;
+      }
+      case 3: {
+        const grammar_plugin_string_t *payload8 = &(*payload4).val.internal;
+        *((int8_t*)(ptr + sizeof(void*))) = 3;
+        *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload8).len;
+        *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload8).ptr;
         break;
       }
     }
@@ -718,7 +792,7 @@ uint8_t * __wasm_export_exports_mortise_plugin_grammar_method_matcher_advance(ui
   return ptr;
 }
 
-__attribute__((__export_name__("mortise:plugin/grammar@0.1.0#[method]matcher.probe")))
+__attribute__((__export_name__("mortise:plugin/grammar@0.2.0#[method]matcher.probe")))
 uint8_t * __wasm_export_exports_mortise_plugin_grammar_method_matcher_probe(uint8_t * arg, uint8_t * arg0, size_t arg1) {
   grammar_plugin_list_u32_t arg2 = (grammar_plugin_list_u32_t) { (uint32_t*)(arg0), (arg1) };
   exports_mortise_plugin_grammar_result_u32_fault_t ret;
@@ -743,17 +817,24 @@ uint8_t * __wasm_export_exports_mortise_plugin_grammar_method_matcher_probe(uint
         break;
       }
       case 1: {
-        const grammar_plugin_string_t *payload5 = &(*payload3).val.unsupported;
+        const grammar_plugin_string_t *payload5 = &(*payload3).val.too_complex;
         *((int8_t*)(ptr + sizeof(void*))) = 1;
         *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload5).len;
         *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload5).ptr;
         break;
       }
       case 2: {
-        const grammar_plugin_string_t *payload6 = &(*payload3).val.internal;
+        const grammar_plugin_string_t *payload6 = &(*payload3).val.unsupported;
         *((int8_t*)(ptr + sizeof(void*))) = 2;
         *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload6).len;
         *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload6).ptr;
+        break;
+      }
+      case 3: {
+        const grammar_plugin_string_t *payload7 = &(*payload3).val.internal;
+        *((int8_t*)(ptr + sizeof(void*))) = 3;
+        *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload7).len;
+        *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload7).ptr;
         break;
       }
     }
@@ -764,7 +845,7 @@ uint8_t * __wasm_export_exports_mortise_plugin_grammar_method_matcher_probe(uint
   return ptr;
 }
 
-__attribute__((__export_name__("mortise:plugin/grammar@0.1.0#[method]matcher.rollback")))
+__attribute__((__export_name__("mortise:plugin/grammar@0.2.0#[method]matcher.rollback")))
 uint8_t * __wasm_export_exports_mortise_plugin_grammar_method_matcher_rollback(uint8_t * arg, int32_t arg0) {
   exports_mortise_plugin_grammar_result_void_fault_t ret;
   exports_mortise_plugin_grammar_fault_t err;
@@ -784,17 +865,24 @@ uint8_t * __wasm_export_exports_mortise_plugin_grammar_method_matcher_rollback(u
         break;
       }
       case 1: {
-        const grammar_plugin_string_t *payload3 = &(*payload1).val.unsupported;
+        const grammar_plugin_string_t *payload3 = &(*payload1).val.too_complex;
         *((int8_t*)(ptr + sizeof(void*))) = 1;
         *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload3).len;
         *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload3).ptr;
         break;
       }
       case 2: {
-        const grammar_plugin_string_t *payload4 = &(*payload1).val.internal;
+        const grammar_plugin_string_t *payload4 = &(*payload1).val.unsupported;
         *((int8_t*)(ptr + sizeof(void*))) = 2;
         *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload4).len;
         *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload4).ptr;
+        break;
+      }
+      case 3: {
+        const grammar_plugin_string_t *payload5 = &(*payload1).val.internal;
+        *((int8_t*)(ptr + sizeof(void*))) = 3;
+        *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload5).len;
+        *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload5).ptr;
         break;
       }
     }
@@ -804,7 +892,7 @@ uint8_t * __wasm_export_exports_mortise_plugin_grammar_method_matcher_rollback(u
   return ptr;
 }
 
-__attribute__((__export_name__("mortise:plugin/grammar@0.1.0#[method]matcher.fork")))
+__attribute__((__export_name__("mortise:plugin/grammar@0.2.0#[method]matcher.fork")))
 uint8_t * __wasm_export_exports_mortise_plugin_grammar_method_matcher_fork(uint8_t * arg) {
   exports_mortise_plugin_grammar_result_own_matcher_fault_t ret;
   exports_mortise_plugin_grammar_own_matcher_t ok;
@@ -828,17 +916,24 @@ uint8_t * __wasm_export_exports_mortise_plugin_grammar_method_matcher_fork(uint8
         break;
       }
       case 1: {
-        const grammar_plugin_string_t *payload2 = &(*payload0).val.unsupported;
+        const grammar_plugin_string_t *payload2 = &(*payload0).val.too_complex;
         *((int8_t*)(ptr + sizeof(void*))) = 1;
         *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload2).len;
         *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload2).ptr;
         break;
       }
       case 2: {
-        const grammar_plugin_string_t *payload3 = &(*payload0).val.internal;
+        const grammar_plugin_string_t *payload3 = &(*payload0).val.unsupported;
         *((int8_t*)(ptr + sizeof(void*))) = 2;
         *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload3).len;
         *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload3).ptr;
+        break;
+      }
+      case 3: {
+        const grammar_plugin_string_t *payload4 = &(*payload0).val.internal;
+        *((int8_t*)(ptr + sizeof(void*))) = 3;
+        *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload4).len;
+        *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload4).ptr;
         break;
       }
     }

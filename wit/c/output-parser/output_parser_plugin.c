@@ -3,27 +3,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Imported Functions from `mortise:plugin/host@0.1.0`
+// Imported Functions from `mortise:plugin/host@0.2.0`
 
-__attribute__((__import_module__("mortise:plugin/host@0.1.0"), __import_name__("log")))
+__attribute__((__import_module__("mortise:plugin/host@0.2.0"), __import_name__("log")))
 extern void __wasm_import_mortise_plugin_host_log(int32_t, uint8_t *, size_t, uint8_t *, size_t);
 
-__attribute__((__import_module__("mortise:plugin/host@0.1.0"), __import_name__("count")))
+__attribute__((__import_module__("mortise:plugin/host@0.2.0"), __import_name__("count")))
 extern void __wasm_import_mortise_plugin_host_count(uint8_t *, size_t, int64_t);
 
-// Imported Functions from `mortise:plugin/settings@0.1.0`
+// Imported Functions from `mortise:plugin/settings@0.2.0`
 
-__attribute__((__import_module__("mortise:plugin/settings@0.1.0"), __import_name__("get")))
+__attribute__((__import_module__("mortise:plugin/settings@0.2.0"), __import_name__("get")))
 extern void __wasm_import_mortise_plugin_settings_get(uint8_t *);
 
-// Imported Functions from `mortise:plugin/model@0.1.0`
+// Imported Functions from `mortise:plugin/model@0.2.0`
 
-__attribute__((__import_module__("mortise:plugin/model@0.1.0"), __import_name__("describe")))
+__attribute__((__import_module__("mortise:plugin/model@0.2.0"), __import_name__("describe")))
 extern void __wasm_import_mortise_plugin_model_describe(uint8_t *);
 
-// Exported Functions from `mortise:plugin/lifecycle@0.1.0`
+// Exported Functions from `mortise:plugin/lifecycle@0.2.0`
 
-__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/lifecycle@0.1.0#prepare")))
+__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/lifecycle@0.2.0#prepare")))
 void __wasm_export_exports_mortise_plugin_lifecycle_prepare_post_return(uint8_t * arg0) {
   switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 0))) {
     case 0: {
@@ -49,16 +49,22 @@ void __wasm_export_exports_mortise_plugin_lifecycle_prepare_post_return(uint8_t 
           }
           break;
         }
+        case 3: {
+          if ((*((size_t*) (arg0 + (3*sizeof(void*))))) > 0) {
+            free(*((uint8_t **) (arg0 + (2*sizeof(void*)))));
+          }
+          break;
+        }
       }
       break;
     }
   }
 }
 
-// Exported Functions from `mortise:plugin/output-parser@0.1.0`
+// Exported Functions from `mortise:plugin/output-parser@0.2.0`
 
 
-__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/output-parser@0.1.0#constraint")))
+__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/output-parser@0.2.0#constraint")))
 void __wasm_export_exports_mortise_plugin_output_parser_constraint_post_return(uint8_t * arg0) {
   switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 0))) {
     case 0: {
@@ -115,13 +121,19 @@ void __wasm_export_exports_mortise_plugin_output_parser_constraint_post_return(u
           }
           break;
         }
+        case 3: {
+          if ((*((size_t*) (arg0 + (3*sizeof(void*))))) > 0) {
+            free(*((uint8_t **) (arg0 + (2*sizeof(void*)))));
+          }
+          break;
+        }
       }
       break;
     }
   }
 }
 
-__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/output-parser@0.1.0#open")))
+__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/output-parser@0.2.0#open")))
 void __wasm_export_exports_mortise_plugin_output_parser_open_post_return(uint8_t * arg0) {
   switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 0))) {
     case 0: {
@@ -147,13 +159,19 @@ void __wasm_export_exports_mortise_plugin_output_parser_open_post_return(uint8_t
           }
           break;
         }
+        case 3: {
+          if ((*((size_t*) (arg0 + (3*sizeof(void*))))) > 0) {
+            free(*((uint8_t **) (arg0 + (2*sizeof(void*)))));
+          }
+          break;
+        }
       }
       break;
     }
   }
 }
 
-__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/output-parser@0.1.0#[method]session.feed")))
+__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/output-parser@0.2.0#[method]session.feed")))
 void __wasm_export_exports_mortise_plugin_output_parser_method_session_feed_post_return(uint8_t * arg0) {
   switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 0))) {
     case 0: {
@@ -228,13 +246,19 @@ void __wasm_export_exports_mortise_plugin_output_parser_method_session_feed_post
           }
           break;
         }
+        case 3: {
+          if ((*((size_t*) (arg0 + (3*sizeof(void*))))) > 0) {
+            free(*((uint8_t **) (arg0 + (2*sizeof(void*)))));
+          }
+          break;
+        }
       }
       break;
     }
   }
 }
 
-__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/output-parser@0.1.0#[method]session.close")))
+__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/output-parser@0.2.0#[method]session.close")))
 void __wasm_export_exports_mortise_plugin_output_parser_method_session_close_post_return(uint8_t * arg0) {
   switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 0))) {
     case 0: {
@@ -309,6 +333,12 @@ void __wasm_export_exports_mortise_plugin_output_parser_method_session_close_pos
           }
           break;
         }
+        case 3: {
+          if ((*((size_t*) (arg0 + (3*sizeof(void*))))) > 0) {
+            free(*((uint8_t **) (arg0 + (2*sizeof(void*)))));
+          }
+          break;
+        }
       }
       break;
     }
@@ -358,10 +388,14 @@ void mortise_plugin_types_fault_free(mortise_plugin_types_fault_t *ptr) {
       break;
     }
     case 1: {
-      output_parser_plugin_string_free(&ptr->val.unsupported);
+      output_parser_plugin_string_free(&ptr->val.too_complex);
       break;
     }
     case 2: {
+      output_parser_plugin_string_free(&ptr->val.unsupported);
+      break;
+    }
+    case 3: {
       output_parser_plugin_string_free(&ptr->val.internal);
       break;
     }
@@ -488,17 +522,17 @@ void exports_mortise_plugin_output_parser_event_free(exports_mortise_plugin_outp
   }
 }
 
-__attribute__((__import_module__("[export]mortise:plugin/output-parser@0.1.0"), __import_name__("[resource-drop]session")))
+__attribute__((__import_module__("[export]mortise:plugin/output-parser@0.2.0"), __import_name__("[resource-drop]session")))
 extern void __wasm_import_exports_mortise_plugin_output_parser_session_drop(int32_t handle);
 
 void exports_mortise_plugin_output_parser_session_drop_own(exports_mortise_plugin_output_parser_own_session_t handle) {
   __wasm_import_exports_mortise_plugin_output_parser_session_drop(handle.__handle);
 }
 
-__attribute__(( __import_module__("[export]mortise:plugin/output-parser@0.1.0"), __import_name__("[resource-new]session")))
+__attribute__(( __import_module__("[export]mortise:plugin/output-parser@0.2.0"), __import_name__("[resource-new]session")))
 extern int32_t __wasm_import_exports_mortise_plugin_output_parser_session_new(int32_t);
 
-__attribute__((__import_module__("[export]mortise:plugin/output-parser@0.1.0"), __import_name__("[resource-rep]session")))
+__attribute__((__import_module__("[export]mortise:plugin/output-parser@0.2.0"), __import_name__("[resource-rep]session")))
 extern int32_t __wasm_import_exports_mortise_plugin_output_parser_session_rep(int32_t);
 
 exports_mortise_plugin_output_parser_own_session_t exports_mortise_plugin_output_parser_session_new(exports_mortise_plugin_output_parser_session_t *rep) {
@@ -509,7 +543,7 @@ exports_mortise_plugin_output_parser_session_t* exports_mortise_plugin_output_pa
   return (exports_mortise_plugin_output_parser_session_t*) __wasm_import_exports_mortise_plugin_output_parser_session_rep(handle.__handle);
 }
 
-__attribute__((__export_name__("mortise:plugin/output-parser@0.1.0#[dtor]session")))
+__attribute__((__export_name__("mortise:plugin/output-parser@0.2.0#[dtor]session")))
 void __wasm_export_exports_mortise_plugin_output_parser_session_dtor(exports_mortise_plugin_output_parser_session_t* arg) {
   exports_mortise_plugin_output_parser_session_destructor(arg);
 }
@@ -640,7 +674,7 @@ void mortise_plugin_model_describe(mortise_plugin_model_description_t *ret) {
   };
 }
 
-__attribute__((__export_name__("mortise:plugin/lifecycle@0.1.0#prepare")))
+__attribute__((__export_name__("mortise:plugin/lifecycle@0.2.0#prepare")))
 uint8_t * __wasm_export_exports_mortise_plugin_lifecycle_prepare(void) {
   exports_mortise_plugin_lifecycle_result_void_fault_t ret;
   exports_mortise_plugin_lifecycle_fault_t err;
@@ -660,17 +694,24 @@ uint8_t * __wasm_export_exports_mortise_plugin_lifecycle_prepare(void) {
         break;
       }
       case 1: {
-        const output_parser_plugin_string_t *payload2 = &(*payload0).val.unsupported;
+        const output_parser_plugin_string_t *payload2 = &(*payload0).val.too_complex;
         *((int8_t*)(ptr + sizeof(void*))) = 1;
         *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload2).len;
         *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload2).ptr;
         break;
       }
       case 2: {
-        const output_parser_plugin_string_t *payload3 = &(*payload0).val.internal;
+        const output_parser_plugin_string_t *payload3 = &(*payload0).val.unsupported;
         *((int8_t*)(ptr + sizeof(void*))) = 2;
         *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload3).len;
         *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload3).ptr;
+        break;
+      }
+      case 3: {
+        const output_parser_plugin_string_t *payload4 = &(*payload0).val.internal;
+        *((int8_t*)(ptr + sizeof(void*))) = 3;
+        *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload4).len;
+        *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload4).ptr;
         break;
       }
     }
@@ -680,14 +721,14 @@ uint8_t * __wasm_export_exports_mortise_plugin_lifecycle_prepare(void) {
   return ptr;
 }
 
-__attribute__((__export_name__("mortise:plugin/output-parser@0.1.0#describe")))
+__attribute__((__export_name__("mortise:plugin/output-parser@0.2.0#describe")))
 int32_t __wasm_export_exports_mortise_plugin_output_parser_describe(void) {
   exports_mortise_plugin_output_parser_traits_t ret;
   exports_mortise_plugin_output_parser_describe(&ret);
   return (ret).keep_special_tokens;
 }
 
-__attribute__((__export_name__("mortise:plugin/output-parser@0.1.0#constraint")))
+__attribute__((__export_name__("mortise:plugin/output-parser@0.2.0#constraint")))
 uint8_t * __wasm_export_exports_mortise_plugin_output_parser_constraint(uint8_t * arg, size_t arg0, int32_t arg1, uint8_t * arg2, size_t arg3, int32_t arg4, int32_t arg5, int32_t arg6, int32_t arg7, uint8_t * arg8, size_t arg9) {
   exports_mortise_plugin_output_parser_tool_choice_t variant;
   variant.tag = arg1;
@@ -766,17 +807,24 @@ uint8_t * __wasm_export_exports_mortise_plugin_output_parser_constraint(uint8_t 
         break;
       }
       case 1: {
-        const output_parser_plugin_string_t *payload20 = &(*payload18).val.unsupported;
+        const output_parser_plugin_string_t *payload20 = &(*payload18).val.too_complex;
         *((int8_t*)(ptr + sizeof(void*))) = 1;
         *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload20).len;
         *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload20).ptr;
         break;
       }
       case 2: {
-        const output_parser_plugin_string_t *payload21 = &(*payload18).val.internal;
+        const output_parser_plugin_string_t *payload21 = &(*payload18).val.unsupported;
         *((int8_t*)(ptr + sizeof(void*))) = 2;
         *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload21).len;
         *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload21).ptr;
+        break;
+      }
+      case 3: {
+        const output_parser_plugin_string_t *payload22 = &(*payload18).val.internal;
+        *((int8_t*)(ptr + sizeof(void*))) = 3;
+        *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload22).len;
+        *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload22).ptr;
         break;
       }
     }
@@ -819,7 +867,7 @@ uint8_t * __wasm_export_exports_mortise_plugin_output_parser_constraint(uint8_t 
   return ptr;
 }
 
-__attribute__((__export_name__("mortise:plugin/output-parser@0.1.0#open")))
+__attribute__((__export_name__("mortise:plugin/output-parser@0.2.0#open")))
 uint8_t * __wasm_export_exports_mortise_plugin_output_parser_open(uint8_t * arg, size_t arg0, int32_t arg1, uint8_t * arg2, size_t arg3, int32_t arg4, int32_t arg5) {
   exports_mortise_plugin_output_parser_tool_choice_t variant;
   variant.tag = arg1;
@@ -866,17 +914,24 @@ uint8_t * __wasm_export_exports_mortise_plugin_output_parser_open(uint8_t * arg,
         break;
       }
       case 1: {
-        const output_parser_plugin_string_t *payload11 = &(*payload9).val.unsupported;
+        const output_parser_plugin_string_t *payload11 = &(*payload9).val.too_complex;
         *((int8_t*)(ptr + sizeof(void*))) = 1;
         *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload11).len;
         *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload11).ptr;
         break;
       }
       case 2: {
-        const output_parser_plugin_string_t *payload12 = &(*payload9).val.internal;
+        const output_parser_plugin_string_t *payload12 = &(*payload9).val.unsupported;
         *((int8_t*)(ptr + sizeof(void*))) = 2;
         *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload12).len;
         *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload12).ptr;
+        break;
+      }
+      case 3: {
+        const output_parser_plugin_string_t *payload13 = &(*payload9).val.internal;
+        *((int8_t*)(ptr + sizeof(void*))) = 3;
+        *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload13).len;
+        *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload13).ptr;
         break;
       }
     }
@@ -893,7 +948,7 @@ uint8_t * __wasm_export_exports_mortise_plugin_output_parser_open(uint8_t * arg,
   return ptr;
 }
 
-__attribute__((__export_name__("mortise:plugin/output-parser@0.1.0#[method]session.feed")))
+__attribute__((__export_name__("mortise:plugin/output-parser@0.2.0#[method]session.feed")))
 uint8_t * __wasm_export_exports_mortise_plugin_output_parser_method_session_feed(uint8_t * arg, uint8_t * arg0, size_t arg1, uint8_t * arg2, size_t arg3) {
   output_parser_plugin_string_t arg4 = (output_parser_plugin_string_t) { (uint8_t*)(arg0), (arg1) };
   output_parser_plugin_list_u32_t arg5 = (output_parser_plugin_list_u32_t) { (uint32_t*)(arg2), (arg3) };
@@ -919,17 +974,24 @@ uint8_t * __wasm_export_exports_mortise_plugin_output_parser_method_session_feed
         break;
       }
       case 1: {
-        const output_parser_plugin_string_t *payload15 = &(*payload13).val.unsupported;
+        const output_parser_plugin_string_t *payload15 = &(*payload13).val.too_complex;
         *((int8_t*)(ptr + sizeof(void*))) = 1;
         *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload15).len;
         *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload15).ptr;
         break;
       }
       case 2: {
-        const output_parser_plugin_string_t *payload16 = &(*payload13).val.internal;
+        const output_parser_plugin_string_t *payload16 = &(*payload13).val.unsupported;
         *((int8_t*)(ptr + sizeof(void*))) = 2;
         *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload16).len;
         *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload16).ptr;
+        break;
+      }
+      case 3: {
+        const output_parser_plugin_string_t *payload17 = &(*payload13).val.internal;
+        *((int8_t*)(ptr + sizeof(void*))) = 3;
+        *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload17).len;
+        *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload17).ptr;
         break;
       }
     }
@@ -941,7 +1003,7 @@ uint8_t * __wasm_export_exports_mortise_plugin_output_parser_method_session_feed
   return ptr;
 }
 
-__attribute__((__export_name__("mortise:plugin/output-parser@0.1.0#[method]session.close")))
+__attribute__((__export_name__("mortise:plugin/output-parser@0.2.0#[method]session.close")))
 uint8_t * __wasm_export_exports_mortise_plugin_output_parser_method_session_close(uint8_t * arg, int32_t arg0) {
   exports_mortise_plugin_output_parser_result_list_event_fault_t ret;
   exports_mortise_plugin_output_parser_list_event_t ok;
@@ -965,17 +1027,24 @@ uint8_t * __wasm_export_exports_mortise_plugin_output_parser_method_session_clos
         break;
       }
       case 1: {
-        const output_parser_plugin_string_t *payload10 = &(*payload8).val.unsupported;
+        const output_parser_plugin_string_t *payload10 = &(*payload8).val.too_complex;
         *((int8_t*)(ptr + sizeof(void*))) = 1;
         *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload10).len;
         *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload10).ptr;
         break;
       }
       case 2: {
-        const output_parser_plugin_string_t *payload11 = &(*payload8).val.internal;
+        const output_parser_plugin_string_t *payload11 = &(*payload8).val.unsupported;
         *((int8_t*)(ptr + sizeof(void*))) = 2;
         *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload11).len;
         *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload11).ptr;
+        break;
+      }
+      case 3: {
+        const output_parser_plugin_string_t *payload12 = &(*payload8).val.internal;
+        *((int8_t*)(ptr + sizeof(void*))) = 3;
+        *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload12).len;
+        *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload12).ptr;
         break;
       }
     }

@@ -42,11 +42,14 @@ typedef struct {
 // package: messages, tool schemas, operator settings. Object keys keep their order.
 typedef output_parser_plugin_string_t mortise_plugin_types_json_t;
 
-// Why a plugin did not do what it was asked.
+// Why a plugin did not do what it was asked. `invalid` and `too-complex` are the caller's faults at
+// any time: while an answer is streamed, they end it with an error of type `invalid_request_error`.
+// They count towards no circuit breaker, and no fallback is asked.
 typedef struct mortise_plugin_types_fault_t {
   uint8_t tag;
   union {
     output_parser_plugin_string_t     invalid;
+    output_parser_plugin_string_t     too_complex;
     output_parser_plugin_string_t     unsupported;
     output_parser_plugin_string_t     internal;
   } val;
@@ -54,10 +57,14 @@ typedef struct mortise_plugin_types_fault_t {
 
 // The request is wrong. The host answers 400 with this text (cut to 1 KiB).
 #define MORTISE_PLUGIN_TYPES_FAULT_INVALID 0
+// The request makes sense and takes more work than the plugin spends on one: a grammar with too
+// many states, a conversation that is too long. The caller's fault like `invalid`, answered by a
+// 400 with the code `too_complex`.
+#define MORTISE_PLUGIN_TYPES_FAULT_TOO_COMPLEX 1
 // The plugin cannot serve this input. The host applies the failure policy of the binding.
-#define MORTISE_PLUGIN_TYPES_FAULT_UNSUPPORTED 1
+#define MORTISE_PLUGIN_TYPES_FAULT_UNSUPPORTED 2
 // A defect or a spent budget of the plugin. The host applies the failure policy.
-#define MORTISE_PLUGIN_TYPES_FAULT_INTERNAL 2
+#define MORTISE_PLUGIN_TYPES_FAULT_INTERNAL 3
 
 // Why a sequence ended.
 typedef uint8_t mortise_plugin_types_finish_t;
@@ -274,7 +281,7 @@ typedef struct {
   } val;
 } exports_mortise_plugin_output_parser_result_list_event_fault_t;
 
-// Imported Functions from `mortise:plugin/host@0.1.0`
+// Imported Functions from `mortise:plugin/host@0.2.0`
 // Write one structured line to the server's log. The host adds plugin, version and request,
 // escapes control characters, and drops lines beyond 64 KiB a call.
 extern void mortise_plugin_host_log(mortise_plugin_host_level_t level, output_parser_plugin_string_t *message, output_parser_plugin_list_tuple2_string_string_t *fields);
@@ -282,19 +289,19 @@ extern void mortise_plugin_host_log(mortise_plugin_host_level_t level, output_pa
 // further ones are counted under `other`.
 extern void mortise_plugin_host_count(output_parser_plugin_string_t *name, uint64_t by);
 
-// Imported Functions from `mortise:plugin/settings@0.1.0`
+// Imported Functions from `mortise:plugin/settings@0.2.0`
 // The binding's table of the configuration file as a JSON object; `{}` when there is none.
 // It does not change while an instance lives.
 extern void mortise_plugin_settings_get(mortise_plugin_settings_json_t *ret);
 
-// Imported Functions from `mortise:plugin/model@0.1.0`
+// Imported Functions from `mortise:plugin/model@0.2.0`
 // The model this instance serves.
 extern void mortise_plugin_model_describe(mortise_plugin_model_description_t *ret);
 
-// Exported Functions from `mortise:plugin/lifecycle@0.1.0`
+// Exported Functions from `mortise:plugin/lifecycle@0.2.0`
 bool exports_mortise_plugin_lifecycle_prepare(exports_mortise_plugin_lifecycle_fault_t *err);
 
-// Exported Functions from `mortise:plugin/output-parser@0.1.0`
+// Exported Functions from `mortise:plugin/output-parser@0.2.0`
 void exports_mortise_plugin_output_parser_describe(exports_mortise_plugin_output_parser_traits_t *ret);
 bool exports_mortise_plugin_output_parser_constraint(exports_mortise_plugin_output_parser_setup_t *setup, exports_mortise_plugin_output_parser_grammar_source_t *maybe_wanted, exports_mortise_plugin_output_parser_option_grammar_source_t *ret, exports_mortise_plugin_output_parser_fault_t *err);
 bool exports_mortise_plugin_output_parser_open(exports_mortise_plugin_output_parser_setup_t *setup, exports_mortise_plugin_output_parser_option_own_session_t *ret, exports_mortise_plugin_output_parser_fault_t *err);

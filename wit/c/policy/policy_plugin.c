@@ -3,45 +3,45 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Imported Functions from `mortise:plugin/host@0.1.0`
+// Imported Functions from `mortise:plugin/host@0.2.0`
 
-__attribute__((__import_module__("mortise:plugin/host@0.1.0"), __import_name__("log")))
+__attribute__((__import_module__("mortise:plugin/host@0.2.0"), __import_name__("log")))
 extern void __wasm_import_mortise_plugin_host_log(int32_t, uint8_t *, size_t, uint8_t *, size_t);
 
-__attribute__((__import_module__("mortise:plugin/host@0.1.0"), __import_name__("count")))
+__attribute__((__import_module__("mortise:plugin/host@0.2.0"), __import_name__("count")))
 extern void __wasm_import_mortise_plugin_host_count(uint8_t *, size_t, int64_t);
 
-// Imported Functions from `mortise:plugin/settings@0.1.0`
+// Imported Functions from `mortise:plugin/settings@0.2.0`
 
-__attribute__((__import_module__("mortise:plugin/settings@0.1.0"), __import_name__("get")))
+__attribute__((__import_module__("mortise:plugin/settings@0.2.0"), __import_name__("get")))
 extern void __wasm_import_mortise_plugin_settings_get(uint8_t *);
 
-// Imported Functions from `mortise:plugin/clock@0.1.0`
+// Imported Functions from `mortise:plugin/clock@0.2.0`
 
-__attribute__((__import_module__("mortise:plugin/clock@0.1.0"), __import_name__("unix-millis")))
+__attribute__((__import_module__("mortise:plugin/clock@0.2.0"), __import_name__("unix-millis")))
 extern int64_t __wasm_import_mortise_plugin_clock_unix_millis(void);
 
-// Imported Functions from `mortise:plugin/ledger@0.1.0`
+// Imported Functions from `mortise:plugin/ledger@0.2.0`
 
-__attribute__((__import_module__("mortise:plugin/ledger@0.1.0"), __import_name__("take")))
+__attribute__((__import_module__("mortise:plugin/ledger@0.2.0"), __import_name__("take")))
 extern void __wasm_import_mortise_plugin_ledger_take(uint8_t *, size_t, int64_t, int64_t, int64_t, uint8_t *);
 
-__attribute__((__import_module__("mortise:plugin/ledger@0.1.0"), __import_name__("adjust")))
+__attribute__((__import_module__("mortise:plugin/ledger@0.2.0"), __import_name__("adjust")))
 extern void __wasm_import_mortise_plugin_ledger_adjust(uint8_t *, size_t, int64_t, int64_t, int64_t);
 
-// Imported Functions from `mortise:plugin/secrets@0.1.0`
+// Imported Functions from `mortise:plugin/secrets@0.2.0`
 
-__attribute__((__import_module__("mortise:plugin/secrets@0.1.0"), __import_name__("find")))
+__attribute__((__import_module__("mortise:plugin/secrets@0.2.0"), __import_name__("find")))
 extern void __wasm_import_mortise_plugin_secrets_find(uint8_t *, size_t, uint8_t *);
 
-// Imported Functions from `mortise:plugin/outbound-http@0.1.0`
+// Imported Functions from `mortise:plugin/outbound-http@0.2.0`
 
-__attribute__((__import_module__("mortise:plugin/outbound-http@0.1.0"), __import_name__("send")))
+__attribute__((__import_module__("mortise:plugin/outbound-http@0.2.0"), __import_name__("send")))
 extern void __wasm_import_mortise_plugin_outbound_http_send(uint8_t *, size_t, uint8_t *, size_t, uint8_t *, size_t, uint8_t *, size_t, int32_t, int32_t, uint8_t *);
 
-// Exported Functions from `mortise:plugin/lifecycle@0.1.0`
+// Exported Functions from `mortise:plugin/lifecycle@0.2.0`
 
-__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/lifecycle@0.1.0#prepare")))
+__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/lifecycle@0.2.0#prepare")))
 void __wasm_export_exports_mortise_plugin_lifecycle_prepare_post_return(uint8_t * arg0) {
   switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 0))) {
     case 0: {
@@ -67,15 +67,21 @@ void __wasm_export_exports_mortise_plugin_lifecycle_prepare_post_return(uint8_t 
           }
           break;
         }
+        case 3: {
+          if ((*((size_t*) (arg0 + (3*sizeof(void*))))) > 0) {
+            free(*((uint8_t **) (arg0 + (2*sizeof(void*)))));
+          }
+          break;
+        }
       }
       break;
     }
   }
 }
 
-// Exported Functions from `mortise:plugin/policy@0.1.0`
+// Exported Functions from `mortise:plugin/policy@0.2.0`
 
-__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/policy@0.1.0#authorize")))
+__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/policy@0.2.0#authorize")))
 void __wasm_export_exports_mortise_plugin_policy_authorize_post_return(uint8_t * arg0) {
   switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 0))) {
     case 0: {
@@ -110,11 +116,81 @@ void __wasm_export_exports_mortise_plugin_policy_authorize_post_return(uint8_t *
             }
             free(ptr);
           }
-          size_t len0 = *((size_t*) (arg0 + (24+9*sizeof(void*))));
-          if (len0 > 0) {
-            uint8_t *ptr1 = *((uint8_t **) (arg0 + (24+8*sizeof(void*))));
-            for (size_t i2 = 0; i2 < len0; i2++) {
-              uint8_t *base = ptr1 + i2 * (4*sizeof(void*));
+          switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + (24+8*sizeof(void*))))) {
+            case 0: {
+              break;
+            }
+            case 1: {
+              size_t len0 = *((size_t*) (arg0 + (24+10*sizeof(void*))));
+              if (len0 > 0) {
+                uint8_t *ptr1 = *((uint8_t **) (arg0 + (24+9*sizeof(void*))));
+                for (size_t i2 = 0; i2 < len0; i2++) {
+                  uint8_t *base = ptr1 + i2 * (2*sizeof(void*));
+                  (void) base;
+                  if ((*((size_t*) (base + sizeof(void*)))) > 0) {
+                    free(*((uint8_t **) (base + 0)));
+                  }
+                }
+                free(ptr1);
+              }
+              break;
+            }
+            case 2: {
+              size_t len3 = *((size_t*) (arg0 + (24+10*sizeof(void*))));
+              if (len3 > 0) {
+                uint8_t *ptr4 = *((uint8_t **) (arg0 + (24+9*sizeof(void*))));
+                for (size_t i5 = 0; i5 < len3; i5++) {
+                  uint8_t *base = ptr4 + i5 * (2*sizeof(void*));
+                  (void) base;
+                  if ((*((size_t*) (base + sizeof(void*)))) > 0) {
+                    free(*((uint8_t **) (base + 0)));
+                  }
+                }
+                free(ptr4);
+              }
+              break;
+            }
+          }
+          switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + (24+11*sizeof(void*))))) {
+            case 0: {
+              break;
+            }
+            case 1: {
+              size_t len6 = *((size_t*) (arg0 + (24+13*sizeof(void*))));
+              if (len6 > 0) {
+                uint8_t *ptr7 = *((uint8_t **) (arg0 + (24+12*sizeof(void*))));
+                for (size_t i8 = 0; i8 < len6; i8++) {
+                  uint8_t *base = ptr7 + i8 * (2*sizeof(void*));
+                  (void) base;
+                  if ((*((size_t*) (base + sizeof(void*)))) > 0) {
+                    free(*((uint8_t **) (base + 0)));
+                  }
+                }
+                free(ptr7);
+              }
+              break;
+            }
+            case 2: {
+              size_t len9 = *((size_t*) (arg0 + (24+13*sizeof(void*))));
+              if (len9 > 0) {
+                uint8_t *ptr10 = *((uint8_t **) (arg0 + (24+12*sizeof(void*))));
+                for (size_t i11 = 0; i11 < len9; i11++) {
+                  uint8_t *base = ptr10 + i11 * (2*sizeof(void*));
+                  (void) base;
+                  if ((*((size_t*) (base + sizeof(void*)))) > 0) {
+                    free(*((uint8_t **) (base + 0)));
+                  }
+                }
+                free(ptr10);
+              }
+              break;
+            }
+          }
+          size_t len12 = *((size_t*) (arg0 + (24+15*sizeof(void*))));
+          if (len12 > 0) {
+            uint8_t *ptr13 = *((uint8_t **) (arg0 + (24+14*sizeof(void*))));
+            for (size_t i14 = 0; i14 < len12; i14++) {
+              uint8_t *base = ptr13 + i14 * (4*sizeof(void*));
               (void) base;
               if ((*((size_t*) (base + sizeof(void*)))) > 0) {
                 free(*((uint8_t **) (base + 0)));
@@ -123,15 +199,15 @@ void __wasm_export_exports_mortise_plugin_policy_authorize_post_return(uint8_t *
                 free(*((uint8_t **) (base + (2*sizeof(void*)))));
               }
             }
-            free(ptr1);
+            free(ptr13);
           }
-          switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + (24+10*sizeof(void*))))) {
+          switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + (24+16*sizeof(void*))))) {
             case 0: {
               break;
             }
             case 1: {
-              if ((*((size_t*) (arg0 + (24+12*sizeof(void*))))) > 0) {
-                free(*((uint8_t **) (arg0 + (24+11*sizeof(void*)))));
+              if ((*((size_t*) (arg0 + (24+18*sizeof(void*))))) > 0) {
+                free(*((uint8_t **) (arg0 + (24+17*sizeof(void*)))));
               }
               break;
             }
@@ -148,11 +224,11 @@ void __wasm_export_exports_mortise_plugin_policy_authorize_post_return(uint8_t *
           if ((*((size_t*) (arg0 + (16+6*sizeof(void*))))) > 0) {
             free(*((uint8_t **) (arg0 + (16+5*sizeof(void*)))));
           }
-          size_t len3 = *((size_t*) (arg0 + (40+7*sizeof(void*))));
-          if (len3 > 0) {
-            uint8_t *ptr4 = *((uint8_t **) (arg0 + (40+6*sizeof(void*))));
-            for (size_t i5 = 0; i5 < len3; i5++) {
-              uint8_t *base = ptr4 + i5 * (4*sizeof(void*));
+          size_t len15 = *((size_t*) (arg0 + (40+7*sizeof(void*))));
+          if (len15 > 0) {
+            uint8_t *ptr16 = *((uint8_t **) (arg0 + (40+6*sizeof(void*))));
+            for (size_t i17 = 0; i17 < len15; i17++) {
+              uint8_t *base = ptr16 + i17 * (4*sizeof(void*));
               (void) base;
               if ((*((size_t*) (base + sizeof(void*)))) > 0) {
                 free(*((uint8_t **) (base + 0)));
@@ -161,7 +237,7 @@ void __wasm_export_exports_mortise_plugin_policy_authorize_post_return(uint8_t *
                 free(*((uint8_t **) (base + (2*sizeof(void*)))));
               }
             }
-            free(ptr4);
+            free(ptr16);
           }
           break;
         }
@@ -191,13 +267,19 @@ void __wasm_export_exports_mortise_plugin_policy_authorize_post_return(uint8_t *
           }
           break;
         }
+        case 3: {
+          if ((*((size_t*) (arg0 + (8+2*sizeof(void*))))) > 0) {
+            free(*((uint8_t **) (arg0 + (8+1*sizeof(void*)))));
+          }
+          break;
+        }
       }
       break;
     }
   }
 }
 
-__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/policy@0.1.0#account")))
+__attribute__((__weak__, __export_name__("cabi_post_mortise:plugin/policy@0.2.0#account")))
 void __wasm_export_exports_mortise_plugin_policy_account_post_return(uint8_t * arg0) {
   switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 0))) {
     case 0: {
@@ -223,6 +305,12 @@ void __wasm_export_exports_mortise_plugin_policy_account_post_return(uint8_t * a
           }
           break;
         }
+        case 3: {
+          if ((*((size_t*) (arg0 + (3*sizeof(void*))))) > 0) {
+            free(*((uint8_t **) (arg0 + (2*sizeof(void*)))));
+          }
+          break;
+        }
       }
       break;
     }
@@ -241,7 +329,7 @@ void *cabi_realloc(void *ptr, size_t old_size, size_t align, size_t new_size) {
 }
 
 __attribute__((__aligned__(8)))
-static uint8_t RET_AREA[(32+12*sizeof(void*))];
+static uint8_t RET_AREA[(32+18*sizeof(void*))];
 
 // Helper Functions
 
@@ -272,10 +360,14 @@ void mortise_plugin_types_fault_free(mortise_plugin_types_fault_t *ptr) {
       break;
     }
     case 1: {
-      policy_plugin_string_free(&ptr->val.unsupported);
+      policy_plugin_string_free(&ptr->val.too_complex);
       break;
     }
     case 2: {
+      policy_plugin_string_free(&ptr->val.unsupported);
+      break;
+    }
+    case 3: {
       policy_plugin_string_free(&ptr->val.internal);
       break;
     }
@@ -381,11 +473,37 @@ void exports_mortise_plugin_policy_fault_free(exports_mortise_plugin_policy_faul
   mortise_plugin_types_fault_free(ptr);
 }
 
+void policy_plugin_list_string_free(policy_plugin_list_string_t *ptr) {
+  size_t list_len = ptr->len;
+  if (list_len > 0) {
+    policy_plugin_string_t *list_ptr = ptr->ptr;
+    for (size_t i = 0; i < list_len; i++) {
+      policy_plugin_string_free(&list_ptr[i]);
+    }
+    free(list_ptr);
+  }
+}
+
 void exports_mortise_plugin_policy_facts_free(exports_mortise_plugin_policy_facts_t *ptr) {
   policy_plugin_string_free(&ptr->request_id);
   policy_plugin_string_free(&ptr->route);
   policy_plugin_string_free(&ptr->method);
   policy_plugin_string_free(&ptr->peer);
+  policy_plugin_list_string_free(&ptr->tools);
+  policy_plugin_list_string_free(&ptr->server_tools);
+}
+
+void exports_mortise_plugin_policy_tool_grant_free(exports_mortise_plugin_policy_tool_grant_t *ptr) {
+  switch ((int32_t) ptr->tag) {
+    case 1: {
+      policy_plugin_list_string_free(&ptr->val.only);
+      break;
+    }
+    case 2: {
+      policy_plugin_list_string_free(&ptr->val.all_but);
+      break;
+    }
+  }
 }
 
 void exports_mortise_plugin_policy_principal_free(exports_mortise_plugin_policy_principal_t *ptr) {
@@ -394,6 +512,8 @@ void exports_mortise_plugin_policy_principal_free(exports_mortise_plugin_policy_
 
 void exports_mortise_plugin_policy_allow_free(exports_mortise_plugin_policy_allow_t *ptr) {
   exports_mortise_plugin_policy_principal_free(&ptr->principal);
+  exports_mortise_plugin_policy_tool_grant_free(&ptr->tools);
+  exports_mortise_plugin_policy_tool_grant_free(&ptr->server_tools);
 }
 
 void policy_plugin_option_u64_free(policy_plugin_option_u64_t *ptr) {
@@ -594,7 +714,7 @@ bool mortise_plugin_outbound_http_send(mortise_plugin_outbound_http_request_t *r
   }
 }
 
-__attribute__((__export_name__("mortise:plugin/lifecycle@0.1.0#prepare")))
+__attribute__((__export_name__("mortise:plugin/lifecycle@0.2.0#prepare")))
 uint8_t * __wasm_export_exports_mortise_plugin_lifecycle_prepare(void) {
   exports_mortise_plugin_lifecycle_result_void_fault_t ret;
   exports_mortise_plugin_lifecycle_fault_t err;
@@ -614,17 +734,24 @@ uint8_t * __wasm_export_exports_mortise_plugin_lifecycle_prepare(void) {
         break;
       }
       case 1: {
-        const policy_plugin_string_t *payload2 = &(*payload0).val.unsupported;
+        const policy_plugin_string_t *payload2 = &(*payload0).val.too_complex;
         *((int8_t*)(ptr + sizeof(void*))) = 1;
         *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload2).len;
         *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload2).ptr;
         break;
       }
       case 2: {
-        const policy_plugin_string_t *payload3 = &(*payload0).val.internal;
+        const policy_plugin_string_t *payload3 = &(*payload0).val.unsupported;
         *((int8_t*)(ptr + sizeof(void*))) = 2;
         *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload3).len;
         *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload3).ptr;
+        break;
+      }
+      case 3: {
+        const policy_plugin_string_t *payload4 = &(*payload0).val.internal;
+        *((int8_t*)(ptr + sizeof(void*))) = 3;
+        *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload4).len;
+        *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload4).ptr;
         break;
       }
     }
@@ -634,75 +761,85 @@ uint8_t * __wasm_export_exports_mortise_plugin_lifecycle_prepare(void) {
   return ptr;
 }
 
-__attribute__((__export_name__("mortise:plugin/policy@0.1.0#authorize")))
-uint8_t * __wasm_export_exports_mortise_plugin_policy_authorize(uint8_t * arg, size_t arg0, uint8_t * arg1, size_t arg2, uint8_t * arg3, size_t arg4, uint8_t * arg5, size_t arg6, uint8_t * arg7, size_t arg8, int32_t arg9, uint8_t * arg10, size_t arg11, int32_t arg12, int32_t arg13, int32_t arg14) {
+__attribute__((__export_name__("mortise:plugin/policy@0.2.0#authorize")))
+uint8_t * __wasm_export_exports_mortise_plugin_policy_authorize(uint8_t * arg) {
   policy_plugin_option_string_t option;
-  switch (arg9) {
+  switch ((int32_t) *((uint8_t*) (arg + (10*sizeof(void*))))) {
     case 0: {
       option.is_some = false;
       break;
     }
     case 1: {
       option.is_some = true;
-      option.val = (policy_plugin_string_t) { (uint8_t*)(arg10), (arg11) };
+      option.val = (policy_plugin_string_t) { (uint8_t*)(*((uint8_t **) (arg + (11*sizeof(void*))))), (*((size_t*) (arg + (12*sizeof(void*))))) };
       break;
     }
   }
-  policy_plugin_option_u32_t option15;
-  switch (arg13) {
+  policy_plugin_option_u32_t option0;
+  switch ((int32_t) *((uint8_t*) (arg + (4+13*sizeof(void*))))) {
     case 0: {
-      option15.is_some = false;
+      option0.is_some = false;
       break;
     }
     case 1: {
-      option15.is_some = true;
-      option15.val = (uint32_t) (arg14);
+      option0.is_some = true;
+      option0.val = (uint32_t) (*((int32_t*) (arg + (8+13*sizeof(void*)))));
       break;
     }
   }
-  exports_mortise_plugin_policy_facts_t arg16 = (exports_mortise_plugin_policy_facts_t) {
-    (policy_plugin_string_t) (policy_plugin_string_t) { (uint8_t*)(arg), (arg0) },
-    (policy_plugin_string_t) (policy_plugin_string_t) { (uint8_t*)(arg1), (arg2) },
-    (policy_plugin_string_t) (policy_plugin_string_t) { (uint8_t*)(arg3), (arg4) },
-    (policy_plugin_string_t) (policy_plugin_string_t) { (uint8_t*)(arg5), (arg6) },
-    (policy_plugin_list_tuple2_string_string_t) (policy_plugin_list_tuple2_string_string_t) { (policy_plugin_tuple2_string_string_t*)(arg7), (arg8) },
+  exports_mortise_plugin_policy_facts_t arg1 = (exports_mortise_plugin_policy_facts_t) {
+    (policy_plugin_string_t) (policy_plugin_string_t) { (uint8_t*)(*((uint8_t **) (arg + 0))), (*((size_t*) (arg + sizeof(void*)))) },
+    (policy_plugin_string_t) (policy_plugin_string_t) { (uint8_t*)(*((uint8_t **) (arg + (2*sizeof(void*))))), (*((size_t*) (arg + (3*sizeof(void*))))) },
+    (policy_plugin_string_t) (policy_plugin_string_t) { (uint8_t*)(*((uint8_t **) (arg + (4*sizeof(void*))))), (*((size_t*) (arg + (5*sizeof(void*))))) },
+    (policy_plugin_string_t) (policy_plugin_string_t) { (uint8_t*)(*((uint8_t **) (arg + (6*sizeof(void*))))), (*((size_t*) (arg + (7*sizeof(void*))))) },
+    (policy_plugin_list_tuple2_string_string_t) (policy_plugin_list_tuple2_string_string_t) { (policy_plugin_tuple2_string_string_t*)(*((uint8_t **) (arg + (8*sizeof(void*))))), (*((size_t*) (arg + (9*sizeof(void*))))) },
     (policy_plugin_option_string_t) option,
-    (bool) arg12,
-    (policy_plugin_option_u32_t) option15,
+    (bool) (int32_t) *((uint8_t*) (arg + (13*sizeof(void*)))),
+    (policy_plugin_option_u32_t) option0,
+    (policy_plugin_list_string_t) (policy_plugin_list_string_t) { (policy_plugin_string_t*)(*((uint8_t **) (arg + (8+14*sizeof(void*))))), (*((size_t*) (arg + (8+15*sizeof(void*))))) },
+    (policy_plugin_list_string_t) (policy_plugin_list_string_t) { (policy_plugin_string_t*)(*((uint8_t **) (arg + (8+16*sizeof(void*))))), (*((size_t*) (arg + (8+17*sizeof(void*))))) },
   };
   exports_mortise_plugin_policy_result_decision_fault_t ret;
   exports_mortise_plugin_policy_decision_t ok;
   exports_mortise_plugin_policy_fault_t err;
-  ret.is_err = !exports_mortise_plugin_policy_authorize(&arg16, &ok, &err);
+  ret.is_err = !exports_mortise_plugin_policy_authorize(&arg1, &ok, &err);
   if (ret.is_err) {
     ret.val.err = err;
   }
   if (!ret.is_err) {
     ret.val.ok = ok;
   }
+  free(arg);
   uint8_t *ptr = (uint8_t *) &RET_AREA;
   if ((ret).is_err) {
-    const exports_mortise_plugin_policy_fault_t *payload28 = &(ret).val.err;*((int8_t*)(ptr + 0)) = 1;
-    switch ((int32_t) (*payload28).tag) {
+    const exports_mortise_plugin_policy_fault_t *payload19 = &(ret).val.err;*((int8_t*)(ptr + 0)) = 1;
+    switch ((int32_t) (*payload19).tag) {
       case 0: {
-        const policy_plugin_string_t *payload29 = &(*payload28).val.invalid;
+        const policy_plugin_string_t *payload20 = &(*payload19).val.invalid;
         *((int8_t*)(ptr + 8)) = 0;
-        *((size_t*)(ptr + (8+2*sizeof(void*)))) = (*payload29).len;
-        *((uint8_t **)(ptr + (8+1*sizeof(void*)))) = (uint8_t *) (*payload29).ptr;
+        *((size_t*)(ptr + (8+2*sizeof(void*)))) = (*payload20).len;
+        *((uint8_t **)(ptr + (8+1*sizeof(void*)))) = (uint8_t *) (*payload20).ptr;
         break;
       }
       case 1: {
-        const policy_plugin_string_t *payload30 = &(*payload28).val.unsupported;
+        const policy_plugin_string_t *payload21 = &(*payload19).val.too_complex;
         *((int8_t*)(ptr + 8)) = 1;
-        *((size_t*)(ptr + (8+2*sizeof(void*)))) = (*payload30).len;
-        *((uint8_t **)(ptr + (8+1*sizeof(void*)))) = (uint8_t *) (*payload30).ptr;
+        *((size_t*)(ptr + (8+2*sizeof(void*)))) = (*payload21).len;
+        *((uint8_t **)(ptr + (8+1*sizeof(void*)))) = (uint8_t *) (*payload21).ptr;
         break;
       }
       case 2: {
-        const policy_plugin_string_t *payload31 = &(*payload28).val.internal;
+        const policy_plugin_string_t *payload22 = &(*payload19).val.unsupported;
         *((int8_t*)(ptr + 8)) = 2;
-        *((size_t*)(ptr + (8+2*sizeof(void*)))) = (*payload31).len;
-        *((uint8_t **)(ptr + (8+1*sizeof(void*)))) = (uint8_t *) (*payload31).ptr;
+        *((size_t*)(ptr + (8+2*sizeof(void*)))) = (*payload22).len;
+        *((uint8_t **)(ptr + (8+1*sizeof(void*)))) = (uint8_t *) (*payload22).ptr;
+        break;
+      }
+      case 3: {
+        const policy_plugin_string_t *payload23 = &(*payload19).val.internal;
+        *((int8_t*)(ptr + 8)) = 3;
+        *((size_t*)(ptr + (8+2*sizeof(void*)))) = (*payload23).len;
+        *((uint8_t **)(ptr + (8+1*sizeof(void*)))) = (uint8_t *) (*payload23).ptr;
         break;
       }
     }
@@ -710,59 +847,99 @@ uint8_t * __wasm_export_exports_mortise_plugin_policy_authorize(uint8_t * arg, s
     const exports_mortise_plugin_policy_decision_t *payload = &(ret).val.ok;*((int8_t*)(ptr + 0)) = 0;
     switch ((int32_t) (*payload).tag) {
       case 0: {
-        const exports_mortise_plugin_policy_allow_t *payload17 = &(*payload).val.allow;
+        const exports_mortise_plugin_policy_allow_t *payload2 = &(*payload).val.allow;
         *((int8_t*)(ptr + 8)) = 0;
-        *((size_t*)(ptr + (16+1*sizeof(void*)))) = (((*payload17).principal).subject).len;
-        *((uint8_t **)(ptr + 16)) = (uint8_t *) (((*payload17).principal).subject).ptr;
-        if ((((*payload17).principal).tenant).is_some) {
-          const policy_plugin_string_t *payload19 = &(((*payload17).principal).tenant).val;
+        *((size_t*)(ptr + (16+1*sizeof(void*)))) = (((*payload2).principal).subject).len;
+        *((uint8_t **)(ptr + 16)) = (uint8_t *) (((*payload2).principal).subject).ptr;
+        if ((((*payload2).principal).tenant).is_some) {
+          const policy_plugin_string_t *payload4 = &(((*payload2).principal).tenant).val;
           *((int8_t*)(ptr + (16+2*sizeof(void*)))) = 1;
-          *((size_t*)(ptr + (16+4*sizeof(void*)))) = (*payload19).len;
-          *((uint8_t **)(ptr + (16+3*sizeof(void*)))) = (uint8_t *) (*payload19).ptr;
+          *((size_t*)(ptr + (16+4*sizeof(void*)))) = (*payload4).len;
+          *((uint8_t **)(ptr + (16+3*sizeof(void*)))) = (uint8_t *) (*payload4).ptr;
         } else {
           *((int8_t*)(ptr + (16+2*sizeof(void*)))) = 0;
         }
-        *((size_t*)(ptr + (16+6*sizeof(void*)))) = (((*payload17).principal).labels).len;
-        *((uint8_t **)(ptr + (16+5*sizeof(void*)))) = (uint8_t *) (((*payload17).principal).labels).ptr;
-        *((int32_t*)(ptr + (16+7*sizeof(void*)))) = (*payload17).priority;
-        if (((*payload17).max_tokens).is_some) {
-          const uint32_t *payload21 = &((*payload17).max_tokens).val;
+        *((size_t*)(ptr + (16+6*sizeof(void*)))) = (((*payload2).principal).labels).len;
+        *((uint8_t **)(ptr + (16+5*sizeof(void*)))) = (uint8_t *) (((*payload2).principal).labels).ptr;
+        *((int32_t*)(ptr + (16+7*sizeof(void*)))) = (*payload2).priority;
+        if (((*payload2).max_tokens).is_some) {
+          const uint32_t *payload6 = &((*payload2).max_tokens).val;
           *((int8_t*)(ptr + (20+7*sizeof(void*)))) = 1;
-          *((int32_t*)(ptr + (24+7*sizeof(void*)))) = (int32_t) (*payload21);
+          *((int32_t*)(ptr + (24+7*sizeof(void*)))) = (int32_t) (*payload6);
         } else {
           *((int8_t*)(ptr + (20+7*sizeof(void*)))) = 0;
         }
-        *((size_t*)(ptr + (24+9*sizeof(void*)))) = ((*payload17).headers).len;
-        *((uint8_t **)(ptr + (24+8*sizeof(void*)))) = (uint8_t *) ((*payload17).headers).ptr;
-        if (((*payload17).lease).is_some) {
-          const policy_plugin_string_t *payload23 = &((*payload17).lease).val;
-          *((int8_t*)(ptr + (24+10*sizeof(void*)))) = 1;
-          *((size_t*)(ptr + (24+12*sizeof(void*)))) = (*payload23).len;
-          *((uint8_t **)(ptr + (24+11*sizeof(void*)))) = (uint8_t *) (*payload23).ptr;
+        switch ((int32_t) ((*payload2).tools).tag) {
+          case 0: {
+            *((int8_t*)(ptr + (24+8*sizeof(void*)))) = 0;
+            break;
+          }
+          case 1: {
+            const policy_plugin_list_string_t *payload8 = &((*payload2).tools).val.only;
+            *((int8_t*)(ptr + (24+8*sizeof(void*)))) = 1;
+            *((size_t*)(ptr + (24+10*sizeof(void*)))) = (*payload8).len;
+            *((uint8_t **)(ptr + (24+9*sizeof(void*)))) = (uint8_t *) (*payload8).ptr;
+            break;
+          }
+          case 2: {
+            const policy_plugin_list_string_t *payload9 = &((*payload2).tools).val.all_but;
+            *((int8_t*)(ptr + (24+8*sizeof(void*)))) = 2;
+            *((size_t*)(ptr + (24+10*sizeof(void*)))) = (*payload9).len;
+            *((uint8_t **)(ptr + (24+9*sizeof(void*)))) = (uint8_t *) (*payload9).ptr;
+            break;
+          }
+        }
+        switch ((int32_t) ((*payload2).server_tools).tag) {
+          case 0: {
+            *((int8_t*)(ptr + (24+11*sizeof(void*)))) = 0;
+            break;
+          }
+          case 1: {
+            const policy_plugin_list_string_t *payload11 = &((*payload2).server_tools).val.only;
+            *((int8_t*)(ptr + (24+11*sizeof(void*)))) = 1;
+            *((size_t*)(ptr + (24+13*sizeof(void*)))) = (*payload11).len;
+            *((uint8_t **)(ptr + (24+12*sizeof(void*)))) = (uint8_t *) (*payload11).ptr;
+            break;
+          }
+          case 2: {
+            const policy_plugin_list_string_t *payload12 = &((*payload2).server_tools).val.all_but;
+            *((int8_t*)(ptr + (24+11*sizeof(void*)))) = 2;
+            *((size_t*)(ptr + (24+13*sizeof(void*)))) = (*payload12).len;
+            *((uint8_t **)(ptr + (24+12*sizeof(void*)))) = (uint8_t *) (*payload12).ptr;
+            break;
+          }
+        }
+        *((size_t*)(ptr + (24+15*sizeof(void*)))) = ((*payload2).headers).len;
+        *((uint8_t **)(ptr + (24+14*sizeof(void*)))) = (uint8_t *) ((*payload2).headers).ptr;
+        if (((*payload2).lease).is_some) {
+          const policy_plugin_string_t *payload14 = &((*payload2).lease).val;
+          *((int8_t*)(ptr + (24+16*sizeof(void*)))) = 1;
+          *((size_t*)(ptr + (24+18*sizeof(void*)))) = (*payload14).len;
+          *((uint8_t **)(ptr + (24+17*sizeof(void*)))) = (uint8_t *) (*payload14).ptr;
         } else {
-          *((int8_t*)(ptr + (24+10*sizeof(void*)))) = 0;
+          *((int8_t*)(ptr + (24+16*sizeof(void*)))) = 0;
         }
         break;
       }
       case 1: {
-        const exports_mortise_plugin_policy_deny_t *payload24 = &(*payload).val.deny;
+        const exports_mortise_plugin_policy_deny_t *payload15 = &(*payload).val.deny;
         *((int8_t*)(ptr + 8)) = 1;
-        *((int16_t*)(ptr + 16)) = (int32_t) ((*payload24).status);
-        *((size_t*)(ptr + (16+2*sizeof(void*)))) = ((*payload24).kind).len;
-        *((uint8_t **)(ptr + (16+1*sizeof(void*)))) = (uint8_t *) ((*payload24).kind).ptr;
-        *((size_t*)(ptr + (16+4*sizeof(void*)))) = ((*payload24).code).len;
-        *((uint8_t **)(ptr + (16+3*sizeof(void*)))) = (uint8_t *) ((*payload24).code).ptr;
-        *((size_t*)(ptr + (16+6*sizeof(void*)))) = ((*payload24).message).len;
-        *((uint8_t **)(ptr + (16+5*sizeof(void*)))) = (uint8_t *) ((*payload24).message).ptr;
-        if (((*payload24).retry_after_ms).is_some) {
-          const uint64_t *payload26 = &((*payload24).retry_after_ms).val;
+        *((int16_t*)(ptr + 16)) = (int32_t) ((*payload15).status);
+        *((size_t*)(ptr + (16+2*sizeof(void*)))) = ((*payload15).kind).len;
+        *((uint8_t **)(ptr + (16+1*sizeof(void*)))) = (uint8_t *) ((*payload15).kind).ptr;
+        *((size_t*)(ptr + (16+4*sizeof(void*)))) = ((*payload15).code).len;
+        *((uint8_t **)(ptr + (16+3*sizeof(void*)))) = (uint8_t *) ((*payload15).code).ptr;
+        *((size_t*)(ptr + (16+6*sizeof(void*)))) = ((*payload15).message).len;
+        *((uint8_t **)(ptr + (16+5*sizeof(void*)))) = (uint8_t *) ((*payload15).message).ptr;
+        if (((*payload15).retry_after_ms).is_some) {
+          const uint64_t *payload17 = &((*payload15).retry_after_ms).val;
           *((int8_t*)(ptr + (24+6*sizeof(void*)))) = 1;
-          *((int64_t*)(ptr + (32+6*sizeof(void*)))) = (int64_t) (*payload26);
+          *((int64_t*)(ptr + (32+6*sizeof(void*)))) = (int64_t) (*payload17);
         } else {
           *((int8_t*)(ptr + (24+6*sizeof(void*)))) = 0;
         }
-        *((size_t*)(ptr + (40+7*sizeof(void*)))) = ((*payload24).headers).len;
-        *((uint8_t **)(ptr + (40+6*sizeof(void*)))) = (uint8_t *) ((*payload24).headers).ptr;
+        *((size_t*)(ptr + (40+7*sizeof(void*)))) = ((*payload15).headers).len;
+        *((uint8_t **)(ptr + (40+6*sizeof(void*)))) = (uint8_t *) ((*payload15).headers).ptr;
         break;
       }
       case 2: {
@@ -774,60 +951,81 @@ uint8_t * __wasm_export_exports_mortise_plugin_policy_authorize(uint8_t * arg, s
   return ptr;
 }
 
-__attribute__((__export_name__("mortise:plugin/policy@0.1.0#account")))
-uint8_t * __wasm_export_exports_mortise_plugin_policy_account(uint8_t * arg, size_t arg0, int32_t arg1, uint8_t * arg2, size_t arg3, uint8_t * arg4, size_t arg5, uint8_t * arg6, size_t arg7, int32_t arg8, int32_t arg9, int32_t arg10, int32_t arg11, int64_t arg12) {
+__attribute__((__export_name__("mortise:plugin/policy@0.2.0#account")))
+uint8_t * __wasm_export_exports_mortise_plugin_policy_account(uint8_t * arg) {
   policy_plugin_option_string_t option;
-  switch (arg1) {
+  switch ((int32_t) *((uint8_t*) (arg + (2*sizeof(void*))))) {
     case 0: {
       option.is_some = false;
       break;
     }
     case 1: {
       option.is_some = true;
-      option.val = (policy_plugin_string_t) { (uint8_t*)(arg2), (arg3) };
+      option.val = (policy_plugin_string_t) { (uint8_t*)(*((uint8_t **) (arg + (3*sizeof(void*))))), (*((size_t*) (arg + (4*sizeof(void*))))) };
       break;
     }
   }
-  exports_mortise_plugin_policy_usage_t arg13 = (exports_mortise_plugin_policy_usage_t) {
-    (policy_plugin_string_t) (policy_plugin_string_t) { (uint8_t*)(arg), (arg0) },
+  policy_plugin_option_string_t option0;
+  switch ((int32_t) *((uint8_t*) (arg + (7*sizeof(void*))))) {
+    case 0: {
+      option0.is_some = false;
+      break;
+    }
+    case 1: {
+      option0.is_some = true;
+      option0.val = (policy_plugin_string_t) { (uint8_t*)(*((uint8_t **) (arg + (8*sizeof(void*))))), (*((size_t*) (arg + (9*sizeof(void*))))) };
+      break;
+    }
+  }
+  exports_mortise_plugin_policy_usage_t arg1 = (exports_mortise_plugin_policy_usage_t) {
+    (policy_plugin_string_t) (policy_plugin_string_t) { (uint8_t*)(*((uint8_t **) (arg + 0))), (*((size_t*) (arg + sizeof(void*)))) },
     (policy_plugin_option_string_t) option,
-    (policy_plugin_string_t) (policy_plugin_string_t) { (uint8_t*)(arg4), (arg5) },
-    (policy_plugin_string_t) (policy_plugin_string_t) { (uint8_t*)(arg6), (arg7) },
-    (uint32_t) (uint32_t) (arg8),
-    (uint32_t) (uint32_t) (arg9),
-    (uint32_t) (uint32_t) (arg10),
-    (exports_mortise_plugin_policy_finish_t) arg11,
-    (uint64_t) (uint64_t) (arg12),
+    (policy_plugin_string_t) (policy_plugin_string_t) { (uint8_t*)(*((uint8_t **) (arg + (5*sizeof(void*))))), (*((size_t*) (arg + (6*sizeof(void*))))) },
+    (policy_plugin_option_string_t) option0,
+    (policy_plugin_string_t) (policy_plugin_string_t) { (uint8_t*)(*((uint8_t **) (arg + (10*sizeof(void*))))), (*((size_t*) (arg + (11*sizeof(void*))))) },
+    (uint32_t) (uint32_t) (*((int32_t*) (arg + (12*sizeof(void*))))),
+    (uint32_t) (uint32_t) (*((int32_t*) (arg + (4+12*sizeof(void*))))),
+    (uint32_t) (uint32_t) (*((int32_t*) (arg + (8+12*sizeof(void*))))),
+    (exports_mortise_plugin_policy_finish_t) (int32_t) *((uint8_t*) (arg + (12+12*sizeof(void*)))),
+    (uint64_t) (uint64_t) (*((int64_t*) (arg + (16+12*sizeof(void*))))),
   };
   exports_mortise_plugin_policy_result_void_fault_t ret;
   exports_mortise_plugin_policy_fault_t err;
-  ret.is_err = !exports_mortise_plugin_policy_account(&arg13, &err);
+  ret.is_err = !exports_mortise_plugin_policy_account(&arg1, &err);
   if (ret.is_err) {
     ret.val.err = err;
   }
+  free(arg);
   uint8_t *ptr = (uint8_t *) &RET_AREA;
   if ((ret).is_err) {
-    const exports_mortise_plugin_policy_fault_t *payload14 = &(ret).val.err;*((int8_t*)(ptr + 0)) = 1;
-    switch ((int32_t) (*payload14).tag) {
+    const exports_mortise_plugin_policy_fault_t *payload2 = &(ret).val.err;*((int8_t*)(ptr + 0)) = 1;
+    switch ((int32_t) (*payload2).tag) {
       case 0: {
-        const policy_plugin_string_t *payload15 = &(*payload14).val.invalid;
+        const policy_plugin_string_t *payload3 = &(*payload2).val.invalid;
         *((int8_t*)(ptr + sizeof(void*))) = 0;
-        *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload15).len;
-        *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload15).ptr;
+        *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload3).len;
+        *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload3).ptr;
         break;
       }
       case 1: {
-        const policy_plugin_string_t *payload16 = &(*payload14).val.unsupported;
+        const policy_plugin_string_t *payload4 = &(*payload2).val.too_complex;
         *((int8_t*)(ptr + sizeof(void*))) = 1;
-        *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload16).len;
-        *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload16).ptr;
+        *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload4).len;
+        *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload4).ptr;
         break;
       }
       case 2: {
-        const policy_plugin_string_t *payload17 = &(*payload14).val.internal;
+        const policy_plugin_string_t *payload5 = &(*payload2).val.unsupported;
         *((int8_t*)(ptr + sizeof(void*))) = 2;
-        *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload17).len;
-        *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload17).ptr;
+        *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload5).len;
+        *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload5).ptr;
+        break;
+      }
+      case 3: {
+        const policy_plugin_string_t *payload6 = &(*payload2).val.internal;
+        *((int8_t*)(ptr + sizeof(void*))) = 3;
+        *((size_t*)(ptr + (3*sizeof(void*)))) = (*payload6).len;
+        *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) (*payload6).ptr;
         break;
       }
     }

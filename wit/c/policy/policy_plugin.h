@@ -42,11 +42,14 @@ typedef struct {
 // package: messages, tool schemas, operator settings. Object keys keep their order.
 typedef policy_plugin_string_t mortise_plugin_types_json_t;
 
-// Why a plugin did not do what it was asked.
+// Why a plugin did not do what it was asked. `invalid` and `too-complex` are the caller's faults at
+// any time: while an answer is streamed, they end it with an error of type `invalid_request_error`.
+// They count towards no circuit breaker, and no fallback is asked.
 typedef struct mortise_plugin_types_fault_t {
   uint8_t tag;
   union {
     policy_plugin_string_t     invalid;
+    policy_plugin_string_t     too_complex;
     policy_plugin_string_t     unsupported;
     policy_plugin_string_t     internal;
   } val;
@@ -54,10 +57,14 @@ typedef struct mortise_plugin_types_fault_t {
 
 // The request is wrong. The host answers 400 with this text (cut to 1 KiB).
 #define MORTISE_PLUGIN_TYPES_FAULT_INVALID 0
+// The request makes sense and takes more work than the plugin spends on one: a grammar with too
+// many states, a conversation that is too long. The caller's fault like `invalid`, answered by a
+// 400 with the code `too_complex`.
+#define MORTISE_PLUGIN_TYPES_FAULT_TOO_COMPLEX 1
 // The plugin cannot serve this input. The host applies the failure policy of the binding.
-#define MORTISE_PLUGIN_TYPES_FAULT_UNSUPPORTED 1
+#define MORTISE_PLUGIN_TYPES_FAULT_UNSUPPORTED 2
 // A defect or a spent budget of the plugin. The host applies the failure policy.
-#define MORTISE_PLUGIN_TYPES_FAULT_INTERNAL 2
+#define MORTISE_PLUGIN_TYPES_FAULT_INTERNAL 3
 
 // Why a sequence ended.
 typedef uint8_t mortise_plugin_types_finish_t;
@@ -189,6 +196,11 @@ typedef mortise_plugin_types_fault_t exports_mortise_plugin_policy_fault_t;
 
 typedef mortise_plugin_types_finish_t exports_mortise_plugin_policy_finish_t;
 
+typedef struct {
+  policy_plugin_string_t *ptr;
+  size_t len;
+} policy_plugin_list_string_t;
+
 // What is known when a request arrives.
 typedef struct exports_mortise_plugin_policy_facts_t {
   // The server's id of the request.
@@ -207,7 +219,27 @@ typedef struct exports_mortise_plugin_policy_facts_t {
   bool   streaming;
   // Limit on generated tokens over all choices, if the request set one.
   policy_plugin_option_u32_t   max_tokens;
+  // Names of the functions that the caller declares, which the caller runs.
+  policy_plugin_list_string_t   tools;
+  // Names of the server's tools that the request opts in to.
+  policy_plugin_list_string_t   server_tools;
 } exports_mortise_plugin_policy_facts_t;
+
+// Which tools a request may have, by their names.
+typedef struct exports_mortise_plugin_policy_tool_grant_t {
+  uint8_t tag;
+  union {
+    policy_plugin_list_string_t     only;
+    policy_plugin_list_string_t     all_but;
+  } val;
+} exports_mortise_plugin_policy_tool_grant_t;
+
+// All that it asks for.
+#define EXPORTS_MORTISE_PLUGIN_POLICY_TOOL_GRANT_ALL 0
+// No others than these.
+#define EXPORTS_MORTISE_PLUGIN_POLICY_TOOL_GRANT_ONLY 1
+// All but these.
+#define EXPORTS_MORTISE_PLUGIN_POLICY_TOOL_GRANT_ALL_BUT 2
 
 // Who is asking.
 typedef struct exports_mortise_plugin_policy_principal_t {
@@ -227,6 +259,11 @@ typedef struct exports_mortise_plugin_policy_allow_t {
   int32_t   priority;
   // A tighter limit on generated tokens.
   policy_plugin_option_u32_t   max_tokens;
+  // Which functions the caller may declare. A request that declares another is refused with 403
+  // `tool_not_allowed`, which names it; nothing is left out in silence.
+  exports_mortise_plugin_policy_tool_grant_t   tools;
+  // Which of the server's tools the request may opt in to; any other is refused likewise.
+  exports_mortise_plugin_policy_tool_grant_t   server_tools;
   // Response headers to add; the host passes on `x-…` and `ratelimit-…` only.
   policy_plugin_list_tuple2_string_string_t   headers;
   // Handed back in `account`.
@@ -278,6 +315,8 @@ typedef struct exports_mortise_plugin_policy_usage_t {
   policy_plugin_option_string_t   lease;
   // From `allow`.
   policy_plugin_string_t   subject;
+  // From `allow`.
+  policy_plugin_option_string_t   tenant;
   // The model that answered.
   policy_plugin_string_t   model;
   // Tokens of the prompt.
@@ -307,7 +346,7 @@ typedef struct {
   } val;
 } exports_mortise_plugin_policy_result_void_fault_t;
 
-// Imported Functions from `mortise:plugin/host@0.1.0`
+// Imported Functions from `mortise:plugin/host@0.2.0`
 // Write one structured line to the server's log. The host adds plugin, version and request,
 // escapes control characters, and drops lines beyond 64 KiB a call.
 extern void mortise_plugin_host_log(mortise_plugin_host_level_t level, policy_plugin_string_t *message, policy_plugin_list_tuple2_string_string_t *fields);
@@ -315,16 +354,16 @@ extern void mortise_plugin_host_log(mortise_plugin_host_level_t level, policy_pl
 // further ones are counted under `other`.
 extern void mortise_plugin_host_count(policy_plugin_string_t *name, uint64_t by);
 
-// Imported Functions from `mortise:plugin/settings@0.1.0`
+// Imported Functions from `mortise:plugin/settings@0.2.0`
 // The binding's table of the configuration file as a JSON object; `{}` when there is none.
 // It does not change while an instance lives.
 extern void mortise_plugin_settings_get(mortise_plugin_settings_json_t *ret);
 
-// Imported Functions from `mortise:plugin/clock@0.1.0`
+// Imported Functions from `mortise:plugin/clock@0.2.0`
 // Milliseconds since 1970-01-01T00:00:00Z.
 extern uint64_t mortise_plugin_clock_unix_millis(void);
 
-// Imported Functions from `mortise:plugin/ledger@0.1.0`
+// Imported Functions from `mortise:plugin/ledger@0.2.0`
 // Take `cost` from the token bucket `bucket`, which holds at most `capacity` and refills
 // evenly by `capacity` every `period-ms`. A bucket starts full. A cost of 0 asks whether the
 // bucket is overdrawn and takes nothing. The call is atomic.
@@ -333,20 +372,20 @@ extern void mortise_plugin_ledger_take(policy_plugin_string_t *bucket, uint64_t 
 // bucket may become overdrawn. Capacity and period must be those of `take`.
 extern void mortise_plugin_ledger_adjust(policy_plugin_string_t *bucket, int64_t delta, uint64_t capacity, uint64_t period_ms);
 
-// Imported Functions from `mortise:plugin/secrets@0.1.0`
+// Imported Functions from `mortise:plugin/secrets@0.2.0`
 // The name of the granted secret that equals `candidate`, if any. The host compares digests
 // in constant time and always visits every secret.
 extern bool mortise_plugin_secrets_find(policy_plugin_string_t *candidate, policy_plugin_string_t *ret);
 
-// Imported Functions from `mortise:plugin/outbound-http@0.1.0`
+// Imported Functions from `mortise:plugin/outbound-http@0.2.0`
 // Make one request. Waiting for the answer does not count towards the time that a call may run,
 // only towards the time that may pass by the clock.
 extern bool mortise_plugin_outbound_http_send(mortise_plugin_outbound_http_request_t *request, mortise_plugin_outbound_http_response_t *ret, mortise_plugin_outbound_http_error_t *err);
 
-// Exported Functions from `mortise:plugin/lifecycle@0.1.0`
+// Exported Functions from `mortise:plugin/lifecycle@0.2.0`
 bool exports_mortise_plugin_lifecycle_prepare(exports_mortise_plugin_lifecycle_fault_t *err);
 
-// Exported Functions from `mortise:plugin/policy@0.1.0`
+// Exported Functions from `mortise:plugin/policy@0.2.0`
 bool exports_mortise_plugin_policy_authorize(exports_mortise_plugin_policy_facts_t *facts, exports_mortise_plugin_policy_decision_t *ret, exports_mortise_plugin_policy_fault_t *err);
 bool exports_mortise_plugin_policy_account(exports_mortise_plugin_policy_usage_t *usage, exports_mortise_plugin_policy_fault_t *err);
 
@@ -386,7 +425,11 @@ void exports_mortise_plugin_policy_json_free(exports_mortise_plugin_policy_json_
 
 void exports_mortise_plugin_policy_fault_free(exports_mortise_plugin_policy_fault_t *ptr);
 
+void policy_plugin_list_string_free(policy_plugin_list_string_t *ptr);
+
 void exports_mortise_plugin_policy_facts_free(exports_mortise_plugin_policy_facts_t *ptr);
+
+void exports_mortise_plugin_policy_tool_grant_free(exports_mortise_plugin_policy_tool_grant_t *ptr);
 
 void exports_mortise_plugin_policy_principal_free(exports_mortise_plugin_policy_principal_t *ptr);
 

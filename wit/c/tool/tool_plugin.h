@@ -42,11 +42,14 @@ typedef struct {
 // package: messages, tool schemas, operator settings. Object keys keep their order.
 typedef tool_plugin_string_t mortise_plugin_types_json_t;
 
-// Why a plugin did not do what it was asked.
+// Why a plugin did not do what it was asked. `invalid` and `too-complex` are the caller's faults at
+// any time: while an answer is streamed, they end it with an error of type `invalid_request_error`.
+// They count towards no circuit breaker, and no fallback is asked.
 typedef struct mortise_plugin_types_fault_t {
   uint8_t tag;
   union {
     tool_plugin_string_t     invalid;
+    tool_plugin_string_t     too_complex;
     tool_plugin_string_t     unsupported;
     tool_plugin_string_t     internal;
   } val;
@@ -54,10 +57,14 @@ typedef struct mortise_plugin_types_fault_t {
 
 // The request is wrong. The host answers 400 with this text (cut to 1 KiB).
 #define MORTISE_PLUGIN_TYPES_FAULT_INVALID 0
+// The request makes sense and takes more work than the plugin spends on one: a grammar with too
+// many states, a conversation that is too long. The caller's fault like `invalid`, answered by a
+// 400 with the code `too_complex`.
+#define MORTISE_PLUGIN_TYPES_FAULT_TOO_COMPLEX 1
 // The plugin cannot serve this input. The host applies the failure policy of the binding.
-#define MORTISE_PLUGIN_TYPES_FAULT_UNSUPPORTED 1
+#define MORTISE_PLUGIN_TYPES_FAULT_UNSUPPORTED 2
 // A defect or a spent budget of the plugin. The host applies the failure policy.
-#define MORTISE_PLUGIN_TYPES_FAULT_INTERNAL 2
+#define MORTISE_PLUGIN_TYPES_FAULT_INTERNAL 3
 
 // Why a sequence ended.
 typedef uint8_t mortise_plugin_types_finish_t;
@@ -227,7 +234,7 @@ typedef struct {
   } val;
 } exports_mortise_plugin_tool_result_string_failure_t;
 
-// Imported Functions from `mortise:plugin/host@0.1.0`
+// Imported Functions from `mortise:plugin/host@0.2.0`
 // Write one structured line to the server's log. The host adds plugin, version and request,
 // escapes control characters, and drops lines beyond 64 KiB a call.
 extern void mortise_plugin_host_log(mortise_plugin_host_level_t level, tool_plugin_string_t *message, tool_plugin_list_tuple2_string_string_t *fields);
@@ -235,24 +242,24 @@ extern void mortise_plugin_host_log(mortise_plugin_host_level_t level, tool_plug
 // further ones are counted under `other`.
 extern void mortise_plugin_host_count(tool_plugin_string_t *name, uint64_t by);
 
-// Imported Functions from `mortise:plugin/settings@0.1.0`
+// Imported Functions from `mortise:plugin/settings@0.2.0`
 // The binding's table of the configuration file as a JSON object; `{}` when there is none.
 // It does not change while an instance lives.
 extern void mortise_plugin_settings_get(mortise_plugin_settings_json_t *ret);
 
-// Imported Functions from `mortise:plugin/clock@0.1.0`
+// Imported Functions from `mortise:plugin/clock@0.2.0`
 // Milliseconds since 1970-01-01T00:00:00Z.
 extern uint64_t mortise_plugin_clock_unix_millis(void);
 
-// Imported Functions from `mortise:plugin/outbound-http@0.1.0`
+// Imported Functions from `mortise:plugin/outbound-http@0.2.0`
 // Make one request. Waiting for the answer does not count towards the time that a call may run,
 // only towards the time that may pass by the clock.
 extern bool mortise_plugin_outbound_http_send(mortise_plugin_outbound_http_request_t *request, mortise_plugin_outbound_http_response_t *ret, mortise_plugin_outbound_http_error_t *err);
 
-// Exported Functions from `mortise:plugin/lifecycle@0.1.0`
+// Exported Functions from `mortise:plugin/lifecycle@0.2.0`
 bool exports_mortise_plugin_lifecycle_prepare(exports_mortise_plugin_lifecycle_fault_t *err);
 
-// Exported Functions from `mortise:plugin/tool@0.1.0`
+// Exported Functions from `mortise:plugin/tool@0.2.0`
 void exports_mortise_plugin_tool_describe(exports_mortise_plugin_tool_list_declaration_t *ret);
 bool exports_mortise_plugin_tool_call(tool_plugin_string_t *name, exports_mortise_plugin_tool_json_t *arguments, exports_mortise_plugin_tool_context_t *context, tool_plugin_string_t *ret, exports_mortise_plugin_tool_failure_t *err);
 

@@ -28,7 +28,8 @@ pub trait Grammar: Sized + 'static {
     /// Compile what an answer must look like.
     ///
     /// # Errors
-    /// [`Fault::Invalid`] for a source that is wrong, [`Fault::Unsupported`] for one that this grammar
+    /// [`Fault::Invalid`] for a source that is wrong, [`Fault::TooComplex`] for one that takes too much
+    /// work, [`Fault::Unsupported`] for one that this grammar
     /// does not take: with `on_failure = "fallback"` the server's own takes it.
     fn compile(&'static self, source: GrammarSource) -> Result<Box<dyn Matcher>, Fault>;
 }
@@ -41,6 +42,12 @@ pub trait Matcher {
     /// Which tokens may come next. End-of-sequence tokens belong in it unless the status is
     /// [`Status::Active`].
     fn allowed(&self) -> Allowed;
+
+    /// Why it cannot be followed further, if that is so: [`Fault::TooComplex`] ends the answer as the
+    /// caller's fault. Asked before [`Matcher::allowed`].
+    fn fault(&self) -> Option<Fault> {
+        None
+    }
 
     /// Take one token. `false` if it is not allowed; nothing has changed then.
     fn accept(&mut self, token: u32) -> bool;
@@ -112,13 +119,16 @@ impl<G: Grammar> wit::grammar::Guest for Component<G> {
 }
 
 /// Hand the mask of the present state to the host.
-fn push(matcher: &dyn Matcher, slot: u32) -> Status {
+fn push(matcher: &dyn Matcher, slot: u32) -> Result<Status, Fault> {
+    if let Some(fault) = matcher.fault() {
+        return Err(fault);
+    }
     match matcher.allowed() {
         Allowed::Only(tokens) => mask_sink::only(slot, &tokens),
         Allowed::AllBut(tokens) => mask_sink::all_but(slot, &tokens),
         Allowed::Mask(words) => mask_sink::dense(slot, &words),
     }
-    matcher.status()
+    Ok(matcher.status())
 }
 
 /// Take tokens up to the first that does not fit; how many that were.
@@ -132,13 +142,13 @@ fn take(matcher: &mut dyn Matcher, tokens: &[u32]) -> usize {
 fn undo(matcher: &mut dyn Matcher, count: usize) -> Result<(), Fault> {
     match matcher.rollback(count) {
         true => Ok(()),
-        false => Err(Fault::Invalid(format!("{count} tokens were not taken"))),
+        false => Err(Fault::Internal(format!("{count} tokens were not taken"))),
     }
 }
 
 impl wit::grammar::GuestMatcher for MatcherCell {
     fn mask(&self, slot: u32) -> Result<Status, Fault> {
-        Ok(push(&**self.0.borrow(), slot))
+        push(&**self.0.borrow(), slot)
     }
 
     fn advance(&self, tokens: Vec<u32>, slot: u32) -> Result<wit::grammar::Step, Fault> {
@@ -146,10 +156,11 @@ impl wit::grammar::GuestMatcher for MatcherCell {
         let taken = take(matcher, &tokens);
         if let Some(token) = tokens.get(taken) {
             undo(matcher, taken)?;
-            return Err(Fault::Invalid(format!("token {token} does not fit")));
+            // The host hands in what the mask allowed, so this is nobody's request gone wrong.
+            return Err(Fault::Internal(format!("token {token} does not fit")));
         }
         Ok(wit::grammar::Step {
-            status: push(matcher, slot),
+            status: push(matcher, slot)?,
             forced: matcher.forced(),
         })
     }

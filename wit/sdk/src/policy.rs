@@ -10,7 +10,7 @@ use crate::{Fault, prepared};
 
 pub use crate::bindings::imports::mortise::plugin::{ledger, secrets};
 pub use crate::bindings::policy::exports::mortise::plugin::policy::{
-    Allow, Decision, Deny, Facts, Principal, Usage,
+    Allow, Decision, Deny, Facts, Principal, ToolGrant, Usage,
 };
 
 /// A policy. Make it a component with [`export!`](crate::export).
@@ -27,7 +27,7 @@ pub trait Policy: Sized + 'static {
     /// Decide on a request, before anything else is done for it.
     ///
     /// # Errors
-    /// [`Fault::Invalid`] is the caller's and becomes a 400; all else refuses the request with a 500,
+    /// [`Fault::Invalid`] and [`Fault::TooComplex`] are the caller's and become a 400; all else refuses the request with a 500,
     /// unless the operator said otherwise. To refuse, return [`Decision::Deny`].
     fn authorize(&self, facts: Facts) -> Result<Decision, Fault>;
 
@@ -52,6 +52,8 @@ impl Allow {
             },
             priority: 0,
             max_tokens: None,
+            tools: ToolGrant::All,
+            server_tools: ToolGrant::All,
             headers: Vec::new(),
             lease: None,
         }
@@ -61,6 +63,23 @@ impl Allow {
     #[must_use]
     pub fn tenant(mut self, tenant: impl Into<String>) -> Self {
         self.principal.tenant = Some(tenant.into());
+        self
+    }
+
+    /// Let the caller declare these functions only. A request that declares others is refused.
+    #[must_use]
+    pub fn only_tools<T: Into<String>>(mut self, names: impl IntoIterator<Item = T>) -> Self {
+        self.tools = ToolGrant::Only(names.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Let the caller opt in to these tools of the server only. A request for others is refused.
+    #[must_use]
+    pub fn only_server_tools<T: Into<String>>(
+        mut self,
+        names: impl IntoIterator<Item = T>,
+    ) -> Self {
+        self.server_tools = ToolGrant::Only(names.into_iter().map(Into::into).collect());
         self
     }
 }
@@ -88,6 +107,24 @@ impl From<Allow> for Decision {
 impl From<Deny> for Decision {
     fn from(deny: Deny) -> Self {
         Self::Deny(deny)
+    }
+}
+
+impl Default for Facts {
+    /// A request for an answer that says nothing of itself, for tests to begin with.
+    fn default() -> Self {
+        Self {
+            request_id: "test".to_owned(),
+            route: "/v1/chat/completions".to_owned(),
+            method: "POST".to_owned(),
+            peer: "127.0.0.1".to_owned(),
+            headers: Vec::new(),
+            model: None,
+            streaming: false,
+            max_tokens: None,
+            tools: Vec::new(),
+            server_tools: Vec::new(),
+        }
     }
 }
 

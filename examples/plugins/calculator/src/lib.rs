@@ -9,7 +9,7 @@ mod expression;
 use serde_json::{Value, json};
 
 wit_bindgen::generate!({
-    path: "../../../wit/v0.1",
+    path: "../../../wit/v0.2",
     world: "tool-plugin",
 });
 

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use calendar::Date;
 
 wit_bindgen::generate!({
-    path: "../../../wit/v0.1",
+    path: "../../../wit/v0.2",
     world: "tool-plugin",
 });
 

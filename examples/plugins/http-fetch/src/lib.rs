@@ -17,7 +17,7 @@ use std::sync::OnceLock;
 use serde_json::{Value, json};
 
 wit_bindgen::generate!({
-    path: "../../../wit/v0.1",
+    path: "../../../wit/v0.2",
     world: "tool-plugin",
 });
 

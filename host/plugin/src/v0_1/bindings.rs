@@ -1,5 +1,5 @@
-//! Bindings made from `wit/v0.1`: one module for everything that plugins import, and one for the
-//! exports of each kind, so that a component is asked only for the interfaces of the kind at hand.
+//! Bindings made from `wit/v0.1`: the exports of each kind. What such a component imports is linked with
+//! the types of the current version, which are the same.
 #![allow(
     missing_docs,
     unreachable_pub,
@@ -7,8 +7,7 @@
     reason = "the macro's output is not ours to document, and lifting needs unsafe trait impls"
 )]
 
-/// Host interfaces, without `mask-sink`: that one is linked by hand, since these bindings would
-/// copy each mask into a vector of its own.
+/// The types that the kinds share.
 pub mod imports {
     wasmtime::component::bindgen!({
         path: "../../wit/v0.1",
@@ -16,22 +15,9 @@ pub mod imports {
             package mortise:host-imports;
             world imports {
                 import mortise:plugin/types@0.1.0;
-                import mortise:plugin/host@0.1.0;
-                import mortise:plugin/settings@0.1.0;
-                import mortise:plugin/model@0.1.0;
-                import mortise:plugin/vocabulary@0.1.0;
-                import mortise:plugin/clock@0.1.0;
-                import mortise:plugin/ledger@0.1.0;
-                import mortise:plugin/secrets@0.1.0;
-                import mortise:plugin/outbound-http@0.1.0;
             }
         ",
         world: "mortise:host-imports/imports",
-        imports: {
-            // The guest waits for it as for any function; the host does other things meanwhile.
-            "mortise:plugin/outbound-http.send": async | trappable,
-            default: trappable,
-        },
     });
 }
 

@@ -172,6 +172,7 @@ async fn every_function_has_a_deadline() {
         request_id: String::new(),
         lease: None,
         subject: String::new(),
+        tenant: None,
         model: "loop".to_owned(),
         prompt_tokens: 0,
         cached_tokens: 0,

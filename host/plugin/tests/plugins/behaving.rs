@@ -30,6 +30,7 @@ async fn orderly_faults_keep_their_text_and_their_instance() {
     let template = fixture.template(binding()).await;
     let cases = [
         ("invalid:a", Fault::Invalid("a".to_owned())),
+        ("too-complex:d", Fault::TooComplex("d".to_owned())),
         ("unsupported:b", Fault::Unsupported("b".to_owned())),
         ("internal:c", Fault::Internal("c".to_owned())),
     ];
@@ -189,6 +190,7 @@ async fn a_policy_decides_with_its_grants() {
         request_id: "request-1".to_owned(),
         lease: None,
         subject: "someone".to_owned(),
+        tenant: Some("acme".to_owned()),
         model: "demo".to_owned(),
         prompt_tokens: 1,
         cached_tokens: 0,
@@ -197,6 +199,38 @@ async fn a_policy_decides_with_its_grants() {
         wall_ms: 1,
     };
     policy.account(&context(), usage).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_policy_hears_of_tools_and_grants_some() {
+    let policy = shared().policy(binding()).await;
+    let asked = Facts {
+        tools: vec!["f".to_owned(), "g".to_owned()],
+        server_tools: vec!["calculate".to_owned()],
+        ..facts("tools:f,h")
+    };
+    let Decision::Allow(allow) = policy.authorize(&context(), asked).await.unwrap() else {
+        panic!("allowed");
+    };
+    assert_eq!(allow.principal.subject, r#"["f", "g"] ["calculate"]"#);
+    assert!(allow.tools.permits("f") && allow.tools.permits("h") && !allow.tools.permits("g"));
+    assert!(allow.server_tools.permits("calculate") && !allow.server_tools.permits("rm"));
+    let many = policy.authorize(&context(), facts("many-tools")).await;
+    let fault = fault_of(many.unwrap_err(), "policy.authorize");
+    assert!(matches!(fault, Fault::InvalidResult(text) if text.contains("100000 tools")));
+}
+
+#[tokio::test]
+async fn a_matcher_may_end_as_too_complex() {
+    let grammar = shared().grammar(binding()).await;
+    let source = GrammarSource::Regex("complex".to_owned());
+    let mut matcher = grammar.compile(&context(), &source).await.unwrap();
+    let mut row = [0; 3];
+    matcher.mask(&mut row).await.unwrap();
+    let error = matcher.advance(&[0], &mut row).await.unwrap_err();
+    let fault = fault_of(error, "grammar.advance");
+    assert!(fault.is_callers() && !fault.is_breakdown());
+    assert_eq!(fault, Fault::TooComplex("too many states".to_owned()));
 }
 
 #[tokio::test]

@@ -25,6 +25,7 @@ pub(crate) fn usage() -> UsageReport {
         request_id: String::new(),
         lease: None,
         subject: String::new(),
+        tenant: None,
         model: String::new(),
         prompt_tokens: 0,
         cached_tokens: 0,

@@ -554,6 +554,8 @@ fn check_key(
     let optional = [
         ("tenant", raw.tenant.map(Value::from)),
         ("models", raw.models.map(Value::from)),
+        ("tools", raw.tools.map(Value::from)),
+        ("server_tools", raw.server_tools.map(Value::from)),
         (
             "requests_per_minute",
             raw.requests_per_minute.map(Value::from),

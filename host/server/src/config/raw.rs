@@ -417,6 +417,8 @@ pub(crate) struct RawKey {
     pub(crate) sha256: Option<String>,
     pub(crate) tenant: Option<String>,
     pub(crate) models: Option<Vec<String>>,
+    pub(crate) tools: Option<Vec<String>>,
+    pub(crate) server_tools: Option<Vec<String>>,
     pub(crate) requests_per_minute: Option<u64>,
     pub(crate) tokens_per_minute: Option<u64>,
     pub(crate) max_tokens: Option<u32>,

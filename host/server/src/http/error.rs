@@ -125,6 +125,7 @@ impl From<ServiceError> for ApiError {
 fn plugin_error(fault: &Fault, message: String) -> ApiError {
     let (status, code) = match fault {
         Fault::Invalid(_) => (StatusCode::BAD_REQUEST, "invalid_value"),
+        Fault::TooComplex(_) => (StatusCode::BAD_REQUEST, "too_complex"),
         Fault::Unsupported(_) => (StatusCode::BAD_REQUEST, "unsupported_value"),
         Fault::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, "plugin_internal"),
         Fault::Deadline { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "plugin_deadline"),

@@ -333,6 +333,7 @@ impl LivePlugins {
             json!({
                 "file": path,
                 "version": component.version(),
+                "built_against": component.built_against(),
                 "digest": component.digest(),
                 "kinds": kinds.collect::<Vec<_>>(),
             })

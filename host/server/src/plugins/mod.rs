@@ -143,6 +143,7 @@ impl LoadedPlugins {
             json!({
                 "plugin": component.name(),
                 "version": component.version(),
+                "built_against": component.built_against(),
                 "kinds": kinds.collect::<Vec<_>>(),
                 "origin": component.origin(),
                 "digest": component.digest(),

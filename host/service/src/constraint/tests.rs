@@ -74,7 +74,7 @@ fn counting(limit: u32) -> Counting {
 
 fn constrain(matcher: Counting, deadline: Duration) -> (MaskThreads, Box<dyn Constraint>) {
     let threads = MaskThreads::start(1, deadline).expect("threads");
-    let constraint = threads.constrain(Box::new(matcher), 2);
+    let (constraint, _) = threads.constrain(Box::new(matcher), 2);
     (threads, constraint)
 }
 

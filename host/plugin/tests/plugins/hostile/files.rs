@@ -130,7 +130,7 @@ fn foreign() -> Vec<Case> {
         file(
             "imports the plugin of somebody else",
             "refused: not grantable",
-            || Forged::new(Kind::ChatTemplate).importing("mortise:plugin/policy@0.1.0"),
+            || Forged::new(Kind::ChatTemplate).importing("mortise:plugin/policy@0.2.0"),
         ),
         file("imports sockets", "refused: not grantable", || {
             Forged::new(Kind::ChatTemplate).importing("wasi:sockets/tcp@0.2.6")
@@ -138,7 +138,7 @@ fn foreign() -> Vec<Case> {
         file(
             "is built for a version that never was",
             "refused: another version",
-            || renamed(&sound(), "@0.1.0", "@0.9.0"),
+            || renamed(&sound(), "@0.2.0", "@0.3.0"),
         ),
     ]
 }

@@ -1,7 +1,7 @@
 // A chat template: turns stand between <|im_start|> and <|im_end|>, as ChatML has it. Rules from the
 // settings, {"rules": "…"}, stand before every conversation.
 
-import { get as settings } from 'mortise:plugin/settings@0.1.0';
+import { get as settings } from 'mortise:plugin/settings@0.2.0';
 
 // What the operator wants said first, if anything.
 let rules;

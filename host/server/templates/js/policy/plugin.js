@@ -1,7 +1,7 @@
 // A policy: it refuses callers of some tenants and lets all others pass. A caller says in the header
 // `x-tenant` whom it belongs to; the settings say who is refused: {"blocked": ["acme"]}.
 
-import { get as settings } from 'mortise:plugin/settings@0.1.0';
+import { get as settings } from 'mortise:plugin/settings@0.2.0';
 
 // Tenants that are refused.
 let blocked = [];
@@ -26,7 +26,9 @@ export const policy = {
       return { tag: 'deny', val };
     }
     const principal = { subject: tenant ?? 'anonymous', tenant, labels: [] };
-    return { tag: 'allow', val: { principal, priority: 0, headers: [] } };
+    const all = { tag: 'all' };
+    const val = { principal, priority: 0, tools: all, serverTools: all, headers: [] };
+    return { tag: 'allow', val };
   },
 
   account(usage) {

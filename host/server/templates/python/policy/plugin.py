@@ -4,7 +4,14 @@
 import json
 
 from wit_world import exports
-from wit_world.exports.policy import Allow, Decision_Allow, Decision_Deny, Deny, Principal
+from wit_world.exports.policy import (
+    Allow,
+    Decision_Allow,
+    Decision_Deny,
+    Deny,
+    Principal,
+    ToolGrant_All,
+)
 from wit_world.imports import settings
 
 # Tenants that are refused.
@@ -32,6 +39,8 @@ class Policy(exports.Policy):
             principal=Principal(subject=tenant or "anonymous", tenant=tenant, labels=[]),
             priority=0,
             max_tokens=None,
+            tools=ToolGrant_All(),
+            server_tools=ToolGrant_All(),
             headers=[],
             lease=None,
         ))

@@ -44,14 +44,8 @@ mod tests {
             blocked: vec!["acme".to_owned()],
         };
         let facts = |tenant: &str| Facts {
-            request_id: "test".to_owned(),
-            route: "/v1/chat/completions".to_owned(),
-            method: "POST".to_owned(),
-            peer: "127.0.0.1".to_owned(),
             headers: vec![("x-tenant".to_owned(), tenant.to_owned())],
-            model: None,
-            streaming: false,
-            max_tokens: None,
+            ..Facts::default()
         };
         assert!(matches!(policy.authorize(facts("acme")), Ok(Decision::Deny(_))));
         assert!(matches!(policy.authorize(facts("umbrella")), Ok(Decision::Allow(_))));

@@ -213,6 +213,23 @@ async fn a_grammar_constrains_every_choice() {
 }
 
 #[tokio::test]
+async fn a_grammar_that_grows_too_complex_ends_the_answer_as_the_callers_fault() {
+    let service = service(model(says("hello the world")), Vec::new());
+    let mut fields = chat("hi");
+    fields.grammar = Some(GrammarSource::Lark("hello ".to_owned()));
+    let all = ask(&service, fields).await.expect("an answer");
+    let said = &all.choices[0].content;
+    assert!(
+        said.starts_with("hello"),
+        "what was said stays said: {said}"
+    );
+    let Some(ServiceError::Plugin(error)) = all.error else {
+        panic!("{:?}", all.error);
+    };
+    assert!(matches!(error.fault, Fault::TooComplex(_)), "{error}");
+}
+
+#[tokio::test]
 async fn a_parser_fault_fails_the_answer_after_what_was_said() {
     let policy = FakePolicy::new(Ok(allow()));
     let served = model(says("hello FAULT more"));

@@ -1,8 +1,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use mortise_plugin::{Decision, Denial, Fault, Finish};
+use mortise_plugin::{Allowance, Decision, Denial, Fault, Finish, Principal, ToolGrant};
 use mortise_registry::{Ladder, Script};
+use serde_json::{Value, json};
 
 use super::{allow, until};
 use crate::fakes::{FakePolicy, ask, call, chat, collect, fault, model, says, service};
@@ -192,4 +193,66 @@ async fn unknown_models_are_refused_after_the_policies() {
     let mut fields = chat("hi");
     fields.model = "ALIAS".to_owned();
     assert!(ask(&service, fields).await.is_ok());
+}
+
+fn functions(names: &[&str]) -> Vec<Value> {
+    let function = |name: &&str| json!({"type": "function", "function": {"name": name}});
+    names.iter().map(function).collect()
+}
+
+#[tokio::test]
+async fn tools_that_the_policy_does_not_grant_are_refused_by_name() {
+    let policy = FakePolicy::new(Ok(Decision::Allow(Allowance {
+        principal: Principal {
+            subject: "alice".to_owned(),
+            tenant: Some("acme".to_owned()),
+            ..Principal::default()
+        },
+        tools: ToolGrant::Only(vec!["f".to_owned()]),
+        server_tools: ToolGrant::AllBut(vec!["rm".to_owned()]),
+        ..Allowance::default()
+    })));
+    let service = service(
+        model(says("hello")),
+        vec![policy.clone() as Arc<dyn DecidePolicy>],
+    );
+    let refusal = async |tools: &[&str], server_tools: &[&str]| {
+        let mut fields = chat("hi");
+        fields.tools = functions(tools);
+        fields.server_tools = server_tools.iter().map(|name| (*name).to_owned()).collect();
+        match ask(&service, fields).await {
+            Ok(_) => None,
+            Err(ServiceError::Denied(denial)) => {
+                assert_eq!((denial.status, &*denial.code), (403, "tool_not_allowed"));
+                Some(denial.message)
+            }
+            Err(other) => Some(other.to_string()),
+        }
+    };
+    assert_eq!(refusal(&["f"], &[]).await, None);
+    assert_eq!(refusal(&[], &[]).await, None);
+    let message = refusal(&["f", "g"], &[]).await.expect("a refusal");
+    assert!(
+        message.contains("`alice`") && message.contains("`g` (tools[1])"),
+        "{message}"
+    );
+    let message = refusal(&["f"], &["calculate", "rm"])
+        .await
+        .expect("a refusal");
+    assert!(message.contains("`rm` (server_tools[1])"), "{message}");
+    // One that is granted and does not exist is refused for that.
+    let message = refusal(&["f"], &["calculate"]).await.expect("a refusal");
+    assert!(message.contains("no tool `calculate`"), "{message}");
+
+    let facts = policy.facts.lock().expect("lock").clone();
+    assert_eq!(facts[2].tools, ["f", "g"]);
+    assert_eq!(facts[3].server_tools, ["calculate", "rm"]);
+    service.settle().await;
+    let accounts = policy.accounts();
+    assert_eq!(accounts.len(), 5, "of refused requests as well");
+    assert!(
+        accounts
+            .iter()
+            .all(|told| told.tenant.as_deref() == Some("acme"))
+    );
 }

@@ -1,16 +1,17 @@
-//! The exports of each kind.
+//! The exports of each kind in the version whose module this is a part of.
 
 use wasmtime::Store;
 use wasmtime::component::InstancePre;
 
 use super::bindings::{chat_template, grammar, output_parser, policy, tool};
-use crate::pool::Exports;
+use super::convert;
 use crate::state::State;
+use crate::versions::VersionExports;
 use crate::{Fault, Kind};
 
 macro_rules! exports {
     ($module:ident, $kind:ident) => {
-        impl Exports for $module::Exported {
+        impl VersionExports for $module::Exported {
             type Pre = $module::ExportedPre<State>;
             const KIND: Kind = Kind::$kind;
 
@@ -30,7 +31,7 @@ macro_rules! exports {
                 store: &mut Store<State>,
             ) -> wasmtime::Result<Result<(), Fault>> {
                 let prepared = self.mortise_plugin_lifecycle().call_prepare(store).await?;
-                Ok(prepared.map_err(Fault::from))
+                Ok(prepared.map_err(convert::fault))
             }
         }
     };

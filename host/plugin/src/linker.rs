@@ -2,13 +2,11 @@
 
 use wasmtime::Engine;
 use wasmtime::component::types::{ComponentInstance, ComponentItem};
-use wasmtime::component::{HasSelf, Linker, ResourceType};
+use wasmtime::component::{Linker, LinkerInstance, ResourceType};
 
-use super::bindings::imports::mortise::plugin as interfaces;
-use super::mask_sink;
 use crate::kind::InterfaceName;
 use crate::state::State;
-use crate::{Component, Kind, wasi};
+use crate::{Component, Kind, imports, wasi};
 
 /// A linker that satisfies exactly the imports of the component. They have been checked to be
 /// grantable to one of its kinds; those that this kind is not granted trap when called.
@@ -26,45 +24,26 @@ pub(crate) fn linker(
             let message = format!("the import `{import}` is not an interface");
             return Err(wasmtime::Error::msg(message));
         };
+        let mut instance = linker.instance(import)?;
         if !name.is_ours() {
-            wasi::link(engine, &mut linker.instance(import)?, &name, &items)?;
+            wasi::link(engine, &mut instance, &name, &items)?;
         } else if kind.grants().contains(&name.interface) {
-            grant(&mut linker, import, name.interface)?;
+            imports::link(&mut instance, name.interface)?;
         } else {
-            withhold(engine, &mut linker, import, kind, &items)?;
+            withhold(engine, &mut instance, import, kind, &items)?;
         }
     }
     Ok(linker)
 }
 
-fn grant(linker: &mut Linker<State>, import: &str, interface: &str) -> wasmtime::Result<()> {
-    type Data = HasSelf<State>;
-    match interface {
-        "types" => interfaces::types::add_to_linker::<_, Data>(linker, |state| state),
-        "host" => interfaces::host::add_to_linker::<_, Data>(linker, |state| state),
-        "settings" => interfaces::settings::add_to_linker::<_, Data>(linker, |state| state),
-        "model" => interfaces::model::add_to_linker::<_, Data>(linker, |state| state),
-        "vocabulary" => interfaces::vocabulary::add_to_linker::<_, Data>(linker, |state| state),
-        "clock" => interfaces::clock::add_to_linker::<_, Data>(linker, |state| state),
-        "ledger" => interfaces::ledger::add_to_linker::<_, Data>(linker, |state| state),
-        "secrets" => interfaces::secrets::add_to_linker::<_, Data>(linker, |state| state),
-        "outbound-http" => {
-            interfaces::outbound_http::add_to_linker::<_, Data>(linker, |state| state)
-        }
-        "mask-sink" => mask_sink::add_to_linker(&mut linker.instance(import)?),
-        _ => Err(wasmtime::Error::msg(format!("`{import}` is not known"))),
-    }
-}
-
 /// Link an interface that another kind of the same component is granted.
 fn withhold(
     engine: &Engine,
-    linker: &mut Linker<State>,
+    instance: &mut LinkerInstance<'_, State>,
     import: &str,
     kind: Kind,
     items: &ComponentInstance,
 ) -> wasmtime::Result<()> {
-    let mut instance = linker.instance(import)?;
     for (item, external) in items.exports(engine) {
         match external.ty {
             ComponentItem::ComponentFunc(_) => {

@@ -13,7 +13,7 @@ const COPY_WORDS: usize = 256;
 type Context<'a> = StoreContextMut<'a, State>;
 type Arguments = (u32, WasmList<u32>);
 
-pub(super) fn add_to_linker(linker: &mut LinkerInstance<'_, State>) -> wasmtime::Result<()> {
+pub(crate) fn add_to_linker(linker: &mut LinkerInstance<'_, State>) -> wasmtime::Result<()> {
     linker.func_wrap("dense", |context: Context<'_>, (slot, words): Arguments| {
         write(context, slot, &words, dense)
     })?;

@@ -1,0 +1,221 @@
+//! What plugins may call. The interfaces are alike in every version of the contract, and what a component
+//! imports is checked by the structure of its types: so each is linked under the name that the component
+//! gives it, whatever its version.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use mortise_outbound::{Request, RequestError, Response};
+use subtle::{ConditionallySelectable, ConstantTimeEq};
+use wasmtime::StoreContextMut;
+use wasmtime::component::LinkerInstance;
+
+use crate::ledger::Rate;
+use crate::mask_sink;
+use crate::state::{Grants, State};
+use crate::v0_2::bindings::imports::mortise::plugin as wit;
+
+type Context<'a> = StoreContextMut<'a, State>;
+type Instance<'a> = LinkerInstance<'a, State>;
+
+/// Link the functions of an interface of ours.
+pub(crate) fn link(instance: &mut Instance<'_>, interface: &str) -> wasmtime::Result<()> {
+    match interface {
+        // It has no functions.
+        "types" => Ok(()),
+        "host" => host(instance),
+        "settings" => instance.func_wrap("get", |context: Context<'_>, ()| {
+            Ok((context.data().grants.settings.clone(),))
+        }),
+        "model" => instance.func_wrap("describe", |context: Context<'_>, ()| {
+            Ok((model(context.data())?,))
+        }),
+        "vocabulary" => instance.func_wrap("get", |context: Context<'_>, ()| {
+            Ok((vocabulary(context.data())?,))
+        }),
+        "clock" => instance.func_wrap("unix-millis", |_: Context<'_>, ()| Ok((unix_millis(),))),
+        "ledger" => ledger(instance),
+        "secrets" => instance.func_wrap("find", |context: Context<'_>, (candidate,): (String,)| {
+            Ok((find_secret(&context.data().grants, &candidate),))
+        }),
+        "outbound-http" => instance.func_wrap_async(
+            "send",
+            |context: Context<'_>, (request,): (wit::outbound_http::Request,)| {
+                Box::new(async move { Ok((send(context, request).await,)) })
+            },
+        ),
+        "mask-sink" => mask_sink::add_to_linker(instance),
+        _ => {
+            let message = format!("the interface `{interface}` is not known");
+            Err(wasmtime::Error::msg(message))
+        }
+    }
+}
+
+fn host(instance: &mut Instance<'_>) -> wasmtime::Result<()> {
+    type Line = (wit::host::Level, String, Vec<(String, String)>);
+    instance.func_wrap(
+        "log",
+        |mut context: Context<'_>, (level, message, fields): Line| {
+            let level = match level {
+                wit::host::Level::Trace => tracing::Level::TRACE,
+                wit::host::Level::Debug => tracing::Level::DEBUG,
+                wit::host::Level::Info => tracing::Level::INFO,
+                wit::host::Level::Warn => tracing::Level::WARN,
+                wit::host::Level::Error => tracing::Level::ERROR,
+            };
+            context.data_mut().log(level, &message, &fields);
+            Ok(())
+        },
+    )?;
+    instance.func_wrap(
+        "count",
+        |context: Context<'_>, (name, by): (String, u64)| {
+            context.data().grants.counters.count(&name, by);
+            Ok(())
+        },
+    )
+}
+
+fn model(state: &State) -> wasmtime::Result<wit::model::Description> {
+    let Some(described) = &state.grants.model else {
+        return Err(wasmtime::Error::msg(
+            "asked for the model, and the binding names none",
+        ));
+    };
+    let tokens = described.control_tokens.iter();
+    let control_tokens = tokens.map(|token| wit::model::ControlToken {
+        id: token.id,
+        text: token.text.clone(),
+        special: token.special,
+    });
+    Ok(wit::model::Description {
+        name: described.name.clone(),
+        architecture: described.architecture.clone(),
+        chat_template: described.chat_template.clone(),
+        bos_token: described.bos_token.clone(),
+        eos_token: described.eos_token.clone(),
+        control_tokens: control_tokens.collect(),
+    })
+}
+
+fn vocabulary(state: &State) -> wasmtime::Result<wit::vocabulary::Table> {
+    let Some(known) = &state.grants.vocabulary else {
+        return Err(wasmtime::Error::msg(
+            "asked for the vocabulary, and the binding has none",
+        ));
+    };
+    Ok(wit::vocabulary::Table {
+        bytes: known.bytes.clone(),
+        offsets: known.offsets.clone(),
+        eos: known.eos.clone(),
+        control: known.control.clone(),
+        digest: known.digest.clone(),
+    })
+}
+
+fn unix_millis() -> u64 {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn ledger(instance: &mut Instance<'_>) -> wasmtime::Result<()> {
+    instance.func_wrap(
+        "take",
+        |context: Context<'_>, (bucket, cost, capacity, period_ms): (String, u64, u64, u64)| {
+            let rate = Rate {
+                capacity,
+                period_ms,
+            };
+            let verdict = context.data().grants.ledger.take(&bucket, cost, rate);
+            Ok((wit::ledger::Verdict {
+                allowed: verdict.allowed,
+                remaining: verdict.remaining,
+                retry_after_ms: verdict.retry_after_ms,
+            },))
+        },
+    )?;
+    instance.func_wrap(
+        "adjust",
+        |context: Context<'_>, (bucket, delta, capacity, period_ms): (String, i64, u64, u64)| {
+            let rate = Rate {
+                capacity,
+                period_ms,
+            };
+            context.data().grants.ledger.adjust(&bucket, delta, rate);
+            Ok(())
+        },
+    )
+}
+
+fn find_secret(grants: &Grants, candidate: &str) -> Option<String> {
+    let digest = Grants::secret_digest(candidate);
+    // Every secret is visited and the match is kept without a branch, so that the time tells
+    // nothing about which one it was, or how nearly.
+    let mut found = u64::MAX;
+    for (index, (_, secret)) in (0u64..).zip(&grants.secrets) {
+        found.conditional_assign(&index, secret.ct_eq(&digest));
+    }
+    let index = usize::try_from(found).unwrap_or(usize::MAX);
+    grants.secrets.get(index).map(|(name, _)| name.clone())
+}
+
+/// The guest waits for it as for any function; the host does other things meanwhile.
+async fn send(
+    mut context: Context<'_>,
+    request: wit::outbound_http::Request,
+) -> Result<wit::outbound_http::Response, wit::outbound_http::Error> {
+    let state = context.data_mut();
+    let client = state.grants.http.clone();
+    if state.call.http_requests >= client.grant().requests_per_call {
+        return Err(wit::outbound_http::Error::Spent);
+    }
+    state.call.http_requests += 1;
+    let url = request.url.clone();
+    let request = http_request(request, state.call.latest_end);
+    let began = Instant::now();
+    let answer = client.send(request).await;
+    tracing::debug!(
+        target: "mortise::plugin",
+        plugin = state.grants.component.name(),
+        request = &*state.call.request_id,
+        url = %url.escape_debug(),
+        status = answer.as_ref().ok().map(|answer| answer.status),
+        error = answer.as_ref().err().map(ToString::to_string),
+        took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+        "a plugin asked another server"
+    );
+    answer.map(http_response).map_err(http_error)
+}
+
+/// A request that must be over when its call is.
+fn http_request(request: wit::outbound_http::Request, latest_end: Instant) -> Request {
+    let left = latest_end.saturating_duration_since(Instant::now());
+    let wanted = request.timeout_ms.map(u64::from).map(Duration::from_millis);
+    Request {
+        method: request.method,
+        url: request.url,
+        headers: request.headers,
+        body: request.body,
+        timeout: Some(wanted.map_or(left, |wanted| wanted.min(left))),
+    }
+}
+
+fn http_response(response: Response) -> wit::outbound_http::Response {
+    wit::outbound_http::Response {
+        status: response.status,
+        headers: response.headers,
+        body: response.body,
+    }
+}
+
+fn http_error(error: RequestError) -> wit::outbound_http::Error {
+    match error {
+        RequestError::Invalid(text) => wit::outbound_http::Error::Invalid(text),
+        RequestError::Denied(text) => wit::outbound_http::Error::Denied(text),
+        RequestError::Unreachable(text) => wit::outbound_http::Error::Unreachable(text),
+        RequestError::Timeout => wit::outbound_http::Error::Timeout,
+        RequestError::TooLarge { .. } => wit::outbound_http::Error::TooLarge,
+    }
+}
