@@ -6,18 +6,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
-use mortise_model::{LogitRows, Logits, ModelInput, SequenceInput};
+use mortise_model::{InputError, LogitRows, Logits, ModelInput, SequenceInput};
 
 use crate::beam_group::{BeamGroup, BeamSubmission};
 use crate::draft_model::Wanted;
 use crate::drafter::Drafter;
-use crate::event::SequenceError;
 use crate::forward::ForwardPass;
 use crate::load::Counters;
 use crate::queue::Queue;
-use crate::scheduler::{Arrival, Scheduler, SequenceId, Slice};
+use crate::scheduler::{Arrival, Scheduler, SequenceId, Slice, UNDECIDED};
 use crate::sequence::{Decision, Sequence, Submission, panic_message};
 
+mod remote;
 mod sampling;
 
 use self::sampling::commit;
@@ -45,6 +45,9 @@ pub(crate) struct StepLoop {
     /// Most tokens to draft for a sequence in a step.
     pub(crate) draft_max: usize,
     pub(crate) drafter: Drafter,
+    /// Sequences whose next tokens are chosen where the logits lie, by the number of the choice, and
+    /// not known yet.
+    pub(crate) in_flight: Vec<SequenceId>,
 }
 
 /// What comes from the handle.
@@ -59,8 +62,8 @@ struct Scored {
     /// Logits, with the slices whose rows they are: each has a row for its last known token and one
     /// for each token of its draft.
     rows: Vec<(Vec<Slice>, Logits)>,
-    /// Sequences that could not be computed even alone.
-    failed: Vec<(SequenceId, SequenceError)>,
+    /// Sequences that could not be computed even alone, and why.
+    failed: Vec<(SequenceId, String)>,
 }
 
 impl StepLoop {
@@ -72,8 +75,12 @@ impl StepLoop {
             let mut plan = self.schedule();
             self.draft(&mut plan);
             let idle = plan.is_empty();
-            let scored = self.forward(plan);
-            let sampled = self.sample(scored);
+            let sampled = if self.model.remote().is_some() {
+                self.step_remotely(plan)
+            } else {
+                let scored = self.forward(plan);
+                self.sample(scored)
+            };
             if idle && !jumped && !sampled {
                 self.rest();
             }
@@ -222,10 +229,7 @@ impl StepLoop {
             };
             match result {
                 Ok(logits) => scored.rows.push((vec![slice], logits)),
-                Err(error) => {
-                    let error = SequenceError::Inference(error);
-                    scored.failed.push((slice.id, error));
-                }
+                Err(error) => scored.failed.push((slice.id, error)),
             }
         }
         scored
@@ -233,11 +237,29 @@ impl StepLoop {
 
     /// One forward pass over `slices`, fenced.
     fn compute(&mut self, slices: &[Slice]) -> Result<Logits, String> {
+        let input = self.input(slices);
+        let model = &mut self.model;
+        let logits = fenced(|| model.forward(&input))?;
+        let wanted: usize = slices.iter().map(rows).sum();
+        if logits.rows().len() != wanted {
+            let rows = logits.rows().len();
+            return Err(format!("the model gave {rows} rows of logits for {wanted}"));
+        }
+        self.take_as_computed(slices);
+        Ok(logits)
+    }
+
+    /// The batch of a plan.
+    fn input(&self, slices: &[Slice]) -> ModelInput {
         let mut input = ModelInput::new();
         for slice in slices {
             let known = self.scheduler.tokens(slice.id);
             let known = known.get(slice.first..slice.first + slice.count);
             let mut tokens = known.unwrap_or(&[]).to_vec();
+            // The model has it where it chose it.
+            if let Some(last @ &mut UNDECIDED) = tokens.last_mut() {
+                *last = 0;
+            }
             tokens.extend(&slice.draft);
             input.push(SequenceInput {
                 tokens: &tokens,
@@ -250,21 +272,16 @@ impl StepLoop {
                 },
             });
         }
-        let model = &mut self.model;
-        let logits = catch_unwind(AssertUnwindSafe(|| model.forward(&input)))
-            .map_err(|panic| format!("the forward pass panicked: {}", panic_message(&*panic)))?
-            .map_err(|error| error.to_string())?;
-        let wanted: usize = slices.iter().map(rows).sum();
-        if logits.rows().len() != wanted {
-            let rows = logits.rows().len();
-            return Err(format!("the model gave {rows} rows of logits for {wanted}"));
-        }
+        input
+    }
+
+    /// A forward pass over these was done.
+    fn take_as_computed(&mut self, slices: &[Slice]) {
         for slice in slices {
             self.scheduler.computed(slice);
             self.count_prefill(slice);
         }
         self.shared.counters.steps.fetch_add(1, Ordering::Relaxed);
-        Ok(logits)
     }
 
     fn count_prefill(&self, slice: &Slice) {
@@ -303,6 +320,13 @@ impl StepLoop {
     fn publish(&mut self) {
         self.shared.counters.publish(&self.scheduler);
     }
+}
+
+/// What the model does, with its panics and errors in words.
+fn fenced<T>(call: impl FnOnce() -> Result<T, InputError>) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(call))
+        .map_err(|panic| format!("the forward pass panicked: {}", panic_message(&*panic)))?
+        .map_err(|error| error.to_string())
 }
 
 /// Rows of logits that a slice has.

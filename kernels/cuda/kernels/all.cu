@@ -1,6 +1,6 @@
 // All kernels in one file, so that they are compiled to one image for each architecture.
 #include "attention.cu"
+#include "choose.cu"
 #include "linear.cu"
 #include "memory.cu"
 #include "rows.cu"
-#include "sample.cu"
