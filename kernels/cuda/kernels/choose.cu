@@ -1,20 +1,12 @@
-// Tokens by the rules of the host's sampler: adjustments, mask, temperature, top-k, min-p, top-p, draw.
-//
-// The host's tokens to the bit: weights are computed by the same operations in the same order
-// (`kernels/src/exp.rs`), each rounded by itself, and summed as whole numbers, which no order of
-// additions changes (`kernels/src/select.rs`).
-#include "device.cuh"
+// Tokens by the rules of the host's sampler: adjustments, mask, temperature, top-k, min-p, top-p and
+// the draw. They are the host's to the bit, since the weights are.
+#include "sampling.cuh"
 
 namespace choosing {
 
-typedef unsigned long long u64;
-
-// Of the likeliest token's weight, 2^-40 is the unit.
-constexpr float UNITS = 1099511627776.0f;
-// The bits of 2^-40, which order weights as their values do.
-constexpr unsigned UNIT_BITS = 0x2b800000;
 constexpr int REPORTED_MAX = 20;
-// A search looks at so many bits at once. All bits between 2^-40 and 1 are three times as many.
+// A search looks at so many bits at once; those of a weight, less the unit's, are no more than three
+// times as many.
 constexpr int DIGIT = 10;
 constexpr int BINS = 1 << DIGIT;
 constexpr unsigned WARPS_MAX = 32;
@@ -80,108 +72,14 @@ struct Shared {
     unsigned ties;
     unsigned place;
 };
-static_assert(sizeof(Shared) == 12696 && sizeof(Choice) == 48 && sizeof(Chosen) == 184, "as on the host");
-
-// A row, its mask, and how it is weighed.
-struct Weighed {
-    const float *logits;
-    const unsigned *mask;
-    int vocabulary;
-    int words;
-    float highest;
-    float temperature;
-};
-
-DEVICE bool may_follow(const Weighed &row, int token) {
-    if (row.mask == nullptr) return true;
-    const int word = token / 32;
-    return word < row.words && (row.mask[word] >> (token % 32) & 1);
-}
-
-// `kernels/src/exp.rs`, of numbers that are not positive.
-DEVICE float exp_as_host(float x) {
-    const float ROUND = 12582912.0f;
-    const float shifted = __fadd_rn(__fmul_rn(x, 1.44269504088896340736f), ROUND);
-    const float power = __fsub_rn(shifted, ROUND);
-    const float rest = __fsub_rn(__fsub_rn(x, __fmul_rn(power, 0.6933594f)),
-                                 __fmul_rn(power, -2.1219444e-4f));
-    float series = 1.9875691e-4f;
-    series = __fadd_rn(__fmul_rn(series, rest), 1.3981999e-3f);
-    series = __fadd_rn(__fmul_rn(series, rest), 8.333452e-3f);
-    series = __fadd_rn(__fmul_rn(series, rest), 4.1665796e-2f);
-    series = __fadd_rn(__fmul_rn(series, rest), 1.6666665e-1f);
-    series = __fadd_rn(__fmul_rn(series, rest), 5e-1f);
-    const float value =
-        __fadd_rn(__fadd_rn(__fmul_rn(__fmul_rn(series, rest), rest), rest), 1.0f);
-    const unsigned exponent = __float_as_uint(shifted) - __float_as_uint(ROUND);
-    return __fmul_rn(value, __uint_as_float((exponent + 127) << 23));
-}
-
-// The bits of a token's weight, 0 where it has none.
-DEVICE unsigned weigh(const Weighed &row, int token) {
-    if (!may_follow(row, token)) return 0;
-    const float scaled = __fdiv_rn(__fsub_rn(row.logits[token], row.highest), row.temperature);
-    const unsigned bits = scaled > -28.0f ? __float_as_uint(exp_as_host(scaled)) : 0;
-    return bits >= UNIT_BITS ? bits : 0;
-}
-
-DEVICE u64 units(unsigned weight) { return (u64)__fmul_rn(__uint_as_float(weight), UNITS); }
-
-DEVICE u64 of_lane(u64 value, unsigned lane) {
-    const unsigned low = __shfl_sync(WHOLE_WARP, (unsigned)value, lane);
-    const unsigned high = __shfl_sync(WHOLE_WARP, (unsigned)(value >> 32), lane);
-    return (u64)high << 32 | low;
-}
-
-struct Most {
-    static DEVICE u64 of(u64 a, u64 b) { return a > b ? a : b; }
-};
-
-struct Sum {
-    static DEVICE u64 of(u64 a, u64 b) { return a + b; }
-};
-
-template <class Op> DEVICE u64 over_warp(u64 value) {
-    for (unsigned mask = 16; mask > 0; mask >>= 1)
-        value = Op::of(value, of_lane(value, threadIdx.x % WARP ^ mask));
-    return value;
-}
-
-// Of what all threads bring, for all of them.
-template <class Op> DEVICE u64 over_block(u64 value, Shared &shared) {
-    value = over_warp<Op>(value);
-    if (threadIdx.x % WARP == 0) shared.by_warp[threadIdx.x / WARP] = value;
-    __syncthreads();
-    u64 all = shared.by_warp[0];
-    for (unsigned warp = 1; warp < blockDim.x / WARP; warp++) all = Op::of(all, shared.by_warp[warp]);
-    __syncthreads();
-    return all;
-}
-
-// Of the lanes up to this one.
-DEVICE u64 up_to_lane(u64 value) {
-    const unsigned lane = threadIdx.x % WARP;
-    for (unsigned step = 1; step < WARP; step <<= 1) {
-        const u64 before = of_lane(value, lane - step);
-        if (lane >= step) value += before;
-    }
-    return value;
-}
-
-// Higher logits first, and of equals the lower token. Never 0, and never all bits.
-DEVICE u64 rank(float logit, int token) {
-    const unsigned bits = __float_as_uint(logit);
-    const unsigned order = bits >> 31 ? ~bits : bits | 0x80000000u;
-    return (u64)order << 32 | (0xffffffffu - (unsigned)token);
-}
-
-DEVICE int token_of(u64 rank) { return (int)(0xffffffffu - (unsigned)rank); }
+static_assert(sizeof(Shared) == 12696 && sizeof(Choice) == 48 && sizeof(Chosen) == 184,
+              "as on the host");
 
 // The likeliest tokens, before the mask.
 DEVICE void report(const Weighed &row, int count, Chosen *chosen, Shared &shared) {
     u64 total = 0;
     for (int i = threadIdx.x; i < row.vocabulary; i += blockDim.x) total += units(weigh(row, i));
-    total = over_block<Sum>(total, shared);
+    total = over_block<Sum>(total, shared.by_warp);
     if (threadIdx.x == 0) {
         chosen->total = total;
         chosen->highest = row.highest;
@@ -197,7 +95,7 @@ DEVICE void report(const Weighed &row, int count, Chosen *chosen, Shared &shared
                 if (own < below) mine = Most::of(mine, own);
             }
         }
-        const u64 most = over_block<Most>(mine, shared);
+        const u64 most = over_block<Most>(mine, shared.by_warp);
         stale = mine == most;
         below = most;
         if (threadIdx.x == 0) {
@@ -373,8 +271,8 @@ DEVICE void choose(const ChooseParams &p) {
         best = Most::of(best, own);
         if (may_follow(row, i)) best_allowed = Most::of(best_allowed, own);
     }
-    best = over_block<Most>(numbers ? best : ~0ull, shared);
-    best_allowed = over_block<Most>(best_allowed, shared);
+    best = over_block<Most>(numbers ? best : ~0ull, shared.by_warp);
+    best_allowed = over_block<Most>(best_allowed, shared.by_warp);
     if (best == ~0ull || best_allowed == 0) {
         if (threadIdx.x == 0) chosen->token = best == ~0ull ? -2 : -1;
         return;
@@ -400,7 +298,7 @@ DEVICE void choose(const ChooseParams &p) {
                 const unsigned weight = weigh(row, i);
                 if (weight >= floor) kept.total += units(weight);
             }
-            kept.total = over_block<Sum>(kept.total, shared);
+            kept.total = over_block<Sum>(kept.total, shared.by_warp);
         }
         token = draw(row, kept, choice.random, shared);
     }
