@@ -101,18 +101,20 @@ pub fn keep_min_p(candidates: &mut Vec<Candidate>, min_p: f32) {
 /// Keep the fewest of the likeliest whose probabilities reach `top_p` of all. Values are weights of at
 /// most 1. Keeps at least one.
 pub fn keep_top_p(candidates: &mut Vec<Candidate>, top_p: f32) {
-    let total: u64 = candidates.iter().map(units).sum();
+    let total = sum_units(candidates);
     let target = (u128::from(total) * u128::from(share(top_p)) >> SHARE_BITS) as u64;
     // All below this, were they as many as all, would not reach what may be left out: what is kept is
     // among the others, which are few as a rule.
     let least = (total - target) / candidates.len().max(1) as u64;
-    candidates.retain(|candidate| units(candidate) >= least);
+    // No number of units that a candidate may have is too large for this.
+    let least = least as f64 * f64::from(WEIGHT_UNIT);
+    candidates.retain(|candidate| f64::from(candidate.value) >= least);
     // Everything before `low` belongs to the result, everything from `high` on does not.
     let (mut low, mut high, mut reached) = (0, candidates.len(), 0);
     while high - low > 1 {
         let middle = low + (high - low) / 2;
         candidates[low..high].select_nth_unstable_by(middle - low, best_first);
-        let upper: u64 = candidates[low..middle].iter().map(units).sum();
+        let upper = sum_units(&candidates[low..middle]);
         if reached + upper >= target {
             high = middle;
         } else {
@@ -128,26 +130,57 @@ pub fn share(top_p: f32) -> u64 {
     (f64::from(top_p.clamp(0.0, 1.0)) * (1u64 << SHARE_BITS) as f64) as u64
 }
 
-/// A weight, counted.
+/// A weight of at most 1, in whole units: by shifts, since no processor converts many at once.
+#[inline(always)]
 fn units(candidate: &Candidate) -> u64 {
-    (candidate.value / WEIGHT_UNIT) as u64
+    let bits = candidate.value.to_bits();
+    let mantissa = u64::from(bits & 0x007f_ffff | 0x0080_0000);
+    // 1 has the exponent 127 and 2^40 units.
+    let below_one = 127u32.saturating_sub(bits >> 23);
+    mantissa << 17 >> below_one.min(63)
+}
+
+/// All weights, counted.
+fn sum_units(candidates: &[Candidate]) -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    if crate::has_avx2_fma() {
+        // SAFETY: the processor has the features that the function is compiled for.
+        #[allow(unsafe_code, reason = "calls a function compiled for checked features")]
+        return unsafe { sum_units_avx2(candidates) };
+    }
+    candidates.iter().map(units).sum()
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn sum_units_avx2(candidates: &[Candidate]) -> u64 {
+    candidates.iter().map(units).sum()
 }
 
 /// Draw one of the candidates, whose values are weights of at most 1: in the order of their ids, the
 /// first one up to which the weights exceed the part `random / 2^64` of all. `None` if nothing has
 /// weight. Leaves them in that order.
 pub fn draw(candidates: &mut [Candidate], random: u64) -> Option<u32> {
+    /// Candidates that are passed over at once.
+    const STRETCH: usize = 256;
     if !candidates.is_sorted_by_key(|candidate| candidate.id) {
         candidates.sort_unstable_by_key(|candidate| candidate.id);
     }
-    let total: u64 = candidates.iter().map(units).sum();
+    let stretches: Vec<u64> = candidates.chunks(STRETCH).map(sum_units).collect();
+    let total: u64 = stretches.iter().sum();
     let mut left = (u128::from(random) * u128::from(total) >> 64) as u64;
-    for candidate in &*candidates {
-        let weight = units(candidate);
-        if left < weight {
-            return Some(candidate.id);
+    for (stretch, weight) in candidates.chunks(STRETCH).zip(stretches) {
+        if left >= weight {
+            left -= weight;
+            continue;
         }
-        left -= weight;
+        for candidate in stretch {
+            let weight = units(candidate);
+            if left < weight {
+                return Some(candidate.id);
+            }
+            left -= weight;
+        }
     }
     None
 }
@@ -161,7 +194,7 @@ pub fn log_total(highest: f32, weights: u64) -> f32 {
 /// The highest logit and the sum of all weights in units, as [`log_total`] takes them.
 pub fn total_weight(logits: &[f32], candidates: &mut Vec<Candidate>) -> (f32, u64) {
     weigh(logits, 1.0, candidates);
-    (highest_of(logits), candidates.iter().map(units).sum())
+    (highest_of(logits), sum_units(candidates))
 }
 
 /// Weigh tokens by `exp((logit - highest) / temperature)`: probabilities but for a common factor.
