@@ -16,6 +16,7 @@ pub mod attention;
 mod buffer;
 pub mod choose;
 mod device;
+pub mod experts;
 mod find;
 #[cfg(feature = "cuda")]
 mod gpu;
@@ -31,4 +32,4 @@ pub use device::{
 pub use find::{Gpu, find, open};
 #[cfg(feature = "cuda")]
 pub use gpu::CudaDevice;
-pub use matrix::{Format, Matrix};
+pub use matrix::{FP8_SCALED, Format, Matrix};

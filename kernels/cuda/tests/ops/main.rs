@@ -3,6 +3,7 @@
 
 mod attention;
 mod choose;
+mod experts;
 mod linear;
 mod rows;
 
