@@ -102,7 +102,7 @@ pub fn keep_min_p(candidates: &mut Vec<Candidate>, min_p: f32) {
 /// most 1. Keeps at least one.
 pub fn keep_top_p(candidates: &mut Vec<Candidate>, top_p: f32) {
     let total = sum_units(candidates);
-    let target = (u128::from(total) * u128::from(share(top_p)) >> SHARE_BITS) as u64;
+    let target = ((u128::from(total) * u128::from(share(top_p))) >> SHARE_BITS) as u64;
     // All below this, were they as many as all, would not reach what may be left out: what is kept is
     // among the others, which are few as a rule.
     let least = (total - target) / candidates.len().max(1) as u64;
@@ -134,7 +134,7 @@ pub fn share(top_p: f32) -> u64 {
 #[inline(always)]
 fn units(candidate: &Candidate) -> u64 {
     let bits = candidate.value.to_bits();
-    let mantissa = u64::from(bits & 0x007f_ffff | 0x0080_0000);
+    let mantissa = u64::from((bits & 0x007f_ffff) | 0x0080_0000);
     // 1 has the exponent 127 and 2^40 units.
     let below_one = 127u32.saturating_sub(bits >> 23);
     mantissa << 17 >> below_one.min(63)
@@ -168,7 +168,7 @@ pub fn draw(candidates: &mut [Candidate], random: u64) -> Option<u32> {
     }
     let stretches: Vec<u64> = candidates.chunks(STRETCH).map(sum_units).collect();
     let total: u64 = stretches.iter().sum();
-    let mut left = (u128::from(random) * u128::from(total) >> 64) as u64;
+    let mut left = ((u128::from(random) * u128::from(total)) >> 64) as u64;
     for (stretch, weight) in candidates.chunks(STRETCH).zip(stretches) {
         if left >= weight {
             left -= weight;

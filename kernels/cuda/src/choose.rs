@@ -313,7 +313,7 @@ impl Chosen {
             let likeliest = tokens.iter().zip(logits).take(count);
             Report {
                 highest: f32::from_bits(*highest),
-                weights: u64::from(*high) << 32 | u64::from(*low),
+                weights: (u64::from(*high) << 32) | u64::from(*low),
                 likeliest: likeliest
                     .filter(|(token, _)| **token as i32 >= 0)
                     .map(|(token, logit)| (*token, f32::from_bits(*logit)))
