@@ -25,3 +25,12 @@ pub fn apply_mask(logits: &mut [f32], mask: &[u32]) -> usize {
     beyond.fill(f32::NEG_INFINITY);
     allowed
 }
+
+/// Whether a mask allows any of so many tokens.
+pub fn allows_any(mask: &[u32], tokens: usize) -> bool {
+    let (whole, rest) = (tokens / 32, tokens % 32);
+    let last = mask
+        .get(whole)
+        .is_some_and(|word| word & ((1 << rest) - 1) != 0);
+    last || mask.iter().take(whole).any(|word| *word != 0)
+}

@@ -6,12 +6,14 @@ use mortise_kernels::gate_mul::{Activation, gate_mul};
 use mortise_kernels::kv_page::{BLOCK_TOKENS, BlockPages, KvArena, KvElement, KvPages, KvShape};
 use mortise_kernels::kv_q8::{Q8Arena, Q8Pages, groups};
 use mortise_kernels::log_softmax::{log_softmax, log_sum_exp};
-use mortise_kernels::mask::apply_mask;
+use mortise_kernels::mask::{allows_any, apply_mask};
 use mortise_kernels::pool::ThreadPool;
 use mortise_kernels::rms_norm::{RmsNorm, rms_norm, rms_norm_in_place};
 use mortise_kernels::rope::{RopeHeads, RopePairs, RopeTable};
 use mortise_kernels::route::{ExpertGroups, GroupRank, Route, RouterScores, Routing, route};
-use mortise_kernels::select::{Candidate, argmax, keep_min_p, keep_top_k, keep_top_p, top};
+use mortise_kernels::select::{
+    Candidate, argmax, draw, keep_min_p, keep_top_k, keep_top_p, log_total, top, total_weight,
+};
 use mortise_kernels::soft_cap::soft_cap;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -432,6 +434,7 @@ proptest! {
             prop_assert_eq!(*logit, if is_allowed(index) { 1.5 } else { f32::NEG_INFINITY });
         }
         prop_assert_eq!(allowed, (0..count).filter(|&i| is_allowed(i)).count());
+        prop_assert_eq!(allows_any(&words, count), allowed > 0);
     }
 
     #[test]
@@ -463,6 +466,34 @@ proptest! {
         prop_assert_eq!(kept, expected.collect::<Vec<_>>());
 
         prop_assert_eq!(argmax(&values), Some(order[0].id as usize));
+    }
+
+    /// Whatever order filters leave, draws walk through the tokens in theirs.
+    #[test]
+    fn draws_follow_the_weights(
+        values in vec((0u8..40).prop_map(|v| f32::from(v) / 40.0), 1..80), random in any::<u64>(),
+    ) {
+        let total: f64 = values.iter().map(|v| f64::from(*v)).sum();
+        let place = random as f64 / 2f64.powi(64) * total;
+        let mut shuffled = candidates(&values);
+        shuffled.reverse();
+        let drawn = draw(&mut shuffled, random);
+        prop_assert_eq!(drawn, draw(&mut candidates(&values), random));
+        let Some(drawn) = drawn else {
+            prop_assert_eq!(total, 0.0);
+            return Ok(());
+        };
+        let before: f64 = values[..drawn as usize].iter().map(|v| f64::from(*v)).sum();
+        let after = before + f64::from(values[drawn as usize]);
+        prop_assert!(before - 1e-6 <= place && place <= after + 1e-6);
+        prop_assert!(values[drawn as usize] > 0.0);
+    }
+
+    #[test]
+    fn weights_sum_up_to_the_softmax_s_divisor(logits in vec(-60f32..60.0, 1..50)) {
+        let (highest, weights) = total_weight(&logits, &mut Vec::new());
+        let total: f64 = logits.iter().map(|x| f64::from(*x).exp()).sum();
+        close(&[log_total(highest, weights)], [total.ln()].into_iter(), 1e-5);
     }
 }
 
@@ -503,6 +534,9 @@ fn parts_of_long_sequences_are_merged() {
 fn nothing_likely_gives_no_maximum() {
     assert_eq!(argmax(&[f32::NEG_INFINITY, f32::NAN]), None);
     assert_eq!(log_sum_exp(&[f32::NEG_INFINITY; 3]), f32::NEG_INFINITY);
+    let (highest, weights) = total_weight(&[f32::NEG_INFINITY; 3], &mut Vec::new());
+    assert_eq!(log_total(highest, weights), f32::NEG_INFINITY);
+    assert_eq!(draw(&mut [], 7), None);
 }
 
 /// Every f16 widens as the `half` crate says.

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use mortise_kernels::linear::Best;
-use mortise_model::{DeviceModel, InputError, KvCache, Logits, Model, ModelInput};
+use mortise_model::{
+    Choice, Chosen, DeviceModel, InputError, KvCache, Logits, Model, ModelInput, TokenSource,
+};
 
 /// Computes batches against a KV cache of its own.
 pub trait ForwardPass: Send {
@@ -27,6 +29,34 @@ pub trait ForwardPass: Send {
         let _ = input;
         None
     }
+
+    /// This, where its logits can stay where they were computed: the engine then asks for whole rows
+    /// only where it must.
+    fn remote(&mut self) -> Option<&mut dyn RemoteLogits> {
+        None
+    }
+}
+
+/// Logits that stay where they were computed, and tokens that are chosen there, by the rules of the
+/// engine's sampler. Work is queued and done in order.
+pub trait RemoteLogits {
+    /// Queue a batch; its rows of logits are those that [`ForwardPass::forward`] would give. Tokens named
+    /// by `sources` are those that were chosen last, whatever stands in the batch. May be called again
+    /// with the same tokens after it failed.
+    fn queue(&mut self, input: &ModelInput, sources: &[TokenSource]) -> Result<(), InputError>;
+
+    /// Wait until everything that was queued is done.
+    fn wait(&mut self) -> Result<(), InputError>;
+
+    /// Copy a row of logits of the last batch from which nothing was chosen.
+    fn logit_row(&mut self, row: usize) -> Result<Vec<f32>, InputError>;
+
+    /// Queue choices from the last batch, at most one of a row.
+    fn choose(&mut self, choices: Vec<Choice>) -> Result<(), InputError>;
+
+    /// Wait for the oldest choices that nobody has waited for, and for nothing that was queued after
+    /// them.
+    fn chosen(&mut self) -> Result<Vec<Chosen>, InputError>;
 }
 
 /// A model with its cache.
@@ -73,5 +103,31 @@ impl ForwardPass for DeviceModel {
 
     fn forward(&mut self, input: &ModelInput) -> Result<Logits, InputError> {
         DeviceModel::forward(self, input)
+    }
+
+    fn remote(&mut self) -> Option<&mut dyn RemoteLogits> {
+        Some(self)
+    }
+}
+
+impl RemoteLogits for DeviceModel {
+    fn queue(&mut self, input: &ModelInput, sources: &[TokenSource]) -> Result<(), InputError> {
+        DeviceModel::queue(self, input, sources)
+    }
+
+    fn wait(&mut self) -> Result<(), InputError> {
+        DeviceModel::wait(self)
+    }
+
+    fn logit_row(&mut self, row: usize) -> Result<Vec<f32>, InputError> {
+        DeviceModel::logit_row(self, row)
+    }
+
+    fn choose(&mut self, choices: Vec<Choice>) -> Result<(), InputError> {
+        DeviceModel::choose(self, choices)
+    }
+
+    fn chosen(&mut self) -> Result<Vec<Chosen>, InputError> {
+        DeviceModel::chosen(self)
     }
 }

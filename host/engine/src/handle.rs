@@ -137,6 +137,7 @@ impl Engine {
             next_id: 0,
             draft_max: config.speculation.draft_max(),
             drafter: Drafter::new(config.speculation, draft, config.step_token_budget),
+            in_flight: Vec::new(),
         };
         let join = spawn(step_loop, config.threads)?;
         Ok(EngineHandle {

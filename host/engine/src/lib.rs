@@ -33,7 +33,7 @@ pub use event::{
     FinishReason, GeneratedToken, SequenceError, SequenceUsage, TokenEvent, TokenLogprobs,
     TokenStream,
 };
-pub use forward::ForwardPass;
+pub use forward::{ForwardPass, RemoteLogits};
 pub use handle::{Engine, EngineHandle};
 pub use load::EngineLoad;
 pub use mortise_model::KvType;

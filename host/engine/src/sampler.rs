@@ -1,12 +1,16 @@
-//! From a row of logits to a token, for one sequence.
+//! From a row of logits to a token, for one sequence: here, or where the logits were computed, which
+//! gives the same token to the bit.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use mortise_kernels::linear::Best;
-use mortise_kernels::log_softmax::log_sum_exp;
-use mortise_kernels::mask::apply_mask;
-use mortise_kernels::select::{Candidate, argmax, keep_min_p, keep_top_k, keep_top_p, top, weigh};
+use mortise_kernels::mask::{allows_any, apply_mask};
+use mortise_kernels::select::{
+    Candidate, argmax, draw, keep_min_p, keep_top_k, keep_top_p, log_total, top, total_weight,
+    weigh,
+};
+use mortise_model::{Adjustment, Choice, Chosen, NoChoice, Report};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
@@ -18,7 +22,10 @@ use crate::request::{LogprobParams, SamplingParams};
 #[derive(Debug, Clone)]
 pub(crate) struct Sampler {
     params: SamplingParams,
+    /// One number is drawn from it for each token, unless the likeliest is taken.
     random: Pcg64,
+    /// Of `logit_bias`, which may name a token twice.
+    biases: BTreeMap<u32, f32>,
     /// Tokens that penalties apply to, with their number in the output. Empty without penalties.
     occurrences: BTreeMap<u32, u32>,
     candidates: Vec<Candidate>,
@@ -32,9 +39,14 @@ impl Sampler {
             occurrences.extend(prompt.iter().map(|token| (*token, 0)));
         }
         let random = Pcg64::seed_from_u64(seed);
+        let mut biases = BTreeMap::new();
+        for (token, bias) in &params.logit_bias {
+            *biases.entry(*token).or_insert(0.0) += bias;
+        }
         Self {
             params,
             random,
+            biases,
             occurrences,
             candidates: Vec::new(),
         }
@@ -47,29 +59,79 @@ impl Sampler {
         mask: Option<&[u32]>,
         logprobs: Option<LogprobParams>,
     ) -> Result<GeneratedToken, SequenceError> {
+        self.adjust(logits);
         // Without an early end, so that it vectorises.
         if !logits
             .iter()
             .fold(true, |numbers, logit| numbers & (*logit < f32::INFINITY))
         {
-            return Err(no_numbers());
+            return Err(no_token(NoChoice::NotNumbers));
         }
-        self.adjust(logits);
-        let report = logprobs.map(|wanted| Report::new(logits, wanted));
+        let report = logprobs.map(|wanted| self.report(logits, wanted));
         if let Some(mask) = mask
             && apply_mask(logits, mask) == 0
         {
-            let problem = "the constraint allows no token at all";
-            return Err(SequenceError::Constraint(problem.to_owned()));
+            return Err(allows_none());
         }
-        let id = self.choose(logits).ok_or_else(nothing_likely)?;
+        let random = self.random_ahead(0);
+        let id = self.choose(logits, random);
+        let id = id.ok_or_else(|| no_token(NoChoice::Impossible))?;
         let logit = logits
             .get(id as usize)
             .copied()
             .unwrap_or(f32::NEG_INFINITY);
+        self.settle(Chosen {
+            token: Ok((id, logit)),
+            report,
+        })
+    }
+
+    /// How the logits of a row are to be chosen from where they lie, `ahead` tokens after the next one.
+    /// [`Self::settle`] takes what comes of it; until then nothing here changes.
+    pub(crate) fn ask(
+        &self,
+        row: usize,
+        ahead: usize,
+        mask: Option<Vec<u32>>,
+        logprobs: Option<LogprobParams>,
+        vocabulary: usize,
+    ) -> Result<Choice, SequenceError> {
+        let allows = |mask: &Vec<u32>| allows_any(mask, vocabulary);
+        if !mask.as_ref().is_none_or(allows) {
+            return Err(allows_none());
+        }
+        let params = &self.params;
+        let adjustments = self.adjustments();
+        Ok(Choice {
+            row,
+            adjustments: adjustments
+                .filter(|one| (one.token as usize) < vocabulary)
+                .collect(),
+            mask,
+            temperature: params.temperature,
+            top_k: params.top_k,
+            min_p: params.min_p,
+            top_p: params.top_p,
+            random: self.random_ahead(ahead),
+            reported: logprobs.map(|wanted| usize::from(wanted.top)),
+        })
+    }
+
+    /// What was chosen: the random stream moves on.
+    pub(crate) fn settle(&mut self, chosen: Chosen) -> Result<GeneratedToken, SequenceError> {
+        let (id, logit) = chosen.token.map_err(no_token)?;
+        let logprobs = chosen.report.map(|report| {
+            let total = log_total(report.highest, report.weights);
+            let top = report.likeliest.into_iter();
+            TokenLogprobs {
+                // The token was allowed, so that the mask left its logit as it was.
+                chosen: logit - total,
+                top: top.map(|(token, logit)| (token, logit - total)).collect(),
+            }
+        });
         Ok(GeneratedToken {
-            id,
-            logprobs: report.map(|report| report.of(logit)),
+            logprobs,
+            ..self.take(id)
         })
     }
 
@@ -87,9 +149,10 @@ impl Sampler {
     /// takes the likeliest token.
     pub(crate) fn choose_best(best: &Best) -> Result<GeneratedToken, SequenceError> {
         if !best.all_numbers {
-            return Err(no_numbers());
+            return Err(no_token(NoChoice::NotNumbers));
         }
-        let id = best.candidates.first().ok_or_else(nothing_likely)?.id;
+        let id = best.candidates.first();
+        let id = id.ok_or_else(|| no_token(NoChoice::Impossible))?.id;
         Ok(GeneratedToken { id, logprobs: None })
     }
 
@@ -97,47 +160,80 @@ impl Sampler {
     /// on as if it had been drawn.
     pub(crate) fn take(&mut self, id: u32) -> GeneratedToken {
         if self.params.temperature != 0.0 {
-            let _: f64 = self.random.random();
+            let _: u64 = self.random.random();
         }
         GeneratedToken { id, logprobs: None }
     }
 
+    /// Whether what is chosen next depends on what was chosen before, the text apart.
+    pub(crate) fn looks_back(&self) -> bool {
+        let params = &self.params;
+        params.repetition_penalty != 1.0
+            || params.frequency_penalty != 0.0
+            || params.presence_penalty != 0.0
+    }
+
+    /// The random number of the token that comes so many after the next one.
+    fn random_ahead(&self, ahead: usize) -> u64 {
+        let mut random = self.random.clone();
+        for _ in 0..ahead {
+            let _: u64 = random.random();
+        }
+        random.random()
+    }
+
     /// Remember a committed token for the penalties.
     pub(crate) fn observe(&mut self, token: u32) {
-        let params = &self.params;
-        let penalised = params.repetition_penalty != 1.0
-            || params.frequency_penalty != 0.0
-            || params.presence_penalty != 0.0;
-        if penalised {
+        if self.looks_back() {
             let count = self.occurrences.entry(token).or_insert(0);
             *count = count.saturating_add(1);
         }
     }
 
-    /// Apply `logit_bias` and penalties.
-    fn adjust(&self, logits: &mut [f32]) {
+    /// `logit_bias` and penalties, each token once.
+    fn adjustments(&self) -> impl Iterator<Item = Adjustment> {
         let params = &self.params;
-        for (token, bias) in &params.logit_bias {
-            if let Some(logit) = logits.get_mut(*token as usize) {
-                *logit += bias;
-            }
-        }
-        for (token, count) in &self.occurrences {
-            let Some(logit) = logits.get_mut(*token as usize) else {
-                continue;
-            };
-            if *logit > 0.0 {
-                *logit /= params.repetition_penalty;
-            } else {
-                *logit *= params.repetition_penalty;
-            }
-            if *count > 0 {
-                *logit -= *count as f32 * params.frequency_penalty + params.presence_penalty;
+        let of_bias = self.biases.iter().map(|(token, bias)| (*token, *bias));
+        let unpenalised = of_bias.filter(|(token, _)| !self.occurrences.contains_key(token));
+        let unpenalised = unpenalised.map(|(token, bias)| Adjustment {
+            token,
+            bias,
+            repetition: 1.0,
+            penalty: 0.0,
+        });
+        let penalised = self.occurrences.iter().map(|(token, count)| Adjustment {
+            token: *token,
+            bias: self.biases.get(token).copied().unwrap_or(0.0),
+            repetition: params.repetition_penalty,
+            penalty: match count {
+                0 => 0.0,
+                _ => *count as f32 * params.frequency_penalty + params.presence_penalty,
+            },
+        });
+        unpenalised.chain(penalised)
+    }
+
+    fn adjust(&self, logits: &mut [f32]) {
+        for adjustment in self.adjustments() {
+            if let Some(logit) = logits.get_mut(adjustment.token as usize) {
+                *logit = adjustment.apply(*logit);
             }
         }
     }
 
-    fn choose(&mut self, logits: &[f32]) -> Option<u32> {
+    /// What is reported of a row, before the mask.
+    fn report(&mut self, logits: &[f32], wanted: LogprobParams) -> Report {
+        let (highest, weights) = total_weight(logits, &mut self.candidates);
+        let likeliest = top(logits, usize::from(wanted.top));
+        let likeliest = likeliest.into_iter().map(|one| (one.id, one.value));
+        Report {
+            highest,
+            weights,
+            likeliest: likeliest.collect(),
+        }
+    }
+
+    fn choose(&mut self, logits: &[f32], random: u64) -> Option<u32> {
         let params = &self.params;
         if params.temperature == 0.0 {
             return argmax(logits).map(|index| index as u32);
@@ -153,55 +249,20 @@ impl Sampler {
         if params.top_p < 1.0 {
             keep_top_p(candidates, params.top_p);
         }
-        let total: f64 = candidates
-            .iter()
-            .map(|candidate| f64::from(candidate.value))
-            .sum();
-        let mut left = self.random.random::<f64>() * total;
-        for candidate in &*candidates {
-            left -= f64::from(candidate.value);
-            if left < 0.0 {
-                return Some(candidate.id);
-            }
-        }
-        candidates.last().map(|candidate| candidate.id)
+        draw(candidates, random)
     }
 }
 
-/// What is reported of a row, taken before the mask.
-struct Report {
-    total: f32,
-    top: Vec<(u32, f32)>,
+fn no_token(reason: NoChoice) -> SequenceError {
+    let problem = match reason {
+        NoChoice::NotNumbers => "the model computed logits that are no numbers",
+        NoChoice::Impossible => "every token that may follow has probability 0",
+    };
+    SequenceError::Inference(problem.to_owned())
 }
 
-impl Report {
-    fn new(logits: &[f32], wanted: LogprobParams) -> Self {
-        let total = log_sum_exp(logits);
-        let top = top(logits, usize::from(wanted.top));
-        let top = top
-            .into_iter()
-            .map(|candidate| (candidate.id, candidate.value - total));
-        Self {
-            total,
-            top: top.collect(),
-        }
-    }
-
-    /// The chosen token was allowed, so that the mask left its logit as it was.
-    fn of(self, chosen_logit: f32) -> TokenLogprobs {
-        TokenLogprobs {
-            chosen: chosen_logit - self.total,
-            top: self.top,
-        }
-    }
-}
-
-fn no_numbers() -> SequenceError {
-    SequenceError::Inference("the model computed logits that are no numbers".to_owned())
-}
-
-fn nothing_likely() -> SequenceError {
-    SequenceError::Inference("every token that may follow has probability 0".to_owned())
+fn allows_none() -> SequenceError {
+    SequenceError::Constraint("the constraint allows no token at all".to_owned())
 }
 
 /// A seed that nobody can foresee: the standard library seeds its hashers from the system.

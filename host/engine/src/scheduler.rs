@@ -7,7 +7,9 @@
 //!
 //! A sequence has *known* tokens (the prompt, and every token committed since) of which the first
 //! *computed* have their keys and values in the cache. It takes part in a step while it has tokens
-//! to compute and is not paused; once all are computed it is *scored* and waits to be extended.
+//! to compute and is not paused; once all are computed it is *scored* and waits to be extended. Its
+//! last token may be *undecided*: steps are planned with it as with any other, and it is known before
+//! [`Scheduler::computed`] hears of it.
 //!
 //! Sequences are ranked by priority, and among equals by who was admitted first. A sequence is
 //! admitted when there is room for the tokens that it has, not for those that it may come to have.
@@ -28,6 +30,9 @@ use self::task::Task;
 
 /// Names a sequence for as long as the engine lives. Later arrivals have higher numbers.
 pub(crate) type SequenceId = u64;
+
+/// Stands for a token that is chosen and not known yet. No vocabulary is as large.
+pub(crate) const UNDECIDED: u32 = u32::MAX;
 
 /// Bounds of a step.
 #[derive(Debug, Clone, Copy)]
@@ -198,11 +203,17 @@ impl Scheduler {
         task.kv.commit(&task.tokens, &mut self.pool);
     }
 
-    /// A token was committed.
+    /// A token was committed: the one that was undecided, or else another one.
     pub(crate) fn extend(&mut self, id: SequenceId, token: u32) {
-        if let Some(task) = self.task_mut(id) {
-            task.tokens.push(token);
-            task.scored = false;
+        let Some(task) = self.task_mut(id) else {
+            return;
+        };
+        match task.tokens.last_mut() {
+            Some(last) if *last == UNDECIDED => *last = token,
+            _ => {
+                task.tokens.push(token);
+                task.scored = false;
+            }
         }
     }
 

@@ -6,6 +6,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use mortise_kernels::linear::Best;
+use mortise_model::{Choice, Chosen};
 
 use crate::event::{FinishReason, GeneratedToken, SequenceError, SequenceUsage, TokenEvent};
 use crate::guide::{Allowed, Guide};
@@ -36,7 +37,8 @@ pub(crate) struct Sequence {
     sampler: Sampler,
     logprobs: Option<LogprobParams>,
     guide: Guide,
-    /// Holds no more than a step commits, since nothing is decided while it holds anything.
+    /// Holds no more than two steps commit: while it holds anything nothing is decided but what was
+    /// chosen before.
     outbox: Outbox,
     /// Logits of the last token whose successor is not sampled yet.
     held: Option<Vec<f32>>,
@@ -156,9 +158,66 @@ impl Sequence {
         decision
     }
 
+    /// Keep a row of logits until the mask is ready.
+    pub(crate) fn hold(&mut self, logits: Vec<f32>) {
+        self.held = Some(logits);
+    }
+
+    /// Whether nothing but the text before decides what comes next, so that it can be asked for before
+    /// the last token is known.
+    pub(crate) fn can_ask_ahead(&self) -> bool {
+        self.guide.is_free() && !self.sampler.looks_back()
+    }
+
+    /// Whether tokens may come after the one that comes after `known` tokens.
+    pub(crate) fn may_go_on(&self, known: usize) -> bool {
+        known + 1 < self.tokens_max
+    }
+
+    /// How to choose from a row where it lies; or what is decided without.
+    pub(crate) fn ask(&mut self, row: usize, vocabulary: usize) -> Result<Choice, Decision> {
+        let asked = catch_unwind(AssertUnwindSafe(|| self.ask_unfenced(row, vocabulary)));
+        asked.unwrap_or_else(|panic| Err(Decision::Fail(of_choice(panic.as_ref()))))
+    }
+
+    fn ask_unfenced(&mut self, row: usize, vocabulary: usize) -> Result<Choice, Decision> {
+        let words = vocabulary.div_ceil(32);
+        let mask = match self.guide.allowed()? {
+            Allowed::Any => None,
+            Allowed::Only(token) if self.logprobs.is_none() => {
+                return Err(Decision::Token(self.sampler.take(token)));
+            }
+            Allowed::Only(token) => Some(one_hot(token, words)),
+            Allowed::Masked(mask) => {
+                let mut mask = mask.to_vec();
+                mask.resize(words, 0);
+                Some(mask)
+            }
+        };
+        let choice = self.sampler.ask(row, 0, mask, self.logprobs, vocabulary);
+        choice.map_err(Decision::Fail)
+    }
+
+    /// How to choose from a row where it lies, `ahead` tokens after the next one, of a sequence that can
+    /// be asked so.
+    pub(crate) fn ask_ahead(&self, row: usize, ahead: usize, vocabulary: usize) -> Option<Choice> {
+        let sampler = &self.sampler;
+        sampler
+            .ask(row, ahead, None, self.logprobs, vocabulary)
+            .ok()
+    }
+
+    /// What was chosen where the logits lie.
+    pub(crate) fn settle(&mut self, chosen: Chosen) -> Decision {
+        fenced(|| match self.sampler.settle(chosen) {
+            Ok(token) => Decision::Token(token),
+            Err(error) => Decision::Fail(error),
+        })
+    }
+
     /// Leaves the row untouched where the decision is [`Decision::NotYet`].
     fn decide_unfenced(&mut self, logits: &mut [f32]) -> Decision {
-        let one_hot: Vec<u32>;
+        let only: Vec<u32>;
         let mask = match self.guide.allowed() {
             Err(decision) => return decision,
             Ok(Allowed::Any) => None,
@@ -167,10 +226,8 @@ impl Sequence {
                 return Decision::Token(self.sampler.take(token));
             }
             Ok(Allowed::Only(token)) => {
-                let words = 0..logits.len().div_ceil(32);
-                let bit = |word| u32::from(word == token as usize / 32) << (token % 32);
-                one_hot = words.map(bit).collect();
-                Some(&one_hot[..])
+                only = one_hot(token, logits.len().div_ceil(32));
+                Some(&only[..])
             }
         };
         match self.sampler.sample(logits, mask, self.logprobs) {
@@ -262,11 +319,20 @@ impl Sequence {
     }
 }
 
+/// The mask of so many words that allows one token.
+fn one_hot(token: u32, words: usize) -> Vec<u32> {
+    let bit = |word| u32::from(word == token as usize / 32) << (token % 32);
+    (0..words).map(bit).collect()
+}
+
 /// Turn a panic into the failure of the sequence.
 fn fenced(decide: impl FnOnce() -> Decision) -> Decision {
-    catch_unwind(AssertUnwindSafe(decide)).unwrap_or_else(|panic| {
-        Decision::Fail(panicked("the sampler or the constraint", panic.as_ref()))
-    })
+    catch_unwind(AssertUnwindSafe(decide))
+        .unwrap_or_else(|panic| Decision::Fail(of_choice(panic.as_ref())))
+}
+
+fn of_choice(panic: &(dyn Any + Send)) -> SequenceError {
+    panicked("the sampler or the constraint", panic)
 }
 
 pub(crate) fn panicked(what: &str, panic: &(dyn Any + Send)) -> SequenceError {

@@ -7,18 +7,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
 use mortise_kernels::linear::Best;
-use mortise_model::{LogitRows, Logits, ModelInput, SequenceInput};
+use mortise_model::{InputError, LogitRows, Logits, ModelInput, SequenceInput};
 
 use crate::beam_group::{BeamGroup, BeamSubmission};
 use crate::draft_model::Wanted;
 use crate::drafter::Drafter;
-use crate::event::SequenceError;
 use crate::forward::ForwardPass;
 use crate::load::Counters;
 use crate::queue::Queue;
-use crate::scheduler::{Arrival, Scheduler, SequenceId, Slice};
+use crate::scheduler::{Arrival, Scheduler, SequenceId, Slice, UNDECIDED};
 use crate::sequence::{Decision, Sequence, Submission, panic_message};
 
+mod remote;
 mod sampling;
 
 use self::sampling::commit;
@@ -46,6 +46,9 @@ pub(crate) struct StepLoop {
     /// Most tokens to draft for a sequence in a step.
     pub(crate) draft_max: usize,
     pub(crate) drafter: Drafter,
+    /// Sequences whose next tokens are chosen where the logits lie, by the number of the choice, and
+    /// not known yet.
+    pub(crate) in_flight: Vec<SequenceId>,
 }
 
 /// What comes from the handle.
@@ -60,8 +63,8 @@ struct Scored {
     /// Logits, with the slices whose rows they are: each has a row for its last known token and one
     /// for each token of its draft.
     rows: Vec<(Vec<Slice>, Computed)>,
-    /// Sequences that could not be computed even alone.
-    failed: Vec<(SequenceId, SequenceError)>,
+    /// Sequences that could not be computed even alone, and why.
+    failed: Vec<(SequenceId, String)>,
 }
 
 /// What the model gave for a batch.
@@ -80,8 +83,12 @@ impl StepLoop {
             let mut plan = self.schedule();
             self.draft(&mut plan);
             let idle = plan.is_empty();
-            let scored = self.forward(plan);
-            let sampled = self.sample(scored);
+            let sampled = if self.model.remote().is_some() {
+                self.step_remotely(plan)
+            } else {
+                let scored = self.forward(plan);
+                self.sample(scored)
+            };
             if idle && !jumped && !sampled {
                 self.rest();
             }
@@ -230,10 +237,7 @@ impl StepLoop {
             };
             match result {
                 Ok(logits) => scored.rows.push((vec![slice], logits)),
-                Err(error) => {
-                    let error = SequenceError::Inference(error);
-                    scored.failed.push((slice.id, error));
-                }
+                Err(error) => scored.failed.push((slice.id, error)),
             }
         }
         scored
@@ -241,11 +245,45 @@ impl StepLoop {
 
     /// One forward pass over `slices`, fenced.
     fn compute(&mut self, slices: &[Slice]) -> Result<Computed, String> {
+        let input = self.input(slices);
+        let only_likeliest = slices.iter().all(|slice| self.takes_likeliest(slice));
+        let model = &mut self.model;
+        let computed = fenced(|| {
+            if only_likeliest && let Some(best) = model.likeliest(&input) {
+                return best.map(Computed::Likeliest);
+            }
+            model.forward(&input).map(Computed::Rows)
+        })?;
+        let wanted: usize = slices.iter().map(rows).sum();
+        let rows = match &computed {
+            Computed::Rows(logits) => logits.rows().len(),
+            Computed::Likeliest(best) => best.len(),
+        };
+        if rows != wanted {
+            return Err(format!("the model gave {rows} rows of logits for {wanted}"));
+        }
+        self.take_as_computed(slices);
+        Ok(computed)
+    }
+
+    /// Whether of what a slice computes the likeliest next token alone is wanted, or nothing.
+    fn takes_likeliest(&self, slice: &Slice) -> bool {
+        let sequence = self.sequences.get(&slice.id);
+        let takes = || sequence.is_some_and(Sequence::takes_likeliest);
+        slice.draft.is_empty() && (!slice.last || takes())
+    }
+
+    /// The batch of a plan.
+    fn input(&self, slices: &[Slice]) -> ModelInput {
         let mut input = ModelInput::new();
         for slice in slices {
             let known = self.scheduler.tokens(slice.id);
             let known = known.get(slice.first..slice.first + slice.count);
             let mut tokens = known.unwrap_or(&[]).to_vec();
+            // The model has it where it chose it.
+            if let Some(last @ &mut UNDECIDED) = tokens.last_mut() {
+                *last = 0;
+            }
             tokens.extend(&slice.draft);
             input.push(SequenceInput {
                 tokens: &tokens,
@@ -258,37 +296,16 @@ impl StepLoop {
                 },
             });
         }
-        let only_likeliest = slices.iter().all(|slice| self.takes_likeliest(slice));
-        let model = &mut self.model;
-        let computed = catch_unwind(AssertUnwindSafe(|| {
-            if only_likeliest && let Some(best) = model.likeliest(&input) {
-                return best.map(Computed::Likeliest);
-            }
-            model.forward(&input).map(Computed::Rows)
-        }))
-        .map_err(|panic| format!("the forward pass panicked: {}", panic_message(&*panic)))?
-        .map_err(|error| error.to_string())?;
-        let wanted: usize = slices.iter().map(rows).sum();
-        let rows = match &computed {
-            Computed::Rows(logits) => logits.rows().len(),
-            Computed::Likeliest(best) => best.len(),
-        };
-        if rows != wanted {
-            return Err(format!("the model gave {rows} rows of logits for {wanted}"));
-        }
+        input
+    }
+
+    /// A forward pass over these was done.
+    fn take_as_computed(&mut self, slices: &[Slice]) {
         for slice in slices {
             self.scheduler.computed(slice);
             self.count_prefill(slice);
         }
         self.shared.counters.steps.fetch_add(1, Ordering::Relaxed);
-        Ok(computed)
-    }
-
-    /// Whether of what a slice computes the likeliest next token alone is wanted, or nothing.
-    fn takes_likeliest(&self, slice: &Slice) -> bool {
-        let sequence = self.sequences.get(&slice.id);
-        let takes = || sequence.is_some_and(Sequence::takes_likeliest);
-        slice.draft.is_empty() && (!slice.last || takes())
     }
 
     fn count_prefill(&self, slice: &Slice) {
@@ -327,6 +344,13 @@ impl StepLoop {
     fn publish(&mut self) {
         self.shared.counters.publish(&self.scheduler);
     }
+}
+
+/// What the model does, with its panics and errors in words.
+fn fenced<T>(call: impl FnOnce() -> Result<T, InputError>) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(call))
+        .map_err(|panic| format!("the forward pass panicked: {}", panic_message(&*panic)))?
+        .map_err(|error| error.to_string())
 }
 
 /// Rows of logits that a slice has.

@@ -6,7 +6,10 @@ mod support;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use mortise_engine::{Engine, EngineConfig, EngineHandle, Speculation, TokenEvent, TokenStream};
+use mortise_engine::{
+    Engine, EngineConfig, EngineHandle, SamplingParams, SequenceRequest, Speculation, TokenEvent,
+    TokenStream,
+};
 use mortise_model::{DeviceModel, DeviceSettings, KvType, Model, ModelFolder, WeightPrecision};
 use support::{greedy, next};
 
@@ -29,21 +32,43 @@ fn read(mut stream: TokenStream) -> Vec<u32> {
     }
 }
 
-/// Prompts that begin alike, of which some are longer than a step's budget.
+/// Prompts that begin alike, of which some are longer than a step's budget; the likeliest tokens of
+/// each, and drawn ones.
 fn answers(engine: &EngineHandle) -> Vec<Vec<u32>> {
     let shared: Vec<u32> = (0..70).map(|n| (n * n + 3) % 61).collect();
     let prompts = [&shared[..], &shared[..33], &[7, 8, 9, 7, 8, 9, 7, 8]];
-    let streams = prompts.map(|prompt| engine.submit(greedy(prompt, 12)).unwrap());
+    let greedy = prompts.map(|prompt| greedy(prompt, 12));
+    let drawn = prompts.map(|prompt| SequenceRequest {
+        sampling: SamplingParams {
+            seed: Some(prompt.len() as u64),
+            top_p: 0.95,
+            ..SamplingParams::default()
+        },
+        ..support::greedy(prompt, 12)
+    });
+    let requests = greedy.into_iter().chain(drawn);
+    let streams: Vec<_> = requests
+        .map(|request| engine.submit(request).unwrap())
+        .collect();
     streams.into_iter().map(read).collect()
 }
 
 #[test]
-fn greedy_answers_are_those_of_the_processor() {
+fn answers_are_those_of_the_processor() {
+    for speculation in [
+        Speculation::Off,
+        Speculation::PromptLookup { draft_tokens: 3 },
+    ] {
+        check_answers(speculation);
+    }
+}
+
+fn check_answers(speculation: Speculation) {
     let config = EngineConfig {
         max_sequences: 4,
         step_token_budget: 24,
         kv_cache_tokens: Some(512),
-        speculation: Speculation::PromptLookup { draft_tokens: 3 },
+        speculation,
         threads: 1,
         ..EngineConfig::default()
     };

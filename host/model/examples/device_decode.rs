@@ -17,8 +17,8 @@ use std::time::Instant;
 
 use mortise_cuda::{Buffer, Device, memory};
 use mortise_model::{
-    DeviceModel, DeviceSettings, KvType, LogitRows, ModelFolder, ModelInput, SequenceInput,
-    WeightPrecision,
+    Choice, DeviceModel, DeviceSettings, KvType, LogitRows, ModelFolder, ModelInput, SequenceInput,
+    TokenSource, WeightPrecision,
 };
 use serde_json::{Map, Value, json};
 
@@ -379,19 +379,9 @@ fn measure(case: &Case, path: &Path, device: &Arc<dyn Device>, copied: f64) -> O
             }
             device.synchronize()?;
             prefill.push((streams * PROMPT) as f64 / begun.elapsed().as_secs_f64());
-            let mut input = ModelInput::new();
-            for stream in 0..streams {
-                input.push(SequenceInput {
-                    tokens: &[(stream + 1) as u32],
-                    first_position: PROMPT,
-                    block_table: &table(stream),
-                    logits: LogitRows::Last,
-                });
-            }
             let begun = Instant::now();
-            let chosen = model.decode_ahead(&input, STEPS)?;
+            decode(&mut model, streams, table)?;
             let elapsed = begun.elapsed().as_secs_f64();
-            assert!(chosen.iter().all(|tokens| tokens.len() == STEPS));
             rates.push((streams * STEPS) as f64 / elapsed);
         }
         let rate = median(rates.split_off(1));
@@ -411,5 +401,46 @@ fn measure(case: &Case, path: &Path, device: &Arc<dyn Device>, copied: f64) -> O
             })
         );
     }
+    Ok(())
+}
+
+/// Decode as the engine does: each step is queued before it is known what the last one chose.
+fn decode(
+    model: &mut DeviceModel,
+    streams: usize,
+    table: impl Fn(usize) -> Vec<u32>,
+) -> Outcome<()> {
+    let greedy = |row| Choice {
+        row,
+        adjustments: Vec::new(),
+        mask: None,
+        temperature: 0.0,
+        top_k: 0,
+        min_p: 0.0,
+        top_p: 1.0,
+        random: 0,
+        reported: None,
+    };
+    let mut sources = Vec::new();
+    for step in 0..STEPS {
+        let mut input = ModelInput::new();
+        for stream in 0..streams {
+            input.push(SequenceInput {
+                tokens: &[(stream + 1) as u32],
+                first_position: PROMPT + step,
+                block_table: &table(stream),
+                logits: LogitRows::Last,
+            });
+        }
+        model.queue(&input, &sources)?;
+        model.choose((0..streams).map(greedy).collect())?;
+        sources = (0..streams)
+            .map(|row| TokenSource { row, choice: row })
+            .collect();
+        if step > 0 {
+            assert_eq!(model.chosen()?.len(), streams);
+        }
+    }
+    assert_eq!(model.chosen()?.len(), streams);
     Ok(())
 }

@@ -212,6 +212,22 @@ pub enum InputError {
         /// Blocks of the cache.
         blocks: usize,
     },
+    /// A row of logits that the last batch did not compute.
+    #[error("logits of row {row} are asked for, and the last batch has {rows} rows of logits")]
+    LogitRow {
+        /// The row.
+        row: usize,
+        /// Rows of logits that there are.
+        rows: usize,
+    },
+    /// A token from a choice that was not made, or for a row that the batch does not have.
+    #[error("row {row} takes its token from choice {choice}: there is no such row or choice")]
+    Source {
+        /// Row of the batch.
+        row: usize,
+        /// Number of the choice.
+        choice: usize,
+    },
     /// The device refused.
     #[error("the device failed: {0}")]
     Device(#[from] mortise_cuda::DeviceError),

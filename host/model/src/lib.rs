@@ -39,7 +39,7 @@ mod spec;
 mod weights;
 
 pub use decoder::{EmbedError, Logits, Model};
-pub use device::{DeviceModel, DeviceSettings};
+pub use device::{DeviceModel, DeviceSettings, TokenSource};
 pub use embedder::{Embedder, EmbedderOptions};
 pub use encoder::{Encoder, EncoderSpec};
 pub use error::{InputError, ModelError};
@@ -47,6 +47,7 @@ pub use folder::{FileBytes, ModelFolder};
 pub use generation::GenerationDefaults;
 pub use input::{LogitRows, ModelInput, SequenceInput, SequenceView};
 pub use kv_cache::{BLOCK_TOKENS, KvCache, KvType};
+pub use mortise_cuda::choose::{Adjustment, Choice, Chosen, NoChoice, Report};
 pub use pooling::{Pooling, PoolingSpec};
 pub use rope::{RopeScaling, RopeSpec};
 pub use spec::{

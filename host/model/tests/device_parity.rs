@@ -8,8 +8,8 @@ use std::sync::Arc;
 use mortise_cuda::Device;
 use mortise_cuda_emulator::Emulator;
 use mortise_model::{
-    DeviceModel, DeviceSettings, KvCache, KvType, LogitRows, Model, ModelError, ModelFolder,
-    ModelInput, ModelSpec, SequenceInput, WeightPrecision,
+    Choice, DeviceModel, DeviceSettings, KvCache, KvType, LogitRows, Model, ModelError,
+    ModelFolder, ModelInput, ModelSpec, SequenceInput, TokenSource, WeightPrecision,
 };
 use safetensors::SafeTensors;
 
@@ -287,6 +287,52 @@ fn a_mixed_batch_gives_what_each_sequence_gives_alone() {
     }
 }
 
+/// The choice of the likeliest token of a row.
+fn likeliest(row: usize) -> Choice {
+    Choice {
+        row,
+        adjustments: Vec::new(),
+        mask: None,
+        temperature: 0.0,
+        top_k: 0,
+        min_p: 0.0,
+        top_p: 1.0,
+        random: 0,
+        reported: None,
+    }
+}
+
+/// Tokens of so many steps, each queued before anybody asks what the one before it chose.
+fn decode_ahead(
+    model: &mut DeviceModel,
+    last: &[(usize, &[u32], usize)],
+    steps: usize,
+) -> Vec<Vec<u32>> {
+    let mut sources = Vec::new();
+    for step in 0..steps {
+        let parts: Vec<_> = last
+            .iter()
+            .map(|(sequence, tokens, position)| (*sequence, *tokens, position + step))
+            .collect();
+        let input = batch(&parts, LogitRows::Last);
+        model.queue(&input, &sources).unwrap();
+        let rows = 0..last.len();
+        model.choose(rows.clone().map(likeliest).collect()).unwrap();
+        // From now on what stands in the batch does not count.
+        sources = rows.map(|row| TokenSource { row, choice: row }).collect();
+    }
+    let mut tokens = vec![Vec::new(); last.len()];
+    for _ in 0..steps {
+        let chosen = model.chosen().unwrap();
+        assert_eq!(chosen.len(), last.len());
+        for (tokens, chosen) in tokens.iter_mut().zip(chosen) {
+            tokens.push(chosen.token.unwrap().0);
+        }
+    }
+    assert!(model.chosen().unwrap().is_empty());
+    tokens
+}
+
 /// Choosing on the device, step after step without the host, gives the tokens of the host; and what
 /// it stored in the cache serves the steps after it.
 #[test]
@@ -312,9 +358,7 @@ fn tokens_chosen_on_the_device_are_the_greedy_ones() {
                         (sequence, &reference.greedy[done..=done], position)
                     })
                     .collect();
-                let chosen = model
-                    .decode_ahead(&batch(&last, LogitRows::Last), AHEAD)
-                    .unwrap();
+                let chosen = decode_ahead(&mut model, &last, AHEAD);
                 for (chosen, reference) in chosen.iter().zip(&references) {
                     assert_eq!(chosen, &reference.greedy[done + 1..=done + AHEAD], "{name}");
                 }
@@ -323,6 +367,41 @@ fn tokens_chosen_on_the_device_are_the_greedy_ones() {
             assert!(done > 0, "{name} has too few tokens to compare");
         }
     }
+}
+
+/// Rows come to the host one by one, and what is not there is refused.
+#[test]
+fn rows_that_are_asked_for_are_those_of_the_batch() {
+    let device = devices().remove(0);
+    let mut model = load("qwen3-qk-norm", &device, WeightPrecision::F32).unwrap();
+    let (first, second) = (&[5u32, 6, 7][..], &[8u32][..]);
+    let input = batch(&[(0, first, 0), (1, second, 0)], LogitRows::Last);
+    let expected = model.forward(&input).unwrap();
+    model.queue(&input, &[]).unwrap();
+    model.wait().unwrap();
+    for (row, expected) in expected.rows().enumerate() {
+        assert_eq!(model.logit_row(row).unwrap(), expected);
+    }
+    let refused = model.logit_row(2).unwrap_err().to_string();
+    assert!(refused.contains("2 rows"), "{refused}");
+    assert!(model.choose(vec![likeliest(2)]).is_err());
+    // Nothing was chosen yet.
+    let source = TokenSource { row: 0, choice: 0 };
+    assert!(model.queue(&input, &[source]).is_err());
+    model.queue(&input, &[]).unwrap();
+    model.choose(vec![likeliest(1)]).unwrap();
+    assert!(
+        model
+            .queue(&input, &[TokenSource { row: 4, choice: 0 }])
+            .is_err()
+    );
+    assert!(
+        model
+            .queue(&input, &[TokenSource { row: 0, choice: 1 }])
+            .is_err()
+    );
+    let best = best(expected.rows().nth(1).unwrap());
+    assert_eq!(model.chosen().unwrap()[0].token.unwrap().0, best);
 }
 
 /// Weights and caches of fewer bits, against the processor with the same.

@@ -8,6 +8,7 @@ fn main() {
         .cpp(true)
         .std("c++17")
         .opt_level(2)
+        .flag_if_supported("-ffp-contract=off")
         .include("include")
         .flag_if_supported("-Wno-unknown-pragmas")
         // A jump from one stack to another is what fibers are; the check takes it for an error.

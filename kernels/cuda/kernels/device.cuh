@@ -2,8 +2,9 @@
 // compiler and `emulator/include/emulated.h` can run them on a machine without a GPU:
 //
 //   threadIdx.x, blockDim.x, blockIdx, gridDim     __global__, __device__, __restrict__
-//   __syncthreads, __shfl_xor_sync, __shfl_sync    atomicAdd on unsigned, __threadfence
+//   __syncthreads, __shfl_xor_sync, __shfl_sync    atomicAdd on unsigned numbers, __threadfence
 //   uint2, uint4, float4, make_float4              expf, tanhf, rsqrtf, fmaf, fminf, fmaxf, fabsf, roundf
+//   __fadd_rn, __fsub_rn, __fmul_rn, __fdiv_rn     __umul64hi
 //   __uint_as_float, __float_as_uint               dynamic shared memory, as `shared_memory`
 //   multiply_f16, multiply_bf16                    f16_to_f32, f32_to_f16
 //

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::device::{Address, Device, DeviceError};
+use crate::device::{Address, Device, DeviceError, Download};
 
 /// Numbers that buffers hold.
 pub trait Number: FromBytes + IntoBytes + Immutable + Copy + Default + Send + Sync {}
@@ -101,10 +101,45 @@ impl<T: Number> Buffer<T> {
         unsafe { self.device.download(from.address, numbers.as_mut_bytes()) }
     }
 
+    /// Queue a copy of `count` numbers from place `first` on, to be waited for apart from what is queued
+    /// after it.
+    #[allow(unsafe_code, reason = "the range is checked here")]
+    pub fn begin_download(&self, first: usize, count: usize) -> Result<Pending<T>, DeviceError> {
+        let from = self.from(first);
+        assert!(count <= from.length);
+        // SAFETY: so many numbers lie in this buffer from there on.
+        let copy = unsafe {
+            self.device
+                .begin_download(from.address, count * size_of::<T>())
+        }?;
+        Ok(Pending {
+            copy,
+            count,
+            numbers: PhantomData,
+        })
+    }
+
     /// All numbers, when what was queued is done.
     pub fn to_vec(&self) -> Result<Vec<T>, DeviceError> {
         let mut numbers = vec![T::default(); self.length];
         self.download(0, &mut numbers)?;
+        Ok(numbers)
+    }
+}
+
+/// Numbers on their way from the device.
+#[derive(Debug)]
+pub struct Pending<T> {
+    copy: Box<dyn Download>,
+    count: usize,
+    numbers: PhantomData<T>,
+}
+
+impl<T: Number> Pending<T> {
+    /// The numbers, when they are there.
+    pub fn wait(self) -> Result<Vec<T>, DeviceError> {
+        let mut numbers = vec![T::default(); self.count];
+        self.copy.wait(numbers.as_mut_bytes())?;
         Ok(numbers)
     }
 }

@@ -132,6 +132,13 @@ pub trait Recording: Debug + Send {
     fn replay(&self) -> Result<(), DeviceError>;
 }
 
+/// A copy from the device that was queued.
+pub trait Download: Debug + Send {
+    /// Wait for the copy, and for nothing that was queued after it, and give its bytes, which must be
+    /// as many.
+    fn wait(self: Box<Self>, bytes: &mut [u8]) -> Result<(), DeviceError>;
+}
+
 /// Memory and something that computes on it, in the order of the calls.
 ///
 /// Methods are unsafe where addresses come in: whoever calls them vouches that those lie in memory
@@ -164,6 +171,16 @@ pub trait Device: Debug + Send + Sync {
     /// # Safety
     /// See [`Device`].
     unsafe fn download(&self, from: Address, bytes: &mut [u8]) -> Result<(), DeviceError>;
+
+    /// Queue a copy of so many bytes from the device.
+    ///
+    /// # Safety
+    /// See [`Device`].
+    unsafe fn begin_download(
+        &self,
+        from: Address,
+        bytes: usize,
+    ) -> Result<Box<dyn Download>, DeviceError>;
 
     /// Queue a kernel.
     ///

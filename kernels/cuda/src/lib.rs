@@ -4,7 +4,7 @@
 //! slices of [`Buffer`]s on a [`Device`]. Devices are the GPUs that the feature `cuda` finds, and, for
 //! tests on machines without, the emulator beside this crate, which runs the same kernels.
 //!
-//! Work is queued in order and nothing waits for it but [`Buffer::download`] and
+//! Work is queued in order and nothing waits for it but [`Buffer::download`], [`Pending::wait`] and
 //! [`Device::synchronize`]. Shapes are the caller's promise: an op panics on slices that break it,
 //! before anything is launched.
 //!
@@ -14,6 +14,7 @@
 
 pub mod attention;
 mod buffer;
+pub mod choose;
 mod device;
 pub mod experts;
 mod find;
@@ -23,10 +24,11 @@ pub mod linear;
 mod matrix;
 pub mod memory;
 pub mod rows;
-pub mod sample;
 
-pub use buffer::{Buffer, Number, Slice};
-pub use device::{Address, Device, DeviceError, HalfType, Launch, Product, Recording, Scalars};
+pub use buffer::{Buffer, Number, Pending, Slice};
+pub use device::{
+    Address, Device, DeviceError, Download, HalfType, Launch, Product, Recording, Scalars,
+};
 pub use find::{Gpu, find, open};
 #[cfg(feature = "cuda")]
 pub use gpu::CudaDevice;

@@ -2,9 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Computed, Scored, StepLoop, rows};
 use mortise_kernels::linear::Best;
 
+use super::{Computed, Scored, StepLoop, rows};
+use crate::event::SequenceError;
 use crate::load::Counters;
 use crate::scheduler::{Scheduler, SequenceId, Slice};
 use crate::sequence::{Decision, Sequence};
@@ -13,20 +14,7 @@ impl StepLoop {
     /// Choose a token for each sequence whose logits and mask are there, the logits new or kept
     /// from an earlier step. Returns whether anything was decided.
     pub(super) fn sample(&mut self, scored: Scored) -> bool {
-        let mut decided = false;
-        for (id, sequence) in &mut self.sequences {
-            if sequence.holds_logits() && !sequence.is_paused() {
-                let decision = sequence.decide_held();
-                decided |= decision != Decision::NotYet;
-                commit(
-                    &mut self.scheduler,
-                    &self.shared.counters,
-                    *id,
-                    sequence,
-                    decision,
-                );
-            }
-        }
+        let mut decided = self.decide_held();
         for (slices, computed) in scored.rows {
             match computed {
                 Computed::Rows(mut logits) => {
@@ -46,32 +34,58 @@ impl StepLoop {
         }
         for (id, error) in scored.failed {
             decided = true;
-            let scheduler = &mut self.scheduler;
-            if let Some(group) = self
-                .beams
-                .iter_mut()
-                .find(|group| group.ids().contains(&id))
-            {
-                group.fail(&error, scheduler);
-            }
-            if let Some(sequence) = self.sequences.get_mut(&id) {
-                let failed = Decision::Fail(error);
-                commit(
-                    &mut self.scheduler,
-                    &self.shared.counters,
-                    id,
-                    sequence,
-                    failed,
-                );
-            }
+            self.fail(id, error);
         }
         self.deliver();
         decided
     }
 
+    /// Choose from the logits that are kept, where the masks are there now. Returns whether anything
+    /// was decided.
+    pub(super) fn decide_held(&mut self) -> bool {
+        let mut decided = false;
+        for (id, sequence) in &mut self.sequences {
+            if sequence.holds_logits() && !sequence.is_paused() {
+                let decision = sequence.decide_held();
+                decided |= decision != Decision::NotYet;
+                commit(
+                    &mut self.scheduler,
+                    &self.shared.counters,
+                    *id,
+                    sequence,
+                    decision,
+                );
+            }
+        }
+        decided
+    }
+
+    /// A sequence, or the search that it is a beam of, could not be computed.
+    pub(super) fn fail(&mut self, id: SequenceId, error: String) {
+        let error = SequenceError::Inference(error);
+        let mut groups = self.beams.iter_mut();
+        if let Some(group) = groups.find(|group| group.ids().contains(&id)) {
+            group.fail(&error, &mut self.scheduler);
+        }
+        self.decide(id, Decision::Fail(error));
+    }
+
+    /// Take a decision about a sequence into account, if it is still there.
+    pub(super) fn decide(&mut self, id: SequenceId, decision: Decision) {
+        if let Some(sequence) = self.sequences.get_mut(&id) {
+            commit(
+                &mut self.scheduler,
+                &self.shared.counters,
+                id,
+                sequence,
+                decision,
+            );
+        }
+    }
+
     /// Choose what follows a slice. While that is what its draft guessed, the next row tells what
     /// follows the guess.
-    fn sample_slice(&mut self, slice: &Slice, rows: Vec<&mut [f32]>) -> bool {
+    pub(super) fn sample_slice(&mut self, slice: &Slice, rows: Vec<&mut [f32]>) -> bool {
         let Some(sequence) = self.sequences.get_mut(&slice.id) else {
             return self.take_offers(slice, &rows);
         };
@@ -111,17 +125,11 @@ impl StepLoop {
 
     /// Take the likeliest token behind a slice.
     fn take_best(&mut self, slice: &Slice, best: &Best) -> bool {
-        let Some(sequence) = self.sequences.get_mut(&slice.id) else {
+        let Some(sequence) = self.sequences.get(&slice.id) else {
             return false;
         };
         let decision = sequence.decide_best(best);
-        commit(
-            &mut self.scheduler,
-            &self.shared.counters,
-            slice.id,
-            sequence,
-            decision,
-        );
+        self.decide(slice.id, decision);
         true
     }
 

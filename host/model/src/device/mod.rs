@@ -5,7 +5,7 @@
 //! but the former, which is what decoding is, is rounded up to one of few sizes and recorded when it
 //! comes the second time: from then on, a step is one launch.
 
-mod ahead;
+mod choosing;
 mod experts;
 mod feed_forward;
 mod layer;
@@ -30,6 +30,8 @@ use crate::spec::ModelSpec;
 use crate::weights::WeightPrecision;
 use crate::{checkpoint::Checkpoint, kv_cache::BLOCK_TOKENS};
 
+use choosing::Choosing;
+pub use choosing::TokenSource;
 use layer::DeviceLayer;
 use rotary::Rotary;
 use step::Step;
@@ -57,6 +59,7 @@ pub struct DeviceModel {
     weights: Weights,
     blocks: usize,
     step: Step,
+    choosing: Choosing,
 }
 
 /// What is computed with.
@@ -103,6 +106,7 @@ impl DeviceModel {
         };
         Ok(Self {
             step: Step::new(&device, &spec)?,
+            choosing: Choosing::new(&device)?,
             blocks: settings.blocks,
             weights,
             device,
@@ -140,13 +144,9 @@ impl DeviceModel {
     /// Compute a batch: store keys and values of its tokens in the cache and return the logits that
     /// it asks for, row by row in the order of the batch.
     pub fn forward(&mut self, input: &ModelInput) -> Result<Logits, InputError> {
-        input.check(&self.spec, self.blocks)?;
-        if input.is_empty() {
-            return Ok(Logits::new(Vec::new(), self.spec.vocabulary));
-        }
-        let values = self
-            .step
-            .run(&self.device, &self.spec, &self.weights, input)?;
+        self.queue(input, &[])?;
+        let mut values = vec![0.0; self.choosing.rows() * self.spec.vocabulary];
+        self.step.room.logits.download(0, &mut values)?;
         Ok(Logits::new(values, self.spec.vocabulary))
     }
 }

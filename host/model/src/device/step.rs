@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mortise_cuda::attention::{BatchPlaces, Splits, TILE_ROWS};
+use mortise_cuda::choose::take_tokens;
 use mortise_cuda::linear::{FEW_ROWS, Rows, Workspace};
 use mortise_cuda::rows::{RmsNorm, embed, rms_norm, soft_cap};
 use mortise_cuda::{Buffer, Device, DeviceError, Recording, Scalars, Slice};
 
+use super::choosing::TokenSource;
 use super::feed_forward::DeviceFeedForward;
 use super::layer::{Activations, Batch, DeviceLayer};
 use super::{Weights, heads};
@@ -34,11 +36,9 @@ pub(super) struct Step {
 
 /// What decides which launches a decode step consists of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Shape {
-    pub(super) rows: usize,
-    pub(super) splits: usize,
-    /// Whether tokens are chosen on the device.
-    pub(super) chooses: bool,
+struct Shape {
+    rows: usize,
+    splits: usize,
 }
 
 /// A shape that was computed before.
@@ -57,16 +57,16 @@ pub(super) struct Room {
     rows: usize,
     logit_rows: usize,
     blocks: usize,
-    pub(super) places: Buffer<i32>,
+    places: Buffer<i32>,
     activations: Activations,
     pub(super) logits: Buffer<f32>,
-    pub(super) splits: Splits,
+    splits: Splits,
     workspace: Workspace,
 }
 
 /// The parts of [`Room::places`] that have a number for each row, and where the others begin.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Column {
+enum Column {
     Tokens,
     Positions,
     SinglePositions,
@@ -74,21 +74,28 @@ pub(super) enum Column {
     Tables,
     LogitRows,
     Tiles,
-    /// The number of a step; see `ahead`.
-    StepNumber,
+    /// Which choice gives a row's token.
+    Sources,
     Blocks,
+}
+
+/// Tokens of a batch that the device chose.
+pub(super) struct Taken<'a> {
+    pub(super) chosen: Slice<'a, u32>,
+    /// For some rows, which choice.
+    pub(super) sources: &'a [TokenSource],
 }
 
 /// How much a forward pass computes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Counts {
-    pub(super) rows: usize,
+struct Counts {
+    rows: usize,
     /// Rows up to the last that attends by itself.
-    pub(super) single_rows: usize,
+    single_rows: usize,
     /// Splits that the longest sequence of such rows needs.
-    pub(super) splits: usize,
-    pub(super) tiles: usize,
-    pub(super) logit_rows: usize,
+    splits: usize,
+    tiles: usize,
+    logit_rows: usize,
 }
 
 /// Where the rows of a batch belong, on the host.
@@ -155,7 +162,7 @@ impl Places {
 }
 
 /// The size to which a batch of so many decoding rows is rounded up.
-pub(super) fn bucket(rows: usize) -> usize {
+fn bucket(rows: usize) -> usize {
     match rows {
         0..=4 => rows.next_power_of_two(),
         _ => rows.next_multiple_of(BUCKET),
@@ -170,14 +177,16 @@ impl Step {
         })
     }
 
-    /// Compute a batch that was checked, and give the logits that it asks for.
-    pub(super) fn run(
+    /// Queue a batch that was checked; how many rows of logits it asks for. Tokens of `taken` are those
+    /// that were chosen last.
+    pub(super) fn queue(
         &mut self,
         device: &Arc<dyn Device>,
         spec: &ModelSpec,
         weights: &Weights,
         input: &ModelInput,
-    ) -> Result<Vec<f32>, DeviceError> {
+        taken: Option<Taken<'_>>,
+    ) -> Result<usize, DeviceError> {
         let mut places = Places::of(input);
         let wanted = places.logit_rows.len();
         let decodes = input
@@ -197,6 +206,9 @@ impl Step {
             [rows, logit_rows, places.blocks.len()],
         )?;
         self.room.write(&places)?;
+        if let Some(taken) = taken {
+            self.room.take(&**device, &taken, rows)?;
+        }
         let mut counts = Counts {
             rows,
             single_rows: places.single_rows,
@@ -210,7 +222,6 @@ impl Step {
             let shape = Shape {
                 rows,
                 splits: counts.splits,
-                chooses: false,
             };
             self.repeat(device, shape, |room| {
                 room.compute(&**device, spec, weights, counts)
@@ -218,13 +229,11 @@ impl Step {
         } else {
             self.room.compute(&**device, spec, weights, counts)?;
         }
-        let mut logits = vec![0.0; wanted * spec.vocabulary];
-        self.room.logits.download(0, &mut logits)?;
-        Ok(logits)
+        Ok(wanted)
     }
 
     /// Do work that is the same whenever the shape is: the first time as it is, then recorded.
-    pub(super) fn repeat(
+    fn repeat(
         &mut self,
         device: &Arc<dyn Device>,
         shape: Shape,
@@ -254,13 +263,8 @@ impl Step {
         }
     }
 
-    /// Drop recordings that choose tokens.
-    pub(super) fn forget_choosing(&mut self) {
-        self.recordings.retain(|shape, _| !shape.chooses);
-    }
-
     /// Have room for so many rows, rows of logits, and blocks of tables.
-    pub(super) fn make_room(
+    fn make_room(
         &mut self,
         device: &Arc<dyn Device>,
         spec: &ModelSpec,
@@ -340,26 +344,24 @@ impl Room {
         self.places.upload(0, &numbers)
     }
 
-    /// Copy where the rows of a batch belong, one token a sequence, rounded up to so many rows. Each
-    /// of them gives logits.
-    pub(super) fn write_decode(&self, input: &ModelInput, rows: usize) -> Result<(), DeviceError> {
-        let mut places = Places::of(input);
-        places.pad(rows);
-        places.logit_rows = (0..rows as i32).collect();
-        self.write(&places)
+    /// Put chosen tokens where the others lie.
+    fn take(&self, device: &dyn Device, taken: &Taken<'_>, rows: usize) -> Result<(), DeviceError> {
+        let mut sources = vec![-1; rows];
+        for source in taken.sources {
+            sources[source.row] = source.choice as i32;
+        }
+        self.places
+            .upload(Column::Sources.begin(self.rows), &sources)?;
+        let (from, to) = (self.column(Column::Sources), self.column(Column::Tokens));
+        take_tokens(device, taken.chosen, from, to, rows)
     }
 
-    pub(super) fn column(&self, column: Column) -> Slice<'_, i32> {
+    fn column(&self, column: Column) -> Slice<'_, i32> {
         self.places.from(column.begin(self.rows))
     }
 
-    /// Where a column begins.
-    pub(super) fn begin(&self, column: Column) -> usize {
-        column.begin(self.rows)
-    }
-
     /// Queue a forward pass.
-    pub(super) fn compute(
+    fn compute(
         &self,
         device: &dyn Device,
         spec: &ModelSpec,
@@ -452,8 +454,8 @@ impl Column {
             Self::LogitRows => 5 * rows,
             Self::Tiles => 6 * rows,
             // A tile is two numbers, and has a row at least.
-            Self::StepNumber => 8 * rows,
-            Self::Blocks => 8 * rows + 4,
+            Self::Sources => 8 * rows,
+            Self::Blocks => 9 * rows,
         }
     }
 }

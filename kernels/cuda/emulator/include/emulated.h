@@ -73,6 +73,22 @@ static inline unsigned atomicAdd(unsigned *to, unsigned value) {
     return before;
 }
 
+static inline unsigned long long atomicAdd(unsigned long long *to, unsigned long long value) {
+    unsigned long long before = *to;
+    *to += value;
+    return before;
+}
+
+static inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
+    return (unsigned long long)((unsigned __int128)a * b >> 64);
+}
+
+// Each rounded by itself, which `-ffp-contract=off` sees to.
+static inline float __fadd_rn(float a, float b) { return a + b; }
+static inline float __fsub_rn(float a, float b) { return a - b; }
+static inline float __fmul_rn(float a, float b) { return a * b; }
+static inline float __fdiv_rn(float a, float b) { return a / b; }
+
 static inline float __uint_as_float(unsigned bits) { return emulated::bits_as<float>(bits); }
 static inline unsigned __float_as_uint(float value) { return emulated::bits_as<unsigned>(value); }
 static inline float rsqrtf(float value) { return 1.0f / sqrtf(value); }

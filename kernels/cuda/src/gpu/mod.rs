@@ -5,6 +5,7 @@
     reason = "the driver is C: each call says why its arguments are right"
 )]
 
+mod download;
 mod library;
 mod staging;
 
@@ -16,8 +17,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys;
 
-use crate::device::{Address, Device, DeviceError, Launch, Product, Recording};
+use crate::device::{Address, Device, DeviceError, Download, Launch, Product, Recording};
 use crate::find::Gpu;
+use download::Downloads;
 use library::Library;
 use staging::Staging;
 
@@ -42,6 +44,7 @@ pub struct CudaDevice {
     staging: Mutex<Staging>,
     library: Option<Mutex<Library>>,
     kernels: Mutex<HashMap<&'static str, Function>>,
+    downloads: Downloads,
     driver: Arc<Driver>,
 }
 
@@ -172,6 +175,7 @@ impl CudaDevice {
             gpu,
             driver,
             kernels: Mutex::new(HashMap::new()),
+            downloads: Downloads::default(),
             staging: Mutex::new(staging),
             library,
         })
@@ -313,6 +317,16 @@ impl Device for CudaDevice {
         self.driver.make_current()?;
         // SAFETY: the caller vouches for what lies there.
         unsafe { locked(&self.staging).download(from, bytes) }
+    }
+
+    unsafe fn begin_download(
+        &self,
+        from: Address,
+        bytes: usize,
+    ) -> Result<Box<dyn Download>, DeviceError> {
+        self.driver.make_current()?;
+        // SAFETY: the caller vouches for what lies there.
+        unsafe { self.downloads.begin(&self.driver, from, bytes) }
     }
 
     unsafe fn launch(&self, launch: &Launch<'_>) -> Result<(), DeviceError> {

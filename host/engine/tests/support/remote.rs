@@ -1,0 +1,161 @@
+//! The fake model with logits that stay where they are: the emulator chooses from them, by the kernels
+//! of the GPU.
+
+#![allow(unreachable_pub, reason = "as in the file beside it")]
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use mortise_cuda::choose::{CHOSEN_WORDS, Requests, choose};
+use mortise_cuda::{Buffer, Device};
+use mortise_cuda_emulator::Emulator;
+use mortise_engine::{ForwardPass, RemoteLogits};
+use mortise_model::{
+    Choice, Chosen, InputError, LogitRows, Logits, ModelInput, SequenceInput, TokenSource,
+};
+
+use crate::support::{FakeModel, VOCABULARY};
+
+/// What was asked of a model.
+#[derive(Debug, Default)]
+pub struct Asked {
+    /// Batches that were queued before it was known what the last one chose.
+    pub ahead: AtomicUsize,
+    /// Batches in all.
+    pub batches: AtomicUsize,
+    /// Rows of logits that were copied.
+    pub rows: AtomicUsize,
+    /// Outcomes that were waited for.
+    pub outcomes: AtomicUsize,
+}
+
+impl Asked {
+    pub fn get(counter: &AtomicUsize) -> usize {
+        counter.load(Ordering::Relaxed)
+    }
+}
+
+pub struct RemoteModel {
+    model: FakeModel,
+    device: Arc<dyn Device>,
+    logits: Logits,
+    /// By the choices made last.
+    last: Vec<u32>,
+    pending: VecDeque<Vec<Chosen>>,
+    asked: Arc<Asked>,
+    /// Of the outcomes, the one that is lost.
+    lost: usize,
+}
+
+impl RemoteModel {
+    pub fn new(model: FakeModel) -> Self {
+        Self {
+            model,
+            device: Arc::new(Emulator::new()),
+            logits: Logits::new(Vec::new(), VOCABULARY),
+            last: Vec::new(),
+            pending: VecDeque::new(),
+            asked: Arc::default(),
+            lost: usize::MAX,
+        }
+    }
+
+    /// The `number`th outcome, counted from 0, cannot be read.
+    pub fn that_loses(self, number: usize) -> Self {
+        Self {
+            lost: number,
+            ..self
+        }
+    }
+
+    pub fn asked(&self) -> Arc<Asked> {
+        Arc::clone(&self.asked)
+    }
+}
+
+impl ForwardPass for RemoteModel {
+    fn vocabulary(&self) -> usize {
+        self.model.vocabulary()
+    }
+
+    fn context_length(&self) -> usize {
+        self.model.context_length()
+    }
+
+    fn cache_blocks(&self) -> usize {
+        self.model.cache_blocks()
+    }
+
+    fn forward(&mut self, _: &ModelInput) -> Result<Logits, InputError> {
+        panic!("whole rows of logits for everything");
+    }
+
+    fn remote(&mut self) -> Option<&mut dyn RemoteLogits> {
+        Some(self)
+    }
+}
+
+impl RemoteLogits for RemoteModel {
+    fn queue(&mut self, input: &ModelInput, sources: &[TokenSource]) -> Result<(), InputError> {
+        self.asked.batches.fetch_add(1, Ordering::Relaxed);
+        if !self.pending.is_empty() {
+            self.asked.ahead.fetch_add(1, Ordering::Relaxed);
+        }
+        let mut taken = ModelInput::new();
+        let mut row = 0;
+        for sequence in input.sequences() {
+            let mut tokens = sequence.tokens.to_vec();
+            for token in &mut tokens {
+                if let Some(source) = sources.iter().find(|source| source.row == row) {
+                    *token = self.last[source.choice];
+                }
+                row += 1;
+            }
+            taken.push(SequenceInput {
+                tokens: &tokens,
+                ..sequence
+            });
+        }
+        let wanted = |part: SequenceInput<'_>| part.logits != LogitRows::None;
+        self.logits = self.model.forward(&taken)?;
+        assert_eq!(self.logits.rows().len() > 0, taken.sequences().any(wanted));
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Result<(), InputError> {
+        Ok(())
+    }
+
+    fn logit_row(&mut self, row: usize) -> Result<Vec<f32>, InputError> {
+        self.asked.rows.fetch_add(1, Ordering::Relaxed);
+        Ok(self.logits.rows().nth(row).unwrap().to_vec())
+    }
+
+    fn choose(&mut self, choices: Vec<Choice>) -> Result<(), InputError> {
+        let rows: Vec<f32> = self.logits.rows().flatten().copied().collect();
+        let logits = Buffer::of(&self.device, &rows)?;
+        let requests = Requests::new(&choices, VOCABULARY);
+        let copied = Buffer::of(&self.device, requests.words())?;
+        let words = Buffer::zeros(&self.device, choices.len() * CHOSEN_WORDS)?;
+        let (from, to) = (copied.all(), words.all());
+        choose(&*self.device, logits.all(), VOCABULARY, &requests, from, to)?;
+        let words = words.to_vec()?;
+        let (words, _) = words.as_chunks();
+        let read = words.iter().zip(&choices);
+        let chosen: Vec<Chosen> = read.map(|(words, one)| Chosen::read(words, one)).collect();
+        let token = |one: &Chosen| one.token.map_or(0, |(token, _)| token);
+        self.last = chosen.iter().map(token).collect();
+        self.pending.push_back(chosen);
+        Ok(())
+    }
+
+    fn chosen(&mut self) -> Result<Vec<Chosen>, InputError> {
+        assert!(self.pending.len() <= 2, "more than one step ahead");
+        let chosen = self.pending.pop_front().unwrap();
+        if self.asked.outcomes.fetch_add(1, Ordering::Relaxed) == self.lost {
+            return Err(InputError::Cache);
+        }
+        Ok(chosen)
+    }
+}
