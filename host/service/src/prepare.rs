@@ -10,6 +10,7 @@ use time::OffsetDateTime;
 
 use crate::check::{Request, invalid, refuse};
 use crate::error::ServiceError;
+use crate::lineup::RequestPlugins;
 use crate::model::ServedModel;
 use crate::plugins::{ParseOutput, RequestId};
 use crate::request::{Prompt, RequestFields};
@@ -37,13 +38,14 @@ pub(crate) struct Prepared {
 /// Render, encode, and ask the parser for its constraint.
 pub(crate) async fn prepare(
     model: &ServedModel,
+    plugins: &RequestPlugins,
     request_id: &RequestId,
     request: &Request,
 ) -> Result<Prepared, ServiceError> {
     let fields = request.fields();
     check_ids(model, fields)?;
     let rendered = match &fields.prompt {
-        Prompt::Chat { .. } => Some(render(model, request_id, request).await?),
+        Prompt::Chat { .. } => Some(render(model, plugins, request_id, request).await?),
         Prompt::Text(_) | Prompt::Tokens(_) => None,
     };
     let ids = encode(model, &fields.prompt, rendered.as_ref()).await?;
@@ -65,7 +67,7 @@ pub(crate) async fn prepare(
         });
     };
     let stop = StopMatcher::new(stops.chain(rendered.stop.iter().map(String::as_str)));
-    let parser = parser_for(model, request, rendered.opens_reasoning)?;
+    let parser = parser_for(model, plugins, request, rendered.opens_reasoning)?;
     let constraint = match &parser {
         Some((parser, setup)) => {
             parser
@@ -127,10 +129,11 @@ pub(crate) fn today() -> String {
 
 async fn render(
     model: &ServedModel,
+    plugins: &RequestPlugins,
     request_id: &RequestId,
     request: &Request,
 ) -> Result<RenderedPrompt, ServiceError> {
-    let Some(template) = &model.chat_template else {
+    let Some(template) = &plugins.chat_template else {
         return Err(refuse(
             "messages",
             "no_chat_template",
@@ -177,12 +180,13 @@ fn json(value: &impl serde::Serialize) -> Result<String, ServiceError> {
 
 fn parser_for(
     model: &ServedModel,
+    plugins: &RequestPlugins,
     request: &Request,
     opens_reasoning: bool,
 ) -> Result<Option<Parsing>, ServiceError> {
     let fields = request.fields();
     let tool_choice = request.tool_choice();
-    let Some(parser) = &model.parser else {
+    let Some(parser) = &plugins.parser else {
         if tool_choice != ToolChoice::None {
             return Err(refuse(
                 "tools",
@@ -369,12 +373,12 @@ pub(crate) fn refused(
         SubmitError::QueueFull { limit } => ServiceError::QueueFull {
             limit,
             unit: "requests",
-            retry_after: Some(retry_after),
+            retry_after,
         },
         SubmitError::QueuedTokens { limit } => ServiceError::QueueFull {
             limit,
             unit: "prompt tokens",
-            retry_after: Some(retry_after),
+            retry_after,
         },
         SubmitError::TenantQueue { waiting } => ServiceError::TenantQueueFull {
             waiting,

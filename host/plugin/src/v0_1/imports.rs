@@ -1,6 +1,6 @@
 //! The host's side of each interface.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use subtle::{ConditionallySelectable, ConstantTimeEq};
 
@@ -86,10 +86,7 @@ impl vocabulary::Host for State {
 
 impl clock::Host for State {
     fn unix_millis(&mut self) -> wasmtime::Result<u64> {
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
-        Ok(u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
+        Ok(State::unix_millis(self))
     }
 }
 
