@@ -145,10 +145,8 @@ fn errors_come_as_over_http_1() {
         let mut client = Client::connect(&server).await;
         let nonsense = json!({"model": "mortise-demo", "messages": []});
         let (status, body) = client.ask(CHAT, Some(&nonsense)).await;
-        assert_eq!((status, &*body), {
-            let same = server.post(CHAT, &nonsense);
-            (same.status(), &*same.text())
-        });
+        let same = server.post(CHAT, &nonsense);
+        assert_eq!((status, body), (same.status(), same.text()));
         let (status, _) = client.ask("/nowhere", None).await;
         assert_eq!(status, 404);
         // Beyond the limit of headers, and below what the connection itself refuses.

@@ -68,7 +68,8 @@ impl Launch {
             (None, _) => None,
             (Some(_), None) => return Err(prepare::no_grammar(model, fields)),
             (Some(source), Some(grammar)) => {
-                let matcher = grammar.compile(id, source).await?;
+                let matcher = grammar.compile(id, source).await;
+                let matcher = matcher.map_err(|error| prepare::not_compiled(error, fields))?;
                 let words = model.mask_tokens.div_ceil(32);
                 Some(self.masks.constrain(matcher, words))
             }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use mortise_engine::{LogprobParams, SamplingParams, SubmitError};
 use mortise_plugin::{
-    GrammarSource, ParserSetup, RenderedPrompt, Segment, TemplateInput, ToolChoice,
+    Fault, GrammarSource, ParserSetup, PluginError, RenderedPrompt, Segment, TemplateInput,
+    ToolChoice,
 };
 use time::OffsetDateTime;
 
@@ -325,15 +326,29 @@ pub(crate) fn logprobs(request: &Request) -> Option<LogprobParams> {
     Some(LogprobParams { top })
 }
 
+/// The field that asked for a constraint.
+fn constraint_param(fields: &RequestFields) -> &str {
+    match (&fields.grammar_field, &fields.grammar) {
+        (Some(field), _) => field,
+        (None, Some(_)) => "response_format",
+        (None, None) => "tools",
+    }
+}
+
+/// A grammar that was not compiled: where the caller is at fault, name the field that asked for it.
+pub(crate) fn not_compiled(error: PluginError, fields: &RequestFields) -> ServiceError {
+    let code = match error.fault {
+        Fault::Invalid(_) => "invalid_value",
+        Fault::Unsupported(_) => "unsupported_value",
+        _ => return error.into(),
+    };
+    refuse(constraint_param(fields), code, error.to_string())
+}
+
 /// A constraint that no plugin can compile: name the field that asked for it.
 pub(crate) fn no_grammar(model: &ServedModel, fields: &RequestFields) -> ServiceError {
-    let param = if fields.grammar.is_some() {
-        "response_format"
-    } else {
-        "tool_choice"
-    };
     refuse(
-        param,
+        constraint_param(fields),
         "no_grammar",
         format!(
             "the model `{}` has no grammar plugin, so answers cannot be constrained",

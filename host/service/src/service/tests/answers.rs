@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use mortise_plugin::{Fault, Finish, GrammarSource};
+use mortise_plugin::{Finish, GrammarSource};
 use mortise_registry::Script;
 
 use super::{allow, one, until};
@@ -208,8 +208,13 @@ async fn a_grammar_constrains_every_choice() {
     assert!(error.contains("not allowed"), "{error}");
 
     fields.grammar = Some(GrammarSource::JsonObject);
+    fields.grammar_field = Some("guided_json".to_owned());
     let error = ask(&service, fields).await.expect_err("not compiled");
-    assert!(matches!(error, ServiceError::Plugin(e) if matches!(e.fault, Fault::Invalid(_))));
+    let ServiceError::Invalid { param, code, .. } = error else {
+        panic!("{error}");
+    };
+    let told = (param.as_deref(), code);
+    assert_eq!(told, (Some("guided_json"), "invalid_value"));
 }
 
 #[tokio::test]
