@@ -3,13 +3,17 @@
 #
 #   kernels/bench/gpu.sh pack     here: builds with the feature `cuda` and puts what is needed into
 #                                 .gpu/ (about 30 MB; fetch the compiler first: kernels/cuda/fetch-toolkit)
-#   kernels/bench/gpu.sh run      there, in a copy of the clone with .gpu/: the tests of all ops and of
-#                                 the decoder on the GPU, then the speed of decoding, as JSON
-#   kernels/bench/gpu.sh decode   there: the speed alone
+#   kernels/bench/gpu.sh run      there, in a copy of the clone with .gpu/: every op against the
+#                                 reference on the GPU, the decoder with all families, FP8 and GGUF
+#                                 files, the engine; then the speed of decoding, as JSON
+#   kernels/bench/gpu.sh check    there: the tests alone
+#   kernels/bench/gpu.sh decode [NAME ...]
+#                                 there: the speed alone, of the models named (1b 1b-kv-q8_0 1b-q8_0
+#                                 1b-q4_k 8b 8b-fp8 experts experts-q8_0), else of all
 #
 # The binaries carry the kernels. They take from the machine: libcuda of the driver (580 or later, that
 # is CUDA 13), and, for products of many rows, libcublasLt.so.13, which a Python environment with torch
-# has: it is looked for there. MORTISE_GPU_MODELS is where 16 GB of random weights may be written
+# has: it is looked for there. MORTISE_GPU_MODELS is where 17 GB of random weights may be written
 # (default /tmp/mortise-gpu-models).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -19,9 +23,10 @@ pack() {
   # The paths of what cargo built, by name.
   local built
   built=$(cargo build --release --message-format=json --features mortise-cuda/cuda \
-      -p mortise-cuda -p mortise-model --tests --examples; \
+      -p mortise-cuda -p mortise-model -p mortise-engine \
+      --test ops --test device_parity --test device --example device_decode; \
     cargo build --release --message-format=json --features cuda -p mortise)
-  for name in ops device_parity device_decode mortise; do
+  for name in ops device_parity device device_decode mortise; do
     local path
     path=$(printf '%s\n' "$built" | python3 -c '
 import json, sys
@@ -48,6 +53,13 @@ for place in nvidia.__path__:
   export LD_LIBRARY_PATH="${folders//$'\n'/:}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 }
 
+check() {
+  .gpu/mortise devices
+  CARGO_MANIFEST_DIR=$PWD/kernels/cuda .gpu/ops
+  CARGO_MANIFEST_DIR=$PWD/host/model .gpu/device_parity
+  CARGO_MANIFEST_DIR=$PWD/host/engine .gpu/device
+}
+
 decode() {
   .gpu/device_decode "${MORTISE_GPU_MODELS:-/tmp/mortise-gpu-models}" "$@"
 }
@@ -56,11 +68,10 @@ case ${1:-} in
   pack) pack ;;
   run)
     libraries
-    .gpu/mortise devices
-    CARGO_MANIFEST_DIR=$PWD/kernels/cuda .gpu/ops
-    CARGO_MANIFEST_DIR=$PWD/host/model .gpu/device_parity
+    check
     decode
     ;;
+  check) libraries; check ;;
   decode) libraries; shift; decode "$@" ;;
   *) sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac

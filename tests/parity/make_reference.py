@@ -1,6 +1,6 @@
 """Make the tiny random-weight models and the reference values that `host/model/tests/parity.rs` checks.
 
-    pip install torch==2.11.0 transformers==5.23.0 safetensors
+    pip install torch==2.11.0 transformers==5.23.0 safetensors compressed-tensors
     python tests/parity/make_reference.py            # all models of models.py
     python tests/parity/make_reference.py NAME ...   # some of them
 
@@ -33,6 +33,8 @@ GREEDY_TOKENS = 64
 DECODE_STEPS = 8
 # Below this distance between the best two logits another order of additions could choose otherwise.
 SMALLEST_MARGIN = 1e-3
+# Rows and columns that share a scale.
+FP8_BLOCK = (16, 64)
 
 
 def randomise(model):
@@ -66,11 +68,73 @@ def quantise_experts(folder):
     path.write_text(json.dumps(config, indent=2) + "\n")
 
 
+def quantise_to_fp8(folder):
+    """Write the matrices of all layers with eight bits, and their scales beside them."""
+    tensors = load_file(folder / "model.safetensors")
+    blocks = "blocks" in folder.name
+    for name in [name for name in tensors if name.endswith("_proj.weight")]:
+        weights = tensors[name].float()
+        rows, columns = weights.shape
+        # Rows and columns of a scale.
+        if blocks:
+            high, wide = FP8_BLOCK
+        else:
+            high, wide = rows if "self_attn" in name else 1, columns
+        parts = weights.view(rows // high, high, columns // wide, wide)
+        scales = parts.abs().amax(dim=(1, 3)) / torch.finfo(torch.float8_e4m3fn).max
+        if not blocks:
+            # They are read back as numbers of this type times the scales: exact for powers of two.
+            scales = torch.exp2(scales.log2().ceil()).to(torch.bfloat16)
+        numbers = parts / scales.float()[:, None, :, None]
+        tensors[name] = numbers.view(rows, columns).to(torch.float8_e4m3fn)
+        if blocks:
+            tensors[f"{name}_scale_inv"] = scales
+        else:
+            tensors[f"{name}_scale"] = scales.view(-1) if high == rows else scales
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    config["quantization_config"] = fp8_blocks_config() if blocks else fp8_rows_config()
+    path.write_text(json.dumps(config, indent=2) + "\n")
+
+
+def fp8_blocks_config():
+    return {
+        "activation_scheme": "dynamic",
+        "fmt": "e4m3",
+        "quant_method": "fp8",
+        "weight_block_size": list(FP8_BLOCK),
+    }
+
+
+def fp8_rows_config():
+    def group(strategy, targets):
+        weights = {"num_bits": 8, "type": "float", "symmetric": True, "dynamic": False, "strategy": strategy}
+        return {"targets": targets, "weights": weights, "input_activations": None}
+
+    return {
+        "quant_method": "compressed-tensors",
+        "format": "float-quantized",
+        "quantization_status": "compressed",
+        "ignore": ["lm_head"],
+        "config_groups": {
+            "group_0": group("tensor", ["re:.*self_attn.*"]),
+            "group_1": group("channel", ["re:.*mlp.*"]),
+        },
+    }
+
+
 def read_back(architecture, folder):
     """The model as it was written, in the precision in which it is to be computed."""
     options = {}
     if "mxfp4" in folder.name:
         options["quantization_config"] = transformers.Mxfp4Config(dequantize=True)
+    if "fp8-blocks" in folder.name:
+        options["quantization_config"] = transformers.FineGrainedFP8Config(
+            dequantize=True, weight_block_size=FP8_BLOCK
+        )
+    if "fp8-rows" in folder.name:
+        options["quantization_config"] = transformers.CompressedTensorsConfig(run_compressed=False)
     stored = architecture.from_pretrained(folder, dtype=torch.float32, **options).float().eval()
     stored.set_attn_implementation("eager")
     return stored
@@ -119,6 +183,8 @@ def make(name, seed):
     model.save_pretrained(folder, max_shard_size=shard)
     if "mxfp4" in name:
         quantise_experts(folder)
+    if "fp8" in name:
+        quantise_to_fp8(folder)
     with torch.no_grad():
         vocabulary = config.get_text_config().vocab_size
         tensors = reference(read_back(architecture, folder), vocabulary)

@@ -494,4 +494,22 @@ MODELS = {
         torch.bfloat16,
         WHOLE,
     ),
+    # Matrices of eight bits with a scale for each block, as DeepSeek and Qwen publish them.
+    "qwen3-fp8-blocks": (
+        t.Qwen3ForCausalLM,
+        t.Qwen3Config(
+            **(SMALL | dict(hidden_size=64, intermediate_size=128)),
+            head_dim=16,
+            tie_word_embeddings=True,
+        ),
+        torch.bfloat16,
+        WHOLE,
+    ),
+    # The same with a scale for each row, or for a whole matrix, as compressed-tensors writes them.
+    "llama-fp8-rows": (
+        t.LlamaForCausalLM,
+        t.LlamaConfig(**(SMALL | dict(intermediate_size=64)), tie_word_embeddings=False),
+        torch.bfloat16,
+        WHOLE,
+    ),
 }

@@ -4,9 +4,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use mortise_kernels::linear::RowOrder;
+use zerocopy::IntoBytes;
 
 use crate::error::ModelError;
 use crate::folder::{FileBytes, ModelFolder};
+use crate::fp8;
 use crate::gguf::GgufTensors;
 use crate::rearrange::Unordered;
 use crate::shards::Shards;
@@ -25,6 +27,8 @@ pub(crate) enum Checkpoint {
 pub(crate) struct StoredTensor {
     pub(crate) place: TensorPlace,
     pub(crate) numbers: NumberType,
+    /// Of numbers of eight bits.
+    pub(crate) scales: Option<fp8::Scales>,
 }
 
 /// Where a tensor is. The range lies in the file.
@@ -81,12 +85,18 @@ impl Checkpoint {
             return Ok(Numbers::Mapped(mapped));
         }
         let inputs = shape.last().copied().unwrap_or(1);
-        Ok(Numbers::convert(
-            stored.place.bytes(),
-            stored.numbers,
-            precision,
-            inputs,
-        ))
+        let bytes = stored.place.bytes();
+        let Some(scales) = &stored.scales else {
+            return Ok(Numbers::convert(bytes, stored.numbers, precision, inputs));
+        };
+        // Products take no numbers of eight bits; half of what f32 needs is precise enough for them.
+        let precision = match precision {
+            WeightPrecision::AsStored => WeightPrecision::Bf16,
+            other => other,
+        };
+        let weights = scales.apply(bytes);
+        let bytes = weights.as_bytes();
+        Ok(Numbers::convert(bytes, NumberType::F32, precision, inputs))
     }
 
     /// A tensor to be put in another order, as precise as it is stored.
@@ -96,7 +106,10 @@ impl Checkpoint {
         shape: &[usize],
     ) -> Result<Unordered, ModelError> {
         let stored = self.find(tensor, shape)?;
-        Ok(Unordered::new(stored.place.bytes(), stored.numbers))
+        Ok(match &stored.scales {
+            None => Unordered::new(stored.place.bytes(), stored.numbers),
+            Some(scales) => Unordered::F32(scales.apply(stored.place.bytes())),
+        })
     }
 
     /// A tensor of bytes.

@@ -127,6 +127,19 @@ pub enum ModelError {
         /// The shape in the file.
         found: Vec<usize>,
     },
+    /// The scales of a matrix of eight bits do not fit it.
+    #[error(
+        "tensor `{tensor}` has shape {found:?}; expected one scale for the whole matrix of {matrix:?}, \
+         for each row, or for each block that `quantization_config` describes"
+    )]
+    Scales {
+        /// The scales.
+        tensor: String,
+        /// Their shape.
+        found: Vec<usize>,
+        /// The shape of the matrix.
+        matrix: Vec<usize>,
+    },
     /// A tensor's numbers are of a kind that is not read.
     #[error("tensor `{tensor}` has type {found}, which is not supported")]
     NumberType {

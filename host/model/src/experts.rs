@@ -203,18 +203,11 @@ fn load_interleaved(
     let down_biases = biases(down, hidden)?;
     let gate_ups = ExpertTensor::load(loader, gate_up, [experts, 2 * width, hidden])?;
     let downs = ExpertTensor::load(loader, down, [experts, hidden, width])?;
-    // First all gates, then all ups.
-    let source = |row: usize| {
-        if row < width {
-            2 * row
-        } else {
-            2 * (row - width) + 1
-        }
-    };
+    let source = interleaved_source(width);
     let expert = |expert: usize| {
         let biases = &gate_up_biases[expert * 2 * width..][..2 * width];
         let biases = (0..2 * width).map(|row| biases[source(row)]).collect();
-        let gate_up = gate_ups.expert(expert, loader.precision, source);
+        let gate_up = gate_ups.expert(expert, loader.precision, &source);
         let down_bias = down_biases[expert * hidden..][..hidden].to_vec();
         let down = downs.expert(expert, loader.precision, |row| row);
         Ok(GatedLayer {
@@ -226,8 +219,19 @@ fn load_interleaved(
     (0..experts).map(expert).collect()
 }
 
+/// Which row of gates and ups by turns is a row of first all `width` gates, then all ups.
+pub(crate) fn interleaved_source(width: usize) -> impl Fn(usize) -> usize {
+    move |row| {
+        if row < width {
+            2 * row
+        } else {
+            2 * (row - width) + 1
+        }
+    }
+}
+
 /// One tensor for the matrices of all experts.
-struct ExpertTensor {
+pub(crate) struct ExpertTensor {
     outputs: usize,
     inputs: usize,
     stored: StoredExperts,
@@ -242,7 +246,11 @@ enum StoredExperts {
 
 impl ExpertTensor {
     /// Load `[experts, outputs, inputs]`.
-    fn load(loader: &Loader<'_>, name: &str, shape: [usize; 3]) -> Result<Self, ModelError> {
+    pub(crate) fn load(
+        loader: &Loader<'_>,
+        name: &str,
+        shape: [usize; 3],
+    ) -> Result<Self, ModelError> {
         let [experts, outputs, inputs] = shape;
         let checkpoint = loader.checkpoint;
         let (blocks, scales) = (format!("{name}_blocks"), format!("{name}_scales"));
@@ -263,7 +271,7 @@ impl ExpertTensor {
     }
 
     /// The matrix of an expert, its rows from where `source` says.
-    fn expert(
+    pub(crate) fn expert(
         &self,
         expert: usize,
         precision: WeightPrecision,

@@ -117,6 +117,11 @@ impl Fields {
         self.members.get(field).filter(|value| !value.is_null())
     }
 
+    /// The names of all fields.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.members.keys().map(String::as_str)
+    }
+
     /// A nested object.
     pub(crate) fn object(&self, field: &str) -> Result<Option<Self>, ModelError> {
         match self.get(field) {

@@ -19,6 +19,7 @@ mod experts;
 mod feed_forward;
 mod fields;
 mod folder;
+mod fp8;
 mod generation;
 pub mod gguf;
 mod input;

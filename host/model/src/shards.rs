@@ -9,8 +9,11 @@ use serde_json::{Map, Value};
 
 use crate::checkpoint::{StoredTensor, TensorPlace};
 use crate::error::ModelError;
+use crate::fields::Fields;
 use crate::folder::{FileBytes, ModelFolder};
-use crate::weights::NumberType;
+use crate::fp8;
+use crate::spec::CONFIG_FILE;
+use crate::weights::{NumberType, widen};
 
 const SINGLE_FILE: &str = "model.safetensors";
 const INDEX_FILE: &str = "model.safetensors.index.json";
@@ -25,6 +28,8 @@ pub(crate) struct Shards {
     /// Which shard has a tensor; `None` if there is only one.
     index: Option<HashMap<String, usize>>,
     naming: Naming,
+    /// Rows and columns that share a scale in matrices of eight bits, if the configuration says so.
+    scaled_block: Option<[usize; 2]>,
 }
 
 /// How names in the files differ from those of a decoder with a head.
@@ -71,6 +76,9 @@ impl Shards {
         let fits = |naming: &Naming| shards.locate(&naming.stored(&embedding)).is_ok();
         let naming = [Naming::OfText, Naming::Headless].into_iter().find(fits);
         shards.naming = naming.unwrap_or(Naming::Same);
+        if let Some(config) = Fields::read(folder, CONFIG_FILE)? {
+            shards.scaled_block = fp8::read_block(&config)?;
+        }
         Ok(shards)
     }
 
@@ -80,6 +88,7 @@ impl Shards {
                 shards: vec![Shard::open(SINGLE_FILE, bytes)?],
                 index: None,
                 naming: Naming::Same,
+                scaled_block: None,
             });
         }
         let Some(index) = folder.read_optional(INDEX_FILE, INDEX_BYTES_MAX)? else {
@@ -105,19 +114,45 @@ impl Shards {
             shards,
             index: Some(tensors),
             naming: Naming::Same,
+            scaled_block: None,
         })
     }
 
     /// Where a tensor is.
     pub(crate) fn find(&self, tensor: &str) -> Result<StoredTensor, ModelError> {
         let (stored, place) = self.place(tensor)?;
-        let numbers = match stored {
-            Dtype::F32 => NumberType::F32,
-            Dtype::F16 => NumberType::F16,
-            Dtype::BF16 => NumberType::Bf16,
-            other => return Err(wrong_type(tensor, other)),
-        };
-        Ok(StoredTensor { place, numbers })
+        if let (Dtype::F8_E4M3, Some(name), &[rows, columns]) =
+            (stored, tensor.strip_suffix("weight"), &place.shape[..])
+        {
+            return Ok(StoredTensor {
+                scales: Some(self.scales(name, [rows, columns])?),
+                place,
+                numbers: NumberType::Fp8,
+            });
+        }
+        let numbers = number_type(stored).ok_or_else(|| wrong_type(tensor, stored))?;
+        Ok(StoredTensor {
+            place,
+            numbers,
+            scales: None,
+        })
+    }
+
+    /// The scales of a matrix of eight bits, whose name is this and `weight`.
+    fn scales(&self, name: &str, matrix: [usize; 2]) -> Result<fp8::Scales, ModelError> {
+        let names = fp8::SCALES.map(|scales| format!("{name}{scales}"));
+        let found = names.iter().find(|scales| self.has(scales));
+        let tensor = found.unwrap_or(&names[0]);
+        let (stored, place) = self.place(tensor)?;
+        let numbers = number_type(stored).ok_or_else(|| wrong_type(tensor, stored))?;
+        let values = widen(place.bytes(), numbers);
+        fp8::Scales::new(values, &place.shape, matrix, self.scaled_block).ok_or_else(|| {
+            ModelError::Scales {
+                tensor: tensor.clone(),
+                found: place.shape,
+                matrix: matrix.to_vec(),
+            }
+        })
     }
 
     /// Where a tensor of bytes is.
@@ -169,6 +204,16 @@ impl Shards {
             .ok_or_else(|| ModelError::MissingTensor {
                 tensor: tensor.to_owned(),
             })
+    }
+}
+
+/// Of numbers that need no scales.
+fn number_type(stored: Dtype) -> Option<NumberType> {
+    match stored {
+        Dtype::F32 => Some(NumberType::F32),
+        Dtype::F16 => Some(NumberType::F16),
+        Dtype::BF16 => Some(NumberType::Bf16),
+        _ => None,
     }
 }
 

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use half::{bf16, f16};
 use mortise_kernels::linear::Weights;
 use mortise_kernels::quant::{BlockType, dequantise, quantise_q4_k, quantise_q8_0};
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::folder::FileBytes;
+use crate::fp8;
 
 // Files are little endian, and weights are computed with as they are mapped.
 #[cfg(target_endian = "big")]
@@ -17,7 +18,8 @@ compile_error!("mortise runs on little-endian machines only");
 /// In which precision matrices are kept in memory. Sums are in f32 always.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WeightPrecision {
-    /// As the files have them: bf16 as bf16, else f32. Those of a GGUF file keep every bit: quantised
+    /// As the files have them: bf16 as bf16, FP8 as FP8 on a GPU and as bf16 on the processor, else f32.
+    /// Those of a GGUF file keep every bit: quantised
     /// ones are packed for the kernels, others are not copied at all.
     #[default]
     AsStored,
@@ -57,6 +59,8 @@ pub(crate) enum NumberType {
     F16,
     Bf16,
     Blocks(BlockType),
+    /// Eight bits, whose scales are beside the tensor: see [`crate::fp8`].
+    Fp8,
 }
 
 /// Numbers of a matrix or a vector.
@@ -99,6 +103,7 @@ impl Mapped {
             NumberType::F16 => Weights::F16(<[f16]>::ref_from_bytes(bytes).ok()?),
             NumberType::Bf16 => Weights::Bf16(<[bf16]>::ref_from_bytes(bytes).ok()?),
             NumberType::Blocks(kind) => return Some(Stored::Blocks(kind, bytes)),
+            NumberType::Fp8 => return None,
         }))
     }
 }
@@ -121,6 +126,19 @@ impl Numbers {
             Self::Mapped(mapped) => mapped
                 .stored()
                 .expect("a mapping that was checked when it was made does not move"),
+        }
+    }
+
+    /// Their bytes, and how those are meant.
+    pub(crate) fn bytes(&self) -> (NumberType, &[u8]) {
+        match self {
+            Self::F32(values) => (NumberType::F32, values.as_bytes()),
+            Self::Bf16(values) => (NumberType::Bf16, values.as_bytes()),
+            Self::Blocks(kind, bytes) => (NumberType::Blocks(*kind), bytes),
+            Self::Mapped(mapped) => (
+                mapped.numbers,
+                mapped.file.get(mapped.place.clone()).unwrap_or_default(),
+            ),
         }
     }
 
@@ -177,7 +195,7 @@ impl Numbers {
     }
 }
 
-/// Numbers in f32 from little-endian bytes, exactly.
+/// Numbers in f32 from little-endian bytes, exactly; those of eight bits without their scales.
 pub(crate) fn widen(bytes: &[u8], stored: NumberType) -> Vec<f32> {
     let pairs = bytes.chunks_exact(2).map(|pair| [pair[0], pair[1]]);
     match stored {
@@ -191,6 +209,7 @@ pub(crate) fn widen(bytes: &[u8], stored: NumberType) -> Vec<f32> {
         NumberType::Bf16 => pairs
             .map(|pair| bf16::from_le_bytes(pair).to_f32())
             .collect(),
+        NumberType::Fp8 => bytes.iter().map(|bits| fp8::widen(*bits)).collect(),
         NumberType::Blocks(kind) => {
             let mut values = vec![0.0; bytes.len() / kind.bytes() * kind.weights()];
             dequantise(kind, bytes, &mut values);

@@ -45,6 +45,7 @@ std::map<std::string, Known> &known() {
 
 std::vector<Fiber> fibers(THREADS_MAX);
 unsigned exchanged[2][THREADS_MAX];
+Factors exchanged_factors[2][THREADS_MAX];
 unsigned current;
 sigjmp_buf scheduler;
 Body body;
@@ -125,6 +126,13 @@ uint32_t exchange(uint32_t value, unsigned from_lane) {
     exchanged[turn][thread] = value;
     warp_barrier();
     return exchanged[turn][thread / WARP * WARP + from_lane % WARP];
+}
+
+const Factors *exchange_factors(const Factors &mine) {
+    const unsigned thread = current, turn = fibers[thread].turn ^= 1;
+    memcpy(exchanged_factors[turn][thread], mine, sizeof mine);
+    warp_barrier();
+    return exchanged_factors[turn] + thread / WARP * WARP;
 }
 
 Kernel::Kernel(const char *name, size_t params_size, Body body) {

@@ -1,6 +1,5 @@
-// Attention over the blocks of the cache of keys and values. A block holds 16 tokens; of each head
-// the keys, and elsewhere the values, of one token after the other.
-#include "device.cuh"
+// Keys and values on their way to the cache, and attention of rows that attend each by itself.
+#include "attention.cuh"
 
 struct FinishQkvParams {
     // Rows of queries, keys and values; queries are finished where they stand.
@@ -28,7 +27,7 @@ struct FinishQkvParams {
 
 // Norms and positions of queries and keys; keys and values go into the cache. A warp for each head:
 // queries, keys, values along x, rows along y. Dynamic shared memory: `dim` floats.
-template <class Kv> DEVICE void finish_qkv(const FinishQkvParams &p) {
+template <class Kept> DEVICE void finish_qkv(const FinishQkvParams &p) {
     let_next_begin();
     wait_for_last();
     const int head = blockIdx.x, row = blockIdx.y, lane = threadIdx.x;
@@ -60,67 +59,16 @@ template <class Kv> DEVICE void finish_qkv(const FinishQkvParams &p) {
     if (is_query) {
         for (int d = lane; d < p.dim; d += WARP) in[d] = values[d];
     } else if (p.slots[row] >= 0) {
-        typedef typename Kv::Stored Stored;
-        Stored *cache = (Stored *)(is_value ? p.values : p.keys);
         const int kv_head = (head - p.heads) % p.kv_heads;
-        const size_t block = p.slots[row] / BLOCK_TOKENS, slot = p.slots[row] % BLOCK_TOKENS;
-        Stored *to = cache + ((block * p.kv_heads + kv_head) * BLOCK_TOKENS + slot) * p.dim;
-        for (int d = lane; d < p.dim; d += WARP) to[d] = Kv::store(values[d]);
+        const size_t block = p.slots[row] / BLOCK_TOKENS;
+        unsigned char *cache = (unsigned char *)(is_value ? p.values : p.keys);
+        unsigned char *to = cache + (block * p.kv_heads + kv_head) * Kept::bytes(p.dim);
+        Kept::write(to, p.slots[row] % BLOCK_TOKENS, p.dim, values);
     }
 }
-KERNEL(finish_qkv_f32, FinishQkvParams, finish_qkv<KvF32>)
-KERNEL(finish_qkv_f16, FinishQkvParams, finish_qkv<KvF16>)
-KERNEL(finish_qkv_bf16, FinishQkvParams, finish_qkv<KvBf16>)
+#define FINISH_QKV(name, Kept) KERNEL(finish_qkv_##name, FinishQkvParams, finish_qkv<Kept>)
+FOR_EACH_KEPT(FINISH_QKV)
 
-struct AttentionParams {
-    // Rows that begin with their queries.
-    const float *queries;
-    const void *keys;
-    const void *values;
-    float *out;
-    // Position of each row; rows where it is negative are nobody's.
-    const int *positions;
-    // Where in the block tables each row's begins.
-    const int *tables;
-    const int *blocks;
-    // A score for each head that takes part and has no value, or null.
-    const float *sinks;
-    // Of `decode_attention`: room for `2 + dim` floats for each row, head and split, and a count of
-    // splits for each row and head of keys, which is 0 before and after.
-    float *partials;
-    unsigned *tickets;
-    // Of `prefill_attention`: first row and number of rows of each tile.
-    const int *tiles;
-    int stride;
-    int heads;
-    int kv_heads;
-    int dim;
-    // Positions that a row sees, its own included; 0 is all.
-    int window;
-    float scale;
-    // 0 is none.
-    float soft_cap;
-    // Tokens of a split, a multiple of 32. Splits begin at multiples of it, so that a row's result
-    // does not depend on the rows beside it.
-    int split_tokens;
-};
-
-DEVICE int first_seen(const AttentionParams &p, int position) {
-    return p.window > 0 && position >= p.window ? position + 1 - p.window : 0;
-}
-
-// A token's key or value of a head in the cache.
-template <class Kv>
-DEVICE const typename Kv::Stored *token_of(const AttentionParams &p, const void *cache,
-                                           const int *table, int token, int kv_head) {
-    const size_t block = table[token / BLOCK_TOKENS];
-    const size_t head = block * p.kv_heads + kv_head;
-    return (const typename Kv::Stored *)cache +
-           (head * BLOCK_TOKENS + token % BLOCK_TOKENS) * p.dim;
-}
-
-// Tokens whose scores are computed at once: one a lane.
-constexpr int TOKENS = 32;
 DEVICE void write_out(const AttentionParams &p, int row, int head, const float *sums, float highest,
                       float total) {
     float shrink = 1.0f;
@@ -161,7 +109,7 @@ DEVICE void merge_splits(const AttentionParams &p, int row, int kv_head, int fir
 // Rows that attend each by itself: the query heads of one head of keys share what is read. 128
 // threads; heads of keys along x, rows along y, splits of the tokens along z. Dynamic shared memory:
 // `2 * group * dim + 32 * (dim + 1) + 32 * group + 3 * group + 1` floats.
-template <class Kv> DEVICE void decode_attention(const AttentionParams &p) {
+template <class Kept> DEVICE void decode_attention(const AttentionParams &p) {
     let_next_begin();
     wait_for_last();
     const int kv_head = blockIdx.x, row = blockIdx.y, split = blockIdx.z;
@@ -199,10 +147,8 @@ template <class Kv> DEVICE void decode_attention(const AttentionParams &p) {
         for (int t = warp; t < TOKENS; t += warps) {
             const int token = tile + t;
             const bool seen = token >= first && token < end;
-            const typename Kv::Stored *key =
-                token_of<Kv>(p, p.keys, table, seen ? token : first, kv_head);
-            for (int d = lane; d < dim; d += WARP)
-                keys[t * key_stride + d] = seen ? Kv::load(key[d]) : 0.0f;
+            const auto key = token_of<Kept>(p, p.keys, table, seen ? token : first, kv_head);
+            for (int d = lane; d < dim; d += WARP) keys[t * key_stride + d] = seen ? key[d] : 0.0f;
         }
         __syncthreads();
         for (int g = warp; g < group; g += warps) {
@@ -232,8 +178,7 @@ template <class Kv> DEVICE void decode_attention(const AttentionParams &p) {
                     four[g] = g < heads ? sums[(from + g) * dim + d] * shrink[from + g] : 0.0f;
                 const int tokens = end - tile < TOKENS ? end - tile : TOKENS;
                 for (int t = tile < first ? first - tile : 0; t < tokens; t++) {
-                    const float value =
-                        Kv::load(token_of<Kv>(p, p.values, table, tile + t, kv_head)[d]);
+                    const float value = token_of<Kept>(p, p.values, table, tile + t, kv_head)[d];
                     for (int g = 0; g < 4; g++)
                         if (g < heads)
                             four[g] = fmaf(weights[(from + g) * TOKENS + t], value, four[g]);
@@ -271,118 +216,6 @@ template <class Kv> DEVICE void decode_attention(const AttentionParams &p) {
         merge_splits(p, row, kv_head, first_split, last_split, sums);
     }
 }
-KERNEL(decode_attention_f32, AttentionParams, decode_attention<KvF32>)
-KERNEL(decode_attention_f16, AttentionParams, decode_attention<KvF16>)
-KERNEL(decode_attention_bf16, AttentionParams, decode_attention<KvBf16>)
-
-// Rows of a tile of `prefill_attention`, and threads that share one of them.
-constexpr int TILE_ROWS = 16;
-constexpr int ROW_THREADS = 8;
-// Numbers of a head at most.
-constexpr int DIM_MAX = 256;
-
-// Consecutive rows of one sequence together: up to 16 rows and one head a block, 128 threads. Heads
-// along x, tiles along y. Dynamic shared memory: `(16 + 32) * (dim + 1) + 16 * 33 + 3 * 16` floats.
-template <class Kv> DEVICE void prefill_attention(const AttentionParams &p) {
-    let_next_begin();
-    wait_for_last();
-    const int head = blockIdx.x, kv_head = head / (p.heads / p.kv_heads);
-    const int first_row = p.tiles[2 * blockIdx.y], rows = p.tiles[2 * blockIdx.y + 1];
-    const int dim = p.dim, stride = dim + 1;
-    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
-    const int *table = p.blocks + p.tables[first_row];
-    const int first_position = p.positions[first_row];
-    const int end = first_position + rows;
-
-    float *queries = (float *)shared_memory;
-    float *cached = queries + TILE_ROWS * stride;
-    float *weights = cached + TOKENS * stride;
-    float *highest = weights + TILE_ROWS * (TOKENS + 1);
-    float *total = highest + TILE_ROWS;
-    float *shrink = total + TILE_ROWS;
-
-    for (int r = warp; r < TILE_ROWS; r += warps) {
-        const float *query = p.queries + (size_t)(first_row + r) * p.stride + (size_t)head * dim;
-        for (int d = lane; d < dim; d += WARP) queries[r * stride + d] = r < rows ? query[d] : 0.0f;
-        if (lane == 0) {
-            highest[r] = LOWEST;
-            total[r] = 0.0f;
-        }
-    }
-    const int row = threadIdx.x / ROW_THREADS, column = threadIdx.x % ROW_THREADS;
-    float sums[DIM_MAX / ROW_THREADS];
-#pragma unroll
-    for (int i = 0; i < DIM_MAX / ROW_THREADS; i++) sums[i] = 0.0f;
-    // Keys, then values, of 32 tokens; what lies beyond the end is 0.
-    auto fetch = [&](const void *cache, int tile) {
-        for (int t = warp; t < TOKENS; t += warps) {
-            const int token = tile + t < end ? tile + t : end - 1;
-            const typename Kv::Stored *from = token_of<Kv>(p, cache, table, token, kv_head);
-            for (int d = lane; d < dim; d += WARP)
-                cached[t * stride + d] = tile + t < end ? Kv::load(from[d]) : 0.0f;
-        }
-    };
-    for (int tile = first_seen(p, first_position) / TOKENS * TOKENS; tile < end; tile += TOKENS) {
-        __syncthreads();
-        fetch(p.keys, tile);
-        __syncthreads();
-        float scores[TOKENS / ROW_THREADS] = {0.0f, 0.0f, 0.0f, 0.0f};
-        for (int d = 0; d < dim; d++) {
-            const float query = queries[row * stride + d];
-#pragma unroll
-            for (int i = 0; i < TOKENS / ROW_THREADS; i++)
-                scores[i] =
-                    fmaf(query, cached[(column + i * ROW_THREADS) * stride + d], scores[i]);
-        }
-        const int position = first_position + row, first = first_seen(p, position);
-#pragma unroll
-        for (int i = 0; i < TOKENS / ROW_THREADS; i++) {
-            const int t = column + i * ROW_THREADS;
-            const bool seen = tile + t >= first && tile + t <= position;
-            weights[row * (TOKENS + 1) + t] =
-                seen ? soft_capped(scores[i] * p.scale, p.soft_cap) : LOWEST;
-        }
-        __syncthreads();
-        fetch(p.values, tile);
-        for (int r = warp; r < TILE_ROWS; r += warps) {
-            const float score = weights[r * (TOKENS + 1) + lane];
-            const float before = highest[r];
-            const float now = fmaxf(before, warp_max(score));
-            const float weight = score > LOWEST ? expf(score - now) : 0.0f;
-            const float sum = warp_sum(weight);
-            weights[r * (TOKENS + 1) + lane] = weight;
-            if (lane == 0) {
-                highest[r] = now;
-                shrink[r] = expf(before - now);
-                total[r] = fmaf(total[r], shrink[r], sum);
-            }
-        }
-        __syncthreads();
-#pragma unroll
-        for (int i = 0; i < DIM_MAX / ROW_THREADS; i++) sums[i] *= shrink[row];
-        for (int t = 0; t < TOKENS; t++) {
-            const float weight = weights[row * (TOKENS + 1) + t];
-#pragma unroll
-            for (int i = 0; i < DIM_MAX / ROW_THREADS; i++) {
-                const int d = column + i * ROW_THREADS;
-                if (d < dim) sums[i] = fmaf(weight, cached[t * stride + d], sums[i]);
-            }
-        }
-    }
-    if (row >= rows) return;
-    float most = highest[row], all = total[row], factor = 1.0f;
-    if (p.sinks != nullptr) {
-        const float with_sink = fmaxf(most, p.sinks[head]);
-        factor = expf(most - with_sink);
-        all = fmaf(all, factor, expf(p.sinks[head] - with_sink));
-    }
-    float *out = p.out + ((size_t)(first_row + row) * p.heads + head) * dim;
-#pragma unroll
-    for (int i = 0; i < DIM_MAX / ROW_THREADS; i++) {
-        const int d = column + i * ROW_THREADS;
-        if (d < dim) out[d] = sums[i] * factor / all;
-    }
-}
-KERNEL(prefill_attention_f32, AttentionParams, prefill_attention<KvF32>)
-KERNEL(prefill_attention_f16, AttentionParams, prefill_attention<KvF16>)
-KERNEL(prefill_attention_bf16, AttentionParams, prefill_attention<KvBf16>)
+#define DECODE_ATTENTION(name, Kept)                                                               \
+    KERNEL(decode_attention_##name, AttentionParams, decode_attention<Kept>)
+FOR_EACH_KEPT(DECODE_ATTENTION)

@@ -3,8 +3,9 @@
 //
 //   threadIdx.x, blockDim.x, blockIdx, gridDim     __global__, __device__, __restrict__
 //   __syncthreads, __shfl_xor_sync, __shfl_sync    atomicAdd on unsigned, __threadfence
-//   uint2, uint4, float4, make_float4              expf, tanhf, rsqrtf, fmaf, fminf, fmaxf
+//   uint2, uint4, float4, make_float4              expf, tanhf, rsqrtf, fmaf, fminf, fmaxf, fabsf, roundf
 //   __uint_as_float, __float_as_uint               dynamic shared memory, as `shared_memory`
+//   multiply_f16, multiply_bf16                    f16_to_f32, f32_to_f16
 //
 // Rules that the emulator holds them to: blocks are whole warps; shuffles involve whole warps; every
 // thread of a block reaches every barrier, so none returns before the last one.
@@ -31,6 +32,18 @@ DEVICE unsigned short f32_to_f16(float value) {
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
     return bits;
 }
+
+// The tensor cores: to 16 by 8 sums the products of 16 by 16 numbers and 16 by 8. Each lane has some
+// of each; which, PTX says of `mma.m16n8k16`.
+#define MULTIPLY(name, type)                                                                       \
+    DEVICE void name(float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {           \
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 "                \
+                     "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"             \
+                     : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])                  \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));          \
+    }
+MULTIPLY(multiply_f16, "f16")
+MULTIPLY(multiply_bf16, "bf16")
 
 // Let the next kernel's blocks take their places, and wait until the results of the last one can be
 // read (programmatic dependent launch). Both do nothing where kernels are launched without it.
@@ -68,7 +81,7 @@ DEVICE unsigned short f32_to_bf16(float value) {
     return (unsigned short)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-// How keys and values are kept. `Stored` is what an element lies as.
+// Numbers of activations, keys and values. `Stored` is as what one lies in memory.
 struct KvF32 {
     typedef float Stored;
     static DEVICE float load(float stored) { return stored; }
@@ -82,12 +95,47 @@ struct KvF16 {
     static DEVICE unsigned short store(float value) {
         return f32_to_f16(fminf(fmaxf(value, -65504.0f), 65504.0f));
     }
+    static DEVICE void multiply(float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+        multiply_f16(sums, a, b);
+    }
 };
 
 struct KvBf16 {
     typedef unsigned short Stored;
     static DEVICE float load(unsigned short stored) { return bf16_to_f32(stored); }
     static DEVICE unsigned short store(float value) { return f32_to_bf16(value); }
+    static DEVICE void multiply(float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+        multiply_bf16(sums, a, b);
+    }
+};
+
+// Two numbers of 16 bits in a word, the first in its lower half.
+template <class Half> DEVICE unsigned pack(float first, float second) {
+    return (unsigned)Half::store(first) | (unsigned)Half::store(second) << 16;
+}
+
+// A matrix of numbers of 16 bits in shared memory, for the tensor cores. `STRIDE` numbers from one row
+// to the next, an even number.
+template <int STRIDE> struct Tile {
+    unsigned short *numbers;
+
+    DEVICE unsigned pair(int row, int column) const {
+        return *(const unsigned *)(numbers + row * STRIDE + column);
+    }
+    // What this lane has of 16 rows and 16 columns, the left factor.
+    DEVICE void left(int row, int column, unsigned (&a)[4]) const {
+        const int lane = threadIdx.x % WARP, r = row + lane / 4, c = column + lane % 4 * 2;
+        a[0] = pair(r, c);
+        a[1] = pair(r + 8, c);
+        a[2] = pair(r, c + 8);
+        a[3] = pair(r + 8, c + 8);
+    }
+    // And of 8 rows and 16 columns, the right factor, transposed.
+    DEVICE void right(int row, int column, unsigned (&b)[2]) const {
+        const int lane = threadIdx.x % WARP, r = row + lane / 4, c = column + lane % 4 * 2;
+        b[0] = pair(r, c);
+        b[1] = pair(r, c + 8);
+    }
 };
 
 DEVICE float warp_sum(float value) {

@@ -12,7 +12,8 @@ struct EmbedParams {
 template <class F> DEVICE void embed(const EmbedParams &p) {
     let_next_begin();
     wait_for_last();
-    const int token = p.tokens[blockIdx.x];
+    // A row that chose no token has a negative one; what it computes from here on is nobody's.
+    const int token = p.tokens[blockIdx.x] < 0 ? 0 : p.tokens[blockIdx.x];
     const int pieces = p.matrix.columns / F::WEIGHTS;
     float *out = p.out + (size_t)blockIdx.x * p.matrix.columns;
     for (int piece = threadIdx.x; piece < pieces; piece += blockDim.x) {
@@ -72,14 +73,14 @@ struct GateMulParams {
     float limit;
 };
 
-// `activation(gate) * up`. Rows of `gate_up` hold `width` gates, then as many ups. Blocks of a row
-// lie along x, rows along y.
+// `activation(gate) * up`. Rows of `gate_up` hold `width` gates, then as many ups. Rows lie along x,
+// of which there may be many more than along y; blocks of a row along y.
 DEVICE void gate_mul(const GateMulParams &p) {
     let_next_begin();
     wait_for_last();
-    const float *gates = p.gate_up + (size_t)blockIdx.y * 2 * p.width;
-    float *out = p.out + (size_t)blockIdx.y * p.width;
-    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    const float *gates = p.gate_up + (size_t)blockIdx.x * 2 * p.width;
+    float *out = p.out + (size_t)blockIdx.x * p.width;
+    const int i = blockIdx.y * blockDim.x + threadIdx.x;
     if (i >= p.width) return;
     float gate = gates[i], up = gates[p.width + i];
     if (p.activation == 0) {

@@ -14,7 +14,7 @@
 
 struct Matrix {
     const uint4 *pieces;
-    // f16 for Q8_0, bytes of exponents for MXFP4, one f32 a row for FP8; else unused.
+    // f16 for Q8_0, bytes of exponents for MXFP4, f32 for FP8; else unused.
     const void *scales;
     int rows;
     int columns;
@@ -143,16 +143,20 @@ struct Q4K {
     }
 };
 
-// Eight bits with four of exponent (OCP FP8, e4m3, finite): a scale for each row.
+// Eight bits with four of exponent (OCP FP8, e4m3, finite): a scale for each 128 of a row, and for
+// what is left of it.
 struct Fp8 : Neighbours<16> {
     static constexpr int COLUMNS = 16;
+    static constexpr int SCALED = 128;
     struct Raw {
         uint4 numbers;
         float scale;
     };
     static DEVICE Raw load(const Matrix &m, int row, int piece) {
+        const size_t scales = (m.columns + SCALED - 1) / SCALED;
+        const float scale = ((const float *)m.scales)[row * scales + piece * WEIGHTS / SCALED];
         // Below the number is read as one of half precision, whose exponents are 8 less.
-        return {m.pieces[piece_index<Fp8>(m, row, piece)], ((const float *)m.scales)[row] * 256.0f};
+        return {m.pieces[piece_index<Fp8>(m, row, piece)], scale * 256.0f};
     }
     static DEVICE void unpack(const Raw &raw, int j, float (&w)[4]) {
         unsigned four = word(raw.numbers, j / 4);

@@ -14,7 +14,9 @@ use crate::linear::Rows;
 /// Tokens of a block.
 pub const BLOCK_TOKENS: usize = 16;
 /// Rows of a tile of [`prefill`].
-pub const TILE_ROWS: usize = 16;
+pub const TILE_ROWS: usize = 64;
+/// Of those, rows of a block of the kernel that rounds nothing.
+const EXACT_ROWS: usize = 16;
 /// Numbers of a head at most.
 pub const DIM_MAX: usize = 256;
 /// Tokens of a split of [`decode`] at least, and splits of a sequence at most.
@@ -32,15 +34,31 @@ pub enum KvNumbers {
     F16,
     /// bf16.
     Bf16,
+    /// Eight bits, and a scale in f16 for each 32 numbers of a token's head.
+    Q8_0,
 }
 
 impl KvNumbers {
-    fn bytes(self) -> usize {
+    /// Bytes of a token's head.
+    fn bytes(self, dim: usize) -> usize {
         match self {
-            Self::F32 => 4,
-            Self::F16 | Self::Bf16 => 2,
+            Self::F32 => 4 * dim,
+            Self::F16 | Self::Bf16 => 2 * dim,
+            Self::Q8_0 => dim + 2 * dim.div_ceil(32),
         }
     }
+}
+
+/// The kernel for keys and values that are kept as `$numbers`.
+macro_rules! kernel {
+    ($numbers:expr, $name:literal $(, $kind:literal)?) => {
+        match $numbers {
+            KvNumbers::F32 => concat!($name, "_f32" $(, $kind)?),
+            KvNumbers::F16 => concat!($name, "_f16" $(, $kind)?),
+            KvNumbers::Bf16 => concat!($name, "_bf16" $(, $kind)?),
+            KvNumbers::Q8_0 => concat!($name, "_q8_0" $(, $kind)?),
+        }
+    };
 }
 
 /// Heads of queries and of keys and values.
@@ -79,7 +97,7 @@ impl KvBlocks {
         numbers: KvNumbers,
     ) -> Result<Self, DeviceError> {
         heads.check();
-        let token = heads.kv_heads * heads.dim * numbers.bytes();
+        let token = heads.kv_heads * numbers.bytes(heads.dim);
         let bytes = blocks.saturating_mul(BLOCK_TOKENS).saturating_mul(token);
         Ok(Self {
             keys: Buffer::zeros(device, bytes)?,
@@ -200,11 +218,7 @@ pub fn finish_qkv(
         padding: 0,
     };
     let launch = Launch {
-        kernel: match cache.numbers {
-            KvNumbers::F32 => "finish_qkv_f32",
-            KvNumbers::F16 => "finish_qkv_f16",
-            KvNumbers::Bf16 => "finish_qkv_bf16",
-        },
+        kernel: kernel!(cache.numbers, "finish_qkv"),
         grid: [all as u32, qkv.count as u32, 1],
         threads: 32,
         shared: (dim * size_of::<f32>()) as u32,
@@ -366,11 +380,7 @@ pub fn decode(
     let group = heads / kv_heads;
     let floats = 2 * group * dim + TOKENS * (dim + 1) + TOKENS * group + 3 * group + 1;
     let launch = Launch {
-        kernel: match cache.numbers {
-            KvNumbers::F32 => "decode_attention_f32",
-            KvNumbers::F16 => "decode_attention_f16",
-            KvNumbers::Bf16 => "decode_attention_bf16",
-        },
+        kernel: kernel!(cache.numbers, "decode_attention"),
         grid: [kv_heads as u32, queries.count as u32, splits as u32],
         threads: 128,
         shared: (floats * size_of::<f32>()) as u32,
@@ -383,7 +393,8 @@ pub fn decode(
 
 /// Let tiles of consecutive rows of one sequence attend together, writing `heads * dim` numbers a
 /// row to `out`. `tiles` holds the first row and the number of rows, at most [`TILE_ROWS`], of each
-/// of `count` tiles; they must be rows of `queries`, which is not looked at here.
+/// of `count` tiles; they must be rows of `queries`, which is not looked at here. Where keys and values
+/// are not kept in f32, tensor cores multiply: queries and weights are rounded to 16 bits.
 #[allow(unsafe_code, reason = "shapes are checked first")]
 pub fn prefill(
     device: &dyn Device,
@@ -401,16 +412,27 @@ pub fn prefill(
         return Ok(());
     }
     params.tiles = tiles.address();
-    let floats = (TILE_ROWS + TOKENS) * (dim + 1) + TILE_ROWS * (TOKENS + 1) + 3 * TILE_ROWS;
+    let (kernel, parts, shared) = match cache.numbers {
+        KvNumbers::F32 => {
+            let floats = (EXACT_ROWS + TOKENS) * (dim + 1) + EXACT_ROWS * (TOKENS + 4);
+            let bytes = floats * size_of::<f32>();
+            ("prefill_attention_f32", TILE_ROWS / EXACT_ROWS, bytes)
+        }
+        numbers => {
+            let (kernel, dim) = match dim {
+                0..=64 => (kernel!(numbers, "prefill_attention", "_64"), 64),
+                65..=128 => (kernel!(numbers, "prefill_attention", "_128"), 128),
+                _ => (kernel!(numbers, "prefill_attention", "_256"), DIM_MAX),
+            };
+            let halves = (TILE_ROWS + TOKENS) * (dim + 8) + dim * (TOKENS + 2);
+            (kernel, 1, halves * size_of::<u16>())
+        }
+    };
     let launch = Launch {
-        kernel: match cache.numbers {
-            KvNumbers::F32 => "prefill_attention_f32",
-            KvNumbers::F16 => "prefill_attention_f16",
-            KvNumbers::Bf16 => "prefill_attention_bf16",
-        },
-        grid: [heads as u32, count as u32, 1],
+        kernel,
+        grid: [heads as u32, count as u32, parts as u32],
         threads: 128,
-        shared: (floats * size_of::<f32>()) as u32,
+        shared: shared as u32,
         params: params.as_bytes(),
     };
     // SAFETY: rows are large enough; what the numbers of `places` and `tiles` mean is the caller's

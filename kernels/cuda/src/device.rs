@@ -27,6 +27,16 @@ pub enum DeviceError {
     /// There is no driver.
     #[error("no NVIDIA driver was found (libcuda.so.1 cannot be loaded)")]
     NoDriver,
+    /// The driver is older than the kernels.
+    #[error(
+        "the NVIDIA driver is for CUDA {}.{}; version 580 or later is needed, which is for CUDA 13.0",
+        found / 1000,
+        found % 1000 / 10
+    )]
+    OldDriver {
+        /// The CUDA version that it is for: 12040 is 12.4.
+        found: u32,
+    },
     /// The driver knows no such GPU.
     #[error("there is no GPU {wanted}; the driver shows {found}")]
     NoGpu {

@@ -15,6 +15,7 @@
 pub mod attention;
 mod buffer;
 mod device;
+pub mod experts;
 mod find;
 #[cfg(feature = "cuda")]
 mod gpu;
@@ -29,4 +30,4 @@ pub use device::{Address, Device, DeviceError, HalfType, Launch, Product, Record
 pub use find::{Gpu, find, open};
 #[cfg(feature = "cuda")]
 pub use gpu::CudaDevice;
-pub use matrix::{Format, Matrix};
+pub use matrix::{FP8_SCALED, Format, Matrix};

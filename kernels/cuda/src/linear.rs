@@ -2,6 +2,8 @@
 //!
 //! Up to [`FEW_ROWS`] rows go through a kernel that reads every weight once. More go to cuBLASLt
 //! where the device has it, quantised matrices by way of bf16, and else through a kernel in tiles.
+//! Where there are more, activations and quantised weights are rounded to 16 bits; those of matrices
+//! in f32 are not.
 
 use std::sync::Arc;
 
@@ -18,8 +20,9 @@ pub const FEW_ROWS: usize = 8;
 const QUANTISED_ROWS: usize = 32;
 /// Outputs of a block of the kernel for few rows.
 const FEW_OUTPUTS: usize = 4;
-/// Rows and outputs of a tile of that for many.
-const TILE: usize = 32;
+/// Rows of a tile of that for many.
+pub(crate) const MANY_ROWS: usize = 64;
+pub(crate) const MANY_THREADS: usize = 256;
 const WARP: usize = 32;
 const WARPS_MAX: usize = 8;
 
@@ -155,6 +158,15 @@ pub fn linear(
     Ok(())
 }
 
+/// Outputs of a block of the kernel for many rows, and its bytes of shared memory. Numbers in f32 are
+/// multiplied as they are, others by tensor cores.
+pub(crate) fn many(format: Format) -> (usize, usize) {
+    match format {
+        Format::F32 => (32, 2 * 32 * 65 * size_of::<f32>()),
+        _ => (64, 2 * 64 * 72 * size_of::<u16>()),
+    }
+}
+
 fn offset(slice: Slice<'_, f32>, bytes: usize) -> Address {
     Address(slice.address().0 + bytes as u64)
 }
@@ -212,20 +224,22 @@ fn launch_linear_at(
     };
     let outputs = matrix.rows();
     let (grid, threads, shared) = if kind == "many" {
-        let grid = [outputs.div_ceil(TILE), rows.div_ceil(TILE), 1];
-        (grid, 256, 2 * TILE * 65)
+        let (tile, shared) = many(matrix.format());
+        let grid = [outputs.div_ceil(tile), rows.div_ceil(MANY_ROWS), 1];
+        (grid, MANY_THREADS, shared)
     } else {
         let pieces = matrix.columns() / matrix.format().piece();
         let warps = pieces.div_ceil(WARP).clamp(1, WARPS_MAX);
         let columns = rows.next_power_of_two();
         let grid = [outputs.div_ceil(FEW_OUTPUTS), 1, 1];
-        (grid, warps * WARP, warps * FEW_OUTPUTS * columns)
+        let floats = warps * FEW_OUTPUTS * columns;
+        (grid, warps * WARP, floats * size_of::<f32>())
     };
     let launch = Launch {
         kernel: kernel(matrix.format(), kind),
         grid: grid.map(|blocks| blocks as u32),
         threads: threads as u32,
-        shared: (shared * size_of::<f32>()) as u32,
+        shared: shared as u32,
         params: params.as_bytes(),
     };
     // SAFETY: `linear` checked that the matrix's columns and rows fit those of `x` and `out`, and

@@ -1,11 +1,15 @@
 //! Matrices in a device's memory, in the formats that the kernels read.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::buffer::{Buffer, address_of};
 use crate::device::{Address, Device, DeviceError};
+
+/// Numbers of a row that share a scale in [`Format::Fp8`].
+pub const FP8_SCALED: usize = 128;
 
 /// How the numbers of a matrix are stored. `kernels/weights.cuh` says how each is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -20,7 +24,8 @@ pub enum Format {
     Q8_0,
     /// Four bits with a scale and a minimum for each 32, six bits each.
     Q4K,
-    /// Eight bits with an exponent of four (e4m3), and a scale for each row.
+    /// Eight bits with an exponent of four (e4m3), and a scale in f32 for each [`FP8_SCALED`] of a row
+    /// and for what is left of it.
     Fp8,
     /// Four bits with an exponent of two, and a power of two for each 32.
     Mxfp4,
@@ -76,7 +81,7 @@ impl Format {
             Self::F32 | Self::Bf16 | Self::F16 | Self::Q4K => 0,
             Self::Q8_0 => columns / 32 * 2,
             Self::Mxfp4 => columns / 32,
-            Self::Fp8 => 4,
+            Self::Fp8 => columns.div_ceil(FP8_SCALED) * size_of::<f32>(),
         }
     }
 
@@ -118,51 +123,85 @@ impl MatrixParams {
 }
 
 impl Matrix {
-    /// Copy a matrix as it lies in files: little-endian numbers, or GGUF's blocks. Of FP8, numbers
-    /// without the scales of rows, which are `row_scales`; other formats have none of those.
+    /// A matrix of zeros, to be written.
     ///
-    /// Panics where the bytes are not those of `rows` rows, or the columns are no multiple of
-    /// [`Format::columns`].
+    /// Panics where the columns are no multiple of [`Format::columns`].
+    pub fn zeros(
+        device: &Arc<dyn Device>,
+        format: Format,
+        [rows, columns]: [usize; 2],
+    ) -> Result<Self, DeviceError> {
+        assert!(columns > 0 && columns.is_multiple_of(format.columns()));
+        assert!(i32::try_from(rows).is_ok() && i32::try_from(columns).is_ok());
+        let scales = rows.saturating_mul(format.scale_bytes(columns));
+        Ok(Self {
+            format,
+            rows,
+            columns,
+            numbers: Buffer::zeros(device, rows.saturating_mul(format.row_bytes(columns)))?,
+            scales: match scales {
+                0 => None,
+                _ => Some(Buffer::zeros(device, scales)?),
+            },
+        })
+    }
+
+    /// Copy a matrix: see [`Self::write`].
     pub fn upload(
         device: &Arc<dyn Device>,
         format: Format,
         [rows, columns]: [usize; 2],
         bytes: &[u8],
-        row_scales: &[f32],
+        scales: &[f32],
     ) -> Result<Self, DeviceError> {
-        assert!(columns > 0 && columns.is_multiple_of(format.columns()));
-        assert!(i32::try_from(rows).is_ok() && i32::try_from(columns).is_ok());
+        let mut matrix = Self::zeros(device, format, [rows, columns])?;
+        matrix.write(0..rows, bytes, scales)?;
+        Ok(matrix)
+    }
+
+    /// Copy rows as they lie in files: little-endian numbers, or GGUF's blocks. Of FP8, numbers
+    /// without their scales, which are `scales`, row by row; other formats have none of those.
+    ///
+    /// Panics where the bytes or scales are not those of such rows of this matrix.
+    pub fn write(
+        &mut self,
+        rows: Range<usize>,
+        bytes: &[u8],
+        scales: &[f32],
+    ) -> Result<(), DeviceError> {
+        assert!(rows.start <= rows.end && rows.end <= self.rows);
+        let (format, columns) = (self.format, self.columns);
+        let (row, row_scales) = (format.row_bytes(columns), format.scale_bytes(columns));
         let fp8 = format == Format::Fp8;
-        assert!(row_scales.len() == if fp8 { rows } else { 0 });
-        let (row, scales) = (format.row_bytes(columns), format.scale_bytes(columns));
-        let before = format.scale_before();
-        assert!(bytes.len() == rows * (row + if fp8 { 0 } else { scales }));
-        let (numbers, scales) = if fp8 {
-            let scales = Buffer::of(device, row_scales.as_bytes())?;
-            (Buffer::of(device, bytes)?, Some(scales))
-        } else if before > 0 {
-            // Blocks of odd sizes come apart, so that pieces of 16 bytes are aligned.
-            let blocks = bytes.chunks_exact(before + 32 * row / columns);
-            let apart = |part: std::ops::Range<usize>| -> Vec<u8> {
-                blocks
-                    .clone()
-                    .flat_map(|block| &block[part.clone()])
-                    .copied()
-                    .collect()
-            };
-            let numbers = apart(before..before + 32 * row / columns);
-            let numbers = Buffer::of(device, &numbers)?;
-            (numbers, Some(Buffer::of(device, &apart(0..before))?))
+        let [scale_bytes, block_scales] = if fp8 {
+            [row_scales, 0]
         } else {
-            (Buffer::of(device, bytes)?, None)
+            [0, row_scales]
         };
-        Ok(Self {
-            format,
-            rows,
-            columns,
-            numbers,
-            scales,
-        })
+        assert!(size_of_val(scales) == rows.len() * scale_bytes);
+        assert!(bytes.len() == rows.len() * (row + block_scales));
+        let first = rows.start * row;
+        let Some(to_scales) = &self.scales else {
+            return self.numbers.upload(first, bytes);
+        };
+        let first_scale = rows.start * row_scales;
+        if fp8 {
+            self.numbers.upload(first, bytes)?;
+            return to_scales.upload(first_scale, scales.as_bytes());
+        }
+        // Blocks of odd sizes come apart, so that pieces of 16 bytes are aligned.
+        let before = format.scale_before();
+        let blocks = bytes.chunks_exact(before + 32 * row / columns);
+        let apart = |part: Range<usize>| -> Vec<u8> {
+            blocks
+                .clone()
+                .flat_map(|block| &block[part.clone()])
+                .copied()
+                .collect()
+        };
+        self.numbers
+            .upload(first, &apart(before..before + 32 * row / columns))?;
+        to_scales.upload(first_scale, &apart(0..before))
     }
 
     /// How the numbers are stored.

@@ -189,8 +189,8 @@ pub fn gate_mul(
     };
     let launch = Launch {
         kernel: "gate_mul_rows",
-        grid: [width.div_ceil(THREADS as usize) as u32, rows as u32, 1],
-        threads: THREADS,
+        grid: [rows as u32, width.div_ceil(THREADS as usize) as u32, 1],
+        threads: width.next_multiple_of(WARP).min(THREADS as usize) as u32,
         shared: 0,
         params: params.as_bytes(),
     };

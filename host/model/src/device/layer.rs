@@ -6,10 +6,11 @@ use mortise_cuda::attention::{
     BatchPlaces, FinishQkv, KvBlocks, KvNumbers, Scoring, Splits, decode, finish_qkv, prefill,
 };
 use mortise_cuda::linear::{Rows, Workspace};
-use mortise_cuda::rows::{Activation, RmsNorm, gate_mul, rms_norm};
+use mortise_cuda::rows::{RmsNorm, rms_norm};
 use mortise_cuda::{Buffer, Device, DeviceError, Scalars, Slice};
-use mortise_kernels::gate_mul::Activation as HostActivation;
 
+use super::experts::ExpertRoom;
+use super::feed_forward::DeviceFeedForward;
 use super::heads;
 use super::rotary::Rotary;
 use super::weights::Stack;
@@ -27,8 +28,7 @@ pub(super) struct DeviceLayer {
     sinks: Option<Buffer<f32>>,
     output: Stack,
     feed_forward_norms: Norms,
-    gate_up: Stack,
-    down: Stack,
+    feed_forward: DeviceFeedForward,
     cache: KvBlocks,
 }
 
@@ -50,6 +50,8 @@ pub(super) struct Activations {
     pub(super) attended: Buffer<f32>,
     pub(super) gate_up: Buffer<f32>,
     pub(super) gated: Buffer<f32>,
+    /// Of models that have experts.
+    pub(super) experts: Option<ExpertRoom>,
 }
 
 impl Activations {
@@ -60,14 +62,18 @@ impl Activations {
         rows: usize,
     ) -> Result<Self, DeviceError> {
         let of = |width: usize| Buffer::zeros(device, rows * width);
-        let (queries, width) = (spec.heads * spec.head_dim, spec.feed_forward.intermediate);
+        let (queries, gates) = (spec.heads * spec.head_dim, DeviceFeedForward::gates(spec));
+        let experts = spec.feed_forward.experts;
         Ok(Self {
             hidden: of(spec.hidden)?,
             normed: of(spec.hidden)?,
             qkv: of(queries + 2 * spec.kv_heads * spec.head_dim)?,
             attended: of(queries)?,
-            gate_up: of(2 * width)?,
-            gated: of(width)?,
+            gate_up: of(gates)?,
+            gated: of(gates / 2)?,
+            experts: experts
+                .map(|experts| ExpertRoom::new(device, spec, experts, rows))
+                .transpose()?,
         })
     }
 }
@@ -144,19 +150,13 @@ impl DeviceLayer {
             )?),
             false => None,
         };
-        let (hidden, width) = (spec.hidden, spec.feed_forward.intermediate);
+        let hidden = spec.hidden;
         let qkv = (
             &names.qkv,
             ([query, key, key], hidden),
             spec.attention.qkv_bias,
         );
-        let gate_up = (
-            &names.gate_up,
-            ([width, width], hidden),
-            spec.feed_forward.bias,
-        );
         let output = ([hidden, query], spec.attention.output_bias);
-        let down = ([hidden, width], spec.feed_forward.bias);
         Ok(Self {
             layer: spec.layer_specs[number],
             attention_norms: Norms {
@@ -177,57 +177,39 @@ impl DeviceLayer {
                 input: norm(names.feed_forward_norm)?,
                 output: norm(names.feed_forward_output_norm)?,
             },
-            gate_up: Stack::of_names(loader, device, gate_up.0, name, gate_up.1, gate_up.2)?,
-            down: Stack::single(loader, device, name(names.down), down.0, down.1)?,
+            feed_forward: DeviceFeedForward::load(loader, device, number)?,
             cache: KvBlocks::new(device, blocks, heads(spec), numbers)?,
         })
     }
 
-    /// Bytes of the matrices.
-    pub(super) fn bytes(&self) -> usize {
-        self.stacks().iter().map(|stack| stack.bytes()).sum()
+    /// Bytes of the matrices that one row is multiplied with.
+    pub(super) fn bytes_per_row(&self) -> usize {
+        let of_all: usize = self.stacks().map(Stack::bytes).sum();
+        of_all + self.feed_forward.chosen_bytes()
     }
 
-    /// All matrices.
-    pub(super) fn stacks(&self) -> [&Stack; 4] {
-        [&self.qkv, &self.output, &self.gate_up, &self.down]
+    /// Matrices that every row is multiplied with.
+    pub(super) fn stacks(&self) -> impl Iterator<Item = &Stack> {
+        let attention = [&self.qkv, &self.output];
+        attention.into_iter().chain(self.feed_forward.stacks())
     }
 
     /// Advance all rows of the batch by this layer.
     pub(super) fn forward(&self, batch: &Batch<'_>) -> Result<(), DeviceError> {
-        let Activations { gate_up, gated, .. } = batch.activations;
+        let Activations { qkv, attended, .. } = batch.activations;
+        let (device, rows, workspace) = (batch.device, batch.rows, batch.workspace);
         let x = self.attention_norms.before(batch)?;
-        self.qkv.apply(
-            batch.device,
-            x,
-            &batch.activations.qkv,
-            batch.rows,
-            Scalars::PLAIN,
-            batch.workspace,
-        )?;
+        self.qkv
+            .apply(device, x, qkv, rows, Scalars::PLAIN, workspace)?;
         self.attend(batch)?;
-        self.attention_norms
-            .add(batch, &self.output, &batch.activations.attended)?;
+        self.attention_norms.add(batch, |out, scalars| {
+            let output = &self.output;
+            output.apply(device, attended, out, rows, scalars, workspace)
+        })?;
         let x = self.feed_forward_norms.before(batch)?;
-        self.gate_up.apply(
-            batch.device,
-            x,
-            gate_up,
-            batch.rows,
-            Scalars::PLAIN,
-            batch.workspace,
-        )?;
-        let activation = activation(batch.spec.feed_forward.activation);
-        let width = batch.spec.feed_forward.intermediate;
-        gate_mul(
-            batch.device,
-            activation,
-            gate_up.all(),
-            width,
-            batch.rows,
-            gated.all(),
-        )?;
-        self.feed_forward_norms.add(batch, &self.down, gated)
+        self.feed_forward_norms.add(batch, |out, scalars| {
+            self.feed_forward.forward(batch, (x, out), scalars)
+        })
     }
 
     /// From rows of queries, keys and values to attended ones.
@@ -305,23 +287,19 @@ impl Norms {
         Ok(normed)
     }
 
-    /// Add the branch's last product to the hidden values.
-    fn add(&self, batch: &Batch<'_>, product: &Stack, x: &Buffer<f32>) -> Result<(), DeviceError> {
+    /// Add to the hidden values what `branch` writes to a buffer, or adds there.
+    fn add(
+        &self,
+        batch: &Batch<'_>,
+        branch: impl FnOnce(&Buffer<f32>, Scalars) -> Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
         let Activations { hidden, normed, .. } = batch.activations;
         let scale = batch.spec.residual_scale;
-        let apply = |out: &Buffer<f32>, scalars: Scalars| {
-            product.apply(batch.device, x, out, batch.rows, scalars, batch.workspace)
-        };
         let Some(weight) = &self.output else {
-            return apply(
-                hidden,
-                Scalars {
-                    scale,
-                    accumulate: true,
-                },
-            );
+            let accumulate = true;
+            return branch(hidden, Scalars { scale, accumulate });
         };
-        apply(normed, Scalars::PLAIN)?;
+        branch(normed, Scalars::PLAIN)?;
         let norm = RmsNorm {
             added: Some(scale),
             ..batch.norm(weight)
@@ -329,13 +307,5 @@ impl Norms {
         let width = batch.spec.hidden;
         let (x, out) = (batch.whole(normed, width), batch.whole(hidden, width));
         rms_norm(batch.device, &norm, x, out)
-    }
-}
-
-fn activation(activation: HostActivation) -> Activation {
-    match activation {
-        HostActivation::Silu => Activation::Silu,
-        HostActivation::GeluTanh => Activation::GeluTanh,
-        HostActivation::ClampedSwish { alpha, limit } => Activation::ClampedSwish { alpha, limit },
     }
 }

@@ -6,6 +6,8 @@
 //! comes the second time: from then on, a step is one launch.
 
 mod ahead;
+mod experts;
+mod feed_forward;
 mod layer;
 mod rotary;
 mod step;
@@ -42,7 +44,7 @@ pub struct DeviceSettings {
     pub context: usize,
     /// Blocks of the cache.
     pub blocks: usize,
-    /// As what keys and values are kept; [`KvType::Q8_0`] is for the processor only.
+    /// As what keys and values are kept.
     pub kv_type: KvType,
 }
 
@@ -92,7 +94,7 @@ impl DeviceModel {
             names: spec.architecture.family().names,
             precision: settings.precision,
         };
-        let numbers = kv_numbers(&spec, settings.kv_type)?;
+        let numbers = kv_numbers(settings.kv_type);
         let layers = (0..spec.layers)
             .map(|number| DeviceLayer::load(&loader, &device, number, settings.blocks, numbers));
         let weights = Weights {
@@ -131,7 +133,7 @@ impl DeviceModel {
             .head
             .as_ref()
             .unwrap_or(&self.weights.embedding);
-        let layers = self.weights.layers.iter().map(DeviceLayer::bytes);
+        let layers = self.weights.layers.iter().map(DeviceLayer::bytes_per_row);
         head.bytes() + layers.sum::<usize>()
     }
 
@@ -200,8 +202,9 @@ fn refuse_what_is_missing(spec: &ModelSpec) -> Result<(), ModelError> {
             feature: feature.to_owned(),
         })
     };
-    if spec.feed_forward.experts.is_some() {
-        return lacking("experts");
+    let experts = spec.feed_forward.experts;
+    if experts.is_some_and(|experts| experts.routing.groups.is_some()) {
+        return lacking("experts in groups");
     }
     if spec.attention.latent.is_some() {
         return lacking("latent attention");
@@ -215,15 +218,12 @@ fn refuse_what_is_missing(spec: &ModelSpec) -> Result<(), ModelError> {
     Ok(())
 }
 
-fn kv_numbers(spec: &ModelSpec, kv_type: KvType) -> Result<KvNumbers, ModelError> {
+fn kv_numbers(kv_type: KvType) -> KvNumbers {
     match kv_type {
-        KvType::F32 => Ok(KvNumbers::F32),
-        KvType::F16 => Ok(KvNumbers::F16),
-        KvType::Bf16 => Ok(KvNumbers::Bf16),
-        KvType::Q8_0 => Err(ModelError::NotOnDevice {
-            architecture: spec.architecture.name(),
-            feature: "a KV cache in q8_0".to_owned(),
-        }),
+        KvType::F32 => KvNumbers::F32,
+        KvType::F16 => KvNumbers::F16,
+        KvType::Bf16 => KvNumbers::Bf16,
+        KvType::Q8_0 => KvNumbers::Q8_0,
     }
 }
 

@@ -8,6 +8,7 @@ use mortise_cuda::linear::{FEW_ROWS, Rows, Workspace};
 use mortise_cuda::rows::{RmsNorm, embed, rms_norm, soft_cap};
 use mortise_cuda::{Buffer, Device, DeviceError, Recording, Scalars, Slice};
 
+use super::feed_forward::DeviceFeedForward;
 use super::layer::{Activations, Batch, DeviceLayer};
 use super::{Weights, heads};
 use crate::input::{LogitRows, ModelInput};
@@ -306,7 +307,7 @@ impl Room {
         widened: usize,
     ) -> Result<Self, DeviceError> {
         let widest = spec.hidden.max(spec.heads * spec.head_dim);
-        let widest = widest.max(spec.feed_forward.intermediate);
+        let widest = widest.max(DeviceFeedForward::gates(spec) / 2);
         // Sequences of more rows attend in tiles, which need no room.
         let singles = rows.min(RECORDED_ROWS_MAX);
         Ok(Self {

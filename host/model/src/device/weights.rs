@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use half::{bf16, f16};
 use mortise_cuda::linear::{Linear, Rows, Workspace, linear};
-use mortise_cuda::{Buffer, Device, DeviceError, Format, Matrix, Scalars};
+use mortise_cuda::{Buffer, Device, DeviceError, FP8_SCALED, Format, Matrix, Scalars};
 use mortise_kernels::quant::{BlockType, quantise_q4_k, quantise_q8_0};
 use zerocopy::IntoBytes;
 
+use crate::checkpoint::StoredTensor;
 use crate::error::ModelError;
 use crate::loader::Loader;
 use crate::names::StackNames;
@@ -25,10 +26,12 @@ pub(super) struct Stack {
 }
 
 /// A matrix on its way to the device.
-struct Encoded<'a> {
-    format: Format,
-    rows: usize,
-    bytes: Cow<'a, [u8]>,
+pub(super) struct Encoded<'a> {
+    pub(super) format: Format,
+    pub(super) rows: usize,
+    pub(super) bytes: Cow<'a, [u8]>,
+    /// Of [`Format::Fp8`].
+    pub(super) scales: Vec<f32>,
 }
 
 impl Stack {
@@ -79,17 +82,13 @@ impl Stack {
         for ((name, rows), tensor) in parts.iter().zip(&tensors) {
             let weight = format!("{name}.weight");
             let order = loader.checkpoint.row_order(&weight, loader.spec);
-            let bytes = tensor.place.bytes();
-            let mut encoded = encode(bytes, tensor.numbers, loader.precision, [*rows, inputs])
-                .ok_or_else(|| ModelError::NotOnDevice {
-                    architecture: loader.spec.architecture.name(),
-                    feature: format!("{inputs} inputs, which are no multiple of 4 (`{weight}`),"),
-                })?;
+            let mut encoded = encode(tensor, loader, &weight, [*rows, inputs])?;
             encoded.put_in_order(|row| order.output(row));
             match merged.last_mut() {
                 Some(last) if last.format == encoded.format => {
                     last.rows += encoded.rows;
                     last.bytes.to_mut().extend_from_slice(&encoded.bytes);
+                    last.scales.extend(encoded.scales);
                 }
                 _ => merged.push(encoded),
             }
@@ -103,9 +102,10 @@ impl Stack {
                 }
             }
         }
-        let matrices = merged
-            .iter()
-            .map(|part| Matrix::upload(device, part.format, [part.rows, inputs], &part.bytes, &[]));
+        let matrices = merged.iter().map(|part| {
+            let shape = [part.rows, inputs];
+            Matrix::upload(device, part.format, shape, &part.bytes, &part.scales)
+        });
         Ok(Self {
             matrices: matrices.collect::<Result<_, DeviceError>>()?,
             bias: match biased {
@@ -177,28 +177,80 @@ impl Stack {
 }
 
 impl Encoded<'_> {
+    fn into_owned(self) -> Encoded<'static> {
+        Encoded {
+            bytes: Cow::Owned(self.bytes.into_owned()),
+            ..self
+        }
+    }
+
     /// Move every row to the place that `output` gives it.
     fn put_in_order(&mut self, output: impl Fn(usize) -> usize) {
         if (0..self.rows).all(|row| output(row) == row) {
             return;
         }
-        let row_bytes = self.bytes.len() / self.rows;
-        let mut ordered = vec![0; self.bytes.len()];
-        for (row, bytes) in self.bytes.chunks_exact(row_bytes).enumerate() {
-            ordered[output(row) * row_bytes..][..row_bytes].copy_from_slice(bytes);
-        }
-        self.bytes = Cow::Owned(ordered);
+        self.bytes = Cow::Owned(ordered(&self.bytes, self.rows, &output));
+        self.scales = ordered(&self.scales, self.rows, &output);
     }
 }
 
-/// Numbers in a format that the kernels read: what the precision asks for, where the columns allow
-/// it. Block types without a kernel become f16. `None` if the columns fit no format.
-fn encode(
-    bytes: &[u8],
-    stored: NumberType,
-    precision: WeightPrecision,
+/// Numbers of rows of one length, each row where `output` puts it.
+fn ordered<T: Copy + Default>(
+    numbers: &[T],
+    rows: usize,
+    output: impl Fn(usize) -> usize,
+) -> Vec<T> {
+    let length = numbers.len() / rows;
+    let mut ordered = vec![T::default(); numbers.len()];
+    for (row, numbers) in numbers.chunks_exact(length.max(1)).enumerate() {
+        ordered[output(row) * length..][..length].copy_from_slice(numbers);
+    }
+    ordered
+}
+
+/// A tensor in a format that the kernels read: what the precision asks for, where the columns allow it.
+/// Block types without a kernel become f16.
+pub(super) fn encode<'a>(
+    tensor: &'a StoredTensor,
+    loader: &Loader<'_>,
+    name: &str,
+    shape: [usize; 2],
+) -> Result<Encoded<'a>, ModelError> {
+    let bytes = tensor.place.bytes();
+    let Some(scales) = &tensor.scales else {
+        return encode_numbers((tensor.numbers, bytes), loader, name, shape);
+    };
+    let [rows, columns] = shape;
+    if loader.precision == WeightPrecision::AsStored
+        && columns.is_multiple_of(Format::Fp8.columns())
+        && let Some(scales) = scales.spread(rows, FP8_SCALED)
+    {
+        return Ok(Encoded {
+            format: Format::Fp8,
+            rows,
+            bytes: Cow::Borrowed(bytes),
+            scales,
+        });
+    }
+    let narrowed = Loader {
+        precision: match loader.precision {
+            WeightPrecision::AsStored => WeightPrecision::Bf16,
+            other => other,
+        },
+        ..*loader
+    };
+    let weights = scales.apply(bytes);
+    let numbers = (NumberType::F32, weights.as_bytes());
+    encode_numbers(numbers, &narrowed, name, shape).map(Encoded::into_owned)
+}
+
+/// The same of numbers that have no scales beside them.
+pub(super) fn encode_numbers<'a>(
+    (stored, bytes): (NumberType, &'a [u8]),
+    loader: &Loader<'_>,
+    name: &str,
     [rows, columns]: [usize; 2],
-) -> Option<Encoded<'_>> {
+) -> Result<Encoded<'a>, ModelError> {
     let fits = |format: Format| columns.is_multiple_of(format.columns());
     let as_stored = match stored {
         NumberType::F32 => Some(Format::F32),
@@ -207,10 +259,10 @@ fn encode(
         NumberType::Blocks(BlockType::Q8_0) => Some(Format::Q8_0),
         NumberType::Blocks(BlockType::Q4K) => Some(Format::Q4K),
         NumberType::Blocks(BlockType::Mxfp4) => Some(Format::Mxfp4),
-        NumberType::Blocks(_) => None,
+        NumberType::Blocks(_) | NumberType::Fp8 => None,
     };
     let quantised = matches!(stored, NumberType::Blocks(_));
-    let wanted = match precision {
+    let wanted = match loader.precision {
         WeightPrecision::F32 => Format::F32,
         WeightPrecision::Bf16 => Format::Bf16,
         WeightPrecision::Q4K if !quantised && fits(Format::Q4K) => Format::Q4K,
@@ -223,7 +275,11 @@ fn encode(
     };
     let format = [wanted, Format::F32]
         .into_iter()
-        .find(|format| fits(*format))?;
+        .find(|format| fits(*format))
+        .ok_or_else(|| ModelError::NotOnDevice {
+            architecture: loader.spec.architecture.name(),
+            feature: format!("{columns} inputs, which are no multiple of 4 (`{name}`),"),
+        })?;
     let bytes = if as_stored == Some(format) {
         Cow::Borrowed(bytes)
     } else {
@@ -243,9 +299,10 @@ fn encode(
             _ => wide.as_bytes().to_vec(),
         })
     };
-    Some(Encoded {
+    Ok(Encoded {
         format,
         rows,
         bytes,
+        scales: Vec::new(),
     })
 }

@@ -71,7 +71,11 @@ impl GgufTensors {
             range: info.place.clone(),
             shape: info.shape.clone(),
         };
-        Ok(StoredTensor { place, numbers })
+        Ok(StoredTensor {
+            place,
+            numbers,
+            scales: None,
+        })
     }
 
     /// The part of a tensor with this number along its slowest side.

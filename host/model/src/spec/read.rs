@@ -12,6 +12,7 @@ use super::layers::read_layers;
 use super::{AttentionSpec, FeedForwardSpec, LatentSpec, ModelSpec, QueryGrowth};
 use crate::error::ModelError;
 use crate::fields::{Fields, brief};
+use crate::fp8;
 use crate::rope::{RopeScaling, RopeTarget, read_ropes};
 
 const HIDDEN_MAX: usize = 1 << 16;
@@ -155,8 +156,8 @@ fn read_size(
 fn refuse_unsupported(config: &Fields, family: &Family) -> Result<(), ModelError> {
     if let Some(quantization) = config.object("quantization_config")? {
         let method = quantization.text("quant_method")?.unwrap_or("unknown");
-        let supported = family.architecture == Architecture::GptOss && method == "mxfp4";
-        if !supported {
+        let blocks = family.architecture == Architecture::GptOss && method == "mxfp4";
+        if !blocks && !fp8::is_described_by(&quantization)? {
             let problem = format!(
                 "says that the weights are quantized by {}; such safetensors are not read: \
                  use the original model in bf16, or a GGUF file of it",

@@ -129,8 +129,32 @@ fn absurd_configurations_name_the_field() {
         ),
         (
             "quantization_config",
-            json!({"quant_method": "fp8", "weight_block_size": [128, 128]}),
+            json!({"quant_method": "fp8", "fmt": "e5m2"}),
             "quantized by \"fp8\"",
+        ),
+        (
+            "quantization_config",
+            json!({"quant_method": "compressed-tensors", "format": "pack-quantized"}),
+            "quantized by \"compressed-tensors\"",
+        ),
+        (
+            "quantization_config",
+            json!({
+                "quant_method": "compressed-tensors",
+                "format": "float-quantized",
+                "config_groups": {"group_0": {"weights": {"type": "int", "num_bits": 8}}},
+            }),
+            "quantized by \"compressed-tensors\"",
+        ),
+        (
+            "quantization_config",
+            json!({
+                "quant_method": "compressed-tensors",
+                "format": "float-quantized",
+                "config_groups": {"group_0": {"weights": {"type": "float", "num_bits": 8}}},
+                "sparsity_config": {"format": "sparse-24-bitmask"},
+            }),
+            "quantized by \"compressed-tensors\"",
         ),
         (
             "quantization_config",

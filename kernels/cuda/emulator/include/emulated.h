@@ -36,6 +36,10 @@ void block_barrier();
 void warp_barrier();
 // Brings a value, waits for the warp, and gives that of another lane.
 uint32_t exchange(uint32_t value, unsigned from_lane);
+// Brings what a lane has of two factors, waits for the warp, and gives what all its lanes have.
+constexpr unsigned FACTORS = 12;
+typedef float Factors[FACTORS];
+const Factors *exchange_factors(const Factors &mine);
 
 typedef void (*Body)(const void *params);
 // Makes a kernel known by its name.
@@ -105,6 +109,41 @@ static inline unsigned short f32_to_f16(float value) {
     const int mantissa = (int)nearbyintf(ldexpf(size, -scale));
     // A mantissa that was rounded up to the next power of two carries into the exponent.
     return sign | (unsigned short)(scale == -24 ? mantissa : ((scale + 25) << 10) + mantissa - 1024);
+}
+
+static inline float emulated_bf16(unsigned short bits) {
+    return emulated::bits_as<float>((uint32_t)bits << 16);
+}
+
+// A lane has of the left factor, in 4 words, rows `lane / 4` and 8 more, columns `2 * (lane % 4)` and
+// its neighbour, and those 8 more; of the right factor, in 2, the same rows and column `lane / 4`; of
+// the sums those rows, and columns `2 * (lane % 4)` and its neighbour.
+template <class Widen>
+static inline void emulated_multiply(float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2],
+                                     Widen widen) {
+    emulated::Factors mine;
+    for (int i = 0; i < 6; i++) {
+        const unsigned word = i < 4 ? a[i] : b[i - 4];
+        mine[2 * i] = widen((unsigned short)word);
+        mine[2 * i + 1] = widen((unsigned short)(word >> 16));
+    }
+    const emulated::Factors *all = emulated::exchange_factors(mine);
+    const int lane = threadIdx.x % 32;
+    for (int i = 0; i < 4; i++) {
+        const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+        for (int k = 0; k < 16; k++) {
+            const int left = (k / 8 * 2 + row / 8) * 2 + k % 2, right = 8 + k / 8 * 2 + k % 2;
+            sums[i] += all[row % 8 * 4 + k % 8 / 2][left] * all[column * 4 + k % 8 / 2][right];
+        }
+    }
+}
+
+static inline void multiply_f16(float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+    emulated_multiply(sums, a, b, f16_to_f32);
+}
+
+static inline void multiply_bf16(float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+    emulated_multiply(sums, a, b, emulated_bf16);
 }
 
 static inline void let_next_begin() {}

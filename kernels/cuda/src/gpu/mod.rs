@@ -32,6 +32,8 @@ const SHARED_PLAIN: u32 = 48 << 10;
 /// before the last one has ended.
 const CAPABILITY_LEAST: (u32, u32) = (8, 0);
 const CAPABILITY_OVERLAP: (u32, u32) = (9, 0);
+/// The oldest CUDA version that a driver may be for: that of the compiler.
+const DRIVER_LEAST: u32 = 13_000;
 
 /// A GPU with its kernels, and a queue of work. What needs the driver's handles is dropped before them.
 #[derive(Debug)]
@@ -93,9 +95,25 @@ fn count() -> Result<usize, DeviceError> {
     if !unsafe { sys::is_culib_present() } {
         return Err(DeviceError::NoDriver);
     }
+    // Asked before anything else: the bindings panic where a driver lacks a function, and all have
+    // this one.
+    let found = driver_version()?;
+    if found < DRIVER_LEAST {
+        return Err(DeviceError::OldDriver { found });
+    }
     result::init().map_err(failed("cuInit"))?;
     let count = result::device::get_count().map_err(failed("cuDeviceGetCount"))?;
     Ok(usize::try_from(count).unwrap_or(0))
+}
+
+/// The CUDA version that the driver is for.
+fn driver_version() -> Result<u32, DeviceError> {
+    let mut version = 0;
+    // SAFETY: writes one number.
+    unsafe { sys::cuDriverGetVersion(&mut version) }
+        .result()
+        .map_err(failed("cuDriverGetVersion"))?;
+    Ok(u32::try_from(version).unwrap_or(0))
 }
 
 /// All GPUs.
@@ -113,11 +131,6 @@ fn describe(number: usize) -> Result<Gpu, DeviceError> {
             .map(|value| u32::try_from(value).unwrap_or(0))
             .map_err(failed("cuDeviceGetAttribute"))
     };
-    let mut driver = 0;
-    // SAFETY: writes one number.
-    unsafe { sys::cuDriverGetVersion(&mut driver) }
-        .result()
-        .map_err(failed("cuDriverGetVersion"))?;
     Ok(Gpu {
         number,
         name: result::device::get_name(device).map_err(failed("cuDeviceGetName"))?,
@@ -129,7 +142,7 @@ fn describe(number: usize) -> Result<Gpu, DeviceError> {
             attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
         ),
         multiprocessors: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
-        driver: u32::try_from(driver).unwrap_or(0),
+        driver: driver_version()?,
     })
 }
 
@@ -231,9 +244,8 @@ impl Driver {
         driver.stream = result::stream::create(result::stream::StreamKind::NonBlocking)
             .map_err(failed("cuStreamCreate"))?;
         // SAFETY: the image is what nvcc wrote, and aligned.
-        driver.module = unsafe { result::module::load_data(KERNELS.0.as_ptr().cast()) }.map_err(
-            failed("cuModuleLoadData (is the driver of CUDA 13 or later?)"),
-        )?;
+        driver.module = unsafe { result::module::load_data(KERNELS.0.as_ptr().cast()) }
+            .map_err(failed("cuModuleLoadData"))?;
         Ok(driver)
     }
 

@@ -2,6 +2,7 @@
 //! always, and on a GPU where this is built with the feature `cuda` and finds one.
 
 mod attention;
+mod experts;
 mod linear;
 mod rows;
 mod sample;
