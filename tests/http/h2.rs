@@ -108,8 +108,10 @@ fn streamed(text: &str) -> String {
 
 /// Run on a runtime, for so long at most.
 fn run(test: impl Future<Output = ()>) {
-    let runtime = tokio::runtime::Builder::new_multi_thread();
-    let runtime = { runtime }.worker_threads(1).enable_all().build();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build();
     let limited = async { tokio::time::timeout(LIMIT, test).await };
     let ended = runtime.expect("a runtime").block_on(limited);
     ended.expect("it ends");

@@ -119,7 +119,7 @@ fn the_most_specific_binding_serves_wherever_it_stands() {
     let bindings = [
         binding(
             "chat-template",
-            &format!("tenants = [\"acme\"]\nroutes = [\"/v1/chat/*\"]"),
+            "tenants = [\"acme\"]\nroutes = [\"/v1/chat/*\"]",
         ),
         binding("chat-template", &format!("tenants = [\"acme\"]\n{broken}")),
         binding(
@@ -165,7 +165,7 @@ fn bindings_that_claim_the_same_requests_are_refused_by_their_lines() {
 }
 
 #[test]
-fn a_policy_of_a_tenant_is_asked_after_the_keys_and_before_nothing() {
+fn a_policy_of_a_tenant_is_asked_after_the_keys() {
     // No other policy is bound: the embedded one names the tenants by their keys.
     let broken = "tenants = [\"acme\"]\norder = -10\nsettings = { authorize = \"panic\" }";
     let server = server(&binding("policy", broken));

@@ -238,7 +238,6 @@ fn named_secret(text: &str) -> Result<(String, String), String> {
         Some((name, value)) if !name.is_empty() && !value.is_empty() => {
             Ok((name.to_owned(), value.to_owned()))
         }
-        // Whatever it is, it may be secret.
         _ => Err("write it as NAME=VALUE, neither of them empty".to_owned()),
     }
 }

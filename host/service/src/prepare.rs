@@ -70,11 +70,10 @@ pub(crate) async fn prepare(
     let stop = StopMatcher::new(stops.chain(rendered.stop.iter().map(String::as_str)));
     let parser = parser_for(model, plugins, request, rendered.opens_reasoning)?;
     let constraint = match &parser {
-        Some((parser, setup)) => {
-            parser
-                .constraint(request_id, setup, fields.grammar.as_ref())
-                .await?
-        }
+        Some((parser, setup)) => parser
+            .constraint(request_id, setup, fields.grammar.as_ref())
+            .await
+            .map_err(|error| not_compiled(error, fields))?,
         None => fields.grammar.clone(),
     };
     let continues = matches!(

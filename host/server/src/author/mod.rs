@@ -136,8 +136,8 @@ fn verify(args: &PluginFileArgs) -> anyhow::Result<Value> {
 }
 
 fn ask(args: &PluginRunArgs) -> anyhow::Result<Value> {
-    let request = read(args.input.as_deref())?;
     let subject = Subject::load(&args.plugin)?.granted(&args.grants)?;
+    let request = read(args.input.as_deref())?;
     let kind = subject.kind(args.kind.map(Kind::from))?;
     let bench = subject.bench(&settings_of(&args.plugin)?)?;
     bench.ask(kind, request)
