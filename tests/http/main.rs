@@ -15,6 +15,7 @@ mod doors;
 mod engine;
 mod errors;
 mod gguf;
+mod h2;
 mod life;
 mod memory;
 mod selection;

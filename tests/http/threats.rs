@@ -3,6 +3,8 @@
 //! vanish (E6). What is judged stands in `tests/support/witness.rs`. The engine's own tests look at
 //! the same cases from within, by what is computed.
 
+use std::net::TcpListener;
+
 use serde_json::{Value, json};
 
 use crate::support::Server;
@@ -79,6 +81,81 @@ fn until_idle(server: &Server) {
         assert!(begun.elapsed().as_secs() < 60, "something is left behind");
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
+}
+
+/// Nothing that a request names is ever fetched (I1, I4): this model sees text only.
+#[test]
+fn i1_i4_addresses_in_requests_are_refused_and_never_asked() {
+    let inside = TcpListener::bind("127.0.0.1:0").expect("a port");
+    inside.set_nonblocking(true).expect("set");
+    let port = inside.local_addr().expect("an address").port();
+    let hosts = [
+        "127.0.0.1",
+        "[::1]",
+        "0.0.0.0",
+        "2130706433",
+        "0177.0.0.1",
+        "0x7f.1",
+        "[::ffff:127.0.0.1]",
+        "localhost",
+        "169.254.169.254",
+        "10.0.0.1",
+    ];
+    let mut urls: Vec<String> = hosts
+        .iter()
+        .map(|host| format!("http://{host}:{port}/a.png"))
+        .collect();
+    urls.extend(
+        [
+            "file:///etc/passwd",
+            "gopher://127.0.0.1/",
+            "unix:/run/docker.sock",
+        ]
+        .map(str::to_owned),
+    );
+    urls.push(format!("data:image/png;base64,{}", "A".repeat(1 << 20)));
+    let parts = |url: &String| {
+        [
+            json!({"type": "image_url", "image_url": {"url": url}}),
+            json!({"type": "input_audio", "input_audio": {"data": url, "format": "wav"}}),
+            json!({"type": "video_url", "video_url": {"url": url}}),
+            json!({"type": "file", "file": {"file_data": url}}),
+        ]
+    };
+    let mut contents: Vec<Value> = urls
+        .iter()
+        .flat_map(parts)
+        .map(|part| json!([part]))
+        .collect();
+    // A thousand in one request.
+    contents.push(Value::Array(vec![parts(&urls[0])[0].clone(); 1000]));
+    let mut server = Server::configured(CONFIG);
+    let mut witness = Witness::new(&mut server, WITNESS);
+    let case = Case {
+        id: "I1",
+        what: "addresses of media",
+        ..Case::with(Expected::Anything)
+    };
+    witness.endures(&case, |server| {
+        let answers = contents.iter().map(|content| {
+            let messages = json!([{"role": "user", "content": content}]);
+            let body = json!({"model": "mortise-demo", "messages": messages});
+            let request = Request::post("/v1/chat/completions", &body);
+            server.send(&request.header("authorization", "Bearer attacker-key"))
+        });
+        let answers: Vec<Response> = answers.collect();
+        for answer in &answers {
+            assert_eq!(answer.status(), 400, "{}", answer.text());
+            assert_eq!(
+                answer.json()["error"]["param"],
+                "messages[0].content[0].type"
+            );
+        }
+        answers
+    });
+    let asked = inside.accept().map(drop);
+    let kind = asked.expect_err("nobody has connected").kind();
+    assert_eq!(kind, std::io::ErrorKind::WouldBlock);
 }
 
 /// Numbers, tokens and stops that are none (F4, F5, F6), one request each.

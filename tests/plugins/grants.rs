@@ -252,7 +252,22 @@ fn bindings_that_make_no_sense_are_told_by_their_key() {
             "kind = \"policy\"\non_failure = \"fallback\"",
             "\"closed\" or \"open\"",
         ),
-        ("kind = \"grammar\"\nroutes = [\"/\"]", "bindings[0].routes"),
+        (
+            "kind = \"grammar\"\nroutes = [\"/v1/*\", \"v1\"]",
+            "`plugins.bindings[0].routes[1]` (line 3)",
+        ),
+        (
+            "kind = \"policy\"\n\ntenants = []",
+            "`plugins.bindings[0].tenants` (line 4)",
+        ),
+        (
+            "kind = \"tool\"\ntenants = [\"a\",\n\"\"]",
+            "`plugins.bindings[0].tenants[1]` (line 4)",
+        ),
+        (
+            "kind = \"tool\"\nmodels = []",
+            "`plugins.bindings[0].models` (line 3)",
+        ),
         ("kind = \"grammar\"\norder = 1", "bindings[0].order"),
         ("kind = \"grammar\"\nsha256 = \"00\"", "bindings[0].sha256"),
         (

@@ -1,9 +1,11 @@
 //! What an operator does with plugins: build one from `examples/`, drop it into a folder, and see
 //! that it serves.
 
+mod bindings;
 mod grants;
 #[path = "../support/mod.rs"]
 mod support;
+mod surroundings;
 mod swap;
 mod threats;
 mod tools;

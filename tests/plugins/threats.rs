@@ -273,6 +273,71 @@ fn b6_requests_bring_no_template_of_their_own() {
 }
 
 #[test]
+fn b8_a_template_learns_the_day_and_no_time() {
+    let script = "lines = [{ when = \"at 00:00:00\", say = \"midnight\" }]\ndefault = \"a time\"";
+    let target = |name: &str, does: &str| Target {
+        script: script.to_owned(),
+        ..Target::saying(name, "").template(&when_asked(does))
+    };
+    // What could tell apart two requests of a day, or measure something between two calls.
+    let finest = "{{ strftime_now('%Y-%m-%d at %H:%M:%S') }}";
+    let others = [
+        "{{ now() }}",
+        "{{ time() }}",
+        "{{ datetime.now() }}",
+        "{{ strftime_now.now() }}",
+    ];
+    let names: Vec<String> = (0..others.len())
+        .map(|index| format!("b8-{index}"))
+        .collect();
+    let mut targets = vec![target("b8", finest)];
+    targets.extend(
+        names
+            .iter()
+            .zip(others)
+            .map(|(name, does)| target(name, does)),
+    );
+    let mut server = server(&targets);
+    let mut witness = Witness::new(&mut server, WITNESS);
+    let day = case("B8", "the time of day", Expected::Answer);
+    witness.endures(&day, |server| {
+        let answers: Vec<Response> = (0..3)
+            .map(|_| server.post(CHAT, &ask("b8", "boom")))
+            .collect();
+        for answer in &answers {
+            assert_eq!(
+                answer.json()["choices"][0]["message"]["content"],
+                "midnight"
+            );
+        }
+        answers
+    });
+    let refused = Expected::Either(&[(400, "invalid_value"), (500, "plugin_internal")]);
+    let none = case("B8", "clocks that are not there", refused);
+    witness.endures(&none, |server| {
+        let asked = names
+            .iter()
+            .map(|name| server.post(CHAT, &ask(name, "boom")));
+        asked.collect()
+    });
+    // A caller sets no other day.
+    let server = witness.server();
+    let usual = server.post(CHAT, &ask("b8", "boom")).ok()["usage"]["prompt_tokens"].clone();
+    for name in ["__today", "today"] {
+        let shadow = json!({name: "1999-01-01T12:34:56"});
+        let body = with(ask("b8", "boom"), "chat_template_kwargs", shadow);
+        assert_eq!(
+            server.post(CHAT, &body).ok()["usage"]["prompt_tokens"],
+            usual,
+            "{name}"
+        );
+    }
+    let shadow = json!({"strftime_now": "12:34:56"});
+    let body = with(ask("b8", "boom"), "chat_template_kwargs", shadow);
+    assert_eq!(server.post(CHAT, &body).status(), 400);
+}
+
+#[test]
 fn b9_what_a_template_raises_is_cut_and_escaped() {
     let mut server = server(&[Target::saying("target", "fine")
         .template(&when_asked("{{ raise_exception(messages[1].content) }}"))]);

@@ -280,7 +280,7 @@ fn the_clock_tells_the_date_of_now() {
 }
 
 /// A site with one page; its origin.
-fn site() -> String {
+pub(crate) fn site() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
     std::thread::spawn(move || {

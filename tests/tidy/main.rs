@@ -79,8 +79,11 @@ fn root() -> PathBuf {
 }
 
 fn manifest(room: &str) -> toml::Table {
-    let path = root().join(room).join("Cargo.toml");
-    let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    toml_file(&root().join(room).join("Cargo.toml"))
+}
+
+fn toml_file(path: &Path) -> toml::Table {
+    let text = fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     text.parse()
         .unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
@@ -269,6 +272,31 @@ fn ci_runs_the_command_that_the_readme_promises() {
         "README.md does not show `{command}`"
     );
     assert!(ci.contains(command), ".ci/run does not run `{command}`");
+}
+
+#[test]
+fn j12_the_sandbox_page_names_every_machine_that_is_shipped_for() {
+    // What a runtime escapes from on one kind of processor it may not on another.
+    let deny = toml_file(&root().join("deny.toml"));
+    let targets = deny["graph"]["targets"].as_array().expect("targets");
+    let page = fs::read_to_string(root().join("docs/plugins/sandbox.md")).expect("the page");
+    let native = targets.iter().filter_map(toml::Value::as_str);
+    let native: Vec<&str> = native
+        .filter(|target| !target.starts_with("wasm"))
+        .collect();
+    assert!(native.contains(&"x86_64-unknown-linux-gnu"), "{native:?}");
+    for target in native {
+        let name = format!("`{target}`");
+        assert!(
+            page.contains(&name),
+            "docs/plugins/sandbox.md says nothing of {name}"
+        );
+    }
+    let advice = "Run untrusted plugins on x86-64";
+    assert!(
+        page.contains(advice),
+        "docs/plugins/sandbox.md no longer advises: {advice}"
+    );
 }
 
 #[test]

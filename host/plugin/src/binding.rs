@@ -24,6 +24,9 @@ pub struct Binding {
     pub ledger: Arc<Ledger>,
     /// Where a policy or a tool may send HTTP requests; nowhere by default.
     pub http: Outbound,
+    /// Where the clock of a policy or a tool stands still, in milliseconds since 1970; without it, it is
+    /// the system's.
+    pub now_ms: Option<u64>,
     /// Bounds.
     pub limits: Limits,
 }
@@ -37,6 +40,7 @@ impl Default for Binding {
             secrets: Vec::new(),
             ledger: Arc::new(Ledger::new()),
             http: Outbound::new(HttpGrant::default()),
+            now_ms: None,
             limits: Limits::default(),
         }
     }
@@ -97,6 +101,7 @@ impl Binding {
             vocabulary: self.vocabulary,
             ledger: self.ledger,
             http: self.http,
+            now_ms: self.now_ms,
             limits: self.limits,
             profile: host.profile().cloned(),
         })

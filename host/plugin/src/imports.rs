@@ -2,7 +2,7 @@
 //! imports is checked by the structure of its types: so each is linked under the name that the component
 //! gives it, whatever its version.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use mortise_outbound::{Request, RequestError, Response};
 use subtle::{ConditionallySelectable, ConstantTimeEq};
@@ -32,7 +32,9 @@ pub(crate) fn link(instance: &mut Instance<'_>, interface: &str) -> wasmtime::Re
         "vocabulary" => instance.func_wrap("get", |context: Context<'_>, ()| {
             Ok((vocabulary(context.data())?,))
         }),
-        "clock" => instance.func_wrap("unix-millis", |_: Context<'_>, ()| Ok((unix_millis(),))),
+        "clock" => instance.func_wrap("unix-millis", |context: Context<'_>, ()| {
+            Ok((context.data().unix_millis(),))
+        }),
         "ledger" => ledger(instance),
         "secrets" => instance.func_wrap("find", |context: Context<'_>, (candidate,): (String,)| {
             Ok((find_secret(&context.data().grants, &candidate),))
@@ -111,13 +113,6 @@ fn vocabulary(state: &State) -> wasmtime::Result<wit::vocabulary::Table> {
         control: known.control.clone(),
         digest: known.digest.clone(),
     })
-}
-
-fn unix_millis() -> u64 {
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn ledger(instance: &mut Instance<'_>) -> wasmtime::Result<()> {

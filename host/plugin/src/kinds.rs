@@ -258,6 +258,21 @@ impl ToolGrant {
         }
     }
 
+    /// What both this and another grant.
+    pub fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::All, grant) | (grant, Self::All) => grant,
+            (Self::Only(names), grant) | (grant, Self::Only(names)) => {
+                let both = names.into_iter().filter(|name| grant.permits(name));
+                Self::Only(both.collect())
+            }
+            (Self::AllBut(mut names), Self::AllBut(others)) => {
+                names.extend(others);
+                Self::AllBut(names)
+            }
+        }
+    }
+
     /// The names that it lists.
     pub fn names(&self) -> &[String] {
         match self {
@@ -381,4 +396,30 @@ pub enum ToolAnswer {
     Result(String),
     /// Why there is none; the model may try otherwise.
     Refused(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grants_of_tools_narrow_one_another() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let grants = [
+            ToolGrant::All,
+            ToolGrant::Only(names(&["a", "b"])),
+            ToolGrant::Only(names(&[])),
+            ToolGrant::AllBut(names(&["b", "c"])),
+            ToolGrant::AllBut(names(&["a"])),
+        ];
+        for one in &grants {
+            for other in &grants {
+                let both = one.clone().and(other.clone());
+                for name in ["a", "b", "c", "d"] {
+                    let expected = one.permits(name) && other.permits(name);
+                    assert_eq!(both.permits(name), expected, "{one:?}, {other:?}: {name}");
+                }
+            }
+        }
+    }
 }

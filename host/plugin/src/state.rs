@@ -1,7 +1,7 @@
 //! What one instance carries: its grants, the bounds on its memory, and the call in progress.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use sha2::{Digest, Sha256};
 use wasmtime::ResourceLimiter;
@@ -35,6 +35,8 @@ pub(crate) struct Grants {
     pub(crate) secrets: Vec<(String, [u8; 32])>,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) http: Outbound,
+    /// Where the clock stands still, if it does.
+    pub(crate) now_ms: Option<u64>,
     pub(crate) limits: Limits,
     /// Where to note what the guest is doing.
     pub(crate) profile: Option<Arc<Profile>>,
@@ -85,6 +87,14 @@ impl State {
             random: seed,
             grants,
         }
+    }
+
+    /// Milliseconds since 1970, as the guest is told them.
+    pub(crate) fn unix_millis(&self) -> u64 {
+        self.grants.now_ms.unwrap_or_else(|| {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH);
+            u64::try_from(now.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
+        })
     }
 
     /// The next number for `wasi:random` (SplitMix64).

@@ -11,7 +11,7 @@ use mortise_engine::{
 use mortise_model::{Embedder, WeightPrecision};
 use mortise_plugin::PluginHost;
 use mortise_registry::{Backend, Ladder, ScriptCodec, Scripted};
-use mortise_service::{Embed, Observer, ServedModel, Service, ServiceConfig};
+use mortise_service::{Embed, ModelPlugins, Observer, ServedModel, Service, ServiceConfig};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -24,7 +24,7 @@ use crate::config::{
 };
 use crate::devices::{Placed, Placement, start_engine};
 use crate::drafts::LoadedWeights;
-use crate::embedder::{LocalEmbedder, NoGeneration};
+use crate::embedder::LocalEmbedder;
 use crate::http::guard::Guard;
 use crate::http::listen::{ConnectionLimits, Stop, serve as listen, serve_beside};
 use crate::http::{Front, router};
@@ -179,7 +179,7 @@ async fn open(
     plugins.report();
     let mut served = Vec::with_capacity(opened.len());
     for (model, facts) in &opened {
-        served.push(plugins.handles(facts)?.serve(model.clone()));
+        served.push(model.clone().with_plugins(plugins.plugins_of(facts)?));
     }
     let swaps = Arc::<SwapCounters>::default();
     let metrics = measure(&served, plugins.host.clone(), Arc::clone(&swaps));
@@ -276,9 +276,7 @@ async fn open_model(
         created: now.map_or(0, |elapsed| elapsed.as_secs()),
         owned_by: "mortise".to_owned(),
         tokenizer: text.tokenizer,
-        chat_template: None,
-        parser: None,
-        grammar: None,
+        plugins: ModelPlugins::default(),
         mask_tokens: text.vocabulary.len(),
         backend,
         embedder,
@@ -314,11 +312,10 @@ fn backend(
             limits.max_context,
             engine.engine.max_queue,
         )?;
+        let embedder = Arc::new(embedder);
         return Ok(Opened {
-            backend: Arc::new(NoGeneration {
-                context: embedder.context_length(),
-            }),
-            embedder: Some(Arc::new(embedder)),
+            backend: embedder.clone(),
+            embedder: Some(embedder),
         });
     }
     anyhow::ensure!(

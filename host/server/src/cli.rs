@@ -5,8 +5,10 @@ use std::path::PathBuf;
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand};
 use mortise_hub::ModelReference;
+use mortise_plugin::Origin;
 
 use crate::config::{BindingKind, DeviceChoice, LogFormat, LogLevel, RawKvType};
+use crate::surroundings::Moment;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -204,10 +206,48 @@ pub(crate) struct PluginFileArgs {
     pub(crate) cache: Option<PathBuf>,
 }
 
+/// What a plugin is granted while it is tried.
+#[derive(Args)]
+pub(crate) struct GrantArgs {
+    /// Where a policy or a tool may send HTTP requests, such as https://id.example; may be repeated
+    #[arg(long = "allow-origin", value_name = "ORIGIN")]
+    pub(crate) origins: Vec<Origin>,
+    /// A secret that a policy can recognise; may be repeated. It can be seen in the list of processes
+    #[arg(long = "secret", value_name = "NAME=VALUE", value_parser = named_secret)]
+    pub(crate) secrets: Vec<(String, String)>,
+    /// Where the clock stands still, such as 2024-01-31T12:00:00Z
+    #[arg(long, value_name = "RFC3339")]
+    pub(crate) now: Option<Moment>,
+}
+
+impl std::fmt::Debug for GrantArgs {
+    /// The secrets must not come into a log.
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names = self.secrets.iter().map(|(name, _)| name);
+        formatter
+            .debug_struct("GrantArgs")
+            .field("origins", &self.origins)
+            .field("secrets", &names.collect::<Vec<_>>())
+            .field("now", &self.now)
+            .finish()
+    }
+}
+
+fn named_secret(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() && !value.is_empty() => {
+            Ok((name.to_owned(), value.to_owned()))
+        }
+        _ => Err("write it as NAME=VALUE, neither of them empty".to_owned()),
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct PluginRunArgs {
     #[command(flatten)]
     pub(crate) plugin: PluginFileArgs,
+    #[command(flatten)]
+    pub(crate) grants: GrantArgs,
     /// Which of its kinds is asked; needed only if it has several
     #[arg(long)]
     pub(crate) kind: Option<BindingKind>,
@@ -220,6 +260,8 @@ pub(crate) struct PluginRunArgs {
 pub(crate) struct PluginTestArgs {
     #[command(flatten)]
     pub(crate) plugin: PluginFileArgs,
+    #[command(flatten)]
+    pub(crate) grants: GrantArgs,
     /// The folder of the golden cases; without it `cases`, or else those that the plugin carries
     #[arg(long, value_name = "DIR")]
     pub(crate) cases: Option<PathBuf>,
@@ -403,9 +445,11 @@ Example:
 
 const PLUGIN_TEST_HELP: &str = "\
 A case is a file *.json:
-  {\"kind\": \"policy\"?, \"settings\": {...}?, \"input\": {...}, \"expect\": {...} or \"error\": \"...\"}
-`input` and the output are those of `mortise plugin run`. All that `expect` names must be in the output;
-`error` must be part of the message of a call that fails. A parser is fed the text whole, in pieces of
+  {\"kind\": \"policy\"?, \"settings\": {...}?, \"now\": \"2024-01-01T00:00:00Z\"?,
+   \"input\": {...}, \"expect\": {...} or \"error\": \"...\"}
+`input` and the output are those of `mortise plugin run`; the clock stands still at `now`, or else at --now,
+or else where it does above. All that `expect` names must be in the output; `error` must be part of the
+message of a call that fails. A parser is fed the text whole, in pieces of
 every small size, as tokens, and in two pieces cut at every place; all must give the same.";
 
 const PLUGIN_NEW_HELP: &str = "\

@@ -1,12 +1,13 @@
 //! Models that make embeddings behind the service: vectors are made on threads that may block, one batch at a time.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use anyhow::Context as _;
 use mortise_engine::{EngineLoad, SequenceRequest, SubmitError, TokenStream};
 use mortise_model::{Embedder, EmbedderOptions, ModelFolder, WeightPrecision};
 use mortise_registry::Backend;
-use mortise_service::{BoxFuture, Embed, ServiceError};
+use mortise_service::{BoxFuture, Embed, EmbedError};
 use tokio::sync::Semaphore;
 
 /// Tokens that are embedded together: enough to keep all threads busy, and few enough that what
@@ -21,6 +22,49 @@ pub(crate) struct LocalEmbedder {
     /// Of the requests that wait for it.
     queue: Semaphore,
     max_queue: usize,
+    counters: Counters,
+}
+
+/// What there was and is to do. The figures are independent of one another: no order is needed.
+#[derive(Default)]
+struct Counters {
+    /// Tokens of texts that were taken on and whose vectors are not made yet.
+    waiting_tokens: AtomicUsize,
+    /// Tokens whose vectors were made.
+    done_tokens: AtomicU64,
+    /// Batches that were computed.
+    batches: AtomicU64,
+    /// Requests that have ended, however they did.
+    finished: AtomicU64,
+}
+
+/// A request's tokens among those that wait. When it is dropped, nothing more will be made of them.
+struct Waiting<'a> {
+    counters: &'a Counters,
+    tokens: usize,
+}
+
+impl<'a> Waiting<'a> {
+    fn new(counters: &'a Counters, tokens: usize) -> Self {
+        counters.waiting_tokens.fetch_add(tokens, Relaxed);
+        Self { counters, tokens }
+    }
+
+    /// A batch of so many of them was computed.
+    fn done(&mut self, tokens: usize) {
+        self.tokens -= tokens;
+        self.counters.waiting_tokens.fetch_sub(tokens, Relaxed);
+        self.counters.done_tokens.fetch_add(tokens as u64, Relaxed);
+        self.counters.batches.fetch_add(1, Relaxed);
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let left = self.tokens;
+        self.counters.waiting_tokens.fetch_sub(left, Relaxed);
+        self.counters.finished.fetch_add(1, Relaxed);
+    }
 }
 
 impl LocalEmbedder {
@@ -40,23 +84,23 @@ impl LocalEmbedder {
             turn: Semaphore::new(1),
             queue: Semaphore::new(max_queue),
             max_queue,
+            counters: Counters::default(),
         })
     }
 
-    async fn batch(&self, texts: Vec<Vec<u32>>) -> Result<Vec<Vec<f32>>, ServiceError> {
+    async fn batch(&self, texts: Vec<Vec<u32>>) -> Result<Vec<Vec<f32>>, EmbedError> {
         let Ok(_turn) = self.turn.acquire().await else {
-            return Err(ServiceError::Stopping);
+            return Err(EmbedError::Stopped);
         };
         let model = Arc::clone(&self.model);
         let run = move || {
             let texts: Vec<&[u32]> = texts.iter().map(Vec::as_slice).collect();
             model.embed(&texts)
         };
-        let failed = |error: String| ServiceError::Engine(error);
         tokio::task::spawn_blocking(run)
             .await
-            .map_err(|error| failed(error.to_string()))?
-            .map_err(|error| failed(error.to_string()))
+            .map_err(|error| EmbedError::Failed(error.to_string()))?
+            .map_err(|error| EmbedError::Failed(error.to_string()))
     }
 }
 
@@ -69,22 +113,55 @@ impl Embed for LocalEmbedder {
         self.model.context()
     }
 
-    fn embed(&self, texts: Vec<Vec<u32>>) -> BoxFuture<'_, Result<Vec<Vec<f32>>, ServiceError>> {
+    fn embed(&self, texts: Vec<Vec<u32>>) -> BoxFuture<'_, Result<Vec<Vec<f32>>, EmbedError>> {
         Box::pin(async move {
             let Ok(_place) = self.queue.try_acquire() else {
-                return Err(ServiceError::QueueFull {
+                return Err(EmbedError::QueueFull {
                     limit: self.max_queue,
-                    unit: "requests",
-                    retry_after: None,
                 });
             };
+            let mut waiting = Waiting::new(&self.counters, tokens(&texts));
             let mut vectors = Vec::with_capacity(texts.len());
             for batch in batches(texts) {
+                let size = tokens(&batch);
                 vectors.extend(self.batch(batch).await?);
+                waiting.done(size);
             }
             Ok(vectors)
         })
     }
+}
+
+/// Where a generating model has its engine.
+impl Backend for LocalEmbedder {
+    fn submit(&self, _: SequenceRequest) -> Result<TokenStream, SubmitError> {
+        Err(SubmitError::Invalid(
+            "this model makes embeddings and generates no text".to_owned(),
+        ))
+    }
+
+    fn context_length(&self) -> usize {
+        self.model.context()
+    }
+
+    fn load(&self) -> EngineLoad {
+        let waiting = self.max_queue - self.queue.available_permits();
+        let running = 1 - self.turn.available_permits();
+        let counters = &self.counters;
+        EngineLoad {
+            running,
+            waiting: waiting.saturating_sub(running),
+            waiting_tokens: counters.waiting_tokens.load(Relaxed),
+            finished: counters.finished.load(Relaxed),
+            steps: counters.batches.load(Relaxed),
+            prefill_tokens: counters.done_tokens.load(Relaxed),
+            ..EngineLoad::default()
+        }
+    }
+}
+
+fn tokens(texts: &[Vec<u32>]) -> usize {
+    texts.iter().map(Vec::len).sum()
 }
 
 /// Texts in order, in groups of at most so many tokens; a longer text is alone.
@@ -104,30 +181,9 @@ fn batches(texts: Vec<Vec<u32>>) -> Vec<Vec<Vec<u32>>> {
     batches
 }
 
-/// Stands where a generating model has its engine.
-pub(crate) struct NoGeneration {
-    pub(crate) context: usize,
-}
-
-impl Backend for NoGeneration {
-    fn submit(&self, _: SequenceRequest) -> Result<TokenStream, SubmitError> {
-        Err(SubmitError::Invalid(
-            "this model makes embeddings and generates no text".to_owned(),
-        ))
-    }
-
-    fn context_length(&self) -> usize {
-        self.context
-    }
-
-    fn load(&self) -> EngineLoad {
-        EngineLoad::default()
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{BATCH_TOKENS, batches};
+    use super::*;
 
     #[test]
     fn batches_keep_the_order_and_the_bound() {
@@ -145,5 +201,26 @@ mod tests {
         ];
         assert_eq!(found, expected);
         assert!(batches(Vec::new()).is_empty());
+    }
+
+    #[test]
+    fn what_waits_is_what_was_taken_on_and_is_not_done() {
+        let counters = Counters::default();
+        let load = || {
+            let load = [&counters.done_tokens, &counters.batches, &counters.finished];
+            let load = load.map(|counter| counter.load(Relaxed));
+            (counters.waiting_tokens.load(Relaxed), load)
+        };
+        let mut first = Waiting::new(&counters, 10);
+        let second = Waiting::new(&counters, 5);
+        assert_eq!(load(), (15, [0, 0, 0]));
+        first.done(4);
+        assert_eq!(load(), (11, [4, 1, 0]));
+        // Its caller has gone.
+        drop(second);
+        assert_eq!(load(), (6, [4, 1, 1]));
+        first.done(6);
+        drop(first);
+        assert_eq!(load(), (0, [10, 2, 2]));
     }
 }

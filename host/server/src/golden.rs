@@ -13,6 +13,7 @@ use crate::assembly::ModelText;
 use crate::config::{AuthConfig, BindingKind, PluginConfig};
 use crate::offline::model_text;
 use crate::plugins::LoadedPlugins;
+use crate::surroundings::{Moment, Surroundings};
 use crate::workbench::Workbench;
 
 /// Sizes of the pieces in which a parser is fed; 0 is the model's tokens.
@@ -35,6 +36,7 @@ pub(crate) struct Subject {
     text: Arc<ModelText>,
     /// Says what the plugin's calls may take.
     within: PluginConfig,
+    pub(crate) surroundings: Surroundings,
 }
 
 impl Subject {
@@ -49,13 +51,28 @@ impl Subject {
             component,
             text: Arc::new(text),
             within,
+            surroundings: Surroundings::default(),
         }
     }
 
     /// Bind the plugin with these settings as each of its kinds.
     pub(crate) fn bench(&self, settings: &Value) -> anyhow::Result<Workbench> {
-        let plugins = LoadedPlugins::single(&self.host, &self.component, settings, &self.within)?;
-        Workbench::open(plugins, &AuthConfig::default(), Arc::clone(&self.text))
+        self.bench_at(settings, self.surroundings.now)
+    }
+
+    /// The same, with the clock standing still, unless it is the system's.
+    fn bench_at(&self, settings: &Value, now: Option<Moment>) -> anyhow::Result<Workbench> {
+        let (host, component) = (&self.host, &self.component);
+        let granted = Surroundings {
+            now,
+            ..self.surroundings.clone()
+        };
+        let plugins = LoadedPlugins::single(host, component, settings, &self.within, &granted)?;
+        let auth = AuthConfig {
+            secrets: granted.secrets,
+            ..AuthConfig::default()
+        };
+        Workbench::open(plugins, &auth, Arc::clone(&self.text))
     }
 
     /// The kind that is asked: the one that is named, or the only one.
@@ -117,6 +134,9 @@ pub(crate) struct Case {
     kind: Option<BindingKind>,
     #[serde(default)]
     settings: Map<String, Value>,
+    /// Where the clock stands still.
+    #[serde(default)]
+    now: Option<Moment>,
     pub(crate) input: Value,
     #[serde(default)]
     expect: Option<Value>,
@@ -163,8 +183,8 @@ pub(crate) fn checked(cases: Map<String, Value>) -> anyhow::Result<Vec<(String, 
     checked.collect()
 }
 
-/// Run the cases that a plugin carries; how many there are. They meet the settings that they state, the
-/// text of the demo model, no secrets and no network, so that they come out alike on every server;
+/// Run the cases that a plugin carries; how many there are. They meet the settings and the time that they
+/// state, the text of the demo model, no secrets and no network, so that they come out alike on every server;
 /// `within` says what the calls may take. Blocks.
 ///
 /// # Errors
@@ -209,11 +229,17 @@ impl Case {
         subject.kind(self.kind.map(Kind::from))
     }
 
-    /// The settings of the case, over those for all cases.
-    pub(crate) fn settings(&self, common: &Value) -> Value {
+    /// Bind the plugin for the case: with its settings, over those for all cases, and at its time.
+    ///
+    /// # Errors
+    /// When the plugin does not take its settings, among others.
+    pub(crate) fn bench(&self, subject: &Subject, common: &Value) -> anyhow::Result<Workbench> {
         let mut settings = common.as_object().cloned().unwrap_or_default();
         settings.extend(self.settings.clone());
-        Value::Object(settings)
+        // A case comes out alike whenever it is asked.
+        let now = self.now.or(subject.surroundings.now);
+        let now = now.unwrap_or(Moment::GOLDEN);
+        subject.bench_at(&Value::Object(settings), Some(now))
     }
 
     /// Ask what the case asks and compare.
@@ -228,7 +254,7 @@ impl Case {
     ) -> anyhow::Result<()> {
         let kind = self.kind(subject)?;
         // A plugin may refuse its settings, which is an outcome as well.
-        let bench = match (subject.bench(&self.settings(common)), &self.error) {
+        let bench = match (self.bench(subject, common), &self.error) {
             (Err(error), Some(expected)) => return contains(&error, expected),
             (bench, _) => bench?.until(effort.until),
         };
@@ -337,6 +363,38 @@ mod tests {
         let told = shortened("ä".repeat(MAX_TOLD));
         assert!(told.len() <= MAX_TOLD + "…".len() && told.ends_with("ä…"));
         assert_eq!(shortened("short".to_owned()), "short");
+    }
+
+    #[test]
+    fn b8_cases_fix_the_day_that_templates_know() {
+        let host = PluginHost::new(HostConfig::default()).expect("a host");
+        let mut plugins = mortise_bundle::plugins()
+            .into_iter()
+            .map(|source| host.load(source).expect("it loads"));
+        let component = plugins
+            .find(|component| component.kinds().contains(&Kind::ChatTemplate))
+            .expect("a template");
+        let text = model_text(None).expect("the demo model");
+        let mut subject = Subject::new(host.clone(), component, text, PluginConfig::default());
+        let dated = "{{ messages[0].content }} {{ strftime_now('%Y-%m-%d %H:%M:%S') }}";
+        let run = |subject: &Subject, now: Option<&str>, prompt: &str| {
+            let mut case = json!({
+                "kind": "chat-template", "settings": {"chat_template": dated},
+                "input": {"messages": [{"role": "user", "content": "at"}]},
+                "expect": {"prompt": prompt},
+            });
+            if let Some(now) = now {
+                case["now"] = json!(now);
+            }
+            let case: Case = serde_json::from_value(case).expect("a case");
+            case.run(subject, &Value::Null, Effort::at_load())
+        };
+        run(&subject, None, "at 2024-01-01 00:00:00").expect("the day of golden cases");
+        subject.surroundings.now = Some("2023-05-06T07:08:09Z".parse().expect("a time"));
+        run(&subject, None, "at 2023-05-06 00:00:00").expect("that of the command line");
+        let own = Some("2022-12-31T23:59:59Z");
+        run(&subject, own, "at 2022-12-31 00:00:00").expect("its own");
+        run(&subject, own, "at 2022-12-31 23:59:59").expect_err("no time of day");
     }
 
     #[test]

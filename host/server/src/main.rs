@@ -22,6 +22,7 @@ mod offline;
 mod openai;
 mod plugins;
 mod suggest;
+mod surroundings;
 mod workbench;
 
 use std::process::ExitCode;

@@ -11,24 +11,28 @@ use mortise_plugin::{
     PluginError, Segment, TemplateInput, ToolAnswer, ToolCaller, ToolChoice, ToolGrant,
 };
 use mortise_service::{
-    Chunking, DecidePolicy, OfflineError, RequestId, RunTool, check_grammar, parse_text,
-    render_template,
+    Asking, Chunking, DecidePolicy, OfflineError, RequestId, RequestPlugins, RunTool,
+    check_grammar, parse_text, render_template,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::assembly::ModelText;
 use crate::config::AuthConfig;
-use crate::plugins::{Handles, LoadedPlugins, ModelFacts};
+use crate::openai;
+use crate::plugins::{LoadedPlugins, ModelFacts};
+use crate::surroundings::Moment;
 
 /// Everything that a plugin may be asked with.
 pub(crate) struct Workbench {
     runtime: tokio::runtime::Runtime,
     text: Arc<ModelText>,
-    handles: Handles,
+    plugins: RequestPlugins,
     policies: Vec<Arc<dyn DecidePolicy>>,
     tools: Vec<Arc<dyn RunTool>>,
     request: RequestId,
+    /// What templates are told if a request does not say.
+    today: String,
     /// When all must be answered.
     until: Option<Instant>,
 }
@@ -46,15 +50,22 @@ impl Workbench {
             .build()
             .context("cannot start a runtime")?;
         let facts = ModelFacts::from(&*text);
+        let now = plugins.now().unwrap_or(Moment::GOLDEN);
         let binding = plugins.bind(auth, std::slice::from_ref(&facts));
         let bound = runtime.block_on(binding)?;
+        let asking = Asking {
+            tenant: None,
+            route: openai::CHAT,
+            model: Some(facts.name()),
+        };
         Ok(Self {
             runtime,
             text,
-            handles: bound.handles(&facts)?,
+            plugins: bound.plugins_of(&facts)?.choose(&asking),
             policies: bound.policies(),
             tools: bound.tools(),
             request: Arc::from("offline"),
+            today: now.today(),
             until: None,
         })
     }
@@ -89,7 +100,7 @@ impl Workbench {
     /// Render a conversation.
     pub(crate) fn template(&self, request: Value) -> anyhow::Result<Value> {
         let request: TemplateRequest = read(request)?;
-        let Some(template) = &self.handles.template else {
+        let Some(template) = &self.plugins.chat_template else {
             bail!("the model has no chat template, and no plugin brings one");
         };
         let rendered = self.wait(render_template(
@@ -104,7 +115,7 @@ impl Workbench {
                     .map(|arguments| Value::Object(arguments).to_string()),
                 add_generation_prompt: request.add_generation_prompt,
                 continue_final_message: request.continue_final_message,
-                today: request.today,
+                today: request.today.unwrap_or_else(|| self.today.clone()),
             },
         ))??;
         let segments = rendered.segments.iter().map(|segment| match segment {
@@ -142,8 +153,9 @@ impl Workbench {
             parallel: request.parallel,
             opens_reasoning: request.opens_reasoning,
         };
+        let parser = self.plugins.parser.as_deref();
         let events = self.wait(parse_text(
-            &*self.handles.parser,
+            parser.context("no plugin parses this model's answers")?,
             &self.text.tokenizer,
             &self.request,
             &setup,
@@ -164,9 +176,11 @@ impl Workbench {
             texts.push(String::new());
         }
         let mut verdicts = Vec::with_capacity(texts.len());
+        let grammar = self.plugins.grammar.as_deref();
+        let grammar = grammar.context("no plugin compiles grammars for this model")?;
         for text in texts {
             let verdict = self.wait(check_grammar(
-                &*self.handles.grammar,
+                grammar,
                 &self.text.tokenizer,
                 self.text.vocabulary.len(),
                 &self.request,
@@ -280,17 +294,13 @@ struct TemplateRequest {
     add_generation_prompt: bool,
     #[serde(default)]
     continue_final_message: bool,
-    #[serde(default = "fixed_day")]
-    today: String,
+    /// The same every day if absent, so that outputs can be compared.
+    #[serde(default)]
+    today: Option<String>,
 }
 
 fn yes() -> bool {
     true
-}
-
-/// The same every day, so that outputs can be compared.
-fn fixed_day() -> String {
-    "2024-01-01".to_owned()
 }
 
 #[derive(Deserialize)]
@@ -444,7 +454,7 @@ fn anonymous() -> String {
 }
 
 fn chat_route() -> String {
-    "/v1/chat/completions".to_owned()
+    openai::CHAT.to_owned()
 }
 
 fn post() -> String {

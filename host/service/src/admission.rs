@@ -10,6 +10,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use crate::error::ServiceError;
+use crate::lineup::Asking;
 use crate::plugins::{DecidePolicy, RequestId};
 use crate::request::RequestFields;
 
@@ -42,30 +43,43 @@ impl Policies {
         Self { chain, open }
     }
 
-    /// Ask the policies in turn; the first that does not abstain decides. A policy that fails
-    /// refuses, unless it is not required. Where no policy has a say, everybody may do everything.
+    /// Whether a request may go on. First the policies that are bound to no tenant say who asks; then
+    /// those that are bound to that tenant may refuse, or narrow what was allowed.
     pub(crate) async fn admit(&self, call: &Call, facts: Facts) -> Result<Admission, ServiceError> {
-        let mut asked = false;
-        for policy in self.chain.iter().filter(|policy| policy.concerns(&facts)) {
-            let decision = match policy.authorize(&call.request_id, facts.clone()).await {
-                Err(error) if !policy.is_required() && !error.fault.is_callers() => {
-                    tracing::warn!(request_id = %call.request_id, %error,
-                        "a policy that is not required failed and was passed over");
-                    continue;
+        let mut admission = self.introduce(call, &facts).await?;
+        let tenant = admission.allowance.principal.tenant.clone();
+        let asking = asking(&facts, tenant.as_deref());
+        let bound = self.chain.iter().filter(|policy| policy.is_by_tenant());
+        for policy in bound.filter(|policy| policy.concerns(&asking)) {
+            match decide(policy, call, &facts).await? {
+                None | Some(Decision::Abstain) => {}
+                Some(Decision::Deny(denial)) => return Err(ServiceError::Denied(denial)),
+                Some(Decision::Allow(allowance)) => {
+                    let account = self.account(policy, &allowance);
+                    admission.narrow(allowance, account);
                 }
-                decision => decision?,
+            }
+        }
+        Ok(admission)
+    }
+
+    /// Ask the policies that are bound to no tenant in turn; the first that does not abstain decides.
+    /// Where none of them has a say, everybody may do everything.
+    async fn introduce(&self, call: &Call, facts: &Facts) -> Result<Admission, ServiceError> {
+        let asking = asking(facts, None);
+        let mut asked = false;
+        let free = self.chain.iter().filter(|policy| !policy.is_by_tenant());
+        for policy in free.filter(|policy| policy.concerns(&asking)) {
+            let Some(decision) = decide(policy, call, facts).await? else {
+                continue;
             };
             asked = true;
             match decision {
                 Decision::Abstain => {}
                 Decision::Deny(denial) => return Err(ServiceError::Denied(denial)),
                 Decision::Allow(allowance) => {
-                    let account = Account {
-                        policy: Arc::clone(policy),
-                        runtime: Handle::current(),
-                        open: OpenAccount::new(&self.open),
-                    };
-                    return Ok(Admission::new(call, allowance, Some(account)));
+                    let account = self.account(policy, &allowance);
+                    return Ok(Admission::new(call, allowance, vec![account]));
                 }
             }
         }
@@ -77,7 +91,7 @@ impl Policies {
                 },
                 ..Allowance::default()
             };
-            return Ok(Admission::new(call, allowance, None));
+            return Ok(Admission::new(call, allowance, Vec::new()));
         }
         Err(ServiceError::Denied(Denial {
             status: 403,
@@ -87,6 +101,41 @@ impl Policies {
             retry_after_ms: None,
             headers: Vec::new(),
         }))
+    }
+
+    fn account(&self, policy: &Arc<dyn DecidePolicy>, allowance: &Allowance) -> Account {
+        Account {
+            policy: Arc::clone(policy),
+            subject: allowance.principal.subject.clone(),
+            tenant: allowance.principal.tenant.clone(),
+            lease: allowance.lease.clone(),
+            runtime: Handle::current(),
+            open: OpenAccount::new(&self.open),
+        }
+    }
+}
+
+/// What a policy says. `None` if it failed and is not required; otherwise a policy that fails refuses.
+async fn decide(
+    policy: &Arc<dyn DecidePolicy>,
+    call: &Call,
+    facts: &Facts,
+) -> Result<Option<Decision>, ServiceError> {
+    match policy.authorize(&call.request_id, facts.clone()).await {
+        Err(error) if !policy.is_required() && !error.fault.is_callers() => {
+            tracing::warn!(request_id = %call.request_id, %error,
+                "a policy that is not required failed and was passed over");
+            Ok(None)
+        }
+        decision => Ok(Some(decision?)),
+    }
+}
+
+fn asking<'a>(facts: &'a Facts, tenant: Option<&'a str>) -> Asking<'a> {
+    Asking {
+        tenant,
+        route: &facts.route,
+        model: facts.model.as_deref(),
     }
 }
 
@@ -135,13 +184,14 @@ fn function_names(tools: &[Value]) -> impl Iterator<Item = (usize, &str)> {
     names.enumerate().filter_map(|(at, name)| Some((at, name?)))
 }
 
-/// A request that may go on. When it is dropped, the policy that allowed it is told what it came
-/// to, on a task of its own.
+/// A request that may go on. When it is dropped, the policies that allowed it are told what it came
+/// to, each on a task of its own.
 pub struct Admission {
     allowance: Allowance,
     request_id: RequestId,
+    route: &'static str,
     arrived: Instant,
-    account: Option<Account>,
+    accounts: Vec<Account>,
     spent: Spent,
 }
 
@@ -155,19 +205,24 @@ pub(crate) struct Spent {
     pub(crate) finish: Finish,
 }
 
+/// A policy that allowed a request, and what it said then.
 struct Account {
     policy: Arc<dyn DecidePolicy>,
+    subject: String,
+    tenant: Option<String>,
+    lease: Option<String>,
     runtime: Handle,
     open: OpenAccount,
 }
 
 impl Admission {
-    fn new(call: &Call, allowance: Allowance, account: Option<Account>) -> Self {
+    fn new(call: &Call, allowance: Allowance, accounts: Vec<Account>) -> Self {
         Self {
             allowance,
             request_id: Arc::clone(&call.request_id),
+            route: call.route,
             arrived: call.arrived,
-            account,
+            accounts,
             spent: Spent {
                 model: String::new(),
                 prompt_tokens: 0,
@@ -217,6 +272,32 @@ impl Admission {
         &self.allowance
     }
 
+    /// What the plugins of the request are chosen by.
+    pub(crate) fn asking<'a>(&'a self, model: &'a str) -> Asking<'a> {
+        Asking {
+            tenant: self.allowance.principal.tenant.as_deref(),
+            route: self.route,
+            model: Some(model),
+        }
+    }
+
+    /// Another policy allows it as well. Who asks remains what the first said, and nothing becomes
+    /// wider: the smaller limit holds, only tools that both grant may be used, and of priorities other than 0, which is none, the lower.
+    fn narrow(&mut self, by: Allowance, account: Account) {
+        let own = &mut self.allowance;
+        own.max_tokens = match (own.max_tokens, by.max_tokens) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
+        if by.priority != 0 {
+            own.priority = own.priority.min(by.priority);
+        }
+        own.tools = std::mem::take(&mut own.tools).and(by.tools);
+        own.server_tools = std::mem::take(&mut own.server_tools).and(by.server_tools);
+        own.headers.extend(by.headers);
+        self.accounts.push(account);
+    }
+
     pub(crate) fn request_id(&self) -> &RequestId {
         &self.request_id
     }
@@ -226,7 +307,7 @@ impl Admission {
         self.arrived.elapsed()
     }
 
-    /// What the policy will be told. Until something is recorded, that is an error that took
+    /// What the policies will be told. Until something is recorded, that is an error that took
     /// nothing.
     pub(crate) fn spent(&mut self) -> &mut Spent {
         &mut self.spent
@@ -244,37 +325,34 @@ impl std::fmt::Debug for Admission {
 
 impl Drop for Admission {
     fn drop(&mut self) {
-        let Some(Account {
-            policy,
-            runtime,
-            open,
-        }) = self.account.take()
-        else {
-            return;
-        };
-        let usage = UsageReport {
-            request_id: self.request_id.to_string(),
-            lease: self.allowance.lease.take(),
-            subject: self.allowance.principal.subject.clone(),
-            tenant: self.allowance.principal.tenant.clone(),
-            model: std::mem::take(&mut self.spent.model),
-            prompt_tokens: self.spent.prompt_tokens,
-            cached_tokens: self.spent.cached_tokens,
-            completion_tokens: self.spent.completion_tokens,
-            finish: self.spent.finish,
-            wall_ms: u64::try_from(self.elapsed().as_millis()).unwrap_or(u64::MAX),
-        };
-        let request = Arc::clone(&self.request_id);
-        runtime.spawn(async move {
-            if let Err(error) = policy.account(&request, usage).await {
-                tracing::error!(request_id = %request, %error, "a policy was not told of a request");
-            }
-            drop(open);
-        });
+        let wall_ms = u64::try_from(self.elapsed().as_millis()).unwrap_or(u64::MAX);
+        for account in std::mem::take(&mut self.accounts) {
+            let usage = UsageReport {
+                request_id: self.request_id.to_string(),
+                lease: account.lease,
+                subject: account.subject,
+                tenant: account.tenant,
+                model: self.spent.model.clone(),
+                prompt_tokens: self.spent.prompt_tokens,
+                cached_tokens: self.spent.cached_tokens,
+                completion_tokens: self.spent.completion_tokens,
+                finish: self.spent.finish,
+                wall_ms,
+            };
+            let (policy, open) = (account.policy, account.open);
+            let request = Arc::clone(&self.request_id);
+            account.runtime.spawn(async move {
+                if let Err(error) = policy.account(&request, usage).await {
+                    tracing::error!(request_id = %request, %error,
+                        "a policy was not told of a request");
+                }
+                drop(open);
+            });
+        }
     }
 }
 
-/// Requests whose policy has not been told yet.
+/// Policies that have not been told yet what a request came to.
 #[derive(Default)]
 pub(crate) struct OpenAccounts {
     count: AtomicUsize,

@@ -1,5 +1,7 @@
 //! Texts to vectors: authorize, encode, embed.
 
+use std::time::Instant;
+
 use mortise_plugin::Finish;
 
 use crate::admission::{Admission, Call};
@@ -21,7 +23,24 @@ pub trait Embed: Send + Sync {
     fn context_length(&self) -> usize;
 
     /// One vector of length 1 for each text, in order.
-    fn embed(&self, texts: Vec<Vec<u32>>) -> BoxFuture<'_, Result<Vec<Vec<f32>>, ServiceError>>;
+    fn embed(&self, texts: Vec<Vec<u32>>) -> BoxFuture<'_, Result<Vec<Vec<f32>>, EmbedError>>;
+}
+
+/// Why no vectors were made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EmbedError {
+    /// As many requests wait as may.
+    #[error("the queue of {limit} requests is full")]
+    QueueFull {
+        /// Requests that may wait.
+        limit: usize,
+    },
+    /// The model is being shut down.
+    #[error("the model has stopped")]
+    Stopped,
+    /// The model failed on these texts.
+    #[error("{0}")]
+    Failed(String),
 }
 
 /// What a vector is asked of.
@@ -75,7 +94,19 @@ impl Service {
         let texts = encode(&entry.value, embedder.context_length(), request.inputs)?;
         let tokens: usize = texts.iter().map(Vec::len).sum();
         admission.spent().prompt_tokens = u32::try_from(tokens).unwrap_or(u32::MAX);
-        let vectors = embedder.embed(texts).await?;
+        let backend = &entry.value.backend;
+        self.paces
+            .note(&entry.name, &backend.load(), Instant::now());
+        let made = embedder.embed(texts).await;
+        let vectors = made.map_err(|error| match error {
+            EmbedError::QueueFull { limit } => ServiceError::QueueFull {
+                limit,
+                unit: "requests",
+                retry_after: self.paces.retry_after(&entry.name, &backend.load()),
+            },
+            EmbedError::Stopped => ServiceError::Stopping,
+            EmbedError::Failed(message) => ServiceError::Engine(message),
+        })?;
         admission.spent().finish = Finish::Stop;
         Ok(Embeddings {
             model: entry.name.clone(),

@@ -49,8 +49,8 @@ pub enum ServiceError {
         limit: usize,
         /// Of what: `requests` or `prompt tokens`.
         unit: &'static str,
-        /// Seconds until what waits now will have been answered, where that is known.
-        retry_after: Option<u32>,
+        /// Seconds until what waits now will have been answered.
+        retry_after: u32,
     },
     /// The caller's tenant crowds the queue.
     #[error(

@@ -8,6 +8,7 @@ use mortise_plugin::{
     RenderedPrompt, TemplateInput, ToolAnswer, ToolCaller, ToolDeclaration, UsageReport,
 };
 
+use crate::lineup::{Asking, Scope};
 use crate::plugins::{
     BoxFuture, CompileGrammar, DecidePolicy, MatchTokens, ParseOutput, ParseSession, RenderChat,
     RequestId, RunTool,
@@ -156,22 +157,25 @@ impl ParseSession for RawSession {
     }
 }
 
-/// Which requests a policy has a say in.
-pub type Scope = Box<dyn Fn(&Facts) -> bool + Send + Sync>;
-
 /// A policy with the requests that it is asked about, and what its failure means.
 pub struct ScopedPolicy {
     /// The policy.
     pub policy: Arc<dyn DecidePolicy>,
     /// See [`DecidePolicy::concerns`].
     pub scope: Scope,
+    /// See [`DecidePolicy::is_by_tenant`].
+    pub by_tenant: bool,
     /// See [`DecidePolicy::is_required`].
     pub required: bool,
 }
 
 impl DecidePolicy for ScopedPolicy {
-    fn concerns(&self, facts: &Facts) -> bool {
-        (self.scope)(facts)
+    fn concerns(&self, asking: &Asking<'_>) -> bool {
+        (self.scope)(asking)
+    }
+
+    fn is_by_tenant(&self) -> bool {
+        self.by_tenant
     }
 
     fn is_required(&self) -> bool {
@@ -195,12 +199,12 @@ impl DecidePolicy for ScopedPolicy {
     }
 }
 
-/// Tools with the models that may call them, and what their failure means.
+/// Tools with the requests that may use them, and what their failure means.
 pub struct ScopedTools {
     /// The tools.
     pub tools: Arc<dyn RunTool>,
     /// See [`RunTool::serves`].
-    pub scope: Box<dyn Fn(&str) -> bool + Send + Sync>,
+    pub scope: Scope,
     /// See [`RunTool::is_required`].
     pub required: bool,
 }
@@ -210,8 +214,8 @@ impl RunTool for ScopedTools {
         self.tools.declarations()
     }
 
-    fn serves(&self, model: &str) -> bool {
-        (self.scope)(model)
+    fn serves(&self, asking: &Asking<'_>) -> bool {
+        (self.scope)(asking)
     }
 
     fn is_required(&self) -> bool {

@@ -11,6 +11,7 @@ use mortise_plugin::{
 use mortise_registry::{Backend, Script, ScriptCodec, Scripted};
 use serde_json::{Value, json};
 
+use crate::lineup::{Lineup, ModelPlugins};
 use crate::plugins::{
     BoxFuture, CompileGrammar, DecidePolicy, MatchTokens, ParseOutput, ParseSession, RenderChat,
     RequestId,
@@ -334,11 +335,13 @@ pub(crate) fn model(script: Script) -> ServedModel {
         aliases: vec!["alias".to_owned()],
         created: 0,
         owned_by: "mortise".to_owned(),
-        chat_template: Some(Arc::new(FakeTemplate::default())),
-        parser: Some(Arc::new(FakeParser)),
-        grammar: Some(Arc::new(FakeGrammar {
-            tokenizer: Arc::clone(&tokenizer),
-        })),
+        plugins: ModelPlugins {
+            chat_template: Lineup::one(Arc::new(FakeTemplate::default())),
+            parser: Lineup::one(Arc::new(FakeParser)),
+            grammar: Lineup::one(Arc::new(FakeGrammar {
+                tokenizer: Arc::clone(&tokenizer),
+            })),
+        },
         mask_tokens: tokenizer.vocabulary_size(),
         embedder: None,
         defaults: GenerationDefaults::default().with_eos(tokenizer.token_id(END)),

@@ -11,6 +11,7 @@ use crate::choice::{Choice, ChoiceParts, ChoiceStream, Tally, Watch};
 use crate::constraint::{MaskThreads, MatcherFault};
 use crate::detokenizer::Detokenizer;
 use crate::error::ServiceError;
+use crate::lineup::RequestPlugins;
 use crate::model::ServedModel;
 use crate::observer::Observer;
 use crate::pace::Paces;
@@ -21,6 +22,7 @@ use crate::request::BeamFields;
 /// What all sequences of a request have in common.
 pub(crate) struct Launch {
     pub(crate) entry: Arc<Entry<ServedModel>>,
+    pub(crate) plugins: RequestPlugins,
     pub(crate) name: Arc<str>,
     pub(crate) request_id: RequestId,
     pub(crate) masks: Arc<MaskThreads>,
@@ -62,11 +64,12 @@ impl Launch {
         let model = self.model();
         let fields = request.fields();
         let id = &self.request_id;
-        let (constraint, fault) = match (&prepared.constraint, &model.grammar) {
+        let (constraint, fault) = match (&prepared.constraint, &self.plugins.grammar) {
             (None, _) => (None, MatcherFault::default()),
             (Some(_), None) => return Err(prepare::no_grammar(model, fields)),
             (Some(source), Some(grammar)) => {
-                let matcher = grammar.compile(id, source).await?;
+                let matcher = grammar.compile(id, source).await;
+                let matcher = matcher.map_err(|error| prepare::not_compiled(error, fields))?;
                 let words = model.mask_tokens.div_ceil(32);
                 let (constraint, fault) = self.masks.constrain(matcher, words);
                 (Some(constraint), fault)

@@ -15,6 +15,7 @@ mod failure;
 #[cfg(test)]
 mod fakes;
 mod launch;
+mod lineup;
 mod messages;
 mod model;
 mod observer;
@@ -40,12 +41,15 @@ pub use check::{
     MAX_STOPS_BYTES, MAX_TOP_LOGPROBS, Request,
 };
 pub use detokenizer::Detokenizer;
-pub use embedding::{Embed, EmbeddingInput, EmbeddingRequest, Embeddings, MAX_EMBEDDING_INPUTS};
+pub use embedding::{
+    Embed, EmbedError, EmbeddingInput, EmbeddingRequest, Embeddings, MAX_EMBEDDING_INPUTS,
+};
 pub use error::ServiceError;
 pub use event::{
     AnswerEvent, Delta, FinishReason, ServerToolCall, TokenLogprob, ToolOutcome, Usage,
 };
-pub use failure::{Fallback, RawOnFailure, Scope, ScopedPolicy, ScopedTools};
+pub use failure::{Fallback, RawOnFailure, ScopedPolicy, ScopedTools};
+pub use lineup::{Asking, Lineup, ModelPlugins, RequestPlugins, Scope};
 pub use messages::{MAX_JSON_DEPTH, MAX_TOOL_NAME_BYTES, MAX_TOOLS};
 pub use model::{GenerationDefaults, ServedModel};
 pub use mortise_engine::EarlyStopping;

@@ -6,7 +6,7 @@ use mortise_registry::Backend;
 use serde_json::Value;
 
 use crate::embedding::Embed;
-use crate::plugins::{CompileGrammar, ParseOutput, RenderChat};
+use crate::lineup::ModelPlugins;
 use crate::tokenizer::Tokenizer;
 
 /// A model as the service serves it.
@@ -22,13 +22,9 @@ pub struct ServedModel {
     pub owned_by: String,
     /// Text to tokens and back.
     pub tokenizer: Arc<Tokenizer>,
-    /// Renders conversations; without it, the model continues text only.
-    pub chat_template: Option<Arc<dyn RenderChat>>,
-    /// Parses answers; without it, all of an answer is content.
-    pub parser: Option<Arc<dyn ParseOutput>>,
-    /// Compiles grammars; without it, answers cannot be constrained.
-    pub grammar: Option<Arc<dyn CompileGrammar>>,
-    /// Bits in a mask: the size of the vocabulary that `grammar` was given.
+    /// Render conversations, parse answers, compile grammars.
+    pub plugins: ModelPlugins,
+    /// Bits in a mask: the size of the vocabulary that grammar plugins were given.
     pub mask_tokens: usize,
     /// Generates tokens.
     pub backend: Arc<dyn Backend>,
@@ -36,6 +32,13 @@ pub struct ServedModel {
     pub embedder: Option<Arc<dyn Embed>>,
     /// What holds where the caller does not say.
     pub defaults: GenerationDefaults,
+}
+
+impl ServedModel {
+    /// The model, served by these plugins.
+    pub fn with_plugins(self, plugins: ModelPlugins) -> Self {
+        Self { plugins, ..self }
+    }
 }
 
 /// What holds for a model where the caller does not say, from its `generation_config.json`.

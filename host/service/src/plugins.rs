@@ -11,6 +11,8 @@ use mortise_plugin::{
     ToolDeclaration, UsageReport,
 };
 
+use crate::lineup::Asking;
+
 /// A future in a box, so that traits with it stay object safe.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -97,8 +99,13 @@ pub trait MatchTokens: Send {
 /// Decides on requests (`policy`).
 pub trait DecidePolicy: Send + Sync {
     /// Whether the policy has a say in this request. If not, it is as if it were not there.
-    fn concerns(&self, _facts: &Facts) -> bool {
+    fn concerns(&self, _asking: &Asking<'_>) -> bool {
         true
+    }
+
+    /// Whether it is bound to tenants, and so asked once it is known who asks.
+    fn is_by_tenant(&self) -> bool {
+        false
     }
 
     /// Whether a request is refused when the policy breaks down. If not, a policy that broke down
@@ -127,8 +134,8 @@ pub trait RunTool: Send + Sync {
     /// The tools that there are.
     fn declarations(&self) -> Vec<ToolDeclaration>;
 
-    /// Whether this model may call them.
-    fn serves(&self, _model: &str) -> bool {
+    /// Whether this request may use them.
+    fn serves(&self, _asking: &Asking<'_>) -> bool {
         true
     }
 

@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use mortise_engine::{LogprobParams, SamplingParams, SubmitError};
 use mortise_plugin::{
-    GrammarSource, ParserSetup, RenderedPrompt, Segment, TemplateInput, ToolChoice,
+    Fault, GrammarSource, ParserSetup, PluginError, RenderedPrompt, Segment, TemplateInput,
+    ToolChoice,
 };
 use time::OffsetDateTime;
 
 use crate::check::{Request, invalid, refuse};
 use crate::error::ServiceError;
+use crate::lineup::RequestPlugins;
 use crate::model::ServedModel;
 use crate::plugins::{ParseOutput, RequestId};
 use crate::request::{Prompt, RequestFields};
@@ -37,13 +39,14 @@ pub(crate) struct Prepared {
 /// Render, encode, and ask the parser for its constraint.
 pub(crate) async fn prepare(
     model: &ServedModel,
+    plugins: &RequestPlugins,
     request_id: &RequestId,
     request: &Request,
 ) -> Result<Prepared, ServiceError> {
     let fields = request.fields();
     check_ids(model, fields)?;
     let rendered = match &fields.prompt {
-        Prompt::Chat { .. } => Some(render(model, request_id, request).await?),
+        Prompt::Chat { .. } => Some(render(model, plugins, request_id, request).await?),
         Prompt::Text(_) | Prompt::Tokens(_) => None,
     };
     let ids = encode(model, &fields.prompt, rendered.as_ref()).await?;
@@ -65,13 +68,12 @@ pub(crate) async fn prepare(
         });
     };
     let stop = StopMatcher::new(stops.chain(rendered.stop.iter().map(String::as_str)));
-    let parser = parser_for(model, request, rendered.opens_reasoning)?;
+    let parser = parser_for(model, plugins, request, rendered.opens_reasoning)?;
     let constraint = match &parser {
-        Some((parser, setup)) => {
-            parser
-                .constraint(request_id, setup, fields.grammar.as_ref())
-                .await?
-        }
+        Some((parser, setup)) => parser
+            .constraint(request_id, setup, fields.grammar.as_ref())
+            .await
+            .map_err(|error| not_compiled(error, fields))?,
         None => fields.grammar.clone(),
     };
     let continues = matches!(
@@ -127,10 +129,11 @@ pub(crate) fn today() -> String {
 
 async fn render(
     model: &ServedModel,
+    plugins: &RequestPlugins,
     request_id: &RequestId,
     request: &Request,
 ) -> Result<RenderedPrompt, ServiceError> {
-    let Some(template) = &model.chat_template else {
+    let Some(template) = &plugins.chat_template else {
         return Err(refuse(
             "messages",
             "no_chat_template",
@@ -177,12 +180,13 @@ fn json(value: &impl serde::Serialize) -> Result<String, ServiceError> {
 
 fn parser_for(
     model: &ServedModel,
+    plugins: &RequestPlugins,
     request: &Request,
     opens_reasoning: bool,
 ) -> Result<Option<Parsing>, ServiceError> {
     let fields = request.fields();
     let tool_choice = request.tool_choice();
-    let Some(parser) = &model.parser else {
+    let Some(parser) = &plugins.parser else {
         if tool_choice != ToolChoice::None {
             return Err(refuse(
                 "tools",
@@ -321,15 +325,29 @@ pub(crate) fn logprobs(request: &Request) -> Option<LogprobParams> {
     Some(LogprobParams { top })
 }
 
+/// The field that asked for a constraint.
+fn constraint_param(fields: &RequestFields) -> &str {
+    match (&fields.grammar_field, &fields.grammar) {
+        (Some(field), _) => field,
+        (None, Some(_)) => "response_format",
+        (None, None) => "tools",
+    }
+}
+
+/// A grammar that was not compiled: where the caller is at fault, name the field that asked for it.
+pub(crate) fn not_compiled(error: PluginError, fields: &RequestFields) -> ServiceError {
+    let code = match error.fault {
+        Fault::Invalid(_) => "invalid_value",
+        Fault::Unsupported(_) => "unsupported_value",
+        _ => return error.into(),
+    };
+    refuse(constraint_param(fields), code, error.to_string())
+}
+
 /// A constraint that no plugin can compile: name the field that asked for it.
 pub(crate) fn no_grammar(model: &ServedModel, fields: &RequestFields) -> ServiceError {
-    let param = if fields.grammar.is_some() {
-        "response_format"
-    } else {
-        "tool_choice"
-    };
     refuse(
-        param,
+        constraint_param(fields),
         "no_grammar",
         format!(
             "the model `{}` has no grammar plugin, so answers cannot be constrained",
@@ -369,12 +387,12 @@ pub(crate) fn refused(
         SubmitError::QueueFull { limit } => ServiceError::QueueFull {
             limit,
             unit: "requests",
-            retry_after: Some(retry_after),
+            retry_after,
         },
         SubmitError::QueuedTokens { limit } => ServiceError::QueueFull {
             limit,
             unit: "prompt tokens",
-            retry_after: Some(retry_after),
+            retry_after,
         },
         SubmitError::TenantQueue { waiting } => ServiceError::TenantQueueFull {
             waiting,

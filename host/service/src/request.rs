@@ -53,6 +53,8 @@ pub struct RequestFields {
     pub parallel_tool_calls: Option<bool>,
     /// A constraint on the content.
     pub grammar: Option<GrammarSource>,
+    /// The field that the constraint stands in, as the caller named it, for what is said of it.
+    pub grammar_field: Option<String>,
     /// Requests with one key share what their tenant gets with those of other keys, in equal parts.
     /// 1 to 128 characters that are not all blank; blanks around it do not count.
     pub fairness_key: Option<String>,

@@ -107,13 +107,10 @@ impl ToolRounds {
         let turn = self.turn.end();
         self.request = self.request.continued(turn.messages(&called));
         let launch = &self.launch;
-        let prepared = prepare::prepare(launch.model(), &launch.request_id, &self.request).await?;
+        let (model, id) = (launch.model(), &launch.request_id);
+        let prepared = prepare::prepare(model, &launch.plugins, id, &self.request).await?;
         let prompt = prepared.ids.len();
-        let room = launch
-            .model()
-            .backend
-            .context_length()
-            .saturating_sub(prompt);
+        let room = model.backend.context_length().saturating_sub(prompt);
         let room = u32::try_from(room).unwrap_or(u32::MAX);
         let left = self
             .max_tokens

@@ -14,6 +14,7 @@ use crate::check::{MAX_CHOICES, Request, invalid};
 use crate::constraint::MaskThreads;
 use crate::error::ServiceError;
 use crate::launch::{Launch, Round};
+use crate::lineup::RequestPlugins;
 use crate::model::ServedModel;
 use crate::observer::{NoObserver, Observer};
 use crate::pace::Paces;
@@ -81,7 +82,7 @@ pub struct Service {
     serving: RwLock<Arc<Generation>>,
     accounts: Arc<OpenAccounts>,
     masks: Arc<MaskThreads>,
-    paces: Arc<Paces>,
+    pub(crate) paces: Arc<Paces>,
     config: ServiceConfig,
 }
 
@@ -172,21 +173,13 @@ impl Service {
         Ok(admission)
     }
 
-    /// Ask the policies about a request to a model that generates nothing, and find the model. A
-    /// name that stands for nothing is refused only after them.
+    /// Ask the policies about a request to a model that generates nothing, and find the model.
     pub(crate) async fn admit(
         &self,
         call: &Call,
         model: &str,
     ) -> Result<(Admission, Arc<Entry<ServedModel>>), ServiceError> {
-        let serving = self.serving();
-        let entry = serving.models.resolve(model);
-        let named = entry.as_ref().map_or(model, |entry| entry.name.as_str());
-        let facts = facts(call, Some(named), false, None);
-        let mut admission = serving.policies.admit(call, facts).await?;
-        let entry = Arc::clone(entry?);
-        admission.spent().model = entry.name.clone();
-        Ok((admission, entry))
+        self.serving().admit(call, model, None).await
     }
 
     /// Start to answer a request.
@@ -219,20 +212,11 @@ impl Service {
         let fields = request.fields();
         let (candidates, field) = request.candidates();
         let serving = self.serving();
-        // Policies decide on the model that would answer, whatever the caller called it. A name
-        // that stands for nothing is refused only after them.
-        let entry = serving.models.resolve(&fields.model);
-        let named = entry
-            .as_ref()
-            .map_or(fields.model.as_str(), |entry| entry.name.as_str());
         let limit = fields
             .max_tokens
             .map(|each| each.saturating_mul(candidates));
-        let facts = answer_facts(call, named, limit, fields);
-        let mut admission = serving.policies.admit(call, facts).await?;
-        admission.check_tools(fields)?;
-        let entry = Arc::clone(entry?);
-        admission.spent().model = entry.name.clone();
+        let admitted = serving.admit(call, &fields.model, Some((fields, limit)));
+        let (mut admission, entry) = admitted.await?;
         let model = &entry.value;
         self.paces
             .note(&entry.name, &model.backend.load(), Instant::now());
@@ -243,17 +227,20 @@ impl Service {
                 format!("{field} is {candidates}; this server allows at most {limit}"),
             ));
         }
+        let asking = admission.asking(&entry.name);
+        let plugins = model.plugins.choose(&asking);
         let tools = serving
             .tools
-            .choose(&request.fields().server_tools, &entry.name)?;
+            .choose(&request.fields().server_tools, &asking)?;
         let request = request.with_tools(tools.declarations())?;
-        let prepared = prepare::prepare(model, &call.request_id, &request).await?;
+        let prepared = prepare::prepare(model, &plugins, &call.request_id, &request).await?;
         let prompt = prepared.ids.len();
         admission.spent().prompt_tokens = prompt as u32;
         let allowed = admission.allowance().max_tokens;
         let default = self.config.default_max_tokens;
         let max_tokens = prepare::max_tokens(model, &request, prompt, allowed, default)?;
-        let launch = Arc::new(self.launch(call, &entry, &admission, request.fields()));
+        let launch = self.launch(call, &entry, plugins, &admission, request.fields());
+        let launch = Arc::new(launch);
         let choices = match &request.fields().beams {
             Some(beams) => {
                 let found = launch.beams(&request, &prepared, beams, max_tokens).await?;
@@ -296,6 +283,7 @@ impl Service {
         &self,
         call: &Call,
         entry: &Arc<Entry<ServedModel>>,
+        plugins: RequestPlugins,
         admission: &Admission,
         fields: &RequestFields,
     ) -> Launch {
@@ -305,6 +293,7 @@ impl Service {
             share,
             name: Arc::from(entry.name.as_str()),
             entry: Arc::clone(entry),
+            plugins,
             request_id: Arc::clone(&call.request_id),
             masks: Arc::clone(&self.masks),
             paces: Arc::clone(&self.paces),
@@ -358,6 +347,30 @@ impl Generation {
             policies: Policies::new(policies, Arc::clone(accounts)),
             tools: Toolbox::new(tools)?,
         })
+    }
+
+    /// Ask the policies about a request to a model, and find the model. They decide on the model that
+    /// would answer, whatever the caller called it; a name that stands for nothing is refused only
+    /// after them.
+    async fn admit(
+        &self,
+        call: &Call,
+        model: &str,
+        answer: Option<(&RequestFields, Option<u32>)>,
+    ) -> Result<(Admission, Arc<Entry<ServedModel>>), ServiceError> {
+        let entry = self.models.resolve(model);
+        let named = entry.as_ref().map_or(model, |entry| entry.name.as_str());
+        let facts = match answer {
+            Some((fields, max_tokens)) => answer_facts(call, named, max_tokens, fields),
+            None => facts(call, Some(named), false, None),
+        };
+        let mut admission = self.policies.admit(call, facts).await?;
+        if let Some((fields, _)) = answer {
+            admission.check_tools(fields)?;
+        }
+        let entry = Arc::clone(entry?);
+        admission.spent().model = entry.name.clone();
+        Ok((admission, entry))
     }
 }
 

@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use crate::check::refuse;
 use crate::error::ServiceError;
 use crate::event::{ServerToolCall, ToolOutcome};
+use crate::lineup::Asking;
 use crate::observer::{Observer, ToolRun};
 use crate::plugins::{RequestId, RunTool};
 
@@ -80,28 +81,33 @@ impl Toolbox {
         Ok(Self(tools))
     }
 
-    /// The tools that a request has opted in to, for this model.
+    /// The tools that a request has opted in to.
     ///
     /// # Errors
-    /// When there is no such tool for the model; the text names those that there are.
-    pub(crate) fn choose(&self, names: &[String], model: &str) -> Result<Chosen, ServiceError> {
+    /// When there is no such tool for the request; the text names those that there are, and none that
+    /// are for others.
+    pub(crate) fn choose(
+        &self,
+        names: &[String],
+        asking: &Asking<'_>,
+    ) -> Result<Chosen, ServiceError> {
         let mut chosen = Vec::with_capacity(names.len());
         for (at, name) in names.iter().enumerate() {
-            let tool = self.0.get(name).filter(|tool| tool.plugin.serves(model));
+            let tool = self.0.get(name).filter(|tool| tool.plugin.serves(asking));
             let Some(tool) = tool else {
-                return Err(self.unknown(at, name, model));
+                return Err(self.unknown(at, name, asking));
             };
             chosen.push(tool.clone());
         }
         Ok(Chosen(chosen))
     }
 
-    fn unknown(&self, at: usize, name: &str, model: &str) -> ServiceError {
-        let serving = self.0.iter().filter(|(_, tool)| tool.plugin.serves(model));
+    fn unknown(&self, at: usize, name: &str, asking: &Asking<'_>) -> ServiceError {
+        let serving = self.0.iter().filter(|(_, tool)| tool.plugin.serves(asking));
         let mut known: Vec<&str> = serving.map(|(name, _)| name.as_str()).collect();
         known.sort_unstable();
         let known = match known.is_empty() {
-            true => "it has none for this model".to_owned(),
+            true => "it has none for this request".to_owned(),
             false => format!("it has: {}", known.join(", ")),
         };
         refuse(

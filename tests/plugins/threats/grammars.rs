@@ -123,6 +123,24 @@ fn c1_c3_c4_c5_c7_grammar_bombs_are_refused_or_harmless() {
             ),
         ),
         (
+            "C3",
+            "a bomb as a pattern of names",
+            constrained(
+                "guided_json",
+                json!({"type": "object", "patternProperties": {"((a{1000}){1000}){1000}": {}}}),
+            ),
+        ),
+        (
+            "C4",
+            "a schema that is true",
+            constrained("guided_json", json!(true)),
+        ),
+        (
+            "C4",
+            "a schema that is null",
+            constrained("guided_json", Value::Null),
+        ),
+        (
             "C4",
             "a type that is a number",
             constrained("response_format", schema(json!({"type": 5}))),
@@ -216,6 +234,16 @@ fn c1_c3_c4_c5_c7_grammar_bombs_are_refused_or_harmless() {
                 answer.status() == 500 && answer.json()["error"]["code"] == "plugin_deadline";
             let told = [200, 400, 413].contains(&answer.status()) || slow;
             assert!(told, "{id} ({what}): {}", answer.text());
+            if *id == "C4" && answer.status() == 400 {
+                let param = answer.json()["error"]["param"].clone();
+                let field = param.as_str().unwrap_or_default();
+                let known = ["guided_json", "response_format"];
+                assert!(
+                    known.iter().any(|name| field.starts_with(name)),
+                    "{}",
+                    answer.text()
+                );
+            }
             vec![answer]
         });
     }
@@ -225,6 +253,30 @@ fn c1_c3_c4_c5_c7_grammar_bombs_are_refused_or_harmless() {
         .expect("a case")
         .2;
     assert_eq!(witness.server().post(CHAT, two).status(), 400);
+}
+
+#[test]
+fn c1_schemas_nested_thirty_thousand_deep_are_refused() {
+    let mut server = server(&[]);
+    let mut witness = Witness::new(&mut server, WITNESS);
+    // As text: who builds or reads them as values recurses.
+    let deep = |open: &str, close: &str| {
+        let schema = format!("{}{{}}{}", open.repeat(30_000), close.repeat(30_000));
+        let model = WITNESS.model;
+        format!(
+            "{{\"model\":\"{model}\",\"prompt\":\"Hi\",\"max_tokens\":4,\"guided_json\":{schema}}}"
+        )
+    };
+    let bodies = [deep("{\"items\":", "}"), deep("{\"anyOf\":[", "]}")];
+    let case = case("C1", "schemas 30 000 deep", Expected::Anything);
+    witness.endures(&case, |server| {
+        let asked = bodies.iter().map(|body| {
+            let answer = server.send(&Request::raw("/v1/completions", body.as_bytes()));
+            assert_eq!(answer.status(), 400, "{}", answer.text());
+            answer
+        });
+        asked.collect()
+    });
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! What one call, binding, instance or moment must not learn of another (J5, J10, J11).
+//! What one call, binding, instance or moment must not learn of another (J5, J10, J11), and of the machine
+//! (I5).
 
 use std::future::Future;
 use std::sync::Arc;
@@ -99,4 +100,46 @@ async fn j11_the_same_question_gets_the_same_answer_wherever_and_whenever() {
         let first = ask(command).await;
         assert_eq!(ask(command).await, first, "{command}");
     }
+}
+
+#[tokio::test]
+async fn i5_sockets_files_variables_and_clocks_are_out_of_reach() {
+    let fixture = shared();
+    for kind in Kind::ALL {
+        let mut names = vec![
+            "wasi:sockets/tcp@0.2.6",
+            "wasi:sockets/udp@0.2.6",
+            "wasi:sockets/ip-name-lookup@0.2.6",
+            "wasi:http/outgoing-handler@0.2.6",
+            "wasi:config/store@0.2.0",
+            "wasi:filesystem/types@0.3.0",
+        ];
+        if !matches!(kind, Kind::Policy | Kind::Tool) {
+            names.extend([
+                "mortise:plugin/clock@0.1.0",
+                "mortise:plugin/outbound-http@0.1.0",
+            ]);
+        }
+        if kind != Kind::Policy {
+            names.extend([
+                "mortise:plugin/secrets@0.1.0",
+                "mortise:plugin/ledger@0.1.0",
+            ]);
+        }
+        for name in names {
+            let wasm = Forged::new(kind).importing(name);
+            let refused = fixture.host.load(source("curious", &wasm)).map(drop);
+            let Err(error @ LoadError::Import { .. }) = refused else {
+                panic!("a {kind} imports {name}: {refused:?}");
+            };
+            let message = error.to_string();
+            assert!(
+                message.contains(name) && message.contains("curious"),
+                "{message}"
+            );
+        }
+    }
+    // What standard libraries import whether they use it or not is there, and empty.
+    let template = fixture.template(binding()).await;
+    assert_eq!(render(&template, "environment").await.unwrap(), "0 0 false");
 }

@@ -15,14 +15,14 @@ use crate::golden::Subject;
 pub(crate) fn bench(args: &PluginBenchArgs) -> anyhow::Result<Value> {
     let plugin = &args.test.plugin;
     let begun = Instant::now();
-    let subject = Subject::load(plugin)?;
+    let subject = Subject::load(plugin)?.granted(&args.test.grants)?;
     let loaded = begun.elapsed();
     let common = super::settings_of(plugin)?;
     let cases = read_cases(&subject, args.test.cases.as_deref())?;
     let mut failed = 0u64;
     for (name, case) in &cases {
         let kind = case.kind(&subject)?;
-        let Ok(bench) = subject.bench(&case.settings(&common)) else {
+        let Ok(bench) = case.bench(&subject, &common) else {
             continue;
         };
         for _ in 0..args.rounds {

@@ -58,7 +58,7 @@ pub(super) fn read_cases(
 
 /// A line for each case, and a failure if any failed.
 pub(crate) fn test(args: &PluginTestArgs) -> anyhow::Result<()> {
-    let subject = Subject::load(&args.plugin)?;
+    let subject = Subject::load(&args.plugin)?.granted(&args.grants)?;
     let common = super::settings_of(&args.plugin)?;
     let cases = read_cases(&subject, args.cases.as_deref())?;
     let mut failed = 0;

@@ -12,11 +12,12 @@ use mortise_plugin::{ComponentSource, HostConfig, Kind, PluginHost};
 use serde_json::{Value, json};
 
 use crate::assembly::ModelText;
-use crate::cli::{PluginCommand, PluginFileArgs, PluginListArgs, PluginRunArgs};
+use crate::cli::{GrantArgs, PluginCommand, PluginFileArgs, PluginListArgs, PluginRunArgs};
 use crate::config::{BindingConfig, Config, ModelConfig, Overrides, PluginConfig, hub_config};
 use crate::golden::{Subject, prove};
 use crate::offline::{model_text, print, print_json, read};
 use crate::plugins::{LoadedPlugins, ModelKey};
+use crate::surroundings::Surroundings;
 
 /// Run one of the commands.
 pub(crate) fn run(command: PluginCommand) -> anyhow::Result<()> {
@@ -99,6 +100,18 @@ impl Subject {
         let text = model_text(args.model.as_deref())?;
         Ok(Self::new(host, component, text, PluginConfig::default()))
     }
+
+    /// With what the command line grants.
+    fn granted(mut self, grants: &GrantArgs) -> anyhow::Result<Self> {
+        let surroundings = Surroundings {
+            origins: grants.origins.clone(),
+            secrets: grants.secrets.clone(),
+            now: grants.now,
+        };
+        surroundings.check(&self.component)?;
+        self.surroundings = surroundings;
+        Ok(self)
+    }
 }
 
 fn settings_of(args: &PluginFileArgs) -> anyhow::Result<Value> {
@@ -123,8 +136,8 @@ fn verify(args: &PluginFileArgs) -> anyhow::Result<Value> {
 }
 
 fn ask(args: &PluginRunArgs) -> anyhow::Result<Value> {
+    let subject = Subject::load(&args.plugin)?.granted(&args.grants)?;
     let request = read(args.input.as_deref())?;
-    let subject = Subject::load(&args.plugin)?;
     let kind = subject.kind(args.kind.map(Kind::from))?;
     let bench = subject.bench(&settings_of(&args.plugin)?)?;
     bench.ask(kind, request)

@@ -44,8 +44,13 @@ pub(crate) enum ConfigError {
     },
     #[error("the configuration file `{}` is wrong: {message}", path.display())]
     Malformed { path: PathBuf, message: String },
-    #[error("the setting `{key}` is wrong: {message}")]
-    Invalid { key: String, message: String },
+    #[error("the setting `{key}`{} is wrong: {message}", at_line(*line))]
+    Invalid {
+        key: String,
+        /// Where it stands in the file, from 1, if that is known.
+        line: Option<usize>,
+        message: String,
+    },
 }
 
 /// Where the configuration comes from, so that it can be read again.
@@ -227,8 +232,14 @@ impl Config {
 fn invalid(key: &str, message: impl Into<String>) -> ConfigError {
     ConfigError::Invalid {
         key: key.to_owned(),
+        line: None,
         message: message.into(),
     }
+}
+
+/// ` (line 7)`, or nothing.
+pub(crate) fn at_line(line: Option<usize>) -> String {
+    line.map_or_else(String::new, |line| format!(" (line {line})"))
 }
 
 /// At least 1, and small enough that arithmetic on it is safe.

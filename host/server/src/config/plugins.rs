@@ -52,7 +52,9 @@ pub(crate) struct BindingConfig {
     pub(crate) models: Vec<String>,
     /// Patterns of architectures, which the model must match as well.
     pub(crate) architectures: Vec<String>,
-    /// Patterns of routes that a policy is asked about; empty is all.
+    /// Patterns of tenants.
+    pub(crate) tenants: Vec<String>,
+    /// Patterns of routes.
     pub(crate) routes: Vec<String>,
     /// Policies are asked in rising order.
     pub(crate) order: i32,
@@ -63,7 +65,7 @@ pub(crate) struct BindingConfig {
     pub(crate) http: HttpGrant,
     /// JSON.
     pub(crate) settings: Value,
-    /// Where each setting stands in the file: JSON pointers and lines.
+    /// Where the binding stands in the file, and each key in it: JSON pointers and lines.
     pub(crate) lines: BTreeMap<String, usize>,
 }
 
@@ -88,7 +90,8 @@ impl BindingConfig {
             sha256: None,
             models: vec!["*".to_owned()],
             architectures: vec!["*".to_owned()],
-            routes: Vec::new(),
+            tenants: vec!["*".to_owned()],
+            routes: vec!["*".to_owned()],
             order: 0,
             on_failure: OnFailure::default(),
             bounds: PluginBounds::default(),
@@ -97,6 +100,17 @@ impl BindingConfig {
             settings,
             lines: BTreeMap::new(),
         }
+    }
+
+    /// Whether it is for certain tenants only.
+    pub(crate) fn is_by_tenant(&self) -> bool {
+        !self.tenants.iter().any(|pattern| pattern == "*")
+    }
+
+    /// The line of a key, by its JSON pointer; for a key that is missing, that of the table that
+    /// should have it.
+    pub(crate) fn line_of(&self, pointer: &str) -> Option<usize> {
+        nearest_line(&self.lines, pointer)
     }
 
     /// Whether it serves models of certain architectures only.
@@ -112,7 +126,10 @@ pub(super) fn check_plugins(
     dir: Option<PathBuf>,
 ) -> Result<PluginConfig, ConfigError> {
     let bindings = bindings.into_iter().enumerate();
-    let bindings = bindings.map(|(index, binding)| check_binding(index, binding, base));
+    let bindings = bindings.map(|(index, binding)| {
+        let lines = binding.lines.clone();
+        check_binding(index, binding, base).map_err(|error| with_line(error, index, &lines))
+    });
     let keys = raw.trusted_keys.iter().enumerate();
     let keys = keys.map(|(index, key)| {
         let digits = key.as_bytes().as_chunks::<2>();
@@ -162,13 +179,39 @@ fn check_names(bindings: &[BindingConfig]) -> Result<(), ConfigError> {
             continue;
         };
         if let Some(first) = known.insert(name, index) {
-            return Err(invalid(
+            let error = invalid(
                 &format!("plugins.bindings[{index}].name"),
                 format!("plugins.bindings[{first}] has this name as well"),
-            ));
+            );
+            return Err(with_line(error, index, &binding.lines));
         }
     }
     Ok(())
+}
+
+/// An error about a key of a binding, with the line of the key.
+fn with_line(error: ConfigError, index: usize, lines: &BTreeMap<String, usize>) -> ConfigError {
+    let ConfigError::Invalid { key, message, .. } = error else {
+        return error;
+    };
+    let within = key.strip_prefix(&format!("plugins.bindings[{index}]"));
+    let pointer = within.map(|key| key.replace(['.', '['], "/").replace(']', ""));
+    ConfigError::Invalid {
+        line: pointer.and_then(|pointer| nearest_line(lines, &pointer)),
+        key,
+        message,
+    }
+}
+
+/// The line of a JSON pointer, or of the nearest thing around it that has one.
+fn nearest_line(lines: &BTreeMap<String, usize>, pointer: &str) -> Option<usize> {
+    let mut known = pointer;
+    loop {
+        if let Some(line) = lines.get(known) {
+            return Some(*line);
+        }
+        known = &known[..known.rfind('/')?];
+    }
 }
 
 fn hex_byte(digits: [u8; 2]) -> Option<u8> {
@@ -194,9 +237,19 @@ fn check_binding(index: usize, raw: RawBinding, base: &Path) -> Result<BindingCo
     let settings = serde_json::to_value(&raw.settings)
         .map_err(|error| invalid(&key("settings"), error.to_string()))?;
     check_on_failure(&key("on_failure"), raw.kind, raw.on_failure)?;
-    if raw.kind != BindingKind::Policy && (!raw.routes.is_empty() || raw.order != 0) {
-        let name = if raw.order != 0 { "order" } else { "routes" };
-        return Err(invalid(&key(name), "only a policy has it"));
+    if raw.kind != BindingKind::Policy && raw.order != 0 {
+        let problem = "only a policy has it; of other kinds the most specific binding serves";
+        return Err(invalid(&key("order"), problem));
+    }
+    check_patterns(&key("models"), &raw.models)?;
+    check_patterns(&key("tenants"), &raw.tenants)?;
+    check_patterns(&key("routes"), &raw.routes)?;
+    for (index, route) in raw.routes.iter().enumerate() {
+        if !route.starts_with(['/', '*']) {
+            let problem =
+                format!("a route begins with `/`, such as \"/v1/chat/*\"; it is `{route}`");
+            return Err(invalid(&key(&format!("routes[{index}]")), problem));
+        }
     }
     check_architectures(&key("architectures"), raw.kind, &raw.architectures)?;
     if let Some(digest) = &raw.sha256 {
@@ -227,6 +280,7 @@ fn check_binding(index: usize, raw: RawBinding, base: &Path) -> Result<BindingCo
         sha256: raw.sha256.map(|digest| digest.to_ascii_lowercase()),
         models: raw.models,
         architectures: raw.architectures,
+        tenants: raw.tenants,
         routes: raw.routes,
         order: raw.order,
         on_failure: raw.on_failure,
@@ -256,20 +310,11 @@ fn check_architectures(
             "a policy or a tool serves all models at once; choose them by `models`",
         ));
     }
-    if architectures.is_empty() {
-        return Err(invalid(
-            key,
-            "it is empty, so the binding would serve no model; leave it out to serve all",
-        ));
-    }
+    check_patterns(key, architectures)?;
     for (index, pattern) in architectures.iter().enumerate() {
-        let key = format!("{key}[{index}]");
-        if pattern.is_empty() {
-            return Err(invalid(&key, "it is empty"));
-        }
         if pattern.ends_with("ForCausalLM") {
             return Err(invalid(
-                &key,
+                &format!("{key}[{index}]"),
                 format!(
                     "`{pattern}` is the name of a class; an architecture is the `model_type` of \
                      config.json, such as \"qwen3\", or a GGUF file's `general.architecture`"
@@ -278,6 +323,20 @@ fn check_architectures(
         }
     }
     Ok(())
+}
+
+/// A list of patterns that something could match.
+fn check_patterns(key: &str, patterns: &[String]) -> Result<(), ConfigError> {
+    if patterns.is_empty() {
+        return Err(invalid(
+            key,
+            "it is empty, so the binding would serve nobody; leave it out to serve all",
+        ));
+    }
+    match patterns.iter().position(String::is_empty) {
+        Some(index) => Err(invalid(&format!("{key}[{index}]"), "it is empty")),
+        None => Ok(()),
+    }
 }
 
 fn check_http(

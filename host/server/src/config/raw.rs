@@ -305,7 +305,9 @@ pub(crate) struct RawBinding {
     pub(crate) models: Vec<String>,
     #[serde(default = "any")]
     pub(crate) architectures: Vec<String>,
-    #[serde(default)]
+    #[serde(default = "any")]
+    pub(crate) tenants: Vec<String>,
+    #[serde(default = "any")]
     pub(crate) routes: Vec<String>,
     #[serde(default)]
     pub(crate) order: i32,
@@ -327,7 +329,7 @@ pub(crate) struct RawBinding {
     pub(crate) breaker: RawBreaker,
     #[serde(default)]
     pub(crate) settings: toml::Table,
-    /// Where each setting stands: JSON pointers and lines, from 1.
+    /// Where it stands, and each key in it: JSON pointers and lines, from 1.
     #[serde(skip)]
     pub(crate) lines: BTreeMap<String, usize>,
 }
@@ -449,22 +451,20 @@ pub(crate) fn parse(text: &str) -> Result<Raw, String> {
         }
     })?;
     for (index, binding) in raw.plugins.bindings.iter_mut().enumerate() {
-        binding.lines = setting_lines(text, index);
+        binding.lines = binding_lines(text, index);
     }
     Ok(raw)
 }
 
-/// Where the settings of a binding stand in a text that parses.
-fn setting_lines(text: &str, index: usize) -> BTreeMap<String, usize> {
+/// Where a binding and its keys stand in a text that parses.
+fn binding_lines(text: &str, index: usize) -> BTreeMap<String, usize> {
     let mut lines = BTreeMap::new();
     if let Ok(table) = DeTable::parse(text) {
         let bindings = table.get_ref().get("plugins");
         let bindings = bindings.and_then(|plugins| plugins.get_ref().get("bindings"));
-        let settings = bindings
-            .and_then(|bindings| bindings.get_ref().get(index))
-            .and_then(|binding| binding.get_ref().get("settings"));
-        if let Some(settings) = settings {
-            note_lines(text, String::new(), settings, &mut lines);
+        let binding = bindings.and_then(|bindings| bindings.get_ref().get(index));
+        if let Some(binding) = binding {
+            note_lines(text, String::new(), binding, &mut lines);
         }
     }
     lines

@@ -103,7 +103,7 @@ impl From<ServiceError> for ApiError {
             }
             ServiceError::QueueFull { retry_after, .. } => {
                 Self::new(StatusCode::TOO_MANY_REQUESTS, "queue_full", message)
-                    .with_header("retry-after", retry_after.unwrap_or(1).to_string())
+                    .with_header("retry-after", retry_after.to_string())
             }
             ServiceError::TenantQueueFull { retry_after, .. } => {
                 Self::new(StatusCode::TOO_MANY_REQUESTS, "tenant_queue_full", message)

@@ -156,7 +156,7 @@ pub(crate) fn parse(body: Map<String, Value>, mode: Unsupported) -> Result<ChatC
     take_beams(&mut fields, &mut request)?;
     request.logprobs = take_logprobs(&mut fields)?;
     let legacy_functions = tools::take(&mut fields, &mut request)?;
-    request.grammar = take_constraint(&mut fields)?;
+    take_constraint(&mut fields, &mut request)?;
     check_constraint(&request)?;
     request.prompt = take_prompt(&mut fields, messages::normalize(messages)?)?;
     let (include_usage, obfuscate) = take_stream_options(&mut fields)?;

@@ -93,7 +93,7 @@ pub(crate) fn parse(
     let prompts = take_prompts(&mut fields)?;
     take_sampling(&mut fields, &mut request)?;
     request.logprobs = fields.count("logprobs")?;
-    request.grammar = take_constraint(&mut fields)?;
+    take_constraint(&mut fields, &mut request)?;
     let echo = take_echo(&mut fields, &prompts, request.logprobs.is_some())?;
     // OpenAI's schema allows 0, which asks for nothing.
     request.best_of = fields.count("best_of")?.filter(|best_of| *best_of > 0);

@@ -2,13 +2,17 @@
 //! know (`guided_*`, `structured_outputs`). At most one of them.
 
 use mortise_plugin::GrammarSource;
+use mortise_service::RequestFields;
 use serde_json::Value;
 
 use super::fields::{Fields, wrong_type};
 use crate::http::error::ApiError;
 
-/// The request's constraint on content, if it has one.
-pub(crate) fn take_constraint(fields: &mut Fields) -> Result<Option<GrammarSource>, ApiError> {
+/// The request's constraint on content, if it has one, and the field that it stands in.
+pub(crate) fn take_constraint(
+    fields: &mut Fields,
+    request: &mut RequestFields,
+) -> Result<(), ApiError> {
     let mut found: Vec<(String, GrammarSource)> = Vec::new();
     if let Some(source) = take_response_format(fields)? {
         found.push(("response_format".to_owned(), source));
@@ -38,7 +42,8 @@ pub(crate) fn take_constraint(fields: &mut Fields) -> Result<Option<GrammarSourc
             format!("`{first}` and `{second}` both constrain the answer; give one of them"),
         ));
     }
-    Ok(found.pop().map(|(_, source)| source))
+    (request.grammar_field, request.grammar) = found.pop().unzip();
+    Ok(())
 }
 
 fn take_response_format(fields: &mut Fields) -> Result<Option<GrammarSource>, ApiError> {

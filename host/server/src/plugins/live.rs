@@ -199,6 +199,7 @@ impl LivePlugins {
                         host: &self.host,
                         embedded: &library.embedded,
                         models: &facts,
+                        now: None,
                     };
                     Seats::bind(&shop, places, &mut state.ledgers, &state.seats).await
                 }
@@ -254,8 +255,8 @@ impl LivePlugins {
     /// Serve by these seats from the next request on.
     fn switch(&self, seats: &Seats) -> Result<(), Unfit> {
         let models = self.models.iter().map(|(served, facts)| {
-            let handles = seats.handles(facts)?;
-            Some(handles.serve(served.clone()))
+            let plugins = seats.plugins_of(facts)?;
+            Some(served.clone().with_plugins(plugins))
         });
         let models: Option<Vec<ServedModel>> = models.collect();
         let internal = |message: String| Unfit {
@@ -316,18 +317,7 @@ impl LivePlugins {
     }
 
     fn publish(&self, state: &State) {
-        let serving = state.seats.0.iter().map(|seat| {
-            let (place, component) = (&seat.place, &seat.place.component);
-            json!({
-                "kind": place.kind.as_str(),
-                "model": place.model,
-                "binding": place.binding,
-                "plugin": component.name(),
-                "version": component.version(),
-                "digest": component.digest(),
-                "origin": component.origin(),
-            })
-        });
+        let serving = state.seats.0.iter().map(|seat| seat.place.to_json());
         let files = state.library.files.iter().map(|(path, component)| {
             let kinds = component.kinds().iter().map(|kind| kind.as_str());
             json!({

@@ -3,7 +3,9 @@
 
 mod library;
 mod live;
+mod pattern;
 mod places;
+mod precedence;
 mod schema;
 mod seats;
 mod signature;
@@ -13,17 +15,18 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use mortise_plugin::{Component, HostConfig, Kind, PluginHost};
-use mortise_service::RunTool;
+use mortise_service::{ModelPlugins, RunTool};
 use serde_json::{Value, json};
 
 use self::library::Fingerprint;
 pub(crate) use self::library::Library;
 pub(crate) use self::live::{LivePlugins, SwapCounters};
 pub(crate) use self::places::ModelKey;
-use self::places::places;
-pub(crate) use self::seats::{Handles, ModelFacts};
+use self::places::{Place, places};
+pub(crate) use self::seats::ModelFacts;
 use self::seats::{Ledgers, Seats, Workshop};
 use crate::config::{AuthConfig, BindingConfig, BindingKind, PluginConfig};
+use crate::surroundings::{Moment, Surroundings};
 
 impl From<BindingKind> for Kind {
     fn from(kind: BindingKind) -> Self {
@@ -55,6 +58,8 @@ pub(crate) struct LoadedPlugins {
     config: Arc<PluginConfig>,
     library: Library,
     fingerprint: Fingerprint,
+    /// Where the clock stands still that plugins see; without it, it is the system's.
+    now: Option<Moment>,
 }
 
 /// Plugins that serve.
@@ -89,11 +94,17 @@ impl LoadedPlugins {
             config: Arc::new(config),
             library,
             fingerprint,
+            now: None,
         })
     }
 
+    /// Where the clock stands still, if it does.
+    pub(crate) fn now(&self) -> Option<Moment> {
+        self.now
+    }
+
     /// One file that was loaded, to serve as every kind that it has, within the bounds that it would
-    /// have in `within` and with nothing else of it. Blocks.
+    /// have in `within` and with nothing else of it, and with what it is granted. Blocks.
     ///
     /// # Errors
     /// When an embedded plugin cannot be loaded.
@@ -102,6 +113,7 @@ impl LoadedPlugins {
         component: &Arc<Component>,
         settings: &Value,
         within: &PluginConfig,
+        granted: &Surroundings,
     ) -> anyhow::Result<Self> {
         let mut library = Library::embedded(host)?;
         let file = PathBuf::from(component.origin());
@@ -111,6 +123,7 @@ impl LoadedPlugins {
             .map(|kind| BindingKind::from(*kind));
         let binding = |kind| BindingConfig {
             bounds: within.bounds_of(kind, &file),
+            http: granted.http(),
             ..BindingConfig::of_file(kind, file.clone(), settings.clone())
         };
         let config = PluginConfig {
@@ -124,6 +137,7 @@ impl LoadedPlugins {
             fingerprint: Fingerprint::take(&config),
             config: Arc::new(config),
             library,
+            now: granted.now,
         })
     }
 
@@ -150,14 +164,7 @@ impl LoadedPlugins {
             })
         });
         let places = places(&self.config, auth, &self.library, models)?;
-        let serving = places.iter().map(|place| {
-            json!({
-                "kind": place.kind.as_str(),
-                "model": place.model,
-                "plugin": place.component.name(),
-                "origin": place.component.origin(),
-            })
-        });
+        let serving = places.iter().map(Place::to_json);
         Ok(json!({
             "plugins": loaded.collect::<Vec<_>>(),
             "serving": serving.collect::<Vec<_>>(),
@@ -181,6 +188,7 @@ impl LoadedPlugins {
             host: &self.host,
             embedded: &self.library.embedded,
             models,
+            now: self.now,
         };
         let seats = Seats::bind(&shop, places, &mut ledgers, &none).await?;
         Ok(BoundPlugins {
@@ -201,9 +209,9 @@ impl BoundPlugins {
     }
 
     /// The plugins of a model that they were bound for.
-    pub(crate) fn handles(&self, model: &ModelFacts) -> anyhow::Result<Handles> {
-        match self.seats.handles(model) {
-            Some(handles) => Ok(handles),
+    pub(crate) fn plugins_of(&self, model: &ModelFacts) -> anyhow::Result<ModelPlugins> {
+        match self.seats.plugins_of(model) {
+            Some(plugins) => Ok(plugins),
             None => bail!("no plugins were bound for the model `{}`", model.name()),
         }
     }

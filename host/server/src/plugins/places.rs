@@ -4,9 +4,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use mortise_plugin::{Component, HttpGrant, Kind, Limits};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
+
+use mortise_service::Asking;
 
 use super::library::Library;
+use super::pattern::{self, ANY};
+use super::precedence::{Claim, claims};
 use super::schema;
 use crate::config::{AuthConfig, BindingConfig, OnFailure, PluginBounds, PluginConfig};
 
@@ -19,6 +23,8 @@ pub(crate) struct Place {
     pub(crate) kind: Kind,
     /// The model that it serves; policies and tools serve all within their scope.
     pub(crate) model: Option<String>,
+    /// Which requests to its model it serves; empty for policies and tools.
+    pub(crate) turns: Vec<Turn>,
     pub(crate) component: Arc<Component>,
     /// The entry of `[[plugins.bindings]]` that put it there, from 0.
     pub(crate) binding: Option<usize>,
@@ -33,34 +39,105 @@ pub(crate) struct Place {
     /// Where a policy or a tool may send HTTP requests.
     pub(crate) http: HttpGrant,
     pub(crate) on_failure: OnFailure,
-    /// Which requests a policy is asked about, or may use a tool.
+    /// The requests that it is for.
     pub(crate) scope: Scope,
 }
 
-/// The requests that a policy is asked about, or that may use a tool.
+/// The requests that a plugin is for, by patterns; `*` includes requests that name nothing.
 #[derive(Clone, PartialEq)]
 pub(crate) struct Scope {
-    /// Patterns; empty is all.
+    pub(crate) tenants: Vec<String>,
     pub(crate) routes: Vec<String>,
-    /// Patterns; `*` includes requests that name no model.
     pub(crate) models: Vec<String>,
 }
 
 impl Scope {
     fn all() -> Self {
+        let any = || vec![ANY.to_owned()];
         Self {
-            routes: Vec::new(),
-            models: vec!["*".to_owned()],
+            tenants: any(),
+            routes: any(),
+            models: any(),
         }
     }
 
-    /// Whether a request to this route for this model is within.
-    pub(crate) fn holds(&self, route: &str, model: Option<&str>) -> bool {
-        let routes = || self.routes.iter().any(|p| matches_pattern(p, route));
-        let named = |pattern: &String| {
-            pattern == "*" || model.is_some_and(|model| matches_pattern(pattern, model))
-        };
-        (self.routes.is_empty() || routes()) && self.models.iter().any(named)
+    fn of(binding: Option<&BindingConfig>) -> Self {
+        binding.map_or_else(Self::all, |binding| Self {
+            tenants: binding.tenants.clone(),
+            routes: binding.routes.clone(),
+            models: binding.models.clone(),
+        })
+    }
+
+    /// Whether a request is within.
+    pub(crate) fn holds(&self, asking: &Asking<'_>) -> bool {
+        any_holds(&self.routes, Some(asking.route))
+            && any_holds(&self.models, asking.model)
+            && any_holds(&self.tenants, asking.tenant)
+    }
+
+    /// Whether it depends on the tenant.
+    pub(crate) fn is_by_tenant(&self) -> bool {
+        !any_holds(&self.tenants, None)
+    }
+}
+
+fn any_holds(patterns: &[String], name: Option<&str>) -> bool {
+    patterns.iter().any(|pattern| holds(pattern, name))
+}
+
+fn holds(pattern: &str, name: Option<&str>) -> bool {
+    pattern == ANY || name.is_some_and(|name| pattern::matches(pattern, name))
+}
+
+/// When the plugin of a place serves: requests of these tenants to these routes that no turn of a
+/// lower number takes.
+#[derive(Clone, PartialEq)]
+pub(crate) struct Turn {
+    pub(crate) number: usize,
+    tenants: String,
+    routes: String,
+}
+
+impl Turn {
+    fn of(number: usize, claim: &Claim<'_>) -> Self {
+        Self {
+            number,
+            tenants: claim.tenants.to_owned(),
+            routes: claim.routes.to_owned(),
+        }
+    }
+
+    /// After all others, whoever asks.
+    fn last() -> Self {
+        Self {
+            number: usize::MAX,
+            tenants: ANY.to_owned(),
+            routes: ANY.to_owned(),
+        }
+    }
+
+    /// Whether a request is of these tenants and routes.
+    pub(crate) fn holds(&self, asking: &Asking<'_>) -> bool {
+        holds(&self.routes, Some(asking.route)) && holds(&self.tenants, asking.tenant)
+    }
+}
+
+impl Place {
+    /// Who serves whom, as operators are told.
+    pub(crate) fn to_json(&self) -> Value {
+        json!({
+            "kind": self.kind.as_str(),
+            "model": self.model,
+            "models": self.scope.models,
+            "tenants": self.scope.tenants,
+            "routes": self.scope.routes,
+            "binding": self.binding,
+            "plugin": self.component.name(),
+            "version": self.component.version(),
+            "digest": self.component.digest(),
+            "origin": self.component.origin(),
+        })
     }
 }
 
@@ -77,6 +154,7 @@ impl PartialEq for Place {
             && self.ledger == other.ledger
             && self.http == other.http
             && (self.on_failure, &self.scope) == (other.on_failure, &other.scope)
+            && self.turns == other.turns
     }
 }
 
@@ -97,13 +175,6 @@ pub(crate) struct ModelKey<'a> {
     pub(crate) architecture: &'a str,
 }
 
-impl ModelKey<'_> {
-    fn is_served_by(&self, binding: &BindingConfig) -> bool {
-        let any = |patterns: &[String], text| patterns.iter().any(|p| matches_pattern(p, text));
-        any(&binding.models, self.name) && any(&binding.architectures, self.architecture)
-    }
-}
-
 /// Every place, with the plugin that serves there: policies in the order in which they are asked,
 /// then tools, then the plugins of each model.
 pub(crate) fn places(
@@ -121,7 +192,7 @@ pub(crate) fn places(
     places.extend(chooser.tools()?);
     for &model in models {
         for kind in [Kind::ChatTemplate, Kind::OutputParser, Kind::Grammar] {
-            places.push(chooser.of_model(kind, model)?);
+            places.extend(chooser.of_model(kind, model)?);
         }
     }
     for place in &places {
@@ -162,11 +233,15 @@ impl Chooser<'_> {
         all.filter(move |(_, binding)| Kind::from(binding.kind) == kind)
     }
 
-    /// The policies: those of the bindings; else that of the folder; else the embedded one.
+    /// The policies: those of the bindings, and where none of them is for callers of any tenant, that
+    /// of the folder or else the embedded one before them, which says whose tenant a caller is.
     fn policies(&self) -> Result<Vec<Place>, Unfit> {
         let mut chain = Vec::new();
         let mut bindings: Vec<_> = self.bindings(Kind::Policy).collect();
-        bindings.sort_by_key(|(_, binding)| binding.order);
+        bindings.sort_by_key(|(_, binding)| (binding.is_by_tenant(), binding.order));
+        if bindings.iter().all(|(_, binding)| binding.is_by_tenant()) {
+            chain.push(self.policy(self.unbound(Kind::Policy)?, None));
+        }
         for (index, binding) in bindings {
             let component = match &binding.file {
                 Some(_) => self.named(index, binding)?,
@@ -183,9 +258,6 @@ impl Chooser<'_> {
             };
             chain.push(place);
         }
-        if chain.is_empty() {
-            chain.push(self.policy(self.unbound(Kind::Policy)?, None));
-        }
         Ok(chain)
     }
 
@@ -196,6 +268,7 @@ impl Chooser<'_> {
         Place {
             kind: Kind::Policy,
             model: None,
+            turns: Vec::new(),
             ledger: format!("plugin {} 0", component.name()),
             component,
             binding: index,
@@ -204,10 +277,7 @@ impl Chooser<'_> {
             limits: self.limits(Kind::Policy, binding),
             http: binding.map(|b| b.http.clone()).unwrap_or_default(),
             on_failure: binding.map(|b| b.on_failure).unwrap_or_default(),
-            scope: binding.map_or_else(Scope::all, |binding| Scope {
-                routes: binding.routes.clone(),
-                models: binding.models.clone(),
-            }),
+            scope: Scope::of(binding),
         }
     }
 
@@ -239,6 +309,7 @@ impl Chooser<'_> {
         Place {
             kind: Kind::Tool,
             model: None,
+            turns: Vec::new(),
             ledger: String::new(),
             component,
             binding: index,
@@ -247,32 +318,62 @@ impl Chooser<'_> {
             limits: self.limits(Kind::Tool, binding),
             http: binding.map(|b| b.http.clone()).unwrap_or_default(),
             on_failure: binding.map(|b| b.on_failure).unwrap_or_default(),
-            scope: binding.map_or_else(Scope::all, |binding| Scope {
-                routes: Vec::new(),
-                models: binding.models.clone(),
-            }),
+            scope: Scope::of(binding),
         }
     }
 
-    /// The plugin of this kind for this model: of the last binding that matches and names a file,
-    /// of the folder, or the embedded one; with the settings of the last binding that matches.
-    fn of_model(&self, kind: Kind, model: ModelKey<'_>) -> Result<Place, Unfit> {
-        let bindings = self.bindings(kind);
-        let bindings: Vec<_> = bindings.filter(|(_, b)| model.is_served_by(b)).collect();
-        let named = bindings.iter().rev().find(|(_, b)| b.file.is_some());
-        let component = match named {
-            Some((index, binding)) => self.named(*index, binding)?,
+    /// The plugins of this kind for this model, each with its turns. A binding that names no file has
+    /// that of the most specific one for all that does, or else the plugin that no binding names.
+    fn of_model(&self, kind: Kind, model: ModelKey<'_>) -> Result<Vec<Place>, Unfit> {
+        let (claims, rest) = claims(kind, self.bindings(kind), model)?;
+        let for_all = claims
+            .iter()
+            .chain(&rest)
+            .filter(|claim| claim.is_for_all());
+        let named = for_all.clone().find(|claim| claim.binding.file.is_some());
+        let shared = match named {
+            Some(claim) => self.named(claim.index, claim.binding)?,
             None => self.unbound(kind)?,
         };
-        let last = bindings.last();
-        let binding = last.map(|(_, binding)| *binding);
+        let mut places: Vec<Place> = Vec::new();
+        for (number, claim) in claims.iter().enumerate() {
+            let turn = Turn::of(number, claim);
+            let same = |place: &&mut Place| place.binding == Some(claim.index);
+            if let Some(place) = places.iter_mut().find(same) {
+                place.turns.push(turn);
+                continue;
+            }
+            let component = match &claim.binding.file {
+                Some(_) => self.named(claim.index, claim.binding)?,
+                None => Arc::clone(&shared),
+            };
+            let binding = Some((claim.index, claim.binding));
+            places.push(self.for_model(kind, model, component, binding, turn));
+        }
+        if !claims.last().is_some_and(Claim::is_for_all) {
+            places.push(self.for_model(kind, model, shared, None, Turn::last()));
+        }
+        Ok(places)
+    }
+
+    fn for_model(
+        &self,
+        kind: Kind,
+        model: ModelKey<'_>,
+        component: Arc<Component>,
+        binding: Option<(usize, &BindingConfig)>,
+        turn: Turn,
+    ) -> Place {
+        let index = binding.map(|(index, _)| index);
+        let binding = binding.map(|(_, binding)| binding);
         let settings = binding.map(|binding| binding.settings.clone());
-        Ok(Place {
+        Place {
             kind,
             model: Some(model.name.to_owned()),
+            turns: vec![turn],
             ledger: String::new(),
             component,
-            binding: last.map(|(index, _)| *index),
+            binding: index,
             settings: settings
                 .unwrap_or_else(|| Value::Object(Map::new()))
                 .to_string(),
@@ -280,8 +381,8 @@ impl Chooser<'_> {
             limits: self.limits(kind, binding),
             http: HttpGrant::default(),
             on_failure: binding.map(|b| b.on_failure).unwrap_or_default(),
-            scope: Scope::all(),
-        })
+            scope: Scope::of(binding),
+        }
     }
 
     /// The component of the file that a binding names.
@@ -381,29 +482,6 @@ fn set_bounds(limits: &mut Limits, bounds: &PluginBounds) {
     }
 }
 
-/// `*` stands for any text.
-pub(crate) fn matches_pattern(pattern: &str, name: &str) -> bool {
-    let mut parts = pattern.split('*');
-    let Some(rest) = name.strip_prefix(parts.next().unwrap_or_default()) else {
-        return false;
-    };
-    let mut rest = rest;
-    let mut parts = parts.peekable();
-    if parts.peek().is_none() {
-        return rest.is_empty();
-    }
-    while let Some(part) = parts.next() {
-        if parts.peek().is_none() {
-            return rest.ends_with(part);
-        }
-        match rest.find(part) {
-            Some(at) => rest = &rest[at + part.len()..],
-            None => return false,
-        }
-    }
-    true
-}
-
 /// The tables of `[auth]` and of a binding; the binding's entries win.
 fn merged(base: &Value, over: &Value) -> Value {
     let mut all = base.as_object().cloned().unwrap_or_default();
@@ -414,63 +492,44 @@ fn merged(base: &Value, over: &Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::BindingKind;
 
     #[test]
-    fn patterns_match_as_people_expect() {
-        for (pattern, name, expected) in [
-            ("*", "anything", true),
-            ("qwen", "qwen", true),
-            ("qwen", "qwen3", false),
-            ("qwen*", "qwen3", true),
-            ("*-7b", "llama-7b", true),
-            ("*-7b", "llama-70b", false),
-            ("a*b*c", "a1b2c", true),
-            ("a*b*c", "acb", false),
-            ("a*a", "a", false),
-            ("", "", true),
-            ("", "x", false),
-        ] {
-            assert_eq!(matches_pattern(pattern, name), expected, "{pattern} {name}");
-        }
-    }
-
-    #[test]
-    fn a_binding_serves_models_of_its_names_and_architectures() {
-        let serves = |name: &str, architecture: &str| {
-            let binding = BindingConfig {
-                models: vec!["my-*".to_owned()],
-                architectures: vec!["qwen3".to_owned(), "llama*".to_owned()],
-                ..BindingConfig::of_file(BindingKind::Grammar, PathBuf::new(), Value::Null)
+    fn a_scope_holds_tenants_routes_and_models() {
+        let texts = |list: &[&str]| list.iter().map(|&text| text.to_owned()).collect();
+        let holds = |tenants: &[&str], routes: &[&str], models: &[&str], asking: Asking<'_>| {
+            let scope = Scope {
+                tenants: texts(tenants),
+                routes: texts(routes),
+                models: texts(models),
             };
-            ModelKey { name, architecture }.is_served_by(&binding)
+            scope.holds(&asking)
         };
-        assert!(serves("my-model", "qwen3"));
-        assert!(serves("my-model", "llama4"));
-        assert!(!serves("my-model", "qwen3_moe"));
-        assert!(!serves("my-model", ""), "its files do not tell");
-        assert!(!serves("your-model", "qwen3"));
-        let all = BindingConfig::of_file(BindingKind::Grammar, PathBuf::new(), Value::Null);
-        let unknown = ModelKey {
-            name: "a",
-            architecture: "",
+        let (any, chat) = (&["*"], "/v1/chat/completions");
+        let asking = |tenant, route, model| Asking {
+            tenant,
+            route,
+            model,
         };
-        assert!(unknown.is_served_by(&all));
-    }
-
-    #[test]
-    fn a_scope_holds_routes_and_models() {
-        let scope = |routes: &[&str], models: &[&str]| Scope {
-            routes: routes.iter().map(|&text| text.to_owned()).collect(),
-            models: models.iter().map(|&text| text.to_owned()).collect(),
-        };
-        let chat = "/v1/chat/completions";
-        assert!(Scope::all().holds("/v1/models", None));
-        assert!(scope(&["/v1/chat/*"], &["*"]).holds(chat, Some("m")));
-        assert!(!scope(&["/v1/chat/*"], &["*"]).holds("/v1/models", None));
-        assert!(scope(&[], &["qwen*"]).holds(chat, Some("qwen3")));
-        assert!(!scope(&[], &["qwen*"]).holds(chat, Some("llama")));
-        assert!(!scope(&[], &["qwen*"]).holds("/v1/models", None));
+        let list = asking(None, "/v1/models", None);
+        assert!(Scope::all().holds(&list));
+        assert!(holds(
+            any,
+            &["/v1/chat/*"],
+            any,
+            asking(None, chat, Some("m"))
+        ));
+        assert!(!holds(any, &["/v1/chat/*"], any, list));
+        let qwen = asking(Some("acme"), chat, Some("qwen3"));
+        let llama = asking(Some("umbrella"), chat, Some("llama"));
+        assert!(holds(any, any, &["qwen*"], qwen));
+        assert!(!holds(any, any, &["qwen*"], llama));
+        assert!(!holds(any, any, &["qwen*"], list));
+        assert!(holds(&["umbrella", "a*"], any, any, qwen));
+        assert!(!holds(&["acme"], any, any, llama));
+        assert!(
+            !holds(&["acme"], any, any, list),
+            "no tenant is none of those"
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@
 use mortise_plugin::{Component, JsonSchema};
 use serde_json::Value;
 
-use crate::config::BindingConfig;
+use crate::config::{BindingConfig, at_line};
 
 /// Violations that are told at once.
 const MAX_VIOLATIONS: usize = 5;
@@ -50,14 +50,6 @@ fn place(pointer: &str, binding: Option<(usize, &BindingConfig)>) -> String {
     let Some((index, binding)) = binding else {
         return format!("settings{key}");
     };
-    let mut known = pointer;
-    let line = loop {
-        match (binding.lines.get(known), known.rfind('/')) {
-            (Some(line), _) => break Some(line),
-            (None, Some(parent)) => known = &known[..parent],
-            (None, None) => break None,
-        }
-    };
-    let line = line.map_or(String::new(), |line| format!(" (line {line})"));
+    let line = at_line(binding.line_of(&format!("/settings{pointer}")));
     format!("plugins.bindings[{index}].settings{key}{line}")
 }

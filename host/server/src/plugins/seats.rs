@@ -8,13 +8,14 @@ use mortise_plugin::{
     Outbound, OutputParser, PluginHost, Policy, Tools, Vocabulary,
 };
 use mortise_service::{
-    CompileGrammar, DecidePolicy, Fallback, ParseOutput, RawOnFailure, RenderChat, RunTool,
-    ScopedPolicy, ScopedTools, ServedModel,
+    CompileGrammar, DecidePolicy, Fallback, Lineup, ModelPlugins, ParseOutput, RawOnFailure,
+    RenderChat, RunTool, Scope, ScopedPolicy, ScopedTools,
 };
 
-use super::places::{EMBEDDED, ModelKey, Place, Unfit, file_of};
+use super::places::{EMBEDDED, ModelKey, Place, Turn, Unfit, file_of};
 use crate::assembly::ModelText;
 use crate::config::OnFailure;
+use crate::surroundings::Moment;
 
 /// What plugins are told of a model.
 #[derive(Clone)]
@@ -42,27 +43,6 @@ impl ModelFacts {
         ModelKey {
             name: &self.description.name,
             architecture: &self.description.architecture,
-        }
-    }
-}
-
-/// The plugins that serve one model, each with its failure policy laid around it.
-#[derive(Clone)]
-pub(crate) struct Handles {
-    /// `None` if nothing says how the model is spoken to.
-    pub(crate) template: Option<Arc<dyn RenderChat>>,
-    pub(crate) parser: Arc<dyn ParseOutput>,
-    pub(crate) grammar: Arc<dyn CompileGrammar>,
-}
-
-impl Handles {
-    /// The model, served by these plugins.
-    pub(crate) fn serve(self, model: ServedModel) -> ServedModel {
-        ServedModel {
-            chat_template: self.template,
-            parser: Some(self.parser),
-            grammar: Some(self.grammar),
-            ..model
         }
     }
 }
@@ -179,24 +159,30 @@ impl Seats {
         tools.collect()
     }
 
-    /// The plugins of a model; `None` for a model that the seats were not made for.
-    pub(crate) fn handles(&self, model: &ModelFacts) -> Option<Handles> {
-        let (mut template, mut parser, mut grammar) = (None, None, None);
+    /// The plugins of a model, each with its failure policy laid around it; `None` for a model that the
+    /// seats were not made for.
+    pub(crate) fn plugins_of(&self, model: &ModelFacts) -> Option<ModelPlugins> {
+        let (mut templates, mut parsers, mut grammars) = (Vec::new(), Vec::new(), Vec::new());
         let seats = self.0.iter();
         for seat in seats.filter(|seat| seat.place.model.as_deref() == Some(model.name())) {
-            match &seat.handle {
-                Handle::Template(handle) => {
-                    template = renders(&seat.place, model).then(|| Arc::clone(handle));
+            for turn in &seat.place.turns {
+                match &seat.handle {
+                    Handle::Template(handle) => {
+                        // Nothing may say how the model is spoken to.
+                        let renders = renders(&seat.place, model);
+                        templates.push((turn.clone(), renders.then(|| Arc::clone(handle))));
+                    }
+                    Handle::Parser(handle) => parsers.push((turn.clone(), Some(handle.clone()))),
+                    Handle::Grammar(handle) => grammars.push((turn.clone(), Some(handle.clone()))),
+                    Handle::Policy(_) | Handle::Tools(_) => {}
                 }
-                Handle::Parser(handle) => parser = Some(Arc::clone(handle)),
-                Handle::Grammar(handle) => grammar = Some(Arc::clone(handle)),
-                Handle::Policy(_) | Handle::Tools(_) => {}
             }
         }
-        Some(Handles {
-            template,
-            parser: parser?,
-            grammar: grammar?,
+        let complete = !templates.is_empty() && !parsers.is_empty() && !grammars.is_empty();
+        complete.then(|| ModelPlugins {
+            chat_template: lineup(templates),
+            parser: lineup(parsers),
+            grammar: lineup(grammars),
         })
     }
 
@@ -211,10 +197,21 @@ impl Seats {
                 origin = place.component.origin(),
                 digest = place.component.digest().get(..12),
                 model = place.model.as_deref().unwrap_or("*"),
+                tenants = place.scope.tenants.join(", "),
+                routes = place.scope.routes.join(", "),
                 "plugin serves"
             );
         }
     }
+}
+
+/// Plugins in the order of their turns.
+fn lineup<T: ?Sized>(mut plugins: Vec<(Turn, Option<Arc<T>>)>) -> Lineup<T> {
+    plugins.sort_by_key(|(turn, _)| turn.number);
+    Lineup::new(plugins.into_iter().map(|(turn, plugin)| {
+        let scope: Scope = Arc::new(move |asking| turn.holds(asking));
+        (scope, plugin)
+    }))
 }
 
 /// The default component renders what the model or the operator gives it; without either the
@@ -230,6 +227,8 @@ pub(crate) struct Workshop<'a> {
     pub(crate) host: &'a PluginHost,
     pub(crate) embedded: &'a [Arc<Component>],
     pub(crate) models: &'a [ModelFacts],
+    /// Where the clock stands still that plugins see; without it, it is the system's.
+    pub(crate) now: Option<Moment>,
 }
 
 impl Workshop<'_> {
@@ -240,7 +239,7 @@ impl Workshop<'_> {
             .iter()
             .find(|facts| Some(facts.name()) == place.model.as_deref());
         let (host, component) = (self.host, &place.component);
-        let binding = binding(place, facts, ledgers);
+        let binding = self.binding(place, facts, ledgers);
         Ok(match place.kind {
             Kind::ChatTemplate => {
                 let first = ChatTemplate::bind(host, component, binding).await?;
@@ -279,7 +278,8 @@ impl Workshop<'_> {
                 let scope = place.scope.clone();
                 Handle::Policy(Arc::new(ScopedPolicy {
                     policy: Arc::new(policy),
-                    scope: Box::new(move |facts| scope.holds(&facts.route, facts.model.as_deref())),
+                    by_tenant: scope.is_by_tenant(),
+                    scope: Arc::new(move |asking| scope.holds(asking)),
                     required: place.on_failure != OnFailure::Open,
                 }))
             }
@@ -288,7 +288,7 @@ impl Workshop<'_> {
                 let scope = place.scope.clone();
                 Handle::Tools(Arc::new(ScopedTools {
                     tools: Arc::new(tools),
-                    scope: Box::new(move |model| scope.holds("", Some(model))),
+                    scope: Arc::new(move |asking| scope.holds(asking)),
                     required: place.on_failure != OnFailure::Open,
                 }))
             }
@@ -314,23 +314,25 @@ impl Workshop<'_> {
             limits: Limits::for_kind(place.kind),
             ..place.clone()
         };
-        Some((component, binding(&place, facts, &mut Ledgers::default())))
+        let binding = self.binding(&place, facts, &mut Ledgers::default());
+        Some((component, binding))
     }
-}
 
-fn binding(place: &Place, model: Option<&ModelFacts>, ledgers: &mut Ledgers) -> Binding {
-    let vocabulary = model.filter(|_| place.kind == Kind::Grammar);
-    Binding {
-        model: model.map(|facts| Arc::clone(&facts.description)),
-        vocabulary: vocabulary.map(|facts| Arc::clone(&facts.vocabulary)),
-        settings: place.settings.clone(),
-        secrets: place.secrets.clone(),
-        limits: place.limits.clone(),
-        http: Outbound::new(place.http.clone()),
-        ledger: match place.kind {
-            Kind::Policy => ledgers.of(place),
-            _ => Arc::default(),
-        },
+    fn binding(&self, place: &Place, model: Option<&ModelFacts>, ledgers: &mut Ledgers) -> Binding {
+        let vocabulary = model.filter(|_| place.kind == Kind::Grammar);
+        Binding {
+            model: model.map(|facts| Arc::clone(&facts.description)),
+            vocabulary: vocabulary.map(|facts| Arc::clone(&facts.vocabulary)),
+            settings: place.settings.clone(),
+            secrets: place.secrets.clone(),
+            limits: place.limits.clone(),
+            http: Outbound::new(place.http.clone()),
+            now_ms: self.now.map(Moment::unix_millis),
+            ledger: match place.kind {
+                Kind::Policy => ledgers.of(place),
+                _ => Arc::default(),
+            },
+        }
     }
 }
 

@@ -7,10 +7,12 @@ use mortise_plugin::{Allowance, Decision, Principal};
 use crate::fakes::Collected;
 
 mod answers;
+mod embeddings;
 mod observer;
 mod policies;
 mod prompts;
 mod replace;
+mod tenants;
 mod tools;
 mod turns;
 

@@ -1,13 +1,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use mortise_plugin::{Fault, Finish, GrammarSource};
+use mortise_plugin::{Finish, GrammarSource};
 use mortise_registry::Script;
 
 use super::{allow, one, until};
 use crate::fakes::{FakePolicy, FakeTemplate, ask, call, chat, model, says, service};
 use crate::plugins::DecidePolicy;
-use crate::{AnswerEvent, FinishReason, Request, ServiceError};
+use crate::{AnswerEvent, FinishReason, Lineup, Request, ServiceError};
 
 #[tokio::test]
 async fn answers_a_chat() {
@@ -72,7 +72,7 @@ async fn a_limit_is_the_reason_even_after_a_call() {
 #[tokio::test]
 async fn a_prompt_that_opens_reasoning_is_parsed_so() {
     let mut served = model(says("because</think>yes"));
-    served.chat_template = Some(Arc::new(FakeTemplate {
+    served.plugins.chat_template = Lineup::one(Arc::new(FakeTemplate {
         opens_reasoning: true,
         ..FakeTemplate::default()
     }));
@@ -107,7 +107,7 @@ async fn stop_strings_end_an_answer_and_free_the_engine() {
 #[tokio::test]
 async fn a_template_may_add_stop_strings() {
     let mut served = model(says("hello Human: x"));
-    served.chat_template = Some(Arc::new(FakeTemplate {
+    served.plugins.chat_template = Lineup::one(Arc::new(FakeTemplate {
         stop: vec!["Human:".to_owned()],
         ..FakeTemplate::default()
     }));
@@ -208,8 +208,13 @@ async fn a_grammar_constrains_every_choice() {
     assert!(error.contains("not allowed"), "{error}");
 
     fields.grammar = Some(GrammarSource::JsonObject);
+    fields.grammar_field = Some("guided_json".to_owned());
     let error = ask(&service, fields).await.expect_err("not compiled");
-    assert!(matches!(error, ServiceError::Plugin(e) if matches!(e.fault, Fault::Invalid(_))));
+    let ServiceError::Invalid { param, code, .. } = error else {
+        panic!("{error}");
+    };
+    let told = (param.as_deref(), code);
+    assert_eq!(told, (Some("guided_json"), "invalid_value"));
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::{allow, one};
 use crate::fakes::{FakePolicy, FakeTemplate, ask, chat, model, says, service};
 use crate::plugins::DecidePolicy;
-use crate::{FinishReason, Prompt, RequestFields, ServiceError};
+use crate::{FinishReason, Lineup, Prompt, RequestFields, ServiceError};
 
 #[tokio::test]
 async fn limits_come_from_caller_policy_model_and_context() {
@@ -105,16 +105,19 @@ async fn missing_plugins_are_named_with_the_field_that_needs_them() {
         }
     };
     assert_eq!(
-        refused(|m| m.chat_template = None, chat("hi")).await,
+        refused(|m| m.plugins.chat_template = Lineup::default(), chat("hi")).await,
         "messages"
     );
     let mut fields = chat("hi");
     fields.tools = vec![tool];
-    assert_eq!(refused(|m| m.parser = None, fields).await, "tools");
+    assert_eq!(
+        refused(|m| m.plugins.parser = Lineup::default(), fields).await,
+        "tools"
+    );
     let mut fields = chat("hi");
     fields.grammar = Some(GrammarSource::JsonObject);
     assert_eq!(
-        refused(|m| m.grammar = None, fields).await,
+        refused(|m| m.plugins.grammar = Lineup::default(), fields).await,
         "response_format"
     );
 }
@@ -123,7 +126,7 @@ async fn missing_plugins_are_named_with_the_field_that_needs_them() {
 async fn a_model_that_must_not_call_tools_sees_none() {
     let template = Arc::new(FakeTemplate::default());
     let mut served = model(says("x"));
-    served.chat_template = Some(template.clone());
+    served.plugins.chat_template = Lineup::one(template.clone());
     let service = service(served, Vec::new());
     let mut fields = chat("hi");
     fields.tools = vec![json!({"type": "function", "function": {"name": "f"}})];

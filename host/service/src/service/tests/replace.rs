@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 
 use crate::fakes::{ask, chat, collect, model, service};
 use crate::plugins::{BoxFuture, DecidePolicy, ParseOutput, ParseSession, RenderChat, RequestId};
-use crate::{Request, ServedModel};
+use crate::{Lineup, ModelPlugins, Request, ServedModel};
 
 /// The plugins of one set: template, parser and policy name themselves in all they do.
 struct Tagged {
@@ -143,8 +143,11 @@ fn set(
         open: Arc::clone(open),
     });
     let model = ServedModel {
-        chat_template: Some(tagged.clone()),
-        parser: Some(tagged.clone()),
+        plugins: ModelPlugins {
+            chat_template: Lineup::one(tagged.clone()),
+            parser: Lineup::one(tagged.clone()),
+            ..base.plugins.clone()
+        },
         ..base.clone()
     };
     (vec![model], vec![tagged])

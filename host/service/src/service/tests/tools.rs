@@ -11,8 +11,8 @@ use super::{one, until};
 use crate::fakes::{Collected, FakeTemplate, ask, call, chat, fault, model};
 use crate::plugins::{BoxFuture, RequestId, RunTool};
 use crate::{
-    FinishReason, Prompt, Request, RequestFields, ServedModel, Service, ServiceConfig,
-    ServiceError, SetupError, ToolLimits, ToolOutcome,
+    Asking, FinishReason, Lineup, Prompt, Request, RequestFields, ServedModel, Service,
+    ServiceConfig, ServiceError, SetupError, ToolLimits, ToolOutcome,
 };
 
 /// Tools that do what their names say, and remember with what they were called.
@@ -63,8 +63,8 @@ impl RunTool for FakeTools {
         names.map(declaration).into()
     }
 
-    fn serves(&self, model: &str) -> bool {
-        model == "demo"
+    fn serves(&self, asking: &Asking<'_>) -> bool {
+        asking.model == Some("demo")
     }
 
     fn is_required(&self) -> bool {
@@ -143,7 +143,7 @@ async fn a_tool_is_run_and_the_model_goes_on_with_its_result() {
         ("sum of", "The sum is known."),
         ("question", "Let me see.<call>add {\"a\":1}</call>"),
     ]));
-    served.chat_template = Some(template.clone());
+    served.plugins.chat_template = Lineup::one(template.clone());
     let service = service(served, &tools, ToolLimits::default());
     let all = ask(&service, fields(&["add"])).await.expect("an answer");
     let choice = one(&all);
@@ -261,7 +261,7 @@ async fn what_a_request_has_not_opted_in_to_is_never_run() {
     };
     let template = Arc::new(FakeTemplate::default());
     let mut served = model(script(&[("question", "No.")]));
-    served.chat_template = Some(template.clone());
+    served.plugins.chat_template = Lineup::one(template.clone());
     let service = service(served, &tools, ToolLimits::default());
     ask(&service, forbidden).await.expect("an answer");
     assert_eq!(template.inputs.lock().expect("lock")[0].tools, None);
@@ -451,7 +451,7 @@ async fn names_that_stand_for_no_tool_are_refused() {
         ..fields(&["add"])
     };
     let (_, message) = refusal(crate::fakes::ask(&service, elsewhere).await);
-    assert!(message.contains("none for this model"), "{message}");
+    assert!(message.contains("none for this request"), "{message}");
 }
 
 #[tokio::test]

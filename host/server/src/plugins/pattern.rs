@@ -1,0 +1,138 @@
+//! Patterns of names, in which `*` stands for any text.
+
+/// What a condition that holds for everybody consists of.
+pub(crate) const ANY: &str = "*";
+
+/// Whether a name is of a pattern.
+pub(crate) fn matches(pattern: &str, name: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let Some(rest) = name.strip_prefix(parts.next().unwrap_or_default()) else {
+        return false;
+    };
+    let mut rest = rest;
+    let mut parts = parts.peekable();
+    if parts.peek().is_none() {
+        return rest.is_empty();
+    }
+    while let Some(part) = parts.next() {
+        if parts.peek().is_none() {
+            return rest.ends_with(part);
+        }
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    true
+}
+
+/// How specific a pattern is: a name before patterns, and of patterns that with more characters
+/// beside `*`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Specificity {
+    is_name: bool,
+    characters: usize,
+}
+
+impl Specificity {
+    pub(crate) fn of(pattern: &str) -> Self {
+        let characters = pattern.chars().filter(|&character| character != '*');
+        Self {
+            is_name: !pattern.contains('*'),
+            characters: characters.count(),
+        }
+    }
+}
+
+/// Whether some name is of both patterns.
+pub(crate) fn overlap(one: &str, other: &str) -> bool {
+    let one: Vec<char> = one.chars().collect();
+    let other: Vec<char> = other.chars().collect();
+    // For the rest of `one` from a place on, by the place in `other`: whether the rests overlap. It is
+    // filled from the ends, where nothing is left of either.
+    let mut after: Vec<bool> = Vec::new();
+    for at in (0..=one.len()).rev() {
+        let mut row = vec![false; other.len() + 1];
+        for to in (0..=other.len()).rev() {
+            row[to] = match (one.get(at), other.get(to)) {
+                (None, None) => true,
+                // `*` stands for nothing, or for what comes next on the other side.
+                (Some('*'), next) => after[to] || (next.is_some() && row[to + 1]),
+                (next, Some('*')) => row[to + 1] || (next.is_some() && after[to]),
+                (Some(a), Some(b)) => a == b && after[to + 1],
+                (None, Some(_)) | (Some(_), None) => false,
+            };
+        }
+        after = row;
+    }
+    after[0]
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn patterns_match_as_people_expect() {
+        for (pattern, name, expected) in [
+            ("*", "anything", true),
+            ("qwen", "qwen", true),
+            ("qwen", "qwen3", false),
+            ("qwen*", "qwen3", true),
+            ("*-7b", "llama-7b", true),
+            ("*-7b", "llama-70b", false),
+            ("a*b*c", "a1b2c", true),
+            ("a*b*c", "acb", false),
+            ("a*a", "a", false),
+            ("", "", true),
+            ("", "x", false),
+        ] {
+            assert_eq!(matches(pattern, name), expected, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn names_and_long_patterns_are_the_most_specific() {
+        let rising = ["*", "a*", "*bc", "a*bc", "", "a", "ab"];
+        for pair in rising.windows(2) {
+            let [less, more] = [pair[0], pair[1]].map(Specificity::of);
+            assert!(less < more, "{pair:?}");
+        }
+        assert_eq!(Specificity::of("ab*"), Specificity::of("*ab"));
+    }
+
+    #[test]
+    fn patterns_overlap_where_a_name_is_of_both() {
+        for (one, other, expected) in [
+            ("*", "*", true),
+            ("a*", "*b", true),
+            ("a*", "b*", false),
+            ("a*c", "ab*", true),
+            ("acme-*", "acme", false),
+            ("acme*", "acme", true),
+            ("*x*", "abc", false),
+            ("", "*", true),
+        ] {
+            assert_eq!(overlap(one, other), expected, "{one} {other}");
+            assert_eq!(overlap(other, one), expected, "{other} {one}");
+        }
+    }
+
+    proptest! {
+        /// A name of two patterns needs no more characters than both have beside `*`.
+        #[test]
+        fn overlap_agrees_with_trying_all_names(one in "[ab*]{0,4}", other in "[ab*]{0,4}") {
+            let mut names = vec![String::new()];
+            let mut from = 0;
+            while names[from].len() < 6 {
+                let longer = ["a", "b"].map(|letter| format!("{}{letter}", names[from]));
+                names.extend(longer);
+                from += 1;
+            }
+            let both = |name: &String| matches(&one, name) && matches(&other, name);
+            prop_assert_eq!(overlap(&one, &other), names.iter().any(both));
+        }
+    }
+}
