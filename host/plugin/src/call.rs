@@ -1,5 +1,6 @@
 //! One call into a guest: its deadline, its numbers, and what a failure of it means.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -7,6 +8,7 @@ use std::time::{Duration, Instant};
 use wasmtime::{PoolConcurrencyLimitError, Store, Trap, UpdateDeadline, WasmBacktrace};
 
 use crate::engine::BACKTRACE_FRAMES;
+use crate::pace::{LONG_CALL_EPOCHS, Pace};
 use crate::state::{CallState, State};
 use crate::stats::Counters;
 use crate::{Fault, PluginError};
@@ -65,22 +67,31 @@ const PATIENCE: u32 = 10;
 ///
 /// A deadline counts the epochs in which the guest ran, not those in which it waited for a
 /// processor: a busy machine ends no honest call. Wall-clock time bounds the wait.
-pub(crate) fn interrupt_by_epochs(store: &mut Store<State>) {
-    store.epoch_deadline_callback(|mut context| {
+///
+/// One that runs long rests between its epochs as its [`Pace`] says. Rest costs nothing of the deadline.
+pub(crate) fn interrupt_by_epochs(store: &mut Store<State>, pace: Arc<Pace>) {
+    store.epoch_deadline_callback(move |mut context| {
         if let Some(profile) = context.data().grants.profile.clone() {
             let call = context.data().call.function;
             profile.sample(call, &WasmBacktrace::force_capture(&context));
         }
         let call = &mut context.data_mut().call;
         call.epochs += 1;
-        if call.epochs >= call.epochs_max || Instant::now() >= call.latest_end {
+        let now = Instant::now();
+        if call.epochs >= call.epochs_max || now >= call.latest_end {
             call.expired = true;
             return Ok(UpdateDeadline::Interrupt);
         }
-        Ok(UpdateDeadline::YieldCustom(
-            1,
-            Box::pin(tokio::task::yield_now()),
-        ))
+        let ran = now.saturating_duration_since(call.resumes_at);
+        let rest = (call.epochs > LONG_CALL_EPOCHS)
+            .then(|| pace.rest_until(now, ran, call.epochs))
+            .flatten();
+        call.resumes_at = rest.unwrap_or(now);
+        let pause: Pin<Box<dyn Future<Output = ()> + Send>> = match rest {
+            Some(until) => Box::pin(tokio::time::sleep_until(until.into())),
+            None => Box::pin(tokio::task::yield_now()),
+        };
+        Ok(UpdateDeadline::YieldCustom(1, pause))
     });
 }
 

@@ -13,6 +13,9 @@ pub(crate) const EPOCH: Duration = Duration::from_millis(1);
 /// Room on a guest's stack for the host functions that it calls.
 const HOST_STACK_BYTES: usize = 1 << 20;
 
+/// Of the stack of an instance that has gone, what stays resident for the next.
+const STACK_KEPT_BYTES: usize = 16 << 10;
+
 /// Core modules of one component. The adapters of Rust's std make three or four; an interpreter of
 /// Python comes as 38, its shared libraries.
 const CORE_INSTANCES_PER_COMPONENT: u32 = 64;
@@ -62,7 +65,9 @@ pub(crate) fn create(host: &HostConfig) -> Result<Engine, LoadError> {
     let mut config = compile_settings();
     config
         .max_wasm_stack(host.stack_bytes)
-        .async_stack_size(host.stack_bytes + HOST_STACK_BYTES);
+        .async_stack_size(host.stack_bytes + HOST_STACK_BYTES)
+        // What a runaway recursion touched of its stack is given back when its instance goes.
+        .async_stack_zeroing(true);
     config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool(host)));
     let engine = Engine::new(&config).or_else(|error| {
         tracing::warn!(
@@ -90,7 +95,9 @@ fn pool(host: &HostConfig) -> PoolingAllocationConfig {
         .max_core_instances_per_component(CORE_INSTANCES_PER_COMPONENT)
         .max_memories_per_component(1)
         .max_tables_per_component(4)
-        // Kept pages are wiped by hand, which doubled the time to make a small instance.
+        // Kept pages are wiped by hand, which doubled the time to make a small instance. Of a stack,
+        // an ordinary call touches less than this.
+        .async_stack_keep_resident(STACK_KEPT_BYTES)
         .linear_memory_keep_resident(0);
     pool
 }

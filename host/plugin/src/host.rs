@@ -8,6 +8,7 @@ use tokio::sync::Semaphore;
 use wasmtime::Engine;
 
 use crate::cache::CompileCache;
+use crate::pace::Pace;
 use crate::stats::Registry;
 use crate::{Component, ComponentSource, HostConfig, LoadError, PluginStats, Profile, engine};
 
@@ -26,6 +27,7 @@ struct Inner {
     loaded: Mutex<HashMap<String, Weak<Component>>>,
     /// One permit for each instance that may live, over all bindings.
     instances: Arc<Semaphore>,
+    pace: Arc<Pace>,
     max_instances: usize,
     profile: Option<Arc<Profile>>,
 }
@@ -50,6 +52,7 @@ impl PluginHost {
             stats: Registry::default(),
             loaded: Mutex::default(),
             instances: Arc::new(Semaphore::new(max_instances)),
+            pace: Pace::new(),
             max_instances,
             profile: config.profile.then(Arc::default),
         };
@@ -93,6 +96,10 @@ impl PluginHost {
 
     pub(crate) fn instance_permits(&self) -> &Arc<Semaphore> {
         &self.inner.instances
+    }
+
+    pub(crate) fn pace(&self) -> &Arc<Pace> {
+        &self.inner.pace
     }
 
     pub(crate) fn max_instances(&self) -> usize {

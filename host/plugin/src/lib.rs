@@ -30,6 +30,7 @@ mod ledger;
 mod limits;
 mod load_error;
 mod output_parser;
+mod pace;
 mod policy;
 mod pool;
 mod profile;

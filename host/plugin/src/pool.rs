@@ -17,6 +17,7 @@ use crate::breaker::Breaker;
 use crate::call::{self, CallContext, Ended};
 use crate::engine::EPOCH;
 use crate::handle::Said;
+use crate::pace::InUse;
 use crate::state::{Grants, State};
 use crate::stats::Counters;
 use crate::{Component, Fault, Kind, LoadError, PluginError, PluginHost, v0_1};
@@ -168,6 +169,7 @@ impl<E: Exports> Pool<E> {
         let Some(permit) = permit else {
             return Err(self.overloaded(function, self.grants.limits.max_instances));
         };
+        let in_use = self.host.pace().enter();
         let idle = self.lock_idle().pop();
         let instance = match idle {
             Some(instance) => instance,
@@ -179,6 +181,7 @@ impl<E: Exports> Pool<E> {
             epochs: 0,
             pool: Arc::clone(self),
             permit: Some(permit),
+            in_use: Some(in_use),
         })
     }
 
@@ -221,7 +224,7 @@ impl<E: Exports> Pool<E> {
         store.limiter(|state| &mut state.memory);
         store.set_hostcall_fuel(limits.output_bytes);
         store.set_max_component_handles(MAX_HANDLES);
-        call::interrupt_by_epochs(&mut store);
+        call::interrupt_by_epochs(&mut store, Arc::clone(self.host.pace()));
         let call = call::begin(
             &mut store,
             FUNCTION,
@@ -303,6 +306,7 @@ pub(crate) struct Lease<E: Exports> {
     pool: Arc<Pool<E>>,
     /// `None` once the loan was passed on by [`Lease::release`].
     permit: Option<OwnedSemaphorePermit>,
+    in_use: Option<InUse>,
 }
 
 impl<E: Exports> Lease<E> {
@@ -373,6 +377,7 @@ impl<E: Exports> Lease<E> {
             epochs: 0,
             pool: Arc::clone(&self.pool),
             permit: self.permit.take(),
+            in_use: self.in_use.take(),
         };
         let runtime = &self.pool.runtime;
         runtime.spawn(async move { lease.drop_resources(resources).await });

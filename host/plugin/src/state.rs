@@ -180,6 +180,8 @@ pub(crate) struct CallState {
     pub(crate) epochs: u64,
     /// The deadline, in epochs.
     pub(crate) epochs_max: u64,
+    /// When the guest goes on running, or went on, after its last interruption.
+    pub(crate) resumes_at: Instant,
     /// When the call ends, however little of the time the guest had a processor.
     pub(crate) latest_end: Instant,
     /// The deadline passed while the guest was running.
@@ -204,12 +206,14 @@ impl CallState {
         patience: Duration,
     ) -> Self {
         let epochs_max = deadline.as_millis() / EPOCH.as_millis();
+        let now = Instant::now();
         Self {
             function,
             request_id,
             epochs: 0,
             epochs_max: u64::try_from(epochs_max).unwrap_or(u64::MAX),
-            latest_end: Instant::now() + patience,
+            resumes_at: now,
+            latest_end: now + patience,
             expired: false,
             log_bytes_left: MAX_LOG_BYTES_PER_CALL,
             log_lines_dropped: 0,
