@@ -150,11 +150,11 @@ fn node() -> PathBuf {
         std::fs::write(folder.join(name), &text).expect("write a file of npm's");
         text
     });
-    // As the lock file has it, which must fit the manifest.
+    // As the lock file has it.
     install(
         &folder,
         &files.concat(),
-        "npm ci --silent --no-audit --no-fund",
+        "npm install --silent --no-audit --no-fund",
     );
     folder
 }
