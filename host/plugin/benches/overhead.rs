@@ -140,13 +140,11 @@ fn calls(criterion: &mut Criterion) {
         async || template.render(&context, input.clone()).await,
     );
 
-    let mut session = runtime.block_on(async {
-        let parser = OutputParser::bind(&host, &component, binding()).await;
-        let opened = parser
-            .expect("a parser")
-            .open(&context, &ParserSetup::default());
-        opened.await.expect("an answer").expect("a session")
-    });
+    let parser = runtime.block_on(OutputParser::bind(&host, &component, binding()));
+    let parser = parser.expect("a parser");
+    let setup = ParserSetup::default();
+    let opened = runtime.block_on(parser.open(&context, &setup));
+    let mut session = opened.expect("an answer").expect("a session");
     measure(&mut group, &runtime, "feed one token", async || {
         session.feed("token", &[1]).await
     });
