@@ -17,3 +17,6 @@ for folder in ../tests/parity/data/* ../tests/embeddings/data/tiny-*/; do
 done
 # The smallest of the tokenizers.
 seed tokenizer_json demo < ../examples/demo-model/model/tokenizer.json
+# A component of all kinds, if the tests of the plugin host have built it.
+guests=../target/guests/wasm32-wasip2/release/guests.wasm
+if [ -f "$guests" ]; then seed plugin_component guests < "$guests"; fi

@@ -26,13 +26,17 @@ fn examples_in_rust_pass_their_cases() {
     }
 }
 
-/// Make a project of the kind and language, lay the example's own files over it, and test it.
+/// Make a project of the kind and language, lay the example's own files over it, and test it. What an
+/// example holds must differ from what the project has anyway.
 fn build(name: &str, kind: &str, lang: &str, test: &str) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("make a folder");
     let source = example(name);
     let script = format!(
         "mortise plugin new {name} --kind {kind} --lang {lang}\n\
          rm -r {name}/cases\n\
+         (cd {source:?} && find . -type f) | while read -r file; do\n\
+         ! cmp -s {source:?}/$file {name}/$file || {{ echo \"$file is the template's\" >&2; exit 1; }}\n\
+         done\n\
          cp -r {source:?}/. {name}\n\
          cd {name}\n\
          {test}"

@@ -145,11 +145,15 @@ fn python() -> PathBuf {
 fn node() -> PathBuf {
     let _alone = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = kept("authors-node");
-    let manifest = template("js/package.json.in");
-    std::fs::write(folder.join("package.json"), &manifest).expect("write package.json");
+    let files = ["package.json", "package-lock.json"].map(|name| {
+        let text = template(&format!("js/{name}.in"));
+        std::fs::write(folder.join(name), &text).expect("write a file of npm's");
+        text
+    });
+    // As the lock file has it.
     install(
         &folder,
-        &manifest,
+        &files.concat(),
         "npm install --silent --no-audit --no-fund",
     );
     folder

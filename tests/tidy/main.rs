@@ -65,7 +65,11 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
         &["candle-core", "wasmtime", "tokenizers"],
     ),
     ("plugins/chat-template", &[], &["tokio", "wasmtime"]),
-    ("plugins/output-parser", &[], &["tokio", "wasmtime"]),
+    (
+        "plugins/output-parser",
+        &["mortise-plugin-sdk"],
+        &["tokio", "wasmtime"],
+    ),
     ("plugins/grammar", &[], &["tokio", "wasmtime"]),
     ("plugins/policy", &[], &["tokio", "wasmtime"]),
     ("wit/sdk", &[], &["tokio", "wasmtime"]),

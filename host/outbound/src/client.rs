@@ -7,17 +7,19 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustls::CertificateError;
 use tokio::sync::Semaphore;
 use ureq::config::Config;
 use ureq::http::Uri;
+use ureq::tls::{RootCerts, TlsConfig};
 use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
 use ureq::{Agent, Error};
 
-use crate::Grant;
 use crate::address::is_public;
 use crate::origin::Origin;
 use crate::request::{Checked, Request, RequestError, Response};
+use crate::{Authorities, Grant};
 
 /// Addresses of a host and port. Called on a thread that may block.
 pub type Resolve = dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync;
@@ -164,7 +166,10 @@ fn exchange(
     grant: &Grant,
     left: Duration,
 ) -> Result<Response, RequestError> {
+    let authorities = grant.authorities.as_ref();
+    let roots = authorities.map_or(RootCerts::WebPki, Authorities::roots);
     let config = Agent::config_builder()
+        .tls_config(TlsConfig::builder().root_certs(roots).build())
         // A redirect would go where nobody has looked.
         .max_redirects(0)
         .max_redirects_will_error(false)
@@ -178,13 +183,15 @@ fn exchange(
         .build();
     let agent = Agent::with_parts(config, DefaultConnector::default(), Fixed(addresses));
     let limit = grant.max_response_bytes;
-    let (parts, body) = checked.request.into_parts();
+    let Checked { request, origin } = checked;
+    let failure = |error| failure(error, &origin, limit);
+    let (parts, body) = request.into_parts();
     let carries = !matches!(parts.method.as_str(), "GET" | "HEAD" | "DELETE");
     let answered = match carries {
         true => agent.run(ureq::http::Request::from_parts(parts, body)),
         false => agent.run(ureq::http::Request::from_parts(parts, ())),
     };
-    let mut answer = answered.map_err(|error| failure(error, limit))?;
+    let mut answer = answered.map_err(failure)?;
     let headers = answer.headers().iter().map(|(name, value)| {
         let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
         (name.as_str().to_owned(), value)
@@ -194,15 +201,42 @@ fn exchange(
     Ok(Response {
         status: answer.status().as_u16(),
         headers,
-        body: body.map_err(|error| failure(error, limit))?,
+        body: body.map_err(failure)?,
     })
 }
 
-fn failure(error: Error, limit: u64) -> RequestError {
+fn failure(error: Error, origin: &Origin, limit: u64) -> RequestError {
     match error {
         Error::Timeout(_) => RequestError::Timeout,
         Error::BodyExceedsLimit(_) => RequestError::TooLarge { limit },
         Error::Io(error) if error.kind() == io::ErrorKind::TimedOut => RequestError::Timeout,
+        Error::Rustls(error) => RequestError::Unreachable(tls_failure(&error, origin)),
+        Error::Io(error) => RequestError::Unreachable(
+            match error.get_ref().and_then(|inner| inner.downcast_ref()) {
+                Some(error) => tls_failure(error, origin),
+                None => error.to_string(),
+            },
+        ),
         error => RequestError::Unreachable(error.to_string()),
     }
+}
+
+fn tls_failure(error: &rustls::Error, origin: &Origin) -> String {
+    let rustls::Error::InvalidCertificate(problem) = error else {
+        return format!("TLS with `{origin}` failed: {error}");
+    };
+    let problem = match problem {
+        // One that has the name of a trusted one, but not its key, has signed badly.
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            "comes from no authority that is trusted for this plugin".to_owned()
+        }
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            format!("has expired: {problem}")
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            format!("is another server's: {problem}")
+        }
+        _ => format!("is not accepted: {problem}"),
+    };
+    format!("the certificate of `{origin}` {problem}")
 }

@@ -5,11 +5,13 @@
 //! that is asked, and the address that is checked is the one that is connected to. Nothing is followed.
 
 mod address;
+mod authorities;
 mod client;
 mod origin;
 mod request;
 
 pub use address::{Network, NetworkError, is_public};
+pub use authorities::{Authorities, AuthoritiesError};
 pub use client::{Outbound, Resolve};
 pub use origin::{Origin, OriginError};
 pub use request::{Request, RequestError, Response};
@@ -24,6 +26,8 @@ pub struct Grant {
     /// Addresses that are allowed although they are not public. An origin whose host is an address
     /// needs none.
     pub networks: Vec<Network>,
+    /// Who may vouch for servers that speak TLS; if none are named, the public authorities (Mozilla's list).
+    pub authorities: Option<Authorities>,
     /// Largest content of an answer in bytes.
     pub max_response_bytes: u64,
     /// The whole of one exchange.
@@ -40,6 +44,7 @@ impl Default for Grant {
         Self {
             origins: Vec::new(),
             networks: Vec::new(),
+            authorities: None,
             max_response_bytes: 1 << 20,
             timeout: Duration::from_secs(5),
             at_once: 16,

@@ -66,7 +66,8 @@ pub use limits::{
 };
 pub use load_error::LoadError;
 pub use mortise_outbound::{
-    Grant as HttpGrant, Network, NetworkError, Origin, OriginError, Outbound,
+    Authorities as HttpAuthorities, AuthoritiesError as HttpAuthoritiesError, Grant as HttpGrant,
+    Network, NetworkError, Origin, OriginError, Outbound,
 };
 pub use output_parser::{OutputParser, ParserSession};
 pub use policy::Policy;

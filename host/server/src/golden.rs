@@ -347,7 +347,10 @@ fn difference(place: &str, expected: &Value, said: &Value) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use mortise_plugin::HostConfig;
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -367,15 +370,7 @@ mod tests {
 
     #[test]
     fn b8_cases_fix_the_day_that_templates_know() {
-        let host = PluginHost::new(HostConfig::default()).expect("a host");
-        let mut plugins = mortise_bundle::plugins()
-            .into_iter()
-            .map(|source| host.load(source).expect("it loads"));
-        let component = plugins
-            .find(|component| component.kinds().contains(&Kind::ChatTemplate))
-            .expect("a template");
-        let text = model_text(None).expect("the demo model");
-        let mut subject = Subject::new(host.clone(), component, text, PluginConfig::default());
+        let mut subject = embedded(Kind::ChatTemplate);
         let dated = "{{ messages[0].content }} {{ strftime_now('%Y-%m-%d %H:%M:%S') }}";
         let run = |subject: &Subject, now: Option<&str>, prompt: &str| {
             let mut case = json!({
@@ -397,17 +392,22 @@ mod tests {
         run(&subject, own, "at 2022-12-31 23:59:59").expect_err("no time of day");
     }
 
-    #[test]
-    fn the_input_of_a_parser_is_an_object() {
+    /// The embedded plugin of a kind.
+    fn embedded(kind: Kind) -> Subject {
         let host = PluginHost::new(HostConfig::default()).expect("a host");
         let mut plugins = mortise_bundle::plugins()
             .into_iter()
             .map(|source| host.load(source).expect("it loads"));
         let component = plugins
-            .find(|component| component.kinds().contains(&Kind::OutputParser))
-            .expect("a parser");
+            .find(|component| component.kinds().contains(&kind))
+            .expect("every kind but tools has one");
         let text = model_text(None).expect("the demo model");
-        let subject = Subject::new(host.clone(), component, text, PluginConfig::default());
+        Subject::new(host.clone(), component, text, PluginConfig::default())
+    }
+
+    #[test]
+    fn the_input_of_a_parser_is_an_object() {
+        let subject = embedded(Kind::OutputParser);
         let run = |input: Value| {
             let case = json!({"kind": "output-parser", "input": input, "expect": {}});
             let case: Case = serde_json::from_value(case).expect("a case");
@@ -435,5 +435,119 @@ mod tests {
         found(json!({"a": {"c": [1]}}), ".a.c is [1");
         found(json!({"a": {"c": [1, {"e": 4}]}}), ".a.c[1].e is 3");
         found(json!({"a": []}), ".a is {");
+    }
+
+    /// Files of cases, without what should come out.
+    const CASES: [(Kind, &str); 4] = [
+        (
+            Kind::ChatTemplate,
+            r#"{"input": {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant",
+            "content": null, "tool_calls": [{"type": "function", "function": {"name": "f",
+            "arguments": "{}"}}]}], "arguments": {"enable_thinking": true}}, "settings": {}}"#,
+        ),
+        (
+            Kind::OutputParser,
+            r#"{"settings": {"format": "hermes", "reasoning": "think"}, "input": {"text":
+            "<think>a</think><tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>", "tools":
+            [{"function": {"name": "f", "parameters": {}}}], "tool_choice": "auto", "split": 3}}"#,
+        ),
+        (
+            Kind::Grammar,
+            r#"{"input": {"json_schema": {"type": "object", "properties": {"a": {"enum": [1, "b"]}}},
+            "texts": ["{\"a\": 1}", "{}", "x"]}, "settings": {}}"#,
+        ),
+        (
+            Kind::Policy,
+            r#"{"settings": {}, "input": {"route": "/v1/models", "method": "GET", "peer": "::1",
+            "headers": {"authorization": "Bearer x"}}}"#,
+        ),
+    ];
+
+    /// Changes of a file: text at a place gives way to other text.
+    fn changes() -> impl Strategy<Value = Vec<(prop::sample::Index, usize, String)>> {
+        let pieces = prop::sample::select(vec![
+            "{",
+            "}",
+            "[",
+            "]",
+            ",",
+            ":",
+            "\"",
+            "null",
+            "true",
+            "-1",
+            "1e400",
+            "{}",
+            "[]",
+            "\\u0000",
+            "\\ud800",
+            "\"input\": {}",
+            "\"kind\": \"grammar\",",
+            "18446744073709551616",
+        ]);
+        let piece = prop_oneof![pieces.prop_map(str::to_owned), any::<String>()];
+        prop::collection::vec((any::<prop::sample::Index>(), 0usize..12, piece), 0..3)
+    }
+
+    proptest! {
+        // Each binds a plugin three times.
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// Whatever a file of a case says, it is refused, or its plugin answers or fails; and a case that
+        /// names what came out passes, and one that names the contrary does not.
+        #[test]
+        fn cases_hold_exactly_what_comes_out(which in 0..CASES.len(), changes in changes()) {
+            static SUBJECTS: LazyLock<Vec<Subject>> =
+                LazyLock::new(|| CASES.iter().map(|(kind, _)| embedded(*kind)).collect());
+            let (kind, text) = CASES[which];
+            let mut text = text.to_owned();
+            for (place, length, piece) in changes {
+                let start = text.floor_char_boundary(place.index(text.len() + 1));
+                let end = text.ceil_char_boundary((start + length).min(text.len()));
+                text.replace_range(start..end, &piece);
+            }
+            let Ok(Value::Object(mut case)) = serde_json::from_str(&text) else {
+                return Ok(());
+            };
+            case.remove("expect");
+            case.remove("error");
+            let expecting = |key: &str, value: Value| {
+                let mut case = case.clone();
+                case.insert(key.to_owned(), value);
+                checked(Map::from_iter([("a case".to_owned(), Value::Object(case))]))
+            };
+            prop_assert!(checked(Map::from_iter([("a case".to_owned(), Value::Object(case.clone()))])).is_err());
+            let Ok(any) = expecting("expect", json!({})) else {
+                return Ok(());
+            };
+            let subject = &SUBJECTS[which];
+            let case = &any[0].1;
+            let common = Value::Null;
+            let outcome = subject
+                .bench(&case.settings(&common))
+                .and_then(|bench| bench.ask(kind, case.input.clone()));
+            let passes = |cases: anyhow::Result<Vec<(String, Case)>>| {
+                let cases = cases.expect("a case that says what must come out");
+                cases[0].1.run(subject, &common, Effort { cuts: 3, until: None })
+            };
+            let right_kind = case.kind.is_none_or(|named| Kind::from(named) == kind);
+            match outcome {
+                Ok(said) if right_kind && case.input.is_object() => {
+                    passes(expecting("expect", said)).map_err(|error| TestCaseError::fail(format!("{error:#}")))?;
+                    prop_assert!(passes(expecting("error", json!(""))).is_err());
+                }
+                Err(error) if right_kind => {
+                    let told = format!("{error:#}");
+                    prop_assert!(!told.is_empty());
+                    prop_assert!(passes(expecting("error", json!(told))).is_ok());
+                    let nothing = expecting("expect", json!({}));
+                    prop_assert!(passes(nothing).is_err());
+                }
+                _ => {
+                    let nothing = expecting("expect", json!({}));
+                    prop_assert!(passes(nothing).is_err());
+                }
+            }
+        }
     }
 }

@@ -1,24 +1,14 @@
 //! The grammar that an answer must follow, in llguidance's dialect of Lark.
 
-use serde_json::{Value, json};
+use mortise_plugin_sdk::Fault;
+use mortise_plugin_sdk::output_parser::{GrammarSource, Setup};
+use mortise_plugin_sdk::tools::{Tool, Tools};
+use serde_json::{Map, Value, json};
 
-use crate::style::{Format, Setup, SetupError, Style, Tool};
+use crate::style::{Format, Style};
 
 /// Calls in one answer.
 const MAX_CALLS: usize = 16;
-
-/// `types.grammar-source`
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum GrammarSource {
-    /// Any JSON object.
-    JsonObject,
-    /// A JSON Schema document.
-    JsonSchema(String),
-    /// A regular expression.
-    Regex(String),
-    /// A Lark grammar.
-    Lark(String),
-}
 
 /// The grammar under which `setup` and the wanted format hold; none if anything may be generated.
 ///
@@ -30,34 +20,45 @@ pub enum GrammarSource {
 ///
 /// A block of reasoning that the prompt opened comes first and is free. Where calls are forced, a
 /// model that reasons may open such a block itself.
+///
+/// # Errors
+/// [`Fault::Invalid`] for what cannot hold, and for tools and schemas that make no sense.
 pub fn constraint(
     style: &Style,
     setup: &Setup,
     wanted: Option<GrammarSource>,
-) -> Result<Option<GrammarSource>, SetupError> {
-    if !setup.forced && wanted.is_none() {
+) -> Result<Option<GrammarSource>, Fault> {
+    let tools = Tools::allowed(setup)?;
+    if !tools.forced() && wanted.is_none() {
         return Ok(None);
     }
-    if setup.forced && wanted.is_some() {
-        return Err(SetupError(
+    if tools.forced() && wanted.is_some() {
+        return Err(Fault::Invalid(
             "`response_format` cannot be combined with a `tool_choice` that forces a call; \
              leave one of them out"
                 .to_owned(),
         ));
     }
-    let calls = !setup.tools.is_empty();
     match wanted {
-        Some(wanted) if !calls && !setup.opens_reasoning => Ok(Some(wanted)),
-        wanted => Ok(Some(GrammarSource::Lark(lark(style, setup, wanted)?))),
+        Some(wanted) if tools.is_empty() && !setup.opens_reasoning => Ok(Some(wanted)),
+        wanted => {
+            let lark = lark(style, &tools, setup.opens_reasoning, wanted)?;
+            Ok(Some(GrammarSource::Lark(lark)))
+        }
     }
 }
 
-fn lark(style: &Style, setup: &Setup, wanted: Option<GrammarSource>) -> Result<String, SetupError> {
+fn lark(
+    style: &Style,
+    tools: &Tools,
+    opens_reasoning: bool,
+    wanted: Option<GrammarSource>,
+) -> Result<String, Fault> {
     let mut answer = Vec::new();
     let mut rules = Vec::new();
-    if !setup.tools.is_empty() {
+    if !tools.is_empty() {
         answer.push("calls");
-        rules.extend(call_rules(style, setup));
+        rules.extend(call_rules(style, tools));
     }
     if let Some(wanted) = wanted {
         answer.push("content");
@@ -65,9 +66,9 @@ fn lark(style: &Style, setup: &Setup, wanted: Option<GrammarSource>) -> Result<S
     }
     let answer = answer.join(" | ");
     let mut lines = Vec::new();
-    if setup.opens_reasoning {
+    if opens_reasoning {
         lines.push("start: thought gap? answer".to_owned());
-    } else if setup.forced && style.reasons {
+    } else if tools.forced() && style.reasons {
         lines.push("start: (open_think thought gap?)? answer".to_owned());
         lines.push(format!("open_think: {}", mark(style, "<think>")));
     } else {
@@ -76,7 +77,7 @@ fn lark(style: &Style, setup: &Setup, wanted: Option<GrammarSource>) -> Result<S
     lines.push(format!("answer: {answer}"));
     if lines[0].contains("thought") {
         lines.push("gap: /[ \\n]{1,4}/".to_owned());
-        lines.push(match style.model.control_token("</think>") {
+        lines.push(match style.control_token("</think>") {
             Some(token) => format!("thought: /(.|\\n)*/ <[{}]>", token.id),
             None => "thought[suffix=\"</think>\"]: /(.|\\n)*/".to_owned(),
         });
@@ -87,18 +88,18 @@ fn lark(style: &Style, setup: &Setup, wanted: Option<GrammarSource>) -> Result<S
 
 /// A mark of the format: the control token if the model has it, else its text.
 fn mark(style: &Style, text: &str) -> String {
-    match style.model.control_token(text) {
+    match style.control_token(text) {
         Some(token) => format!("<[{}]>", token.id),
         None => quote(text),
     }
 }
 
-fn call_rules(style: &Style, setup: &Setup) -> Vec<String> {
+fn call_rules(style: &Style, tools: &Tools) -> Vec<String> {
     let separator = match style.format {
         Format::Hermes => "\n",
         Format::Llama3Json => "; ",
     };
-    let mut rules = vec![if setup.parallel {
+    let mut rules = vec![if tools.parallel() {
         format!(
             "calls: call ({} call){{0,{}}}",
             quote(separator),
@@ -115,11 +116,11 @@ fn call_rules(style: &Style, setup: &Setup) -> Vec<String> {
         ),
         None => "call: object".to_owned(),
     });
-    let objects: Vec<String> = (0..setup.tools.len())
+    let objects: Vec<String> = (0..tools.iter().len())
         .map(|index| format!("object_{index}"))
         .collect();
     rules.push(format!("object: {}", objects.join(" | ")));
-    for (index, tool) in setup.tools.iter().enumerate() {
+    for (index, tool) in tools.iter().enumerate() {
         rules.push(object_rule(style.format, index, tool));
     }
     rules
@@ -134,8 +135,21 @@ fn object_rule(format: Format, index: usize, tool: &Tool) -> String {
     format!(
         "object_{index}: {} {} \"}}\"",
         quote(&head),
-        json_rule(declared_only(tool.parameters.clone()))
+        json_rule(declared_only(arguments_schema(tool)))
     )
+}
+
+/// The schema of a tool's arguments: always an object's; one without properties if none was declared.
+fn arguments_schema(tool: &Tool) -> Value {
+    match &tool.parameters {
+        Value::Object(schema) if schema.contains_key("type") => tool.parameters.clone(),
+        Value::Object(schema) => {
+            let mut typed = Map::from_iter([("type".to_owned(), json!("object"))]);
+            typed.extend(schema.clone());
+            Value::Object(typed)
+        }
+        _ => json!({"type": "object", "properties": {}, "additionalProperties": false}),
+    }
 }
 
 /// Arguments hold what was declared: where a schema names properties and does not say whether there
@@ -169,18 +183,18 @@ fn declared_only(mut schema: Value) -> Value {
     schema
 }
 
-fn content(wanted: GrammarSource) -> Result<String, SetupError> {
+fn content(wanted: GrammarSource) -> Result<String, Fault> {
     Ok(match wanted {
         GrammarSource::JsonObject => json_rule(json!({"type": "object"})),
         GrammarSource::JsonSchema(text) => {
             let schema = serde_json::from_str(&text).map_err(|error| {
-                SetupError(format!("the JSON schema of `response_format`: {error}"))
+                Fault::Invalid(format!("the JSON schema of `response_format`: {error}"))
             })?;
             match schema {
                 Value::Bool(true) => json_rule(json!({})),
                 Value::Object(_) => json_rule(schema),
                 _ => {
-                    return Err(SetupError(
+                    return Err(Fault::Invalid(
                         "the JSON schema of `response_format` must be an object".to_owned(),
                     ));
                 }

@@ -5,19 +5,76 @@
 //! Qwen) and `{"name": …, "parameters": …}` alone or behind `<|python_tag|>` (Llama 3). Reasoning
 //! stands between `<think>` and `</think>` at the start of an answer.
 //!
-//! The text is taken character by character by a state machine, so neither the result nor the time
-//! depends on how it was cut. What turns out not to be a call is handed back as content, exactly
-//! as generated.
-//!
-//! The logic is plain Rust and is tested natively; `guest` joins it to the WIT world.
+//! The SDK's [`stream`](mortise_plugin_sdk::stream) reads, so neither the result nor the work depends on
+//! how the text was cut, and what turns out not to be a call is handed back as content, exactly as
+//! generated. Rules that the formats leave open:
+//! * Reasoning counts only at the very start of an answer, or if the prompt opened it. Whitespace
+//!   around it is dropped.
+//! * Whitespace between content and a call, and after the last call, is dropped.
+//! * A call that names an undeclared tool, or is not JSON before its arguments begin, is content,
+//!   exactly as generated. If it stops being JSON later, the rest is content and the call does not
+//!   end.
+//! * Where one answer may hold one call only, further ones are dropped.
 
 pub mod constraint;
-pub mod session;
 pub mod style;
 
-mod call;
-mod json_scan;
-mod unwrap;
+use mortise_plugin_sdk::output_parser::{GrammarSource, OutputParser, Session, Setup};
+use mortise_plugin_sdk::stream::Parsing;
+use mortise_plugin_sdk::tools::Tools;
+use mortise_plugin_sdk::{Fault, Model};
 
-#[cfg(target_family = "wasm")]
-mod guest;
+use crate::style::{Settings, Style};
+
+mortise_plugin_sdk::export!(output_parser: DefaultParser);
+
+/// The plugin. An instance serves one model.
+#[derive(Debug)]
+pub struct DefaultParser(Style);
+
+impl OutputParser for DefaultParser {
+    type Settings = Settings;
+
+    fn prepare(settings: Settings, model: Model) -> Result<Self, Fault> {
+        Ok(Self(Style::new(&settings, model)))
+    }
+
+    fn keep_special_tokens(&self) -> bool {
+        self.0.keep_special_tokens()
+    }
+
+    fn constraint(
+        &self,
+        setup: &Setup,
+        wanted: Option<GrammarSource>,
+    ) -> Result<Option<GrammarSource>, Fault> {
+        constraint::constraint(&self.0, setup, wanted)
+    }
+
+    fn open(&'static self, setup: Setup) -> Result<Option<Box<dyn Session>>, Fault> {
+        let parsing = open(&self.0, &setup)?;
+        Ok(parsing.map(|parsing| Box::new(parsing) as Box<dyn Session>))
+    }
+}
+
+/// Begin to read an answer; none if nothing in it could need parsing.
+///
+/// # Errors
+/// [`Fault::Invalid`] for tools that make no sense.
+pub fn open(style: &Style, setup: &Setup) -> Result<Option<Parsing>, Fault> {
+    let tools = Tools::allowed(setup)?;
+    let reasons = style.reasons || setup.opens_reasoning;
+    let calls = (!tools.is_empty()).then(|| style.format.read_as());
+    if calls.is_none() && !reasons {
+        return Ok(None);
+    }
+    let parsing = Parsing::new(tools, setup.opens_reasoning, async move |text| {
+        if reasons {
+            text.reasoning("<think>", "</think>").await;
+        }
+        if let Some(format) = calls {
+            format.read_calls(text).await;
+        }
+    });
+    Ok(Some(parsing))
+}

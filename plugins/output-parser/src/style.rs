@@ -1,44 +1,7 @@
-//! Which formats a model writes, and what a request allows.
+//! Which formats a model writes.
 
+use mortise_plugin_sdk::{ControlToken, Model, formats};
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
-
-/// Bytes of a tool's name.
-const MAX_TOOL_NAME_BYTES: usize = 256;
-
-/// Why a request or the settings were refused.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("{0}")]
-pub struct SetupError(pub String);
-
-/// A control token of the model.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ControlToken {
-    /// Token id.
-    pub id: u32,
-    /// Its text.
-    pub text: String,
-    /// Left out of generated text.
-    pub special: bool,
-}
-
-/// What the model's files say.
-#[derive(Debug, Clone, Default)]
-pub struct Model {
-    /// `model_type` or GGUF architecture.
-    pub architecture: String,
-    /// The Jinja source of the chat template.
-    pub chat_template: String,
-    /// Every control token.
-    pub control_tokens: Vec<ControlToken>,
-}
-
-impl Model {
-    /// The control token with this text.
-    pub fn control_token(&self, text: &str) -> Option<&ControlToken> {
-        self.control_tokens.iter().find(|token| token.text == text)
-    }
-}
 
 /// How tool calls are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +29,14 @@ impl Format {
         }
     }
 
+    /// The SDK's reader of it.
+    pub fn read_as(self) -> formats::Format {
+        match self {
+            Self::Hermes => formats::Format::Hermes,
+            Self::Llama3Json => formats::Format::Llama3Json,
+        }
+    }
+
     /// The key of the arguments.
     pub fn arguments_key(self) -> &'static str {
         match self {
@@ -86,9 +57,10 @@ pub struct Style {
     pub model: Model,
 }
 
+/// What an operator may say.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Settings {
+pub struct Settings {
     format: FormatSetting,
     reasoning: ReasoningSetting,
 }
@@ -116,10 +88,8 @@ enum ReasoningSetting {
 }
 
 impl Style {
-    /// Read the settings; what they leave open is decided by the model's files.
-    pub fn new(settings: &str, model: Model) -> Result<Self, SetupError> {
-        let settings: Settings = serde_json::from_str(settings)
-            .map_err(|error| SetupError(format!("settings of the output parser: {error}")))?;
+    /// What the settings leave open is decided by the model's files.
+    pub fn new(settings: &Settings, model: Model) -> Self {
         let format = match settings.format {
             FormatSetting::Auto => detect_format(&model),
             FormatSetting::Hermes => Format::Hermes,
@@ -130,11 +100,16 @@ impl Style {
             ReasoningSetting::Think => true,
             ReasoningSetting::None => false,
         };
-        Ok(Self {
+        Self {
             format,
             reasons,
             model,
-        })
+        }
+    }
+
+    /// The model's control token with this text.
+    pub fn control_token(&self, text: &str) -> Option<&ControlToken> {
+        control_token(&self.model, text)
     }
 
     /// Whether the format is written with tokens that are left out of generated text by default.
@@ -145,17 +120,25 @@ impl Style {
             .into_iter()
             .flatten()
             .chain(reasoning.into_iter().flatten())
-            .filter_map(|text| self.model.control_token(text))
+            .filter_map(|text| self.control_token(text))
             .any(|token| token.special)
     }
 }
 
+fn control_token<'a>(model: &'a Model, text: &str) -> Option<&'a ControlToken> {
+    model.control_tokens.iter().find(|token| token.text == text)
+}
+
+fn template(model: &Model) -> &str {
+    model.chat_template.as_deref().unwrap_or_default()
+}
+
 fn mentions(model: &Model, text: &str) -> bool {
-    model.chat_template.contains(text) || model.control_token(text).is_some()
+    template(model).contains(text) || control_token(model, text).is_some()
 }
 
 fn detect_format(model: &Model) -> Format {
-    let template = &model.chat_template;
+    let template = template(model);
     let hermes = template.contains("<tool_call>");
     let llama = template.contains("<|python_tag|>")
         || (template.contains("ipython") && template.contains("\"parameters\""));
@@ -163,137 +146,11 @@ fn detect_format(model: &Model) -> Format {
         Format::Hermes
     } else if llama
         || (model.architecture.starts_with("llama")
-            && model.control_token("<tool_call>").is_none()
-            && model.control_token("<|python_tag|>").is_some())
+            && control_token(model, "<tool_call>").is_none()
+            && control_token(model, "<|python_tag|>").is_some())
     {
         Format::Llama3Json
     } else {
         Format::Hermes
     }
-}
-
-/// Which tools the model may, must or must not call.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ToolChoice {
-    /// None.
-    None,
-    /// The model decides.
-    Auto,
-    /// At least one call.
-    Required,
-    /// A call of this tool.
-    Named(String),
-}
-
-/// A declared tool.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Tool {
-    /// Its name.
-    pub name: String,
-    /// JSON Schema of its arguments, an object's.
-    pub parameters: Value,
-}
-
-/// What a request allows.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Setup {
-    /// Tools that may be called: none if calls are not allowed, one if it is named.
-    pub tools: Vec<Tool>,
-    /// A call must be made.
-    pub forced: bool,
-    /// One answer may hold several calls.
-    pub parallel: bool,
-    /// The prompt ended inside a reasoning block.
-    pub opens_reasoning: bool,
-}
-
-impl Setup {
-    /// Check `output-parser.setup`.
-    pub fn new(
-        tools: &str,
-        choice: &ToolChoice,
-        parallel: bool,
-        opens_reasoning: bool,
-    ) -> Result<Self, SetupError> {
-        let mut tools = read_tools(tools)?;
-        match choice {
-            ToolChoice::None => tools.clear(),
-            ToolChoice::Auto => {}
-            ToolChoice::Required if tools.is_empty() => {
-                return Err(SetupError(
-                    "`tool_choice` is `required`, but `tools` is empty".to_owned(),
-                ));
-            }
-            ToolChoice::Required => {}
-            ToolChoice::Named(name) => {
-                tools.retain(|tool| tool.name == *name);
-                if tools.is_empty() {
-                    return Err(SetupError(format!(
-                        "`tool_choice` names the tool `{name}`, which `tools` does not declare"
-                    )));
-                }
-            }
-        }
-        Ok(Self {
-            tools,
-            forced: matches!(choice, ToolChoice::Required | ToolChoice::Named(_)),
-            parallel,
-            opens_reasoning,
-        })
-    }
-}
-
-fn read_tools(text: &str) -> Result<Vec<Tool>, SetupError> {
-    let declarations: Vec<Value> = serde_json::from_str(text)
-        .map_err(|error| SetupError(format!("`tools` must be a JSON array: {error}")))?;
-    let mut tools: Vec<Tool> = Vec::with_capacity(declarations.len());
-    for (index, declaration) in declarations.into_iter().enumerate() {
-        let tool = read_tool(declaration)
-            .map_err(|problem| SetupError(format!("`tools[{index}].function{problem}")))?;
-        if tools.iter().any(|earlier| earlier.name == tool.name) {
-            return Err(SetupError(format!(
-                "`tools[{index}].function.name` is `{}`, which an earlier tool has; names must \
-                 differ",
-                tool.name
-            )));
-        }
-        tools.push(tool);
-    }
-    Ok(tools)
-}
-
-fn read_tool(mut declaration: Value) -> Result<Tool, String> {
-    let Some(Value::Object(function)) = declaration.get_mut("function") else {
-        return Err("` must be an object".to_owned());
-    };
-    let name = match function.get("name") {
-        Some(Value::String(name))
-            if (1..=MAX_TOOL_NAME_BYTES).contains(&name.len())
-                && !name.contains(|c: char| c.is_control()) =>
-        {
-            name.clone()
-        }
-        _ => {
-            return Err(format!(
-                ".name` must be a string of 1 to {MAX_TOOL_NAME_BYTES} bytes"
-            ));
-        }
-    };
-    let parameters = match function.remove("parameters") {
-        None | Some(Value::Null) => json!({
-            "type": "object",
-            "properties": {},
-            "additionalProperties": false,
-        }),
-        Some(Value::Object(mut schema)) => {
-            if !schema.contains_key("type") {
-                let mut typed = Map::from_iter([("type".to_owned(), json!("object"))]);
-                typed.append(&mut schema);
-                schema = typed;
-            }
-            Value::Object(schema)
-        }
-        Some(_) => return Err(".parameters` must be a JSON Schema object".to_owned()),
-    };
-    Ok(Tool { name, parameters })
 }

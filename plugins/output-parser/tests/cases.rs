@@ -1,158 +1,42 @@
 //! The cases of `tests/parsers`, whole and in pieces.
 
-use mortise_output_parser::session::{self, Event};
-use mortise_output_parser::style::{Model, Setup, Style, ToolChoice};
+#[path = "../../../tests/parsers/answers.rs"]
+mod answers;
+
+use answers::{Answer, Case, answer, expected, pieces, setup};
+use mortise_output_parser::open;
+use mortise_output_parser::style::Style;
+use mortise_plugin_sdk::Model;
+use mortise_plugin_sdk::output_parser::{CallArguments, CallBegin, Event, Setup, ToolChoice};
+use mortise_plugin_sdk::stream::Parsing;
 use proptest::prelude::*;
-use serde::Deserialize;
 use serde_json::json;
 
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Case {
-    name: String,
-    #[serde(default = "hermes")]
-    format: String,
-    #[serde(default = "auto")]
-    choice: String,
-    #[serde(default = "yes")]
-    parallel: bool,
-    #[serde(default)]
-    opens: bool,
-    text: String,
-    #[serde(default)]
-    content: String,
-    #[serde(default)]
-    reasoning: String,
-    #[serde(default)]
-    calls: Vec<Vec<Option<String>>>,
-}
-
-fn hermes() -> String {
-    "hermes".to_owned()
-}
-
-fn auto() -> String {
-    "auto".to_owned()
-}
-
-fn yes() -> bool {
-    true
-}
-
 fn cases() -> Vec<Case> {
-    serde_json::from_str(include_str!("../../../tests/parsers/cases.json")).unwrap()
+    answers::read(include_str!("../../../tests/parsers/cases.json"))
 }
 
-/// What the events of an answer come to.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Answer {
-    content: String,
-    reasoning: String,
-    calls: Vec<Call>,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-struct Call {
-    name: String,
-    arguments: String,
-    id: Option<String>,
-    ended: bool,
-}
-
-impl Answer {
-    fn take(&mut self, events: Vec<Event>) {
-        for event in events {
-            match event {
-                Event::Content(text) => self.content.push_str(&text),
-                Event::Reasoning(text) => {
-                    assert!(self.content.is_empty() && self.calls.is_empty());
-                    self.reasoning.push_str(&text);
-                }
-                Event::CallBegin { index, id, name } => {
-                    assert_eq!(index as usize, self.calls.len());
-                    self.calls.push(Call {
-                        name,
-                        arguments: String::new(),
-                        id,
-                        ended: false,
-                    });
-                }
-                Event::CallArguments { index, delta } => {
-                    assert_eq!(index as usize + 1, self.calls.len());
-                    let call = self.calls.last_mut().unwrap();
-                    assert!(!call.ended && !delta.is_empty());
-                    call.arguments.push_str(&delta);
-                }
-                Event::CallEnd { index } => {
-                    assert_eq!(index as usize + 1, self.calls.len());
-                    let call = self.calls.last_mut().unwrap();
-                    assert!(!call.ended);
-                    call.ended = true;
-                }
-            }
-        }
-    }
-}
-
-fn expected(case: &Case) -> Answer {
-    Answer {
-        content: case.content.clone(),
-        reasoning: case.reasoning.clone(),
-        calls: case
-            .calls
-            .iter()
-            .map(|call| Call {
-                name: call[0].clone().unwrap(),
-                arguments: call[1].clone().unwrap(),
-                id: call.get(2).cloned().flatten(),
-                ended: call.get(3).is_none(),
-            })
-            .collect(),
-    }
-}
-
-fn setup(choice: &str, parallel: bool, opens: bool) -> Setup {
-    let tools = json!([
-        {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}},
-        {"type": "function", "function": {"name": "time"}},
-    ]);
-    let choice = match choice {
-        "none" => ToolChoice::None,
-        "auto" => ToolChoice::Auto,
-        name => ToolChoice::Named(name.to_owned()),
+fn style(format: &str, reasoning: &str) -> Style {
+    let settings = json!({"format": format, "reasoning": reasoning});
+    let model = Model {
+        name: "a model".to_owned(),
+        architecture: String::new(),
+        chat_template: None,
+        bos_token: String::new(),
+        eos_token: String::new(),
+        control_tokens: Vec::new(),
     };
-    Setup::new(&tools.to_string(), &choice, parallel, opens).unwrap()
+    Style::new(&serde_json::from_value(settings).unwrap(), model)
 }
 
-fn style(format: &str) -> Style {
-    let settings = json!({"format": format, "reasoning": "think"}).to_string();
-    Style::new(&settings, Model::default()).unwrap()
+fn session(format: &str, choice: &str, parallel: bool, opens: bool) -> Parsing {
+    let setup = setup(choice, parallel, opens);
+    open(&style(format, "think"), &setup).unwrap().unwrap()
 }
 
 fn parse<'a>(case: &Case, pieces: impl Iterator<Item = &'a str>) -> Answer {
-    let setup = setup(&case.choice, case.parallel, case.opens);
-    let mut session = session::open(&style(&case.format), &setup).unwrap();
-    let mut answer = Answer::default();
-    for piece in pieces {
-        answer.take(session.feed(piece));
-    }
-    answer.take(session.close());
-    answer
-}
-
-/// Cut `text` where `cuts`, fractions of its characters, say.
-fn pieces(text: &str, cuts: &[f64]) -> Vec<String> {
-    let characters: Vec<char> = text.chars().collect();
-    let mut ends: Vec<usize> = cuts
-        .iter()
-        .map(|cut| (cut * characters.len() as f64) as usize)
-        .chain([0, characters.len()])
-        .collect();
-    ends.sort_unstable();
-    let parts = ends.windows(2);
-    parts
-        .map(|ends| characters[ends[0]..ends[1]].iter().collect())
-        .collect()
+    let session = session(&case.format, &case.choice, case.parallel, case.opens);
+    answer(session, pieces)
 }
 
 #[test]
@@ -173,20 +57,20 @@ fn character_by_character() {
 
 #[test]
 fn arguments_stream_as_they_come() {
-    let mut session = session::open(&style("hermes"), &setup("auto", true, false)).unwrap();
+    let mut session = session("hermes", "auto", true, false);
     assert!(
         session
             .feed("<tool_call>\n{\"name\": \"time\", ")
             .is_empty()
     );
-    let begin = Event::CallBegin {
+    let begin = Event::CallBegin(CallBegin {
         index: 0,
         id: None,
         name: "time".to_owned(),
-    };
-    let arguments = |delta: &str| Event::CallArguments {
-        index: 0,
-        delta: delta.to_owned(),
+    });
+    let arguments = |delta: &str| {
+        let delta = delta.to_owned();
+        Event::CallArguments(CallArguments { index: 0, delta })
     };
     assert_eq!(
         session.feed("\"arguments\": {\"a"),
@@ -195,21 +79,29 @@ fn arguments_stream_as_they_come() {
     assert_eq!(session.feed("\": 1"), [arguments("\": 1")]);
     assert_eq!(
         session.feed("}}\n</tool_call>"),
-        [arguments("}"), Event::CallEnd { index: 0 }]
+        [arguments("}"), Event::CallEnd(0)]
     );
     assert!(session.close().is_empty());
 }
 
 #[test]
 fn nothing_is_opened_where_nothing_needs_parsing() {
-    let settings = r#"{"reasoning": "none"}"#;
-    let style = Style::new(settings, Model::default()).unwrap();
-    let empty = Setup::new("[]", &ToolChoice::Auto, true, false).unwrap();
-    assert!(session::open(&style, &empty).is_none());
-    assert!(session::open(&style, &setup("none", true, false)).is_none());
-    assert!(session::open(&style, &setup("auto", true, false)).is_some());
-    assert!(session::open(&style, &setup("none", true, true)).is_some());
+    let style = style("auto", "none");
+    let empty = Setup {
+        tools: "[]".to_owned(),
+        tool_choice: ToolChoice::Auto,
+        parallel: true,
+        opens_reasoning: false,
+    };
+    let opens = |setup: &Setup| open(&style, setup).unwrap().is_some();
+    assert!(!opens(&empty));
+    assert!(!opens(&setup("none", true, false)));
+    assert!(opens(&setup("auto", true, false)));
+    assert!(opens(&setup("none", true, true)));
 }
+
+/// Characters looked at, again or for the first time, for each character of an answer.
+const READS_A_CHARACTER: usize = 20;
 
 #[test]
 fn d2_time_is_linear() {
@@ -225,18 +117,19 @@ fn d2_time_is_linear() {
     ];
     for format in ["hermes", "llama3-json"] {
         for piece in garbage {
-            let text = piece.repeat(1_000_000 / piece.len());
-            let start = std::time::Instant::now();
-            let mut session = session::open(&style(format), &setup("auto", true, false)).unwrap();
+            let text = piece.repeat(100_000 / piece.len());
+            let mut session = session(format, "auto", true, false);
             let mut answer = Answer::default();
             for (from, to) in (0..text.len()).step_by(4).map(|at| (at, at + 4)) {
                 answer.take(session.feed(&text[from..to.min(text.len())]));
             }
             answer.take(session.close());
-            // Twenty times what it takes on an idle machine.
-            let taken = start.elapsed();
-            println!("{format} {piece:?}: {taken:?}");
-            assert!(taken.as_millis() < 2_000, "{format} {piece}: {taken:?}");
+            let reads = session.reads();
+            assert!(
+                reads <= READS_A_CHARACTER * text.len(),
+                "{format} reads {reads} times in {} bytes of {piece:?}",
+                text.len()
+            );
             assert!(
                 !answer.calls.is_empty() || !answer.reasoning.is_empty() || answer.content == text
             );

@@ -2,13 +2,26 @@
 
 use llguidance::api::TopLevelGrammar;
 use llguidance::{Matcher, ParserFactory};
-use mortise_output_parser::constraint::{GrammarSource, constraint};
-use mortise_output_parser::style::{ControlToken, Model, Setup, Style, ToolChoice};
+use mortise_output_parser::constraint::constraint;
+use mortise_output_parser::style::{Format, Settings, Style};
+use mortise_plugin_sdk::output_parser::{GrammarSource, Setup, ToolChoice};
+use mortise_plugin_sdk::{ControlToken, Fault, Model};
 use serde_json::json;
 use toktrie::ApproximateTokEnv;
 
 /// Ids beyond the bytes are control tokens of the test's vocabulary.
 const MARKS: [&str; 4] = ["<tool_call>", "</tool_call>", "<think>", "</think>"];
+
+fn model(template: &str, architecture: &str, control_tokens: Vec<ControlToken>) -> Model {
+    Model {
+        name: "a model".to_owned(),
+        architecture: architecture.to_owned(),
+        chat_template: Some(template.to_owned()),
+        bos_token: String::new(),
+        eos_token: String::new(),
+        control_tokens,
+    }
+}
 
 fn style(format: &str, reasoning: &str, control: bool) -> Style {
     let tokens = MARKS.iter().zip(256..).map(|(text, id)| ControlToken {
@@ -16,12 +29,9 @@ fn style(format: &str, reasoning: &str, control: bool) -> Style {
         text: (*text).to_owned(),
         special: false,
     });
-    let model = Model {
-        control_tokens: tokens.filter(|_| control).collect(),
-        ..Model::default()
-    };
-    let settings = json!({"format": format, "reasoning": reasoning}).to_string();
-    Style::new(&settings, model).unwrap()
+    let model = model("", "", tokens.filter(|_| control).collect());
+    let settings = json!({"format": format, "reasoning": reasoning});
+    Style::new(&serde_json::from_value(settings).unwrap(), model)
 }
 
 fn setup(choice: &ToolChoice, parallel: bool, opens: bool) -> Setup {
@@ -31,7 +41,20 @@ fn setup(choice: &ToolChoice, parallel: bool, opens: bool) -> Setup {
             "additionalProperties": false}}},
         {"type": "function", "function": {"name": "time"}},
     ]);
-    Setup::new(&tools.to_string(), choice, parallel, opens).unwrap()
+    Setup {
+        tools: tools.to_string(),
+        tool_choice: choice.clone(),
+        parallel,
+        opens_reasoning: opens,
+    }
+}
+
+/// What the caller is told is wrong.
+fn refused(style: &Style, setup: &Setup, wanted: Option<GrammarSource>) -> String {
+    match constraint(style, setup, wanted) {
+        Err(Fault::Invalid(message)) => message,
+        other => panic!("not refused as the caller's: {other:?}"),
+    }
 }
 
 /// Tokens of `text`, with marks as control tokens if the model has them.
@@ -208,15 +231,11 @@ fn calls_or_the_wanted_format() {
 fn what_cannot_hold_is_refused() {
     let style = style("hermes", "none", true);
     let required = setup(&ToolChoice::Required, true, false);
-    let error = constraint(&style, &required, Some(GrammarSource::JsonObject)).unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .contains("`response_format` cannot be combined")
-    );
+    let message = refused(&style, &required, Some(GrammarSource::JsonObject));
+    assert!(message.contains("`response_format` cannot be combined"));
     let auto = setup(&ToolChoice::Auto, true, false);
     let broken = GrammarSource::JsonSchema("{".to_owned());
-    assert!(constraint(&style, &auto, Some(broken)).is_err());
+    assert!(refused(&style, &auto, Some(broken)).contains("JSON schema"));
     for (tools, choice, expected) in [
         ("{}", ToolChoice::Auto, "`tools` must be a JSON array"),
         ("[]", ToolChoice::Required, "`tools` is empty"),
@@ -246,28 +265,26 @@ fn what_cannot_hold_is_refused() {
             "`tools[1].function.name` is `a`, which an earlier tool has",
         ),
     ] {
-        let error = Setup::new(tools, &choice, true, false)
-            .unwrap_err()
-            .to_string();
-        assert!(error.contains(expected), "{error}");
+        let setup = Setup {
+            tools: tools.to_owned(),
+            tool_choice: choice,
+            parallel: true,
+            opens_reasoning: false,
+        };
+        let message = refused(&style, &setup, None);
+        assert!(message.contains(expected), "{message}");
     }
 }
 
 #[test]
 fn the_format_follows_from_the_models_files() {
-    use mortise_output_parser::style::Format;
     let token = |text: &str, special| ControlToken {
         id: 1,
         text: text.to_owned(),
         special,
     };
     let style = |template: &str, architecture: &str, tokens: Vec<ControlToken>| {
-        let model = Model {
-            chat_template: template.to_owned(),
-            architecture: architecture.to_owned(),
-            control_tokens: tokens,
-        };
-        Style::new("{}", model).unwrap()
+        Style::new(&Settings::default(), model(template, architecture, tokens))
     };
     let qwen = style(
         "<tool_call> </think>",
@@ -285,8 +302,8 @@ fn the_format_follows_from_the_models_files() {
     assert!(llama.keep_special_tokens());
     let hermes_on_llama = style("<tool_call>", "llama", vec![token("<|python_tag|>", true)]);
     assert_eq!(hermes_on_llama.format, Format::Hermes);
-    assert!(Style::new(r#"{"format": "x"}"#, Model::default()).is_err());
-    assert!(Style::new(r#"{"fromat": "auto"}"#, Model::default()).is_err());
+    assert!(serde_json::from_str::<Settings>(r#"{"format": "x"}"#).is_err());
+    assert!(serde_json::from_str::<Settings>(r#"{"fromat": "auto"}"#).is_err());
 }
 
 #[test]
@@ -302,7 +319,10 @@ fn arguments_hold_only_what_was_declared() {
         },
     });
     let tools = json!([{"type": "function", "function": {"name": "f", "parameters": parameters}}]);
-    let setup = Setup::new(&tools.to_string(), &ToolChoice::Required, false, false).unwrap();
+    let setup = Setup {
+        tools: tools.to_string(),
+        ..setup(&ToolChoice::Required, false, false)
+    };
     let source = constraint(&style, &setup, None).unwrap().unwrap();
     let call = |arguments: &str| {
         format!("<tool_call>\n{{\"name\": \"f\", \"arguments\": {arguments}}}\n</tool_call>")

@@ -122,6 +122,11 @@ impl Format {
             }
             _ => text.reasoning("<think>", "</think>").await,
         }
+        self.read_calls(text).await;
+    }
+
+    /// Read an answer, or what is left of it, in which no reasoning is looked for, to its end.
+    pub async fn read_calls(self, text: &mut Text) {
         match self {
             Self::Hermes => json_between(text, "<tool_call>", "</tool_call>").await,
             Self::Nemotron => json_between(text, "<TOOLCALL>", "</TOOLCALL>").await,
@@ -154,32 +159,39 @@ async fn json_between(text: &mut Text, open: &str, close: &str) {
 }
 
 async fn llama3_json(text: &mut Text) {
-    async fn bare(text: &mut Text) -> bool {
-        let keys = CallKeys {
+    const TAG: &str = "<|python_tag|>";
+    async fn call(text: &mut Text) -> bool {
+        if text.follows(TAG).await {
+            return text.json_calls(CallKeys::default()).await.is_some();
+        }
+        let bare = CallKeys {
             only: true,
             ..CallKeys::default()
         };
-        text.json_call(keys).await.is_some()
+        text.json_call(bare).await.is_some()
     }
+    let mut read = call(text).await;
     loop {
-        let mut read = bare(text).await;
         while read {
             let here = text.position();
             let separated = text.follows(";").await;
-            read = bare(text).await;
+            read = call(text).await;
             if separated && !read {
-                text.space().await;
-                match text.peek().await {
-                    // A separator with nothing behind it.
-                    None => text.drop_held(),
-                    Some(_) => text.back_to(here),
+                text.back_to(here);
+                // A separator with nothing behind it says nothing.
+                if text.position() == here && text.follows(";").await {
+                    text.space().await;
+                    match text.peek().await {
+                        None => text.drop_held(),
+                        Some(_) => text.back_to(here),
+                    }
                 }
             }
         }
-        if !text.content_until("<|python_tag|>").await {
+        if !text.content_until(TAG).await {
             return;
         }
-        text.json_calls(CallKeys::default()).await;
+        read = text.json_calls(CallKeys::default()).await.is_some();
     }
 }
 

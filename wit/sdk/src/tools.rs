@@ -5,12 +5,15 @@ use serde_json::{Map, Value};
 use crate::Fault;
 use crate::output_parser::{Setup, ToolChoice};
 
+/// Bytes of a tool's name at most.
+pub const MAX_TOOL_NAME_BYTES: usize = 256;
+
 /// A tool that may be called.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tool {
-    /// Its name.
+    /// Its name: 1 to [`MAX_TOOL_NAME_BYTES`] bytes without control characters.
     pub name: String,
-    /// JSON Schema of its arguments; null if the request gave none.
+    /// JSON Schema of its arguments, an object; null if the request gave none.
     pub parameters: Value,
 }
 
@@ -18,6 +21,7 @@ pub struct Tool {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Tools {
     tools: Vec<Tool>,
+    forced: bool,
     parallel: bool,
 }
 
@@ -25,17 +29,10 @@ impl Tools {
     /// The tools of a request that may be called: none under `tool_choice: "none"`, one if it is named.
     ///
     /// # Errors
-    /// [`Fault::Invalid`] when the declarations are not what the OpenAI API has, or the named tool is
-    /// not among them.
+    /// [`Fault::Invalid`] when the declarations are not what the OpenAI API has, two have the same name,
+    /// or the named tool is not among them.
     pub fn allowed(setup: &Setup) -> Result<Self, Fault> {
-        let declared: Vec<Value> = serde_json::from_str(&setup.tools)
-            .map_err(|error| Fault::Invalid(format!("`tools` must be a JSON array: {error}")))?;
-        let mut tools = Vec::with_capacity(declared.len());
-        for (index, declaration) in declared.into_iter().enumerate() {
-            tools.push(Tool::read(declaration).ok_or_else(|| {
-                Fault::Invalid(format!("`tools[{index}].function.name` must be a string"))
-            })?);
-        }
+        let mut tools = read(&setup.tools).map_err(Fault::Invalid)?;
         match &setup.tool_choice {
             ToolChoice::None => tools.clear(),
             ToolChoice::Auto => {}
@@ -47,13 +44,17 @@ impl Tools {
             ToolChoice::Named(name) => {
                 tools.retain(|tool| tool.name == *name);
                 if tools.is_empty() {
-                    let fault = format!("`tool_choice` names `{name}`, which is not in `tools`");
+                    let fault = format!(
+                        "`tool_choice` names the tool `{name}`, which `tools` does not declare"
+                    );
                     return Err(Fault::Invalid(fault));
                 }
             }
         }
+        let choice = &setup.tool_choice;
         Ok(Self {
             tools,
+            forced: matches!(choice, ToolChoice::Required | ToolChoice::Named(_)),
             parallel: setup.parallel,
         })
     }
@@ -61,6 +62,11 @@ impl Tools {
     /// Whether nothing may be called.
     pub fn is_empty(&self) -> bool {
         self.tools.is_empty()
+    }
+
+    /// Whether a call must be made.
+    pub fn forced(&self) -> bool {
+        self.forced
     }
 
     /// Whether one answer may hold several calls.
@@ -72,18 +78,63 @@ impl Tools {
     pub fn get(&self, name: &str) -> Option<&Tool> {
         self.tools.iter().find(|tool| tool.name == name)
     }
+
+    /// All of them, as declared.
+    pub fn iter(&self) -> std::slice::Iter<'_, Tool> {
+        self.tools.iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a Tools {
+    type Item = &'a Tool;
+    type IntoIter = std::slice::Iter<'a, Tool>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+/// The declarations of a request; the error says which one is wrong.
+fn read(text: &str) -> Result<Vec<Tool>, String> {
+    let declarations: Vec<Value> = serde_json::from_str(text)
+        .map_err(|error| format!("`tools` must be a JSON array: {error}"))?;
+    let mut tools: Vec<Tool> = Vec::with_capacity(declarations.len());
+    for (index, declaration) in declarations.into_iter().enumerate() {
+        let tool = Tool::read(declaration)
+            .map_err(|problem| format!("`tools[{index}].function{problem}"))?;
+        if tools.iter().any(|earlier| earlier.name == tool.name) {
+            return Err(format!(
+                "`tools[{index}].function.name` is `{}`, which an earlier tool has; names must differ",
+                tool.name
+            ));
+        }
+        tools.push(tool);
+    }
+    Ok(tools)
 }
 
 impl Tool {
-    fn read(mut declaration: Value) -> Option<Self> {
-        let function = declaration.get_mut("function")?;
-        Some(Self {
-            name: function.get("name")?.as_str()?.to_owned(),
-            parameters: function
-                .get_mut("parameters")
-                .map(Value::take)
-                .unwrap_or_default(),
-        })
+    fn read(mut declaration: Value) -> Result<Self, String> {
+        let Some(Value::Object(function)) = declaration.get_mut("function") else {
+            return Err("` must be an object".to_owned());
+        };
+        let name = match function.get("name") {
+            Some(Value::String(name))
+                if (1..=MAX_TOOL_NAME_BYTES).contains(&name.len())
+                    && !name.contains(char::is_control) =>
+            {
+                name.clone()
+            }
+            _ => {
+                return Err(format!(
+                    ".name` must be a string of 1 to {MAX_TOOL_NAME_BYTES} bytes without control characters"
+                ));
+            }
+        };
+        match function.remove("parameters").unwrap_or_default() {
+            parameters @ (Value::Null | Value::Object(_)) => Ok(Self { name, parameters }),
+            _ => Err(".parameters` must be a JSON Schema object".to_owned()),
+        }
     }
 
     /// What text stands for as the argument `key`. Formats that write values bare leave it to the

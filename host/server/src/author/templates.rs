@@ -113,6 +113,10 @@ pub(super) fn of_language(lang: Language) -> &'static [File] {
                 "package.json",
                 include_str!("../../templates/js/package.json.in"),
             ),
+            (
+                "package-lock.json",
+                include_str!("../../templates/js/package-lock.json.in"),
+            ),
             (".gitignore", "/build\n/node_modules\n/*.wasm\n"),
         ],
     }
@@ -135,8 +139,12 @@ macro_rules! rust {
 }
 
 macro_rules! c {
-    ($kind:literal, $header:literal, $glue:literal) => {
+    ($kind:literal, $header:literal, $glue:literal $(, $own:literal)?) => {
         &[
+            $((
+                $own,
+                include_str!(concat!("../../templates/c/", $kind, "/", $own)),
+            ),)?
             (
                 "plugin.c",
                 include_str!(concat!("../../templates/c/", $kind, "/plugin.c")),
@@ -172,7 +180,8 @@ pub(super) fn sources(kind: BindingKind, lang: Language) -> Option<&'static [Fil
         (Language::C, BindingKind::OutputParser) => c!(
             "output-parser",
             "output_parser_plugin.h",
-            "output_parser_plugin.c"
+            "output_parser_plugin.c",
+            "format.h"
         ),
         (Language::C, BindingKind::Tool) => c!("tool", "tool_plugin.h", "tool_plugin.c"),
         (Language::C, BindingKind::Grammar) => return None,

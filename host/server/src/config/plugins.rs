@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use mortise_plugin::{BreakerLimits, HttpGrant};
+use mortise_plugin::{BreakerLimits, HttpAuthorities, HttpAuthoritiesError, HttpGrant};
 use serde_json::Value;
 
 use super::raw::{BindingKind, OnFailure, RawBinding, RawHttp, RawPlugins};
@@ -292,7 +292,7 @@ fn check_binding(index: usize, raw: RawBinding, base: &Path) -> Result<BindingCo
             instances: instances(&key("instances"), raw.instances)?,
         },
         breaker,
-        http: check_http(&key("http"), raw.kind, raw.http)?,
+        http: check_http(&key("http"), raw.kind, raw.http, base)?,
         settings,
         lines: raw.lines,
     })
@@ -343,6 +343,7 @@ fn check_http(
     key: &str,
     kind: BindingKind,
     raw: Option<RawHttp>,
+    base: &Path,
 ) -> Result<HttpGrant, ConfigError> {
     let default = HttpGrant::default();
     let Some(raw) = raw else {
@@ -359,6 +360,10 @@ fn check_http(
     Ok(HttpGrant {
         origins: each(&format!("{key}.origins"), &raw.origins)?,
         networks: each(&format!("{key}.networks"), &raw.networks)?,
+        authorities: match raw.ca_file {
+            Some(file) => Some(authorities(&format!("{key}.ca_file"), &base.join(file))?),
+            None => None,
+        },
         max_response_bytes,
         timeout: match raw.timeout_ms {
             Some(value) => milliseconds(&format!("{key}.timeout_ms"), value)?,
@@ -370,6 +375,14 @@ fn check_http(
         },
         requests_per_call: raw.requests_per_call.unwrap_or(default.requests_per_call),
     })
+}
+
+/// The certificates of a file.
+fn authorities(key: &str, path: &Path) -> Result<HttpAuthorities, ConfigError> {
+    let wrong = |error: &dyn Display| invalid(key, format!("`{}`: {error}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|error| wrong(&error))?;
+    text.parse()
+        .map_err(|error: HttpAuthoritiesError| wrong(&error))
 }
 
 /// Every text of a list as what it stands for.

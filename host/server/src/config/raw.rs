@@ -342,6 +342,8 @@ pub(crate) struct RawHttp {
     #[serde(default)]
     pub(crate) networks: Vec<String>,
     #[serde(default)]
+    pub(crate) ca_file: Option<PathBuf>,
+    #[serde(default)]
     pub(crate) max_response_kib: Option<u64>,
     #[serde(default)]
     pub(crate) timeout_ms: Option<u64>,

@@ -193,6 +193,45 @@ fn plugins_ask_where_the_file_says() {
 }
 
 #[test]
+fn authorities_of_other_servers_are_read_from_their_file() {
+    // Good until 2126; nobody has its key.
+    const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----\n\
+        MIIBUzCCAQWgAwIBAgIUSY50JNzs8c0DMllGinMImVIQf+AwBQYDK2VwMB4xHDAa\n\
+        BgNVBAMME2F1dGhvcml0eSBvZiBhIHRlc3QwIBcNMjYxMTIyMDIyMjM4WhgPMjEy\n\
+        NjEwMjkwMjIyMzhaMB4xHDAaBgNVBAMME2F1dGhvcml0eSBvZiBhIHRlc3QwKjAF\n\
+        BgMrZXADIQCtuLE3pW0r+iOuLx8vWaHRmKPNxcRNq7S0620FHktyv6NTMFEwHQYD\n\
+        VR0OBBYEFLIZU+Fo2F1j6vcdXs/im5mGs3KwMB8GA1UdIwQYMBaAFLIZU+Fo2F1j\n\
+        6vcdXs/im5mGs3KwMA8GA1UdEwEB/wQFMAMBAf8wBQYDK2VwA0EAtTaojTLceldv\n\
+        Ath32LnJCtA2bffgxiiBZX4Bj++RFl6RfYgHU2HWMxhW40SDxg9yhrjT7SNNICTW\n\
+        LBCVfU91CQ==\n\
+        -----END CERTIFICATE-----";
+    let folder = tempfile::tempdir().unwrap();
+    let load = |file: &str| {
+        let text = format!(
+            "[[plugins.bindings]]\nkind = \"policy\"\n\
+             http = {{ origins = [\"https://login.example\"], ca_file = \"{file}\" }}\n"
+        );
+        let raw = raw::parse(&text).unwrap();
+        Config::check(raw, folder.path(), Overrides::default()).map_err(|error| error.to_string())
+    };
+    let write = |file: &str, text: &str| std::fs::write(folder.path().join(file), text).unwrap();
+    write("ours.pem", CERTIFICATE);
+    let config = load("ours.pem").expect("a certificate");
+    let http = &config.plugins.bindings[0].http;
+    assert_eq!(http.authorities, Some(CERTIFICATE.parse().unwrap()));
+    write("empty.pem", "");
+    for (file, expected) in [
+        ("none.pem", "No such file"),
+        ("empty.pem", "no certificate"),
+    ] {
+        let message = load(file).expect_err(file);
+        for part in ["plugins.bindings[0].http.ca_file", file, expected] {
+            assert!(message.contains(part), "{message:?} lacks {part:?}");
+        }
+    }
+}
+
+#[test]
 fn the_command_line_wins() {
     let overrides = Overrides {
         port: Some(1),

@@ -256,6 +256,9 @@ impl Text {
     /// Pass on what is read, blanks only when something follows them, until a mark or the end.
     async fn pass_until(&mut self, marks: &[&str], event: fn(String) -> Event) -> Option<usize> {
         loop {
+            if self.skip_plain(marks) {
+                self.pass_on(event);
+            }
             for (index, mark) in marks.iter().enumerate() {
                 if self.mark(mark).await.is_some() {
                     return Some(index);
@@ -266,6 +269,18 @@ impl Text {
                 self.pass_on(event);
             }
         }
+    }
+
+    /// Read at once what has come and is neither a blank nor the beginning of a mark. Whether there was
+    /// any. Most text is such, and is not worth waiting for character by character.
+    fn skip_plain(&mut self, marks: &[&str]) -> bool {
+        let shared = &mut *self.shared.borrow_mut();
+        shared.reads += 1;
+        let stops = |c: char| c.is_whitespace() || marks.iter().any(|mark| mark.starts_with(c));
+        let rest = shared.rest();
+        let plain = rest.find(stops).unwrap_or(rest.len());
+        shared.at += plain;
+        plain > 0
     }
 
     /// Read the blanks and the mark behind a call and drop them, if they are there; or the beginning of

@@ -1,166 +1,27 @@
 //! What models write, and what it means: the cases of `tests/parsers`, whole and in pieces.
 
+#[path = "../../../../tests/parsers/answers.rs"]
+mod answers;
 mod linear;
 
+use answers::{Answer, Case, answer, expected, pieces, setup};
 use mortise_plugin_sdk::formats::Format;
-use mortise_plugin_sdk::output_parser::{Event, Setup, ToolChoice};
+use mortise_plugin_sdk::output_parser::Event;
 use mortise_plugin_sdk::stream::Parsing;
 use mortise_plugin_sdk::tools::Tools;
 use proptest::prelude::*;
-use serde::Deserialize;
-use serde_json::{Value, json};
 
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Case {
-    name: String,
-    #[serde(default = "hermes")]
-    format: String,
-    #[serde(default = "auto")]
-    choice: String,
-    #[serde(default = "yes")]
-    parallel: bool,
-    #[serde(default)]
-    opens: bool,
-    text: String,
-    #[serde(default)]
-    content: String,
-    #[serde(default)]
-    reasoning: String,
-    /// Name, arguments, then the id or null, then `open` if the call does not end.
-    #[serde(default)]
-    calls: Vec<Vec<Option<String>>>,
-}
-
-fn hermes() -> String {
-    "hermes".to_owned()
-}
-
-fn auto() -> String {
-    "auto".to_owned()
-}
-
-fn yes() -> bool {
-    true
-}
-
-/// The cases of the default parser, which another program answers as well, and those of all formats.
+/// The cases of the default parser and those of all formats.
 fn cases() -> Vec<Case> {
-    let mut cases: Vec<Case> =
-        serde_json::from_str(include_str!("../../../../tests/parsers/cases.json")).unwrap();
-    let more: Vec<Case> =
-        serde_json::from_str(include_str!("../../../../tests/parsers/formats.json")).unwrap();
-    cases.extend(more);
+    let mut cases = answers::read(include_str!("../../../../tests/parsers/cases.json"));
+    let more = include_str!("../../../../tests/parsers/formats.json");
+    cases.extend(answers::read(more));
     cases
 }
 
-fn tools() -> Value {
-    let weather = json!({"type": "object", "properties": {
-        "city": {"type": "string"},
-        "days": {"type": "integer"},
-        "hourly": {"type": "boolean"},
-        "units": {"type": ["string", "null"]},
-        "places": {"type": "array"},
-        "options": {"type": "object"},
-    }});
-    json!([
-        {"type": "function", "function": {"name": "get_weather", "parameters": weather}},
-        {"type": "function", "function": {"name": "time"}},
-    ])
-}
-
 pub(crate) fn parsing(format: Format, choice: &str, parallel: bool, opens: bool) -> Parsing {
-    let setup = Setup {
-        tools: tools().to_string(),
-        tool_choice: match choice {
-            "none" => ToolChoice::None,
-            "auto" => ToolChoice::Auto,
-            name => ToolChoice::Named(name.to_owned()),
-        },
-        parallel,
-        opens_reasoning: opens,
-    };
-    let tools = Tools::allowed(&setup).unwrap();
+    let tools = Tools::allowed(&setup(choice, parallel, opens)).unwrap();
     Parsing::new(tools, opens, async move |text| format.read(text).await)
-}
-
-/// What the events of an answer come to.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Answer {
-    content: String,
-    reasoning: String,
-    calls: Vec<Call>,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-struct Call {
-    name: String,
-    arguments: String,
-    id: Option<String>,
-    ended: bool,
-}
-
-impl Answer {
-    fn take(&mut self, events: Vec<Event>) {
-        for event in events {
-            match event {
-                Event::Content(text) => self.content.push_str(&text),
-                Event::Reasoning(text) => {
-                    assert!(self.content.is_empty() && self.calls.is_empty());
-                    self.reasoning.push_str(&text);
-                }
-                Event::CallBegin(begin) => {
-                    assert_eq!(begin.index as usize, self.calls.len());
-                    self.calls.push(Call {
-                        name: begin.name,
-                        arguments: String::new(),
-                        id: begin.id,
-                        ended: false,
-                    });
-                }
-                Event::CallArguments(more) => {
-                    assert_eq!(more.index as usize + 1, self.calls.len());
-                    let call = self.calls.last_mut().unwrap();
-                    assert!(!call.ended && !more.delta.is_empty());
-                    call.arguments.push_str(&more.delta);
-                }
-                Event::CallEnd(index) => {
-                    assert_eq!(index as usize + 1, self.calls.len());
-                    let call = self.calls.last_mut().unwrap();
-                    assert!(!call.ended);
-                    assert!(
-                        serde_json::from_str::<Value>(&call.arguments)
-                            .unwrap()
-                            .is_object()
-                    );
-                    call.ended = true;
-                }
-            }
-        }
-    }
-}
-
-fn expected(case: &Case) -> Answer {
-    let calls = case.calls.iter().map(|call| Call {
-        name: call[0].clone().unwrap(),
-        arguments: call[1].clone().unwrap(),
-        id: call.get(2).cloned().flatten(),
-        ended: call.get(3).is_none(),
-    });
-    Answer {
-        content: case.content.clone(),
-        reasoning: case.reasoning.clone(),
-        calls: calls.collect(),
-    }
-}
-
-fn answer<'a>(mut parsing: Parsing, pieces: impl Iterator<Item = &'a str>) -> Answer {
-    let mut answer = Answer::default();
-    for piece in pieces {
-        answer.take(parsing.feed(piece));
-    }
-    answer.take(parsing.close());
-    answer
 }
 
 fn parse<'a>(case: &Case, pieces: impl Iterator<Item = &'a str>) -> Answer {
@@ -169,20 +30,6 @@ fn parse<'a>(case: &Case, pieces: impl Iterator<Item = &'a str>) -> Answer {
         parsing(format, &case.choice, case.parallel, case.opens),
         pieces,
     )
-}
-
-/// Cut `text` where `cuts`, fractions of its characters, say.
-fn pieces(text: &str, cuts: &[f64]) -> Vec<String> {
-    let characters: Vec<char> = text.chars().collect();
-    let places = cuts
-        .iter()
-        .map(|cut| (cut * characters.len() as f64) as usize);
-    let mut ends: Vec<usize> = places.chain([0, characters.len()]).collect();
-    ends.sort_unstable();
-    let parts = ends.windows(2);
-    parts
-        .map(|ends| characters[ends[0]..ends[1]].iter().collect())
-        .collect()
 }
 
 #[test]

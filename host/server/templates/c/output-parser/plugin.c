@@ -1,7 +1,8 @@
-/* An output parser for models that write a tool call as [[name {"argument": 1}]]. The markers are in
- * the settings: {"open": "[[", "close": "]]"}. A call of a tool that was not declared, or one whose
- * arguments are no JSON object, stays content, exactly as it was generated. */
+/* An output parser for models that write a name and a JSON object between two marks, as format.h says. A
+ * call of a tool that was not declared, or one whose arguments are no JSON object, stays content, exactly
+ * as it was generated; so does a call whose arguments hold the closing mark. */
 
+#include "format.h"
 #include "json.h"
 #include "output_parser_plugin.h"
 
@@ -9,7 +10,8 @@ typedef output_parser_plugin_string_t string_t;
 typedef exports_mortise_plugin_output_parser_event_t event_t;
 typedef exports_mortise_plugin_output_parser_list_event_t events_t;
 
-static char *open_mark = "[[", *close_mark = "]]";
+/* {"open": …, "close": …} in the settings replace them. */
+static char *open_mark = OPEN_MARK, *close_mark = CLOSE_MARK;
 
 /* One answer. */
 struct exports_mortise_plugin_output_parser_session_t {
@@ -97,11 +99,11 @@ static bool is_declared(session_t *session, const char *name, size_t length) {
   return found;
 }
 
-/* Whether `text` is `name {…}`, a call of a declared tool; then it is handed out. */
+/* Whether `text` is a name and its arguments, a call of a declared tool; then it is handed out. */
 static bool call(session_t *session, events_t *events, const char *text, size_t length) {
-  const char *end = text + length, *name_end = memchr(text, ' ', length);
+  const char *end = text + length, *name_end = memchr(text, NAME_END, length);
   if (!name_end || !is_declared(session, text, (size_t)(name_end - text))) return false;
-  const char *arguments = json_space(name_end, end);
+  const char *arguments = json_space(name_end + 1, end);
   const char *behind = json_end(arguments, end, JSON_MAX_DEPTH);
   if (!behind || *arguments != '{' || json_space(behind, end) != end) return false;
   if (session->calls > 0 && !session->parallel) return true; /* one too many is dropped */

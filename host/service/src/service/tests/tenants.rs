@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mortise_plugin::{Allowance, Decision, Denial, Finish, Principal};
+use mortise_plugin::{Allowance, Decision, Denial, Finish, Principal, ToolGrant};
 use serde_json::json;
 
 use crate::fakes::{FakePolicy, FakeTemplate, ask, call, chat, collect, model, says, service};
