@@ -134,13 +134,11 @@ struct PartTask {
 }
 
 /// Attend with too few tiles for all threads: they share parts of sequences.
-fn by_parts<'a, A: KvArena>(
+fn by_parts<'a, A: KvArena + 'a>(
     tiles: usize,
     tile: impl Fn(usize) -> Tile<'a, A> + Sync,
     out: OutputPointer,
-) where
-    A: 'a,
-{
+) {
     let tasks = (0..tiles).flat_map(|number| {
         let parts = tile(number).parts();
         parts.map(move |part| PartTask {
