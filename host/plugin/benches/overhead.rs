@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, SamplingMode, criterion_group, criterion_main};
 use mortise_plugin::{
-    Binding, CallContext, ChatTemplate, Component, ComponentSource, Facts, Grammar, GrammarSource,
-    HostConfig, OutputParser, ParserSetup, PluginHost, Policy, TemplateInput, Vocabulary,
+    Binding, CallContext, ChatTemplate, Component, Facts, Grammar, GrammarSource, HostConfig,
+    OutputParser, ParserSetup, PluginHost, Policy, TemplateInput, Vocabulary,
 };
 use tokio::runtime::Runtime;
 

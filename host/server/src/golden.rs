@@ -523,8 +523,8 @@ mod tests {
             let subject = &SUBJECTS[which];
             let case = &any[0].1;
             let common = Value::Null;
-            let outcome = subject
-                .bench(&case.settings(&common))
+            let outcome = case
+                .bench(subject, &common)
                 .and_then(|bench| bench.ask(kind, case.input.clone()));
             let passes = |cases: anyhow::Result<Vec<(String, Case)>>| {
                 let cases = cases.expect("a case that says what must come out");

@@ -320,7 +320,7 @@ fn weigh<const FUSED: bool>(
     if FUSED {
         // SAFETY: who asks for fused operations has found them, and AVX2.
         #[allow(unsafe_code, reason = "calls a function compiled for checked features")]
-        return unsafe { avx2::weigh(scores, slots, highest) };
+        return unsafe { vector::weigh(scores, slots, highest) };
     }
     portable::weigh(scores, slots, highest)
 }

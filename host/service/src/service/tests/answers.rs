@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use mortise_plugin::{Finish, GrammarSource};
+use mortise_plugin::{Fault, Finish, GrammarSource};
 use mortise_registry::Script;
 
 use super::{allow, one, until};
