@@ -190,7 +190,7 @@ mod tests {
             ),
             (
                 binding(3, &[("models", &["qwen-*"])]),
-                binding(9, &[("models", &["*-small", "llama"])]),
+                binding(9, &[("models", &["*small", "llama"])]),
             ),
         ] {
             let rest = binding(12, &[("models", &["*"])]);

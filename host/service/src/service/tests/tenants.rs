@@ -40,7 +40,6 @@ fn narrower() -> Allowance {
         lease: Some("second".to_owned()),
         tools: ToolGrant::Only(vec!["nuke".to_owned(), "add".to_owned()]),
         server_tools: ToolGrant::Only(Vec::new()),
-        ..Allowance::default()
     }
 }
 
