@@ -312,7 +312,7 @@ fn b8_a_template_learns_the_day_and_no_time() {
         }
         answers
     });
-    let refused = Expected::Either(&[(400, "unsupported_value"), (500, "plugin_internal")]);
+    let refused = Expected::Either(&[(400, "unsupported_value"), (400, "invalid_value")]);
     let none = case("B8", "clocks that are not there", refused);
     witness.endures(&none, |server| {
         let asked = names

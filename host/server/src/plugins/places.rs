@@ -479,6 +479,15 @@ fn set_bounds(limits: &mut Limits, bounds: &PluginBounds) {
         limits.deadlines.compile_ms = ms;
         limits.deadlines.authorize_ms = ms;
         limits.deadlines.tool_ms = ms;
+        // The many short steps of an answer: whoever grants much time grants them some of it.
+        let deadlines = &mut limits.deadlines;
+        for step in [
+            &mut deadlines.feed_ms,
+            &mut deadlines.close_ms,
+            &mut deadlines.mask_ms,
+        ] {
+            *step = ms.div_euclid(10).max(*step);
+        }
     }
 }
 
