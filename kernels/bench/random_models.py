@@ -77,12 +77,11 @@ def vocabulary(writer, size):
     writer.add_chat_template(TEMPLATE)
 
 
-def make(path, shape, wanted, chat):
-    s = SHAPES[shape]
-    random = np.random.default_rng(7)
+def begin(path, s, context):
+    """A file that says what shape its model has."""
     writer = gguf.GGUFWriter(str(path), s["arch"])
     writer.add_block_count(s["layers"])
-    writer.add_context_length(32768)
+    writer.add_context_length(context)
     writer.add_embedding_length(s["hidden"])
     writer.add_feed_forward_length(s["ffn"])
     writer.add_head_count(s["heads"])
@@ -93,6 +92,20 @@ def make(path, shape, wanted, chat):
     writer.add_rope_freq_base(s["rope"])
     writer.add_rope_dimension_count(s["head_dim"])
     writer.add_vocab_size(s["vocabulary"])
+    return writer
+
+
+def finish(writer):
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def make(path, shape, wanted, chat):
+    s = SHAPES[shape]
+    random = np.random.default_rng(7)
+    writer = begin(path, s, 32768)
     if chat:
         vocabulary(writer, s["vocabulary"])
     else:
@@ -126,10 +139,7 @@ def make(path, shape, wanted, chat):
         if s.get("qk_norm"):
             for name in ("attn_q_norm", "attn_k_norm"):
                 vector(f"blk.{layer}.{name}.weight", s["head_dim"])
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
 
 
 def demo(folder):
@@ -140,17 +150,11 @@ def demo(folder):
     if path.exists():
         return path
     config = json.loads((DEMO / "config.json").read_text())
-    writer = gguf.GGUFWriter(str(path.with_suffix(".unfinished")), "qwen3")
-    writer.add_block_count(config["num_hidden_layers"])
-    writer.add_context_length(config["max_position_embeddings"])
-    writer.add_embedding_length(config["hidden_size"])
-    writer.add_feed_forward_length(config["intermediate_size"])
-    writer.add_head_count(config["num_attention_heads"])
-    writer.add_head_count_kv(config["num_key_value_heads"])
-    writer.add_key_length(config["head_dim"])
-    writer.add_value_length(config["head_dim"])
-    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
-    writer.add_rope_freq_base(config["rope_theta"])
+    shape = dict(arch="qwen3", layers=config["num_hidden_layers"], hidden=config["hidden_size"],
+                 ffn=config["intermediate_size"], heads=config["num_attention_heads"],
+                 kv_heads=config["num_key_value_heads"], head_dim=config["head_dim"],
+                 vocabulary=config["vocab_size"], rope=config["rope_theta"])
+    writer = begin(path.with_suffix(".unfinished"), shape, config["max_position_embeddings"])
     vocabulary(writer, config["vocab_size"])
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN3, config["num_hidden_layers"])
     for name, values in load_file(DEMO / "model.safetensors").items():
@@ -160,10 +164,7 @@ def demo(folder):
             writer.add_tensor(to, values, raw_dtype=TYPES.Q8_0)
         else:
             writer.add_tensor(to, values)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     path.with_suffix(".unfinished").rename(path)
     return path
 
