@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Debug;
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use tracing::field::{Field, Visit};
@@ -49,8 +50,23 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Spans {
     }
 }
 
+/// tracing remembers of each place in the code whether anybody listens, and while there is one
+/// subscriber it asks that of the thread which comes by first. The threads of other tests have none,
+/// so this test has a process of its own.
 #[test]
 fn each_call_is_a_span_below_that_of_its_request() {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "observed::alone", "--ignored"])
+        .output()
+        .unwrap();
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{printed}");
+    assert!(printed.contains("1 passed"), "{printed}");
+}
+
+#[test]
+#[ignore = "started by each_call_is_a_span_below_that_of_its_request"]
+fn alone() {
     let spans = Spans::default();
     let subscriber = tracing_subscriber::registry().with(spans.clone());
     tracing::subscriber::with_default(subscriber, || {
