@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::answers::{CHAT, chat};
-use crate::support::Server;
 use crate::support::client::{Request, events};
+use crate::support::{Server, until};
 
 fn streamed(text: &str) -> Request {
     let mut request = chat(text);
@@ -82,19 +82,11 @@ fn a_client_that_leaves_ends_its_answer() {
         if streams {
             assert_eq!(stream.head().status, 200);
             stream.chunk();
-        } else {
-            std::thread::sleep(Duration::from_millis(200));
         }
-        assert!(metric(&server, "mortise_batch_size_decode{") >= 1.0);
+        let decoding = || metric(&server, "mortise_batch_size_decode{");
+        until("the answer is being made", || decoding() >= 1.0);
         drop(stream);
-        let begun = Instant::now();
-        while metric(&server, "mortise_batch_size_decode{") > 0.0 {
-            assert!(
-                begun.elapsed() < Duration::from_secs(5),
-                "the answer goes on"
-            );
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        until("the answer ends", || decoding() == 0.0);
         let kind = format!("stream={streams}");
         server.wait_for_log(|line| line.contains("cancelled") && line.contains(&kind));
     }
