@@ -196,6 +196,8 @@ fn a_second_signal_does_not_wait() {
 #[test]
 fn metrics_stay_few_whatever_is_asked_for() {
     let server = Server::scripted("default = \"x\"", "");
+    // Reading the page is a request too, and begins its own series.
+    server.get("/metrics");
     let ask = |numbers: std::ops::Range<usize>| {
         for number in numbers {
             server.get(&format!("/v1/nothing/{number}"));
