@@ -171,8 +171,8 @@ fn panel_products(
     }
 }
 
-/// Whether products of two tiles at a time are written for an instruction set: twice the arithmetic for
-/// weights that come from memory, which of so few rows arrive no faster than they are used up.
+/// Whether products of two tiles at a time are written for an instruction set. One at a time, the first
+/// waits for weights that come from memory, and then memory for the second, which finds them in the cache.
 fn takes_passes(isa: Isa) -> bool {
     matches!(isa, Isa::Avx2 | Isa::AvxVnni | Isa::Avx512Vnni)
 }

@@ -8,12 +8,11 @@
 )]
 
 use std::arch::x86_64::{
-    __m256, __m256i, _MM_HINT_T0, _MM_HINT_T1, _mm_loadl_epi64, _mm_loadu_si128, _mm_prefetch,
-    _mm256_and_si256, _mm256_blendv_epi8, _mm256_castsi256_ps, _mm256_cmpgt_epi32,
-    _mm256_cvtepi8_epi32, _mm256_cvtepi32_ps, _mm256_cvtepu8_epi32, _mm256_cvtph_ps,
-    _mm256_fmadd_ps, _mm256_fnmadd_ps, _mm256_mul_ps, _mm256_set1_epi32, _mm256_set1_ps,
-    _mm256_setzero_ps, _mm256_slli_epi32, _mm256_sllv_epi32, _mm256_srli_epi16, _mm256_storeu_ps,
-    _mm256_sub_epi32, _mm256_xor_ps,
+    __m256, __m256i, _MM_HINT_T0, _mm_loadl_epi64, _mm_loadu_si128, _mm_prefetch, _mm256_and_si256,
+    _mm256_blendv_epi8, _mm256_castsi256_ps, _mm256_cmpgt_epi32, _mm256_cvtepi8_epi32,
+    _mm256_cvtepi32_ps, _mm256_cvtepu8_epi32, _mm256_cvtph_ps, _mm256_fmadd_ps, _mm256_fnmadd_ps,
+    _mm256_mul_ps, _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_ps, _mm256_slli_epi32,
+    _mm256_sllv_epi32, _mm256_srli_epi16, _mm256_storeu_ps, _mm256_sub_epi32, _mm256_xor_ps,
 };
 
 use super::super::activations::TILE_ROWS;
@@ -27,9 +26,6 @@ use dot::{Avx2, Avx512Vnni, AvxVnni, Dot};
 
 /// How far ahead weights are fetched.
 const AHEAD: usize = 2048;
-/// The same for one or two rows, which use weights up as fast as memory gives them: first into the second
-/// level of caches, which waits for more of them at a time than the first, then into that.
-const FAR_AHEAD: [usize; 2] = [4096, 1024];
 
 /// Products of the rows of a pass, 1, 2, 4 or 8, with the rows of a panel.
 ///
@@ -143,13 +139,8 @@ unsafe fn panel_tile<F: Format, D: Dot, const R: usize>(
             let mut codes = block.add(const { F::SHAPE.parameter_bytes() });
             for group in 0..const { F::SHAPE.groups() } {
                 for line in 0..const { F::SHAPE.group_bytes().div_ceil(64) } {
-                    let line = codes.wrapping_add(64 * line).cast::<i8>();
-                    if R < TILE_ROWS {
-                        _mm_prefetch::<_MM_HINT_T1>(line.wrapping_add(FAR_AHEAD[0]));
-                        _mm_prefetch::<_MM_HINT_T0>(line.wrapping_add(FAR_AHEAD[1]));
-                    } else {
-                        _mm_prefetch::<_MM_HINT_T0>(line.wrapping_add(AHEAD));
-                    }
+                    let ahead = codes.wrapping_add(AHEAD + 64 * line);
+                    _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
                 }
                 if const { F::SHAPE.halves() } {
                     let first = D::dot::<F, R, 0, { REGISTERS / 2 }>(codes, x);
