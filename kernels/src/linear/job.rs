@@ -3,7 +3,7 @@
 use super::sink::Sink;
 use super::{Activations, Matrix, RowOrder, Stack, Weight, Weights, dot_tile};
 use crate::isa::{Isa, isa};
-use crate::quant::{PANEL_ROWS, PackedMatrix, TILE_ROWS};
+use crate::quant::{PANEL_ROWS, PASS_ROWS, PackedMatrix};
 
 /// Outputs that are computed together for all rows: a multiple of every tile's width.
 const COLUMN_BLOCK: usize = 24;
@@ -158,14 +158,14 @@ impl<'a> Job<'a> {
     ) {
         const { assert!(COLUMN_BLOCK.is_multiple_of(PANEL_ROWS)) };
         let rounded = self.x.rounded();
-        let mut sums = [[0.0; PANEL_ROWS]; TILE_ROWS];
+        let mut sums = [[0.0; PANEL_ROWS]; PASS_ROWS];
         for column in (first..last).step_by(PANEL_ROWS) {
             let output = part.first_output + column;
             let mut row = first_row;
             while row < last_row {
-                let tile = rounded.tile(row);
-                matrix.tile(self.isa, column / PANEL_ROWS, tile, &mut sums);
-                for sums in &mut sums[..tile.1] {
+                let pass = rounded.pass(row);
+                matrix.products(self.isa, column / PANEL_ROWS, pass, &mut sums);
+                for sums in &mut sums[..pass.1] {
                     if let Some(bias) = self.bias {
                         for (sum, bias) in sums.iter_mut().zip(&bias[output..]) {
                             *sum += bias;

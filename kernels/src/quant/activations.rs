@@ -9,8 +9,10 @@ use super::avx2 as vector;
 use super::neon as vector;
 use crate::rms_norm::RmsNorm;
 
-/// Rows that are multiplied together with the same weights.
+/// Rows that stand side by side.
 pub(crate) const TILE_ROWS: usize = 4;
+/// Rows that pass the same weights together, at most: those of two tiles.
+pub(crate) const PASS_ROWS: usize = 2 * TILE_ROWS;
 
 /// Rows of activations, each group of 32 rounded to integers from -127 to 127.
 ///
@@ -69,7 +71,7 @@ impl QuantisedGroup {
 }
 
 /// Rows of the next tile, of so many that are left.
-pub(crate) fn tile_rows(left: usize) -> usize {
+fn tile_rows(left: usize) -> usize {
     match left {
         TILE_ROWS.. => TILE_ROWS,
         2 | 3 => 2,
@@ -181,10 +183,14 @@ impl QuantisedRows {
         &self.groups[place(self.rows, self.groups_per_row, row, group)]
     }
 
-    /// The groups of the tile that begins with a row, and its number of rows.
-    pub(crate) fn tile(&self, first: usize) -> (&[QuantisedGroup], usize) {
+    /// The groups of the rows that pass weights together, beginning with the first row of a tile, and
+    /// how many they are: 8 in two tiles of four, one after the other, or the 4, 2 or 1 of a tile.
+    pub(crate) fn pass(&self, first: usize) -> (&[QuantisedGroup], usize) {
         debug_assert!(first.is_multiple_of(TILE_ROWS) || self.rows - first < TILE_ROWS);
-        let rows = tile_rows(self.rows - first);
+        let rows = match self.rows - first {
+            PASS_ROWS.. => PASS_ROWS,
+            left => tile_rows(left),
+        };
         let length = rows * self.groups_per_row;
         (&self.groups[first * self.groups_per_row..][..length], rows)
     }

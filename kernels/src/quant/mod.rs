@@ -20,7 +20,7 @@ mod neon;
 mod packed;
 mod quantise;
 
-pub(crate) use activations::TILE_ROWS;
+pub(crate) use activations::PASS_ROWS;
 pub use activations::{QuantisedGroup, QuantisedRows};
 pub(crate) use packed::PANEL_ROWS;
 pub use packed::{OutOfMemory, PackedMatrix};

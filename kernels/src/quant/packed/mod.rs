@@ -11,7 +11,8 @@ mod shape;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-use super::{BlockType, GROUP, QuantisedGroup};
+use super::activations::TILE_ROWS;
+use super::{BlockType, GROUP, PASS_ROWS, QuantisedGroup};
 use crate::isa::Isa;
 use crate::linear::RowOrder;
 use crate::memory::Piece;
@@ -121,47 +122,59 @@ impl PackedMatrix {
         &self.memory.bytes()[number * length..][..length]
     }
 
-    /// The products of the rows of a tile with those of a panel: `out[tile row][panel row]`. Rows
-    /// beyond the matrix give 0.
-    pub(crate) fn tile(
+    /// The products of the rows of a [pass](super::QuantisedRows::pass) with those of a panel:
+    /// `out[row][panel row]`. Rows beyond the matrix give 0.
+    pub(crate) fn products(
         &self,
         isa: Isa,
         panel: usize,
         (x, rows): (&[QuantisedGroup], usize),
-        out: &mut [[f32; PANEL_ROWS]; crate::quant::TILE_ROWS],
+        out: &mut [[f32; PANEL_ROWS]; PASS_ROWS],
     ) {
         panel_products(&self.shape, isa, self.panel(panel), (x, rows), out);
     }
 }
 
-/// The products of the rows of a tile with those of a panel.
+/// The products of the rows of a pass with those of a panel.
 ///
 /// # Panics
-/// If the panel and the rows of the tile are not of one length, whole blocks, or the tile is of no size
-/// that there is.
+/// If the panel and the rows are not of one length, whole blocks, or there is no pass of so many rows.
 fn panel_products(
     shape: &Shape,
     isa: Isa,
     panel: &[u8],
     (x, rows): (&[QuantisedGroup], usize),
-    out: &mut [[f32; PANEL_ROWS]; crate::quant::TILE_ROWS],
+    out: &mut [[f32; PANEL_ROWS]; PASS_ROWS],
 ) {
     let blocks = panel.len() / shape.block_bytes();
     assert!(panel.len().is_multiple_of(shape.block_bytes()));
-    assert!(x.len() == rows * blocks * shape.groups() && matches!(rows, 1 | 2 | 4));
-    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-    if isa != Isa::Portable {
-        let (panel, x, out) = (panel.as_ptr(), x.as_ptr(), out.as_mut_ptr());
-        // SAFETY: who names an instruction set has found it; panel and tile have as many blocks and
-        // groups as is said, checked above, and four places are enough.
-        #[allow(unsafe_code, reason = "calls a function compiled for checked features")]
-        unsafe {
-            vector::tile(isa, shape.kind, rows, panel, blocks, x, out);
+    assert!(x.len() == rows * blocks * shape.groups() && matches!(rows, 1 | 2 | 4 | PASS_ROWS));
+    let together = if takes_passes(isa) {
+        rows
+    } else {
+        rows.min(TILE_ROWS)
+    };
+    let tiles = x.chunks_exact(together * blocks * shape.groups());
+    for (x, out) in tiles.zip(out.chunks_exact_mut(together)) {
+        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+        if isa != Isa::Portable {
+            let (panel, x, out) = (panel.as_ptr(), x.as_ptr(), out.as_mut_ptr());
+            // SAFETY: who names an instruction set has found it; panel and tile have as many blocks and
+            // groups as is said, checked above, and there is a place for each row.
+            #[allow(unsafe_code, reason = "calls a function compiled for checked features")]
+            unsafe {
+                vector::tile(isa, shape.kind, together, panel, blocks, x, out);
+            }
+            continue;
         }
-        return;
+        portable::tile(shape, panel, x, together, out);
     }
-    let _ = isa;
-    portable::tile(shape, panel, x, rows, &mut out[..rows]);
+}
+
+/// Whether products of two tiles at a time are written for an instruction set. One at a time, the first
+/// waits for weights that come from memory, and then memory for the second, which finds them in the cache.
+fn takes_passes(isa: Isa) -> bool {
+    matches!(isa, Isa::Avx2 | Isa::AvxVnni | Isa::Avx512Vnni)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::super::tests::{blocks, values};
-use super::super::{BlockType, GROUP, QuantisedRows, TILE_ROWS, dequantise};
+use super::super::{BlockType, GROUP, PASS_ROWS, QuantisedRows, dequantise};
 use super::{PANEL_ROWS, PackedMatrix, panel_products};
 use crate::isa::Isa;
 use crate::linear::RowOrder;
@@ -16,13 +16,13 @@ fn pack(kind: BlockType, outputs: usize, count: usize) -> (PackedMatrix, Vec<u8>
 /// All products, row by row.
 fn products(matrix: &PackedMatrix, x: &QuantisedRows, isa: Isa) -> Vec<f32> {
     let mut out = vec![0.0; x.rows() * matrix.outputs()];
-    let mut sums = [[0.0; PANEL_ROWS]; TILE_ROWS];
+    let mut sums = [[0.0; PANEL_ROWS]; PASS_ROWS];
     for panel in 0..matrix.outputs().div_ceil(PANEL_ROWS) {
         let mut row = 0;
         while row < x.rows() {
-            let tile = x.tile(row);
-            matrix.tile(isa, panel, tile, &mut sums);
-            for sums in &sums[..tile.1] {
+            let pass = x.pass(row);
+            matrix.products(isa, panel, pass, &mut sums);
+            for sums in &sums[..pass.1] {
                 let first = row * matrix.outputs() + panel * PANEL_ROWS;
                 let count = PANEL_ROWS.min(matrix.outputs() - panel * PANEL_ROWS);
                 out[first..first + count].copy_from_slice(&sums[..count]);
@@ -139,13 +139,13 @@ fn the_largest_numbers_do_not_overflow() {
 fn nothing_beyond_a_panel_is_read() {
     for kind in BlockType::ALL {
         let (matrix, _) = pack(kind, PANEL_ROWS, 3);
-        for rows in [1, 2, 4] {
+        for rows in [1, 2, 4, 8] {
             let inputs = matrix.inputs();
             let x = QuantisedRows::new(&values(2, rows * inputs), inputs);
-            let groups: Box<[_]> = x.tile(0).0.into();
+            let groups: Box<[_]> = x.pass(0).0.into();
             let panel: Box<[u8]> = matrix.panel(0).into();
             for isa in Isa::ALL.into_iter().filter(|isa| isa.is_there()) {
-                let mut found = [[0.0; PANEL_ROWS]; TILE_ROWS];
+                let mut found = [[0.0; PANEL_ROWS]; PASS_ROWS];
                 panel_products(&matrix.shape, isa, &panel, (&groups, rows), &mut found);
                 let expected = products(&matrix, &x, isa);
                 assert_eq!(found[..rows].as_flattened(), expected, "{}", isa.name());
@@ -159,7 +159,7 @@ proptest! {
 
     #[test]
     fn products_agree_on_odd_shapes(
-        outputs in 1usize..40, count in 1usize..5, rows in 1usize..12, seed: u64,
+        outputs in 1usize..40, count in 1usize..5, rows in 1usize..20, seed: u64,
     ) {
         for kind in BlockType::ALL {
             check_products(kind, outputs, count, rows, seed);
@@ -167,7 +167,7 @@ proptest! {
     }
 
     #[test]
-    fn a_row_alone_has_the_bits_it_has_among_others(rows in 2usize..12, seed: u64) {
+    fn a_row_alone_has_the_bits_it_has_among_others(rows in 2usize..20, seed: u64) {
         for kind in BlockType::ALL {
             let (matrix, _) = pack(kind, 9, 2);
             let inputs = matrix.inputs();
