@@ -17,6 +17,19 @@ for folder in ../tests/parity/data/* ../tests/embeddings/data/tiny-*/; do
 done
 # The smallest of the tokenizers.
 seed tokenizer_json demo < ../examples/demo-model/model/tokenizer.json
+# The sample, and all examples in it and on the pages.
+seed config_toml default < ../host/server/src/config/default.toml
+sed -n 's/^# \(\[.*\|[a-z0-9_]* = .*\)$/\1/p' ../host/server/src/config/default.toml | seed config_toml commented
+grep -l '^```toml' ../README.md ../docs/plugins/*.md | while read -r page; do
+  sed -n '/^```toml/,/^```$/{/^```/!p}' "$page" | seed config_toml "$(basename "$page" .md)"
+done
+# A case for each kind with an embedded plugin; the first byte names the kind.
+printf '\000{"a": {"input": {"messages": [{"role": "user", "content": "Hi"}]}, "expect": {}}}' | seed golden_cases template
+printf '\001{"a": {"settings": {"format": "hermes"}, "input": {"text": "<think>a</think>b", "split": 3}, "expect": {}}}' |
+  seed golden_cases parser
+printf '\002{"a": {"input": {"json_schema": {"enum": [1, "b"]}, "texts": ["1", "x"]}, "error": "no"}}' | seed golden_cases grammar
+printf '\003{"a": {"input": {"route": "/v1/models", "method": "GET", "peer": "::1", "headers": {}}, "expect": {}}}' |
+  seed golden_cases policy
 # A component of all kinds, if the tests of the plugin host have built it.
 guests=../target/guests/wasm32-wasip2/release/guests.wasm
 if [ -f "$guests" ]; then seed plugin_component guests < "$guests"; fi

@@ -1,5 +1,8 @@
 //! Every wrong thing gets an error in OpenAI's shape that says what is wrong and where.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
 use serde_json::{Value, json};
 
 use crate::answers::{CHAT, chat};
@@ -329,18 +332,35 @@ fn routes_methods_types_and_hosts_are_checked() {
 fn header_bombs_are_refused() {
     let mut server = Server::scripted("default = \"x\"", "");
     let large = Request::get("/health").header("x-large", &"x".repeat(200_000));
-    assert_eq!(server.send(&large).status(), 431);
+    error(&server.send(&large), 431, "headers_too_large", None);
     let mut many = Request::get("/health");
     many.headers
         .extend((0..1000).map(|index| (format!("x-{index}"), "x".to_owned())));
-    assert_eq!(server.send(&many).status(), 431);
+    error(&server.send(&many), 431, "headers_too_large", None);
     // Not far over the limit, the answer says what the limit is.
     let mut some = Request::get("/health");
     some.headers
         .extend((0..120).map(|index| (format!("x-{index}"), "x".to_owned())));
     let response = server.send(&some);
-    assert_eq!(response.status(), 431);
-    assert_eq!(response.json()["error"]["code"], "headers_too_large");
+    let message = error(&response, 431, "headers_too_large", None);
+    assert!(message.contains("the limits are 100"), "{message}");
+    // What is no HTTP at all is told so, and so is what follows a request that was answered.
+    let broken = Request::get("/health").method("<script>");
+    error(&server.send(&broken), 400, "malformed_request", None);
+    let mut stream = TcpStream::connect(server.address()).expect("connect");
+    let limit = Some(std::time::Duration::from_secs(60));
+    stream.set_read_timeout(limit).expect("set a timeout");
+    let good = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    stream.write_all(good).expect("write");
+    let mut first = vec![0; 12];
+    stream.read_exact(&mut first).expect("an answer");
+    assert_eq!(first, b"HTTP/1.1 200");
+    stream
+        .write_all(b"GET /health HTTP/9.9\r\n\r\n")
+        .expect("write");
+    let mut rest = String::new();
+    stream.read_to_string(&mut rest).expect("the end");
+    assert!(rest.contains("\"code\":\"malformed_request\""), "{rest}");
     server.assert_sound();
 }
 

@@ -93,6 +93,50 @@ fn a_damaged_gguf_file_ends_the_start_with_the_reason() {
     );
 }
 
+/// What a model says, to compare.
+fn said(server: &Server) -> Value {
+    let request = json!({
+        "model": "m", "prompt": "Once upon a time", "max_tokens": 8, "temperature": 0, "logprobs": 2,
+    });
+    server.post("/v1/completions", &request).ok()["choices"].clone()
+}
+
+#[test]
+fn a_model_that_is_replaced_by_renaming_is_served_to_the_end() {
+    let folder = tempfile::tempdir().expect("make a folder");
+    let path = folder.path().join("m.gguf");
+    std::fs::copy(file(), &path).expect("copy the model");
+    let mut server = Server::start(&["--model", path.to_str().expect("UTF-8")]);
+    let before = said(&server);
+    let next = folder.path().join("next.gguf");
+    std::fs::write(&next, "another model").expect("write another");
+    std::fs::rename(&next, &path).expect("put it in the place of the first");
+    assert_eq!(said(&server), before);
+    std::fs::remove_file(&path).expect("remove it");
+    assert_eq!(said(&server), before);
+    server.assert_sound();
+}
+
+#[test]
+fn a_folder_is_read_when_it_is_loaded_and_not_again() {
+    let from = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples/demo-model/model");
+    let folder = tempfile::tempdir().expect("make a folder");
+    let to = folder.path().join("m");
+    std::fs::create_dir(&to).expect("make a folder");
+    for file in std::fs::read_dir(from).expect("the demo model") {
+        let file = file.expect("a file");
+        std::fs::copy(file.path(), to.join(file.file_name())).expect("copy a file");
+    }
+    let mut server = Server::start(&["--model", to.to_str().expect("UTF-8")]);
+    let before = said(&server);
+    // Where it lies: a file that were still mapped would end the process here.
+    for file in std::fs::read_dir(&to).expect("the model") {
+        std::fs::write(file.expect("a file").path(), "").expect("empty it");
+    }
+    assert_eq!(said(&server), before);
+    server.assert_sound();
+}
+
 #[test]
 fn weights_are_quantised_when_the_configuration_says_so() {
     for format in ["q8_0", "q4_k"] {

@@ -218,8 +218,9 @@ impl ModelFolder {
 
 /// Map a file that is not empty.
 fn map(file: &File) -> std::io::Result<FileBytes> {
-    // SAFETY: the mapping is only read. Whoever truncates a model file while it is mapped kills the
-    // process, as with every program that maps files.
+    // SAFETY: the mapping is only read, as bytes and as numbers, for which any bits are values. Whoever
+    // writes into a model file while it is mapped changes what is computed, and whoever cuts it kills the
+    // process, as with every program that maps files; the README tells operators to rename instead.
     #[allow(unsafe_code, reason = "memory-maps the weights")]
     let map = unsafe { Mmap::map(file) }?;
     Ok(FileBytes(Bytes::Mapped(map)))

@@ -109,7 +109,7 @@ impl Effort {
     };
 
     /// For a server that is about to take the plugin.
-    fn at_load() -> Self {
+    pub(crate) fn at_load() -> Self {
         Self {
             cuts: 64,
             until: Some(Instant::now() + MAX_CARRIED_TIME),

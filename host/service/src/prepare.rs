@@ -338,6 +338,7 @@ fn constraint_param(fields: &RequestFields) -> &str {
 pub(crate) fn not_compiled(error: PluginError, fields: &RequestFields) -> ServiceError {
     let code = match error.fault {
         Fault::Invalid(_) => "invalid_value",
+        Fault::TooComplex(_) => "too_complex",
         Fault::Unsupported(_) => "unsupported_value",
         _ => return error.into(),
     };

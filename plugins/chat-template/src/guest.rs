@@ -34,6 +34,7 @@ fn fault(error: RenderError) -> Fault {
     match error {
         RenderError::Conversation(text) => Fault::Invalid(text),
         RenderError::Template(text) => Fault::Unsupported(text),
+        error @ RenderError::TooComplex => Fault::TooComplex(error.to_string()),
     }
 }
 

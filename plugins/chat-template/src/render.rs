@@ -43,6 +43,13 @@ pub enum RenderError {
     /// The template itself is: it names what there is not. Another conversation may miss the place.
     #[error("{0}")]
     Template(String),
+    /// With this conversation the template does not come to an end within a bounded number of steps.
+    #[error(
+        "the chat template takes more than {} steps for this conversation; \
+         send fewer or shorter messages, tools and arguments",
+        environment::MAX_STEPS
+    )]
+    TooComplex,
 }
 
 /// What the model's files say.
@@ -298,6 +305,9 @@ fn opens_reasoning(turn: &str) -> bool {
 }
 
 fn describe(error: &minijinja::Error) -> RenderError {
+    if error.kind() == ErrorKind::OutOfFuel {
+        return RenderError::TooComplex;
+    }
     let line = error
         .line()
         .map_or_else(String::new, |line| format!(" in line {line}"));

@@ -235,6 +235,30 @@ fn errors_name_the_field_or_the_line() {
 }
 
 #[test]
+fn b1_what_never_ends_takes_too_many_steps() {
+    let render = |template: &str, messages: Value| {
+        let input = Input {
+            messages: messages.to_string(),
+            ..Input::default()
+        };
+        renderer(template).render(&input)
+    };
+    let loops = "{% for a in range(9999) %}{% for b in range(9999) %}{% for c in range(9999) %}\
+                 {% endfor %}{% endfor %}{% endfor %}";
+    let in_macros = "{% macro f() %}{% for a in range(9999) %}{% endfor %}{% endmacro %}\
+                     {% for a in range(9999) %}{{ f() }}{% endfor %}";
+    for endless in [loops, in_macros] {
+        let error = render(endless, json!([])).expect_err("it has no end");
+        assert_eq!(error, RenderError::TooComplex, "{endless}");
+        assert!(error.to_string().contains("4000000 steps"), "{error}");
+    }
+    // As many messages as the longest contexts hold are rendered.
+    let many = vec![json!({"role": "user", "content": "Hi"}); 100_000];
+    let output = render(PLAIN, Value::Array(many)).expect("a long conversation");
+    assert_eq!(joined(&output).len(), 100_000 * "[user:Hi]".len());
+}
+
+#[test]
 fn what_the_template_lacks_is_told_from_what_the_conversation_lacks() {
     let render = |template: &str, messages: Value| {
         let input = Input {

@@ -9,6 +9,9 @@ pub const MAX_SOURCE_BYTES: usize = 256 * 1024;
 pub const MAX_SCHEMA_DEPTH: usize = 64;
 /// Values in a schema, of any kind.
 pub const MAX_SCHEMA_VALUES: usize = 20_000;
+/// Properties that one object of a schema may name. llguidance takes time that grows with their square:
+/// twice as many take a second, and four times as many the stack.
+pub const MAX_PROPERTIES: usize = 1_000;
 /// Items, properties or characters that a schema may count to.
 pub const MAX_COUNT: u64 = 100_000;
 /// Keywords whose number makes the grammar larger.
@@ -135,6 +138,10 @@ fn check_limits(
                 let too_many = item.as_f64().is_some_and(|count| count > MAX_COUNT as f64);
                 if too_many && COUNTS.contains(&key.as_str()) {
                     return refuse(path, format!("counts to more than {MAX_COUNT}"));
+                }
+                let named = item.as_object().map_or(0, Map::len);
+                if key == "properties" && named > MAX_PROPERTIES {
+                    return refuse(path, format!("names more than {MAX_PROPERTIES} properties"));
                 }
                 check_limits(item, path, depth + 1, values)?;
                 path.truncate(length);

@@ -226,6 +226,8 @@ fn the_oracle_gives_a_mask_a_position() {
 fn errors_name_the_path() {
     let deep = (0..70).fold(json!({}), |inner, _| json!({"items": inner}));
     let wide: Vec<Value> = (0..30_000).map(Value::from).collect();
+    let many = (0..1001).map(|index| (format!("p{index}"), json!({})));
+    let many = Value::Object(many.collect());
     for (source, expected) in [
         (Source::JsonSchema("{".to_owned()), "is not JSON"),
         (Source::JsonSchema("[]".to_owned()), "must be an object"),
@@ -233,6 +235,10 @@ fn errors_name_the_path() {
         (
             schema(json!({"properties": {"a": {"enum": wide}}})),
             "more than 20000 values, at `/properties/a/enum/",
+        ),
+        (
+            schema(json!({"type": "object", "properties": {"a": {"properties": many}}})),
+            "names more than 1000 properties, at `/properties/a/properties`",
         ),
         (
             schema(json!({"properties": {"x/y": {"type": "array", "minItems": 1e9}}})),

@@ -2,36 +2,34 @@
 
 use super::*;
 
-fn schema(schema: Value) -> Value {
+pub(super) fn schema(schema: Value) -> Value {
     json!({"type": "json_schema", "json_schema": {"name": "s", "schema": schema}})
 }
 
+/// The demo model, whose grammars have time: deadlines are met on a quiet machine, and tests run on busy
+/// ones. What may not take long is bounded by the plugin's own limits.
+pub(super) fn patient() -> Target {
+    let settings = "deadline_ms = 20000\nbudget_ms = 60000".to_owned();
+    Target::computing("patient").bound("grammar", settings)
+}
+
 /// Grammars in every field that takes one, and what each comes to.
-fn constrained(field: &str, value: Value) -> Value {
+pub(super) fn constrained(field: &str, value: Value) -> Value {
     with(
-        with(ask(WITNESS.model, "Hi"), "max_tokens", json!(16)),
+        with(ask("patient", "Hi"), "max_tokens", json!(16)),
         field,
         value,
     )
 }
 
 #[test]
-fn c1_c3_c4_c5_c7_grammar_bombs_are_refused_or_harmless() {
-    let mut server = server(&[]);
+fn c1_c3_c4_grammar_bombs_are_refused_or_harmless() {
+    let mut server = server(&[patient()]);
     let mut witness = Witness::new(&mut server, WITNESS);
     let deep = (0..100).fold(
         json!({}),
         |inner, _| json!({"items": inner, "type": "array"}),
     );
-    let optional: serde_json::Map<_, _> = (0..1000)
-        .map(|index| (format!("p{index}"), json!({"type": "string"})))
-        .collect();
-    let product = (0..8).fold(json!({"type": "integer"}), |inner, _| {
-        json!({"oneOf": [{"type": "array", "items": inner}, {"type": "object", "properties": {"a": inner}}]})
-    });
-    let choices: Vec<String> = (0..1000)
-        .map(|index| format!("{index}{}", "x".repeat(1000)))
-        .collect();
     let cases: Vec<(&str, &str, Value)> = vec![
         (
             "C1",
@@ -170,6 +168,16 @@ fn c1_c3_c4_c5_c7_grammar_bombs_are_refused_or_harmless() {
         ),
         (
             "C4",
+            "no choice at all",
+            constrained("guided_choice", json!([])),
+        ),
+        (
+            "C4",
+            "an empty grammar",
+            constrained("guided_grammar", json!("")),
+        ),
+        (
+            "C4",
             "a negative length",
             constrained(
                 "response_format",
@@ -192,33 +200,6 @@ fn c1_c3_c4_c5_c7_grammar_bombs_are_refused_or_harmless() {
                 schema(json!({"const": "x".repeat(1 << 20)})),
             ),
         ),
-        (
-            "C5",
-            "two constraints at once",
-            with(
-                constrained("guided_regex", json!("a")),
-                "guided_json",
-                json!({}),
-            ),
-        ),
-        (
-            "C7",
-            "1000 choices of 1 KB",
-            constrained("guided_choice", json!(choices)),
-        ),
-        (
-            "C7",
-            "1000 optional properties",
-            constrained(
-                "guided_json",
-                json!({"type": "object", "properties": optional}),
-            ),
-        ),
-        (
-            "C7",
-            "a product of alternatives",
-            constrained("guided_json", product),
-        ),
     ];
     for (id, what, body) in &cases {
         let case = Case {
@@ -228,16 +209,19 @@ fn c1_c3_c4_c5_c7_grammar_bombs_are_refused_or_harmless() {
         };
         witness.endures(&case, |server| {
             let answer = server.post(CHAT, body);
-            // What holds is answered; what does not is the caller's fault, and told so. Compiling may
-            // take too long, on a busy machine even what is allowed.
-            let slow =
-                answer.status() == 500 && answer.json()["error"]["code"] == "plugin_deadline";
-            let told = [200, 400, 413].contains(&answer.status()) || slow;
+            // What holds is answered; what does not is the caller's fault, and told so.
+            let told = [200, 400, 413].contains(&answer.status());
             assert!(told, "{id} ({what}): {}", answer.text());
+            if *id == "C4" {
+                // These two mean any text, and no constraint.
+                let sound = ["a schema that is true", "a schema that is null"].contains(what);
+                let status = if sound { 200 } else { 400 };
+                assert_eq!(answer.status(), status, "{what}: {}", answer.text());
+            }
             if *id == "C4" && answer.status() == 400 {
                 let param = answer.json()["error"]["param"].clone();
                 let field = param.as_str().unwrap_or_default();
-                let known = ["guided_json", "response_format"];
+                let known = ["guided_", "response_format"];
                 assert!(
                     known.iter().any(|name| field.starts_with(name)),
                     "{}",
@@ -247,12 +231,6 @@ fn c1_c3_c4_c5_c7_grammar_bombs_are_refused_or_harmless() {
             vec![answer]
         });
     }
-    let two = &cases
-        .iter()
-        .find(|(id, _, _)| *id == "C5")
-        .expect("a case")
-        .2;
-    assert_eq!(witness.server().post(CHAT, two).status(), 400);
 }
 
 #[test]
@@ -276,22 +254,6 @@ fn c1_schemas_nested_thirty_thousand_deep_are_refused() {
             answer
         });
         asked.collect()
-    });
-}
-
-#[test]
-fn c2_unique_schemas_fill_no_memory() {
-    let mut server = server(&[Target::saying("target", "{}")]);
-    let mut witness = Witness::new(&mut server, WITNESS);
-    let case = case("C2", "400 schemas, each another", Expected::Answer);
-    witness.endures(&case, |server| {
-        (0..400)
-            .map(|index| {
-                let name = format!("field_{index}");
-                let one = json!({"type": "object", "properties": {name: {"type": "integer"}}});
-                server.post(CHAT, &constrained("response_format", schema(one)))
-            })
-            .collect()
     });
 }
 

@@ -183,7 +183,17 @@ impl Config {
             path: path.to_owned(),
             source,
         })?;
-        let raw = raw::parse(&text).map_err(|message| ConfigError::Malformed {
+        Self::of_text(&text, path, overrides)
+    }
+
+    /// Read what stands in a file, and lay the command line over it. The other files that it names lie
+    /// beside this one.
+    pub(crate) fn of_text(
+        text: &str,
+        path: &Path,
+        overrides: Overrides,
+    ) -> Result<Self, ConfigError> {
+        let raw = raw::parse(text).map_err(|message| ConfigError::Malformed {
             path: path.to_owned(),
             message,
         })?;

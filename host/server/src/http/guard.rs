@@ -18,7 +18,7 @@ pub(crate) struct HeaderLimits {
 }
 
 impl HeaderLimits {
-    /// What the connection refuses by itself, without a body: what lies between gets one.
+    /// What the connection refuses by itself: who is not far above learns what the limits are.
     pub(crate) fn doubled(self) -> Self {
         Self {
             count: self.count.saturating_mul(2),

@@ -5,6 +5,7 @@ pub(crate) mod error;
 pub(crate) mod guard;
 pub(crate) mod json;
 pub(crate) mod listen;
+mod refusal;
 pub(crate) mod transport;
 
 use std::net::SocketAddr;

@@ -1,5 +1,6 @@
 //! A TCP stream that gives up on peers that stall: before they have said what they speak, and
-//! while they do not read what we write. (hyper bounds the time in between.)
+//! while they do not read what we write. (hyper bounds the time in between.) What hyper refuses by
+//! itself gets a body on its way out.
 
 use std::io;
 use std::pin::Pin;
@@ -9,6 +10,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
+
+use super::refusal;
 
 /// After this many bytes it is known whether a peer speaks HTTP/1 or HTTP/2, and hyper's own
 /// deadlines hold.
@@ -23,6 +26,8 @@ pub(crate) struct PatientStream {
     write_limit: Duration,
     /// When a stalled write fails; `None` while nothing stalls.
     stalled: Option<Pin<Box<Sleep>>>,
+    /// What is written in the place of a refusal of hyper's, as far as it is not written yet.
+    refusal: Vec<u8>,
 }
 
 impl PatientStream {
@@ -33,7 +38,30 @@ impl PatientStream {
             received: 0,
             write_limit,
             stalled: None,
+            refusal: Vec::new(),
         }
+    }
+
+    /// Write a refusal in the place of hyper's own, if `bytes` are one; all of it, before they count as
+    /// written.
+    fn poll_refusal(
+        &mut self,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Option<Poll<io::Result<usize>>> {
+        if self.refusal.is_empty() {
+            self.refusal = refusal::in_place_of(bytes)?;
+        }
+        while !self.refusal.is_empty() {
+            match Pin::new(&mut self.stream).poll_write(context, &self.refusal) {
+                Poll::Ready(Ok(0)) => {
+                    return Some(Poll::Ready(Err(io::ErrorKind::WriteZero.into())));
+                }
+                Poll::Ready(Ok(written)) => drop(self.refusal.drain(..written)),
+                other => return Some(other),
+            }
+        }
+        Some(Poll::Ready(Ok(bytes.len())))
     }
 
     /// Bound the time for which a write may stall.
@@ -87,7 +115,10 @@ impl AsyncWrite for PatientStream {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let polled = Pin::new(&mut self.stream).poll_write(context, bytes);
+        let polled = match self.poll_refusal(context, bytes) {
+            Some(polled) => polled,
+            None => Pin::new(&mut self.stream).poll_write(context, bytes),
+        };
         self.writing(context, polled)
     }
 
@@ -96,7 +127,14 @@ impl AsyncWrite for PatientStream {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let polled = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        let polled = match slices {
+            [head] => self.poll_refusal(context, head),
+            _ => None,
+        };
+        let polled = match polled {
+            Some(polled) => polled,
+            None => Pin::new(&mut self.stream).poll_write_vectored(context, slices),
+        };
         self.writing(context, polled)
     }
 

@@ -157,7 +157,7 @@ pub(crate) fn parse(body: Map<String, Value>, mode: Unsupported) -> Result<ChatC
     request.logprobs = take_logprobs(&mut fields)?;
     let legacy_functions = tools::take(&mut fields, &mut request)?;
     take_constraint(&mut fields, &mut request)?;
-    check_constraint(&request)?;
+    check_constraint(&request, legacy_functions)?;
     request.prompt = take_prompt(&mut fields, messages::normalize(messages)?)?;
     let (include_usage, obfuscate) = take_stream_options(&mut fields)?;
     take_fixed(&mut fields)?;
@@ -203,19 +203,28 @@ fn take_logprobs(fields: &mut Fields) -> Result<Option<u32>, ApiError> {
 }
 
 /// A grammar binds the whole answer, and a forced call leaves no room for it.
-fn check_constraint(request: &RequestFields) -> Result<(), ApiError> {
+fn check_constraint(request: &RequestFields, legacy: bool) -> Result<(), ApiError> {
     let forced = matches!(
         request.tool_choice,
         Some(ToolChoice::Required | ToolChoice::Named(_))
     );
-    if forced && request.grammar.is_some() {
-        return Err(ApiError::invalid(
-            "response_format",
-            "`response_format` constrains content and `tool_choice` forces a tool call; \
-             give one of them",
-        ));
+    match &request.grammar_field {
+        Some(field) if forced => {
+            let choice = if legacy {
+                "function_call"
+            } else {
+                "tool_choice"
+            };
+            Err(ApiError::invalid(
+                field.as_str(),
+                format!(
+                    "`{field}` constrains content and `{choice}` forces a tool call; \
+                     give one of them"
+                ),
+            ))
+        }
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 fn take_prompt(fields: &mut Fields, messages: Vec<Value>) -> Result<Prompt, ApiError> {

@@ -108,12 +108,13 @@ fn take_family(
     if let Some(pattern) = fields.string(regex)? {
         found.push((fields.path_of(regex), GrammarSource::Regex(pattern)));
     }
-    let choices = fields.strings(choice)?;
-    if !choices.is_empty() {
-        found.push((
-            fields.path_of(choice),
-            GrammarSource::Regex(alternatives(&choices)),
-        ));
+    if let Some(choices) = fields.optional_strings(choice)? {
+        let path = fields.path_of(choice);
+        if choices.is_empty() {
+            let problem = format!("`{path}` is empty; name at least one text to choose");
+            return Err(ApiError::invalid(path, problem));
+        }
+        found.push((path, GrammarSource::Regex(alternatives(&choices))));
     }
     if let Some(text) = fields.string(grammar)? {
         found.push((fields.path_of(grammar), GrammarSource::Lark(text)));

@@ -152,11 +152,16 @@ impl Fields {
         }
     }
 
-    /// A string or an array of strings.
+    /// A string or an array of strings; none if the field is absent.
     pub(crate) fn strings(&mut self, name: &str) -> Result<Vec<String>, ApiError> {
+        Ok(self.optional_strings(name)?.unwrap_or_default())
+    }
+
+    /// A string or an array of strings, where an empty one is not the same as none.
+    pub(crate) fn optional_strings(&mut self, name: &str) -> Result<Option<Vec<String>>, ApiError> {
         let path = self.path_of(name);
-        match self.take(name) {
-            None => Ok(Vec::new()),
+        let strings = match self.take(name) {
+            None => return Ok(None),
             Some(Value::String(text)) => Ok(vec![text]),
             Some(Value::Array(items)) => items
                 .into_iter()
@@ -167,7 +172,8 @@ impl Fields {
                 })
                 .collect(),
             Some(other) => Err(wrong_type(&path, "a string or an array of strings", &other)),
-        }
+        };
+        strings.map(Some)
     }
 
     /// One of a few words.

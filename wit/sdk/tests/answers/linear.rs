@@ -26,6 +26,9 @@ const TRAPS: &[&str] = &[
     "time(",
     "[time(a=",
     "[time(a=[",
+    "a(b=1,",
+    "[time(b=1,",
+    "[time(b=1),",
     "<function=",
     "<function=time>",
     "<function=time><parameter=a>",
@@ -53,7 +56,7 @@ const TRAPS: &[&str] = &[
 ];
 
 #[test]
-fn no_text_is_read_again_and_again() {
+fn d2_no_text_is_read_again_and_again() {
     for format in Format::all() {
         for trap in TRAPS {
             let text = trap.repeat(20_000 / trap.len() + 1);

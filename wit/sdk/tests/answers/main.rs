@@ -2,6 +2,7 @@
 
 #[path = "../../../../tests/parsers/answers.rs"]
 mod answers;
+mod code;
 mod linear;
 
 use answers::{Answer, Case, answer, expected, pieces, setup};
@@ -112,7 +113,7 @@ fn text_goes_out_as_soon_as_it_is_certain() {
 
 proptest! {
     #[test]
-    fn cuts_change_nothing(
+    fn d4_cuts_change_nothing(
         index in any::<prop::sample::Index>(),
         cuts in proptest::collection::vec(0.0f64..1.0, 0..12),
     ) {
@@ -125,7 +126,7 @@ proptest! {
     /// Answers made of pieces of formats, in any order: whatever they come to, cuts do not change it,
     /// and every event is in order.
     #[test]
-    fn cuts_change_nothing_in_nonsense(
+    fn d4_cuts_change_nothing_in_nonsense(
         format in any::<prop::sample::Index>(),
         parts in proptest::collection::vec((any::<prop::sample::Index>(), 0.0f64..1.0, 0.0f64..1.0), 0..8),
         cuts in proptest::collection::vec(0.0f64..1.0, 0..12),

@@ -1,0 +1,291 @@
+//! Section C: many grammars, several at once, and large ones.
+
+use super::grammars::{constrained, patient, schema};
+use super::*;
+
+/// The most memory that any instance of the grammar plugin has had, in MiB.
+fn grammar_memory(server: &Server) -> u64 {
+    let page = server.get("/metrics").text();
+    let lines = page.lines().filter(|line| {
+        line.starts_with("mortise_plugin_memory_peak_bytes{") && line.contains("kind=\"grammar\"")
+    });
+    let bytes = lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
+    let most = bytes.max().expect("the gauge of the grammar plugin");
+    assert!(most > 0, "it has some memory");
+    most >> 20
+}
+
+/// Grammars of which no two are alike: schemas, and every other one in Lark.
+fn unique(index: usize) -> Value {
+    let body = ask("target", "Hi");
+    if index.is_multiple_of(2) {
+        let name = format!("field_{index}");
+        let one = json!({"type": "object", "properties": {name: {"type": "integer"}}});
+        return with(body, "response_format", schema(one));
+    }
+    let rule = format!("start: \"{{\" /[a-z]{{1,{index}}}/? \"}}\"");
+    with(body, "guided_grammar", json!(rule))
+}
+
+#[test]
+fn c2_unique_grammars_fill_no_memory() {
+    const ROUNDS: usize = 100;
+    let mut server = server(&[Target::saying("target", "{}")]);
+    let mut witness = Witness::new(&mut server, WITNESS);
+    let mut ask_for = |what, rounds: std::ops::Range<usize>| {
+        let case = case("C2", what, Expected::Answer);
+        witness.endures(&case, |server| {
+            let rounds = rounds.flat_map(|round| {
+                let asked = (0..16).map(|n| Request::post(CHAT, &unique(16 * round + n)));
+                together(server, &asked.collect::<Vec<_>>())
+            });
+            rounds.collect()
+        });
+        grammar_memory(witness.server())
+    };
+    // What caches hold by now is what they ever hold.
+    let filled = ask_for("320 grammars, each another", 0..ROUNDS / 5);
+    let after = ask_for("1280 more", ROUNDS / 5..ROUNDS);
+    assert!(after <= filled + 4, "from {filled} MiB to {after} MiB");
+}
+
+#[test]
+fn c2_large_grammars_at_once_leave_no_memory_behind() {
+    let mut server = server(&[Target::saying("target", "{}")]);
+    let mut witness = Witness::new(&mut server, WITNESS);
+    let large = |index: usize| {
+        let fields: serde_json::Map<_, _> = (0..400)
+            .map(|field| (format!("p{field}_{index}"), json!({"type": "string"})))
+            .collect();
+        let one = json!({"type": "object", "properties": fields});
+        Request::post(
+            CHAT,
+            &with(ask("target", "Hi"), "response_format", schema(one)),
+        )
+    };
+    let case = case("C2", "64 large schemas, 16 at once", Expected::Answer);
+    witness.endures(&case, |server| {
+        let rounds = (0..4).flat_map(|round| {
+            let asked = (0..16).map(|n| large(16 * round + n));
+            together(server, &asked.collect::<Vec<_>>())
+        });
+        rounds.collect()
+    });
+}
+
+/// Everything that constrains an answer, by the name of its field.
+fn constraints() -> Vec<(&'static str, Value)> {
+    let one = |field: &'static str, value: Value| (field, json!({field: value}));
+    let nested = |field: &'static str, value: Value| {
+        let name = field.strip_prefix("structured_outputs.").expect("a field");
+        (field, json!({"structured_outputs": {name: value}}))
+    };
+    let text = r#"start: "a""#;
+    vec![
+        one("response_format", json!({"type": "json_object"})),
+        one("guided_json", json!({"type": "object"})),
+        one("guided_regex", json!("a")),
+        one("guided_choice", json!(["a", "b"])),
+        one("guided_grammar", json!(text)),
+        nested("structured_outputs.json", json!({"type": "object"})),
+        nested("structured_outputs.regex", json!("a")),
+        nested("structured_outputs.choice", json!(["a", "b"])),
+        nested("structured_outputs.grammar", json!(text)),
+        nested("structured_outputs.json_object", json!(true)),
+    ]
+}
+
+/// What forces a call, and leaves no room for content of any form.
+fn forced_calls() -> Vec<(&'static str, Value)> {
+    let function = json!({"name": "f"});
+    let named = json!({"type": "function", "function": function});
+    let allowed =
+        json!({"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [named]}});
+    vec![
+        (
+            "tool_choice",
+            json!({"tools": tools(), "tool_choice": "required"}),
+        ),
+        (
+            "tool_choice",
+            json!({"tools": tools(), "tool_choice": named}),
+        ),
+        (
+            "tool_choice",
+            json!({"tools": tools(), "tool_choice": allowed}),
+        ),
+        (
+            "function_call",
+            json!({"functions": [function], "function_call": function}),
+        ),
+    ]
+}
+
+/// `one` and `other` in one object.
+fn merged(mut one: Value, other: &Value) -> Value {
+    for (key, value) in other.as_object().expect("an object") {
+        let merged = match one.get(key) {
+            Some(inner) if inner.is_object() && key == "structured_outputs" => {
+                merged(inner.clone(), value)
+            }
+            _ => value.clone(),
+        };
+        one[key] = merged;
+    }
+    one
+}
+
+#[test]
+fn c5_every_pair_of_constraints_is_refused_by_both_names() {
+    let mut server = server(&[patient()]);
+    let mut witness = Witness::new(&mut server, WITNESS);
+    let (single, forced) = (constraints(), forced_calls());
+    let mut pairs = Vec::new();
+    for (index, (one, first)) in single.iter().enumerate() {
+        for (other, second) in single[index + 1..].iter().chain(&forced) {
+            let both = merged(first.clone(), second);
+            let has_tools = both.get("functions").is_some() || both.get("tools").is_some();
+            pairs.push((*one, *other, both, has_tools));
+        }
+    }
+    assert_eq!(pairs.len(), 10 * 9 / 2 + 10 * 4);
+    let refused = case(
+        "C5",
+        "two constraints at once",
+        Expected::Refusal(400, "invalid_value"),
+    );
+    witness.endures(&refused, |server| {
+        let mut answers = Vec::new();
+        let mut check = |route: &str, body: &Value, names: [&str; 2]| {
+            let answer = server.post(route, body);
+            let error = answer.json()["error"].clone();
+            let message = error["message"].as_str().unwrap_or_default();
+            for name in names {
+                assert!(
+                    message.contains(&format!("`{name}`")),
+                    "{route} {body}: {error}"
+                );
+            }
+            let param = error["param"].as_str().unwrap_or_default();
+            assert!(names.contains(&param), "{route} {body}: {error}");
+            answers.push(answer);
+        };
+        for (one, other, both, has_tools) in &pairs {
+            let chat = merged(ask("patient", "Hi"), both);
+            check(CHAT, &chat, [*one, *other]);
+            if !has_tools {
+                let text = json!({"model": "patient", "prompt": "Hi", "max_tokens": 4});
+                check("/v1/completions", &merged(text, both), [*one, *other]);
+            }
+        }
+        answers
+    });
+    // Each by itself holds.
+    let alone = case("C5", "each constraint alone", Expected::Answer);
+    witness.endures(&alone, |server| {
+        let bodies = single.iter().chain(&forced).map(|(_, fields)| {
+            let short = with(ask("patient", "Hi"), "max_tokens", json!(4));
+            Request::post(CHAT, &merged(short, fields))
+        });
+        together(server, &bodies.collect::<Vec<_>>())
+    });
+}
+
+#[test]
+fn c7_large_schemas_are_refused_or_done() {
+    const REFUSALS: [(u16, &str); 3] = [
+        (400, "invalid_value"),
+        (400, "too_complex"),
+        (413, "body_too_large"),
+    ];
+    let strings = |count: usize, length: usize| -> Value {
+        let texts = (0..count).map(|index| format!("{index}{}", "x".repeat(length)));
+        texts.collect()
+    };
+    let optional = |count: usize| {
+        let fields: serde_json::Map<_, _> = (0..count)
+            .map(|index| (format!("p{index}"), json!({"type": "string"})))
+            .collect();
+        json!({"type": "object", "properties": fields})
+    };
+    let alternatives = |of: &Value| {
+        json!({"oneOf": [
+            {"type": "array", "items": of}, {"type": "object", "properties": {"a": of}}
+        ]})
+    };
+    let deep = (0..8).fold(json!({"type": "integer"}), |inner, _| alternatives(&inner));
+    // One of ten, ten times over: ten to the power of ten ways.
+    let factor = |at: usize| -> Value {
+        let ways = (0..10).map(|way| json!({"properties": {format!("p{at}"): {"const": way}}}));
+        json!({"oneOf": ways.collect::<Vec<_>>()})
+    };
+    let product = json!({"type": "object", "allOf": (0..10).map(factor).collect::<Vec<_>>()});
+    let mut slow_parts: Vec<Value> = (0..60)
+        .map(|index| json!({"type": "string", "pattern": format!("(.*a){{1,9}}.{{9{index}}}")}))
+        .collect();
+    slow_parts.push(json!({"type": "nonsense"}));
+    let any = |schema: Value| constrained("response_format", super::grammars::schema(schema));
+    let cases = [
+        (
+            "10 000 strings of 1 KB",
+            any(json!({"enum": strings(10_000, 1000)})),
+            Some(413),
+        ),
+        (
+            "1000 strings of 1 KB",
+            any(json!({"enum": strings(1000, 1000)})),
+            Some(400),
+        ),
+        (
+            "240 strings of 1 KB",
+            any(json!({"enum": strings(240, 1000)})),
+            None,
+        ),
+        (
+            "10 000 short strings",
+            any(json!({"enum": strings(10_000, 10)})),
+            None,
+        ),
+        (
+            "10 000 choices of 1 KB",
+            constrained("guided_choice", strings(10_000, 1000)),
+            Some(413),
+        ),
+        (
+            "1000 choices of 1 KB",
+            constrained("guided_choice", strings(1000, 1000)),
+            Some(400),
+        ),
+        (
+            "240 choices of 1 KB",
+            constrained("guided_choice", strings(240, 1000)),
+            None,
+        ),
+        (
+            "10 000 short choices",
+            constrained("guided_choice", strings(10_000, 10)),
+            None,
+        ),
+        ("1000 optional properties", any(optional(1000)), Some(200)),
+        ("1001 optional properties", any(optional(1001)), Some(400)),
+        ("alternatives within alternatives", any(deep), None),
+        ("a product of alternatives", any(product), None),
+        (
+            "sixty slow parts and a wrong one",
+            any(json!({"anyOf": slow_parts})),
+            Some(400),
+        ),
+    ];
+    let mut server = server(&[patient()]);
+    let mut witness = Witness::new(&mut server, WITNESS);
+    for (what, body, status) in &cases {
+        let case = case("C7", what, Expected::Either(&REFUSALS));
+        witness.endures(&case, |server| {
+            let answer = server.post(CHAT, body);
+            if let Some(status) = status {
+                assert_eq!(answer.status(), *status, "{what}: {}", answer.text());
+            }
+            vec![answer]
+        });
+    }
+}
