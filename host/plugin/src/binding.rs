@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::log_rate::LogRate;
+use crate::pace::Conduct;
 use crate::state::Grants;
 use crate::{
     Component, HttpGrant, Kind, Ledger, Limits, LoadError, ModelDescription, Outbound, PluginHost,
@@ -95,6 +97,8 @@ impl Binding {
             counters: host.registry().counters(component, kind),
             component: Arc::clone(component),
             kind,
+            conduct: Conduct::default(),
+            log_rate: LogRate::new(),
             secrets: digests.collect(),
             settings: self.settings,
             model: self.model,

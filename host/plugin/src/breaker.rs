@@ -82,15 +82,22 @@ impl Breaker {
         Ok(())
     }
 
+    /// Let the next call be made in any case: it is to tell what the one before did not.
+    pub(crate) fn let_try(&self, now: Instant) {
+        if let State::Open { until, .. } = &mut *self.lock() {
+            *until = now;
+        }
+    }
+
     /// Learn how a call ended.
     pub(crate) fn record(&self, now: Instant, failed: bool) {
         let mut state = self.lock();
         match &mut *state {
-            State::Closed(failures) if failed => {
+            State::Closed(failures) if failed && self.limits.failures > 0 => {
                 let window = Duration::from_millis(self.limits.window_ms);
                 failures.push_back(now);
                 failures.retain(|at| now.saturating_duration_since(*at) <= window);
-                if self.limits.failures > 0 && failures.len() >= self.limits.failures as usize {
+                if failures.len() >= self.limits.failures as usize {
                     let pause = Duration::from_millis(self.limits.pause_ms);
                     *state = State::Open {
                         until: now + pause,
@@ -215,6 +222,18 @@ mod tests {
         assert_eq!(clock.admit(100), Ok(()));
         assert_eq!(clock.admit(199), Err(1));
         assert_eq!(clock.admit(200), Ok(()));
+    }
+
+    #[test]
+    fn a_call_that_is_to_tell_more_is_let_through() {
+        let clock = Clock::new(LIMITS);
+        clock.breaker.let_try(clock.at(0));
+        (0..3).for_each(|_| clock.fail(0));
+        assert_eq!(clock.admit(10), Err(90));
+        clock.breaker.let_try(clock.at(10));
+        assert_eq!((clock.admit(10), clock.admit(10)), (Ok(()), Err(100)));
+        clock.breaker.record(clock.at(11), false);
+        assert_eq!(clock.suspended(), 0);
     }
 
     #[test]

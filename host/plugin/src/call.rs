@@ -75,16 +75,17 @@ pub(crate) fn interrupt_by_epochs(store: &mut Store<State>, pace: Arc<Pace>) {
             let call = context.data().call.function;
             profile.sample(call, &WasmBacktrace::force_capture(&context));
         }
+        let now = Instant::now();
+        let breakdowns = context.data().grants.conduct.breakdowns(now);
         let call = &mut context.data_mut().call;
         call.epochs += 1;
-        let now = Instant::now();
         if call.epochs >= call.epochs_max || now >= call.latest_end {
             call.expired = true;
             return Ok(UpdateDeadline::Interrupt);
         }
         let ran = now.saturating_duration_since(call.resumes_at);
-        let rest = (call.epochs > LONG_CALL_EPOCHS)
-            .then(|| pace.rest_until(now, ran, call.epochs))
+        let rest = (call.epochs > LONG_CALL_EPOCHS || breakdowns > 0)
+            .then(|| pace.rest_until(now, ran, call.epochs, breakdowns))
             .flatten();
         call.resumes_at = rest.unwrap_or(now);
         let pause: Pin<Box<dyn Future<Output = ()> + Send>> = match rest {
@@ -143,10 +144,14 @@ pub(crate) fn finish<T, U>(
         Ok(Err(fault)) => (Err(shorten(fault)), false),
         Err(error) => (Err(classify(&error, state, call.deadline_ms)), true),
     };
-    if state.call.log_lines_dropped > 0 {
+    if let Some(lines) = state
+        .grants
+        .log_rate
+        .to_report(state.call.log_lines_dropped)
+    {
         tracing::warn!(target: "mortise::plugin", plugin = state.grants.component.name(),
-            function = call.function, request = &*state.call.request_id,
-            lines = state.call.log_lines_dropped, "log lines beyond the limit of a call dropped");
+            function = call.function, request = &*state.call.request_id, lines,
+            "log lines beyond the limits of a call and of a plugin dropped");
     }
     if let Some(counters) = call.counters.take() {
         let memory = u64::try_from(state.memory.used).unwrap_or(u64::MAX);
@@ -158,6 +163,9 @@ pub(crate) fn finish<T, U>(
         Err(fault) => plugin_error(state, call.function, fault),
     };
     if broken {
+        if error.fault.is_breakdown() {
+            state.grants.conduct.note(Instant::now());
+        }
         tracing::warn!(target: "mortise::plugin", plugin = error.plugin, version = error.version,
             function = error.function, request = &*state.call.request_id, fault = %error.fault,
             "a plugin failed, its instance is replaced");

@@ -119,6 +119,14 @@ impl Fault {
         }
     }
 
+    /// Whether the call took more than it was granted, as opposed to doing what it must not.
+    pub(crate) fn is_excess(&self) -> bool {
+        matches!(
+            self,
+            Fault::Deadline { .. } | Fault::Memory { .. } | Fault::Stack
+        )
+    }
+
     /// Whether the caller is to blame. All else is answered by the failure policy of the binding.
     pub fn is_callers(&self) -> bool {
         matches!(self, Fault::Invalid(_) | Fault::TooComplex(_))

@@ -1,15 +1,16 @@
 //! Constraining generation through a plugin.
 
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use wasmtime::Store;
 use wasmtime::component::ResourceAny;
 
-use crate::handle::{Said, kind_handle};
-use crate::pool::Lease;
+use crate::handle::{Handle, Said, kind_handle};
+use crate::pool::{Lease, Pool};
 use crate::state::State;
 use crate::versions::{GrammarExports, in_each_version};
-use crate::{CallContext, GrammarSource, MatchStatus, MatchStep, PluginError, Vocabulary};
+use crate::{CallContext, Fault, GrammarSource, MatchStatus, MatchStep, PluginError, Vocabulary};
 
 /// The slot that the host hands to every call; a guest that names another one is in error.
 const SLOT: u32 = 0;
@@ -29,6 +30,18 @@ impl Grammar {
         &self,
         context: &CallContext,
         source: &GrammarSource,
+    ) -> Result<Matcher, PluginError> {
+        match self.open(context, source, Role::Request).await {
+            Err(error) => Err(judge(self.handle.pool(), context, error).await),
+            compiled => compiled,
+        }
+    }
+
+    async fn open(
+        &self,
+        context: &CallContext,
+        source: &GrammarSource,
+        role: Role,
     ) -> Result<Matcher, PluginError> {
         let opened = self.handle.open(
             context,
@@ -52,7 +65,84 @@ impl Grammar {
                 dropped: Mutex::new(Vec::new()),
             }),
             context: context.clone(),
+            role,
         })
+    }
+}
+
+/// What a matcher is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// A grammar of a caller's.
+    Request,
+    /// To see whether the plugin does well at all.
+    Trial,
+}
+
+/// Find out whose fault a breakdown was, tell the breaker, and put it into the error.
+///
+/// A grammar is a program of the caller's, and one that is too much for the plugin must not make the
+/// plugin look broken: one caller could have it suspended for all. So the plugin is asked to do the
+/// same with the simplest grammar there is, on another instance. If it does, the grammar was to blame.
+fn judge<'a>(
+    pool: &'a Arc<Pool<GrammarExports>>,
+    context: &'a CallContext,
+    error: PluginError,
+) -> Pin<Box<dyn Future<Output = PluginError> + Send + 'a>> {
+    Box::pin(async move {
+        if !error.fault.is_breakdown() {
+            return error;
+        }
+        pool.let_try();
+        match does_well(pool, context, error.function).await {
+            Some(true) => {
+                pool.record(Ok(()));
+                let fault = match error.fault {
+                    excess if excess.is_excess() => {
+                        Fault::TooComplex(format!("{excess}; with a simpler one it would not"))
+                    }
+                    other => other,
+                };
+                PluginError { fault, ..error }
+            }
+            Some(false) => {
+                pool.record(Err(&error));
+                error
+            }
+            None => error,
+        }
+    })
+}
+
+/// Whether a function does with a matcher of any JSON object what it should; `None` if it could not be
+/// called.
+async fn does_well(
+    pool: &Arc<Pool<GrammarExports>>,
+    context: &CallContext,
+    function: &str,
+) -> Option<bool> {
+    let grammar = Grammar {
+        handle: Handle::of(pool),
+    };
+    let words = pool.grants().vocabulary.as_ref();
+    let mut row = vec![0; words.map_or(0, |vocabulary| vocabulary.mask_words())];
+    let simplest = &GrammarSource::JsonObject;
+    let opened = grammar.open(context, simplest, Role::Trial).await;
+    let is_opened = opened.is_ok();
+    let called = match (opened, function) {
+        (Ok(mut matcher), "grammar.mask") => matcher.mask(&mut row).await.map(drop),
+        (Ok(mut matcher), "grammar.advance") => matcher.advance(&[], &mut row).await.map(drop),
+        (Ok(mut matcher), "grammar.probe") => matcher.probe(&[]).await.map(drop),
+        (Ok(mut matcher), "grammar.rollback") => matcher.rollback(0).await,
+        (Ok(mut matcher), "grammar.fork") => matcher.fork().await.map(drop),
+        (opened, _) => opened.map(drop),
+    };
+    match called.map_err(|error| error.fault) {
+        Ok(()) => Some(true),
+        Err(Fault::Overloaded { .. } | Fault::Suspended { .. }) => None,
+        Err(fault) if fault.is_breakdown() => Some(false),
+        // An orderly refusal tells of the function that gave it.
+        Err(_) => Some(is_opened || function == "grammar.compile"),
     }
 }
 
@@ -79,6 +169,7 @@ pub struct Matcher {
     resource: ResourceAny,
     shared: Arc<Shared>,
     context: CallContext,
+    role: Role,
 }
 
 impl Matcher {
@@ -90,9 +181,17 @@ impl Matcher {
         check: impl FnOnce(T, &mut State) -> Result<U, String>,
     ) -> Result<U, PluginError> {
         let mut lease = self.shared.lease.lock().await;
-        let deadline_ms = lease.pool().grants().limits.deadlines.mask_ms;
+        let pool = Arc::clone(lease.pool());
+        let deadline_ms = pool.grants().limits.deadlines.mask_ms;
         let called = lease.call(&self.context, function, deadline_ms, guest, check);
-        called.await
+        let result = called.await;
+        drop(lease);
+        match result {
+            Err(error) if self.role == Role::Request => {
+                Err(judge(&pool, &self.context, error).await)
+            }
+            result => result,
+        }
     }
 
     /// Write the mask of the present state to `row`: bit `i % 32` of word `i / 32` for token `i`.
@@ -215,6 +314,7 @@ impl Matcher {
             resource: forked.await?,
             shared: Arc::clone(&self.shared),
             context: self.context.clone(),
+            role: self.role,
         })
     }
 }

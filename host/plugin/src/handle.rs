@@ -40,6 +40,17 @@ impl<E: Exports> Handle<E> {
         self.pool.component()
     }
 
+    /// Another handle of the same binding.
+    pub(crate) fn of(pool: &Arc<Pool<E>>) -> Self {
+        Self {
+            pool: Arc::clone(pool),
+        }
+    }
+
+    pub(crate) fn pool(&self) -> &Arc<Pool<E>> {
+        &self.pool
+    }
+
     pub(crate) fn limits(&self) -> &Limits {
         &self.pool.grants().limits
     }

@@ -28,6 +28,8 @@ struct Inner {
     /// One permit for each instance that may live, over all bindings.
     instances: Arc<Semaphore>,
     pace: Arc<Pace>,
+    /// Held while a large instance goes.
+    going: tokio::sync::Mutex<()>,
     max_instances: usize,
     profile: Option<Arc<Profile>>,
 }
@@ -53,6 +55,7 @@ impl PluginHost {
             loaded: Mutex::default(),
             instances: Arc::new(Semaphore::new(max_instances)),
             pace: Pace::new(),
+            going: tokio::sync::Mutex::new(()),
             max_instances,
             profile: config.profile.then(Arc::default),
         };
@@ -86,6 +89,12 @@ impl PluginHost {
         self.inner.profile.as_ref()
     }
 
+    /// Tell where to ask how many requests are being answered, by plugins or without: while there are
+    /// several, calls that take long rest for the others. Only the first time counts.
+    pub fn count_requests(&self, requests: impl Fn() -> usize + Send + Sync + 'static) {
+        self.inner.pace.count_requests(requests);
+    }
+
     pub(crate) fn engine(&self) -> &Engine {
         &self.inner.engine
     }
@@ -100,6 +109,11 @@ impl PluginHost {
 
     pub(crate) fn pace(&self) -> &Arc<Pace> {
         &self.inner.pace
+    }
+
+    /// Wait for the turn to let a large instance go.
+    pub(crate) async fn turn_to_go(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.inner.going.lock().await
     }
 
     pub(crate) fn max_instances(&self) -> usize {

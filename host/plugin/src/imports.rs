@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use mortise_outbound::{Request, RequestError, Response};
 use subtle::{ConditionallySelectable, ConstantTimeEq};
 use wasmtime::StoreContextMut;
-use wasmtime::component::LinkerInstance;
+use wasmtime::component::{LinkerInstance, WasmList, WasmStr};
 
 use crate::ledger::Rate;
 use crate::mask_sink;
@@ -54,7 +54,8 @@ pub(crate) fn link(instance: &mut Instance<'_>, interface: &str) -> wasmtime::Re
 }
 
 fn host(instance: &mut Instance<'_>) -> wasmtime::Result<()> {
-    type Line = (wit::host::Level, String, Vec<(String, String)>);
+    // Texts are read only if they are written.
+    type Line = (wit::host::Level, WasmStr, WasmList<(String, String)>);
     instance.func_wrap(
         "log",
         |mut context: Context<'_>, (level, message, fields): Line| {
@@ -65,7 +66,13 @@ fn host(instance: &mut Instance<'_>) -> wasmtime::Result<()> {
                 wit::host::Level::Warn => tracing::Level::WARN,
                 wit::host::Level::Error => tracing::Level::ERROR,
             };
-            context.data_mut().log(level, &message, &fields);
+            if context.data_mut().takes_line() {
+                let message = message.to_str(&context)?.into_owned();
+                let fields = fields
+                    .iter(&mut context)?
+                    .collect::<wasmtime::Result<Vec<_>>>()?;
+                context.data_mut().log(level, &message, &fields);
+            }
             Ok(())
         },
     )?;

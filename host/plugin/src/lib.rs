@@ -31,6 +31,7 @@ mod ledger;
 mod limits;
 mod linker;
 mod load_error;
+mod log_rate;
 mod mask_sink;
 mod output_parser;
 mod pace;
@@ -60,9 +61,9 @@ pub use kind::Kind;
 pub use kinds::*;
 pub use ledger::{Ledger, Rate, Verdict};
 pub use limits::{
-    Deadlines, HostConfig, Limits, MAX_CODE_BYTES, MAX_COMPONENT_BYTES, MAX_COUNTER_NAMES,
-    MAX_FUNCTION_BYTES, MAX_FUNCTIONS, MAX_IMAGE_BYTES, MAX_LOG_BYTES_PER_CALL, MAX_NESTED,
-    MAX_NESTED_INSTANCES, MAX_TOOL_CALLS, MAX_TOOLS_PER_COMPONENT,
+    Deadlines, HostConfig, LOG_BYTES_PER_SECOND, Limits, MAX_CODE_BYTES, MAX_COMPONENT_BYTES,
+    MAX_COUNTER_NAMES, MAX_FUNCTION_BYTES, MAX_FUNCTIONS, MAX_IMAGE_BYTES, MAX_LOG_BYTES_PER_CALL,
+    MAX_NESTED, MAX_NESTED_INSTANCES, MAX_TOOL_CALLS, MAX_TOOLS_PER_COMPONENT,
 };
 pub use load_error::LoadError;
 pub use mortise_outbound::{

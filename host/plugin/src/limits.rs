@@ -33,6 +33,10 @@ pub const MAX_COMPONENT_BYTES: u64 = 64 << 20;
 /// Bytes of log lines that one call may write; further lines are dropped.
 pub const MAX_LOG_BYTES_PER_CALL: usize = 64 << 10;
 
+/// Bytes of log lines that one plugin may write in a second over all its calls, beyond what a single
+/// call may. A line for each of three hundred requests a second fits.
+pub const LOG_BYTES_PER_SECOND: u32 = 64 << 10;
+
 /// Counter names that one plugin may use; further ones are counted under `other`.
 pub const MAX_COUNTER_NAMES: usize = 16;
 

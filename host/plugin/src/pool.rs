@@ -26,6 +26,10 @@ use crate::{Component, Fault, Kind, LoadError, PluginError, PluginHost, linker};
 /// Handles that one instance may hold: streams, sessions, matchers.
 const MAX_HANDLES: usize = 1024;
 
+/// Memory of an instance that goes on a thread of its own: giving it back takes a millisecond for
+/// twenty MiB, in which a thread of the runtime answers nobody.
+const LARGE_BYTES: usize = 4 << 20;
+
 /// Tells the log which calls no request asked for.
 const NO_REQUEST: &str = "-";
 
@@ -252,8 +256,21 @@ impl<E: Exports> Pool<E> {
         }
     }
 
-    /// Tell the breaker how a call ended.
-    fn record(&self, outcome: Result<(), &PluginError>) {
+    /// Tell the breaker how a call ended. What becomes of a breakdown of a grammar engine is told by
+    /// who finds out whose fault it was.
+    fn record_call(&self, function: &str, outcome: Result<(), &PluginError>) {
+        if outcome.is_ok() || E::KIND != Kind::Grammar || !function.starts_with("grammar.") {
+            self.record(outcome);
+        }
+    }
+
+    /// Have the next call made even if the plugin is suspended.
+    pub(crate) fn let_try(&self) {
+        self.breaker.let_try(Instant::now());
+    }
+
+    /// Tell the breaker that the plugin did well, or did not.
+    pub(crate) fn record(&self, outcome: Result<(), &PluginError>) {
         let failed = outcome.is_err_and(|error| error.fault.is_breakdown());
         self.breaker.record(Instant::now(), failed);
     }
@@ -279,7 +296,36 @@ impl<E: Exports> Pool<E> {
         }
         // Unmapping memory is not work for within the lock.
         drop(idle);
-        drop(instance);
+        self.let_go(instance);
+    }
+
+    /// Drop an instance.
+    fn let_go(&self, instance: Instance<E>) {
+        if instance.store.data().memory.used < LARGE_BYTES {
+            return drop(instance);
+        }
+        let going = self.runtime.spawn_blocking(move || drop(instance));
+        drop(going);
+    }
+
+    /// Drop an instance that broke down, in turn if it is large, and rest for what it has taken and not
+    /// rested for, like any long call: who makes a plugin break down again and again slows nobody else.
+    async fn let_go_broken(&self, instance: Instance<E>) {
+        let call = &instance.store.data().call;
+        let (resumes_at, epochs) = (call.resumes_at, call.epochs);
+        if instance.store.data().memory.used < LARGE_BYTES {
+            drop(instance);
+        } else {
+            let _turn = self.host.turn_to_go().await;
+            // It ends without a panic of ours, or with the runtime.
+            let _ = self.runtime.spawn_blocking(move || drop(instance)).await;
+        }
+        let now = Instant::now();
+        let ran = now.saturating_duration_since(resumes_at);
+        let breakdowns = self.grants.conduct.breakdowns(now);
+        if let Some(until) = self.host.pace().rest_until(now, ran, epochs, breakdowns) {
+            tokio::time::sleep_until(until.into()).await;
+        }
     }
 
     fn lock_idle(&self) -> std::sync::MutexGuard<'_, Vec<Instance<E>>> {
@@ -367,13 +413,23 @@ impl<E: Exports> Lease<E> {
                 self.usable = true;
                 Err(error)
             }
-            Ended::Broken(error) => {
-                self.instance = None;
-                Err(error)
-            }
+            Ended::Broken(error) => Err(error),
         };
-        self.pool.record(result.as_ref().map(drop));
+        self.pool.record_call(function, result.as_ref().map(drop));
+        if !self.usable {
+            if let Some(instance) = self.instance.take() {
+                self.pool.let_go_broken(*instance).await;
+            }
+            self.give_back();
+        }
         result
+    }
+
+    /// Give the place back of an instance that is gone.
+    fn give_back(&mut self) {
+        self.permit = None;
+        self.in_use = None;
+        self.pool.refill();
     }
 
     /// Drop guest resources in the background, and give the instance back. The runtime is that of
@@ -426,7 +482,7 @@ impl<E: Exports> Drop for Lease<E> {
             Some(mut instance) => {
                 instance.uses += 1;
                 if instance.is_spent() {
-                    drop(instance);
+                    self.pool.let_go(*instance);
                     self.pool.refill();
                 } else {
                     self.pool.put_back(*instance);

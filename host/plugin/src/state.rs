@@ -8,6 +8,8 @@ use wasmtime::ResourceLimiter;
 
 use crate::engine::EPOCH;
 use crate::limits::MAX_LOG_BYTES_PER_CALL;
+use crate::log_rate::LogRate;
+use crate::pace::Conduct;
 use crate::stats::Counters;
 use crate::{Component, Kind, Ledger, Limits, ModelDescription, Outbound, Profile, Vocabulary};
 
@@ -28,6 +30,8 @@ pub(crate) struct Grants {
     pub(crate) component: Arc<Component>,
     pub(crate) kind: Kind,
     pub(crate) counters: Arc<Counters>,
+    pub(crate) conduct: Conduct,
+    pub(crate) log_rate: LogRate,
     pub(crate) settings: String,
     pub(crate) model: Option<Arc<ModelDescription>>,
     pub(crate) vocabulary: Option<Arc<Vocabulary>>,
@@ -106,7 +110,16 @@ impl State {
         mixed ^ (mixed >> 31)
     }
 
-    /// Write a line to the server's log, within the budget of the call.
+    /// Whether the call may write another line. Asked before its text is read, since a flood is not worth
+    /// that.
+    pub(crate) fn takes_line(&mut self) -> bool {
+        let takes = self.call.log_bytes_left >= LOG_LINE_BYTES;
+        self.call.log_lines_dropped += u64::from(!takes);
+        takes
+    }
+
+    /// Write a line to the server's log, within the budgets of the call and of the plugin. After the
+    /// first that does not fit, the call writes none.
     pub(crate) fn log(
         &mut self,
         level: tracing::Level,
@@ -118,8 +131,7 @@ impl State {
             .map(|(name, value)| name.len() + value.len() + LOG_FIELD_BYTES)
             .sum();
         if LOG_LINE_BYTES + message.len() + text_bytes > self.call.log_bytes_left {
-            self.call.log_lines_dropped += 1;
-            return;
+            return self.drop_line();
         }
         let message = escape(message);
         let mut details = String::new();
@@ -131,6 +143,9 @@ impl State {
         }
         // Escaped, a text may be six times as long: what is written is what counts.
         let written = LOG_LINE_BYTES + message.len() + details.len();
+        if !self.grants.log_rate.admits(written) {
+            return self.drop_line();
+        }
         self.call.log_bytes_left = self.call.log_bytes_left.saturating_sub(written);
         let request = &*self.call.request_id;
         let (plugin, version) = (
@@ -153,6 +168,11 @@ impl State {
         }
     }
 
+    fn drop_line(&mut self) {
+        self.call.log_bytes_left = 0;
+        self.call.log_lines_dropped += 1;
+    }
+
     /// What the guest wrote to standard output or error.
     pub(crate) fn print(&mut self, level: tracing::Level, bytes: &[u8]) {
         let text = String::from_utf8_lossy(bytes);
@@ -163,7 +183,9 @@ impl State {
             self.call.last_words.drain(..cut);
         }
         for line in text.lines().filter(|line| !line.is_empty()) {
-            self.log(level, line, &[]);
+            if self.takes_line() {
+                self.log(level, line, &[]);
+            }
         }
     }
 }

@@ -183,6 +183,7 @@ async fn open(
     }
     let swaps = Arc::<SwapCounters>::default();
     let metrics = measure(&served, plugins.host.clone(), Arc::clone(&swaps));
+    plugins.host.count_requests(metrics.requests());
     let service = Arc::new(Service::new(
         ServiceConfig {
             ladder: Ladder {

@@ -190,6 +190,12 @@ impl Metrics {
         self.in_flight.inc();
     }
 
+    /// Tells how many requests are being answered.
+    pub(crate) fn requests(&self) -> impl Fn() -> usize + Send + Sync + use<> {
+        let in_flight = self.in_flight.clone();
+        move || usize::try_from(in_flight.get()).unwrap_or(0)
+    }
+
     pub(crate) fn stream_began(&self) {
         self.streams.inc();
     }

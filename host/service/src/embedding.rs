@@ -1,15 +1,17 @@
 //! Texts to vectors: authorize, encode, embed.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use mortise_plugin::Finish;
 
 use crate::admission::{Admission, Call};
 use crate::check::invalid;
+use crate::encoding;
 use crate::error::ServiceError;
-use crate::model::ServedModel;
 use crate::plugins::BoxFuture;
 use crate::service::Service;
+use crate::tokenizer::Tokenizer;
 
 /// Texts in one request at most.
 pub const MAX_EMBEDDING_INPUTS: usize = 2048;
@@ -91,7 +93,10 @@ impl Service {
             return Err(invalid("model", message));
         };
         check_dimensions(request.dimensions, embedder.dimensions())?;
-        let texts = encode(&entry.value, embedder.context_length(), request.inputs)?;
+        let tokenizer = Arc::clone(&entry.value.tokenizer);
+        let (context, inputs) = (embedder.context_length(), request.inputs);
+        let encoded = encoding::encode(bytes(&inputs), move || encode(&tokenizer, context, inputs));
+        let texts = encoded.await??;
         let tokens: usize = texts.iter().map(Vec::len).sum();
         admission.spent().prompt_tokens = u32::try_from(tokens).unwrap_or(u32::MAX);
         let backend = &entry.value.backend;
@@ -130,8 +135,17 @@ fn check_dimensions(wanted: Option<u32>, dimensions: usize) -> Result<(), Servic
     }
 }
 
+/// Bytes of all texts.
+fn bytes(inputs: &[EmbeddingInput]) -> usize {
+    let lengths = inputs.iter().map(|input| match input {
+        EmbeddingInput::Text(text) => text.len(),
+        EmbeddingInput::Tokens(_) => 0,
+    });
+    lengths.sum()
+}
+
 fn encode(
-    model: &ServedModel,
+    tokenizer: &Tokenizer,
     context: usize,
     inputs: Vec<EmbeddingInput>,
 ) -> Result<Vec<Vec<u32>>, ServiceError> {
@@ -147,10 +161,7 @@ fn encode(
         let param = format!("input[{index}]");
         let tokens = match input {
             EmbeddingInput::Tokens(tokens) => {
-                if let Some(unknown) = tokens
-                    .iter()
-                    .find(|id| !model.tokenizer.table().contains(**id))
-                {
+                if let Some(unknown) = tokens.iter().find(|id| !tokenizer.table().contains(**id)) {
                     return Err(invalid(
                         &param,
                         format!("{unknown} is no token of this model"),
@@ -158,8 +169,7 @@ fn encode(
                 }
                 tokens
             }
-            EmbeddingInput::Text(text) => model
-                .tokenizer
+            EmbeddingInput::Text(text) => tokenizer
                 .encode_text(&text)
                 .map_err(|error| invalid(&param, error.to_string()))?,
         };

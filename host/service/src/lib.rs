@@ -9,6 +9,7 @@ mod choice;
 mod constraint;
 mod detokenizer;
 mod embedding;
+mod encoding;
 mod error;
 mod event;
 mod failure;

@@ -10,6 +10,7 @@ use mortise_plugin::{
 use time::OffsetDateTime;
 
 use crate::check::{Request, invalid, refuse};
+use crate::encoding;
 use crate::error::ServiceError;
 use crate::lineup::RequestPlugins;
 use crate::model::ServedModel;
@@ -17,9 +18,6 @@ use crate::plugins::{ParseOutput, RequestId};
 use crate::request::{Prompt, RequestFields};
 use crate::stop::StopMatcher;
 use crate::tokenizer::{Tokenizer, TokenizerError};
-
-/// Prompts longer than this are encoded on a thread for blocking work.
-const INLINE_ENCODE_BYTES: usize = 4096;
 
 /// A parser and what it is told of a request.
 type Parsing = (Arc<dyn ParseOutput>, ParserSetup);
@@ -224,15 +222,9 @@ async fn encode(
         Source::Text(_) => "prompt",
         Source::Segments(_) => "messages",
     };
-    let result = if source.bytes() <= INLINE_ENCODE_BYTES {
-        source.encode(&model.tokenizer)
-    } else {
-        let tokenizer = Arc::clone(&model.tokenizer);
-        tokio::task::spawn_blocking(move || source.encode(&tokenizer))
-            .await
-            .map_err(|error| ServiceError::Engine(format!("the prompt was not encoded: {error}")))?
-    };
-    result.map_err(|error| match error {
+    let tokenizer = Arc::clone(&model.tokenizer);
+    let encoded = encoding::encode(source.bytes(), move || source.encode(&tokenizer));
+    encoded.await?.map_err(|error| match error {
         TokenizerError::ControlToken { .. } => refuse(param, "control_token", error.to_string()),
         error => ServiceError::Engine(error.to_string()),
     })

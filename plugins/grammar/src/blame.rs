@@ -6,6 +6,9 @@ use crate::source::push_key;
 
 /// Compilations that are spent on a message.
 const MAX_ATTEMPTS: usize = 64;
+/// Values of the schemas that they compile, together. The message is not to take longer than what it is
+/// about.
+const MAX_VALUES: usize = 20_000;
 /// Keywords whose value is a schema.
 const SCHEMAS: [&str; 4] = ["items", "additionalProperties", "not", "contains"];
 /// Keywords whose value is a list of schemas.
@@ -16,21 +19,31 @@ const MAPS: [&str; 4] = ["properties", "$defs", "definitions", "patternPropertie
 /// The path of the innermost part of `root` that `fails` by itself.
 pub(crate) fn find(root: &Value, mut fails: impl FnMut(Value) -> bool) -> String {
     let mut path = String::new();
-    let mut attempts = 0;
+    let (mut attempts, mut values) = (0, 0);
     let mut part = root;
     'deeper: loop {
         for (child_path, child) in children(part) {
+            let candidate = with_definitions(root, child);
             attempts += 1;
-            if attempts > MAX_ATTEMPTS {
+            values += count(&candidate);
+            if attempts > MAX_ATTEMPTS || values > MAX_VALUES {
                 return path;
             }
-            if fails(with_definitions(root, child)) {
+            if fails(candidate) {
                 path.push_str(&child_path);
                 part = child;
                 continue 'deeper;
             }
         }
         return path;
+    }
+}
+
+fn count(value: &Value) -> usize {
+    1 + match value {
+        Value::Array(items) => items.iter().map(count).sum(),
+        Value::Object(fields) => fields.values().map(count).sum(),
+        _ => 0,
     }
 }
 

@@ -11,6 +11,7 @@ use toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
 
 use crate::blame;
 use crate::cache::Cache;
+use crate::depth::check_lark;
 use crate::matcher::{Mask, Matcher};
 use crate::source::{GrammarError, Source, read_schema, schema_grammar, shown};
 
@@ -94,7 +95,10 @@ impl Engine {
                 });
             }
             Source::Regex(text) => TopLevelGrammar::from_regex(text),
-            Source::Lark(text) => TopLevelGrammar::from_lark(text.clone()),
+            Source::Lark(text) => {
+                check_lark(text)?;
+                TopLevelGrammar::from_lark(text.clone())
+            }
         };
         self.build(grammar).map_err(|error| {
             GrammarError::Invalid(format!("the {} cannot be used: {error}", source.kind()))

@@ -12,5 +12,7 @@ pub mod source;
 
 mod blame;
 mod cache;
+mod depth;
 #[cfg(target_family = "wasm")]
 mod guest;
+mod lark;

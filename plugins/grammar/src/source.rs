@@ -3,6 +3,8 @@
 use llguidance::api::TopLevelGrammar;
 use serde_json::{Map, Value, json};
 
+use crate::depth;
+
 /// Bytes of a grammar or schema.
 pub const MAX_SOURCE_BYTES: usize = 256 * 1024;
 /// Nesting of a schema.
@@ -99,9 +101,14 @@ pub(crate) fn read_schema(text: &str) -> Result<Value, GrammarError> {
             "the JSON schema must be an object".to_owned(),
         ));
     }
-    let mut values = 0;
-    check_limits(&schema, &mut String::new(), 0, &mut values)?;
+    check_schema(&schema)?;
     Ok(schema)
+}
+
+/// Refuse a schema that is too large or leads too deep.
+pub(crate) fn check_schema(schema: &Value) -> Result<(), GrammarError> {
+    check_limits(schema, &mut String::new(), 0, &mut 0)?;
+    depth::check_schema(schema)
 }
 
 fn check_limits(

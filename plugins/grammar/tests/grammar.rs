@@ -302,6 +302,126 @@ fn c1_c3_c7_bombs_are_refused_or_harmless() {
     }
 }
 
+/// Definitions that each refer to the next, in `wrap`.
+fn chained(links: usize, wrap: impl Fn(Value) -> Value) -> Source {
+    let link = |index: usize| json!({"$ref": format!("#/$defs/a{index}")});
+    let mut definitions: serde_json::Map<_, _> = (0..links)
+        .map(|index| (format!("a{index}"), wrap(link(index + 1))))
+        .collect();
+    definitions.insert(format!("a{links}"), json!({"type": "integer"}));
+    schema(json!({"$ref": "#/$defs/a0", "$defs": definitions}))
+}
+
+/// Rules or terminals that each refer to the next.
+fn ruled(links: usize, letter: char, rule: impl Fn(&str) -> String) -> Source {
+    let mut text = format!("start: {letter}0\n");
+    for index in 0..links {
+        let next = rule(&format!("{letter}{}", index + 1));
+        text.push_str(&format!("{letter}{index}: {next}\n"));
+    }
+    Source::Lark(format!("{text}{letter}{links}: \"x\"\n"))
+}
+
+#[test]
+fn c1_references_that_lead_too_deep_are_refused() {
+    type Chain = fn(usize) -> Source;
+    let chains: [(usize, Chain); 12] = [
+        (190, |links| chained(links, |next| next)),
+        (95, |links| chained(links, |next| json!({"items": next}))),
+        (95, |links| {
+            chained(links, |next| json!({"prefixItems": [next]}))
+        }),
+        (95, |links| {
+            chained(links, |next| json!({"properties": {"p": next}}))
+        }),
+        (95, |links| {
+            chained(links, |next| json!({"additionalProperties": next}))
+        }),
+        (95, |links| {
+            chained(links, |next| json!({"anyOf": [next, {"type": "null"}]}))
+        }),
+        (190, |links| ruled(links, 'a', str::to_owned)),
+        (190, |links| {
+            ruled(links, 'a', |next| format!("\"y\" {next}?"))
+        }),
+        (63, |links| {
+            ruled(links, 'a', |next| format!("(\"b\" (\"c\" {next}))"))
+        }),
+        (190, |links| {
+            ruled(links, 'A', |next| format!("\"y\" {next}"))
+        }),
+        (95, |links| {
+            ruled(links, 'A', |next| format!("(\"y\" {next})*"))
+        }),
+        // All on one line.
+        (190, |links| {
+            let Source::Lark(text) = ruled(links, 'a', |next| format!("\"y\" {next} -> z")) else {
+                unreachable!("it is Lark")
+            };
+            let (first, rest) = text.split_once('\n').expect("lines");
+            Source::Lark(format!("{first} -> z {}", rest.replace('\n', " ")))
+        }),
+    ];
+    for (index, (links, chain)) in chains.iter().enumerate() {
+        let fits = engine().compile(&chain(*links));
+        // The last has no line break where one belongs.
+        assert!(fits.is_ok() || index == 11, "{index}: {fits:?}");
+        for links in [links + 4, 3000] {
+            match engine().compile(&chain(links)) {
+                Err(GrammarError::TooComplex(text)) => assert!(text.contains("deep"), "{text}"),
+                Err(GrammarError::Invalid(text)) if links == 3000 => {
+                    assert!(
+                        text.contains("at most") || text.contains("holds more"),
+                        "{text}"
+                    );
+                }
+                other => panic!("{index}, {links} links: {other:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn c1_the_order_of_references_hides_no_depth() {
+    // Whoever looks at the first references first meets each definition when all below it are known.
+    let links = 3000;
+    let known_first: Vec<Value> = (0..=links)
+        .rev()
+        .map(|index| json!({"$ref": format!("#/$defs/a{index}")}))
+        .collect();
+    let Source::JsonSchema(text) = chained(links, |next| json!({"items": next})) else {
+        unreachable!("it is a schema")
+    };
+    let mut root: Value = serde_json::from_str(&text).expect("JSON");
+    root["anyOf"] = Value::Array(known_first);
+    let short: Value = json!({"additionalProperties": root["anyOf"], "$defs": root["$defs"]});
+    for source in [schema(root), schema(short)] {
+        let error = engine().compile(&source).expect_err("too deep");
+        assert!(
+            matches!(&error, GrammarError::TooComplex(text) if text.contains("deeper than"))
+                || matches!(&error, GrammarError::Invalid(text) if text.contains("holds more")),
+            "{error:?}"
+        );
+    }
+}
+
+#[test]
+fn references_in_a_circle_are_not_deep() {
+    let tree = json!({"$defs": {"node": {"type": "object", "properties": {
+        "left": {"$ref": "#/$defs/node"}, "right": {"anyOf": [{"$ref": "#"}, {"type": "null"}]},
+    }}}, "$ref": "#/$defs/node"});
+    assert!(engine().compile(&schema(tree)).is_ok());
+    let rules = "start: list\nlist: \"[\" (item (\",\" item)*)? \"]\"\nitem: list | \"x\"\n";
+    assert!(takes(&Source::Lark(rules.to_owned()), "[[x,[]],x]"));
+    // Deep, and a part of one grammar only.
+    let Source::JsonSchema(deep) = chained(300, |next| json!({"items": next})) else {
+        unreachable!("it is a schema")
+    };
+    let within = Source::Lark(format!("start: %json {deep}"));
+    let error = engine().compile(&within).expect_err("too deep");
+    assert!(matches!(error, GrammarError::TooComplex(_)), "{error:?}");
+}
+
 /// Walk at random through what the masks allow; what comes out must fit the schema.
 fn walk(source: &Source, seed: u64) -> Option<String> {
     let mut matcher = engine().compile(source).unwrap();

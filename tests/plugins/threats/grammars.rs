@@ -257,6 +257,80 @@ fn c1_schemas_nested_thirty_thousand_deep_are_refused() {
     });
 }
 
+/// Definitions that each refer to the next, so many items deep.
+fn chained(links: usize, items: usize) -> Value {
+    let definition = |index: usize| {
+        let next = json!({"$ref": format!("#/$defs/{}", index + 1)});
+        (0..items).fold(next, |inner, _| json!({"items": inner}))
+    };
+    let mut definitions: serde_json::Map<_, _> = (0..links)
+        .map(|index| (index.to_string(), definition(index)))
+        .collect();
+    definitions.insert(links.to_string(), json!({}));
+    json!({"$ref": "#/$defs/0", "$defs": definitions})
+}
+
+/// Rules that each refer to the next.
+fn ruled(links: usize) -> String {
+    let rules = (0..links).map(|index| format!("a{index}: \"y\" a{}\n", index + 1));
+    format!("start: a0\n{}a{links}: \"x\"\n", rules.collect::<String>())
+}
+
+#[test]
+fn c1_references_that_lead_too_deep_suspend_nobodys_grammars() {
+    // The breaker is as everybody has it: five of these within ten seconds would open it.
+    let mut server = server(&[]);
+    let mut witness = Witness::new(&mut server, WITNESS);
+    let tool = |strict: bool| {
+        let function = json!({"name": "f", "strict": strict, "parameters": chained(5, 40)});
+        let tools = json!([{"type": "function", "function": function}]);
+        with(
+            constrained("tool_choice", json!("required")),
+            "tools",
+            tools,
+        )
+    };
+    let bodies = [
+        constrained("response_format", schema(chained(3000, 1))),
+        constrained("guided_json", chained(3000, 1)),
+        constrained("structured_outputs", json!({"json": chained(3000, 1)})),
+        constrained("guided_grammar", json!(ruled(10_000))),
+        constrained("structured_outputs", json!({"grammar": ruled(10_000)})),
+        constrained(
+            "guided_grammar",
+            json!(format!("start: %json {}", chained(3000, 1))),
+        ),
+        tool(false),
+        tool(true),
+    ];
+    let refused = Expected::Refusal(400, "too_complex");
+    let case = case("C1", "references that lead too deep", refused);
+    witness.endures(&case, |server| {
+        bodies.iter().map(|body| server.post(CHAT, body)).collect()
+    });
+    let server = witness.server();
+    server
+        .post(
+            CHAT,
+            &constrained("response_format", schema(json!({"type": "integer"}))),
+        )
+        .ok();
+    let metrics = server.get("/metrics").text();
+    let faults = |fault: &str| {
+        let labels = ["grammar", fault].map(|label| format!("\"{label}\""));
+        let is_it = |line: &&str| labels.iter().all(|label| line.contains(label));
+        let lines = metrics
+            .lines()
+            .filter(|line| line.starts_with("mortise_plugin_faults_total"));
+        lines
+            .filter(is_it)
+            .filter(|line| !line.ends_with(" 0"))
+            .count()
+    };
+    assert!(faults("too-complex") > 0, "{metrics}");
+    assert_eq!((faults("stack"), faults("suspended")), (0, 0), "{metrics}");
+}
+
 /// A grammar that is easy to begin with, and then has more ways to go on than llguidance follows at once.
 fn hard_later() -> String {
     let ways = (0..12_100).map(|way| format!("L \"{}u\" \"{}v\"", way / 110, way % 110));

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use mortise_plugin::{
-    ChatTemplate, Facts, Fault, Finish, GrammarSource, ParserSetup, PluginError, UsageReport,
+    ChatTemplate, Facts, Fault, Finish, Grammar, GrammarSource, ParserSetup, PluginError,
+    UsageReport,
 };
 
 use crate::guests::{HASTY_MS, binding, context, fault_of, hasty, limits, render, setup, shared};
@@ -115,6 +116,47 @@ async fn attackers_cannot_starve_the_runtime() {
     }
 }
 
+/// A grammar plugin that two breakdowns suspend, told what to do whenever it compiles.
+async fn brittle(compile: &str) -> Grammar {
+    let mut binding = hasty();
+    binding.settings = format!(r#"{{"compile": "{compile}"}}"#);
+    binding.limits.breaker.failures = 2;
+    shared().grammar(binding).await
+}
+
+async fn compile_fault(grammar: &Grammar, source: &str) -> Fault {
+    let source = GrammarSource::Regex(source.to_owned());
+    let compiled = grammar.compile(&context(), &source).await;
+    fault_of(compiled.err().unwrap(), "grammar.compile")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn grammars_that_are_too_much_are_their_callers_fault_and_suspend_nobody() {
+    let grammar = brittle("").await;
+    for source in ["loop", "bomb", "overflow", "overflow-plain"] {
+        let fault = compile_fault(&grammar, source).await;
+        assert!(matches!(fault, Fault::TooComplex(_)), "{source}: {fault}");
+    }
+    // A defect is the plugin's, though only this grammar meets it.
+    for _ in 0..2 {
+        let fault = compile_fault(&grammar, "panic").await;
+        assert!(matches!(fault, Fault::Trap(_)), "{fault}");
+    }
+    let any = GrammarSource::Regex("dense".to_owned());
+    grammar.compile(&context(), &any).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn grammar_plugins_that_break_down_at_everything_are_suspended() {
+    let grammar = brittle("panic").await;
+    for _ in 0..2 {
+        let fault = compile_fault(&grammar, "dense").await;
+        assert!(matches!(fault, Fault::Trap(_)), "{fault}");
+    }
+    let fault = compile_fault(&grammar, "dense").await;
+    assert!(matches!(fault, Fault::Suspended { .. }), "{fault}");
+}
+
 #[tokio::test]
 async fn every_function_has_a_deadline() {
     let fixture = shared();
@@ -148,8 +190,11 @@ async fn every_function_has_a_deadline() {
     );
 
     let grammar = fixture.grammar(hasty()).await;
-    let compile = GrammarSource::Regex("loop".to_owned());
-    let error = grammar.compile(&context(), &compile).await.err().unwrap();
+    let mut broken = hasty();
+    broken.settings = r#"{"compile": "loop"}"#.to_owned();
+    let broken = fixture.grammar(broken).await;
+    let any = GrammarSource::Regex("dense".to_owned());
+    let error = broken.compile(&context(), &any).await.err().unwrap();
     is_deadline(error, "grammar.compile");
     let masks = GrammarSource::Regex("then-loop".to_owned());
     let mut matcher = grammar.compile(&context(), &masks).await.unwrap();
