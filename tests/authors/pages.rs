@@ -120,8 +120,14 @@ fn projects_in_c_python_and_javascript_pass_their_cases() {
     if !have(&["python3", "make", "node", "npm"]) {
         return;
     }
-    let printed = follow("languages.md");
-    assert_eq!(printed.matches("cases passed").count(), 5, "{printed}");
+    // In C also the kinds that the page leaves out: they take no more than a compiler.
+    let others = ["chat-template", "policy"].map(|kind| {
+        format!("mortise plugin new c-{kind} --kind {kind} --lang c\nmake -C c-{kind} test\n")
+    });
+    let script = others.concat() + &commands("languages.md");
+    let folder = tempfile::tempdir().expect("make a folder");
+    let printed = run(folder.path(), &script);
+    assert_eq!(printed.matches("cases passed").count(), 7, "{printed}");
 }
 
 #[test]

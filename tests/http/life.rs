@@ -214,3 +214,25 @@ fn metrics_stay_few_whatever_is_asked_for() {
     assert!(!page.contains("model-7"), "{page}");
     assert!(metric(&server, "mortise_tokens_output_total{") >= 200.0);
 }
+
+/// Without such a bucket Prometheus computes no quantile.
+#[test]
+fn every_histogram_ends_with_a_bucket_for_all() {
+    let server = Server::scripted("default = \"x\"", "");
+    server.post(CHAT, &chat("Hi")).ok();
+    let page = server.get("/metrics").text();
+    let kinds = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    let histograms: Vec<&str> = kinds
+        .filter_map(|line| line.strip_suffix(" histogram"))
+        .collect();
+    assert!(histograms.contains(&"mortise_plugin_call_duration_seconds"));
+    for name in histograms {
+        let series = |start: &str, part: &str| {
+            let lines = page.lines();
+            let own = lines.filter(|line| line.starts_with(start) && line.contains(part));
+            own.count()
+        };
+        let all = series(&format!("{name}_bucket{{"), "le=\"+Inf\"");
+        assert_eq!(all, series(&format!("{name}_count"), ""), "{name}: {page}");
+    }
+}

@@ -76,7 +76,7 @@ fn check_answers(speculation: Speculation) {
     let expected = answers(&Engine::start(Arc::new(model), config.clone()).unwrap());
     let mut devices: Vec<Arc<dyn mortise_cuda::Device>> =
         vec![Arc::new(mortise_cuda_emulator::Emulator::new())];
-    devices.extend(mortise_cuda::open(0));
+    devices.extend(mortise_cuda_emulator::gpu());
     for device in devices {
         let settings = DeviceSettings {
             precision: WeightPrecision::F32,

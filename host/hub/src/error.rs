@@ -49,7 +49,7 @@ pub enum HubError {
         status: u16,
     },
     /// The hub was not reached, or the connection broke and did not recover.
-    #[error("cannot reach the hub for `{what}`: {source}")]
+    #[error("cannot reach the hub for `{what}`")]
     Network {
         /// Repository or file.
         what: String,
@@ -108,7 +108,7 @@ pub enum HubError {
         what: String,
     },
     /// The disk refused.
-    #[error("cannot write `{}`: {source}", path.display())]
+    #[error("cannot write `{}`", path.display())]
     Disk {
         /// Where.
         path: PathBuf,

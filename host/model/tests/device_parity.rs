@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use mortise_cuda::Device;
-use mortise_cuda_emulator::Emulator;
+use mortise_cuda_emulator::{Emulator, gpu};
 use mortise_model::{
     Choice, DeviceModel, DeviceSettings, KvCache, KvType, LogitRows, Model, ModelError,
     ModelFolder, ModelInput, ModelSpec, SequenceInput, TokenSource, WeightPrecision,
@@ -31,7 +31,7 @@ fn folder(name: &str) -> ModelFolder {
 
 fn devices() -> Vec<Arc<dyn Device>> {
     let mut devices: Vec<Arc<dyn Device>> = vec![Arc::new(Emulator::new())];
-    devices.extend(mortise_cuda::open(0));
+    devices.extend(gpu());
     devices
 }
 

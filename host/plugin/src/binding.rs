@@ -107,7 +107,7 @@ impl Binding {
             http: self.http,
             now_ms: self.now_ms,
             limits: self.limits,
-            profile: host.profile().cloned(),
+            profile: host.profile().filter(|_| !component.is_embedded()).cloned(),
         })
     }
 }

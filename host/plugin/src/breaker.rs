@@ -53,6 +53,15 @@ enum State {
     },
 }
 
+/// What the end of a call changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// No call is made for so long.
+    Suspended(Duration),
+    /// A trial went well: calls are made again.
+    Resumed,
+}
+
 impl Breaker {
     pub(crate) fn new(limits: BreakerLimits, counters: Arc<Counters>) -> Self {
         Self {
@@ -89,8 +98,8 @@ impl Breaker {
         }
     }
 
-    /// Learn how a call ended.
-    pub(crate) fn record(&self, now: Instant, failed: bool) {
+    /// Learn how a call ended, and say whether that suspends the plugin or ends its suspension.
+    pub(crate) fn record(&self, now: Instant, failed: bool) -> Option<Turn> {
         let mut state = self.lock();
         match &mut *state {
             State::Closed(failures) if failed && self.limits.failures > 0 => {
@@ -106,6 +115,7 @@ impl Breaker {
                     };
                     self.counters.suspensions.fetch_add(1, Relaxed);
                     self.counters.suspended.fetch_add(1, Relaxed);
+                    return Some(Turn::Suspended(pause));
                 }
             }
             State::Open {
@@ -117,14 +127,17 @@ impl Breaker {
                 *pause = (*pause * 2).min(longest);
                 *until = now + *pause;
                 *trying = false;
+                return Some(Turn::Suspended(*pause));
             }
             State::Open { trying: true, .. } => {
                 *state = State::Closed(VecDeque::new());
                 self.counters.suspended.fetch_sub(1, Relaxed);
+                return Some(Turn::Resumed);
             }
             // Calls that began before the suspension.
             State::Closed(_) | State::Open { .. } => {}
         }
+        None
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -172,8 +185,8 @@ mod tests {
             self.start + Duration::from_millis(ms)
         }
 
-        fn fail(&self, ms: u64) {
-            self.breaker.record(self.at(ms), true);
+        fn fail(&self, ms: u64) -> Option<Turn> {
+            self.breaker.record(self.at(ms), true)
         }
 
         fn admit(&self, ms: u64) -> Result<(), u128> {
@@ -193,23 +206,28 @@ mod tests {
         clock.fail(500);
         clock.fail(1400);
         assert_eq!(clock.admit(1400), Ok(()), "the first failure is too old");
-        clock.fail(1450);
+        let turn = clock.fail(1450);
+        assert_eq!(turn, Some(Turn::Suspended(Duration::from_millis(100))));
         assert_eq!(clock.admit(1450), Err(100));
         assert_eq!((clock.suspended(), clock.admit(1549)), (1, Err(1)));
         assert_eq!(clock.admit(1550), Ok(()), "a trial");
         assert_eq!(clock.admit(1560), Err(90), "one trial at a time");
-        clock.breaker.record(clock.at(1570), false);
+        let turn = clock.breaker.record(clock.at(1570), false);
+        assert_eq!(turn, Some(Turn::Resumed));
         assert_eq!((clock.suspended(), clock.admit(1571)), (0, Ok(())));
     }
 
     #[test]
     fn failed_trials_make_the_pause_longer_up_to_its_limit() {
         let clock = Clock::new(LIMITS);
-        (0..3).for_each(|_| clock.fail(0));
+        for _ in 0..3 {
+            clock.fail(0);
+        }
         let mut now = 100;
         for pause in [200, 300, 300] {
             assert_eq!(clock.admit(now), Ok(()));
-            clock.fail(now);
+            let turn = clock.fail(now);
+            assert_eq!(turn, Some(Turn::Suspended(Duration::from_millis(pause))));
             assert_eq!(clock.admit(now), Err(u128::from(pause)));
             now += pause;
         }
@@ -218,7 +236,9 @@ mod tests {
     #[test]
     fn a_trial_that_is_given_up_does_not_keep_the_door_shut() {
         let clock = Clock::new(LIMITS);
-        (0..3).for_each(|_| clock.fail(0));
+        for _ in 0..3 {
+            clock.fail(0);
+        }
         assert_eq!(clock.admit(100), Ok(()));
         assert_eq!(clock.admit(199), Err(1));
         assert_eq!(clock.admit(200), Ok(()));
@@ -239,9 +259,11 @@ mod tests {
     #[test]
     fn late_results_of_earlier_calls_change_nothing() {
         let clock = Clock::new(LIMITS);
-        (0..3).for_each(|_| clock.fail(0));
-        clock.breaker.record(clock.at(10), false);
-        clock.fail(20);
+        for _ in 0..3 {
+            clock.fail(0);
+        }
+        assert_eq!(clock.breaker.record(clock.at(10), false), None);
+        assert_eq!(clock.fail(20), None);
         assert_eq!(clock.admit(30), Err(70));
         drop(clock.breaker);
         assert_eq!(clock.counters.suspended.load(Relaxed), 0);
@@ -253,7 +275,7 @@ mod tests {
             failures: 0,
             ..LIMITS
         });
-        (0..100).for_each(|_| clock.fail(0));
+        assert!((0..100).all(|_| clock.fail(0).is_none()));
         assert_eq!(clock.admit(0), Ok(()));
     }
 }

@@ -46,6 +46,9 @@ pub enum ComponentSource {
     },
 }
 
+/// The origin of plugins that are part of the program.
+const EMBEDDED: &str = "embedded";
+
 /// A loaded plugin, compiled and checked, of which instances can be made.
 pub struct Component {
     name: String,
@@ -82,6 +85,11 @@ impl Component {
     /// The path of the file, `embedded`, or `memory`.
     pub fn origin(&self) -> &str {
         &self.origin
+    }
+
+    /// Whether it is one of those that are part of the program.
+    pub(crate) fn is_embedded(&self) -> bool {
+        self.origin == EMBEDDED
     }
 
     /// What the plugin can be.
@@ -183,7 +191,7 @@ impl fmt::Debug for Component {
 
 fn label(name: &str, origin: &str) -> String {
     match origin {
-        "embedded" | "memory" => format!("{name} ({origin})"),
+        EMBEDDED | "memory" => format!("{name} ({origin})"),
         path => path.to_owned(),
     }
 }
@@ -224,7 +232,7 @@ impl SourceBytes {
                 precompiled,
             } => Ok(Self {
                 name: name.to_owned(),
-                origin: "embedded".to_owned(),
+                origin: EMBEDDED.to_owned(),
                 wasm: wasm.into(),
                 precompiled,
             }),

@@ -58,7 +58,8 @@ pub struct HostConfig {
     /// WebAssembly call stack of one instance. 1 MiB matches the stack that Rust guests keep in
     /// their own memory, so that neither ends long before the other.
     pub stack_bytes: usize,
-    /// Note each millisecond where a running guest is. It costs some microseconds each time.
+    /// Note each millisecond where a running guest is, unless it is an embedded one. It costs some
+    /// microseconds each time.
     pub profile: bool,
 }
 

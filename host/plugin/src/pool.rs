@@ -13,7 +13,7 @@ use wasmtime::Store;
 use wasmtime::component::{InstancePre, ResourceAny};
 
 use crate::binding::Binding;
-use crate::breaker::Breaker;
+use crate::breaker::{Breaker, Turn};
 use crate::call::{self, CallContext, Ended};
 use crate::engine::EPOCH;
 use crate::handle::Said;
@@ -272,7 +272,21 @@ impl<E: Exports> Pool<E> {
     /// Tell the breaker that the plugin did well, or did not.
     pub(crate) fn record(&self, outcome: Result<(), &PluginError>) {
         let failed = outcome.is_err_and(|error| error.fault.is_breakdown());
-        self.breaker.record(Instant::now(), failed);
+        let (name, version) = (
+            self.grants.component.name(),
+            self.grants.component.version(),
+        );
+        let kind = self.grants.kind.as_str();
+        match self.breaker.record(Instant::now(), failed) {
+            Some(Turn::Suspended(pause)) => {
+                tracing::warn!(target: "mortise::plugin", plugin = name,
+                version, kind, pause_ms = pause.as_millis(),
+                "a plugin failed too often and is not called for a while")
+            }
+            Some(Turn::Resumed) => tracing::info!(target: "mortise::plugin", plugin = name,
+                version, kind, "a plugin is called again"),
+            None => {}
+        }
     }
 
     async fn instantiate(&self, store: &mut Store<State>) -> wasmtime::Result<Result<E, Fault>> {

@@ -401,8 +401,9 @@ pub(crate) struct InspectArgs {
 }
 
 const TEMPLATE_HELP: &str = "\
-In:   {\"messages\": [...], \"tools\": [...]?, \"arguments\": {...}?, \"add_generation_prompt\": true?,
-       \"continue_final_message\": false?, \"today\": \"YYYY-MM-DD\"?}
+In:   {\"messages\": [...], \"tools\": [...]?, \"arguments\": {...}?,
+       \"add_generation_prompt\": true?, \"continue_final_message\": false?,
+       \"today\": \"YYYY-MM-DD\"?}
 Out:  {\"prompt\": \"...\", \"segments\": [{\"special\": \"...\"} | {\"plain\": \"...\"}, ...],
        \"tokens\": [...], \"stop\": [...], \"opens_reasoning\": false}
 
@@ -411,10 +412,11 @@ Example:
 
 const PARSE_HELP: &str = "\
 In:   {\"text\": \"...\", \"chunk\": 3?, \"tools\": [...]?,
-       \"tool_choice\": \"auto\" | \"none\" | \"required\" | {\"named\": \"...\"}?, \"parallel\": true?,
-       \"opens_reasoning\": false?}
+       \"tool_choice\": \"auto\" | \"none\" | \"required\" | {\"named\": \"...\"}?,
+       \"parallel\": true?, \"opens_reasoning\": false?}
       `chunk` feeds the text in pieces of so many characters; 0 feeds token by token.
-Out:  {\"content\": \"...\", \"reasoning\": \"...\", \"tool_calls\": [{\"id\", \"name\", \"arguments\"}, ...],
+Out:  {\"content\": \"...\", \"reasoning\": \"...\",
+       \"tool_calls\": [{\"id\", \"name\", \"arguments\"}, ...],
        \"events\": [{\"content\": \"...\"} | {\"reasoning\": \"...\"} | {\"call_begin\": {...}} |
                   {\"call_arguments\": {...}} | {\"call_end\": 0}, ...]}
 
@@ -432,12 +434,15 @@ Example:
   echo '{\"json_schema\":{\"type\":\"integer\"},\"texts\":[\"12\",\"x\"]}' | mortise grammar check";
 
 const PLUGIN_RUN_HELP: &str = "\
-The input is that of `mortise template render`, `mortise parse` and `mortise grammar check`; for a policy
+The input is that of `mortise template render`, `mortise parse` and `mortise grammar check`.
+For a policy
 In:   {\"route\": \"/v1/chat/completions\"?, \"method\": \"POST\"?, \"peer\": \"127.0.0.1\"?,
-       \"headers\": {\"name\": \"value\"}?, \"model\": \"...\"?, \"streaming\": false?, \"max_tokens\": 5?}
+       \"headers\": {\"name\": \"value\"}?, \"model\": \"...\"?, \"streaming\": false?,
+       \"max_tokens\": 5?, \"tools\": [\"name\"]?, \"server_tools\": [\"name\"]?}
 Out:  {\"allow\": {...}}, {\"deny\": {\"status\": 403, ...}} or {\"abstain\": true}
 For a tool
-In:   {\"name\": \"...\", \"arguments\": {...}?, \"subject\": \"...\"?, \"tenant\": \"...\"?}; {} lists the tools
+In:   {\"name\": \"...\", \"arguments\": {...}?, \"subject\": \"...\"?, \"tenant\": \"...\"?};
+       {} lists the tools
 Out:  {\"result\": \"...\"} or {\"refused\": \"...\"}; for {} {\"tools\": [...]}
 
 Example:
@@ -447,10 +452,11 @@ const PLUGIN_TEST_HELP: &str = "\
 A case is a file *.json:
   {\"kind\": \"policy\"?, \"settings\": {...}?, \"now\": \"2024-01-01T00:00:00Z\"?,
    \"input\": {...}, \"expect\": {...} or \"error\": \"...\"}
-`input` and the output are those of `mortise plugin run`; the clock stands still at `now`, or else at --now,
-or else where it does above. All that `expect` names must be in the output; `error` must be part of the
-message of a call that fails. A parser is fed the text whole, in pieces of
-every small size, as tokens, and in two pieces cut at every place; all must give the same.";
+`input` and the output are those of `mortise plugin run`; the clock stands still at
+`now`, or else at --now, or else where it does above. All that `expect` names must be in
+the output; `error` must be part of the message of a call that fails. A parser is fed
+the text whole, in pieces of every small size, as tokens, and in two pieces cut at every
+place; all must give the same.";
 
 const PLUGIN_NEW_HELP: &str = "\
 Example:
@@ -460,9 +466,11 @@ Example:
   mortise plugin test target/wasm32-wasip2/release/my_policy.wasm";
 
 const PLUGIN_PACK_HELP: &str = "\
-Compilers for Rust's wasm32-wasip2, componentize-py and componentize-js make components; others make core
-modules, which this wraps. Example:
-  mortise plugin pack build/plugin.wasm --kind policy --settings-schema settings.schema.json --output my-policy.wasm";
+Compilers for Rust's wasm32-wasip2, componentize-py and componentize-js make components;
+others make core modules, which this wraps.
+
+Example:
+  mortise plugin pack build/plugin.wasm --kind policy --output my-policy.wasm";
 
 const TOKENIZE_HELP: &str = "\
 In:   {\"text\": \"...\", \"special\": false?} or {\"tokens\": [1, 2, ...], \"special\": true?}
@@ -473,8 +481,9 @@ Example:
   echo '{\"text\":\"Hello there\"}' | mortise tokenize";
 
 const PULL_HELP: &str = "\
-Without :QUANT a repository's safetensors are taken, or its only GGUF file, or its Q4_K_M, Q8_0 or Q4_0.
-A download that broke off goes on where it stopped. Files lie in the cache that huggingface_hub uses.
+Without :QUANT a repository's safetensors are taken, or its only GGUF file, or its
+Q4_K_M, Q8_0 or Q4_0. A download that broke off goes on where it stopped. Files lie in
+the cache that huggingface_hub uses.
 
 Environment:
   HF_TOKEN, HF_TOKEN_PATH     who asks; needed for private and gated models
@@ -495,7 +504,8 @@ Example:
   mortise bench --serve http://127.0.0.1:8080 --streams 1,4,16 --json";
 
 const INSPECT_HELP: &str = "\
-Out:  for a plugin    {\"type\": \"plugin\", \"kinds\": [...], \"version\": ..., \"digest\": ..., \"imports\": [...]}
+Out:  for a plugin    {\"type\": \"plugin\", \"kinds\": [...], \"version\": ..., \"digest\": ...,
+                       \"imports\": [...]}
       for a model     {\"type\": \"model\", \"architecture\": ..., \"parameters\": ..., \"tensors\": [...]}
       for GGUF        {\"type\": \"gguf\", \"metadata\": {...}, \"parameters\": ..., \"tensors\": [...]}
       for weights     {\"type\": \"safetensors\", \"parameters\": ..., \"tensors\": [...]}";

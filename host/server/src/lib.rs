@@ -77,7 +77,10 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Config(ConfigCommand::PrintDefault) => offline::print(config::DEFAULT_FILE),
         Command::Config(ConfigCommand::Check { file }) => {
             Config::load(Some(&file), Overrides::default())?;
-            offline::print("the configuration is right\n")
+            offline::print(
+                "the configuration is right; `mortise plugin list --config` also loads its plugins and \
+                 checks their settings\n",
+            )
         }
         Command::Template(TemplateCommand::Render(input)) => offline::template(&input),
         Command::Parse(input) => offline::parse(&input),

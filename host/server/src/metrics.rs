@@ -422,7 +422,7 @@ impl EncodeMetric for CallDurations<'_> {
             below = cumulative;
         }
         let count = self.0.calls.max(below);
-        buckets.push((f64::MAX, count - below));
+        buckets.push((f64::INFINITY, count - below));
         encoder.encode_histogram::<NoLabelSet>(self.0.seconds_sum, count, &buckets, None)
     }
 

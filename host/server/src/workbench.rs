@@ -118,7 +118,15 @@ impl Workbench {
                 today: request.today.unwrap_or_else(|| self.today.clone()),
             },
         ))??;
-        let segments = rendered.segments.iter().map(|segment| match segment {
+        // Plain neighbours are tokenized as one text, so they are shown as one.
+        let mut segments: Vec<Segment> = Vec::new();
+        for segment in rendered.segments {
+            match (segments.last_mut(), segment) {
+                (Some(Segment::Plain(text)), Segment::Plain(more)) => text.push_str(&more),
+                (_, segment) => segments.push(segment),
+            }
+        }
+        let segments = segments.into_iter().map(|segment| match segment {
             Segment::Special(text) => json!({"special": text}),
             Segment::Plain(text) => json!({"plain": text}),
         });

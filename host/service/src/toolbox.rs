@@ -107,7 +107,7 @@ impl Toolbox {
         let mut known: Vec<&str> = serving.map(|(name, _)| name.as_str()).collect();
         known.sort_unstable();
         let known = match known.is_empty() {
-            true => "it has none for this request".to_owned(),
+            true => "no plugin offers this request any".to_owned(),
             false => format!("it has: {}", known.join(", ")),
         };
         refuse(

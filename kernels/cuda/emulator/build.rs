@@ -8,6 +8,9 @@ fn main() {
         .cpp(true)
         .std("c++17")
         .opt_level(2)
+        // What lies where a GPU could not read it ends the program.
+        .flag_if_supported("-fsanitize=alignment")
+        .flag_if_supported("-fsanitize-undefined-trap-on-error")
         .flag_if_supported("-ffp-contract=off")
         .include("include")
         .flag_if_supported("-Wno-unknown-pragmas")

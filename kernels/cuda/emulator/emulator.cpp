@@ -12,13 +12,21 @@
 #include <vector>
 
 Index threadIdx, blockIdx, blockDim, gridDim;
-alignas(128) unsigned char shared_memory[227 * 1024];
+// What each of the architectures that the kernels are compiled for gives a block.
+constexpr size_t SHARED_MAX = 99 * 1024;
+alignas(128) unsigned char shared_memory[SHARED_MAX + 256];
 
 namespace emulated {
 namespace {
 
 constexpr unsigned WARP = 32;
 constexpr unsigned THREADS_MAX = 1024;
+// Of a kernel that is not declared to be a wide one.
+constexpr unsigned PLAIN_THREADS_MAX = 256;
+// Blocks along y and z.
+constexpr unsigned GRID_MAX = 65535;
+// Bytes behind a block's shared memory that it must leave alone.
+constexpr size_t GUARD_BYTES = sizeof shared_memory - SHARED_MAX;
 constexpr size_t STACK_BYTES = 64 * 1024;
 
 enum class State { Running, AtBlockBarrier, AtWarpBarrier, Done };
@@ -36,6 +44,7 @@ struct Fiber {
 struct Known {
     size_t params_size;
     Body body;
+    bool wide;
 };
 
 std::map<std::string, Known> &known() {
@@ -135,13 +144,22 @@ const Factors *exchange_factors(const Factors &mine) {
     return exchanged_factors[turn] + thread / WARP * WARP;
 }
 
-Kernel::Kernel(const char *name, size_t params_size, Body body) {
-    known()[name] = Known{params_size, body};
+Kernel::Kernel(const char *name, size_t params_size, Body body, bool wide) {
+    known()[name] = Known{params_size, body, wide};
 }
 
 } // namespace emulated
 
-enum Outcome { DONE, UNKNOWN_KERNEL, WRONG_PARAMS, WRONG_BLOCK, WRONG_SHARED, DIVERGED };
+enum Outcome {
+    DONE,
+    UNKNOWN_KERNEL,
+    WRONG_PARAMS,
+    WRONG_BLOCK,
+    WRONG_SHARED,
+    DIVERGED,
+    WRONG_GRID,
+    OVERRUN
+};
 
 // One launch at a time. `grid` has three numbers.
 extern "C" int mortise_emulator_launch(const char *name, const unsigned *grid, unsigned threads,
@@ -150,8 +168,12 @@ extern "C" int mortise_emulator_launch(const char *name, const unsigned *grid, u
     const auto found = known().find(name);
     if (found == known().end()) return UNKNOWN_KERNEL;
     if (found->second.params_size != params_size) return WRONG_PARAMS;
-    if (threads == 0 || threads > THREADS_MAX || threads % WARP != 0) return WRONG_BLOCK;
-    if (shared > sizeof shared_memory) return WRONG_SHARED;
+    const unsigned threads_max = found->second.wide ? THREADS_MAX : PLAIN_THREADS_MAX;
+    if (threads == 0 || threads > threads_max || threads % WARP != 0) return WRONG_BLOCK;
+    if (grid[0] == 0 || grid[0] >> 31 != 0) return WRONG_GRID;
+    for (int axis = 1; axis < 3; axis++)
+        if (grid[axis] == 0 || grid[axis] > GRID_MAX) return WRONG_GRID;
+    if (shared > SHARED_MAX) return WRONG_SHARED;
     body = found->second.body;
     emulated::params = params;
     gridDim = {grid[0], grid[1], grid[2]};
@@ -162,8 +184,11 @@ extern "C" int mortise_emulator_launch(const char *name, const unsigned *grid, u
         for (unsigned y = 0; y < grid[1]; y++)
             for (unsigned x = 0; x < grid[0]; x++) {
                 blockIdx = {x, y, z};
-                memset(shared_memory, 0xff, shared);
+                memset(shared_memory, 0xff, shared + GUARD_BYTES);
                 if (!run_block(threads, backwards)) return DIVERGED;
+                const unsigned char *guard = shared_memory + shared;
+                if (!std::all_of(guard, guard + GUARD_BYTES, [](auto byte) { return byte == 0xff; }))
+                    return OVERRUN;
                 backwards = !backwards;
             }
     return DONE;

@@ -26,11 +26,11 @@ struct FinishQkvParams {
 };
 
 // Norms and positions of queries and keys; keys and values go into the cache. A warp for each head:
-// queries, keys, values along x, rows along y. Dynamic shared memory: `dim` floats.
+// rows along x, of which there may be many more than along y; queries, keys, values along y. Dynamic shared memory: `dim` floats.
 template <class Kept> DEVICE void finish_qkv(const FinishQkvParams &p) {
     let_next_begin();
     wait_for_last();
-    const int head = blockIdx.x, row = blockIdx.y, lane = threadIdx.x;
+    const int row = blockIdx.x, head = blockIdx.y, lane = threadIdx.x;
     float *in = p.qkv + (size_t)row * p.stride + (size_t)head * p.dim;
     float *values = (float *)shared_memory;
     const bool is_query = head < p.heads, is_value = head >= p.heads + p.kv_heads;

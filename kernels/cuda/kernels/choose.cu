@@ -328,5 +328,5 @@ DEVICE void take(const TakeParams &p) {
 
 } // namespace choosing
 
-KERNEL(choose_rows, choosing::ChooseParams, choosing::choose)
+WIDE_KERNEL(choose_rows, choosing::ChooseParams, choosing::choose)
 KERNEL(take_tokens, choosing::TakeParams, choosing::take)

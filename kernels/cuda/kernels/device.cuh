@@ -9,7 +9,8 @@
 //   multiply_f16, multiply_bf16                    f16_to_f32, f32_to_f16
 //
 // Rules that the emulator holds them to: blocks are whole warps; shuffles involve whole warps; every
-// thread of a block reaches every barrier, so none returns before the last one.
+// thread of a block reaches every barrier, so none returns before the last one; what is read as a
+// `uint4` or a `float4` lies at a multiple of 16 bytes; grids and blocks are as large as GPUs take.
 #pragma once
 
 #ifdef __CUDACC__
@@ -20,6 +21,13 @@ extern __shared__ __align__(16) unsigned char shared_memory[];
 // A kernel's name without C++'s decoration, for whoever launches it.
 #define KERNEL(name, Params, body)                                                                 \
     extern "C" __global__ void name(const __grid_constant__ Params params) { body(params); }
+// One that is launched with more than 256 threads a block: the compiler, a driver's too, must leave
+// registers for as many as there can be.
+#define WIDE_KERNEL(name, Params, body)                                                            \
+    extern "C" __global__ void __launch_bounds__(1024)                                             \
+        name(const __grid_constant__ Params params) {                                              \
+        body(params);                                                                              \
+    }
 
 // Half precision without NVIDIA's headers, which need more of a toolkit.
 DEVICE float f16_to_f32(unsigned short bits) {

@@ -142,7 +142,7 @@ DEVICE void group(const GroupParams &p) {
     for (int i = threadIdx.x; i < p.parts; i += blockDim.x)
         p.order[atomicAdd(&places[p.experts[i]], 1u)] = i;
 }
-KERNEL(group_parts, GroupParams, group)
+WIDE_KERNEL(group_parts, GroupParams, group)
 
 struct ExpertProductParams {
     // Experts one below the other.

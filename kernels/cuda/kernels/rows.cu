@@ -61,7 +61,7 @@ DEVICE void rms_norm(const RmsNormParams &p) {
         out[i] = p.accumulate ? fmaf(p.scale, value, out[i]) : value;
     }
 }
-KERNEL(rms_norm_rows, RmsNormParams, rms_norm)
+WIDE_KERNEL(rms_norm_rows, RmsNormParams, rms_norm)
 
 struct GateMulParams {
     const float *gate_up;

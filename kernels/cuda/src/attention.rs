@@ -219,7 +219,7 @@ pub fn finish_qkv(
     };
     let launch = Launch {
         kernel: kernel!(cache.numbers, "finish_qkv"),
-        grid: [all as u32, qkv.count as u32, 1],
+        grid: [qkv.count as u32, all as u32, 1],
         threads: 32,
         shared: (dim * size_of::<f32>()) as u32,
         params: params.as_bytes(),

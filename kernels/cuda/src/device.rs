@@ -188,13 +188,16 @@ pub trait Device: Debug + Send + Sync {
     /// The parameter is the kernel's, and its addresses are as [`Device`] says.
     unsafe fn launch(&self, launch: &Launch<'_>) -> Result<(), DeviceError>;
 
-    /// Queue a product by a library. False where there is none.
+    /// Queue a product by a library. False where there is none, or where it cannot write to such an
+    /// address; a product of no rows asks for that and does nothing.
     ///
     /// # Safety
     /// See [`Device`].
     unsafe fn multiply(&self, product: &Product) -> Result<bool, DeviceError>;
 
-    /// Record what `work` launches, without doing it. `None` where that is not possible.
+    /// Record what `work` launches, without doing it. `None` where that is not possible. Until `work` is
+    /// done, nothing else may be asked of the device: no memory, no copies, no waiting, and nothing at
+    /// all by other threads.
     fn record(
         &self,
         work: &mut dyn FnMut() -> Result<(), DeviceError>,

@@ -29,8 +29,8 @@ pub trait Grammar: Sized + 'static {
     ///
     /// # Errors
     /// [`Fault::Invalid`] for a source that is wrong, [`Fault::TooComplex`] for one that takes too much
-    /// work, [`Fault::Unsupported`] for one that this grammar
-    /// does not take: with `on_failure = "fallback"` the server's own takes it.
+    /// work, [`Fault::Unsupported`] for one that this grammar does not take: with
+    /// `on_failure = "fallback"` the server's own takes it.
     fn compile(&'static self, source: GrammarSource) -> Result<Box<dyn Matcher>, Fault>;
 }
 

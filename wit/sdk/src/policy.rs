@@ -27,8 +27,8 @@ pub trait Policy: Sized + 'static {
     /// Decide on a request, before anything else is done for it.
     ///
     /// # Errors
-    /// [`Fault::Invalid`] and [`Fault::TooComplex`] are the caller's and become a 400; all else refuses the request with a 500,
-    /// unless the operator said otherwise. To refuse, return [`Decision::Deny`].
+    /// [`Fault::Invalid`] and [`Fault::TooComplex`] are the caller's and become a 400; all else refuses
+    /// the request with a 500, unless the operator said otherwise. To refuse, return [`Decision::Deny`].
     fn authorize(&self, facts: Facts) -> Result<Decision, Fault>;
 
     /// Learn what an allowed request used, after it has ended. Keeps no accounts unless you do.
@@ -129,10 +129,10 @@ impl Default for Facts {
 }
 
 impl Facts {
-    /// The value of a request header that was granted, by its name in lower case.
+    /// The value of a request header that was granted. Its name may be written in any case.
     pub fn header(&self, name: &str) -> Option<&str> {
         let mut headers = self.headers.iter();
-        let (_, value) = headers.find(|(known, _)| known == name)?;
+        let (_, value) = headers.find(|(known, _)| known.eq_ignore_ascii_case(name))?;
         Some(value)
     }
 }
@@ -154,5 +154,20 @@ impl<P: Policy> wit::policy::Guest for Component<P> {
 
     fn account(usage: Usage) -> Result<(), Fault> {
         prepared::plugin::<P>()?.account(usage)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_are_found_in_any_case() {
+        let facts = Facts {
+            headers: vec![("x-tenant".to_owned(), "acme".to_owned())],
+            ..Facts::default()
+        };
+        assert_eq!(facts.header("X-Tenant"), Some("acme"));
+        assert_eq!(facts.header("x-plan"), None);
     }
 }

@@ -296,8 +296,9 @@ impl Step {
                 .unwrap_or(0),
             false => 0,
         };
-        self.recordings.clear();
+        // Recordings that run must not go before they are done.
         device.synchronize()?;
+        self.recordings.clear();
         self.room = Room::new(device, spec, sizes, widened.min(WIDENED_MAX))?;
         Ok(())
     }

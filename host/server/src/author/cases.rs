@@ -50,7 +50,10 @@ pub(super) fn read_cases(
         None if default.is_dir() => raw_cases(default)?,
         None => match carried(&subject.component)? {
             Some(carried) => carried,
-            None => raw_cases(default)?,
+            None => bail!(
+                "there is no folder `{DEFAULT_FOLDER}` here, and the plugin carries no cases; run this in \
+                 the plugin's project, or name a folder with --cases"
+            ),
         },
     };
     checked(cases)

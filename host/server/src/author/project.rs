@@ -29,8 +29,8 @@ pub(crate) fn make(args: &PluginNewArgs) -> anyhow::Result<String> {
     let kind = Kind::from(args.kind).as_str();
     let Some(sources) = sources(args.kind, args.lang) else {
         bail!(
-            "there is no template of a {kind} in C: a matcher without a library of its own is no few \
-             lines there; use --lang rust, python or js"
+            "there is no project of kind {kind} in C, where it would take a matching library of its \
+             own; use --lang rust, python or js"
         );
     };
     let own = of_language(args.lang).iter().chain(of_kind(args.kind));

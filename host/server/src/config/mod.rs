@@ -36,7 +36,7 @@ pub(crate) const DEFAULT_FILE: &str = include_str!("default.toml");
 /// Why there is no configuration.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigError {
-    #[error("the configuration file `{}` cannot be read: {source}", path.display())]
+    #[error("the configuration file `{}` cannot be read", path.display())]
     Unreadable {
         path: PathBuf,
         #[source]

@@ -229,15 +229,15 @@ impl Fields {
             .collect();
         for name in leftover {
             let hint = match nearest(&name, known.iter().copied()) {
-                Some(candidate) => format!("did you mean `{}`?", self.path_of(candidate)),
-                None => "no field of that name is known".to_owned(),
+                Some(candidate) => format!("; did you mean `{}`?", self.path_of(candidate)),
+                None => String::new(),
             };
             match self.mode {
                 Unsupported::Ignore => self.ignored.push(self.path_of(&name)),
                 Unsupported::Refuse => {
                     let path = self.path_of(&name);
                     let mut error =
-                        ApiError::invalid(path.as_str(), format!("unknown field `{path}`; {hint}"));
+                        ApiError::invalid(path.as_str(), format!("unknown field `{path}`{hint}"));
                     error.code = "unknown_parameter".to_owned();
                     return Err(error);
                 }

@@ -126,12 +126,11 @@ fn check_names(path: &str, message: &Map<String, Value>) -> Result<(), ApiError>
             continue;
         }
         let hint = match nearest(name, KNOWN) {
-            Some(candidate) => format!("did you mean `{candidate}`?"),
-            None => "no field of that name is known".to_owned(),
+            Some(candidate) => format!("; did you mean `{candidate}`?"),
+            None => String::new(),
         };
         let field = format!("{path}.{name}");
-        let mut error =
-            ApiError::invalid(field.as_str(), format!("unknown field `{field}`; {hint}"));
+        let mut error = ApiError::invalid(field.as_str(), format!("unknown field `{field}`{hint}"));
         error.code = "unknown_parameter".to_owned();
         return Err(error);
     }

@@ -130,7 +130,7 @@ impl LivePlugins {
                 self.apply(&mut state, plugins, config.auth).await
             }
             Err(error) => Err(Unfit {
-                message: error.to_string(),
+                message: format!("{:#}", anyhow::Error::new(error)),
                 blame: Vec::new(),
             }),
         };
@@ -293,25 +293,28 @@ impl LivePlugins {
             tracing::error!(file = %file.path.display(), reason = file.reason,
                 "a plugin file was refused; what served before goes on");
         }
-        if let Some(error) = &reload.error {
-            tracing::error!(
-                error,
-                "plugins were not reloaded; what served before goes on"
-            );
-        }
         let refusals = reload.rejected.len() as u64 + u64::from(reload.error.is_some());
         self.counters.rejected.fetch_add(refusals, Relaxed);
         match reload.changed {
             true => self.counters.replaced.fetch_add(1, Relaxed),
             false => self.counters.unchanged.fetch_add(1, Relaxed),
         };
-        tracing::info!(
-            reason,
-            generation = reload.generation,
-            changed = reload.changed,
-            refused = refusals,
-            "plugins reloaded"
-        );
+        let generation = reload.generation;
+        match &reload.error {
+            Some(error) => tracing::error!(
+                reason,
+                generation,
+                error,
+                "plugins were not reloaded; what served before goes on"
+            ),
+            None => tracing::info!(
+                reason,
+                generation,
+                changed = reload.changed,
+                refused = refusals,
+                "plugins reloaded"
+            ),
+        }
         self.publish(state);
         reload
     }

@@ -27,7 +27,7 @@ static inline float4 make_float4(float x, float y, float z, float w) { return {x
 
 // Of the fiber that runs.
 extern Index threadIdx, blockIdx, blockDim, gridDim;
-// As much as any device gives a block. Filled with what is no number before each block.
+// Filled with what is no number before each block.
 extern unsigned char shared_memory[];
 
 namespace emulated {
@@ -42,9 +42,9 @@ typedef float Factors[FACTORS];
 const Factors *exchange_factors(const Factors &mine);
 
 typedef void (*Body)(const void *params);
-// Makes a kernel known by its name.
+// Makes a kernel known by its name, and whether it may be launched with many threads.
 struct Kernel {
-    Kernel(const char *name, size_t params_size, Body body);
+    Kernel(const char *name, size_t params_size, Body body, bool wide);
 };
 
 template <class To, class From> To bits_as(From from) {
@@ -60,9 +60,11 @@ template <class To, class From> To bits_as(From from) {
 #define __device__
 #define __restrict__
 
-#define KERNEL(name, Params, body)                                                                 \
+#define NAMED_KERNEL(name, Params, body, wide)                                                     \
     static void run_##name(const void *params) { body(*(const Params *)params); }                  \
-    static const emulated::Kernel known_##name(#name, sizeof(Params), run_##name);
+    static const emulated::Kernel known_##name(#name, sizeof(Params), run_##name, wide);
+#define KERNEL(name, Params, body) NAMED_KERNEL(name, Params, body, false)
+#define WIDE_KERNEL(name, Params, body) NAMED_KERNEL(name, Params, body, true)
 
 static inline void __syncthreads() { emulated::block_barrier(); }
 static inline void __threadfence() {}

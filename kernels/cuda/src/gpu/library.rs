@@ -13,6 +13,10 @@ use crate::device::{DeviceError, HalfType, Product};
 /// Bytes that the library may compute in.
 const WORKSPACE: usize = 32 << 20;
 
+/// Results begin at multiples of so many bytes; weights and activations at those that `allocate` promises,
+/// which the library takes for granted.
+pub(super) const OUT_ALIGNMENT: u64 = 16;
+
 /// The library, and how it computes products that it has seen.
 #[derive(Debug)]
 pub(super) struct Library {
@@ -122,7 +126,7 @@ impl Library {
     /// transposed.
     fn plan(&self, shape: Shape) -> Result<Plan, DeviceError> {
         use sys::cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_TRANSA;
-        use sys::cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
+        use sys::cublasLtMatmulPreferenceAttributes_t as Wanted;
         use sys::cudaDataType_t as Type;
         let half = if shape.bf16 {
             Type::CUDA_R_16BF
@@ -139,10 +143,18 @@ impl Library {
             .map_err(failed("cublasLtMatmulDescCreate"))?;
         // `CUBLAS_OP_T`.
         let transposed: i32 = 1;
-        let workspace = WORKSPACE;
         let preference =
             result::create_matmul_pref().map_err(failed("cublasLtMatmulPreferenceCreate"))?;
-        // SAFETY: both were made above; the attributes are a number of 4 and one of 8 bytes.
+        let prefer = |attribute, value: *const c_void, bytes| {
+            // SAFETY: the preference was made above, and the value has so many bytes.
+            unsafe { result::set_matmul_pref_attribute(preference, attribute, value, bytes) }
+        };
+        let (workspace, alignment) = (WORKSPACE as u64, OUT_ALIGNMENT as u32);
+        let alignments = [
+            Wanted::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+            Wanted::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
+        ];
+        // SAFETY: the description was made above; the attribute is a number of 4 bytes.
         unsafe {
             result::set_matmul_desc_attribute(
                 description,
@@ -151,12 +163,20 @@ impl Library {
                 size_of_val(&transposed),
             )
             .and_then(|()| {
-                result::set_matmul_pref_attribute(
-                    preference,
-                    CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                prefer(
+                    Wanted::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                     (&raw const workspace).cast(),
                     size_of_val(&workspace),
                 )
+            })
+            .and_then(|()| {
+                alignments.into_iter().try_for_each(|attribute| {
+                    prefer(
+                        attribute,
+                        (&raw const alignment).cast(),
+                        size_of_val(&alignment),
+                    )
+                })
             })
             .map_err(failed("cublasLtMatmulDescSetAttribute"))?;
         }

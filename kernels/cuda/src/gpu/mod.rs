@@ -20,7 +20,7 @@ use cudarc::driver::sys;
 use crate::device::{Address, Device, DeviceError, Download, Launch, Product, Recording};
 use crate::find::Gpu;
 use download::Downloads;
-use library::Library;
+use library::{Library, OUT_ALIGNMENT};
 use staging::Staging;
 
 /// The kernels: machine code of some architectures, and PTX.
@@ -184,12 +184,6 @@ impl CudaDevice {
     /// What the driver says about it.
     pub fn gpu(&self) -> &Gpu {
         &self.gpu
-    }
-
-    /// Whether cuBLASLt was found: without it, products of many rows take kernels without tensor
-    /// cores.
-    pub fn has_library(&self) -> bool {
-        self.library.is_some()
     }
 
     fn function(&self, launch: &Launch<'_>) -> Result<Function, DeviceError> {
@@ -366,6 +360,9 @@ impl Device for CudaDevice {
         let Some(library) = &self.library else {
             return Ok(false);
         };
+        if !product.out.0.is_multiple_of(OUT_ALIGNMENT) {
+            return Ok(false);
+        }
         if product.rows > 0 {
             self.driver.make_current()?;
             // SAFETY: the caller vouches for the addresses.
@@ -385,20 +382,21 @@ impl Device for CudaDevice {
         unsafe { result::stream::begin_capture(stream, mode) }
             .map_err(failed("cuStreamBeginCapture"))?;
         let worked = work();
+        // Whatever came of the work, the stream must do again what it is given.
         // SAFETY: the capture was begun above.
         let graph =
             unsafe { result::stream::end_capture(stream) }.map_err(failed("cuStreamEndCapture"));
-        worked?;
-        let graph = graph?;
         // SAFETY: the graph is what was captured; what is instantiated does not need it.
-        let executable = unsafe {
+        let executable = graph.and_then(|graph| unsafe {
             let executable = result::graph::instantiate(graph, sys::CUgraphInstantiate_flags(0));
             let _ = result::graph::destroy(graph);
-            executable
-        };
+            executable.map_err(failed("cuGraphInstantiate"))
+        });
+        // What failed in the work says more than what became of the recording.
+        worked?;
         Ok(Some(Box::new(Graph {
             driver: Arc::clone(&self.driver),
-            executable: executable.map_err(failed("cuGraphInstantiate"))?,
+            executable: executable?,
         })))
     }
 

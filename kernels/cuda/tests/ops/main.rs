@@ -9,8 +9,8 @@ mod rows;
 
 use std::sync::Arc;
 
-use mortise_cuda::Device;
-use mortise_cuda_emulator::Emulator;
+use mortise_cuda::{Buffer, Device, DeviceError, memory};
+use mortise_cuda_emulator::{Emulator, gpu};
 
 /// All devices.
 fn devices() -> Vec<Arc<dyn Device>> {
@@ -18,10 +18,7 @@ fn devices() -> Vec<Arc<dyn Device>> {
         Arc::new(Emulator::new()),
         Arc::new(Emulator::with_library()),
     ];
-    match mortise_cuda::open(0) {
-        Ok(gpu) => devices.push(gpu),
-        Err(problem) => println!("no GPU: {problem}"),
-    }
+    devices.extend(gpu());
     devices
 }
 
@@ -80,15 +77,79 @@ fn launches_that_cannot_run_are_refused() {
         assert!(refused.contains("no_such_kernel"), "{refused}");
     }
     let emulator = Emulator::new();
-    for (threads, params) in [(31, 24), (32, 4)] {
-        let launch = Launch {
-            kernel: "copy_16_bytes",
-            grid: [1, 1, 1],
-            threads,
-            shared: 0,
-            params: &vec![0; params],
-        };
-        // SAFETY: whole warps and parameters of the right size are asked for first.
-        assert!(unsafe { emulator.launch(&launch) }.is_err());
+    let whole = Launch {
+        kernel: "copy_16_bytes",
+        grid: [1, 1, 1],
+        threads: 32,
+        shared: 0,
+        params: &[0; 24],
+    };
+    let wrong = [
+        Launch {
+            threads: 31,
+            ..whole
+        },
+        Launch {
+            threads: 288,
+            ..whole
+        },
+        Launch {
+            params: &[0; 4],
+            ..whole
+        },
+        Launch {
+            grid: [1, 65536, 1],
+            ..whole
+        },
+        Launch {
+            grid: [1, 1, 0],
+            ..whole
+        },
+        Launch {
+            shared: 100 << 10,
+            ..whole
+        },
+    ];
+    for launch in wrong {
+        // SAFETY: what is wrong is found before anything runs.
+        assert!(unsafe { emulator.launch(&launch) }.is_err(), "{launch:?}");
+    }
+}
+
+#[test]
+fn what_is_recorded_is_done_by_each_replay() {
+    for device in devices() {
+        let [from, to] = [[7u8; 32], [0; 32]].map(|bytes| Buffer::of(&device, &bytes).unwrap());
+        let recording = device.record(&mut || memory::copy(&*device, from.all(), to.all()));
+        let recording = recording.unwrap().unwrap();
+        assert_eq!(to.to_vec().unwrap(), [0; 32], "{}", device.name());
+        for byte in [7, 8] {
+            from.upload(0, &[byte; 32]).unwrap();
+            recording.replay().unwrap();
+            assert_eq!(to.to_vec().unwrap(), [byte; 32], "{}", device.name());
+        }
+        // Work that fails leaves the device as it was.
+        let broken = DeviceError::OutOfMemory { bytes: 1 };
+        let failed = device.record(&mut || Err(broken.clone()));
+        assert_eq!(failed.unwrap_err(), broken);
+        recording.replay().unwrap();
+        device.synchronize().unwrap();
+    }
+}
+
+/// A GPU would copy at each replay what lay there once.
+#[test]
+fn the_emulator_records_no_copies() {
+    let emulator: Arc<dyn Device> = Arc::new(Emulator::new());
+    let buffer = Buffer::of(&emulator, &[1u8]).unwrap();
+    let mut works: [Box<dyn FnMut() -> Result<(), DeviceError> + '_>; 4] = [
+        Box::new(|| buffer.upload(0, &[2])),
+        Box::new(|| buffer.download(0, &mut [0])),
+        Box::new(|| emulator.synchronize()),
+        Box::new(|| Buffer::<u8>::zeros(&emulator, 1).map(drop)),
+    ];
+    for work in &mut works {
+        let refused = emulator.record(work).unwrap_err().to_string();
+        assert!(refused.contains("recording"), "{refused}");
     }
 }
