@@ -1,5 +1,5 @@
 //! Products of activations with weights, `x · Wᵀ + bias`, and what becomes of them before they are
-//! written: they are added to what is there, go through a gate, or only the best are kept.
+//! written: they are added to what is there, go through a gate, or of some rows only the highest is kept.
 //!
 //! Each output is one dot product. With weights in floating point it is summed in eight lanes over
 //! ascending inputs, then the lanes by halves, then the inputs that fill no lane; with packed weights,
@@ -22,7 +22,7 @@ mod sink;
 
 pub use activations::{Activations, Forms};
 pub use matrix::{Matrix, RowOrder, Weights};
-pub use search::{Best, LogitScale};
+pub use search::{Highest, LogitScale, RowLogits, Scores, WantedLogits};
 
 use job::Job;
 use sink::{Add, Cells, Write};
@@ -95,9 +95,17 @@ impl Stack<'_> {
         Activations::new(out, width, forms)
     }
 
-    /// The `count` highest outputs of each row, without writing the others anywhere.
-    pub fn best(&self, x: &Activations<'_>, scale: LogitScale, count: usize) -> Vec<Best> {
-        search::run(&Job::new(x, self), scale, count)
+    /// The products as logits: of each row what is wanted of it. Others are written nowhere.
+    ///
+    /// # Panics
+    /// If there are not as many wishes as rows.
+    pub fn scores(
+        &self,
+        x: &Activations<'_>,
+        scale: LogitScale,
+        wanted: &[WantedLogits],
+    ) -> Scores {
+        search::run(&Job::new(x, self), scale, wanted)
     }
 }
 

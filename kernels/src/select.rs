@@ -1,11 +1,16 @@
-//! Which tokens stay candidates for sampling. Nothing here sorts the whole vocabulary: selection
-//! partitions, and only what was asked for in order is put in order.
+//! Which tokens stay candidates for sampling. Nothing here sorts the whole vocabulary, nor lists it: what a
+//! row keeps is found in it ([`Survey`]), selection partitions that, and only what was asked for in order is
+//! put in order.
 //!
 //! Weights are summed as whole numbers of [`WEIGHT_UNIT`]: such sums do not depend on their order, so
 //! that a GPU, which adds in another, keeps and draws the same tokens (`choose.cu` of
 //! `kernels/cuda`).
 
 use std::cmp::Ordering;
+
+mod survey;
+
+pub use survey::{Room, Survey};
 
 /// What weights are counted in, of the likeliest token's: 2^-40. A token that weighs less has no
 /// weight; all of them together, in a vocabulary of 2^18, have less than a four millionth.
@@ -28,54 +33,9 @@ fn best_first(a: &Candidate, b: &Candidate) -> Ordering {
     b.value.total_cmp(&a.value).then(a.id.cmp(&b.id))
 }
 
-/// The index of the highest value, the lowest such index; `None` if all are minus infinity or NaN.
-pub fn argmax(values: &[f32]) -> Option<usize> {
-    // The highest of each stretch without a branch, which vectorises; only a stretch that has a new
-    // highest is looked through.
-    const STRETCH: usize = 256;
-    let mut best = None;
-    let mut highest = f32::NEG_INFINITY;
-    for (number, stretch) in values.chunks(STRETCH).enumerate() {
-        if highest_of(stretch) <= highest {
-            continue;
-        }
-        for (place, &value) in stretch.iter().enumerate() {
-            if value > highest {
-                highest = value;
-                best = Some(number * STRETCH + place);
-            }
-        }
-    }
-    best
-}
-
-/// The highest of some numbers, minus infinity if there is none. NaN is lower than all.
-fn highest_of(values: &[f32]) -> f32 {
-    const LANES: usize = 16;
-    let larger = |highest: f32, value: f32| if value > highest { value } else { highest };
-    let mut lanes = [f32::NEG_INFINITY; LANES];
-    let (chunks, rest) = values.as_chunks::<LANES>();
-    for chunk in chunks {
-        for (lane, value) in lanes.iter_mut().zip(chunk) {
-            *lane = larger(*lane, *value);
-        }
-    }
-    let highest = lanes.into_iter().fold(f32::NEG_INFINITY, larger);
-    rest.iter().copied().fold(highest, larger)
-}
-
-/// The `count` highest of `values`, highest first, equals by index.
+/// The `count` highest of `values`, highest first, equals by index. None is NaN.
 pub fn top(values: &[f32], count: usize) -> Vec<Candidate> {
-    if count == 0 {
-        return Vec::new();
-    }
-    let mut candidates: Vec<Candidate> = (0u32..)
-        .zip(values)
-        .map(|(id, &value)| Candidate { id, value })
-        .collect();
-    keep_top_k(&mut candidates, count);
-    candidates.sort_unstable_by(best_first);
-    candidates
+    Survey::new(values, &mut Room::default()).top(count)
 }
 
 /// Keep the `count` highest, in no particular but in a reproducible order.
@@ -102,15 +62,45 @@ pub fn keep_min_p(candidates: &mut Vec<Candidate>, min_p: f32) {
 /// most 1. Keeps at least one.
 pub fn keep_top_p(candidates: &mut Vec<Candidate>, top_p: f32) {
     let total = sum_units(candidates);
-    let target = ((u128::from(total) * u128::from(share(top_p))) >> SHARE_BITS) as u64;
-    // All below this, were they as many as all, would not reach what may be left out: what is kept is
-    // among the others, which are few as a rule.
-    let least = (total - target) / candidates.len().max(1) as u64;
-    // No number of units that a candidate may have is too large for this.
-    let least = least as f64 * f64::from(WEIGHT_UNIT);
-    candidates.retain(|candidate| f64::from(candidate.value) >= least);
+    keep_reaching(candidates, target(total, top_p));
+}
+
+/// The part `top_p` of a sum of units.
+fn target(total: u64, top_p: f32) -> u64 {
+    ((u128::from(total) * u128::from(share(top_p))) >> SHARE_BITS) as u64
+}
+
+/// Keep the fewest of the heaviest that have so many units. Keeps at least one.
+fn keep_reaching(candidates: &mut Vec<Candidate>, target: u64) {
+    /// Weights are told apart by eighths of their powers of two at first.
+    const CLASS_BITS: u32 = 20;
+    const CLASSES: usize = (40 << 3) + 1;
+    let class = |candidate: &Candidate| {
+        let above_unit = candidate
+            .value
+            .to_bits()
+            .saturating_sub(WEIGHT_UNIT.to_bits());
+        ((above_unit >> CLASS_BITS) as usize).min(CLASSES - 1)
+    };
+    let mut sums = [0; CLASSES];
+    for candidate in &*candidates {
+        sums[class(candidate)] += units(candidate.value);
+    }
+    let (mut reached, mut last) = (0, CLASSES - 1);
+    // Some weight, so that the last class is not empty if there is any.
+    while last > 0 && reached + sums[last] < target.max(1) {
+        reached += sums[last];
+        last -= 1;
+    }
+    candidates.retain(|candidate| class(candidate) >= last);
     // Everything before `low` belongs to the result, everything from `high` on does not.
-    let (mut low, mut high, mut reached) = (0, candidates.len(), 0);
+    let (mut low, mut high) = (0, candidates.len());
+    for place in 0..high {
+        if class(&candidates[place]) > last {
+            candidates.swap(place, low);
+            low += 1;
+        }
+    }
     while high - low > 1 {
         let middle = low + (high - low) / 2;
         candidates[low..high].select_nth_unstable_by(middle - low, best_first);
@@ -132,8 +122,8 @@ pub fn share(top_p: f32) -> u64 {
 
 /// A weight of at most 1, in whole units: by shifts, since no processor converts many at once.
 #[inline(always)]
-fn units(candidate: &Candidate) -> u64 {
-    let bits = candidate.value.to_bits();
+fn units(weight: f32) -> u64 {
+    let bits = weight.to_bits();
     let mantissa = u64::from((bits & 0x007f_ffff) | 0x0080_0000);
     // 1 has the exponent 127 and 2^40 units.
     let below_one = 127u32.saturating_sub(bits >> 23);
@@ -142,19 +132,7 @@ fn units(candidate: &Candidate) -> u64 {
 
 /// All weights, counted.
 fn sum_units(candidates: &[Candidate]) -> u64 {
-    #[cfg(target_arch = "x86_64")]
-    if crate::has_avx2_fma() {
-        // SAFETY: the processor has the features that the function is compiled for.
-        #[allow(unsafe_code, reason = "calls a function compiled for checked features")]
-        return unsafe { sum_units_avx2(candidates) };
-    }
-    candidates.iter().map(units).sum()
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-fn sum_units_avx2(candidates: &[Candidate]) -> u64 {
-    candidates.iter().map(units).sum()
+    candidates.iter().map(|one| units(one.value)).sum()
 }
 
 /// Draw one of the candidates, whose values are weights of at most 1: in the order of their ids, the
@@ -175,7 +153,7 @@ pub fn draw(candidates: &mut [Candidate], random: u64) -> Option<u32> {
             continue;
         }
         for candidate in stretch {
-            let weight = units(candidate);
+            let weight = units(candidate.value);
             if left < weight {
                 return Some(candidate.id);
             }
@@ -191,61 +169,5 @@ pub fn log_total(highest: f32, weights: u64) -> f32 {
     highest + (weights as f64 * f64::from(WEIGHT_UNIT)).ln() as f32
 }
 
-/// The highest logit and the sum of all weights in units, as [`log_total`] takes them.
-pub fn total_weight(logits: &[f32], candidates: &mut Vec<Candidate>) -> (f32, u64) {
-    weigh(logits, 1.0, candidates);
-    (highest_of(logits), sum_units(candidates))
-}
-
-/// Weigh tokens by `exp((logit - highest) / temperature)`: probabilities but for a common factor.
-/// Tokens that weigh less than a [`WEIGHT_UNIT`] are left out.
-pub fn weigh(logits: &[f32], temperature: f32, candidates: &mut Vec<Candidate>) {
-    candidates.clear();
-    let highest = highest_of(logits);
-    #[cfg(target_arch = "x86_64")]
-    if crate::has_avx2_fma() {
-        // SAFETY: the processor has the features that the function is compiled for.
-        #[allow(unsafe_code, reason = "calls a function compiled for checked features")]
-        unsafe {
-            push_weights_avx2(logits, highest, temperature, candidates);
-        }
-        return;
-    }
-    push_weights(logits, highest, temperature, candidates);
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-fn push_weights_avx2(
-    logits: &[f32],
-    highest: f32,
-    temperature: f32,
-    candidates: &mut Vec<Candidate>,
-) {
-    push_weights(logits, highest, temperature, candidates);
-}
-
-#[inline(always)]
-fn push_weights(logits: &[f32], highest: f32, temperature: f32, candidates: &mut Vec<Candidate>) {
-    // Less than a unit.
-    const LOWEST: f32 = -28.0;
-    /// Weights that are computed side by side.
-    const STRETCH: usize = 64;
-    candidates.reserve(logits.len());
-    for (first, stretch) in (0u32..).step_by(STRETCH).zip(logits.chunks(STRETCH)) {
-        let mut weights = [0.0; STRETCH];
-        for (weight, logit) in weights.iter_mut().zip(stretch) {
-            let scaled = (logit - highest) / temperature;
-            *weight = if scaled > LOWEST {
-                crate::exp::exp(scaled)
-            } else {
-                0.0
-            };
-        }
-        for (id, value) in (first..).zip(&weights[..stretch.len()]) {
-            if *value >= WEIGHT_UNIT {
-                candidates.push(Candidate { id, value: *value });
-            }
-        }
-    }
-}
+#[cfg(test)]
+mod tests;

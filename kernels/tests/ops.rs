@@ -11,9 +11,6 @@ use mortise_kernels::pool::ThreadPool;
 use mortise_kernels::rms_norm::{RmsNorm, rms_norm, rms_norm_in_place};
 use mortise_kernels::rope::{RopeHeads, RopePairs, RopeTable};
 use mortise_kernels::route::{ExpertGroups, GroupRank, Route, RouterScores, Routing, route};
-use mortise_kernels::select::{
-    Candidate, argmax, draw, keep_min_p, keep_top_k, keep_top_p, log_total, top, total_weight,
-};
 use mortise_kernels::soft_cap::soft_cap;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -225,24 +222,6 @@ fn check_attention<A: KvArena>(
     }
 }
 
-fn candidates(values: &[f32]) -> Vec<Candidate> {
-    (0u32..)
-        .zip(values)
-        .map(|(id, &value)| Candidate { id, value })
-        .collect()
-}
-
-fn sorted(values: &[f32]) -> Vec<Candidate> {
-    let mut all = candidates(values);
-    all.sort_by(|a, b| b.value.total_cmp(&a.value).then(a.id.cmp(&b.id)));
-    all
-}
-
-fn by_id(mut kept: Vec<Candidate>) -> Vec<Candidate> {
-    kept.sort_by_key(|candidate| candidate.id);
-    kept
-}
-
 /// A gate and an up to their product.
 type Product<'a> = &'a dyn Fn(f64, f64) -> f64;
 
@@ -436,65 +415,6 @@ proptest! {
         prop_assert_eq!(allowed, (0..count).filter(|&i| is_allowed(i)).count());
         prop_assert_eq!(allows_any(&words, count), allowed > 0);
     }
-
-    #[test]
-    fn selection_agrees_with_sorting(
-        values in vec((0u8..40).prop_map(|v| f32::from(v) / 40.0), 1..80),
-        k in 0usize..90, p in 0.01f32..1.0,
-    ) {
-        let order = sorted(&values);
-        prop_assert_eq!(top(&values, k), order[..k.min(values.len())].to_vec());
-
-        let mut kept = candidates(&values);
-        keep_top_k(&mut kept, k);
-        prop_assert_eq!(by_id(kept), by_id(order[..k.min(values.len())].to_vec()));
-
-        let total: f64 = values.iter().map(|v| f64::from(*v)).sum();
-        let mut mass = 0.0;
-        let needed = order.iter().position(|candidate| {
-            mass += f64::from(candidate.value);
-            mass >= total * f64::from(p)
-        });
-        let mut kept = candidates(&values);
-        keep_top_p(&mut kept, p);
-        prop_assert_eq!(by_id(kept), by_id(order[..=needed.unwrap_or(values.len() - 1)].to_vec()));
-
-        let mut kept = candidates(&values);
-        keep_min_p(&mut kept, p);
-        let limit = p * order[0].value;
-        let expected = candidates(&values).into_iter().filter(|c| c.value >= limit);
-        prop_assert_eq!(kept, expected.collect::<Vec<_>>());
-
-        prop_assert_eq!(argmax(&values), Some(order[0].id as usize));
-    }
-
-    /// Whatever order filters leave, draws walk through the tokens in theirs.
-    #[test]
-    fn draws_follow_the_weights(
-        values in vec((0u8..40).prop_map(|v| f32::from(v) / 40.0), 1..80), random in any::<u64>(),
-    ) {
-        let total: f64 = values.iter().map(|v| f64::from(*v)).sum();
-        let place = random as f64 / 2f64.powi(64) * total;
-        let mut shuffled = candidates(&values);
-        shuffled.reverse();
-        let drawn = draw(&mut shuffled, random);
-        prop_assert_eq!(drawn, draw(&mut candidates(&values), random));
-        let Some(drawn) = drawn else {
-            prop_assert_eq!(total, 0.0);
-            return Ok(());
-        };
-        let before: f64 = values[..drawn as usize].iter().map(|v| f64::from(*v)).sum();
-        let after = before + f64::from(values[drawn as usize]);
-        prop_assert!(before - 1e-6 <= place && place <= after + 1e-6);
-        prop_assert!(values[drawn as usize] > 0.0);
-    }
-
-    #[test]
-    fn weights_sum_up_to_the_softmax_s_divisor(logits in vec(-60f32..60.0, 1..50)) {
-        let (highest, weights) = total_weight(&logits, &mut Vec::new());
-        let total: f64 = logits.iter().map(|x| f64::from(*x).exp()).sum();
-        close(&[log_total(highest, weights)], [total.ln()].into_iter(), 1e-5);
-    }
 }
 
 /// A long sequence is attended to in parts, by one thread or by several, to the same bits.
@@ -531,12 +451,8 @@ fn parts_of_long_sequences_are_merged() {
 }
 
 #[test]
-fn nothing_likely_gives_no_maximum() {
-    assert_eq!(argmax(&[f32::NEG_INFINITY, f32::NAN]), None);
+fn nothing_likely_has_no_weight() {
     assert_eq!(log_sum_exp(&[f32::NEG_INFINITY; 3]), f32::NEG_INFINITY);
-    let (highest, weights) = total_weight(&[f32::NEG_INFINITY; 3], &mut Vec::new());
-    assert_eq!(log_total(highest, weights), f32::NEG_INFINITY);
-    assert_eq!(draw(&mut [], 7), None);
 }
 
 /// Every f16 widens as the `half` crate says.

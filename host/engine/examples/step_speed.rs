@@ -4,13 +4,14 @@
 //!     step_speed MODEL.gguf THREADS ISA [f32|f16|bf16|q8_0]
 //!
 //! Each line of the input is `prefill TOKENS` or `decode STREAMS DEPTH TOKENS`: how many tokens in one
-//! batch, or how many steps with one token of each of so many streams that have so many tokens before.
-//! The answer is a line with tokens, seconds by the clock and seconds of processor time.
+//! batch, or how many steps with one token of each of so many streams that have so many tokens before;
+//! `greedy` is `decode` with the highest logit of each row alone. The answer is a line with tokens, seconds by the clock and seconds of processor time.
 
 use std::io::{BufRead, Write};
 use std::time::Instant;
 
 use mortise_kernels::isa::{Isa, limit};
+use mortise_kernels::linear::WantedLogits;
 use mortise_kernels::pool::ThreadPool;
 use mortise_model::{
     BLOCK_TOKENS, KvCache, KvType, LogitRows, Model, ModelFolder, ModelInput, SequenceInput,
@@ -60,13 +61,17 @@ fn measure<'a>(model: &'a Model, kv_type: KvType, line: &str, kept: &mut Option<
             streams.prefill(tokens);
             timer.report(tokens);
         }
-        ("decode", &[count, depth, tokens]) => {
+        ("decode" | "greedy", &[count, depth, tokens]) => {
+            let wanted = match what {
+                "greedy" => WantedLogits::Highest(None),
+                _ => WantedLogits::All,
+            };
             let streams = Streams::kept(kept, model, kv_type, [count, depth, tokens + 1]);
             // The first step touches memory for the first time.
-            streams.step();
+            streams.step(&WantedLogits::All);
             let timer = Timer::start();
             for _ in 0..tokens {
-                streams.step();
+                streams.step(&wanted);
             }
             timer.report(count * tokens);
         }
@@ -130,18 +135,19 @@ impl<'a> Streams<'a> {
         while self.position < tokens {
             let count = BATCH.min(tokens - self.position);
             for stream in 0..self.tables.len() {
-                self.forward(stream..stream + 1, count);
+                self.forward(stream..stream + 1, count, &WantedLogits::All);
             }
             self.position += count;
         }
     }
 
-    fn step(&mut self) {
-        self.forward(0..self.tables.len(), 1);
+    fn step(&mut self, wanted: &WantedLogits) {
+        self.forward(0..self.tables.len(), 1, wanted);
         self.position += 1;
     }
 
-    fn forward(&mut self, streams: std::ops::Range<usize>, count: usize) {
+    fn forward(&mut self, streams: std::ops::Range<usize>, count: usize, wanted: &WantedLogits) {
+        let rows = streams.len();
         let tokens: Vec<u32> = (0..count)
             .map(|k| ((self.position + k) * 7919 % 2000) as u32)
             .collect();
@@ -154,8 +160,9 @@ impl<'a> Streams<'a> {
                 logits: LogitRows::Last,
             });
         }
-        let logits = self.model.forward(&input, &mut self.cache);
-        std::hint::black_box(logits.expect("a batch that fits"));
+        let wanted = || vec![wanted.clone(); rows];
+        let scores = self.model.score(&input, &mut self.cache, wanted);
+        std::hint::black_box(scores.expect("a batch that fits"));
     }
 }
 

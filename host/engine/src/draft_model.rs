@@ -11,7 +11,8 @@
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use mortise_model::{BLOCK_TOKENS, LogitRows, Logits, ModelInput, SequenceInput};
+use mortise_kernels::linear::{RowLogits, Scores, WantedLogits};
+use mortise_model::{BLOCK_TOKENS, LogitRows, ModelInput, SequenceInput};
 
 use crate::block_pool::{BlockPool, Salt};
 use crate::cached_prefix::CachedPrefix;
@@ -135,8 +136,11 @@ impl DraftModel {
                 });
                 followed.ahead.extend(&guess[last..]);
             }
-            let mut logits = self.forward(&input, going.len())?;
-            let mut rows = logits.rows_mut();
+            let wishes = going
+                .iter()
+                .map(|going| wanted[going.index].wish(&*self.model));
+            let mut scores = self.score(&input, wishes.collect())?;
+            let mut rows = scores.rows_mut();
             going.retain(|going| {
                 let row = rows.next();
                 row.is_some_and(|row| wanted[going.index].choose(row, &mut guesses[going.index]))
@@ -175,9 +179,10 @@ impl DraftModel {
         if read.is_empty() {
             return Ok(Vec::new());
         }
-        let rows = read.iter().filter(|(_, _, most)| most.is_some()).count();
-        let mut logits = self.forward(&input, rows)?;
-        let mut rows = logits.rows_mut();
+        let asking = read.iter().filter(|(_, _, most)| most.is_some());
+        let wishes = asking.map(|(index, ..)| wanted[*index].wish(&*self.model));
+        let mut scores = self.score(&input, wishes.collect())?;
+        let mut rows = scores.rows_mut();
         let mut going = Vec::new();
         for (index, end, most) in read {
             let wanted = &mut wanted[index];
@@ -273,26 +278,41 @@ impl DraftModel {
     }
 
     /// One forward pass, fenced.
-    fn forward(&mut self, input: &ModelInput, rows: usize) -> Result<Logits, String> {
+    fn score(&mut self, input: &ModelInput, wishes: Vec<WantedLogits>) -> Result<Scores, String> {
         let model = &mut self.model;
-        let logits = catch_unwind(AssertUnwindSafe(|| model.forward(input)))
+        let mut wanted = || wishes.clone();
+        let scores = catch_unwind(AssertUnwindSafe(|| model.score(input, &mut wanted)))
             .map_err(|panic| format!("it panicked: {}", panic_message(&*panic)))?
             .map_err(|error| error.to_string())?;
-        if logits.rows().len() != rows {
-            let found = logits.rows().len();
+        let (rows, found) = (wishes.len(), scores.len());
+        if found != rows {
             return Err(format!("it gave {found} rows of logits for {rows}"));
         }
         self.steps += 1;
-        Ok(logits)
+        Ok(scores)
     }
 }
 
 impl Wanted<'_> {
-    /// Choose the next token of a guess as the sequence would. Whether another may come after it.
-    fn choose(&mut self, row: &mut [f32], guess: &mut Vec<u32>) -> bool {
+    /// What is wanted of a row of logits.
+    fn wish(&self, model: &dyn ForwardPass) -> WantedLogits {
         // Some models have rows beyond the last token, and not equally many.
-        let known = row.len().min(self.vocabulary);
-        let Ok(token) = self.sampler.sample(&mut row[..known], None, None) else {
+        match self.sampler.takes_likeliest() && model.vocabulary() <= self.vocabulary {
+            true => WantedLogits::Highest(None),
+            false => WantedLogits::All,
+        }
+    }
+
+    /// Choose the next token of a guess as the sequence would. Whether another may come after it.
+    fn choose(&mut self, row: RowLogits<'_>, guess: &mut Vec<u32>) -> bool {
+        let token = match row {
+            RowLogits::All(row) => {
+                let known = row.len().min(self.vocabulary);
+                self.sampler.sample(&mut row[..known], None, None)
+            }
+            RowLogits::Highest(highest) => Sampler::take_highest(highest),
+        };
+        let Ok(token) = token else {
             return false;
         };
         self.sampler.observe(token.id);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mortise_kernels::linear::Best;
+use mortise_kernels::linear::{Scores, WantedLogits};
 use mortise_model::{
     Choice, Chosen, DeviceModel, InputError, KvCache, Logits, Model, ModelInput, TokenSource,
 };
@@ -22,12 +22,16 @@ pub trait ForwardPass: Send {
     /// May be called again with the same tokens after it failed.
     fn forward(&mut self, input: &ModelInput) -> Result<Logits, InputError>;
 
-    /// Compute a batch and find, of each row that [`forward`](Self::forward) would give, the token with
-    /// the highest logit, where that costs less than the rows. `None` where it does not; then nothing is
-    /// computed.
-    fn likeliest(&mut self, input: &ModelInput) -> Option<Result<Vec<Best>, InputError>> {
-        let _ = input;
-        None
+    /// Compute a batch and find, of each row that [`forward`](Self::forward) would give, what is `wanted`
+    /// of it, where that costs less than the row. It is asked once, as late as possible: masks are made
+    /// meanwhile. Whole rows are an answer to all wishes.
+    fn score(
+        &mut self,
+        input: &ModelInput,
+        wanted: &mut dyn FnMut() -> Vec<WantedLogits>,
+    ) -> Result<Scores, InputError> {
+        let _ = wanted;
+        self.forward(input).map(Scores::from)
     }
 
     /// This, where its logits can stay where they were computed: the engine then asks for whole rows
@@ -83,8 +87,12 @@ impl ForwardPass for LocalModel {
         self.model.forward(input, &mut self.cache)
     }
 
-    fn likeliest(&mut self, input: &ModelInput) -> Option<Result<Vec<Best>, InputError>> {
-        Some(self.model.likeliest(input, &mut self.cache))
+    fn score(
+        &mut self,
+        input: &ModelInput,
+        wanted: &mut dyn FnMut() -> Vec<WantedLogits>,
+    ) -> Result<Scores, InputError> {
+        self.model.score(input, &mut self.cache, wanted)
     }
 }
 

@@ -4,12 +4,9 @@
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-use mortise_kernels::linear::Best;
-use mortise_kernels::mask::{allows_any, apply_mask};
-use mortise_kernels::select::{
-    Candidate, argmax, draw, keep_min_p, keep_top_k, keep_top_p, log_total, top, total_weight,
-    weigh,
-};
+use mortise_kernels::linear::Highest;
+use mortise_kernels::mask::allows_any;
+use mortise_kernels::select::{Candidate, Room, Survey, draw, keep_min_p, keep_top_p, log_total};
 use mortise_model::{Adjustment, Choice, Chosen, NoChoice, Report};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -28,6 +25,7 @@ pub(crate) struct Sampler {
     biases: BTreeMap<u32, f32>,
     /// Tokens that penalties apply to, with their number in the output. Empty without penalties.
     occurrences: BTreeMap<u32, u32>,
+    room: Room,
     candidates: Vec<Candidate>,
 }
 
@@ -48,6 +46,7 @@ impl Sampler {
             random,
             biases,
             occurrences,
+            room: Room::default(),
             candidates: Vec::new(),
         }
     }
@@ -60,21 +59,32 @@ impl Sampler {
         logprobs: Option<LogprobParams>,
     ) -> Result<GeneratedToken, SequenceError> {
         self.adjust(logits);
-        // Without an early end, so that it vectorises.
-        if !logits
-            .iter()
-            .fold(true, |numbers, logit| numbers & (*logit < f32::INFINITY))
-        {
+        let random = self.random_ahead(0);
+        let Self {
+            params,
+            room,
+            candidates,
+            ..
+        } = self;
+        let (mut survey, any_allowed, report) = match mask {
+            Some(mask) => {
+                let report = logprobs.map(|wanted| report(&mut Survey::new(logits, room), wanted));
+                let (survey, allowed) = Survey::masked(logits, mask, room);
+                (survey, allowed > 0, report)
+            }
+            None => {
+                let mut survey = Survey::new(logits, room);
+                let report = logprobs.map(|wanted| report(&mut survey, wanted));
+                (survey, true, report)
+            }
+        };
+        if !survey.all_numbers() {
             return Err(no_token(NoChoice::NotNumbers));
         }
-        let report = logprobs.map(|wanted| self.report(logits, wanted));
-        if let Some(mask) = mask
-            && apply_mask(logits, mask) == 0
-        {
+        if !any_allowed {
             return Err(allows_none());
         }
-        let random = self.random_ahead(0);
-        let id = self.choose(logits, random);
+        let id = choose(params, &mut survey, candidates, random);
         let id = id.ok_or_else(|| no_token(NoChoice::Impossible))?;
         let logit = logits
             .get(id as usize)
@@ -145,14 +155,14 @@ impl Sampler {
             && params.presence_penalty == 0.0
     }
 
-    /// What [`sample`](Self::sample) would choose from a row of which this is the best, of a sampler that
+    /// What [`sample`](Self::sample) would choose from a row of which this is the highest, of a sampler that
     /// takes the likeliest token.
-    pub(crate) fn choose_best(best: &Best) -> Result<GeneratedToken, SequenceError> {
-        if !best.all_numbers {
+    pub(crate) fn take_highest(highest: Highest) -> Result<GeneratedToken, SequenceError> {
+        if !highest.all_numbers {
             return Err(no_token(NoChoice::NotNumbers));
         }
-        let id = best.candidates.first();
-        let id = id.ok_or_else(|| no_token(NoChoice::Impossible))?.id;
+        let candidate = highest.candidate;
+        let id = candidate.ok_or_else(|| no_token(NoChoice::Impossible))?.id;
         Ok(GeneratedToken { id, logprobs: None })
     }
 
@@ -220,37 +230,52 @@ impl Sampler {
             }
         }
     }
+}
 
-    /// What is reported of a row, before the mask.
-    fn report(&mut self, logits: &[f32], wanted: LogprobParams) -> Report {
-        let (highest, weights) = total_weight(logits, &mut self.candidates);
-        let likeliest = top(logits, usize::from(wanted.top));
-        let likeliest = likeliest.into_iter().map(|one| (one.id, one.value));
-        Report {
-            highest,
-            weights,
-            likeliest: likeliest.collect(),
-        }
+/// What is reported of a row, before the mask.
+fn report(survey: &mut Survey<'_>, wanted: LogprobParams) -> Report {
+    let likeliest = survey.top(usize::from(wanted.top)).into_iter();
+    Report {
+        highest: survey.highest(),
+        weights: survey.total(1.0),
+        likeliest: likeliest.map(|one| (one.id, one.value)).collect(),
     }
+}
 
-    fn choose(&mut self, logits: &[f32], random: u64) -> Option<u32> {
-        let params = &self.params;
-        if params.temperature == 0.0 {
-            return argmax(logits).map(|index| index as u32);
-        }
-        let candidates = &mut self.candidates;
-        weigh(logits, params.temperature, candidates);
-        if params.top_k > 0 {
-            keep_top_k(candidates, params.top_k as usize);
-        }
-        if params.min_p > 0.0 {
-            keep_min_p(candidates, params.min_p);
-        }
-        if params.top_p < 1.0 {
-            keep_top_p(candidates, params.top_p);
-        }
-        draw(candidates, random)
+/// Choose from a row whose mask was applied. `candidates` is room for those that filters keep.
+fn choose(
+    params: &SamplingParams,
+    survey: &mut Survey<'_>,
+    candidates: &mut Vec<Candidate>,
+    random: u64,
+) -> Option<u32> {
+    let SamplingParams {
+        temperature,
+        top_k,
+        min_p,
+        top_p,
+        ..
+    } = *params;
+    // The first filter finds in the row what it keeps; the others choose among that.
+    if temperature == 0.0 {
+        return survey.likeliest();
+    } else if top_k > 0 {
+        survey.heaviest(temperature, top_k as usize, candidates);
+    } else if min_p > 0.0 {
+        survey.at_least(temperature, min_p, candidates);
+    } else if top_p < 1.0 {
+        survey.heaviest_part(temperature, top_p, candidates);
+        return draw(candidates, random);
+    } else {
+        return survey.draw(temperature, random);
     }
+    if min_p > 0.0 {
+        keep_min_p(candidates, min_p);
+    }
+    if top_p < 1.0 {
+        keep_top_p(candidates, top_p);
+    }
+    draw(candidates, random)
 }
 
 fn no_token(reason: NoChoice) -> SequenceError {

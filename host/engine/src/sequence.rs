@@ -5,7 +5,8 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use mortise_kernels::linear::Best;
+use mortise_kernels::linear::{RowLogits, WantedLogits};
+use mortise_kernels::mask::allows_any;
 use mortise_model::{Choice, Chosen};
 
 use crate::event::{FinishReason, GeneratedToken, SequenceError, SequenceUsage, TokenEvent};
@@ -124,26 +125,48 @@ impl Sequence {
         self.ended
     }
 
-    /// Sample from a new row of logits, which is kept if the mask is not ready.
-    pub(crate) fn decide(&mut self, logits: &mut [f32]) -> Decision {
+    /// Say what is wanted of the rows behind its last token and those of a guess. Where the likeliest token
+    /// is taken and nothing else asked for, that is the highest logit.
+    pub(crate) fn want(&mut self, rows: usize, vocabulary: usize, wanted: &mut Vec<WantedLogits>) {
+        let end = wanted.len() + rows;
+        if self.logprobs.is_none() && self.sampler.takes_likeliest() {
+            if self.guide.is_free() {
+                wanted.resize(end, WantedLogits::Highest(None));
+            } else if let Some(mask) = self.mask_in_time(vocabulary) {
+                wanted.push(WantedLogits::Highest(Some(mask)));
+            }
+        }
+        // The masks of what follows a guess are made when it was right.
+        wanted.resize(end, WantedLogits::All);
+    }
+
+    /// The mask of the next token, if it is ready and leaves a choice. Whatever else there is to decide is
+    /// decided later.
+    fn mask_in_time(&mut self, vocabulary: usize) -> Option<Vec<u32>> {
+        let guide = &mut self.guide;
+        let mask = catch_unwind(AssertUnwindSafe(|| match guide.allowed() {
+            Ok(Allowed::Masked(mask)) => Some(mask.to_vec()),
+            _ => None,
+        }));
+        mask.ok()?.filter(|mask| allows_any(mask, vocabulary))
+    }
+
+    /// Choose from what was found of a new row of logits. A whole row is kept if the mask is not ready.
+    pub(crate) fn decide(&mut self, row: &mut RowLogits<'_>) -> Decision {
+        let logits = match row {
+            RowLogits::All(logits) => logits,
+            RowLogits::Highest(highest) => {
+                return match Sampler::take_highest(*highest) {
+                    Ok(token) => Decision::Token(token),
+                    Err(error) => Decision::Fail(error),
+                };
+            }
+        };
         let decision = fenced(|| self.decide_unfenced(logits));
         if decision == Decision::NotYet {
             self.held = Some(logits.to_vec());
         }
         decision
-    }
-
-    /// Whether its next token is the one with the highest logit and nothing else of the row is wanted.
-    pub(crate) fn takes_likeliest(&self) -> bool {
-        self.logprobs.is_none() && self.guide.is_free() && self.sampler.takes_likeliest()
-    }
-
-    /// Take the likeliest token of a row, of a sequence that takes those.
-    pub(crate) fn decide_best(&self, best: &Best) -> Decision {
-        match Sampler::choose_best(best) {
-            Ok(token) => Decision::Token(token),
-            Err(error) => Decision::Fail(error),
-        }
     }
 
     /// Try again with the row that was kept.

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Instant;
 
-use mortise_kernels::linear::Best;
-use mortise_model::{InputError, LogitRows, Logits, ModelInput, SequenceInput};
+use mortise_kernels::linear::{Scores, WantedLogits};
+use mortise_model::{InputError, LogitRows, ModelInput, SequenceInput};
 
 use crate::beam_group::{BeamGroup, BeamSubmission};
 use crate::draft_model::Wanted;
@@ -63,18 +63,11 @@ pub(crate) enum Submitted {
 /// What a forward pass gave.
 #[derive(Default)]
 struct Scored {
-    /// Logits, with the slices whose rows they are: each has a row for its last known token and one
-    /// for each token of its draft.
-    rows: Vec<(Vec<Slice>, Computed)>,
+    /// What was found of rows of logits, with the slices whose rows they are: each has a row for its last
+    /// known token and one for each token of its draft.
+    rows: Vec<(Vec<Slice>, Scores)>,
     /// Sequences that could not be computed even alone, and why.
     failed: Vec<(SequenceId, String)>,
-}
-
-/// What the model gave for a batch.
-enum Computed {
-    Rows(Logits),
-    /// The likeliest token of each row, in a batch whose sequences want nothing else.
-    Likeliest(Vec<Best>),
 }
 
 impl StepLoop {
@@ -232,8 +225,8 @@ impl StepLoop {
             return scored;
         }
         let error = match self.compute(&plan) {
-            Ok(logits) => {
-                scored.rows.push((plan, logits));
+            Ok(scores) => {
+                scored.rows.push((plan, scores));
                 return scored;
             }
             Err(error) => error,
@@ -248,41 +241,41 @@ impl StepLoop {
                 self.compute(alone)
             };
             match result {
-                Ok(logits) => scored.rows.push((vec![slice], logits)),
+                Ok(scores) => scored.rows.push((vec![slice], scores)),
                 Err(error) => scored.failed.push((slice.id, error)),
             }
         }
         scored
     }
 
-    /// One forward pass over `slices`, fenced.
-    fn compute(&mut self, slices: &[Slice]) -> Result<Computed, String> {
+    /// One forward pass over `slices`, fenced. Each sequence says what is wanted of its rows.
+    fn compute(&mut self, slices: &[Slice]) -> Result<Scores, String> {
         let input = self.input(slices);
-        let only_likeliest = slices.iter().all(|slice| self.takes_likeliest(slice));
-        let model = &mut self.model;
-        let computed = fenced(|| {
-            if only_likeliest && let Some(best) = model.likeliest(&input) {
-                return best.map(Computed::Likeliest);
+        let vocabulary = self.model.vocabulary();
+        let sequences = &mut self.sequences;
+        let mut wanted = || {
+            let mut wanted = Vec::new();
+            for slice in slices {
+                match sequences.get_mut(&slice.id) {
+                    Some(sequence) if slice.last => {
+                        sequence.want(rows(slice), vocabulary, &mut wanted)
+                    }
+                    _ => wanted.extend((0..rows(slice)).map(|_| WantedLogits::All)),
+                }
             }
-            model.forward(&input).map(Computed::Rows)
-        })?;
-        let wanted: usize = slices.iter().map(rows).sum();
-        let rows = match &computed {
-            Computed::Rows(logits) => logits.rows().len(),
-            Computed::Likeliest(best) => best.len(),
+            wanted
         };
-        if rows != wanted {
-            return Err(format!("the model gave {rows} rows of logits for {wanted}"));
+        let model = &mut self.model;
+        let scores = fenced(|| model.score(&input, &mut wanted))?;
+        let expected: usize = slices.iter().map(rows).sum();
+        if scores.len() != expected {
+            let found = scores.len();
+            return Err(format!(
+                "the model gave {found} rows of logits for {expected}"
+            ));
         }
         self.take_as_computed(slices);
-        Ok(computed)
-    }
-
-    /// Whether of what a slice computes the likeliest next token alone is wanted, or nothing.
-    fn takes_likeliest(&self, slice: &Slice) -> bool {
-        let sequence = self.sequences.get(&slice.id);
-        let takes = || sequence.is_some_and(Sequence::takes_likeliest);
-        slice.draft.is_empty() && (!slice.last || takes())
+        Ok(scores)
     }
 
     /// The batch of a plan.

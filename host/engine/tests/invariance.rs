@@ -6,13 +6,16 @@ mod support;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mortise_engine::{
-    Engine, EngineConfig, EngineHandle, KvType, LogprobParams, SamplingParams, SequenceRequest,
-    SequenceUsage, Speculation, TokenEvent, TokenStream,
+    Constraint, ConstraintError, Engine, EngineConfig, EngineHandle, ForwardPass, KvType,
+    LogprobParams, MaskStep, SamplingParams, SequenceRequest, SequenceUsage, Speculation,
+    TokenEvent, TokenStream,
 };
-use mortise_model::{Model, ModelFolder, WeightPrecision};
-use support::{greedy, next};
+use mortise_kernels::linear::{Scores, WantedLogits};
+use mortise_model::{InputError, KvCache, Logits, Model, ModelFolder, ModelInput, WeightPrecision};
+use support::{collect, greedy, next};
 
 /// Plain ones, and those with windows, soft caps, sinks, experts and latent attention.
 const MODELS: [&str; 9] = [
@@ -285,5 +288,154 @@ fn caches_of_all_types_are_as_exact() {
         let engine = engine(&model, config);
         assert_eq!(together(&engine), expected, "{kv_type:?}");
         assert_eq!(together(&engine), expected, "{kv_type:?}, once more");
+    }
+}
+
+/// A model that counts what is wanted of its rows, and may compute all of them whole.
+struct Watched {
+    model: Arc<Model>,
+    cache: KvCache,
+    whole_always: bool,
+    /// Rows of which all is wanted, and the highest, and the highest of a mask.
+    wanted: Arc<[AtomicUsize; 3]>,
+}
+
+impl Watched {
+    fn new(model: &Arc<Model>, whole_always: bool) -> Self {
+        Self {
+            cache: KvCache::new(model.spec(), 200, KvType::F32).unwrap(),
+            model: Arc::clone(model),
+            whole_always,
+            wanted: Arc::default(),
+        }
+    }
+}
+
+impl ForwardPass for Watched {
+    fn vocabulary(&self) -> usize {
+        self.model.spec().vocabulary
+    }
+
+    fn context_length(&self) -> usize {
+        self.model.spec().context
+    }
+
+    fn cache_blocks(&self) -> usize {
+        self.cache.blocks()
+    }
+
+    fn forward(&mut self, input: &ModelInput) -> Result<Logits, InputError> {
+        self.model.forward(input, &mut self.cache)
+    }
+
+    fn score(
+        &mut self,
+        input: &ModelInput,
+        wanted: &mut dyn FnMut() -> Vec<WantedLogits>,
+    ) -> Result<Scores, InputError> {
+        if self.whole_always {
+            return self.forward(input).map(Scores::from);
+        }
+        let counts = &self.wanted;
+        self.model.score(input, &mut self.cache, || {
+            let wanted = wanted();
+            for wanted in &wanted {
+                let kind = match wanted {
+                    WantedLogits::All => 0,
+                    WantedLogits::Highest(None) => 1,
+                    WantedLogits::Highest(Some(_)) => 2,
+                };
+                counts[kind].fetch_add(1, Ordering::Relaxed);
+            }
+            wanted
+        })
+    }
+}
+
+/// Allows the same tokens always, more than one.
+struct Some32([u32; 1]);
+
+impl Constraint for Some32 {
+    fn advance(&mut self, _: &[u32]) {}
+
+    fn poll(&mut self) -> Option<Result<MaskStep<'_>, ConstraintError>> {
+        Some(Ok(MaskStep::Allow(&self.0)))
+    }
+
+    fn wait(&mut self) {}
+}
+
+/// Which rows of a batch are written is each sequence's own affair, and no token depends on it.
+#[test]
+fn whoever_takes_the_likeliest_needs_no_logits_whoever_else_does() {
+    const TOKENS: u32 = 40;
+    let masked = |sampling: SamplingParams, bits| SequenceRequest {
+        sampling,
+        constraint: Some(Box::new(Some32([bits]))),
+        ..greedy(&[9, 8, 7], TOKENS)
+    };
+    let batch = || {
+        let plain = |first| greedy(&[first, 5, 6], TOKENS);
+        let warm = |seed| SamplingParams {
+            seed: Some(seed),
+            top_k: 9,
+            ..SamplingParams::default()
+        };
+        let cold = || greedy(&[], TOKENS).sampling;
+        let biased = SamplingParams {
+            logit_bias: vec![(3, 2.0)],
+            ..cold()
+        };
+        let reported = Some(LogprobParams { top: 2 });
+        vec![
+            // All is wanted of these.
+            SequenceRequest {
+                sampling: warm(1),
+                ..plain(1)
+            },
+            SequenceRequest {
+                logprobs: reported,
+                ..plain(2)
+            },
+            SequenceRequest {
+                sampling: biased,
+                ..plain(3)
+            },
+            masked(warm(2), 0xdead_beef),
+            // The highest of these.
+            plain(4),
+            plain(5),
+            // The highest of a mask.
+            masked(cold(), 0x0f0f_f0f0),
+            masked(cold(), 0xb6db_6db6),
+        ]
+    };
+    for name in MODELS {
+        let model = model(name);
+        let run = |whole_always| {
+            let watched = Watched::new(&model, whole_always);
+            let wanted = Arc::clone(&watched.wanted);
+            let config = EngineConfig {
+                threads: 2,
+                ..EngineConfig::default()
+            };
+            let engine = Engine::start_with(Box::new(watched), config).unwrap();
+            let streams: Vec<_> = batch()
+                .into_iter()
+                .map(|one| engine.submit(one).unwrap())
+                .collect();
+            let tokens: Vec<_> = streams
+                .into_iter()
+                .map(|mut stream| collect(&mut stream))
+                .collect();
+            let wanted = [0, 1, 2].map(|kind| wanted[kind].load(Ordering::Relaxed));
+            (tokens, wanted)
+        };
+        let (expected, none) = run(true);
+        let (found, wanted) = run(false);
+        assert_eq!(found, expected, "{name}");
+        assert_eq!(none, [0, 0, 0]);
+        let tokens = TOKENS as usize;
+        assert_eq!(wanted, [4 * tokens, 2 * tokens, 2 * tokens], "{name}");
     }
 }

@@ -5,7 +5,7 @@ mod whole_texts;
 pub use whole_texts::EmbedError;
 
 use mortise_kernels::attention::AttentionRow;
-use mortise_kernels::linear::{Activations, Best, LogitScale};
+use mortise_kernels::linear::{Activations, LogitScale, Scores, WantedLogits};
 
 use crate::attention::Batch;
 use crate::checkpoint::Checkpoint;
@@ -59,10 +59,11 @@ impl Logits {
     pub fn rows(&self) -> impl ExactSizeIterator<Item = &[f32]> {
         self.values.chunks_exact(self.vocabulary)
     }
+}
 
-    /// Rows to be changed, in the order of the batch.
-    pub fn rows_mut(&mut self) -> impl ExactSizeIterator<Item = &mut [f32]> {
-        self.values.chunks_exact_mut(self.vocabulary)
+impl From<Logits> for Scores {
+    fn from(logits: Logits) -> Self {
+        Self::whole(logits.values, logits.vocabulary)
     }
 }
 
@@ -145,27 +146,32 @@ impl Model {
     /// Compute a batch: store keys and values of its tokens in the cache and return the logits that
     /// it asks for, row by row in the order of the batch.
     pub fn forward(&self, input: &ModelInput, cache: &mut KvCache) -> Result<Logits, InputError> {
-        let hidden = self.run_layers(input, cache)?;
-        let Some((head, rows)) = self.head_rows(&hidden, input) else {
-            return Ok(Logits::new(Vec::new(), self.spec.vocabulary));
-        };
-        let mut values = head.apply_to(&rows);
-        self.logit_scale().apply(&mut values);
-        Ok(Logits::new(values, self.spec.vocabulary))
+        let all = || vec![WantedLogits::All; input.logit_rows().len()];
+        let scores = self.score(input, cache, all)?;
+        Ok(Logits::new(scores.into_values(), self.spec.vocabulary))
     }
 
-    /// Compute a batch as [`forward`](Self::forward) does, and of each row of logits that it asks for
-    /// find the token with the highest alone: the others are written nowhere.
-    pub fn likeliest(
+    /// Compute a batch as [`forward`](Self::forward) does, and of each row of logits that it asks for find
+    /// what is wanted of it; the others are written nowhere. That is asked when the layers are computed:
+    /// masks may be made meanwhile.
+    ///
+    /// # Panics
+    /// If there are not as many wishes as rows.
+    pub fn score(
         &self,
         input: &ModelInput,
         cache: &mut KvCache,
-    ) -> Result<Vec<Best>, InputError> {
+        wanted: impl FnOnce() -> Vec<WantedLogits>,
+    ) -> Result<Scores, InputError> {
         let hidden = self.run_layers(input, cache)?;
-        let rows = self.head_rows(&hidden, input);
-        Ok(rows.map_or_else(Vec::new, |(head, rows)| {
-            head.best(&rows, self.logit_scale(), 1)
-        }))
+        let Some((head, rows)) = self.head_rows(&hidden, input) else {
+            return Ok(Scores::whole(Vec::new(), self.spec.vocabulary));
+        };
+        let scale = LogitScale {
+            scale: self.spec.logit_scale,
+            soft_cap: self.spec.logit_soft_cap,
+        };
+        Ok(head.scores(&rows, scale, &wanted()))
     }
 
     /// The hidden values of all rows of a batch behind the last layer.
@@ -215,13 +221,6 @@ impl Model {
             .collect();
         let normed = Activations::normed(&wanted, self.final_norm.op(), head.forms());
         Some((head, normed))
-    }
-
-    fn logit_scale(&self) -> LogitScale {
-        LogitScale {
-            scale: self.spec.logit_scale,
-            soft_cap: self.spec.logit_soft_cap,
-        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use mortise_kernels::gate_mul::Activation;
 use mortise_kernels::linear::{
-    Activations, Best, Forms, LogitScale, Matrix, RowOrder, Stack, Weights,
+    Activations, Forms, LogitScale, Matrix, RowOrder, Scores, Stack, WantedLogits, Weights,
 };
 use mortise_kernels::quant::PackedMatrix;
 
@@ -165,9 +165,14 @@ impl Linear {
         self.with_stack(|stack| stack.gate(x, activation, forms))
     }
 
-    /// The `count` highest outputs of each row.
-    pub(crate) fn best(&self, x: &Activations<'_>, scale: LogitScale, count: usize) -> Vec<Best> {
-        self.with_stack(|stack| stack.best(x, scale, count))
+    /// The products as logits, of each row what is wanted of it.
+    pub(crate) fn scores(
+        &self,
+        x: &Activations<'_>,
+        scale: LogitScale,
+        wanted: &[WantedLogits],
+    ) -> Scores {
+        self.with_stack(|stack| stack.scores(x, scale, wanted))
     }
 
     fn with_stack<T>(&self, run: impl FnOnce(Stack<'_>) -> T) -> T {

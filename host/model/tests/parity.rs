@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use mortise_kernels::linear::{RowLogits, WantedLogits};
 use mortise_model::{
     Architecture, BLOCK_TOKENS, KvCache, KvType, LogitRows, Model, ModelFolder, ModelInput,
     ModelSpec, SequenceInput, WeightPrecision,
@@ -155,7 +156,7 @@ fn run(
 }
 
 fn best(logits: &[f32]) -> u32 {
-    mortise_kernels::select::argmax(logits).unwrap() as u32
+    mortise_kernels::select::top(logits, 1)[0].id
 }
 
 #[test]
@@ -205,9 +206,13 @@ fn greedy_decoding_agrees_with_transformers() {
                     logits: LogitRows::Last,
                 });
                 token = best(&logits);
-                let likeliest = model.likeliest(&input, &mut cache).unwrap();
-                let ids: Vec<u32> = likeliest[0].candidates.iter().map(|one| one.id).collect();
-                assert_eq!(ids, [token], "{what}: the likeliest token alone");
+                let wanted = || vec![WantedLogits::Highest(None)];
+                let mut scores = model.score(&input, &mut cache, wanted).unwrap();
+                let Some(RowLogits::Highest(highest)) = scores.rows_mut().next() else {
+                    panic!("one row was asked for");
+                };
+                let id = highest.candidate.map(|one| one.id);
+                assert_eq!(id, Some(token), "{what}: the likeliest token alone");
                 decoded.extend(logits);
             }
             let steps = reference.decode_logits.len();

@@ -1,9 +1,11 @@
-//! The highest outputs of rows: what the head of a model is asked for where few tokens are candidates.
+//! Logits: of some rows all of them, of others the highest alone, which is all that some samplers ask of
+//! the head of a model.
 
 use std::sync::{Mutex, PoisonError};
 
 use super::job::Job;
-use super::sink::Sink;
+use super::sink::{Cells, Sink};
+use crate::quant::PANEL_ROWS;
 use crate::select::Candidate;
 use crate::soft_cap::soft_cap;
 
@@ -37,91 +39,252 @@ impl LogitScale {
     }
 }
 
-/// The best outputs of a row.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Best {
-    /// Those with the highest values, the highest first, among equals that of the lowest number. None is
-    /// minus infinity.
-    pub candidates: Vec<Candidate>,
-    /// Whether all values of the row, also those not kept, were numbers below infinity.
+/// What is wanted of a row of logits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WantedLogits {
+    /// All of them.
+    All,
+    /// The highest of those that may be chosen: all, or those whose bits are 1 in a mask of the kind that
+    /// [`apply_mask`](crate::mask::apply_mask) takes.
+    Highest(Option<Vec<u32>>),
+}
+
+/// The highest logit of a row.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Highest {
+    /// The lowest output that has it; `None` where all that may be chosen are minus infinity or NaN.
+    pub candidate: Option<Candidate>,
+    /// Whether all logits of the row, also those that may not be chosen, are numbers below infinity.
     pub all_numbers: bool,
 }
 
-impl Best {
-    fn none(count: usize) -> Self {
+/// What was found of a row of logits.
+#[derive(Debug, PartialEq)]
+pub enum RowLogits<'a> {
+    /// All of them.
+    All(&'a mut [f32]),
+    /// The highest.
+    Highest(Highest),
+}
+
+/// What was found of rows of logits.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scores {
+    /// The rows that are there as a whole, in their order.
+    values: Vec<f32>,
+    width: usize,
+    /// For each row the highest, or nothing if the row is there as a whole.
+    highest: Vec<Option<Highest>>,
+}
+
+impl Scores {
+    /// Whole rows of `width` logits.
+    ///
+    /// # Panics
+    /// If `values` are no whole rows.
+    pub fn whole(values: Vec<f32>, width: usize) -> Self {
+        assert!(width > 0 && values.len().is_multiple_of(width));
         Self {
-            candidates: Vec::with_capacity(count + 1),
-            all_numbers: true,
+            highest: vec![None; values.len() / width],
+            values,
+            width,
         }
     }
 
-    /// Keep a candidate if it is one of the best `count`.
-    #[inline(always)]
-    fn take(&mut self, found: Candidate, count: usize) {
-        self.all_numbers &= found.value < f32::INFINITY;
-        let lowest = match self.candidates.last() {
-            Some(last) if self.candidates.len() >= count => *last,
-            _ if found.value > f32::NEG_INFINITY => return self.insert(found, count),
-            _ => return,
-        };
-        if is_better(&found, &lowest) {
-            self.insert(found, count);
+    /// Add a row.
+    ///
+    /// # Panics
+    /// If it has more or fewer logits than the others.
+    pub fn push(&mut self, row: RowLogits<'_>) {
+        match row {
+            RowLogits::All(logits) => {
+                assert!(logits.len() == self.width);
+                self.values.extend_from_slice(logits);
+                self.highest.push(None);
+            }
+            RowLogits::Highest(highest) => self.highest.push(Some(highest)),
         }
     }
 
-    #[cold]
-    fn insert(&mut self, found: Candidate, count: usize) {
-        let place = self
-            .candidates
-            .partition_point(|other| is_better(other, &found));
-        self.candidates.insert(place, found);
-        self.candidates.truncate(count);
+    /// How many rows.
+    pub fn len(&self) -> usize {
+        self.highest.len()
+    }
+
+    /// Whether there are no rows.
+    pub fn is_empty(&self) -> bool {
+        self.highest.is_empty()
+    }
+
+    /// All rows.
+    pub fn rows_mut(&mut self) -> impl Iterator<Item = RowLogits<'_>> {
+        let mut whole = self.values.chunks_exact_mut(self.width);
+        self.highest
+            .iter()
+            .filter_map(move |highest| match highest {
+                Some(highest) => Some(RowLogits::Highest(*highest)),
+                None => whole.next().map(RowLogits::All),
+            })
+    }
+
+    /// The logits of the rows that are there as a whole.
+    pub fn into_values(self) -> Vec<f32> {
+        self.values
     }
 }
 
-fn is_better(a: &Candidate, b: &Candidate) -> bool {
-    a.value > b.value || a.value == b.value && a.id < b.id
-}
-
-pub(super) fn run(job: &Job<'_>, scale: LogitScale, count: usize) -> Vec<Best> {
-    let found = Mutex::new(vec![Best::none(count); job.rows()]);
+pub(super) fn run(job: &Job<'_>, scale: LogitScale, wanted: &[WantedLogits]) -> Scores {
+    assert!(
+        job.rows() == wanted.len(),
+        "each row says what is wanted of it"
+    );
+    let (width, mut whole) = (job.outputs(), 0);
+    let rows: Vec<Row<'_>> = wanted
+        .iter()
+        .map(|wanted| match wanted {
+            WantedLogits::All => {
+                whole += 1;
+                Row::Whole(whole - 1)
+            }
+            WantedLogits::Highest(mask) => Row::Search(mask.as_deref(), Lanes::NONE),
+        })
+        .collect();
+    let mut values = vec![0.0; whole * width];
+    let cells = Cells::new(&mut values, whole, width);
+    let none = |row: &Row<'_>| match row {
+        Row::Whole(_) => None,
+        Row::Search(_, lanes) => Some(lanes.highest()),
+    };
+    let found = Mutex::new(rows.iter().map(none).collect());
     job.run(|| Search {
         scale,
-        count,
-        rows: vec![Best::none(count); job.rows()],
+        rows: rows.clone(),
+        cells,
         found: &found,
     });
-    found.into_inner().unwrap_or_else(PoisonError::into_inner)
+    Scores {
+        highest: found.into_inner().unwrap_or_else(PoisonError::into_inner),
+        values,
+        width,
+    }
 }
 
-/// The best of a task's outputs.
+/// A row as one task sees it.
+#[derive(Clone)]
+enum Row<'a> {
+    /// Written to a row of the cells.
+    Whole(usize),
+    /// Searched, by the mask if there is one.
+    Search(Option<&'a [u32]>, Lanes),
+}
+
+/// Writes and searches a task's outputs.
 struct Search<'a> {
     scale: LogitScale,
-    count: usize,
-    rows: Vec<Best>,
-    found: &'a Mutex<Vec<Best>>,
+    rows: Vec<Row<'a>>,
+    cells: Cells,
+    found: &'a Mutex<Vec<Option<Highest>>>,
 }
 
 impl Sink for Search<'_> {
     #[inline(always)]
     fn put(&mut self, row: usize, first: usize, sums: &[f32]) {
-        let best = &mut self.rows[row];
-        let mut logits = [0.0; crate::quant::PANEL_ROWS];
+        let mut logits = [0.0; PANEL_ROWS];
         let logits = &mut logits[..sums.len()];
         logits.copy_from_slice(sums);
         self.scale.apply(logits);
-        for (id, value) in (first as u32..).zip(&*logits) {
-            best.take(Candidate { id, value: *value }, self.count);
+        match &mut self.rows[row] {
+            Row::Whole(row) => {
+                // SAFETY: a job lives no longer than its output, and gives each output to one task once.
+                #[allow(unsafe_code, reason = "tasks write to disjoint columns")]
+                let out = unsafe { self.cells.get(*row, first, logits.len()) };
+                out.copy_from_slice(logits);
+            }
+            Row::Search(mask, lanes) => {
+                let allowed = mask.map_or(u32::MAX, |mask| bits_from(mask, first));
+                lanes.take(first, logits, allowed);
+            }
         }
     }
 
     fn end(self) {
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-        for (best, own) in found.iter_mut().zip(self.rows) {
-            best.all_numbers &= own.all_numbers;
-            for candidate in own.candidates {
-                best.take(candidate, self.count);
+        for (found, row) in found.iter_mut().zip(self.rows) {
+            if let (Some(found), Row::Search(_, lanes)) = (found, row) {
+                found.join(lanes.highest());
             }
         }
+    }
+}
+
+/// The bits of outputs from `first` on, as many as a panel has.
+#[inline(always)]
+fn bits_from(mask: &[u32], first: usize) -> u32 {
+    const { assert!(PANEL_ROWS <= 32) };
+    let word = |number| u64::from(mask.get(number).copied().unwrap_or(0));
+    let pair = word(first / 32) | word(first / 32 + 1) << 32;
+    (pair >> (first % 32)) as u32
+}
+
+/// The highest logits so far of outputs that came side by side, with the first outputs of those that they
+/// came with.
+#[derive(Clone, Copy)]
+struct Lanes {
+    highest: [f32; PANEL_ROWS],
+    firsts: [u32; PANEL_ROWS],
+    /// Not 0 where something was no number below infinity.
+    others: [u32; PANEL_ROWS],
+}
+
+impl Lanes {
+    const NONE: Self = Self {
+        highest: [f32::NEG_INFINITY; PANEL_ROWS],
+        firsts: [u32::MAX; PANEL_ROWS],
+        others: [0; PANEL_ROWS],
+    };
+
+    /// Without branches, so that it vectorises: most logits are not the highest.
+    #[inline(always)]
+    fn take(&mut self, first: usize, logits: &[f32], allowed: u32) {
+        let first = first as u32;
+        for (lane, &logit) in logits.iter().enumerate() {
+            let (highest, firsts) = (self.highest[lane], self.firsts[lane]);
+            self.others[lane] |= u32::from(logit.is_nan() || logit == f32::INFINITY);
+            let may = allowed & (1 << lane) != 0;
+            let better = (logit > highest) | ((logit == highest) & (first < firsts));
+            self.highest[lane] = if may & better { logit } else { highest };
+            self.firsts[lane] = if may & better { first } else { firsts };
+        }
+    }
+
+    fn highest(&self) -> Highest {
+        let mut found = Highest {
+            candidate: None,
+            all_numbers: self.others.iter().all(|others| *others == 0),
+        };
+        for lane in 0..PANEL_ROWS {
+            let (value, first) = (self.highest[lane], self.firsts[lane]);
+            if value > f32::NEG_INFINITY {
+                let id = first + lane as u32;
+                found.join(Highest {
+                    candidate: Some(Candidate { id, value }),
+                    all_numbers: true,
+                });
+            }
+        }
+        found
+    }
+}
+
+impl Highest {
+    /// The highest of this and of other outputs of the row.
+    fn join(&mut self, other: Self) {
+        self.all_numbers &= other.all_numbers;
+        let better =
+            |a: &Candidate, b: &Candidate| a.value > b.value || a.value == b.value && a.id < b.id;
+        self.candidate = match (self.candidate, other.candidate) {
+            (Some(own), Some(other)) if better(&other, &own) => Some(other),
+            (own, other) => own.or(other),
+        };
     }
 }

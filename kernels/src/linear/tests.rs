@@ -2,9 +2,11 @@ use half::{bf16, f16};
 use proptest::prelude::*;
 
 use super::{
-    Activations, Forms, LogitScale, Matrix, RowOrder, Stack, Weights, linear, portable, reference,
+    Activations, Forms, LogitScale, Matrix, RowLogits, RowOrder, Stack, WantedLogits, Weights,
+    linear, portable, reference,
 };
 use crate::gate_mul::{Activation, gate_mul};
+use crate::mask::apply_mask;
 use crate::pool::ThreadPool;
 use crate::quant::{BlockType, GROUP, PackedMatrix, QuantisedRows, quantise_q4_k, quantise_q8_0};
 use crate::rms_norm::{RmsNorm, rms_norm};
@@ -229,7 +231,7 @@ proptest! {
     /// A stage gives the bits of its steps, one after the other, on one thread or several.
     #[test]
     fn stages_are_as_their_steps(
-        rows in 1usize..70, threads in 1usize..4, scale in -2f32..2.0, count in 0usize..7,
+        rows in 1usize..70, threads in 1usize..4, scale in -2f32..2.0, choice in 0usize..4,
         soft_cap in prop::option::of(0.5f32..9.0), seed in any::<u32>(),
     ) {
         let pool = ThreadPool::new(threads).unwrap();
@@ -266,10 +268,31 @@ proptest! {
 
             let logits = LogitScale { scale: scale.abs() + 0.1, soft_cap };
             logits.apply(&mut expected);
-            let found = stack.best(&steps, logits, count);
-            for (best, logits) in found.iter().zip(expected.chunks(width)) {
-                assert!(best.all_numbers);
-                assert_eq!(&best.candidates, &top(logits, count));
+            let wanted: Vec<WantedLogits> = (0..rows).map(|row| match (row + choice) % 4 {
+                0 | 1 => WantedLogits::All,
+                2 => WantedLogits::Highest(None),
+                _ => {
+                    // Some masks end before the row does.
+                    let words = width.div_ceil(32) - usize::from(row % 3 == 0);
+                    let word = |k| ((row + k + 1) as u32).wrapping_mul(0x9e37_79b9) ^ seed;
+                    WantedLogits::Highest(Some((0..words).map(word).collect()))
+                }
+            }).collect();
+            let mut found = stack.scores(&steps, logits, &wanted);
+            assert_eq!(found.len(), rows);
+            for ((found, logits), wanted) in found.rows_mut().zip(expected.chunks_mut(width)).zip(&wanted) {
+                if let WantedLogits::Highest(Some(mask)) = wanted {
+                    apply_mask(logits, mask);
+                }
+                let highest = top(logits, 1).into_iter().find(|one| one.value > f32::NEG_INFINITY);
+                match (wanted, found) {
+                    (WantedLogits::All, RowLogits::All(found)) => assert_eq!(found, logits),
+                    (WantedLogits::Highest(_), RowLogits::Highest(found)) => {
+                        assert!(found.all_numbers);
+                        assert_eq!(found.candidate, highest);
+                    }
+                    (wanted, found) => panic!("{wanted:?} gave {found:?}"),
+                }
             }
         }));
     }
@@ -277,13 +300,20 @@ proptest! {
 
 #[test]
 fn what_is_no_number_is_told_and_minus_infinity_is_no_candidate() {
-    for (weight, all_numbers, kept) in [
-        (f32::NAN, false, vec![1]),
-        (f32::NEG_INFINITY, true, vec![1]),
-        (2.0, true, vec![0, 1]),
+    const EQUAL: f32 = 1.0;
+    for (weight, mask, all_numbers, kept) in [
+        (f32::NAN, None, false, Some(1)),
+        (f32::NAN, Some(0b10), false, Some(1)),
+        (f32::NEG_INFINITY, None, true, Some(1)),
+        (f32::NEG_INFINITY, Some(0b01), true, None),
+        (f32::INFINITY, Some(0b10), false, Some(1)),
+        (2.0, None, true, Some(0)),
+        (2.0, Some(0b10), true, Some(1)),
+        (2.0, Some(0), true, None),
+        (EQUAL, None, true, Some(0)),
     ] {
         let matrix = Matrix {
-            weights: Weights::F32(&[weight, 1.0]),
+            weights: Weights::F32(&[weight, EQUAL]),
             outputs: 2,
             inputs: 1,
             order: RowOrder::Plain,
@@ -293,10 +323,16 @@ fn what_is_no_number_is_told_and_minus_infinity_is_no_candidate() {
             bias: None,
         };
         let x = Activations::new(&[1.0][..], 1, Forms::PLAIN);
-        let [best] = &stack.best(&x, LogitScale::PLAIN, 2)[..] else {
+        let wanted = WantedLogits::Highest(mask.map(|word| vec![word]));
+        let mut scores = stack.scores(&x, LogitScale::PLAIN, &[wanted]);
+        let Some(RowLogits::Highest(highest)) = scores.rows_mut().next() else {
             panic!("one row");
         };
-        let ids: Vec<u32> = best.candidates.iter().map(|best| best.id).collect();
-        assert_eq!((best.all_numbers, ids), (all_numbers, kept), "{weight}");
+        let id = highest.candidate.map(|one| one.id);
+        assert_eq!(
+            (highest.all_numbers, id),
+            (all_numbers, kept),
+            "{weight}, {mask:?}"
+        );
     }
 }

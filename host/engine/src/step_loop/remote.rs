@@ -10,6 +10,7 @@
 //! penalties for what was said last, of guesses and of beams. Only rows of guesses, of beams and of late
 //! masks are copied to the host.
 
+use mortise_kernels::linear::RowLogits;
 use mortise_model::{Choice, Chosen, InputError, TokenSource};
 
 use super::{StepLoop, fenced, rows};
@@ -257,8 +258,8 @@ impl StepLoop {
             .collect();
         match copied {
             Ok(mut copied) => {
-                let rows = copied.iter_mut().map(|row| &mut row[..]).collect();
-                self.sample_slice(slice, rows)
+                let rows = copied.iter_mut().map(|row| RowLogits::All(row)).collect();
+                self.sample_slice(slice, None, rows)
             }
             Err(error) => {
                 self.fail(slice.id, error);

@@ -1,35 +1,34 @@
 //! What comes of a forward pass: tokens are chosen and committed, and handed to the readers.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-use mortise_kernels::linear::Best;
+use mortise_kernels::linear::RowLogits;
+use mortise_kernels::pool::for_each_piece;
 
-use super::{Computed, Scored, StepLoop, rows};
+use super::{Scored, StepLoop, rows};
 use crate::event::SequenceError;
 use crate::load::Counters;
 use crate::scheduler::{Scheduler, SequenceId, Slice};
 use crate::sequence::{Decision, Sequence};
+
+/// A sequence, what was found of its row, and what it decides.
+type Choosing<'a> = (&'a mut Sequence, RowLogits<'a>, Option<Decision>);
 
 impl StepLoop {
     /// Choose a token for each sequence whose logits and mask are there, the logits new or kept
     /// from an earlier step. Returns whether anything was decided.
     pub(super) fn sample(&mut self, scored: Scored) -> bool {
         let mut decided = self.decide_held();
-        for (slices, computed) in scored.rows {
-            match computed {
-                Computed::Rows(mut logits) => {
-                    let mut all = logits.rows_mut();
-                    for slice in &slices {
-                        let own: Vec<&mut [f32]> = all.by_ref().take(rows(slice)).collect();
-                        decided |= self.sample_slice(slice, own);
-                    }
-                }
-                Computed::Likeliest(all) => {
-                    let sampled = slices.iter().filter(|slice| slice.last);
-                    for (slice, best) in sampled.zip(&all) {
-                        decided |= self.take_best(slice, best);
-                    }
-                }
+        for (slices, mut scores) in scored.rows {
+            let mut all = scores.rows_mut();
+            let own = slices
+                .iter()
+                .map(|slice| all.by_ref().take(rows(slice)).collect());
+            let mut own: Vec<Vec<RowLogits<'_>>> = own.collect();
+            let firsts = self.decide_together(&slices, &mut own);
+            for ((slice, rows), first) in slices.iter().zip(own).zip(firsts) {
+                decided |= self.sample_slice(slice, first, rows);
             }
         }
         for (id, error) in scored.failed {
@@ -38,6 +37,38 @@ impl StepLoop {
         }
         self.deliver();
         decided
+    }
+
+    /// Choose what follows the last known token of each slice, for all sequences at once: whole rows take
+    /// long, and no sequence's choice depends on another's. Takes the rows that this uses.
+    fn decide_together(
+        &mut self,
+        slices: &[Slice],
+        own: &mut [Vec<RowLogits<'_>>],
+    ) -> Vec<Option<Decision>> {
+        let sequences = self.sequences.iter_mut();
+        let mut sequences: BTreeMap<SequenceId, &mut Sequence> =
+            sequences.map(|(id, sequence)| (*id, sequence)).collect();
+        let choices = slices.iter().zip(own).map(|(slice, rows)| {
+            let sequence = sequences.remove(&slice.id).filter(|_| !rows.is_empty())?;
+            Some((sequence, rows.remove(0), None))
+        });
+        let mut choices: Vec<Option<Choosing<'_>>> = choices.collect();
+        let decide = |choices: &mut [Option<Choosing<'_>>]| {
+            for (sequence, row, decision) in choices.iter_mut().flatten() {
+                *decision = Some(sequence.decide(row));
+            }
+        };
+        let all = choices.iter().flatten();
+        match all
+            .filter(|(_, row, _)| matches!(row, RowLogits::All(_)))
+            .count()
+        {
+            0 | 1 => decide(&mut choices),
+            _ => for_each_piece(&mut choices, 1, |_, piece| decide(piece)),
+        }
+        let decisions = choices.into_iter().map(|choice| choice?.2);
+        decisions.collect()
     }
 
     /// Choose from the logits that are kept, where the masks are there now. Returns whether anything
@@ -83,16 +114,25 @@ impl StepLoop {
         }
     }
 
-    /// Choose what follows a slice. While that is what its draft guessed, the next row tells what
-    /// follows the guess.
-    pub(super) fn sample_slice(&mut self, slice: &Slice, rows: Vec<&mut [f32]>) -> bool {
+    /// Choose what follows a slice, unless the `first` of that is decided already. While it is what the
+    /// draft guessed, the next row tells what follows the guess.
+    pub(super) fn sample_slice(
+        &mut self,
+        slice: &Slice,
+        mut first: Option<Decision>,
+        rows: Vec<RowLogits<'_>>,
+    ) -> bool {
         let Some(sequence) = self.sequences.get_mut(&slice.id) else {
-            return self.take_offers(slice, &rows);
+            return self.take_offers(slice, rows);
         };
         let mut decided = false;
         let mut accepted = 0;
-        for (index, row) in rows.into_iter().enumerate() {
-            let decision = sequence.decide(row);
+        let mut rows = rows.into_iter();
+        for index in 0.. {
+            let next = || rows.next().map(|mut row| sequence.decide(&mut row));
+            let Some(decision) = first.take().or_else(next) else {
+                break;
+            };
             decided |= decision != Decision::NotYet;
             let scheduler = &mut self.scheduler;
             let Decision::Token(token) = &decision else {
@@ -123,21 +163,11 @@ impl StepLoop {
         decided
     }
 
-    /// Take the likeliest token behind a slice.
-    fn take_best(&mut self, slice: &Slice, best: &Best) -> bool {
-        let Some(sequence) = self.sequences.get(&slice.id) else {
-            return false;
-        };
-        let decision = sequence.decide_best(best);
-        self.decide(slice.id, decision);
-        true
-    }
-
     /// A beam is computed, if the slice is one's.
-    fn take_offers(&mut self, slice: &Slice, rows: &[&mut [f32]]) -> bool {
+    fn take_offers(&mut self, slice: &Slice, rows: Vec<RowLogits<'_>>) -> bool {
         let mut groups = self.beams.iter_mut();
         let group = groups.find(|group| group.ids().contains(&slice.id));
-        let (Some(group), Some(row)) = (group, rows.first()) else {
+        let (Some(group), Some(RowLogits::All(row))) = (group, rows.into_iter().next()) else {
             return false;
         };
         let chosen = group.take(slice.id, row, &mut self.scheduler);

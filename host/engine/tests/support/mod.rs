@@ -15,7 +15,8 @@ use mortise_engine::{
     Engine, EngineConfig, EngineHandle, FinishReason, ForwardPass, SamplingParams, SequenceError,
     SequenceRequest, SequenceUsage, Share, TokenEvent, TokenStream,
 };
-use mortise_kernels::linear::Best;
+use mortise_kernels::linear::{Highest, RowLogits, Scores, WantedLogits};
+use mortise_kernels::mask::apply_mask;
 use mortise_kernels::select::top;
 use mortise_model::{BLOCK_TOKENS, InputError, LogitRows, Logits, ModelInput};
 
@@ -104,17 +105,40 @@ impl ForwardPass for FakeModel {
         Ok(Logits::new(rows, VOCABULARY))
     }
 
-    fn likeliest(&mut self, input: &ModelInput) -> Option<Result<Vec<Best>, InputError>> {
-        let logits = self.forward(input);
-        Some(logits.map(|logits| logits.rows().map(best).collect()))
+    fn score(
+        &mut self,
+        input: &ModelInput,
+        wanted: &mut dyn FnMut() -> Vec<WantedLogits>,
+    ) -> Result<Scores, InputError> {
+        let logits = self.forward(input)?;
+        let wanted = wanted();
+        assert_eq!(logits.rows().len(), wanted.len());
+        let mut scores = Scores::whole(Vec::new(), VOCABULARY);
+        for (logits, wanted) in logits.rows().zip(&wanted) {
+            let mut logits = logits.to_vec();
+            scores.push(match wanted {
+                WantedLogits::All => RowLogits::All(&mut logits),
+                WantedLogits::Highest(mask) => {
+                    RowLogits::Highest(highest(&mut logits, mask.as_deref()))
+                }
+            });
+        }
+        Ok(scores)
     }
 }
 
-/// The likeliest of a row.
-fn best(logits: &[f32]) -> Best {
-    Best {
-        candidates: top(logits, 1),
-        all_numbers: logits.iter().all(|logit| *logit < f32::INFINITY),
+/// The highest of a row.
+fn highest(logits: &mut [f32], mask: Option<&[u32]>) -> Highest {
+    let all_numbers = logits.iter().all(|logit| *logit < f32::INFINITY);
+    if let Some(mask) = mask {
+        apply_mask(logits, mask);
+    }
+    let highest = top(logits, 1).into_iter();
+    Highest {
+        candidate: highest
+            .into_iter()
+            .find(|one| one.value > f32::NEG_INFINITY),
+        all_numbers,
     }
 }
 

@@ -8,7 +8,7 @@ use mortise_cuda::choose::{
 use mortise_cuda::{Buffer, Device};
 use mortise_kernels::mask::apply_mask;
 use mortise_kernels::select::{
-    argmax, draw, keep_min_p, keep_top_k, keep_top_p, top, total_weight, weigh,
+    Room, Survey, WEIGHT_UNIT, draw, keep_min_p, keep_top_k, keep_top_p, top,
 };
 use proptest::prelude::*;
 
@@ -28,23 +28,28 @@ fn on_the_host(logits: &[f32], choice: &Choice) -> Chosen {
     if !logits.iter().all(|logit| *logit < f32::INFINITY) {
         return none(NoChoice::NotNumbers);
     }
-    let mut candidates = Vec::new();
+    let mut room = Room::default();
     let report = choice.reported.map(|count| {
-        let (highest, weights) = total_weight(&logits, &mut candidates);
-        let likeliest = top(&logits, count);
+        let mut survey = Survey::new(&logits, &mut room);
         Report {
-            highest,
-            weights,
-            likeliest: likeliest.iter().map(|one| (one.id, one.value)).collect(),
+            highest: survey.highest(),
+            weights: survey.total(1.0),
+            likeliest: survey
+                .top(count)
+                .iter()
+                .map(|one| (one.id, one.value))
+                .collect(),
         }
     });
     if let Some(mask) = &choice.mask {
         apply_mask(&mut logits, mask);
     }
+    let survey = Survey::new(&logits, &mut room);
     let token = if choice.temperature == 0.0 {
-        argmax(&logits).map(|token| token as u32)
+        survey.likeliest()
     } else {
-        weigh(&logits, choice.temperature, &mut candidates);
+        let mut candidates = Vec::new();
+        survey.at_least(choice.temperature, WEIGHT_UNIT, &mut candidates);
         if choice.top_k > 0 {
             keep_top_k(&mut candidates, choice.top_k as usize);
         }
@@ -253,7 +258,7 @@ fn chosen_tokens_become_a_batch() {
         let tokens = Buffer::of(&device, &[11, 12, 13, 14]).unwrap();
         let sources = Buffer::of(&device, &[2, -1, 0, 2]).unwrap();
         take_tokens(&*device, chosen.all(), sources.all(), tokens.all(), 4).unwrap();
-        let best = |row: usize| argmax(&logits[row * 40..][..40]).unwrap() as i32;
+        let best = |row: usize| top(&logits[row * 40..][..40], 1)[0].id as i32;
         assert_eq!(tokens.to_vec().unwrap(), [best(2), 12, best(0), best(2)]);
     }
 }
