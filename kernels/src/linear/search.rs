@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use super::job::Job;
-use super::sink::Sink;
+use super::sink::{MOST_TOGETHER, Sink};
 use crate::select::Candidate;
 use crate::soft_cap::soft_cap;
 
@@ -106,7 +106,7 @@ impl Sink for Search<'_> {
     #[inline(always)]
     fn put(&mut self, row: usize, first: usize, sums: &[f32]) {
         let best = &mut self.rows[row];
-        let mut logits = [0.0; crate::quant::PANEL_ROWS];
+        let mut logits = [0.0; MOST_TOGETHER];
         let logits = &mut logits[..sums.len()];
         logits.copy_from_slice(sums);
         self.scale.apply(logits);
