@@ -10,7 +10,7 @@ use crate::isa::Isa;
 
 /// Inputs whose products are summed before they are added to what came before.
 const INPUT_BLOCK: usize = 256;
-/// How far ahead weights are fetched where few rows use them, in bytes.
+/// How far ahead weights are fetched, in bytes.
 const AHEAD: usize = 2048;
 /// Sums of sixteen in a tile, at most.
 pub(crate) const TILE_SUMS: usize = 12;
@@ -95,6 +95,8 @@ pub(super) unsafe fn tile<V: Sixteen, W: Weight<V>, const R: usize, const P: usi
     // SAFETY: `k` is below the number of inputs, and the rest is as the caller promises.
     unsafe {
         let panels = operands.panels.cast::<W>();
+        // Without checks for overflow, which numbers in memory rule out: they would outnumber the products.
+        let input_of = |row: usize, k: usize| row.wrapping_mul(inputs).wrapping_add(k);
         let sums = std::slice::from_raw_parts_mut(operands.sums, R * P);
         sums.fill([0.0; PANEL_ROWS]);
         let mut first = 0;
@@ -104,14 +106,12 @@ pub(super) unsafe fn tile<V: Sixteen, W: Weight<V>, const R: usize, const P: usi
             for k in first..last {
                 let mut weights = [V::zeros(); P];
                 for p in 0..P {
-                    let from = panels.add((p * inputs + k) * PANEL_ROWS);
-                    if R <= 2 {
-                        V::fetch(from.cast::<u8>().wrapping_add(AHEAD));
-                    }
+                    let from = panels.add(input_of(p, k).wrapping_mul(PANEL_ROWS));
+                    V::fetch(from.cast::<u8>().wrapping_add(AHEAD));
                     weights[p] = W::load(from);
                 }
                 for r in 0..R {
-                    let x = *x.add(r * inputs + k);
+                    let x = *x.add(input_of(r, k));
                     for p in 0..P {
                         block[r][p] = block[r][p].add_products(x, weights[p]);
                     }
