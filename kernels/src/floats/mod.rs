@@ -21,7 +21,7 @@ use crate::isa::Isa;
 use crate::linear::RowOrder;
 use crate::memory::{OutOfMemory, Piece};
 use tile::Operands;
-pub(crate) use tile::{TILE_SUMS, panels_together, tile_rows};
+pub(crate) use tile::{TILE_SUMS, TilePlace, panels_together, tiles};
 
 /// Rows of a panel.
 pub(crate) const PANEL_ROWS: usize = 16;
@@ -188,24 +188,28 @@ impl FloatMatrix {
     /// tile the sums of each panel. Rows beyond the matrix give 0, unless an activation is no number.
     ///
     /// # Panics
-    /// If rows do not fill `x`, panels are beyond the matrix, or the tile is of no size that
-    /// [`tile_rows`] and [`panels_together`] give for the instruction set.
+    /// If rows do not fill `x`, panels are beyond the matrix, or the tile is of no size that [`tiles`]
+    /// and [`panels_together`] give for the instruction set.
     pub(crate) fn tile(
         &self,
         isa: Isa,
-        (first, count): (usize, usize),
+        place: TilePlace,
         x: &[f32],
         sums: &mut [[f32; PANEL_ROWS]; TILE_SUMS],
     ) {
         let rows = x.len() / self.inputs;
-        assert!(x.len() == rows * self.inputs && tile::is_a_size(isa, rows, count));
+        assert!(x.len() == rows * self.inputs && tile::is_a_size(isa, rows, place.panels));
+        let panels = self.panels(place.first_panel, place.panels);
+        let (ahead, ahead_step) = place.fetched(panels, self.inputs);
         let operands = Operands {
-            panels: self.panels(first, count).as_ptr(),
+            panels: panels.as_ptr(),
             inputs: self.inputs,
             x: x.as_ptr(),
+            ahead,
+            ahead_step,
             sums: sums.as_mut_ptr(),
         };
-        let (kind, size) = (self.kind, (rows, count));
+        let (kind, size) = (self.kind, (rows, place.panels));
         // SAFETY: so many panels and rows of so many inputs were just found, there are places for all
         // sums of every size of a tile, and who names an instruction set has found it.
         #[allow(unsafe_code, reason = "calls functions compiled for checked features")]

@@ -1,7 +1,7 @@
 use half::{bf16, f16};
 use proptest::prelude::*;
 
-use super::{FloatMatrix, FloatType};
+use super::{FloatMatrix, FloatType, TilePlace};
 use crate::isa::Isa;
 use crate::linear::{Matrix, RowOrder, linear, reference};
 use crate::pool::ThreadPool;
@@ -46,24 +46,28 @@ fn products(matrix: &FloatMatrix, isa: Isa, x: &[f32]) -> Vec<f32> {
     let rows = x.len() / inputs;
     let mut out = vec![0.0; rows * outputs];
     let mut sums = [[0.0; super::PANEL_ROWS]; super::TILE_SUMS];
-    let together = super::panels_together(isa, rows);
+    let (together, tiles) = (super::panels_together(isa, rows), super::tiles(isa, rows));
     let end = outputs.div_ceil(super::PANEL_ROWS);
     let mut panel = 0;
     while panel < end {
         let panels = if panel + together <= end { together } else { 1 };
-        let mut row = 0;
-        while row < rows {
-            let tile = super::tile_rows(isa, rows - row);
-            let x = &x[row * inputs..][..tile * inputs];
-            matrix.tile(isa, (panel, panels), x, &mut sums);
-            for (index, sums) in sums[..tile * panels].iter().enumerate() {
+        for tile in 0..tiles {
+            let [row, next] = [tile, tile + 1].map(|tile| rows * tile / tiles);
+            let place = TilePlace {
+                first_panel: panel,
+                panels,
+                tile,
+                tiles,
+            };
+            let x = &x[row * inputs..next * inputs];
+            matrix.tile(isa, place, x, &mut sums);
+            for (index, sums) in sums[..(next - row) * panels].iter().enumerate() {
                 let first = (panel + index % panels) * super::PANEL_ROWS;
                 let out = &mut out[(row + index / panels) * outputs..][..outputs];
                 for (out, sum) in out[first..].iter_mut().zip(sums) {
                     *out = *sum;
                 }
             }
-            row += tile;
         }
         panel += panels;
     }

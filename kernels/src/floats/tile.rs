@@ -10,7 +10,7 @@ use crate::isa::Isa;
 
 /// Inputs whose products are summed before they are added to what came before.
 const INPUT_BLOCK: usize = 256;
-/// How far ahead weights are fetched, in bytes.
+/// How far ahead a tile fetches weights that it is the only one to use, in bytes.
 const AHEAD: usize = 2048;
 /// Sums of sixteen in a tile, at most.
 pub(crate) const TILE_SUMS: usize = 12;
@@ -23,13 +23,12 @@ fn most_rows(isa: Isa) -> usize {
     }
 }
 
-/// Rows of the next tile, of so many that are left: tiles are of about the same size.
-pub(crate) fn tile_rows(isa: Isa, left: usize) -> usize {
-    let tiles = left.div_ceil(most_rows(isa)).max(1);
-    left.div_ceil(tiles)
+/// Tiles of so many rows, which differ by a row at most.
+pub(crate) fn tiles(isa: Isa, rows: usize) -> usize {
+    rows.div_ceil(most_rows(isa))
 }
 
-/// Panels that a tile of so many rows takes at once: a multiply-add takes as long as eight others, which
+/// Panels that a tile takes at once where it has all of so many rows: a multiply-add takes as long as eight others, which
 /// few rows have no more than in several panels.
 pub(crate) fn panels_together(isa: Isa, rows: usize) -> usize {
     match (isa, rows) {
@@ -44,6 +43,33 @@ pub(super) fn is_a_size(isa: Isa, rows: usize, panels: usize) -> bool {
     (1..=most_rows(isa)).contains(&rows) && (panels == 1 || panels == panels_together(isa, rows))
 }
 
+/// Which tile it is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TilePlace {
+    pub(crate) first_panel: usize,
+    /// So many panels.
+    pub(crate) panels: usize,
+    /// Its number among the tiles of these panels.
+    pub(crate) tile: usize,
+    pub(crate) tiles: usize,
+}
+
+impl TilePlace {
+    /// What the tile should fetch beside its first input, and how much later for each input after it: one
+    /// that has panels for itself what it reads a little later, others a share of the panel that comes
+    /// next. Nothing need be there.
+    pub(super) fn fetched(self, panels: &[u8], inputs: usize) -> (*const u8, usize) {
+        let length = panels.len() / self.panels;
+        let input = length / inputs;
+        if self.tiles == 1 {
+            return (panels.as_ptr().wrapping_add(AHEAD), input);
+        }
+        let share = length / self.tiles * self.tile;
+        let next = panels.as_ptr().wrapping_add(panels.len() + share);
+        (next, input / self.tiles)
+    }
+}
+
 /// What a tile computes with.
 #[derive(Clone, Copy)]
 pub(super) struct Operands {
@@ -53,6 +79,9 @@ pub(super) struct Operands {
     pub(super) inputs: usize,
     /// The first row; the others follow it.
     pub(super) x: *const f32,
+    /// What [`TilePlace::fetched`] says, for the first panel.
+    pub(super) ahead: *const u8,
+    pub(super) ahead_step: usize,
     /// For each row, sums of each panel.
     pub(super) sums: *mut [f32; PANEL_ROWS],
 }
@@ -107,7 +136,9 @@ pub(super) unsafe fn tile<V: Sixteen, W: Weight<V>, const R: usize, const P: usi
                 let mut weights = [V::zeros(); P];
                 for p in 0..P {
                     let from = panels.add(input_of(p, k).wrapping_mul(PANEL_ROWS));
-                    V::fetch(from.cast::<u8>().wrapping_add(AHEAD));
+                    let panel = input_of(p, 0).wrapping_mul(PANEL_ROWS * size_of::<W>());
+                    let ahead = panel.wrapping_add(k.wrapping_mul(operands.ahead_step));
+                    V::fetch(operands.ahead.wrapping_add(ahead));
                     weights[p] = W::load(from);
                 }
                 for r in 0..R {

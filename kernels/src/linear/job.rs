@@ -2,7 +2,7 @@
 
 use super::sink::{MOST_TOGETHER, Sink};
 use super::{Activations, Matrix, Stack};
-use crate::floats::{self, FloatMatrix};
+use crate::floats::{self, FloatMatrix, TilePlace};
 use crate::isa::{Isa, isa};
 use crate::quant::{self, PackedMatrix, TILE_ROWS};
 
@@ -150,21 +150,28 @@ impl<'a> Job<'a> {
         const PANEL_ROWS: usize = floats::PANEL_ROWS;
         let (x, inputs) = (self.x.plain(), self.x.inputs());
         let mut sums = [[0.0; PANEL_ROWS]; floats::TILE_SUMS];
-        let together = floats::panels_together(self.isa, last_row - first_row);
+        let count = last_row - first_row;
+        let (together, tiles) = (
+            floats::panels_together(self.isa, count),
+            floats::tiles(self.isa, count),
+        );
         let (mut panel, end) = (first / PANEL_ROWS, last.div_ceil(PANEL_ROWS));
         while panel < end {
             let panels = if panel + together <= end { together } else { 1 };
-            let mut row = first_row;
-            while row < last_row {
-                let rows = floats::tile_rows(self.isa, last_row - row);
-                let x = &x[row * inputs..][..rows * inputs];
-                matrix.tile(self.isa, (panel, panels), x, &mut sums);
-                for (index, sums) in sums[..rows * panels].iter_mut().enumerate() {
+            for tile in 0..tiles {
+                let [row, end] = [tile, tile + 1].map(|tile| first_row + count * tile / tiles);
+                let place = TilePlace {
+                    first_panel: panel,
+                    panels,
+                    tile,
+                    tiles,
+                };
+                matrix.tile(self.isa, place, &x[row * inputs..end * inputs], &mut sums);
+                for (index, sums) in sums[..(end - row) * panels].iter_mut().enumerate() {
                     let column = (panel + index % panels) * PANEL_ROWS;
                     let place = (row + index / panels, part.first_output + column);
                     self.put(place, sums, last - column, sink);
                 }
-                row += rows;
             }
             panel += panels;
         }
