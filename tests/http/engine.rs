@@ -1,12 +1,10 @@
 //! What of the engine shows on the wire, with the embedded model.
 
-use std::time::{Duration, Instant};
-
 use serde_json::{Value, json};
 
 use crate::answers::CHAT;
-use crate::support::Server;
 use crate::support::client::Request;
+use crate::support::{Server, until};
 
 /// A chat that begins with a long message.
 fn chat(beginning: &str, end: &str) -> Value {
@@ -137,10 +135,9 @@ fn a_full_queue_says_so_and_when_to_come_back() {
         assert_eq!(error["type"], "rate_limit_error");
         // What was submitted of it goes with the next step, and then a smaller one goes through.
         request["n"] = json!(1);
-        let begun = Instant::now();
-        while server.post(CHAT, &request).status() != 200 {
-            assert!(begun.elapsed() < Duration::from_secs(60), "places are lost");
-        }
+        until("no place is lost", || {
+            server.post(CHAT, &request).status() == 200
+        });
     }
 }
 

@@ -7,9 +7,9 @@ use std::net::TcpListener;
 
 use serde_json::{Value, json};
 
-use crate::support::Server;
 use crate::support::client::{Request, Response};
 use crate::support::witness::{Caller, Case, Expected, Witness};
+use crate::support::{Server, until};
 
 const TEXT: &str = "/v1/completions";
 
@@ -72,15 +72,12 @@ fn gauge(server: &Server, name: &str) -> f64 {
 
 /// The engine holds nothing of anybody's.
 fn until_idle(server: &Server) {
-    let begun = std::time::Instant::now();
     let names = ["batch_size_decode{", "queue_depth{", "kv_blocks_used{"];
-    while names
-        .iter()
-        .any(|name| gauge(server, &format!("mortise_{name}")) > 0.0)
-    {
-        assert!(begun.elapsed().as_secs() < 60, "something is left behind");
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
+    until("nothing is left behind", || {
+        names
+            .iter()
+            .all(|name| gauge(server, &format!("mortise_{name}")) == 0.0)
+    });
 }
 
 /// Nothing that a request names is ever fetched (I1, I4): this model sees text only.

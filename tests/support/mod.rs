@@ -24,6 +24,18 @@ use client::{Request, Response};
 /// Longest start that a test waits for; a busy machine compiles no plugin, but reads a model.
 const START_LIMIT: Duration = Duration::from_secs(120);
 
+/// Longest time that a test waits for what must come; only a test that fails waits so long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Wait until something has come about.
+pub fn until(what: &str, come: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !come() {
+        assert!(begun.elapsed() < PATIENCE, "it does not come about: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// A running server. Dropping it kills it.
 pub struct Server {
     child: Child,
@@ -118,7 +130,7 @@ impl Server {
                 return line;
             }
             assert!(
-                begun.elapsed() < Duration::from_secs(10),
+                begun.elapsed() < PATIENCE,
                 "no such line in the log:\n{}",
                 self.log().join("\n")
             );

@@ -30,13 +30,13 @@ use super::Server;
 use super::client::{Request, Response, events};
 
 /// Bound of V4 and of the slowest probe of V6.
-pub const SLOWEST: Duration = Duration::from_secs(2);
+pub const SLOWEST: Duration = Duration::from_secs(10);
 /// Bound of the median probe of V6.
-pub const HEALTHY: Duration = Duration::from_millis(250);
+pub const HEALTHY: Duration = Duration::from_secs(1);
 /// Memory that may be left behind by an attack, in MiB.
 pub const MEMORY_LEFT: u64 = 64;
 /// How long after an attack the memory must have come back.
-const MEMORY_PATIENCE: Duration = Duration::from_secs(10);
+const MEMORY_PATIENCE: Duration = Duration::from_secs(60);
 /// Between two short completions, and between two probes.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Short completions of a quiet run.

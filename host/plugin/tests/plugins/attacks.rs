@@ -1,6 +1,6 @@
 //! Guests that do their worst. Each costs its own call a clear error, and nobody else anything.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mortise_plugin::{
     ChatTemplate, Facts, Fault, Finish, GrammarSource, ParserSetup, PluginError, UsageReport,
@@ -9,7 +9,8 @@ use mortise_plugin::{
 use crate::guests::{HASTY_MS, binding, context, fault_of, hasty, limits, render, setup, shared};
 
 /// Run one attack while an honest caller keeps calling the same binding; both must get what they
-/// deserve, and so must a call after them.
+/// deserve, and so must a call after them. How long the honest one waits is measured by the soak of
+/// `tests/plugins`.
 async fn attack(command: &'static str) -> Fault {
     let template = shared()
         .template(if command == "loop" {
@@ -21,18 +22,11 @@ async fn attack(command: &'static str) -> Fault {
     let attacker = template.clone();
     let attacker = tokio::spawn(async move { render(&attacker, command).await });
     let mut honest_calls = 0;
-    let mut slowest = Duration::ZERO;
     while !attacker.is_finished() || honest_calls < 5 {
-        let started = Instant::now();
         assert_eq!(render(&template, "echo:honest").await.unwrap(), "honest");
-        slowest = slowest.max(started.elapsed());
         honest_calls += 1;
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    assert!(
-        slowest < Duration::from_secs(1),
-        "an honest call took {slowest:?}"
-    );
     assert_eq!(render(&template, "echo:after").await.unwrap(), "after");
     fault_of(attacker.await.unwrap().unwrap_err(), "chat-template.render")
 }

@@ -110,14 +110,12 @@ fn only_the_last_advance_counts() {
 #[test]
 fn advancing_does_not_wait_for_the_plugin() {
     let matcher = Counting {
-        delay: Duration::from_millis(50),
+        delay: Duration::from_secs(1),
         ..counting(9)
     };
-    let (_threads, mut constraint) = constrain(matcher, Duration::from_secs(5));
-    let start = Instant::now();
+    let (_threads, mut constraint) = constrain(matcher, Duration::from_secs(60));
     constraint.advance(&[]);
     assert!(constraint.poll().is_none());
-    assert!(start.elapsed() < Duration::from_millis(40));
     constraint.wait();
     assert!(matches!(
         constraint.poll(),
