@@ -79,7 +79,7 @@ proptest! {
     /// bit; and so do a row alone and in a batch.
     #[test]
     fn agrees_with_the_reference_on_odd_shapes(
-        rows in 1usize..30, outputs in 1usize..150, inputs in 1usize..600, seed in any::<u32>(),
+        rows in 1usize..30, outputs in 1usize..90, inputs in 1usize..600, seed in any::<u32>(),
     ) {
         let (x, weights) = (noise(seed, rows * inputs), noise(seed ^ 1, outputs * inputs));
         for kind in FloatType::ALL {
@@ -96,8 +96,9 @@ proptest! {
                         "{kind:?} {isa:?} {index}: {found} is not {expected}"
                     );
                 }
-                for (row, found) in found.chunks_exact(outputs).enumerate() {
+                for row in [0, rows / 2] {
                     let alone = products(&matrix, isa, &x[row * inputs..][..inputs]);
+                    let found = &found[row * outputs..][..outputs];
                     prop_assert_eq!(&alone[..], found, "{:?} {:?} row {} alone", kind, isa, row);
                 }
                 if isa != Isa::Portable {
