@@ -1,5 +1,7 @@
 //! How an engine is set up, and what can be wrong with that.
 
+use std::time::Duration;
+
 use mortise_model::{BLOCK_TOKENS, KvCache, KvType, ModelError, ModelSpec};
 
 /// Limits of an engine. [`EngineConfig::default`] suits small models.
@@ -19,6 +21,9 @@ pub struct EngineConfig {
     /// smaller budget keeps streams smooth while long prompts come in, a larger one computes
     /// prompts sooner.
     pub step_token_budget: usize,
+    /// About how long the prompts of a step may take while somebody decodes and waits for it; 32
+    /// tokens are computed however long they take. `None`: as many as the budget leaves.
+    pub prefill_chunk: Option<Duration>,
     /// Tokens that the KV cache holds, of all sequences together. `None`: as many as
     /// `max_sequences` full contexts need, within `kv_cache_bytes`.
     pub kv_cache_tokens: Option<usize>,
@@ -42,6 +47,7 @@ impl Default for EngineConfig {
             max_queued_tokens: 1 << 18,
             reserve_queue: false,
             step_token_budget: 512,
+            prefill_chunk: Some(Duration::from_millis(150)),
             kv_cache_tokens: None,
             kv_cache_bytes: 1 << 30,
             kv_type: KvType::F32,

@@ -18,6 +18,7 @@ use crate::event::TokenStream;
 use crate::forward::{ForwardPass, LocalModel};
 use crate::load::{Counters, EngineLoad};
 use crate::outbox::Outbox;
+use crate::prefill_chunk::PrefillChunk;
 use crate::queue::{Queue, QueueBounds, QueuePlace};
 use crate::request::{BeamRequest, SequenceRequest};
 use crate::scheduler::{Scheduler, StepLimits};
@@ -130,6 +131,7 @@ impl Engine {
         let step_loop = StepLoop {
             model,
             scheduler: Scheduler::new(limits, pool),
+            prefill_chunk: PrefillChunk::new(config.prefill_chunk),
             submissions: receiver,
             shared: Arc::clone(&shared),
             sequences: BTreeMap::new(),

@@ -19,6 +19,7 @@ mod guide;
 mod handle;
 mod load;
 mod outbox;
+mod prefill_chunk;
 mod queue;
 mod request;
 mod sampler;

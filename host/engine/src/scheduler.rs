@@ -105,6 +105,8 @@ pub(crate) struct Scheduler {
     /// Sequences that were never admitted.
     queued: usize,
     tally: Tally,
+    /// Most tokens of prompts in a step in which somebody decodes.
+    prefill_chunk: usize,
 }
 
 impl Scheduler {
@@ -118,7 +120,13 @@ impl Scheduler {
             turns: 0,
             queued: 0,
             tally: Tally::default(),
+            prefill_chunk: usize::MAX,
         }
+    }
+
+    /// From now on, prompts have at most so many tokens in a step in which somebody decodes.
+    pub(crate) fn set_prefill_chunk(&mut self, tokens: usize) {
+        self.prefill_chunk = tokens.max(1);
     }
 
     pub(crate) fn pool(&self) -> &BlockPool {

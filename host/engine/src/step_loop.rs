@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
+use std::time::Instant;
 
 use mortise_kernels::linear::Best;
 use mortise_model::{InputError, LogitRows, Logits, ModelInput, SequenceInput};
@@ -14,6 +15,7 @@ use crate::draft_model::Wanted;
 use crate::drafter::Drafter;
 use crate::forward::ForwardPass;
 use crate::load::Counters;
+use crate::prefill_chunk::PrefillChunk;
 use crate::queue::Queue;
 use crate::scheduler::{Arrival, Scheduler, SequenceId, Slice, UNDECIDED};
 use crate::sequence::{Decision, Sequence, Submission, panic_message};
@@ -37,6 +39,7 @@ pub(crate) struct Shared {
 pub(crate) struct StepLoop {
     pub(crate) model: Box<dyn ForwardPass>,
     pub(crate) scheduler: Scheduler,
+    pub(crate) prefill_chunk: PrefillChunk,
     pub(crate) submissions: mpsc::Receiver<Submitted>,
     pub(crate) shared: Arc<Shared>,
     /// In order of arrival.
@@ -80,15 +83,22 @@ impl StepLoop {
     pub(crate) fn run(mut self) {
         while self.receive() {
             let jumped = self.jump();
+            let begun = Instant::now();
             let mut plan = self.schedule();
             self.draft(&mut plan);
             let idle = plan.is_empty();
+            // Whoever decodes computes one token; a step of such alone says nothing about prompts.
+            let prefills = plan.iter().any(|slice| slice.count > 1);
+            let tokens = plan.iter().map(|slice| slice.count).sum();
             let sampled = if self.model.remote().is_some() {
                 self.step_remotely(plan)
             } else {
                 let scored = self.forward(plan);
                 self.sample(scored)
             };
+            if prefills {
+                self.prefill_chunk.measured(tokens, begun.elapsed());
+            }
             if idle && !jumped && !sampled {
                 self.rest();
             }
@@ -134,6 +144,8 @@ impl StepLoop {
 
     /// Plan a step. Whoever has a turn now leaves the queue before anybody hears of it.
     fn schedule(&mut self) -> Vec<Slice> {
+        self.scheduler
+            .set_prefill_chunk(self.prefill_chunk.tokens());
         let plan = self.scheduler.schedule();
         for (id, sequence) in &mut self.sequences {
             if !self.scheduler.is_queued(*id) {

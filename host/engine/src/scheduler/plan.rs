@@ -37,6 +37,9 @@ impl Scheduler {
             left -= slice.count - 1;
             plan.push(slice);
         }
+        if decoders > 0 {
+            left = left.min(self.prefill_chunk);
+        }
         self.divide_among_prompts(left, &mut plan);
         plan
     }

@@ -439,3 +439,20 @@ fn guesses_use_what_the_budget_leaves_and_cost_nothing_when_wrong() {
     let tally = scheduler.tally();
     assert_eq!((tally.drafted_tokens, tally.accepted_tokens), (4, 2));
 }
+
+#[test]
+fn prompts_are_cut_shorter_where_somebody_waits_for_the_step() {
+    let mut scheduler = scheduler(3, 32, 100);
+    scheduler.set_prefill_chunk(4);
+    scheduler.enqueue(arrival(0, 40, 50));
+    assert_eq!(step(&mut scheduler), [(0, 32)], "nobody waits");
+    assert_eq!(step(&mut scheduler), [(0, 8)]);
+    scheduler.enqueue(arrival(1, 6, 10));
+    scheduler.enqueue(arrival(2, 9, 10));
+    assert_eq!(step(&mut scheduler), [(0, 1), (1, 4)]);
+    assert_eq!(step(&mut scheduler), [(0, 1), (1, 2), (2, 2)]);
+    assert_eq!(step(&mut scheduler), [(0, 1), (1, 1), (2, 4)]);
+    scheduler.remove(0);
+    scheduler.remove(1);
+    assert_eq!(step(&mut scheduler), [(2, 3)], "nobody waits any more");
+}

@@ -161,6 +161,8 @@ pub fn config() -> EngineConfig {
         max_sequences: 8,
         max_queue: 64,
         step_token_budget: 20,
+        // Steps are counted, and must not depend on how busy the machine is.
+        prefill_chunk: None,
         threads: 1,
         ..EngineConfig::default()
     }

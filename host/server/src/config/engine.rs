@@ -6,7 +6,7 @@ use mortise_engine::{EngineConfig, KvType, Speculation};
 use serde::Deserialize;
 
 use super::raw::RawLimits;
-use super::{ConfigError, DeviceChoice, invalid, positive, within};
+use super::{ConfigError, DeviceChoice, invalid, milliseconds, positive, within};
 
 /// The table as it is written.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -15,6 +15,7 @@ pub(crate) struct RawEngine {
     pub(super) device: DeviceChoice,
     threads: usize,
     step_token_budget: usize,
+    prefill_chunk_ms: u64,
     kv_cache_mib: usize,
     kv_type: RawKvType,
     prefix_cache: bool,
@@ -65,6 +66,7 @@ impl Default for RawEngine {
             device: DeviceChoice::Auto,
             threads: 0,
             step_token_budget: 512,
+            prefill_chunk_ms: 150,
             kv_cache_mib: 1024,
             kv_type: RawKvType::F32,
             prefix_cache: true,
@@ -121,6 +123,10 @@ impl RawEngine {
             max_queued_tokens: positive("limits.max_queued_tokens", limits.max_queued_tokens)?,
             reserve_queue: limits.reserve_queue.unwrap_or(tenants),
             step_token_budget: budget,
+            prefill_chunk: match self.prefill_chunk_ms {
+                0 => None,
+                time => Some(milliseconds("engine.prefill_chunk_ms", time)?),
+            },
             kv_cache_bytes: within("engine.kv_cache_mib", self.kv_cache_mib, 1 << 24)? << 20,
             kv_type: self.kv_type.into(),
             prefix_cache: self.prefix_cache,

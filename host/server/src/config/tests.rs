@@ -134,7 +134,7 @@ fn keys_become_secrets_and_settings_name_them() {
 fn the_engine_gets_what_the_file_says() {
     let config = load(
         "[limits]\nmax_batch = 7\nmax_queue = 8\nmax_queued_tokens = 9\n\
-         [engine]\ndevice = \"cuda:2\"\nthreads = 3\nstep_token_budget = 99\nkv_cache_mib = 2\nkv_type = \"q8_0\"\nprefix_cache = false\n\
+         [engine]\ndevice = \"cuda:2\"\nthreads = 3\nstep_token_budget = 99\nprefill_chunk_ms = 70\nkv_cache_mib = 2\nkv_type = \"q8_0\"\nprefix_cache = false\n\
          share_prefixes_between_tenants = true\nspeculation = \"prompt-lookup\"\ndraft_tokens = 5\n\
          tenant_weights = { research = 4 }",
     )
@@ -144,6 +144,7 @@ fn the_engine_gets_what_the_file_says() {
         max_queue: 8,
         max_queued_tokens: 9,
         step_token_budget: 99,
+        prefill_chunk: Some(Duration::from_millis(70)),
         kv_cache_bytes: 2 << 20,
         kv_type: KvType::Q8_0,
         prefix_cache: false,
