@@ -52,6 +52,14 @@ ASKED = {
     "depth 1024": {None: (1.5, 2.0)},
     "depth 4096": {None: (1.5, 2.0)},
 }
+ASKED_FLOATS = {
+    "decode 1": (1.0, 1.3),
+    "decode 4": (2.0, 3.0),
+    "decode 8": (2.0, 3.0),
+    "prefill 512": (1.0, 1.5),
+    "depth 1024": (1.0, 1.3),
+    "depth 4096": (1.0, 1.3),
+}
 ASKED_BUSY = (3.0, 5.0)
 README = HERE / "README.md"
 BEGIN, END = "<!-- begin of what the script writes -->", "<!-- end of what the script writes -->"
@@ -184,8 +192,10 @@ def asked(row):
     """Gate and goal of a row."""
     if row["spinners"]:
         return ASKED_BUSY
-    by_format = ASKED[row["work"]]
-    return by_format.get(row["model"].rsplit("-", 1)[1], by_format[None])
+    kind, by_format = row["model"].rsplit("-", 1)[1], ASKED[row["work"]]
+    if kind in ("F32", "F16", "BF16"):
+        return ASKED_FLOATS[row["work"]]
+    return by_format.get(kind, by_format[None])
 
 
 def table(rows):
@@ -238,11 +248,12 @@ def settings(arguments):
 def main():
     # The shapes are known before the environment is there.
     models = ["qwen2.5-0.5b", "qwen3-0.6b", "llama-3.2-1b"]
-    formats = ["Q4_0", "Q8_0", "Q4_K_M"]
+    formats, floats = ["Q4_0", "Q8_0", "Q4_K_M"], ["F32", "F16", "BF16"]
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--folder", type=pathlib.Path, default=ROOT / "target/compare-llama-cpp")
     parser.add_argument("--models", nargs="+", default=models, choices=models)
-    parser.add_argument("--formats", nargs="+", default=formats, choices=formats)
+    parser.add_argument("--formats", nargs="+", default=formats, choices=formats + floats,
+                        help="quantised ones, unless told otherwise")
     parser.add_argument("--work", nargs="+", default=list(WORK), choices=list(WORK))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)

@@ -23,14 +23,16 @@ SHAPES = {
                          head_dim=64, vocabulary=128256, rope=5e5),
 }
 FORMATS = ("Q4_0", "Q8_0", "Q4_K_M")
+# Of numbers in floating point all matrices are alike.
+FLOATS = ("F32", "F16", "BF16")
 # Where blocks keep half-precision scales.
 SCALES = {TYPES.Q4_0: [0], TYPES.Q5_0: [0], TYPES.Q8_0: [0], TYPES.Q4_K: [0, 2], TYPES.Q6_K: [208]}
 
 
 def tensor_type(wanted, name, layer, layers, inputs):
     """What llama-quantize makes of a matrix of tied embeddings, attention or feed-forward."""
-    if wanted == "Q8_0":
-        return TYPES.Q8_0
+    if wanted == "Q8_0" or wanted in FLOATS:
+        return TYPES[wanted]
     more_bits = layer is not None and (
         layer < layers // 8 or layer >= 7 * layers // 8 or (layer - layers // 8) % 3 == 2)
     kind = TYPES.Q4_0 if wanted == "Q4_0" else TYPES.Q4_K
@@ -42,14 +44,22 @@ def tensor_type(wanted, name, layer, layers, inputs):
 
 
 def blocks(random, kind, outputs, inputs):
-    """Random blocks with small scales, repeated after some megabytes."""
+    """Random blocks with small scales, or small numbers, repeated after some megabytes."""
     weights, size = gguf.GGML_QUANT_SIZES[kind]
     row = inputs // weights * size
     count = min(outputs, max(1, (8 << 20) // row))
-    data = random.integers(0, 256, (count * (row // size), size), dtype=np.uint8)
-    for at in SCALES[kind]:
-        scale = np.float16(0.02 / (32 * 64 if kind in (TYPES.Q4_K, TYPES.Q6_K) else 32))
-        data[:, at:at + 2] = np.frombuffer(scale.tobytes(), dtype=np.uint8)
+    if kind.name in FLOATS:
+        values = (random.standard_normal((count, inputs)) * 0.02).astype(np.float32)
+        if kind == TYPES.F16:
+            values = values.astype(np.float16)
+        elif kind == TYPES.BF16:
+            values = (values.view(np.uint32) >> 16).astype(np.uint16)
+        data = values.view(np.uint8)
+    else:
+        data = random.integers(0, 256, (count * (row // size), size), dtype=np.uint8)
+        for at in SCALES[kind]:
+            scale = np.float16(0.02 / (32 * 64 if kind in (TYPES.Q4_K, TYPES.Q6_K) else 32))
+            data[:, at:at + 2] = np.frombuffer(scale.tobytes(), dtype=np.uint8)
     repeated = np.tile(data.reshape(count, row), (-(-outputs // count), 1))
     return repeated[:outputs]
 

@@ -8,9 +8,10 @@
 
 use std::time::Instant;
 
-use half::{bf16, f16};
+use half::f16;
+use mortise_kernels::floats::{FloatMatrix, FloatType};
 use mortise_kernels::isa::{Isa, isa, limit};
-use mortise_kernels::linear::{Matrix, RowOrder, Weights, linear};
+use mortise_kernels::linear::{Matrix, RowOrder, linear};
 use mortise_kernels::pool::{self, ThreadPool};
 use mortise_kernels::quant::{BlockType, PackedMatrix};
 
@@ -43,13 +44,24 @@ fn main() {
         );
         let count = INPUTS * OUTPUTS;
         let bytes = noise(count * 2);
-        if wanted("F16") || wanted("BF16") {
-            let floats = bytes.chunks_exact(2).map(|b| f32::from(b[0]) / 256.0);
-            let halves: Vec<f16> = floats.clone().map(f16::from_f32).collect();
-            report("F16", count * 2, Weights::F16(&halves));
-            drop(halves);
-            let brains: Vec<bf16> = floats.map(bf16::from_f32).collect();
-            report("BF16", count * 2, Weights::Bf16(&brains));
+        for kind in FloatType::ALL
+            .into_iter()
+            .filter(|kind| wanted(kind.name()))
+        {
+            let mut numbers: Vec<u8> = bytes
+                .iter()
+                .copied()
+                .cycle()
+                .take(count * kind.bytes())
+                .collect();
+            // With the highest byte of every number that of 0.5 or thereabouts.
+            let top = if kind == FloatType::F16 { 0x38 } else { 0x3f };
+            for number in numbers.chunks_exact_mut(kind.bytes()) {
+                number[kind.bytes() - 1] = top;
+            }
+            let matrix = FloatMatrix::new(kind, &numbers, RowOrder::Plain, OUTPUTS, INPUTS);
+            let matrix = matrix.expect("memory for the matrix");
+            report(kind.name(), numbers.len(), Matrix::Floats(&matrix));
         }
         for kind in BlockType::ALL
             .into_iter()
@@ -60,7 +72,7 @@ fn main() {
             calm(kind, &mut blocks);
             let packed = PackedMatrix::new(kind, &blocks, RowOrder::Plain, OUTPUTS, INPUTS);
             let packed = packed.expect("memory for the matrix");
-            report(kind.name(), length, Weights::Packed(&packed));
+            report(kind.name(), length, Matrix::Quantised(&packed));
         }
     });
 }
@@ -126,13 +138,7 @@ fn read_rate() -> f64 {
     words.len() as f64 * 8.0 / seconds / 1e9
 }
 
-fn report(name: &str, bytes: usize, weights: Weights<'_>) {
-    let matrix = Matrix {
-        weights,
-        outputs: OUTPUTS,
-        inputs: INPUTS,
-        order: RowOrder::Plain,
-    };
+fn report(name: &str, bytes: usize, matrix: Matrix<'_>) {
     let rate = |rows: usize| {
         let x: Vec<f32> = (0..rows * INPUTS).map(|k| (k % 17) as f32 - 8.0).collect();
         let mut out = vec![0.0; rows * OUTPUTS];

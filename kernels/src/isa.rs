@@ -14,7 +14,8 @@ pub enum Isa {
     Avx2,
     /// And products of bytes.
     AvxVnni,
-    /// The same in 512-bit form, of which the 256-bit instructions with 32 registers are used.
+    /// The same in 512-bit form. Quantised products use its 256-bit instructions, with 32 registers,
+    /// those in floating point the 512-bit ones.
     Avx512Vnni,
     /// What every 64-bit ARM has.
     Neon,
@@ -100,7 +101,7 @@ pub fn isa() -> Isa {
     within.copied().unwrap_or(Isa::Portable)
 }
 
-/// Use no better quantised products than these from now on: to compare them, or with a program that
+/// Use no better products of matrices than these from now on: to compare them, or with a program that
 /// has no better. Other ops go on with AVX2 or NEON where it is there.
 pub fn limit(isa: Isa) {
     LIMIT.store(isa as u8, Ordering::Relaxed);

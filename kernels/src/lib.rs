@@ -13,6 +13,7 @@
 
 pub mod attention;
 mod exp;
+pub mod floats;
 pub mod full_attention;
 pub mod gate_mul;
 pub mod gelu;
@@ -34,6 +35,8 @@ pub mod rope;
 pub mod route;
 pub mod select;
 pub mod soft_cap;
+
+pub use memory::OutOfMemory;
 
 /// Multiply-adds below which waking another thread costs more than it saves.
 const PARALLEL_MULTIPLY_ADDS: usize = 1 << 20;

@@ -12,6 +12,14 @@ const REGION: usize = 64 << 20;
 /// A cache line, to which pieces are aligned.
 const LINE: usize = 64;
 
+/// Why a matrix was not packed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the system refuses {bytes} bytes for packed weights")]
+pub struct OutOfMemory {
+    /// What was asked for.
+    pub bytes: usize,
+}
+
 /// Bytes of their own, aligned to a cache line.
 #[derive(Debug)]
 pub(crate) struct Piece {
@@ -50,8 +58,12 @@ unsafe impl Send for Open {}
 static OPEN: Mutex<Option<Open>> = Mutex::new(None);
 
 impl Piece {
-    /// So many zeroed bytes, or `None` if the system has no memory.
-    pub(crate) fn new(length: usize) -> Option<Self> {
+    /// So many zeroed bytes.
+    pub(crate) fn new(length: usize) -> Result<Self, OutOfMemory> {
+        Self::find(length).ok_or(OutOfMemory { bytes: length })
+    }
+
+    fn find(length: usize) -> Option<Self> {
         let size = length.max(1).checked_next_multiple_of(LINE)?;
         if size > REGION / 2 {
             return Open::new(size)?.cut(length, size);
@@ -138,7 +150,7 @@ mod tests {
 
     #[test]
     fn more_than_there_is_is_refused() {
-        assert!(Piece::new(usize::MAX).is_none());
-        assert!(Piece::new(usize::MAX / 4).is_none());
+        assert!(Piece::new(usize::MAX).is_err());
+        assert!(Piece::new(usize::MAX / 4).is_err());
     }
 }

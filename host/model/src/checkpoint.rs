@@ -64,8 +64,8 @@ impl Checkpoint {
         Ok(stored)
     }
 
-    /// A tensor of a shape that the caller knows. Its size is that of bytes in a file, so that it
-    /// may be allocated.
+    /// A tensor of a shape that the caller knows, to be packed. Its size is that of bytes in a file, so
+    /// that it may be allocated.
     pub(crate) fn load(
         &self,
         tensor: &str,
@@ -73,9 +73,7 @@ impl Checkpoint {
         precision: WeightPrecision,
     ) -> Result<Numbers, ModelError> {
         let stored = self.find(tensor, shape)?;
-        // A GGUF file is mapped as long as the model is there. Others are read and closed.
-        if let Self::Gguf(_) = self
-            && stored.stays(precision)
+        if stored.stays(precision)
             && let Some(mapped) = Mapped::new(
                 &stored.place.file,
                 stored.place.range.clone(),
@@ -97,6 +95,22 @@ impl Checkpoint {
         let weights = scales.apply(bytes);
         let bytes = weights.as_bytes();
         Ok(Numbers::convert(bytes, NumberType::F32, precision, inputs))
+    }
+
+    /// The same, to be kept as it is.
+    pub(crate) fn load_table(
+        &self,
+        tensor: &str,
+        shape: &[usize],
+        precision: WeightPrecision,
+    ) -> Result<Numbers, ModelError> {
+        let numbers = self.load(tensor, shape, precision)?;
+        Ok(match self {
+            // The file is mapped as long as the model is there.
+            Self::Gguf(_) => numbers,
+            // Others are closed when the model is loaded.
+            Self::Shards(_) => numbers.into_owned(),
+        })
     }
 
     /// A tensor to be put in another order, as precise as it is stored.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use mortise_kernels::quant::OutOfMemory;
+use mortise_kernels::OutOfMemory;
 
 use crate::gguf::GgufError;
 

@@ -1,8 +1,9 @@
 //! Matrices of a model, with whatever numbers they are stored as.
 
+use mortise_kernels::floats::FloatMatrix;
 use mortise_kernels::gate_mul::Activation;
 use mortise_kernels::linear::{
-    Activations, Forms, LogitScale, Matrix, RowOrder, Scores, Stack, WantedLogits, Weights,
+    Activations, Forms, LogitScale, Matrix, RowOrder, Scores, Stack, WantedLogits,
 };
 use mortise_kernels::quant::PackedMatrix;
 
@@ -35,48 +36,37 @@ impl Residual<'_> {
     }
 }
 
-/// One matrix.
+/// One matrix, packed in the order of the outputs.
 #[derive(Debug)]
-struct Part {
-    weights: PartWeights,
-    outputs: usize,
-}
-
-#[derive(Debug)]
-enum PartWeights {
-    /// As they are in the file, in its order.
-    Dense(Numbers, RowOrder),
-    /// Quantised, in the order of the outputs.
-    Packed(PackedMatrix),
+enum Part {
+    Floats(FloatMatrix),
+    Quantised(PackedMatrix),
 }
 
 impl Part {
-    /// Quantised numbers are packed, and their memory in the file's mapping is given back.
+    /// Pack numbers, and give back their memory in the file's mapping.
     fn new(
         numbers: Numbers,
         order: RowOrder,
         outputs: usize,
         inputs: usize,
     ) -> Result<Self, ModelError> {
-        let weights = match numbers.stored() {
-            Stored::Dense(_) => PartWeights::Dense(numbers, order),
+        let part = match numbers.stored() {
+            Stored::Floats(kind, bytes) => {
+                Self::Floats(FloatMatrix::new(kind, bytes, order, outputs, inputs)?)
+            }
             Stored::Blocks(kind, blocks) => {
-                let packed = PackedMatrix::new(kind, blocks, order, outputs, inputs)?;
-                numbers.release();
-                PartWeights::Packed(packed)
+                Self::Quantised(PackedMatrix::new(kind, blocks, order, outputs, inputs)?)
             }
         };
-        Ok(Self { weights, outputs })
+        numbers.release();
+        Ok(part)
     }
 
-    /// The weights as a product takes them, and their order.
-    fn weights(&self) -> (Weights<'_>, RowOrder) {
-        match &self.weights {
-            PartWeights::Packed(packed) => (Weights::Packed(packed), RowOrder::Plain),
-            PartWeights::Dense(numbers, order) => match numbers.stored() {
-                Stored::Dense(weights) => (weights, *order),
-                Stored::Blocks(..) => unreachable!("blocks were packed"),
-            },
+    fn matrix(&self) -> Matrix<'_> {
+        match self {
+            Self::Floats(matrix) => Matrix::Floats(matrix),
+            Self::Quantised(matrix) => Matrix::Quantised(matrix),
         }
     }
 }
@@ -176,19 +166,7 @@ impl Linear {
     }
 
     fn with_stack<T>(&self, run: impl FnOnce(Stack<'_>) -> T) -> T {
-        let matrices: Vec<Matrix<'_>> = self
-            .parts
-            .iter()
-            .map(|part| {
-                let (weights, order) = part.weights();
-                Matrix {
-                    weights,
-                    outputs: part.outputs,
-                    inputs: self.inputs,
-                    order,
-                }
-            })
-            .collect();
+        let matrices: Vec<Matrix<'_>> = self.parts.iter().map(Part::matrix).collect();
         run(Stack {
             matrices: &matrices,
             bias: self.bias.as_deref(),
@@ -197,14 +175,12 @@ impl Linear {
 
     /// Copy rows of a single matrix in f32: the embedding of tokens.
     pub(crate) fn gather(&self, rows: &[u32]) -> Vec<f32> {
-        let (weights, _) = self.parts[0].weights();
-        gather(rows, self.inputs, |row, out| {
-            weights.row(row, self.inputs, out);
-        })
+        let matrix = self.parts[0].matrix();
+        gather(rows, self.inputs, |row, out| matrix.row(row, out))
     }
 }
 
-/// A matrix that rows are copied from and nothing is multiplied with. It stays in its file.
+/// A matrix that rows are copied from and nothing is multiplied with. In a GGUF file it stays there.
 #[derive(Debug)]
 pub(crate) struct Table {
     pub(crate) numbers: Numbers,

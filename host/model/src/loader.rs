@@ -59,7 +59,7 @@ impl Loader<'_> {
         let weight = format!("{name}.weight");
         let numbers = self
             .checkpoint
-            .load(&weight, &[rows, inputs], self.precision)?;
+            .load_table(&weight, &[rows, inputs], self.precision)?;
         Ok(Table { numbers, inputs })
     }
 

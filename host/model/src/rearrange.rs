@@ -1,13 +1,14 @@
 //! Weights that lie on disk in another order than that in which they are computed with.
 
-use half::bf16;
+use half::{bf16, f16};
 use zerocopy::IntoBytes;
 
-use crate::weights::{NumberType, Numbers, WeightPrecision, brain_floats, widen};
+use crate::weights::{NumberType, Numbers, WeightPrecision, brain_floats, halves, widen};
 
 /// Numbers of a tensor, as precise as they are stored, to be put in another order.
 pub(crate) enum Unordered {
     F32(Vec<f32>),
+    F16(Vec<f16>),
     Bf16(Vec<bf16>),
 }
 
@@ -16,6 +17,7 @@ impl Unordered {
     pub(crate) fn new(bytes: &[u8], stored: NumberType) -> Self {
         match stored {
             NumberType::Bf16 => Self::Bf16(brain_floats(bytes)),
+            NumberType::F16 => Self::F16(halves(bytes)),
             other => Self::F32(widen(bytes, other)),
         }
     }
@@ -24,6 +26,7 @@ impl Unordered {
     pub(crate) fn into_f32(self) -> Vec<f32> {
         match self {
             Self::F32(numbers) => numbers,
+            Self::F16(numbers) => numbers.into_iter().map(f16::to_f32).collect(),
             Self::Bf16(numbers) => numbers.into_iter().map(bf16::to_f32).collect(),
         }
     }
@@ -40,15 +43,15 @@ impl Unordered {
         let source = &source;
         let order =
             (0..outputs).flat_map(|output| (0..inputs).map(move |input| source(output, input)));
+        let convert = |bytes: &[u8], stored| Numbers::convert(bytes, stored, precision, inputs);
         match self {
-            Self::F32(numbers) => {
-                let numbers: Vec<f32> = order.map(|index| numbers[index]).collect();
-                Numbers::convert(numbers.as_bytes(), NumberType::F32, precision, inputs)
-            }
-            Self::Bf16(numbers) => {
-                let numbers: Vec<bf16> = order.map(|index| numbers[index]).collect();
-                Numbers::convert(numbers.as_bytes(), NumberType::Bf16, precision, inputs)
-            }
+            Self::F32(numbers) => convert(gather(numbers, order).as_bytes(), NumberType::F32),
+            Self::F16(numbers) => convert(gather(numbers, order).as_bytes(), NumberType::F16),
+            Self::Bf16(numbers) => convert(gather(numbers, order).as_bytes(), NumberType::Bf16),
         }
     }
+}
+
+fn gather<T: Copy>(numbers: &[T], order: impl Iterator<Item = usize>) -> Vec<T> {
+    order.map(|index| numbers[index]).collect()
 }

@@ -4,23 +4,22 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use half::{bf16, f16};
-use mortise_kernels::linear::Weights;
+use mortise_kernels::floats::FloatType;
 use mortise_kernels::quant::{BlockType, dequantise, quantise_q4_k, quantise_q8_0};
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::IntoBytes;
 
 use crate::folder::FileBytes;
 use crate::fp8;
 
-// Files are little endian, and weights are computed with as they are mapped.
+// Files are little endian, and weights are packed as they are mapped.
 #[cfg(target_endian = "big")]
 compile_error!("mortise runs on little-endian machines only");
 
 /// In which precision matrices are kept in memory. Sums are in f32 always.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WeightPrecision {
-    /// As the files have them: bf16 as bf16, FP8 as FP8 on a GPU and as bf16 on the processor, else f32.
-    /// Those of a GGUF file keep every bit: quantised
-    /// ones are packed for the kernels, others are not copied at all.
+    /// As the files have them, with every bit, packed for the kernels; but FP8, which stays FP8 on a GPU,
+    /// is bf16 on the processor.
     #[default]
     AsStored,
     /// f32: the exact products, also of quantised weights.
@@ -67,6 +66,7 @@ pub(crate) enum NumberType {
 #[derive(Debug)]
 pub(crate) enum Numbers {
     F32(Vec<f32>),
+    F16(Vec<f16>),
     Bf16(Vec<bf16>),
     Blocks(BlockType, Vec<u8>),
     Mapped(Mapped),
@@ -77,42 +77,52 @@ pub(crate) enum Numbers {
 pub(crate) struct Mapped {
     file: Arc<FileBytes>,
     place: Range<usize>,
-    numbers: NumberType,
+    kind: MappedKind,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum MappedKind {
+    Floats(FloatType),
+    Blocks(BlockType),
 }
 
 impl Mapped {
-    /// The place must lie in the file and hold whole numbers or blocks. `None` if they do not lie
-    /// where the processor can read them.
+    /// The place must lie in the file and hold whole numbers or blocks. `None` for numbers that are
+    /// nothing without their scales.
     pub(crate) fn new(
         file: &Arc<FileBytes>,
         place: Range<usize>,
         numbers: NumberType,
     ) -> Option<Self> {
-        let mapped = Self {
+        let kind = match numbers {
+            NumberType::F32 => MappedKind::Floats(FloatType::F32),
+            NumberType::F16 => MappedKind::Floats(FloatType::F16),
+            NumberType::Bf16 => MappedKind::Floats(FloatType::Bf16),
+            NumberType::Blocks(kind) => MappedKind::Blocks(kind),
+            NumberType::Fp8 => return None,
+        };
+        Some(Self {
             file: Arc::clone(file),
             place,
-            numbers,
-        };
-        mapped.stored().is_some().then_some(mapped)
+            kind,
+        })
     }
 
-    fn stored(&self) -> Option<Stored<'_>> {
-        let bytes = self.file.get(self.place.clone())?;
-        Some(Stored::Dense(match self.numbers {
-            NumberType::F32 => Weights::F32(<[f32]>::ref_from_bytes(bytes).ok()?),
-            NumberType::F16 => Weights::F16(<[f16]>::ref_from_bytes(bytes).ok()?),
-            NumberType::Bf16 => Weights::Bf16(<[bf16]>::ref_from_bytes(bytes).ok()?),
-            NumberType::Blocks(kind) => return Some(Stored::Blocks(kind, bytes)),
-            NumberType::Fp8 => return None,
-        }))
+    fn stored(&self) -> Stored<'_> {
+        // Whoever made this checked the place.
+        let bytes = self.file.get(self.place.clone()).unwrap_or_default();
+        match self.kind {
+            MappedKind::Floats(kind) => Stored::Floats(kind, bytes),
+            MappedKind::Blocks(kind) => Stored::Blocks(kind, bytes),
+        }
     }
 }
 
-/// Numbers as they lie in memory.
+/// Numbers as they lie in memory, row by row.
 pub(crate) enum Stored<'a> {
-    /// Floating point, as a product takes them.
-    Dense(Weights<'a>),
-    /// Quantised, row by row.
+    /// Floating point.
+    Floats(FloatType, &'a [u8]),
+    /// Quantised.
     Blocks(BlockType, &'a [u8]),
 }
 
@@ -120,32 +130,44 @@ impl Numbers {
     /// The numbers where they are.
     pub(crate) fn stored(&self) -> Stored<'_> {
         match self {
-            Self::F32(values) => Stored::Dense(Weights::F32(values)),
-            Self::Bf16(values) => Stored::Dense(Weights::Bf16(values)),
+            Self::F32(values) => Stored::Floats(FloatType::F32, values.as_bytes()),
+            Self::F16(values) => Stored::Floats(FloatType::F16, values.as_bytes()),
+            Self::Bf16(values) => Stored::Floats(FloatType::Bf16, values.as_bytes()),
             Self::Blocks(kind, bytes) => Stored::Blocks(*kind, bytes),
-            Self::Mapped(mapped) => mapped
-                .stored()
-                .expect("a mapping that was checked when it was made does not move"),
+            Self::Mapped(mapped) => mapped.stored(),
         }
     }
 
     /// Their bytes, and how those are meant.
     pub(crate) fn bytes(&self) -> (NumberType, &[u8]) {
-        match self {
-            Self::F32(values) => (NumberType::F32, values.as_bytes()),
-            Self::Bf16(values) => (NumberType::Bf16, values.as_bytes()),
-            Self::Blocks(kind, bytes) => (NumberType::Blocks(*kind), bytes),
-            Self::Mapped(mapped) => (
-                mapped.numbers,
-                mapped.file.get(mapped.place.clone()).unwrap_or_default(),
-            ),
+        match self.stored() {
+            Stored::Floats(FloatType::F32, bytes) => (NumberType::F32, bytes),
+            Stored::Floats(FloatType::F16, bytes) => (NumberType::F16, bytes),
+            Stored::Floats(FloatType::Bf16, bytes) => (NumberType::Bf16, bytes),
+            Stored::Blocks(kind, bytes) => (NumberType::Blocks(kind), bytes),
+        }
+    }
+
+    /// The same in memory of their own.
+    pub(crate) fn into_owned(self) -> Self {
+        let Self::Mapped(mapped) = &self else {
+            return self;
+        };
+        match mapped.stored() {
+            Stored::Floats(FloatType::F32, bytes) => Self::F32(widen(bytes, NumberType::F32)),
+            Stored::Floats(FloatType::F16, bytes) => Self::F16(halves(bytes)),
+            Stored::Floats(FloatType::Bf16, bytes) => Self::Bf16(brain_floats(bytes)),
+            Stored::Blocks(kind, bytes) => Self::Blocks(kind, bytes.to_vec()),
         }
     }
 
     /// A row of a matrix in f32. Panics beyond the matrix.
     pub(crate) fn row(&self, row: usize, out: &mut [f32]) {
         match self.stored() {
-            Stored::Dense(weights) => weights.row(row, out.len(), out),
+            Stored::Floats(kind, bytes) => {
+                let length = out.len() * kind.bytes();
+                kind.widen(&bytes[row * length..][..length], out);
+            }
             Stored::Blocks(kind, blocks) => {
                 let length = out.len() / kind.weights() * kind.bytes();
                 dequantise(kind, &blocks[row * length..][..length], out);
@@ -167,48 +189,38 @@ impl Numbers {
         precision: WeightPrecision,
         inputs: usize,
     ) -> Self {
+        use WeightPrecision::{AsStored, Bf16, F32, Q4K, Q8_0};
         let fits = |kind: BlockType| inputs.is_multiple_of(kind.weights());
         match (precision, stored) {
-            (WeightPrecision::AsStored, NumberType::Bf16) => Self::Bf16(brain_floats(bytes)),
-            (
-                WeightPrecision::AsStored | WeightPrecision::Q8_0 | WeightPrecision::Q4K,
-                NumberType::Blocks(kind),
-            ) => Self::Blocks(kind, bytes.to_vec()),
-            (WeightPrecision::Bf16, NumberType::Bf16) => Self::Bf16(brain_floats(bytes)),
-            (WeightPrecision::Bf16, _) => Self::Bf16(
-                widen(bytes, stored)
-                    .into_iter()
-                    .map(bf16::from_f32)
-                    .collect(),
-            ),
-            (WeightPrecision::Q4K, _) if fits(BlockType::Q4K) => {
+            (AsStored | Q8_0 | Q4K, NumberType::Blocks(kind)) => Self::Blocks(kind, bytes.to_vec()),
+            (Q4K, _) if fits(BlockType::Q4K) => {
                 Self::Blocks(BlockType::Q4K, quantise_q4_k(&widen(bytes, stored)))
             }
-            (WeightPrecision::Q4K | WeightPrecision::Q8_0, _) if fits(BlockType::Q8_0) => {
+            (Q4K | Q8_0, _) if fits(BlockType::Q8_0) => {
                 Self::Blocks(BlockType::Q8_0, quantise_q8_0(&widen(bytes, stored)))
             }
-            (WeightPrecision::Q4K | WeightPrecision::Q8_0, NumberType::Bf16) => {
-                Self::Bf16(brain_floats(bytes))
+            (AsStored | Bf16 | Q4K | Q8_0, NumberType::Bf16) => Self::Bf16(brain_floats(bytes)),
+            (AsStored | Q4K | Q8_0, NumberType::F16) => Self::F16(halves(bytes)),
+            (Bf16, _) => {
+                let values = widen(bytes, stored).into_iter();
+                Self::Bf16(values.map(bf16::from_f32).collect())
             }
-            (_, _) => Self::F32(widen(bytes, stored)),
+            (AsStored | F32 | Q4K | Q8_0, _) => Self::F32(widen(bytes, stored)),
         }
     }
 }
 
 /// Numbers in f32 from little-endian bytes, exactly; those of eight bits without their scales.
 pub(crate) fn widen(bytes: &[u8], stored: NumberType) -> Vec<f32> {
-    let pairs = bytes.chunks_exact(2).map(|pair| [pair[0], pair[1]]);
+    let floats = |kind: FloatType| {
+        let mut values = vec![0.0; bytes.len() / kind.bytes()];
+        kind.widen(bytes, &mut values);
+        values
+    };
     match stored {
-        NumberType::F32 => bytes
-            .chunks_exact(4)
-            .map(|four| f32::from_le_bytes([four[0], four[1], four[2], four[3]]))
-            .collect(),
-        NumberType::F16 => pairs
-            .map(|pair| f16::from_le_bytes(pair).to_f32())
-            .collect(),
-        NumberType::Bf16 => pairs
-            .map(|pair| bf16::from_le_bytes(pair).to_f32())
-            .collect(),
+        NumberType::F32 => floats(FloatType::F32),
+        NumberType::F16 => floats(FloatType::F16),
+        NumberType::Bf16 => floats(FloatType::Bf16),
         NumberType::Fp8 => bytes.iter().map(|bits| fp8::widen(*bits)).collect(),
         NumberType::Blocks(kind) => {
             let mut values = vec![0.0; bytes.len() / kind.bytes() * kind.weights()];
@@ -219,8 +231,14 @@ pub(crate) fn widen(bytes: &[u8], stored: NumberType) -> Vec<f32> {
 }
 
 pub(crate) fn brain_floats(bytes: &[u8]) -> Vec<bf16> {
-    let pairs = bytes.chunks_exact(2);
-    pairs
-        .map(|pair| bf16::from_le_bytes([pair[0], pair[1]]))
-        .collect()
+    pairs(bytes).map(bf16::from_le_bytes).collect()
+}
+
+pub(crate) fn halves(bytes: &[u8]) -> Vec<f16> {
+    pairs(bytes).map(f16::from_le_bytes).collect()
+}
+
+fn pairs(bytes: &[u8]) -> impl Iterator<Item = [u8; 2]> + '_ {
+    let (pairs, _) = bytes.as_chunks::<2>();
+    pairs.iter().copied()
 }

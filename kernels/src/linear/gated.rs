@@ -2,22 +2,18 @@
 
 use super::job::{Job, Part, ROW_BLOCK};
 use super::sink::{Cells, Keep};
-use super::{Activations, Forms, Weights};
+use super::{Activations, Forms};
 use crate::gate_mul::{Activation, gate_some_rows};
 use crate::quant::{GROUP, QuantisedRows};
 
-/// The rows behind the gate, or `None` for weights that are not packed or groups that do not fill the
-/// matrices.
+/// The rows behind the gate, or `None` where groups do not fill the matrices.
 pub(super) fn run(
     job: &Job<'_>,
     activation: Activation,
     forms: Forms,
 ) -> Option<Activations<'static>> {
     let width = job.outputs() / 2;
-    let fits = |part: &Part<'_>| {
-        matches!(part.matrix.weights, Weights::Packed(_))
-            && part.matrix.outputs.is_multiple_of(GROUP)
-    };
+    let fits = |part: &Part<'_>| part.matrix.outputs().is_multiple_of(GROUP);
     if !width.is_multiple_of(GROUP) || !job.parts().iter().all(fits) {
         return None;
     }
@@ -44,7 +40,7 @@ pub(super) fn run(
                         out: &mut both[half * columns..],
                     };
                     let outputs = (first_output, first_output + columns);
-                    packed_columns(job, (first_row, last_row), outputs, &mut keep);
+                    columns_of(job, (first_row, last_row), outputs, &mut keep);
                 }
                 let count = (last_row - first_row) * columns;
                 gate_some_rows(activation, &both[..2 * count], columns, &mut out[..count]);
@@ -68,8 +64,8 @@ pub(super) fn run(
     Some(Activations::from_forms(plain, rounded, (rows, width)))
 }
 
-/// Compute outputs `first..last` of some rows: whole groups, of parts that are all packed.
-fn packed_columns(
+/// Compute outputs `first..last` of some rows: whole groups.
+fn columns_of(
     job: &Job<'_>,
     rows: (usize, usize),
     (mut first, last): (usize, usize),
@@ -80,12 +76,9 @@ fn packed_columns(
             .parts()
             .partition_point(|part| part.first_output <= first);
         let part = &job.parts()[after - 1];
-        let Weights::Packed(matrix) = part.matrix.weights else {
-            unreachable!("all parts were found packed");
-        };
         let begin = first - part.first_output;
-        let end = part.matrix.outputs.min(last - part.first_output);
-        job.panels((part, matrix), rows, (begin, end), sink);
+        let end = part.matrix.outputs().min(last - part.first_output);
+        job.columns(part, rows, (begin, end), sink);
         first = part.first_output + end;
     }
 }

@@ -1,12 +1,11 @@
 //! One product, divided by blocks of outputs among the threads.
 
-use super::sink::Sink;
-use super::{Activations, Matrix, RowOrder, Stack, Weight, Weights, dot_tile};
+use super::sink::{MOST_TOGETHER, Sink};
+use super::{Activations, Matrix, Stack};
+use crate::floats::{self, FloatMatrix, TilePlace};
 use crate::isa::{Isa, isa};
-use crate::quant::{PANEL_ROWS, PASS_ROWS, PackedMatrix};
+use crate::quant::{self, PASS_ROWS, PackedMatrix};
 
-/// Outputs that are computed together for all rows: a multiple of every tile's width.
-const COLUMN_BLOCK: usize = 24;
 /// Rows of activations that pass the weights of a task together: as many as caches hold, whole tiles.
 pub(super) const ROW_BLOCK: usize = 64;
 /// Tasks for each thread: more than one, so that a thread that was held up costs little.
@@ -15,7 +14,6 @@ const TASKS_PER_THREAD: usize = 8;
 /// A product that is to be computed.
 pub(super) struct Job<'a> {
     x: &'a Activations<'a>,
-    /// For products of packed weights.
     isa: Isa,
     parts: Vec<Part<'a>>,
     bias: Option<&'a [f32]>,
@@ -32,11 +30,13 @@ pub(super) struct Part<'a> {
     first_block: usize,
 }
 
-/// Rows and columns of one tile, within the bounds of the job.
-#[derive(Clone, Copy)]
-struct TileOrigin {
-    row: usize,
-    column: usize,
+/// Outputs that are computed together for all rows: whole panels, and of floating point as many as tiles
+/// of few rows take at once.
+fn column_block(matrix: Matrix<'_>) -> usize {
+    match matrix {
+        Matrix::Floats(_) => 4 * floats::PANEL_ROWS,
+        Matrix::Quantised(_) => 3 * quant::PANEL_ROWS,
+    }
 }
 
 impl<'a> Job<'a> {
@@ -47,17 +47,14 @@ impl<'a> Job<'a> {
         let mut parts = Vec::with_capacity(stack.matrices.len());
         let (mut outputs, mut blocks) = (0, 0);
         for matrix in stack.matrices {
-            assert!(matrix.outputs > 0 && matrix.inputs == inputs);
-            assert!(matrix.weights.fill(matrix.outputs, inputs));
-            assert!(matrix.order.fills(matrix.outputs));
-            assert!(!matrix.weights.is_packed() || matrix.order == RowOrder::Plain);
+            assert!(matrix.inputs() == inputs);
             parts.push(Part {
                 matrix: *matrix,
                 first_output: outputs,
                 first_block: blocks,
             });
-            outputs += matrix.outputs;
-            blocks += matrix.outputs.div_ceil(COLUMN_BLOCK);
+            outputs += matrix.outputs();
+            blocks += matrix.outputs().div_ceil(column_block(*matrix));
         }
         assert!(!parts.is_empty() && stack.bias.is_none_or(|bias| bias.len() == outputs));
         Self {
@@ -120,117 +117,109 @@ impl<'a> Job<'a> {
             for block in first..last {
                 let after = self.parts.partition_point(|part| part.first_block <= block);
                 let part = &self.parts[after - 1];
-                let begin = (block - part.first_block) * COLUMN_BLOCK;
-                let columns = (begin, (begin + COLUMN_BLOCK).min(part.matrix.outputs));
-                self.block(part, rows, columns, sink);
+                let width = column_block(part.matrix);
+                let begin = (block - part.first_block) * width;
+                let columns = (begin, (begin + width).min(part.matrix.outputs()));
+                self.columns(part, rows, columns, sink);
             }
         }
     }
 
-    /// Some rows of a block of columns.
-    fn block(
+    /// Some rows of some columns, which are whole panels but for the end of the matrix: panel by panel,
+    /// each while it is in the cache.
+    pub(super) fn columns(
         &self,
         part: &Part<'_>,
-        (first, last): (usize, usize),
+        rows: (usize, usize),
         columns: (usize, usize),
         sink: &mut impl Sink,
     ) {
-        if let Weights::Packed(matrix) = part.matrix.weights {
-            return self.panels((part, matrix), (first, last), columns, sink);
-        }
-        let mut row = first;
-        while row < last {
-            row += match last - row {
-                4.. => self.row_tile::<4, 3>(part, row, columns, sink),
-                2 | 3 => self.row_tile::<2, 4>(part, row, columns, sink),
-                _ => self.row_tile::<1, 8>(part, row, columns, sink),
-            };
+        match part.matrix {
+            Matrix::Floats(matrix) => self.floats((part, matrix), rows, columns, sink),
+            Matrix::Quantised(matrix) => self.quantised((part, matrix), rows, columns, sink),
         }
     }
 
-    /// The same for packed weights: panel by panel, each while it is in the cache.
-    pub(super) fn panels(
+    fn floats(
+        &self,
+        (part, matrix): (&Part<'_>, &FloatMatrix),
+        (first_row, last_row): (usize, usize),
+        (first, last): (usize, usize),
+        sink: &mut impl Sink,
+    ) {
+        const PANEL_ROWS: usize = floats::PANEL_ROWS;
+        let (x, inputs) = (self.x.plain(), self.x.inputs());
+        let mut sums = [[0.0; PANEL_ROWS]; floats::TILE_SUMS];
+        let count = last_row - first_row;
+        let (together, tiles) = (
+            floats::panels_together(self.isa, count),
+            floats::tiles(self.isa, count),
+        );
+        let (mut panel, end) = (first / PANEL_ROWS, last.div_ceil(PANEL_ROWS));
+        while panel < end {
+            let panels = if panel + together <= end { together } else { 1 };
+            for tile in 0..tiles {
+                let [row, end] = [tile, tile + 1].map(|tile| first_row + count * tile / tiles);
+                let place = TilePlace {
+                    first_panel: panel,
+                    panels,
+                    tile,
+                    tiles,
+                };
+                matrix.tile(self.isa, place, &x[row * inputs..end * inputs], &mut sums);
+                for (index, sums) in sums[..(end - row) * panels].iter_mut().enumerate() {
+                    let column = (panel + index % panels) * PANEL_ROWS;
+                    let place = (row + index / panels, part.first_output + column);
+                    self.put(place, sums, last - column, sink);
+                }
+            }
+            panel += panels;
+        }
+    }
+
+    fn quantised(
         &self,
         (part, matrix): (&Part<'_>, &PackedMatrix),
         (first_row, last_row): (usize, usize),
         (first, last): (usize, usize),
         sink: &mut impl Sink,
     ) {
-        const { assert!(COLUMN_BLOCK.is_multiple_of(PANEL_ROWS)) };
+        const PANEL_ROWS: usize = quant::PANEL_ROWS;
         let rounded = self.x.rounded();
         let mut sums = [[0.0; PANEL_ROWS]; PASS_ROWS];
         for column in (first..last).step_by(PANEL_ROWS) {
-            let output = part.first_output + column;
             let mut row = first_row;
             while row < last_row {
                 let pass = rounded.pass(row);
                 matrix.products(self.isa, column / PANEL_ROWS, pass, &mut sums);
                 for sums in &mut sums[..pass.1] {
-                    if let Some(bias) = self.bias {
-                        for (sum, bias) in sums.iter_mut().zip(&bias[output..]) {
-                            *sum += bias;
-                        }
-                    }
-                    // A length that the compiler knows is no loop.
-                    match last - column {
-                        PANEL_ROWS.. => sink.put(row, output, sums),
-                        count => sink.put(row, output, &sums[..count]),
-                    }
+                    let place = (row, part.first_output + column);
+                    self.put(place, sums, last - column, sink);
                     row += 1;
                 }
             }
         }
     }
 
-    /// `R` rows of a block of columns, in tiles of `C`; returns `R`.
-    fn row_tile<const R: usize, const C: usize>(
+    /// Give the first `count` sums of a row, from an output on, to a sink.
+    #[inline(always)]
+    fn put<const N: usize>(
         &self,
-        part: &Part<'_>,
-        row: usize,
-        (first, last): (usize, usize),
-        sink: &mut impl Sink,
-    ) -> usize {
-        let mut column = first;
-        while column + C <= last {
-            self.tile::<R, C>(part, TileOrigin { row, column }, sink);
-            column += C;
-        }
-        while column < last {
-            self.tile::<R, 1>(part, TileOrigin { row, column }, sink);
-            column += 1;
-        }
-        R
-    }
-
-    fn tile<const R: usize, const C: usize>(
-        &self,
-        part: &Part<'_>,
-        origin: TileOrigin,
+        (row, output): (usize, usize),
+        sums: &mut [f32; N],
+        count: usize,
         sink: &mut impl Sink,
     ) {
-        let inputs = self.x.inputs();
-        let x = self.x.plain();
-        let x: [&[f32]; R] = std::array::from_fn(|r| &x[(origin.row + r) * inputs..][..inputs]);
-        let sums = match part.matrix.weights {
-            Weights::F32(weights) => dot_tile(x, weight_rows::<_, C>(weights, origin, inputs)),
-            Weights::F16(weights) => dot_tile(x, weight_rows::<_, C>(weights, origin, inputs)),
-            Weights::Bf16(weights) => dot_tile(x, weight_rows::<_, C>(weights, origin, inputs)),
-            Weights::Packed(_) => unreachable!("packed weights have tiles of their own"),
-        };
-        for (r, sums) in sums.iter().enumerate() {
-            for (c, sum) in sums.iter().enumerate() {
-                let output = part.first_output + part.matrix.order.output(origin.column + c);
-                let sum = sum + self.bias.map_or(0.0, |bias| bias[output]);
-                sink.put(origin.row + r, output, &[sum]);
+        const { assert!(N <= MOST_TOGETHER) };
+        if let Some(bias) = self.bias {
+            for (sum, bias) in sums.iter_mut().zip(&bias[output..]) {
+                *sum += bias;
             }
         }
+        // A length that the compiler knows is no loop.
+        match count < N {
+            false => sink.put(row, output, sums),
+            true => sink.put(row, output, &sums[..count]),
+        }
     }
-}
-
-fn weight_rows<W: Weight, const C: usize>(
-    weights: &[W],
-    origin: TileOrigin,
-    inputs: usize,
-) -> [&[W]; C] {
-    std::array::from_fn(|c| &weights[(origin.column + c) * inputs..][..inputs])
 }

@@ -1,56 +1,47 @@
 //! Matrices of weights, whatever numbers they are stored as.
 
-use half::{bf16, f16};
-
+use crate::floats::FloatMatrix;
 use crate::quant::PackedMatrix;
 
-/// Weights as they are stored.
+/// A matrix of weights that is laid out for products: one row an output, in the order of the outputs.
 #[derive(Debug, Clone, Copy)]
-pub enum Weights<'a> {
-    /// Single precision.
-    F32(&'a [f32]),
-    /// Half precision, widened as it is read.
-    F16(&'a [f16]),
-    /// Brain float, widened as it is read.
-    Bf16(&'a [bf16]),
-    /// Quantised; products are with activations rounded to eight bits. In the order of the outputs.
-    Packed(&'a PackedMatrix),
+pub enum Matrix<'a> {
+    /// In floating point; products are with activations in f32.
+    Floats(&'a FloatMatrix),
+    /// Quantised; products are with activations rounded to eight bits.
+    Quantised(&'a PackedMatrix),
 }
 
-impl Weights<'_> {
-    /// Whether these are the weights of so many rows of `inputs` each.
-    pub(super) fn fill(&self, outputs: usize, inputs: usize) -> bool {
-        let length = match self {
-            Self::F32(values) => values.len(),
-            Self::F16(values) => values.len(),
-            Self::Bf16(values) => values.len(),
-            Self::Packed(matrix) => {
-                return (matrix.outputs(), matrix.inputs()) == (outputs, inputs);
-            }
-        };
-        inputs.checked_mul(outputs) == Some(length)
-    }
-
-    pub(super) fn is_packed(&self) -> bool {
-        matches!(self, Self::Packed(_))
-    }
-
-    /// One row of a matrix of `inputs` columns, in f32.
-    pub fn row(&self, row: usize, inputs: usize, out: &mut [f32]) {
-        let range = row * inputs..(row + 1) * inputs;
+impl Matrix<'_> {
+    /// Rows.
+    pub fn outputs(self) -> usize {
         match self {
-            Self::F32(values) => out.copy_from_slice(&values[range]),
-            Self::F16(values) => widen_into(&values[range], out, |value| value.to_f32()),
-            Self::Bf16(values) => widen_into(&values[range], out, |value| value.to_f32()),
-            Self::Packed(matrix) => matrix.row(row, out),
+            Self::Floats(matrix) => matrix.outputs(),
+            Self::Quantised(matrix) => matrix.outputs(),
         }
     }
-}
 
-fn widen_into<W: Copy>(from: &[W], to: &mut [f32], widen: impl Fn(W) -> f32) {
-    assert_eq!(from.len(), to.len());
-    for (to, from) in to.iter_mut().zip(from) {
-        *to = widen(*from);
+    /// Columns.
+    pub fn inputs(self) -> usize {
+        match self {
+            Self::Floats(matrix) => matrix.inputs(),
+            Self::Quantised(matrix) => matrix.inputs(),
+        }
+    }
+
+    /// One row in f32.
+    ///
+    /// # Panics
+    /// If there is no such row, or `out` does not hold one.
+    pub fn row(self, row: usize, out: &mut [f32]) {
+        match self {
+            Self::Floats(matrix) => matrix.row(row, out),
+            Self::Quantised(matrix) => matrix.row(row, out),
+        }
+    }
+
+    pub(super) fn is_quantised(self) -> bool {
+        matches!(self, Self::Quantised(_))
     }
 }
 
@@ -100,17 +91,4 @@ impl RowOrder {
             }
         }
     }
-}
-
-/// A weight matrix, one row an output.
-#[derive(Debug, Clone, Copy)]
-pub struct Matrix<'a> {
-    /// `outputs * inputs` numbers.
-    pub weights: Weights<'a>,
-    /// Rows of the matrix.
-    pub outputs: usize,
-    /// Columns of the matrix.
-    pub inputs: usize,
-    /// Which row gives which output.
-    pub order: RowOrder,
 }

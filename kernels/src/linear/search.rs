@@ -4,8 +4,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use super::job::Job;
-use super::sink::{Cells, Sink};
-use crate::quant::PANEL_ROWS;
+use super::sink::{Cells, MOST_TOGETHER, Sink};
 use crate::select::Candidate;
 use crate::soft_cap::soft_cap;
 
@@ -189,7 +188,7 @@ struct Search<'a> {
 impl Sink for Search<'_> {
     #[inline(always)]
     fn put(&mut self, row: usize, first: usize, sums: &[f32]) {
-        let mut logits = [0.0; PANEL_ROWS];
+        let mut logits = [0.0; MOST_TOGETHER];
         let logits = &mut logits[..sums.len()];
         logits.copy_from_slice(sums);
         self.scale.apply(logits);
@@ -220,7 +219,7 @@ impl Sink for Search<'_> {
 /// The bits of outputs from `first` on, as many as a panel has.
 #[inline(always)]
 fn bits_from(mask: &[u32], first: usize) -> u32 {
-    const { assert!(PANEL_ROWS <= 32) };
+    const { assert!(MOST_TOGETHER <= 32) };
     let word = |number| u64::from(mask.get(number).copied().unwrap_or(0));
     let pair = word(first / 32) | word(first / 32 + 1) << 32;
     (pair >> (first % 32)) as u32
@@ -230,17 +229,17 @@ fn bits_from(mask: &[u32], first: usize) -> u32 {
 /// came with.
 #[derive(Clone, Copy)]
 struct Lanes {
-    highest: [f32; PANEL_ROWS],
-    firsts: [u32; PANEL_ROWS],
+    highest: [f32; MOST_TOGETHER],
+    firsts: [u32; MOST_TOGETHER],
     /// Not 0 where something was no number below infinity.
-    others: [u32; PANEL_ROWS],
+    others: [u32; MOST_TOGETHER],
 }
 
 impl Lanes {
     const NONE: Self = Self {
-        highest: [f32::NEG_INFINITY; PANEL_ROWS],
-        firsts: [u32::MAX; PANEL_ROWS],
-        others: [0; PANEL_ROWS],
+        highest: [f32::NEG_INFINITY; MOST_TOGETHER],
+        firsts: [u32::MAX; MOST_TOGETHER],
+        others: [0; MOST_TOGETHER],
     };
 
     /// Without branches, so that it vectorises: most logits are not the highest.
@@ -262,7 +261,7 @@ impl Lanes {
             candidate: None,
             all_numbers: self.others.iter().all(|others| *others == 0),
         };
-        for lane in 0..PANEL_ROWS {
+        for lane in 0..MOST_TOGETHER {
             let (value, first) = (self.highest[lane], self.firsts[lane]);
             if value > f32::NEG_INFINITY {
                 let id = first + lane as u32;

@@ -1,8 +1,11 @@
 //! Where sums go.
 
+/// Sums that a sink takes at once, at most.
+pub(super) const MOST_TOGETHER: usize = 16;
+
 /// Takes the sums of a task.
 pub(super) trait Sink {
-    /// Take the sums of a row, those of the outputs from `first` on, with their bias. Each output of each
+    /// Take some sums of a row, those of the outputs from `first` on, with their bias. Each output of each
     /// row comes once, and no other task's sink gets it.
     fn put(&mut self, row: usize, first: usize, sums: &[f32]);
 

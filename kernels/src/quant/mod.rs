@@ -23,7 +23,7 @@ mod quantise;
 pub(crate) use activations::PASS_ROWS;
 pub use activations::{QuantisedGroup, QuantisedRows};
 pub(crate) use packed::PANEL_ROWS;
-pub use packed::{OutOfMemory, PackedMatrix};
+pub use packed::PackedMatrix;
 pub use quantise::{quantise_q4_k, quantise_q8_0};
 
 /// Weights that are unpacked together.

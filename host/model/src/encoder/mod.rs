@@ -5,14 +5,13 @@ mod spec;
 use mortise_kernels::full_attention::full_attention;
 use mortise_kernels::gelu::gelu_in_place;
 use mortise_kernels::layer_norm::layer_norm_in_place;
-use mortise_kernels::linear::RowOrder;
 
 pub use spec::EncoderSpec;
 
 use crate::checkpoint::Checkpoint;
 use crate::error::{InputError, ModelError};
 use crate::folder::ModelFolder;
-use crate::linear::Linear;
+use crate::linear::{Linear, Table};
 use crate::pooling::PoolingSpec;
 use crate::weights::WeightPrecision;
 
@@ -20,8 +19,8 @@ use crate::weights::WeightPrecision;
 #[derive(Debug)]
 pub struct Encoder {
     spec: EncoderSpec,
-    tokens: Linear,
-    positions: Linear,
+    tokens: Table,
+    positions: Table,
     /// What every token of the first segment gets.
     segment: Vec<f32>,
     norm: Norm,
@@ -52,25 +51,25 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn matrix(
-        &self,
-        name: &str,
-        outputs: usize,
-        inputs: usize,
-        biased: bool,
-    ) -> Result<Linear, ModelError> {
+    /// A matrix that rows are copied from.
+    fn table(&self, name: &str, rows: usize, inputs: usize) -> Result<Table, ModelError> {
+        let weight = format!("{}{name}.weight", self.prefix);
+        let shape = [rows, inputs];
+        let numbers = self
+            .checkpoint
+            .load_table(&weight, &shape, self.precision)?;
+        Ok(Table { numbers, inputs })
+    }
+
+    /// A matrix with a bias.
+    fn matrix(&self, name: &str, outputs: usize, inputs: usize) -> Result<Linear, ModelError> {
         let name = format!("{}{name}", self.prefix);
         let weight = format!("{name}.weight");
         let shape = [outputs, inputs];
         let numbers = self.checkpoint.load(&weight, &shape, self.precision)?;
-        let bias = match biased {
-            true => Some(
-                self.checkpoint
-                    .load_vector(&format!("{name}.bias"), outputs)?,
-            ),
-            false => None,
-        };
-        Linear::ordered(numbers, RowOrder::Plain, bias, outputs, inputs)
+        let bias = format!("{name}.bias");
+        let bias = self.checkpoint.load_vector(&bias, outputs)?;
+        Linear::new(numbers, Some(bias), outputs, inputs)
     }
 
     fn norm(&self, name: &str, width: usize) -> Result<Norm, ModelError> {
@@ -88,8 +87,8 @@ impl Reader<'_> {
         let name = |part: &str| format!("encoder.layer.{number}.{part}");
         let (hidden, wide) = (spec.hidden, spec.intermediate);
         let qkv = ["query", "key", "value"].map(|part| name(&format!("attention.self.{part}")));
-        let [query, key, value] = qkv.map(|name| self.matrix(&name, hidden, hidden, true));
-        let one = |part: &str, outputs, inputs| self.matrix(&name(part), outputs, inputs, true);
+        let [query, key, value] = qkv.map(|name| self.matrix(&name, hidden, hidden));
+        let one = |part: &str, outputs, inputs| self.matrix(&name(part), outputs, inputs);
         Ok(EncoderLayer {
             qkv: query?.append(key?).append(value?),
             attention_output: one("attention.output.dense", hidden, hidden)?,
@@ -114,32 +113,22 @@ impl Encoder {
         const TOKENS: &str = "embeddings.word_embeddings";
         let hidden = spec.hidden;
         // Models with a head on top have their encoder under a name.
-        let (reader, tokens) = match reader("").matrix(TOKENS, spec.vocabulary, hidden, false) {
+        let (reader, tokens) = match reader("").table(TOKENS, spec.vocabulary, hidden) {
             Err(ModelError::MissingTensor { .. }) if folder.gguf().is_none() => {
                 let reader = reader("bert.");
-                let tokens = reader.matrix(TOKENS, spec.vocabulary, hidden, false)?;
+                let tokens = reader.table(TOKENS, spec.vocabulary, hidden)?;
                 (reader, tokens)
             }
             tokens => (reader(""), tokens?),
         };
-        let segments = reader.matrix(
-            "embeddings.token_type_embeddings",
-            spec.segments,
-            hidden,
-            false,
-        )?;
+        let segments = reader.table("embeddings.token_type_embeddings", spec.segments, hidden)?;
         let mut layers = Vec::new();
         for number in 0..spec.layers {
             layers.push(reader.layer(&spec, number)?);
         }
         Ok(Self {
             tokens,
-            positions: reader.matrix(
-                "embeddings.position_embeddings",
-                spec.context,
-                hidden,
-                false,
-            )?,
+            positions: reader.table("embeddings.position_embeddings", spec.context, hidden)?,
             segment: segments.gather(&[0]),
             norm: reader.norm("embeddings.LayerNorm", hidden)?,
             layers,

@@ -15,7 +15,7 @@ use super::activations::TILE_ROWS;
 use super::{BlockType, GROUP, PASS_ROWS, QuantisedGroup};
 use crate::isa::Isa;
 use crate::linear::RowOrder;
-use crate::memory::Piece;
+use crate::memory::{OutOfMemory, Piece};
 #[cfg(target_arch = "aarch64")]
 use neon as vector;
 use shape::Shape;
@@ -34,14 +34,6 @@ pub struct PackedMatrix {
     outputs: usize,
     inputs: usize,
     memory: Piece,
-}
-
-/// Why a matrix was not packed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the system refuses {bytes} bytes for packed weights")]
-pub struct OutOfMemory {
-    /// What was asked for.
-    pub bytes: usize,
 }
 
 impl PackedMatrix {
@@ -66,7 +58,7 @@ impl PackedMatrix {
         let shape = Shape::of(kind);
         let panel_bytes = inputs / kind.weights() * shape.block_bytes();
         let bytes = outputs.div_ceil(PANEL_ROWS).saturating_mul(panel_bytes);
-        let mut memory = Piece::new(bytes).ok_or(OutOfMemory { bytes })?;
+        let mut memory = Piece::new(bytes)?;
         let pack = |task: usize, panels: &mut [u8]| {
             for (number, panel) in panels.chunks_exact_mut(panel_bytes).enumerate() {
                 let first = (task * PANELS_A_TASK + number) * PANEL_ROWS;
