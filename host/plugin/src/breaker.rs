@@ -248,7 +248,9 @@ mod tests {
     fn a_call_that_is_to_tell_more_is_let_through() {
         let clock = Clock::new(LIMITS);
         clock.breaker.let_try(clock.at(0));
-        (0..3).for_each(|_| clock.fail(0));
+        (0..3).for_each(|_| {
+            clock.fail(0);
+        });
         assert_eq!(clock.admit(10), Err(90));
         clock.breaker.let_try(clock.at(10));
         assert_eq!((clock.admit(10), clock.admit(10)), (Ok(()), Err(100)));
