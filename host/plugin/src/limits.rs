@@ -92,8 +92,7 @@ pub struct Limits {
     /// Calls after which an instance is replaced, which bounds what a slow leak can gather.
     pub recycle_after_uses: u32,
     /// Growth of memory since `prepare` after which an instance is replaced, since memory of an
-    /// instance never shrinks; and that of all idle instances together, so that a burst of large
-    /// requests leaves no more behind than one.
+    /// instance never shrinks.
     pub recycle_growth_bytes: usize,
     /// How long a call waits for an instance when all are busy.
     pub checkout_wait_ms: u64,
@@ -134,7 +133,7 @@ impl Limits {
                 memory_bytes: 256 << 20,
                 max_instances: 64,
                 max_idle: 16,
-                recycle_growth_bytes: 48 << 20,
+                recycle_growth_bytes: 64 << 20,
                 ..base
             },
             // What a tool says goes into a prompt.

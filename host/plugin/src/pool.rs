@@ -63,14 +63,10 @@ struct Instance<E> {
 impl<E> Instance<E> {
     /// Whether it has served its time. Memory never shrinks, so growth is the measure.
     fn is_spent(&self) -> bool {
-        let limits = &self.store.data().grants.limits;
-        self.uses >= limits.recycle_after_uses || self.growth() > limits.recycle_growth_bytes
-    }
-
-    /// Bytes by which its memory has grown since it was prepared.
-    fn growth(&self) -> usize {
-        let used = self.store.data().memory.used;
-        used.saturating_sub(self.prepared_bytes)
+        let state = self.store.data();
+        let limits = &state.grants.limits;
+        let growth = state.memory.used.saturating_sub(self.prepared_bytes);
+        self.uses >= limits.recycle_after_uses || growth > limits.recycle_growth_bytes
     }
 }
 
@@ -295,18 +291,11 @@ impl<E: Exports> Pool<E> {
         Ok(prepared.map(|()| exports))
     }
 
-    fn put_back(&self, mut instance: Instance<E>) {
-        let limits = &self.grants.limits;
+    fn put_back(&self, instance: Instance<E>) {
         let mut idle = self.lock_idle();
-        let grown = idle.iter().map(Instance::growth).sum::<usize>() + instance.growth();
-        if idle.len() < limits.max_idle && grown <= limits.recycle_growth_bytes {
+        if idle.len() < self.grants.limits.max_idle {
             idle.push(instance);
             return;
-        }
-        // There is room for less, so the largest goes.
-        let largest = idle.iter_mut().max_by_key(|idle| idle.growth());
-        if let Some(largest) = largest.filter(|idle| idle.growth() > instance.growth()) {
-            std::mem::swap(largest, &mut instance);
         }
         // Unmapping memory is not work for within the lock.
         drop(idle);

@@ -4,8 +4,9 @@ use crate::source::Source;
 
 /// Grammars kept.
 const MAX_ENTRIES: usize = 32;
-/// Bytes of their sources together.
-const MAX_BYTES: usize = 1024 * 1024;
+/// Bytes of their sources together. A compiled schema takes some hundred times as many, and every idle
+/// instance has a cache of its own.
+const MAX_BYTES: usize = 32 * 1024;
 
 /// Values by grammar.
 #[derive(Debug)]
@@ -33,7 +34,9 @@ impl<V> Cache<V> {
     pub(crate) fn insert(&mut self, source: Source, value: V) {
         self.bytes += source.len();
         self.entries.push((source, value));
-        while self.entries.len() > MAX_ENTRIES || self.bytes > MAX_BYTES {
+        // The newest stays, however large: the next request often has the same.
+        while self.entries.len() > MAX_ENTRIES || (self.bytes > MAX_BYTES && self.entries.len() > 1)
+        {
             let (source, _) = self.entries.remove(0);
             self.bytes -= source.len();
         }
@@ -57,6 +60,10 @@ mod tests {
         assert_eq!(cache.get(&source(0)), Some(&0));
         cache.insert(Source::Regex("x".repeat(MAX_BYTES)), 99);
         assert_eq!(cache.get(&source(0)), None);
+        assert_eq!(cache.entries.len(), 1);
+        let large = Source::Regex("y".repeat(2 * MAX_BYTES));
+        cache.insert(large.clone(), 100);
+        assert_eq!(cache.get(&large), Some(&100));
         assert_eq!(cache.entries.len(), 1);
     }
 }
