@@ -195,7 +195,10 @@ fn j10_a_tenant_can_neither_name_nor_call_anothers_tools() {
         assert_eq!(response.status(), 400);
         assert_eq!(error["code"], "unknown_server_tool");
         let message = error["message"].as_str().expect("a message");
-        assert!(message.contains("none for this request"), "{message}");
+        assert!(
+            message.contains("no plugin offers this request any"),
+            "{message}"
+        );
         for others in ["refuses", "fails", "tells", "asks"] {
             assert!(!message.contains(others), "{message}");
         }
