@@ -451,7 +451,10 @@ async fn names_that_stand_for_no_tool_are_refused() {
         ..fields(&["add"])
     };
     let (_, message) = refusal(crate::fakes::ask(&service, elsewhere).await);
-    assert!(message.contains("none for this request"), "{message}");
+    assert!(
+        message.contains("no plugin offers this request any"),
+        "{message}"
+    );
 }
 
 #[tokio::test]
