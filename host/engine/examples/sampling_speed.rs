@@ -9,11 +9,15 @@
 //! kind of rows is spread as those of trained models are, the other is flat as those of random weights.
 //! Rounds alternate between the cases; the least of each is printed.
 
+mod processor_time;
+
 use mortise_engine::{
     Constraint, ConstraintError, Engine, EngineConfig, ForwardPass, LogprobParams, MaskStep,
     SamplingParams, SequenceRequest, Share, TokenEvent, TokenStream,
 };
 use mortise_model::{BLOCK_TOKENS, InputError, LogitRows, Logits, ModelInput, SequenceInput};
+
+use processor_time::processor_seconds;
 
 const VOCABULARY: usize = 151_936;
 const TOKENS: u32 = 64;
@@ -245,20 +249,4 @@ fn main() {
         println!("| {} | {trained:.0} | {flat:.0} |", case.name);
     }
     println!("\nCopies: {:.0} µs a row.", 1e6 * copies[0]);
-}
-
-/// What all threads have computed so far.
-fn processor_seconds() -> f64 {
-    let threads = std::fs::read_dir("/proc/self/task").expect("Linux");
-    let nanoseconds: u64 = threads
-        .map(|thread| {
-            let path = thread.expect("a thread").path().join("schedstat");
-            let text = std::fs::read_to_string(path).expect("statistics of the scheduler");
-            let first = text.split_whitespace().next();
-            first
-                .and_then(|word| word.parse::<u64>().ok())
-                .expect("nanoseconds")
-        })
-        .sum();
-    nanoseconds as f64 / 1e9
 }

@@ -5,7 +5,10 @@
 //!
 //! Each line of the input is `prefill TOKENS` or `decode STREAMS DEPTH TOKENS`: how many tokens in one
 //! batch, or how many steps with one token of each of so many streams that have so many tokens before;
-//! `greedy` is `decode` with the highest logit of each row alone. The answer is a line with tokens, seconds by the clock and seconds of processor time.
+//! `greedy` is `decode` with the highest logit of each row alone. The answer is a line with tokens,
+//! seconds by the clock and seconds of processor time.
+
+mod processor_time;
 
 use std::io::{BufRead, Write};
 use std::time::Instant;
@@ -17,6 +20,8 @@ use mortise_model::{
     BLOCK_TOKENS, KvCache, KvType, LogitRows, Model, ModelFolder, ModelInput, SequenceInput,
     WeightPrecision,
 };
+
+use processor_time::processor_seconds;
 
 /// Tokens computed at once, as in the program compared with.
 const BATCH: usize = 512;
@@ -187,20 +192,4 @@ impl Timer {
             processor - self.processor
         );
     }
-}
-
-/// What all threads have computed so far.
-fn processor_seconds() -> f64 {
-    let threads = std::fs::read_dir("/proc/self/task").expect("Linux");
-    let nanoseconds: u64 = threads
-        .map(|thread| {
-            let path = thread.expect("a thread").path().join("schedstat");
-            let text = std::fs::read_to_string(path).expect("statistics of the scheduler");
-            let first = text.split_whitespace().next();
-            first
-                .and_then(|word| word.parse::<u64>().ok())
-                .expect("nanoseconds")
-        })
-        .sum();
-    nanoseconds as f64 / 1e9
 }
