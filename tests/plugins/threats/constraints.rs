@@ -37,7 +37,7 @@ fn c2_unique_grammars_fill_no_memory() {
         witness.endures(&case, |server| {
             let rounds = rounds.flat_map(|round| {
                 let asked = (0..16).map(|n| Request::post(CHAT, &unique(16 * round + n)));
-                together(server, &asked.collect::<Vec<_>>())
+                server.send_together(&asked.collect::<Vec<_>>())
             });
             rounds.collect()
         });
@@ -66,7 +66,7 @@ fn c2_caches_of_large_grammars_are_bounded() {
     let wave = |server: &Server, from: usize| -> Vec<Response> {
         let rounds = (0..4).flat_map(|round| {
             let asked = (0..16).map(|n| large(from + 16 * round + n));
-            together(server, &asked.collect::<Vec<_>>())
+            server.send_together(&asked.collect::<Vec<_>>())
         });
         rounds.collect()
     };
@@ -190,7 +190,7 @@ fn c5_every_pair_of_constraints_is_refused_by_both_names() {
             let short = with(ask("patient", "Hi"), "max_tokens", json!(4));
             Request::post(CHAT, &merged(short, fields))
         });
-        together(server, &bodies.collect::<Vec<_>>())
+        server.send_together(&bodies.collect::<Vec<_>>())
     });
 }
 
