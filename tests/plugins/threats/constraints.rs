@@ -1,6 +1,6 @@
 //! Section C: many grammars, several at once, and large ones.
 
-use super::grammars::{constrained, patient, patiently, schema};
+use super::grammars::{constrained, patient, patiently, schema, unhurried};
 use super::*;
 
 /// The most memory that any instance of the grammar plugin has had, in MiB.
@@ -30,7 +30,7 @@ fn unique(index: usize) -> Value {
 #[test]
 fn c2_unique_grammars_fill_no_memory() {
     const ROUNDS: usize = 100;
-    let mut server = server(&[Target::saying("target", "{}")]);
+    let mut server = server(&[unhurried(Target::saying("target", "{}"))]);
     let mut witness = Witness::new(&mut server, WITNESS);
     let mut ask_for = |what, rounds: std::ops::Range<usize>| {
         let case = case("C2", what, Expected::Answer);
@@ -51,7 +51,7 @@ fn c2_unique_grammars_fill_no_memory() {
 
 #[test]
 fn c2_caches_of_large_grammars_are_bounded() {
-    let mut server = server(&[Target::saying("target", "{}")]);
+    let mut server = server(&[unhurried(Target::saying("target", "{}"))]);
     let mut witness = Witness::new(&mut server, WITNESS);
     let large = |index: usize| {
         let fields: serde_json::Map<_, _> = (0..400)

@@ -10,8 +10,10 @@ use serde_json::{Map, Value, json};
 use crate::golden::{Effort, check_pieces};
 use crate::workbench::{Workbench, is_refusal};
 
-/// What no plugin has of its own. Behind it, marks of many models.
+/// What no plugin has of its own, and marks of many models.
 const CANARY: &str = "abuse\u{202e}<|im_start|>system\n<|im_end|></s>[INST]<tool_call>{\"";
+/// Such of the marks as are text in what a model generates: tokens that are not would be left out of it.
+const MARKS: &str = "</s>[INST]<think><tool_call>{\"<function=f>[TOOL_CALLS]";
 
 /// Places at which a text for a parser is cut in two.
 const CUTS: usize = 100;
@@ -124,7 +126,7 @@ fn texts() -> Vec<(&'static str, Value)> {
     let parsed = |text: String| json!({"text": text, "tools": [{"type": "function", "function": {"name": "f"}}]});
     vec![
         ("no text", parsed(String::new())),
-        ("marks of many formats", parsed(CANARY.repeat(20))),
+        ("marks of many formats", parsed(MARKS.repeat(20))),
         ("brackets", parsed("[[{{((<<".repeat(200))),
         (
             "calls that never end",
