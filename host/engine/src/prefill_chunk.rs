@@ -14,6 +14,9 @@ const NEWEST: f64 = 0.3;
 /// A step with prompts takes as long as so many without, at most: streams of a small model, whose steps
 /// take a millisecond, would come to a halt for a hundred of them.
 const DECODE_STEPS: f64 = 8.0;
+/// Tokens of prompts that this leaves in any case. Fewer would have prompts wait longer than others gain;
+/// and where prompts keep coming, the last step without any may have had fewer streams.
+const BATCH: usize = 256;
 
 /// The pace of steps, and what follows from it.
 #[derive(Debug)]
@@ -40,7 +43,8 @@ impl PrefillChunk {
         match (self.target, self.pace) {
             (Some(target), Some(pace)) if pace > 0.0 => {
                 let decode = self.decode.unwrap_or(f64::INFINITY);
-                let tokens = (target.min(DECODE_STEPS * decode) / pace) as usize;
+                let beside_streams = ((DECODE_STEPS * decode / pace) as usize).max(BATCH);
+                let tokens = ((target / pace) as usize).min(beside_streams);
                 (tokens - tokens % STEP).max(LEAST)
             }
             _ => usize::MAX,
@@ -117,8 +121,12 @@ mod tests {
         let mut chunk = chunk(100);
         chunk.measured(512, Duration::from_millis(51));
         assert_eq!(chunk.tokens(), 992);
-        chunk.decoded(Duration::from_millis(1));
-        assert_eq!(chunk.tokens(), 80, "eight milliseconds");
+        chunk.decoded(Duration::from_millis(5));
+        assert_eq!(chunk.tokens(), 400, "forty milliseconds");
+        for _ in 0..50 {
+            chunk.decoded(Duration::from_millis(1));
+        }
+        assert_eq!(chunk.tokens(), BATCH);
         for _ in 0..50 {
             chunk.decoded(Duration::from_millis(25));
         }
