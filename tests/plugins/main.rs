@@ -2,6 +2,7 @@
 //! that it serves.
 
 mod bindings;
+mod declared;
 mod grants;
 #[path = "../support/mod.rs"]
 mod support;

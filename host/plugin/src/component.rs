@@ -13,7 +13,7 @@ use wasmtime::component::Component as Compiled;
 use crate::cache::{CompileCache, hex_digest};
 use crate::kind::{Contract, InterfaceName, PACKAGE, supported_versions};
 use crate::limits::MAX_COMPONENT_BYTES;
-use crate::wasm_file::{FileKind, cases, declared_version, file_kind, settings_schema};
+use crate::wasm_file::{FileKind, cases, declared_version, file_kind, serves, settings_schema};
 use crate::{Kind, LoadError, compile_cost, wasi};
 
 /// Where a plugin comes from.
@@ -61,6 +61,7 @@ pub struct Component {
     imports: Vec<String>,
     settings_schema: Option<String>,
     cases: Option<String>,
+    serves: Option<String>,
     bytes: usize,
     compiled: Compiled,
 }
@@ -123,6 +124,11 @@ impl Component {
         self.cases.as_deref()
     }
 
+    /// What it says in the custom section `mortise:serves` of the models that it serves, as the author wrote it.
+    pub fn serves(&self) -> Option<&str> {
+        self.serves.as_deref()
+    }
+
     /// Size of the WebAssembly file.
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -171,6 +177,7 @@ impl Component {
             imports,
             settings_schema: settings_schema(&bytes.wasm).map(str::to_owned),
             cases: cases(&bytes.wasm).map(str::to_owned),
+            serves: serves(&bytes.wasm).map(str::to_owned),
             bytes: bytes.wasm.len(),
             compiled,
         }))

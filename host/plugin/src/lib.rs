@@ -75,4 +75,6 @@ pub use policy::Policy;
 pub use profile::{FunctionShare, Profile};
 pub use stats::{DURATION_BUCKETS, FunctionStats, PluginStats};
 pub use tools::Tools;
-pub use wasm_file::{CASES_SECTION, MAX_SECTION_BYTES, SCHEMA_SECTION, VERSION_SECTION};
+pub use wasm_file::{
+    CASES_SECTION, MAX_SECTION_BYTES, SCHEMA_SECTION, SERVES_SECTION, VERSION_SECTION,
+};

@@ -25,6 +25,9 @@ pub const SCHEMA_SECTION: &str = "mortise:settings-schema";
 /// The name of the custom section that holds golden cases: a JSON object of cases by their names.
 pub const CASES_SECTION: &str = "mortise:cases";
 
+/// The name of the custom section that says which models a plugin serves: a JSON object.
+pub const SERVES_SECTION: &str = "mortise:serves";
+
 /// Longest section that is read, in bytes; longer ones count as absent.
 pub const MAX_SECTION_BYTES: usize = 1 << 20;
 
@@ -66,6 +69,11 @@ pub(crate) fn settings_schema(wasm: &[u8]) -> Option<&str> {
 /// The golden cases that the plugin carries, if they are text of a plausible size.
 pub(crate) fn cases(wasm: &[u8]) -> Option<&str> {
     text_section(wasm, CASES_SECTION)
+}
+
+/// What the author says of the models that it serves, if it is text of a plausible size.
+pub(crate) fn serves(wasm: &[u8]) -> Option<&str> {
+    text_section(wasm, SERVES_SECTION)
 }
 
 fn text_section<'a>(wasm: &'a [u8], name: &str) -> Option<&'a str> {

@@ -323,6 +323,10 @@ pub(crate) struct PluginPackArgs {
     /// A folder of golden cases (at most 64) that the plugin is to carry; servers run them before they take it
     #[arg(long, value_name = "DIR")]
     pub(crate) cases: Option<PathBuf>,
+    /// Which models it serves where the configuration does not say: a JSON file such as
+    /// {"models": ["my-*"], "architectures": ["qwen3"]}
+    #[arg(long, value_name = "FILE")]
+    pub(crate) serves: Option<PathBuf>,
     /// The version that servers tell of
     #[arg(long, value_name = "TEXT")]
     pub(crate) plugin_version: Option<String>,

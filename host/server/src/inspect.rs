@@ -46,11 +46,14 @@ pub(crate) fn plugin(path: &Path) -> anyhow::Result<Value> {
         "digest": component.digest(),
         "bytes": component.bytes(),
         "imports": component.imports(),
-        "settings_schema": component.settings_schema().map(|schema| {
-            // Shown as it is if it is not even JSON, so that its author sees what is wrong.
-            serde_json::from_str(schema).unwrap_or_else(|_| Value::from(schema))
-        }),
+        "settings_schema": component.settings_schema().map(section),
+        "serves": component.serves().map(section),
     }))
+}
+
+/// What a custom section says, as it is if it is not even JSON, so that its author sees what is wrong.
+fn section(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|_| Value::from(text))
 }
 
 fn model(path: &Path) -> anyhow::Result<Value> {

@@ -17,7 +17,7 @@ use crate::cli::{GrantArgs, PluginCommand, PluginFileArgs, PluginListArgs, Plugi
 use crate::config::{BindingConfig, Config, ModelConfig, Overrides, PluginConfig, hub_config};
 use crate::golden::{Subject, prove};
 use crate::offline::{model_text, print, print_json, read};
-use crate::plugins::{LoadedPlugins, ModelKey};
+use crate::plugins::{Declared, LoadedPlugins, ModelKey};
 use crate::surroundings::Surroundings;
 
 /// Run one of the commands.
@@ -125,6 +125,7 @@ fn settings_of(args: &PluginFileArgs) -> anyhow::Result<Value> {
 
 fn verify(args: &PluginFileArgs) -> anyhow::Result<Value> {
     let subject = Subject::load(args)?;
+    Declared::of(&subject.component).map_err(anyhow::Error::msg)?;
     subject.bench(&settings_of(args)?)?;
     let cases = prove(&subject.host, &subject.component, &PluginConfig::default())?;
     let kinds = subject.component.kinds().iter().map(|kind| kind.as_str());

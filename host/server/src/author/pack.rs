@@ -4,12 +4,15 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
-use mortise_plugin::{CASES_SECTION, Kind, MAX_SECTION_BYTES, SCHEMA_SECTION, VERSION_SECTION};
+use mortise_plugin::{
+    CASES_SECTION, Kind, MAX_SECTION_BYTES, SCHEMA_SECTION, SERVES_SECTION, VERSION_SECTION,
+};
 use serde_json::{Value, json};
 
 use super::cases::raw_cases;
 use crate::cli::PluginPackArgs;
 use crate::golden::check_number;
+use crate::plugins::Declared;
 
 /// Make a component of a core module, if it is one, and put into it what was given. Says what it made.
 pub(crate) fn pack(args: &PluginPackArgs) -> anyhow::Result<Value> {
@@ -36,6 +39,14 @@ pub(crate) fn pack(args: &PluginPackArgs) -> anyhow::Result<Value> {
         let cases = raw_cases(folder)?;
         check_number(&cases).with_context(wrong)?;
         sections.push((CASES_SECTION, serde_json::to_vec(&cases)?));
+    }
+    if let Some(path) = &args.serves {
+        let text = fs::read_to_string(path)
+            .with_context(|| format!("cannot read `{}`", path.display()))?;
+        Declared::parse(&text)
+            .map_err(anyhow::Error::msg)
+            .with_context(|| format!("`{}` is no good", path.display()))?;
+        sections.push((SERVES_SECTION, text.into_bytes()));
     }
     if let Some(version) = &args.plugin_version {
         sections.push((VERSION_SECTION, version.clone().into_bytes()));

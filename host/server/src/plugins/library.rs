@@ -8,6 +8,7 @@ use std::time::SystemTime;
 use anyhow::Context as _;
 use mortise_plugin::{Component, ComponentSource, PluginHost, read_component};
 
+use super::declared::Declared;
 use super::signature;
 use crate::config::PluginConfig;
 use crate::golden::prove;
@@ -107,7 +108,9 @@ fn load(host: &PluginHost, config: &PluginConfig, path: &Path) -> anyhow::Result
     let wasm = read_component(path)?;
     signature::check(path, &wasm, config).map_err(anyhow::Error::msg)?;
     let path = path.to_owned();
-    Ok(host.load(ComponentSource::Read { path, wasm })?)
+    let component = host.load(ComponentSource::Read { path, wasm })?;
+    Declared::of(&component).map_err(anyhow::Error::msg)?;
+    Ok(component)
 }
 
 /// Files of the folder and of the bindings.

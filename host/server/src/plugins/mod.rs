@@ -1,6 +1,7 @@
 //! The plugins of a server: which files there are (`library`), who serves where (`places`), the
 //! bound handles (`seats`), and how all of it is replaced while the server runs (`live`).
 
+mod declared;
 mod library;
 mod live;
 mod pattern;
@@ -18,6 +19,7 @@ use mortise_plugin::{Component, HostConfig, Kind, PluginHost};
 use mortise_service::{ModelPlugins, RunTool};
 use serde_json::{Value, json};
 
+pub(crate) use self::declared::Declared;
 use self::library::Fingerprint;
 pub(crate) use self::library::Library;
 pub(crate) use self::live::{LivePlugins, SwapCounters};

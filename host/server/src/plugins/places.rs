@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use mortise_service::Asking;
 
+use super::declared::Declared;
 use super::library::Library;
 use super::pattern::{self, ANY};
 use super::precedence::{Claim, claims};
@@ -240,12 +241,12 @@ impl Chooser<'_> {
         let mut bindings: Vec<_> = self.bindings(Kind::Policy).collect();
         bindings.sort_by_key(|(_, binding)| (binding.is_by_tenant(), binding.order));
         if bindings.iter().all(|(_, binding)| binding.is_by_tenant()) {
-            chain.push(self.policy(self.unbound(Kind::Policy)?, None));
+            chain.push(self.policy(self.unbound(Kind::Policy, None)?, None));
         }
         for (index, binding) in bindings {
             let component = match &binding.file {
                 Some(_) => self.named(index, binding)?,
-                None => self.unbound(Kind::Policy)?,
+                None => self.unbound(Kind::Policy, None)?,
             };
             let mut place = self.policy(component, Some((index, binding)));
             place.ledger = match &binding.name {
@@ -288,7 +289,7 @@ impl Chooser<'_> {
         for (index, binding) in self.bindings(Kind::Tool) {
             let component = match &binding.file {
                 Some(_) => self.named(index, binding)?,
-                None => self.unbound(Kind::Tool)?,
+                None => self.unbound(Kind::Tool, None)?,
             };
             places.push(self.tool(component, Some((index, binding))));
         }
@@ -333,7 +334,7 @@ impl Chooser<'_> {
         let named = for_all.clone().find(|claim| claim.binding.file.is_some());
         let shared = match named {
             Some(claim) => self.named(claim.index, claim.binding)?,
-            None => self.unbound(kind)?,
+            None => self.unbound(kind, Some(model))?,
         };
         let mut places: Vec<Place> = Vec::new();
         for (number, claim) in claims.iter().enumerate() {
@@ -414,14 +415,39 @@ impl Chooser<'_> {
         }
     }
 
-    /// The component of a kind that no binding names.
-    fn unbound(&self, kind: Kind) -> Result<Arc<Component>, Unfit> {
+    /// The component of a kind that no binding names: that of the folder, or else the embedded one. For a
+    /// model, of several in the folder the one that is the most specific about which it serves.
+    fn unbound(&self, kind: Kind, model: Option<ModelKey<'_>>) -> Result<Arc<Component>, Unfit> {
         let of_kind = |component: &Arc<Component>| component.kinds().contains(&kind);
-        let folder = self.library.folder.iter();
-        let own: Vec<_> = folder
-            .filter_map(|path| Some((path, self.library.files.get(path)?)))
-            .filter(|(_, component)| of_kind(component))
-            .collect();
+        let mut own = Vec::new();
+        for path in &self.library.folder {
+            let bound = self
+                .bindings(kind)
+                .any(|(_, binding)| binding.file.as_ref() == Some(path));
+            let Some(component) = self
+                .library
+                .files
+                .get(path)
+                .filter(|c| of_kind(c) && !bound)
+            else {
+                continue;
+            };
+            let declared = Declared::of(component).map_err(|message| Unfit {
+                message: format!("`{}`: {message}", path.display()),
+                blame: vec![path.clone()],
+            })?;
+            // Less than any rank: it serves what no other says that it serves.
+            let mut rank = None;
+            if let (Some(declared), Some(model)) = (declared, model) {
+                rank = declared.rank(model);
+                if rank.is_none() {
+                    continue;
+                }
+            }
+            own.push((rank, path, component));
+        }
+        let highest = own.iter().map(|(rank, ..)| *rank).max().flatten();
+        own.retain(|(rank, ..)| *rank == highest);
         match own.as_slice() {
             [] => match self.library.embedded.iter().find(|c| of_kind(c)) {
                 Some(component) => Ok(Arc::clone(component)),
@@ -433,16 +459,21 @@ impl Chooser<'_> {
                     blame: Vec::new(),
                 }),
             },
-            [(_, one)] => Ok(Arc::clone(one)),
-            [(first, _), (second, _), ..] => Err(Unfit {
-                message: format!(
-                    "both `{}` and `{}` are {kind} plugins; say which serves whom in \
-                     [[plugins.bindings]]",
-                    first.display(),
-                    second.display()
-                ),
-                blame: own.iter().map(|(path, _)| (*path).clone()).collect(),
-            }),
+            [(_, _, one)] => Ok(Arc::clone(one)),
+            [(_, first, _), (_, second, _), ..] => {
+                let whom =
+                    model.map(|model| format!(" and would serve the model `{}`", model.name));
+                Err(Unfit {
+                    message: format!(
+                        "both `{}` and `{}` are {kind} plugins{}; say which serves whom in \
+                         [[plugins.bindings]]",
+                        first.display(),
+                        second.display(),
+                        whom.unwrap_or_default()
+                    ),
+                    blame: own.iter().map(|(_, path, _)| (*path).clone()).collect(),
+                })
+            }
         }
     }
 

@@ -77,7 +77,7 @@ pub(super) fn claims<'a>(
 }
 
 /// How specific the patterns are that a name is of; `None` if it is of none.
-fn most_specific(patterns: &[String], name: &str) -> Option<Specificity> {
+pub(super) fn most_specific(patterns: &[String], name: &str) -> Option<Specificity> {
     let matching = patterns.iter().filter(|p| pattern::matches(p, name));
     matching.map(|pattern| Specificity::of(pattern)).max()
 }
