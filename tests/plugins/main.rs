@@ -3,6 +3,7 @@
 
 mod bindings;
 mod grants;
+mod leaks;
 #[path = "../support/mod.rs"]
 mod support;
 mod surroundings;

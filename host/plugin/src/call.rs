@@ -9,7 +9,7 @@ use wasmtime::{PoolConcurrencyLimitError, Store, Trap, UpdateDeadline, WasmBackt
 
 use crate::engine::BACKTRACE_FRAMES;
 use crate::pace::{LONG_CALL_EPOCHS, Pace};
-use crate::state::{CallState, State};
+use crate::state::{CallState, Grants, State, escape};
 use crate::stats::Counters;
 use crate::{Fault, PluginError};
 
@@ -29,6 +29,10 @@ impl CallContext {
             request_id: request_id.into(),
             span: tracing::Span::current(),
         }
+    }
+
+    pub(crate) fn request_id(&self) -> Arc<str> {
+        Arc::clone(&self.request_id)
     }
 }
 
@@ -160,28 +164,47 @@ pub(crate) fn finish<T, U>(
     }
     let error = match result {
         Ok(value) => return Ended::Answered(value),
-        Err(fault) => plugin_error(state, call.function, fault),
+        Err(fault) => {
+            let request_id = Arc::clone(&state.call.request_id);
+            plugin_error(&state.grants, call.function, request_id, fault)
+        }
     };
     if broken {
         if error.fault.is_breakdown() {
             state.grants.conduct.note(Instant::now());
         }
-        tracing::warn!(target: "mortise::plugin", plugin = error.plugin, version = error.version,
-            function = error.function, request = &*state.call.request_id, fault = %error.fault,
-            "a plugin failed, its instance is replaced");
+        report(&state.grants, &error, "a plugin failed, its instance is replaced");
         return Ended::Broken(error);
+    }
+    if error.fault.is_breakdown() {
+        report(&state.grants, &error, "a plugin says that it failed");
     }
     Ended::Refused(error)
 }
 
 /// A fault with the names of the plugin.
-pub(crate) fn plugin_error(state: &State, function: &'static str, fault: Fault) -> PluginError {
+pub(crate) fn plugin_error(
+    grants: &Grants,
+    function: &'static str,
+    request_id: Arc<str>,
+    fault: Fault,
+) -> PluginError {
     PluginError {
-        plugin: state.grants.component.name().to_owned(),
-        version: state.grants.component.version().to_owned(),
+        plugin: grants.component.name().to_owned(),
+        version: grants.component.version().to_owned(),
+        kind: grants.kind,
         function,
+        request_id,
         fault,
     }
+}
+
+/// Tell the operator all there is to know of a breakdown: the caller of the API learns its kind only.
+pub(crate) fn report(grants: &Grants, error: &PluginError, message: &'static str) {
+    grants.counters.note_breakdown(error);
+    tracing::warn!(target: "mortise::plugin", plugin = error.plugin, version = error.version,
+        function = error.function, request = &*error.request_id,
+        fault = %escape(&error.fault.to_string()), "{message}");
 }
 
 fn shorten(fault: Fault) -> Fault {

@@ -160,7 +160,8 @@ impl<E: Exports> Pool<E> {
     ) -> Result<Lease<E>, PluginError> {
         if let Err(pause) = self.breaker.admit(Instant::now()) {
             let retry_after_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
-            return Err(self.refused(function, Fault::Suspended { retry_after_ms }));
+            let fault = Fault::Suspended { retry_after_ms };
+            return Err(self.refused(context.request_id(), function, fault));
         }
         let wait = Duration::from_millis(self.grants.limits.checkout_wait_ms);
         let permit = match Arc::clone(&self.permits).try_acquire_owned() {
@@ -172,13 +173,15 @@ impl<E: Exports> Pool<E> {
             }
         };
         let Some(permit) = permit else {
-            return Err(self.overloaded(function, self.grants.limits.max_instances));
+            let instances = self.grants.limits.max_instances;
+            let fault = Fault::Overloaded { instances };
+            return Err(self.refused(context.request_id(), function, fault));
         };
         let in_use = self.host.pace().enter();
         let idle = self.lock_idle().pop();
         let instance = match idle {
             Some(instance) => instance,
-            None => self.make(Arc::clone(&context.request_id)).await?,
+            None => self.make(context.request_id()).await?,
         };
         Ok(Lease {
             instance: Some(Box::new(instance)),
@@ -190,30 +193,21 @@ impl<E: Exports> Pool<E> {
         })
     }
 
-    fn overloaded(&self, function: &'static str, instances: usize) -> PluginError {
-        self.refused(function, Fault::Overloaded { instances })
-    }
-
     /// A call that was not made.
-    fn refused(&self, function: &'static str, fault: Fault) -> PluginError {
-        self.grants
-            .counters
-            .ended(function, Duration::ZERO, Some(&fault));
-        self.error(function, fault)
+    fn refused(
+        &self,
+        request_id: Arc<str>,
+        function: &'static str,
+        fault: Fault,
+    ) -> PluginError {
+        let counters = &self.grants.counters;
+        counters.ended(function, Duration::ZERO, Some(&fault));
+        call::plugin_error(&self.grants, function, request_id, fault)
     }
 
-    fn lost(&self, function: &'static str) -> PluginError {
+    fn lost(&self, request_id: Arc<str>, function: &'static str) -> PluginError {
         let reason = "the instance was lost in an earlier call".to_owned();
-        self.error(function, Fault::Trap(reason))
-    }
-
-    fn error(&self, function: &'static str, fault: Fault) -> PluginError {
-        PluginError {
-            plugin: self.component().name().to_owned(),
-            version: self.component().version().to_owned(),
-            function,
-            fault,
-        }
+        call::plugin_error(&self.grants, function, request_id, Fault::Trap(reason))
     }
 
     /// Make and prepare an instance.
@@ -221,7 +215,8 @@ impl<E: Exports> Pool<E> {
         const FUNCTION: &str = "lifecycle.prepare";
         let place = Arc::clone(self.host.instance_permits()).try_acquire_owned();
         let Ok(place) = place else {
-            return Err(self.overloaded(FUNCTION, self.host.max_instances()));
+            let instances = self.host.max_instances();
+            return Err(self.refused(request_id, FUNCTION, Fault::Overloaded { instances }));
         };
         let live = Live::new(Arc::clone(&self.grants.counters), place);
         let limits = &self.grants.limits;
@@ -388,18 +383,20 @@ impl<E: Exports> Lease<E> {
         let usable = std::mem::replace(&mut self.usable, false);
         let instance = self.instance.as_mut().filter(|_| usable);
         let Some(instance) = instance else {
-            return Err(self.pool.lost(function));
+            return Err(self.pool.lost(context.request_id(), function));
         };
         let budget_ms = self.pool.grants.limits.budget_ms;
         if Duration::from_millis(budget_ms)
             <= EPOCH * u32::try_from(self.epochs).unwrap_or(u32::MAX)
         {
             self.instance = None;
-            let error = self.pool.refused(function, Fault::Budget { budget_ms });
+            let fault = Fault::Budget { budget_ms };
+            let error = self.pool.refused(context.request_id(), function, fault);
+            call::report(&self.pool.grants, &error, "a plugin is not called again for a request");
             self.pool.record(Err(&error));
             return Err(error);
         }
-        let request_id = Arc::clone(&context.request_id);
+        let request_id = context.request_id();
         let call = call::begin(&mut instance.store, function, request_id, deadline_ms);
         let span = tracing::debug_span!(target: "mortise::plugin", parent: &context.span,
             "plugin.call", plugin = self.pool.component().name(), "fn" = function);

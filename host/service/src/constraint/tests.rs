@@ -1,7 +1,7 @@
 use std::time::{Duration, Instant};
 
 use mortise_engine::{Constraint, MaskStep};
-use mortise_plugin::{Fault, MatchStatus, MatchStep, PluginError};
+use mortise_plugin::{Fault, Kind, MatchStatus, MatchStep, PluginError};
 
 use super::MaskThreads;
 use crate::plugins::{BoxFuture, MatchTokens};
@@ -23,7 +23,9 @@ impl Counting {
             return Err(PluginError {
                 plugin: "counting".to_owned(),
                 version: "1.0.0".to_owned(),
+                kind: Kind::Grammar,
                 function: "grammar.matcher.advance",
+                request_id: "request-1".into(),
                 fault: Fault::Stack,
             });
         }
