@@ -98,7 +98,7 @@ fn error_in(response: &Response, in_stream: bool, what: &str) -> (Value, String)
 }
 
 #[test]
-fn a_panic_is_told_to_the_operator_and_not_to_the_caller() {
+fn g8_a_panic_is_told_to_the_operator_and_not_to_the_caller() {
     let live = server();
     for (kind, function, late) in PANICS {
         for stream in [false, true] {
@@ -131,7 +131,7 @@ fn a_panic_is_told_to_the_operator_and_not_to_the_caller() {
 }
 
 #[test]
-fn a_defect_that_a_plugin_reports_is_no_message_for_callers() {
+fn g8_a_defect_that_a_plugin_reports_is_no_message_for_callers() {
     let live = server();
     for stream in [false, true] {
         let id = format!("leak-internal-{stream}");

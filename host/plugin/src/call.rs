@@ -173,7 +173,11 @@ pub(crate) fn finish<T, U>(
         if error.fault.is_breakdown() {
             state.grants.conduct.note(Instant::now());
         }
-        report(&state.grants, &error, "a plugin failed, its instance is replaced");
+        report(
+            &state.grants,
+            &error,
+            "a plugin failed, its instance is replaced",
+        );
         return Ended::Broken(error);
     }
     if error.fault.is_breakdown() {

@@ -3,7 +3,7 @@
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
@@ -29,6 +29,12 @@ const MAX_HANDLES: usize = 1024;
 /// Memory of an instance that goes on a thread of its own: giving it back takes a millisecond for
 /// twenty MiB, in which a thread of the runtime answers nobody.
 const LARGE_BYTES: usize = 4 << 20;
+
+/// Growth from which on an idle instance is kept for a shorter time.
+const GROWN_BYTES: usize = 2 << 20;
+
+/// Times that idle instances are looked at while one that has grown is kept.
+const LOOKS: u32 = 4;
 
 /// Tells the log which calls no request asked for.
 const NO_REQUEST: &str = "-";
@@ -57,6 +63,7 @@ struct Instance<E> {
     exports: E,
     uses: u32,
     prepared_bytes: usize,
+    idle_since: Instant,
     _live: Live,
 }
 
@@ -65,8 +72,23 @@ impl<E> Instance<E> {
     fn is_spent(&self) -> bool {
         let state = self.store.data();
         let limits = &state.grants.limits;
-        let growth = state.memory.used.saturating_sub(self.prepared_bytes);
-        self.uses >= limits.recycle_after_uses || growth > limits.recycle_growth_bytes
+        self.uses >= limits.recycle_after_uses || self.growth() > limits.recycle_growth_bytes
+    }
+
+    /// Bytes by which its memory has grown since it was prepared.
+    fn growth(&self) -> usize {
+        let used = self.store.data().memory.used;
+        used.saturating_sub(self.prepared_bytes)
+    }
+
+    /// Whether it has been idle for longer than it is kept.
+    fn has_outstayed(&self, now: Instant) -> bool {
+        let limits = &self.store.data().grants.limits;
+        let kept_ms = match self.growth() > GROWN_BYTES {
+            true => limits.idle_grown_ms.min(limits.idle_ms),
+            false => limits.idle_ms,
+        };
+        now.saturating_duration_since(self.idle_since) >= Duration::from_millis(kept_ms)
     }
 }
 
@@ -102,6 +124,8 @@ pub(crate) struct Pool<E: Exports> {
     /// One permit for each instance in use; idle ones are made only by their return.
     permits: Arc<Semaphore>,
     refilling: AtomicBool,
+    /// Somebody looks after instances that are idle for long. Changed under the lock of `idle`.
+    tidying: AtomicBool,
     breaker: Breaker,
     /// The runtime that the pool was bound in, for work that outlives a dropped handle.
     runtime: Handle,
@@ -132,6 +156,7 @@ impl<E: Exports> Pool<E> {
             pre,
             idle: Mutex::new(Vec::new()),
             refilling: AtomicBool::new(false),
+            tidying: AtomicBool::new(false),
             breaker,
             runtime: Handle::current(),
         });
@@ -194,12 +219,7 @@ impl<E: Exports> Pool<E> {
     }
 
     /// A call that was not made.
-    fn refused(
-        &self,
-        request_id: Arc<str>,
-        function: &'static str,
-        fault: Fault,
-    ) -> PluginError {
+    fn refused(&self, request_id: Arc<str>, function: &'static str, fault: Fault) -> PluginError {
         let counters = &self.grants.counters;
         counters.ended(function, Duration::ZERO, Some(&fault));
         call::plugin_error(&self.grants, function, request_id, fault)
@@ -238,6 +258,7 @@ impl<E: Exports> Pool<E> {
                 store,
                 exports,
                 uses: 0,
+                idle_since: Instant::now(),
                 _live: live,
             }),
             Ended::Refused(error) | Ended::Broken(error) => {
@@ -286,15 +307,48 @@ impl<E: Exports> Pool<E> {
         Ok(prepared.map(|()| exports))
     }
 
-    fn put_back(&self, instance: Instance<E>) {
+    fn put_back(self: &Arc<Self>, mut instance: Instance<E>) {
+        instance.idle_since = Instant::now();
         let mut idle = self.lock_idle();
         if idle.len() < self.grants.limits.max_idle {
             idle.push(instance);
+            if idle.len() > 1 && !self.tidying.swap(true, Ordering::AcqRel) {
+                self.runtime.spawn(Self::tidy(Arc::downgrade(self)));
+            }
             return;
         }
         // Unmapping memory is not work for within the lock.
         drop(idle);
         self.let_go(instance);
+    }
+
+    /// Look after idle instances as long as there is more than one.
+    async fn tidy(pool: Weak<Self>) {
+        while let Some(pool) = pool.upgrade() {
+            if !pool.give_up_idle(Instant::now()) {
+                return;
+            }
+            let limits = &pool.grants.limits;
+            let kept = Duration::from_millis(limits.idle_grown_ms.min(limits.idle_ms));
+            drop(pool);
+            tokio::time::sleep((kept / LOOKS).max(EPOCH)).await;
+        }
+    }
+
+    /// Drop instances that nobody has needed for long, all but the one that is used next; whether more
+    /// than that one are left.
+    fn give_up_idle(&self, now: Instant) -> bool {
+        let mut idle = self.lock_idle();
+        let others = idle.len().saturating_sub(1);
+        let outstayed = idle.extract_if(..others, |instance| instance.has_outstayed(now));
+        let outstayed: Vec<_> = outstayed.collect();
+        let more = idle.len() > 1;
+        self.tidying.store(more, Ordering::Release);
+        drop(idle);
+        for instance in outstayed {
+            self.let_go(instance);
+        }
+        more
     }
 
     /// Drop an instance.
@@ -392,7 +446,11 @@ impl<E: Exports> Lease<E> {
             self.instance = None;
             let fault = Fault::Budget { budget_ms };
             let error = self.pool.refused(context.request_id(), function, fault);
-            call::report(&self.pool.grants, &error, "a plugin is not called again for a request");
+            call::report(
+                &self.pool.grants,
+                &error,
+                "a plugin is not called again for a request",
+            );
             self.pool.record(Err(&error));
             return Err(error);
         }

@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use anyhow::{Context as _, bail};
 use mortise_plugin::{
-    Decision, Facts, GrammarSource, Kind, MatchStatus, ParserEvent, ParserSetup,
-    Segment, TemplateInput, ToolAnswer, ToolCaller, ToolChoice, ToolGrant,
+    Decision, Facts, GrammarSource, Kind, MatchStatus, ParserEvent, ParserSetup, Segment,
+    TemplateInput, ToolAnswer, ToolCaller, ToolChoice, ToolGrant,
 };
 use mortise_service::{
     Asking, Chunking, DecidePolicy, OfflineError, RequestId, RequestPlugins, RunTool,

@@ -187,7 +187,10 @@ fn outline(fault: &Fault) -> Option<(&'static str, Retry)> {
         Fault::Overloaded { .. } => ("is busy with other requests", Retry::Later(1)),
         Fault::Suspended { retry_after_ms } => {
             let seconds = retry_after_ms.div_ceil(1000).max(1);
-            ("failed too often and is not called for a while", Retry::Later(seconds))
+            (
+                "failed too often and is not called for a while",
+                Retry::Later(seconds),
+            )
         }
     })
 }
@@ -270,12 +273,29 @@ mod tests {
             (Fault::Trap(words()), None),
             (Fault::InvalidResult(words()), None),
             (Fault::Deadline { deadline_ms: 4321 }, None),
-            (Fault::Budget { budget_ms: 4321 }, Some("x-should-retry: false")),
-            (Fault::Memory { limit_bytes: 4321 }, Some("x-should-retry: false")),
+            (
+                Fault::Budget { budget_ms: 4321 },
+                Some("x-should-retry: false"),
+            ),
+            (
+                Fault::Memory { limit_bytes: 4321 },
+                Some("x-should-retry: false"),
+            ),
             (Fault::Stack, Some("x-should-retry: false")),
-            (Fault::Output { limit_bytes: 4321 }, Some("x-should-retry: false")),
-            (Fault::Overloaded { instances: 4321 }, Some("retry-after: 1")),
-            (Fault::Suspended { retry_after_ms: 4321 }, Some("retry-after: 5")),
+            (
+                Fault::Output { limit_bytes: 4321 },
+                Some("x-should-retry: false"),
+            ),
+            (
+                Fault::Overloaded { instances: 4321 },
+                Some("retry-after: 1"),
+            ),
+            (
+                Fault::Suspended {
+                    retry_after_ms: 4321,
+                },
+                Some("retry-after: 5"),
+            ),
         ];
         for (fault, header) in faults {
             let code = format!("plugin_{}", fault.label().replace('-', "_"));
