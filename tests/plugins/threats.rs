@@ -9,7 +9,6 @@ mod unsuspended;
 
 use serde_json::{Value, json};
 
-use self::guests::together;
 use crate::refused;
 use crate::support::Server;
 use crate::support::client::{Request, Response};
@@ -155,7 +154,7 @@ fn b1_b2_b4_template_bombs_cost_their_own_request() {
     for (case, _) in &bombs {
         witness.endures(case, |server| {
             let requests = vec![Request::post(CHAT, &ask(case.id, "boom")); 2];
-            together(server, &requests)
+            server.send_together(&requests)
         });
         let harmless = Case {
             what: "the next request",

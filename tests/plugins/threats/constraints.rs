@@ -1,6 +1,6 @@
 //! Section C: many grammars, several at once, and large ones.
 
-use super::grammars::{constrained, patient, patiently, schema};
+use super::grammars::{constrained, patient, patiently, schema, unhurried};
 use super::*;
 use crate::support::until;
 
@@ -31,14 +31,14 @@ fn unique(index: usize) -> Value {
 #[test]
 fn c2_unique_grammars_fill_no_memory() {
     const ROUNDS: usize = 100;
-    let mut server = server(&[Target::saying("target", "{}")]);
+    let mut server = server(&[unhurried(Target::saying("target", "{}"))]);
     let mut witness = Witness::new(&mut server, WITNESS);
     let mut ask_for = |what, rounds: std::ops::Range<usize>| {
         let case = case("C2", what, Expected::Answer);
         witness.endures(&case, |server| {
             let rounds = rounds.flat_map(|round| {
                 let asked = (0..16).map(|n| Request::post(CHAT, &unique(16 * round + n)));
-                together(server, &asked.collect::<Vec<_>>())
+                server.send_together(&asked.collect::<Vec<_>>())
             });
             rounds.collect()
         });
@@ -63,8 +63,7 @@ fn grammar_instances(server: &Server) -> u64 {
 
 #[test]
 fn c2_large_schemas_leave_no_memory_behind() {
-    let patient = "deadline_ms = 20000\nbudget_ms = 60000".to_owned();
-    let mut server = server(&[Target::saying("target", "{}").bound("grammar", patient)]);
+    let mut server = server(&[unhurried(Target::saying("target", "{}"))]);
     let mut witness = Witness::new(&mut server, WITNESS);
     let large = |index: usize| {
         let fields: serde_json::Map<_, _> = (0..400)
@@ -84,7 +83,7 @@ fn c2_large_schemas_leave_no_memory_behind() {
     witness.endures(&case, |server| {
         let rounds = (0..4).flat_map(|round| {
             let asked = (0..16).map(|n| large(1 + 16 * round + n));
-            together(server, &asked.collect::<Vec<_>>())
+            server.send_together(&asked.collect::<Vec<_>>())
         });
         let answers = rounds.collect();
         assert!(grammar_instances(server) > quiet, "they were busy at once");
@@ -210,7 +209,7 @@ fn c5_every_pair_of_constraints_is_refused_by_both_names() {
             let short = with(ask("patient", "Hi"), "max_tokens", json!(4));
             Request::post(CHAT, &merged(short, fields))
         });
-        together(server, &bodies.collect::<Vec<_>>())
+        server.send_together(&bodies.collect::<Vec<_>>())
     });
 }
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::guests::{GUESTS, attacks, hostile_server, together};
+use super::guests::{GUESTS, attacks, hostile_server};
 use super::*;
 
 /// More failures in a row than any breaker lets by with its defaults, then some more.
@@ -42,7 +42,7 @@ fn j1_j2_j3_j9_guests_that_break_down_without_end_are_met_each_time_anew() {
         let mut answers = Vec::new();
         for count in WAVES {
             let all = (0..GUESTS.len()).flat_map(|index| attacks(index, count));
-            let answered = together(server, &all.collect::<Vec<_>>());
+            let answered = server.send_together(&all.collect::<Vec<_>>());
             for (at, answer) in answered.iter().enumerate() {
                 let (kind, function, does, code) = GUESTS[at / count];
                 let found = match answer.status() {
@@ -77,7 +77,7 @@ fn j4_answers_that_make_no_sense_are_refused_each_time_anew() {
         let case = case("J4", does, refused);
         witness.endures(&case, |server| {
             let body = with(ask("target", "Hi"), "guided_regex", json!(does));
-            together(server, &vec![Request::post(CHAT, &body); WAVES[0]])
+            server.send_together(&vec![Request::post(CHAT, &body); WAVES[0]])
         });
     }
     assert_never_suspended(witness.server());
@@ -109,7 +109,7 @@ fn j5_who_shares_a_plugin_with_calls_that_fail_or_are_given_up_is_served() {
     witness.endures(&failing, |server| {
         let waves = WAVES.iter();
         waves
-            .flat_map(|count| together(server, &vec![endless.clone(); *count]))
+            .flat_map(|count| server.send_together(&vec![endless.clone(); *count]))
             .collect()
     });
     let failing = case("J5", "it traps", Expected::Refusal(500, "plugin_trap"));
