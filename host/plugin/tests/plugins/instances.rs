@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use mortise_plugin::{
-    ChatTemplate, Fault, Finish, GrammarSource, HostConfig, ParserSetup, PluginHost,
+    ChatTemplate, Fault, Finish, GrammarSource, HostConfig, OutputParser, ParserSetup, PluginHost,
 };
 
 use crate::guests::{binding, context, every_kind, fault_of, fresh, render, shared, source};
