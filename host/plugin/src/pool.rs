@@ -2,7 +2,7 @@
 //! back only when its last call ended well, and is dropped in every other case.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -29,6 +29,11 @@ const MAX_HANDLES: usize = 1024;
 /// Memory of an instance that goes on a thread of its own: giving it back takes a millisecond for
 /// twenty MiB, in which a thread of the runtime answers nobody.
 const LARGE_BYTES: usize = 4 << 20;
+
+/// How long an instance takes to make before one is made ahead of the call that needs it. What takes less is
+/// made by that call: another thread would have to wake for it, and both would wait for each other in the
+/// kernel, which changes one address space at a time.
+const WORTH_REFILLING: Duration = Duration::from_millis(1);
 
 /// Tells the log which calls no request asked for.
 const NO_REQUEST: &str = "-";
@@ -102,6 +107,8 @@ pub(crate) struct Pool<E: Exports> {
     /// One permit for each instance in use; idle ones are made only by their return.
     permits: Arc<Semaphore>,
     refilling: AtomicBool,
+    /// Nanoseconds that the latest instance took to make.
+    made_in: AtomicU64,
     breaker: Breaker,
     /// The runtime that the pool was bound in, for work that outlives a dropped handle.
     runtime: Handle,
@@ -132,6 +139,7 @@ impl<E: Exports> Pool<E> {
             pre,
             idle: Mutex::new(Vec::new()),
             refilling: AtomicBool::new(false),
+            made_in: AtomicU64::new(0),
             breaker,
             runtime: Handle::current(),
         });
@@ -225,6 +233,7 @@ impl<E: Exports> Pool<E> {
         };
         let live = Live::new(Arc::clone(&self.grants.counters), place);
         let limits = &self.grants.limits;
+        let begun = Instant::now();
         let mut store = Store::new(self.host.engine(), State::new(Arc::clone(&self.grants)));
         store.limiter(|state| &mut state.memory);
         store.set_hostcall_fuel(limits.output_bytes);
@@ -237,7 +246,10 @@ impl<E: Exports> Pool<E> {
             limits.deadlines.prepare_ms,
         );
         let outcome = self.instantiate(&mut store).await;
-        match call::finish(&mut store, call, outcome, |exports, _| Ok(exports)) {
+        let ended = call::finish(&mut store, call, outcome, |exports, _| Ok(exports));
+        let took = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.made_in.store(took, Ordering::Relaxed);
+        match ended {
             Ended::Answered(exports) => Ok(Instance {
                 prepared_bytes: store.data().memory.used,
                 store,
@@ -335,9 +347,12 @@ impl<E: Exports> Pool<E> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Prepare a replacement in the background, so that the next call need not. At most one at a
-    /// time, so that a plugin that always fails costs one preparation at a time.
+    /// Prepare a replacement in the background, so that the next call need not, if that takes long. At most
+    /// one at a time, so that a plugin that always fails costs one preparation at a time.
     fn refill(self: &Arc<Self>) {
+        if Duration::from_nanos(self.made_in.load(Ordering::Relaxed)) < WORTH_REFILLING {
+            return;
+        }
         if !self.lock_idle().is_empty() || self.refilling.swap(true, Ordering::AcqRel) {
             return;
         }
