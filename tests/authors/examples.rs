@@ -4,24 +4,24 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use crate::shell::{have, root, run};
-use crate::support::Server;
+use crate::shell::run;
 use crate::support::client::Request;
-
-fn example(name: &str) -> PathBuf {
-    root().join("examples/plugins").join(name)
-}
+use crate::support::example::{built, source};
+use crate::support::{Server, have};
 
 #[test]
 fn examples_in_rust_pass_their_cases() {
-    for name in ["house-rules", "vendor-formats", "choices", "daily-quota"] {
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("authors-rust");
-        let file = name.replace('-', "_");
-        let script = format!(
-            "cargo build --release --locked --target wasm32-wasip2 --target-dir {target:?}\n\
-             mortise plugin test {target:?}/wasm32-wasip2/release/{file}.wasm"
-        );
-        let printed = run(&example(name), &script);
+    for name in [
+        "house-rules",
+        "vendor-formats",
+        "choices",
+        "daily-quota",
+        "calculator",
+        "date-time",
+        "http-fetch",
+    ] {
+        let script = format!("mortise plugin test {:?}", built(name));
+        let printed = run(&source(name), &script);
         assert!(printed.contains("cases passed"), "{name}: {printed}");
     }
 }
@@ -30,7 +30,7 @@ fn examples_in_rust_pass_their_cases() {
 /// example holds must differ from what the project has anyway.
 fn build(name: &str, kind: &str, lang: &str, test: &str) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("make a folder");
-    let source = example(name);
+    let source = source(name);
     let script = format!(
         "mortise plugin new {name} --kind {kind} --lang {lang}\n\
          rm -r {name}/cases\n\

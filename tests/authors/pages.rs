@@ -2,7 +2,9 @@
 
 use std::net::TcpListener;
 
-use crate::shell::{have, root, run};
+use crate::shell::run;
+use crate::support::example::root;
+use crate::support::have;
 
 /// The commands in the `console` blocks of a page, as one script: lines that begin with `$ `, and those
 /// behind them that begin with `> ` and go on with them.
@@ -95,10 +97,10 @@ fn the_first_plugin_refuses_a_tenant_in_a_running_server() {
     if !have(&["curl"]) {
         return;
     }
-    let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let port = free.local_addr().expect("an address").port();
-    drop(free);
-    let script = commands("first-plugin.md").replace("8080", &port.to_string());
+    // Below those that the system gives to whoever asks for any, as all other tests do.
+    let port = (20_000..32_000).find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
+    let port = port.expect("a free port").to_string();
+    let script = commands("first-plugin.md").replace("8080", &port);
     let folder = tempfile::tempdir().expect("make a folder");
     // Whatever happens, the server does not outlive the script.
     let script = format!("trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n{script}");
@@ -121,21 +123,11 @@ fn projects_in_c_python_and_javascript_pass_their_cases() {
         return;
     }
     // In C also the kinds that the page leaves out: they take no more than a compiler.
-    let others = ["chat-template", "policy"].map(|kind| {
+    let others = ["chat-template", "policy", "grammar"].map(|kind| {
         format!("mortise plugin new c-{kind} --kind {kind} --lang c\nmake -C c-{kind} test\n")
     });
     let script = others.concat() + &commands("languages.md");
     let folder = tempfile::tempdir().expect("make a folder");
     let printed = run(folder.path(), &script);
-    assert_eq!(printed.matches("cases passed").count(), 7, "{printed}");
-}
-
-#[test]
-fn what_cannot_be_is_refused_with_what_can() {
-    let folder = tempfile::tempdir().expect("make a folder");
-    let script =
-        "for lang in c; do mortise plugin new x --kind grammar --lang $lang 2>&1 || true; done\nls";
-    let printed = run(folder.path(), script);
-    assert!(printed.contains("--lang rust, python or js"), "{printed}");
-    assert!(!printed.contains("\nx\n"), "{printed}");
+    assert_eq!(printed.matches("cases passed").count(), 8, "{printed}");
 }

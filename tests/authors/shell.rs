@@ -4,35 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
-use crate::support::binary;
-
-pub(crate) fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-/// A folder that outlives the run.
-fn kept(name: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    std::fs::create_dir_all(&folder).expect("make a folder below target/");
-    folder
-}
-
-/// Whether the programs are there; without them the test has nothing to run.
-pub(crate) fn have(programs: &[&str]) -> bool {
-    let runs = |program: &&&str| {
-        let asked = Command::new(program).arg("--version").output();
-        !asked.is_ok_and(|output| output.status.success())
-    };
-    let Some(missing) = programs.iter().find(runs) else {
-        return true;
-    };
-    assert!(
-        std::env::var_os("MORTISE_REQUIRE_SDKS").is_none(),
-        "`{missing}` is not installed and MORTISE_REQUIRE_SDKS is set"
-    );
-    eprintln!("not run: `{missing}` is not installed");
-    false
-}
+use crate::support::example::{root, target};
+use crate::support::{binary, kept};
 
 /// The language of `mortise plugin new … --lang LANG`, and the name of its project.
 fn project(line: &str) -> Option<(&str, &str)> {
@@ -47,7 +20,7 @@ fn project(line: &str) -> Option<(&str, &str)> {
 fn prepare(name: &str, lang: &str) -> String {
     match lang {
         "rust" => {
-            let target = kept("authors-rust");
+            let target = target();
             format!("ln -s {target:?} {name}/target\n")
         }
         "c" | "python" => {
@@ -83,7 +56,8 @@ pub(crate) fn run(folder: &Path, script: &str) -> String {
         .args(["1800", "bash", "-c", &text])
         .current_dir(folder)
         .env("PATH", format!("{own}:{path}"))
-        .env("ZIG_GLOBAL_CACHE_DIR", kept("authors-zig"))
+        // What compilers keep for the next time.
+        .env("XDG_CACHE_HOME", kept("authors-cache"))
         .env_remove("RUSTFLAGS")
         .env_remove("CARGO_TARGET_DIR")
         .output()
@@ -150,11 +124,11 @@ fn node() -> PathBuf {
         std::fs::write(folder.join(name), &text).expect("write a file of npm's");
         text
     });
-    // As the lock file has it.
+    // As the lock file has it. What npm keeps for the next time is as large as what it installs.
     install(
         &folder,
         &files.concat(),
-        "npm install --silent --no-audit --no-fund",
+        "npm install --silent --no-audit --no-fund --cache npm-cache && rm -r npm-cache",
     );
     folder
 }

@@ -2,13 +2,12 @@
 
 use std::io::Read as _;
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::answers::{CHAT, chat};
 use crate::support::client::{Request, events};
-use crate::support::{Server, until};
+use crate::support::{PATIENCE, Server, until};
 
 fn streamed(text: &str) -> Request {
     let mut request = chat(text);
@@ -20,18 +19,13 @@ const SLOW: &str = "default = \"abcdefghij\"\ntoken_delay_ms = 20\nrepeat = 1000
 
 #[test]
 fn tokens_arrive_as_they_are_made() {
-    let server = Server::scripted("default = \"abcdefghij\"\ntoken_delay_ms = 30", "");
+    // All of it would take longer than a client waits.
+    let server = Server::scripted(SLOW, "");
     let mut stream = streamed("Hi").begin(server.address());
     assert_eq!(stream.head().status, 200);
-    let times: Vec<Instant> = std::iter::from_fn(|| stream.chunk())
-        .map(|(time, _)| time)
-        .collect();
-    assert!(times.len() >= 10, "{} chunks", times.len());
-    let spread = times[times.len() - 1] - times[0];
-    assert!(
-        spread >= Duration::from_millis(200),
-        "all of it came within {spread:?}"
-    );
+    for _ in 0..10 {
+        assert!(stream.chunk().is_some());
+    }
 }
 
 #[test]
@@ -62,16 +56,6 @@ fn thirty_two_clients_get_their_own_answers() {
     server.assert_sound();
 }
 
-fn metric(server: &Server, name: &str) -> f64 {
-    let page = server.get("/metrics").text();
-    let line = page.lines().find(|line| line.starts_with(name));
-    let line = line.unwrap_or_else(|| panic!("{name} is not in\n{page}"));
-    line.rsplit(' ')
-        .next()
-        .and_then(|value| value.parse().ok())
-        .expect("a number")
-}
-
 #[test]
 fn a_client_that_leaves_ends_its_answer() {
     let server = Server::scripted(SLOW, "");
@@ -83,22 +67,27 @@ fn a_client_that_leaves_ends_its_answer() {
             assert_eq!(stream.head().status, 200);
             stream.chunk();
         }
-        let decoding = || metric(&server, "mortise_batch_size_decode{");
+        let decoding = || server.metric("mortise_batch_size_decode{");
         until("the answer is being made", || decoding() >= 1.0);
         drop(stream);
         until("the answer ends", || decoding() == 0.0);
         let kind = format!("stream={streams}");
         server.wait_for_log(|line| line.contains("cancelled") && line.contains(&kind));
     }
-    assert_eq!(metric(&server, "mortise_active_streams"), 0.0);
+    until("no stream is left", || {
+        server.metric("mortise_active_streams") == 0.0
+    });
 }
 
 #[test]
 fn heartbeats_keep_silent_streams_alive() {
-    let script = "default = \"ab\"\ntoken_delay_ms = 300";
+    let script = "default = \"ab\"\ntoken_delay_ms = 600000";
     let server = Server::scripted(script, "[server]\nheartbeat_ms = 50");
-    let text = server.send(&streamed("Hi")).text();
-    assert!(text.matches(": keep-alive\n\n").count() >= 3, "{text}");
+    let mut stream = streamed("Hi").begin(server.address());
+    assert_eq!(stream.head().status, 200);
+    let chunks = std::iter::from_fn(|| stream.chunk());
+    let beats = chunks.filter(|chunk| chunk == b": keep-alive\n\n");
+    assert_eq!(beats.take(3).count(), 3);
 }
 
 #[test]
@@ -112,7 +101,7 @@ fn peers_that_say_nothing_are_dropped() {
         let mut stream = TcpStream::connect(server.address()).expect("connect");
         std::io::Write::write_all(&mut stream, opening).expect("write");
         stream
-            .set_read_timeout(Some(Duration::from_secs(10)))
+            .set_read_timeout(Some(PATIENCE))
             .expect("set a timeout");
         let mut rest = Vec::new();
         let ended = stream.read_to_end(&mut rest);
@@ -133,16 +122,14 @@ fn opened(server: &Server) -> crate::support::client::Stream {
 }
 
 fn rest(mut stream: crate::support::client::Stream) -> String {
-    let mut text = Vec::new();
-    while let Some((_, chunk)) = stream.chunk() {
-        text.extend(chunk);
-    }
+    let text: Vec<u8> = std::iter::from_fn(|| stream.chunk()).flatten().collect();
     String::from_utf8(text).expect("UTF-8")
 }
 
 #[test]
 fn open_streams_finish_after_sigterm() {
-    let script = "default = \"abcdefghij\"\ntoken_delay_ms = 50\nrepeat = 2";
+    // Long enough for all that is asked of the server meanwhile.
+    let script = "default = \"abcdefghij\"\ntoken_delay_ms = 50\nrepeat = 10";
     let mut server = Server::scripted(script, "");
     let stream = opened(&server);
     server.signal("TERM");
@@ -157,7 +144,7 @@ fn open_streams_finish_after_sigterm() {
     );
     let events = events(&rest(stream));
     assert_eq!(events.last(), Some(&Value::from("[DONE]")));
-    assert_eq!(server.wait(Duration::from_secs(10)).code(), Some(0));
+    assert_eq!(server.wait().code(), Some(0));
 }
 
 #[test]
@@ -169,7 +156,7 @@ fn a_stream_is_ended_properly_when_the_time_to_drain_is_over() {
     let events = events(&rest(stream));
     let last = events.last().expect("a last event");
     assert_eq!(last["error"]["code"], "server_stopping", "{last}");
-    assert_eq!(server.wait(Duration::from_secs(10)).code(), Some(0));
+    assert_eq!(server.wait().code(), Some(0));
 }
 
 #[test]
@@ -190,7 +177,7 @@ fn a_second_signal_does_not_wait() {
         (whole.status(), whole.json()["error"]["code"].clone()),
         (503, json!("server_stopping"))
     );
-    assert_eq!(server.wait(Duration::from_secs(10)).code(), Some(0));
+    assert_eq!(server.wait().code(), Some(0));
 }
 
 #[test]
@@ -212,7 +199,7 @@ fn metrics_stay_few_whatever_is_asked_for() {
     let page = ask(100..200);
     assert!(page.lines().count() <= before + 10, "{page}");
     assert!(!page.contains("model-7"), "{page}");
-    assert!(metric(&server, "mortise_tokens_output_total{") >= 200.0);
+    assert!(server.metric("mortise_tokens_output_total{") >= 200.0);
 }
 
 /// Without such a bucket Prometheus computes no quantile.

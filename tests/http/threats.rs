@@ -51,32 +51,12 @@ fn with(field: &str, value: Value) -> Value {
     body
 }
 
-/// Send all at once, and read all answers.
-fn together(server: &Server, requests: &[Request]) -> Vec<Response> {
-    let streams: Vec<_> = requests
-        .iter()
-        .map(|request| request.begin(server.address()))
-        .collect();
-    streams
-        .into_iter()
-        .map(|stream| stream.response())
-        .collect()
-}
-
-fn gauge(server: &Server, name: &str) -> f64 {
-    let page = server.get("/metrics").text();
-    let line = page.lines().find(|line| line.starts_with(name));
-    let value = line.and_then(|line| line.rsplit(' ').next()?.parse().ok());
-    value.unwrap_or_else(|| panic!("{name} is not in\n{page}"))
-}
-
 /// The engine holds nothing of anybody's.
 fn until_idle(server: &Server) {
-    let names = ["batch_size_decode{", "queue_depth{", "kv_blocks_used{"];
+    let gauges = ["batch_size_decode{", "queue_depth{", "kv_blocks_used{"];
+    let gauges = gauges.map(|name| format!("mortise_{name}"));
     until("nothing is left behind", || {
-        names
-            .iter()
-            .all(|name| gauge(server, &format!("mortise_{name}")) == 0.0)
+        gauges.iter().all(|gauge| server.metric(gauge) == 0.0)
     });
 }
 
@@ -240,7 +220,7 @@ fn h7_requests_in_one_batch_do_not_mix() {
         // No more at once than one tenant may have.
         for _ in 0..4 {
             let requests: Vec<Request> = (0..6).map(request).collect();
-            let responses = together(server, &requests);
+            let responses = server.send_together(&requests);
             for (n, response) in responses.iter().enumerate() {
                 let found = answer(response);
                 assert_eq!(found, alone[n], "alone and among others");
@@ -323,7 +303,7 @@ fn l3_prompts_as_long_as_the_context_are_served_or_refused() {
     };
     witness.endures(&case, |server| {
         let requests: Vec<Request> = (0..6).map(|n| attack(&longest(n))).collect();
-        together(server, &requests)
+        server.send_together(&requests)
     });
     until_idle(witness.server());
     let case = Case {

@@ -141,6 +141,21 @@ fn golden_cases_have_a_time_of_their_own() {
 }
 
 #[test]
+fn a_plugin_that_passes_its_cases_is_abused() {
+    let cases = tempfile::tempdir().expect("a folder");
+    let input = json!({"name": "does", "arguments": {"text": "nothing"}});
+    let case = json!({"kind": "tool", "input": input, "expect": {"result": "nothing"}});
+    std::fs::write(cases.path().join("case.json"), case.to_string()).expect("write the case");
+    let files = [every_kind(), cases.path()].map(|path| path.to_str().expect("UTF-8"));
+    let told = plugin(&["test", files[0], "--cases", files[1]], false);
+    assert!(told.contains("ok      case\n"), "{told}");
+    // Of its other tools one answers and one is broken.
+    let kept = "ok      abuse: does, arguments of marks\n";
+    let broken = "FAILED  abuse: fails, arguments of marks: plugin `guest` ";
+    assert!(told.contains(kept) && told.contains(broken), "{told}");
+}
+
+#[test]
 fn what_a_plugin_could_not_use_is_refused() {
     let calculator = built("calculator");
     let [template, tool] =

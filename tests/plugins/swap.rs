@@ -3,13 +3,12 @@
 use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::house_rules;
-use crate::support::Server;
 use crate::support::client::{Request, Response};
+use crate::support::{Server, wait_for};
 
 const KEY: &str = "an-admin-key-of-some-length";
 
@@ -67,18 +66,13 @@ impl Live {
 
     /// Wait until the status satisfies `wanted`.
     fn until(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        let begun = Instant::now();
-        loop {
+        wait_for(|| {
             let status = self.status();
-            if wanted(&status) {
-                return status;
+            match wanted(&status) {
+                true => Ok(status),
+                false => Err(format!("{what}: {status:#}")),
             }
-            assert!(
-                begun.elapsed() < Duration::from_secs(60),
-                "{what}: {status:#}"
-            );
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        })
     }
 
     fn prompt_tokens(&self) -> u64 {

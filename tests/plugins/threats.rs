@@ -8,7 +8,6 @@ mod guests;
 
 use serde_json::{Value, json};
 
-use self::guests::together;
 use crate::refused;
 use crate::support::Server;
 use crate::support::client::{Request, Response};
@@ -154,7 +153,7 @@ fn b1_b2_b4_template_bombs_cost_their_own_request() {
     for (case, _) in &bombs {
         witness.endures(case, |server| {
             let requests = vec![Request::post(CHAT, &ask(case.id, "boom")); 2];
-            together(server, &requests)
+            server.send_together(&requests)
         });
         let harmless = Case {
             what: "the next request",

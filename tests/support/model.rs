@@ -1,9 +1,12 @@
 //! A model folder without weights, for the scripted backend: each byte is a token, and ChatML has
 //! its control tokens. What comes out of such a model is exactly what a script says.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, json};
+
+use super::kept;
 
 /// Control tokens, from id 256 on.
 pub const CONTROL: [&str; 3] = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"];
@@ -18,26 +21,30 @@ Answer with <tool_call>\n{\"name\": ..., \"arguments\": ...}\n</tool_call><|im_e
 {%- endfor %}<|im_end|>\n{% endfor -%}\
 {%- if add_generation_prompt %}<|im_start|>assistant\n{% endif -%}";
 
-/// The folder, made once for each test program.
+/// The folder, made once and shared by all test programs.
 pub fn byte_level() -> PathBuf {
-    let name = format!("byte-level-{}", std::process::id());
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    std::fs::create_dir_all(&folder).expect("make the model folder");
-    write(&folder.join("tokenizer.json"), &tokenizer());
+    let folder = kept("byte-level");
+    write(&folder, "tokenizer.json", &tokenizer().to_string());
     let config = json!({
         "eos_token": "<|im_end|>",
         "chat_template": TEMPLATE,
         "clean_up_tokenization_spaces": false,
     });
-    write(&folder.join("tokenizer_config.json"), &config);
+    write(&folder, "tokenizer_config.json", &config.to_string());
     folder
 }
 
-/// Written aside and renamed, since tests run at once and read it.
-fn write(path: &Path, value: &serde_json::Value) {
-    let aside = path.with_extension(format!("{:?}.part", std::thread::current().id()));
-    std::fs::write(&aside, value.to_string()).expect("write a file of the model");
-    std::fs::rename(&aside, path).expect("put the file in its place");
+/// Written aside and renamed, since others may read or write it at the same time.
+fn write(folder: &Path, name: &str, text: &str) {
+    let path = folder.join(name);
+    if std::fs::read_to_string(&path).is_ok_and(|there| there == text) {
+        return;
+    }
+    let mut aside = tempfile::NamedTempFile::new_in(folder).expect("make a file");
+    aside
+        .write_all(text.as_bytes())
+        .expect("write a file of the model");
+    aside.persist(path).expect("put the file in its place");
 }
 
 fn tokenizer() -> serde_json::Value {

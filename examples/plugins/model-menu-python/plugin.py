@@ -4,6 +4,7 @@ belongs to. Settings: {"menu": {"acme": ["small-*"], "*": ["*"]}}; the tenant `*
 import json
 from fnmatch import fnmatchcase
 
+from componentize_py_types import Err
 from wit_world import exports
 from wit_world.exports.policy import (
     Allow,
@@ -14,6 +15,7 @@ from wit_world.exports.policy import (
     ToolGrant_All,
 )
 from wit_world.imports import settings
+from wit_world.imports.types import Fault_Invalid
 
 menu: dict[str, list[str]] = {}
 
@@ -26,6 +28,8 @@ class Lifecycle(exports.Lifecycle):
 class Policy(exports.Policy):
     def authorize(self, facts):
         tenant = dict(facts.headers).get("x-tenant")
+        if tenant is not None and not 1 <= len(tenant) <= 256:
+            raise Err(Fault_Invalid("the header `x-tenant` must have 1 to 256 characters"))
         patterns = menu.get(tenant, menu.get("*", []))
         # Lists of models and the like name none.
         if facts.model is not None and not any(fnmatchcase(facts.model, p) for p in patterns):

@@ -2,6 +2,8 @@
 //! processor is compared with; see `tests/parity/make_reference.py`. The device is the emulator,
 //! which runs the GPU's kernels on the processor, and a GPU where there is one.
 
+mod references;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -11,7 +13,7 @@ use mortise_model::{
     Choice, DeviceModel, DeviceSettings, KvCache, KvType, LogitRows, Model, ModelError,
     ModelFolder, ModelInput, ModelSpec, SequenceInput, TokenSource, WeightPrecision,
 };
-use safetensors::SafeTensors;
+use references::References;
 
 /// Relative to the largest logit of all.
 const TOLERANCE: f32 = 1e-4;
@@ -86,24 +88,12 @@ struct Reference {
 }
 
 fn references(name: &str) -> Vec<Reference> {
-    let bytes = std::fs::read(data().join(name).join("reference.safetensors")).unwrap();
-    let tensors = SafeTensors::deserialize(&bytes).unwrap();
-    let tokens = |name: String| -> Vec<u32> {
-        let ids = tensors.tensor(&name).unwrap().data().chunks_exact(8);
-        ids.map(|id| i64::from_le_bytes(id.try_into().unwrap()) as u32)
-            .collect()
-    };
-    let floats = |name: String| -> Vec<f32> {
-        let values = tensors.tensor(&name).unwrap().data().chunks_exact(4);
-        values
-            .map(|value| f32::from_le_bytes(value.try_into().unwrap()))
-            .collect()
-    };
+    let file = References::read(&data().join(name).join("reference.safetensors"));
     (0..3)
         .map(|index| Reference {
-            prompt: tokens(format!("prompt.{index}")),
-            prompt_logits: floats(format!("prompt_logits.{index}")),
-            greedy: tokens(format!("greedy.{index}")),
+            prompt: file.tokens(&format!("prompt.{index}")),
+            prompt_logits: file.floats(&format!("prompt_logits.{index}")),
+            greedy: file.tokens(&format!("greedy.{index}")),
         })
         .collect()
 }

@@ -1,11 +1,14 @@
 //! Decoders whose rows are pooled, against `transformers`, see `tests/embeddings/make_reference.py`.
 
+mod references;
+
 use std::path::{Path, PathBuf};
 
 use mortise_model::{
     EmbedError, Embedder, EmbedderOptions, InputError, ModelFolder, Pooling, PoolingSpec,
     WeightPrecision,
 };
+use references::References;
 use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
 
@@ -64,23 +67,12 @@ fn sentence_transformer(name: &str, modules: &str, pooling: &str) -> tempfile::T
 
 /// Tokens of a text and its vector, not normalised.
 fn references(name: &str, pooling: &str) -> Vec<(Vec<u32>, Vec<f32>)> {
-    let bytes = std::fs::read(tests().join("embeddings/data/decoders.safetensors")).unwrap();
-    let tensors = SafeTensors::deserialize(&bytes).unwrap();
-    (0..3)
-        .map(|index| {
-            let tensor = |kind: &str| tensors.tensor(&format!("{name}.{kind}.{index}")).unwrap();
-            let tokens = tensor("tokens").data().chunks_exact(8);
-            let vector = tensor(pooling).data().chunks_exact(4);
-            (
-                tokens
-                    .map(|id| i64::from_le_bytes(id.try_into().unwrap()) as u32)
-                    .collect(),
-                vector
-                    .map(|value| f32::from_le_bytes(value.try_into().unwrap()))
-                    .collect(),
-            )
-        })
-        .collect()
+    let file = References::read(&tests().join("embeddings/data/decoders.safetensors"));
+    let of = |index| {
+        let tokens = file.tokens(&format!("{name}.tokens.{index}"));
+        (tokens, file.floats(&format!("{name}.{pooling}.{index}")))
+    };
+    (0..3).map(of).collect()
 }
 
 fn unit(vector: &[f32]) -> Vec<f32> {

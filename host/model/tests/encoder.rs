@@ -1,9 +1,11 @@
 //! Encoders against `transformers`, see `tests/embeddings/make_reference.py`.
 
+mod references;
+
 use std::path::{Path, PathBuf};
 
 use mortise_model::{Encoder, EncoderSpec, InputError, ModelFolder, Pooling, WeightPrecision};
-use safetensors::SafeTensors;
+use references::References;
 
 fn data(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -18,23 +20,12 @@ fn load(path: &Path) -> Encoder {
 
 /// Tokens of a text and its vector.
 fn references(pooling: &str) -> Vec<(Vec<u32>, Vec<f32>)> {
-    let bytes = std::fs::read(data("tiny-bert/reference.safetensors")).unwrap();
-    let tensors = SafeTensors::deserialize(&bytes).unwrap();
-    (0..3)
-        .map(|index| {
-            let tensor = |name: &str| tensors.tensor(&format!("{name}.{index}")).unwrap();
-            let tokens = tensor("tokens").data().chunks_exact(8);
-            let vector = tensor(pooling).data().chunks_exact(4);
-            (
-                tokens
-                    .map(|id| i64::from_le_bytes(id.try_into().unwrap()) as u32)
-                    .collect(),
-                vector
-                    .map(|value| f32::from_le_bytes(value.try_into().unwrap()))
-                    .collect(),
-            )
-        })
-        .collect()
+    let file = References::read(&data("tiny-bert/reference.safetensors"));
+    let of = |index| {
+        let tokens = file.tokens(&format!("tokens.{index}"));
+        (tokens, file.floats(&format!("{pooling}.{index}")))
+    };
+    (0..3).map(of).collect()
 }
 
 fn check_close(what: &str, found: &[f32], expected: &[f32]) {

@@ -2,6 +2,7 @@
 //! quantised products against exact ones. The files are those of `tests/gguf/make_reference.py`.
 
 mod gguf_file;
+mod references;
 
 use std::path::PathBuf;
 
@@ -12,7 +13,7 @@ use mortise_model::{
     Architecture, KvCache, KvType, LogitRows, Model, ModelFolder, ModelInput, ModelSpec,
     SequenceInput, WeightPrecision,
 };
-use safetensors::SafeTensors;
+use references::References;
 
 const MODELS: [&str; 25] = [
     "llama-rope-scaled",
@@ -102,23 +103,12 @@ fn logits(model: &Model, sequences: &[&[u32]]) -> Vec<Vec<f32>> {
 /// Prompts and the logits of their positions.
 fn references(name: &str) -> Vec<(Vec<u32>, Vec<f32>)> {
     let path = data("parity").join(name).join("reference.safetensors");
-    let bytes = std::fs::read(path).unwrap();
-    let tensors = SafeTensors::deserialize(&bytes).unwrap();
-    (0..3)
-        .map(|index| {
-            let tensor = |name: &str| tensors.tensor(&format!("{name}.{index}")).unwrap();
-            let prompt = tensor("prompt").data().chunks_exact(8);
-            let logits = tensor("prompt_logits").data().chunks_exact(4);
-            (
-                prompt
-                    .map(|id| i64::from_le_bytes(id.try_into().unwrap()) as u32)
-                    .collect(),
-                logits
-                    .map(|value| f32::from_le_bytes(value.try_into().unwrap()))
-                    .collect(),
-            )
-        })
-        .collect()
+    let file = References::read(&path);
+    let of = |index| {
+        let prompt = file.tokens(&format!("prompt.{index}"));
+        (prompt, file.floats(&format!("prompt_logits.{index}")))
+    };
+    (0..3).map(of).collect()
 }
 
 /// The largest difference, relative to the largest value.

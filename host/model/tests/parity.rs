@@ -1,6 +1,8 @@
 //! Our logits against those of `transformers` on tiny models with random weights, see
 //! `tests/parity/make_reference.py`.
 
+mod references;
+
 use std::path::PathBuf;
 
 use mortise_kernels::linear::{RowLogits, WantedLogits};
@@ -8,7 +10,7 @@ use mortise_model::{
     Architecture, BLOCK_TOKENS, KvCache, KvType, LogitRows, Model, ModelFolder, ModelInput,
     ModelSpec, SequenceInput, WeightPrecision,
 };
-use safetensors::SafeTensors;
+use references::References;
 
 /// Relative to the largest logit of the row.
 const TOLERANCE: f32 = 1e-4;
@@ -60,25 +62,13 @@ struct Reference {
 }
 
 fn references(name: &str) -> Vec<Reference> {
-    let bytes = std::fs::read(folder(name).join("reference.safetensors")).unwrap();
-    let tensors = SafeTensors::deserialize(&bytes).unwrap();
-    let tokens = |name: String| -> Vec<u32> {
-        let ids = tensors.tensor(&name).unwrap().data().chunks_exact(8);
-        ids.map(|id| i64::from_le_bytes(id.try_into().unwrap()) as u32)
-            .collect()
-    };
-    let floats = |name: String| -> Vec<f32> {
-        let values = tensors.tensor(&name).unwrap().data().chunks_exact(4);
-        values
-            .map(|value| f32::from_le_bytes(value.try_into().unwrap()))
-            .collect()
-    };
+    let file = References::read(&folder(name).join("reference.safetensors"));
     (0..3)
         .map(|index| Reference {
-            prompt: tokens(format!("prompt.{index}")),
-            prompt_logits: floats(format!("prompt_logits.{index}")),
-            greedy: tokens(format!("greedy.{index}")),
-            decode_logits: floats(format!("decode_logits.{index}")),
+            prompt: file.tokens(&format!("prompt.{index}")),
+            prompt_logits: file.floats(&format!("prompt_logits.{index}")),
+            greedy: file.tokens(&format!("greedy.{index}")),
+            decode_logits: file.floats(&format!("decode_logits.{index}")),
         })
         .collect()
 }

@@ -163,7 +163,7 @@ pub(crate) enum PluginCommand {
     /// Ask a plugin one thing and print what it says.
     #[command(after_help = PLUGIN_RUN_HELP)]
     Run(PluginRunArgs),
-    /// Run the golden cases of a plugin.
+    /// Run the golden cases of a plugin, and abuse it.
     #[command(after_help = PLUGIN_TEST_HELP)]
     Test(PluginTestArgs),
     /// Run the golden cases of a plugin many times and print what the calls took.
@@ -456,7 +456,9 @@ A case is a file *.json:
 `now`, or else at --now, or else where it does above. All that `expect` names must be in
 the output; `error` must be part of the message of a call that fails. A parser is fed
 the text whole, in pieces of every small size, as tokens, and in two pieces cut at every
-place; all must give the same.";
+place; all must give the same.
+After the cases of a kind, with the settings of the first that the plugin takes, come
+inputs as nobody means them: they may be answered or refused, and must break nothing.";
 
 const PLUGIN_NEW_HELP: &str = "\
 Example:

@@ -103,10 +103,12 @@ pub(crate) struct Effort {
 
 impl Effort {
     /// For authors, who can wait.
-    pub(crate) const THOROUGH: Self = Self {
-        cuts: 2000,
-        until: None,
-    };
+    pub(crate) const THOROUGH: Self = Self::cutting(2000);
+
+    /// With so many cuts.
+    pub(crate) const fn cutting(cuts: usize) -> Self {
+        Self { cuts, until: None }
+    }
 
     /// For a server that is about to take the plugin.
     pub(crate) fn at_load() -> Self {
@@ -216,7 +218,8 @@ pub(crate) fn prove(
     Ok(cases.len())
 }
 
-fn shortened(mut text: String) -> String {
+/// As much of a text as anybody reads.
+pub(crate) fn shortened(mut text: String) -> String {
     if text.len() > MAX_TOLD {
         text.truncate(text.floor_char_boundary(MAX_TOLD));
         text.push('…');
@@ -287,7 +290,7 @@ fn contains(error: &anyhow::Error, expected: &str) -> anyhow::Result<()> {
 }
 
 /// However the text is cut, the events add up to the same.
-fn check_pieces(
+pub(crate) fn check_pieces(
     bench: &Workbench,
     input: &Value,
     whole: &Value,

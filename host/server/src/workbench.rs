@@ -515,6 +515,7 @@ fn object(pairs: Vec<(String, String)>) -> Value {
     )
 }
 
-fn is_refusal(error: &PluginError) -> bool {
+/// Whether the plugin did not break down, but would not.
+pub(crate) fn is_refusal(error: &PluginError) -> bool {
     error.fault.is_callers() || matches!(error.fault, Fault::Unsupported(_))
 }

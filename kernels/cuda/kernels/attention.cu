@@ -26,7 +26,8 @@ struct FinishQkvParams {
 };
 
 // Norms and positions of queries and keys; keys and values go into the cache. A warp for each head:
-// rows along x, of which there may be many more than along y; queries, keys, values along y. Dynamic shared memory: `dim` floats.
+// rows along x, of which there may be many more than along y; queries, keys, values along y. Dynamic
+// shared memory: `dim` floats.
 template <class Kept> DEVICE void finish_qkv(const FinishQkvParams &p) {
     let_next_begin();
     wait_for_last();

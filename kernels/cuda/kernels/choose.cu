@@ -307,6 +307,7 @@ DEVICE void choose(const ChooseParams &p) {
         chosen->logit = logits[token];
     }
 }
+
 struct TakeParams {
     const Chosen *chosen;
     // Of each row the choice that gives its token; negative leaves it as it is.

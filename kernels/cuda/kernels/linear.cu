@@ -102,7 +102,7 @@ template <class F> DEVICE void widen(const WidenParams &p) {
     }
 }
 #define WIDEN(name, Format) KERNEL(widen_##name, WidenParams, widen<Format>)
-FOR_EACH_FORMAT(WIDEN)
+FOR_EACH_QUANTISED(WIDEN)
 
 struct AddBiasParams {
     const float *bias;

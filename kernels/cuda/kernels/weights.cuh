@@ -194,6 +194,7 @@ struct Mxfp4 : Neighbours<32> {
     }
 };
 
+#define FOR_EACH_QUANTISED(instance)                                                               \
+    instance(q8_0, Q8_0) instance(q4_k, Q4K) instance(fp8, Fp8) instance(mxfp4, Mxfp4)
 #define FOR_EACH_FORMAT(instance)                                                                  \
-    instance(f32, F32) instance(bf16, Bf16) instance(f16, F16) instance(q8_0, Q8_0)                \
-    instance(q4_k, Q4K) instance(fp8, Fp8) instance(mxfp4, Mxfp4)
+    instance(f32, F32) instance(bf16, Bf16) instance(f16, F16) FOR_EACH_QUANTISED(instance)

@@ -102,6 +102,14 @@ pub struct Scalars {
     pub accumulate: bool,
 }
 
+impl Scalars {
+    /// Written as it is.
+    pub const PLAIN: Self = Self {
+        scale: 1.0,
+        accumulate: false,
+    };
+}
+
 /// `out = scale * x * transpose(weights)`, perhaps added to what was there: `rows` rows of `inputs`
 /// halves, `outputs` rows of weights, sums in f32.
 #[derive(Debug, Clone, Copy, PartialEq)]

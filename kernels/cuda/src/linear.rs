@@ -272,17 +272,17 @@ fn by_library(
     let (outputs, inputs) = (matrix.rows(), matrix.columns());
     let numbers = x.count * inputs;
     let whole = x.stride == inputs && numbers <= workspace.activations.len();
-    let as_it_is = halves(matrix.format());
-    let quantised = as_it_is.is_none();
+    let widened = widening(matrix.format());
+    let halves = halves(matrix.format()).or(widened.map(|_| HalfType::Bf16));
     let fits = outputs * inputs <= workspace.weights.len() && x.count > QUANTISED_ROWS;
-    if !whole || matrix.format() == Format::F32 || (quantised && !fits) {
+    let Some(halves) = halves.filter(|_| whole && (widened.is_none() || fits)) else {
         return Ok(false);
-    }
+    };
     let mut product = Product {
-        halves: as_it_is.unwrap_or(HalfType::Bf16),
-        weights: match as_it_is {
-            Some(_) => matrix.params().numbers(),
-            None => workspace.weights.all().address(),
+        halves,
+        weights: match widened {
+            Some(_) => workspace.weights.all().address(),
+            None => matrix.params().numbers(),
         },
         x: workspace.activations.all().address(),
         out: out.slice.address(),
@@ -299,13 +299,13 @@ fn by_library(
     }
     product.rows = x.count;
     narrow(device, x, numbers, product)?;
-    if quantised {
+    if let Some(kernel) = widened {
         let params = WidenParams {
             matrix: matrix.params(),
             out: product.weights,
         };
         let launch = Launch {
-            kernel: widening(matrix.format()),
+            kernel,
             grid: [outputs as u32, 1, 1],
             threads: 128,
             shared: 0,
@@ -384,14 +384,13 @@ fn kernel(format: Format, kind: &'static str) -> &'static str {
         Q4K => "q4_k", Fp8 => "fp8", Mxfp4 => "mxfp4")
 }
 
-fn widening(format: Format) -> &'static str {
+/// The kernel that makes a quantised matrix bf16.
+fn widening(format: Format) -> Option<&'static str> {
     match format {
-        Format::F32 => "widen_f32",
-        Format::Bf16 => "widen_bf16",
-        Format::F16 => "widen_f16",
-        Format::Q8_0 => "widen_q8_0",
-        Format::Q4K => "widen_q4_k",
-        Format::Fp8 => "widen_fp8",
-        Format::Mxfp4 => "widen_mxfp4",
+        Format::F32 | Format::Bf16 | Format::F16 => None,
+        Format::Q8_0 => Some("widen_q8_0"),
+        Format::Q4K => Some("widen_q4_k"),
+        Format::Fp8 => Some("widen_fp8"),
+        Format::Mxfp4 => Some("widen_mxfp4"),
     }
 }

@@ -3,7 +3,7 @@
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::buffer::{Slice, address_of};
-use crate::device::{Address, Device, DeviceError, Launch, Scalars};
+use crate::device::{Address, Device, DeviceError, Launch};
 use crate::linear::Rows;
 use crate::matrix::{Format, Matrix, MatrixParams};
 
@@ -234,13 +234,4 @@ pub fn soft_cap(
     };
     // SAFETY: there are so many numbers.
     unsafe { device.launch(&launch) }
-}
-
-/// How a product is written.
-impl Scalars {
-    /// Written as it is.
-    pub const PLAIN: Self = Self {
-        scale: 1.0,
-        accumulate: false,
-    };
 }

@@ -1,6 +1,6 @@
 //! Section C: many grammars, several at once, and large ones.
 
-use super::grammars::{constrained, patient, patiently, schema};
+use super::grammars::{constrained, patient, patiently, schema, unhurried};
 use super::*;
 
 /// The most memory that any instance of the grammar plugin has had, in MiB.
@@ -30,14 +30,14 @@ fn unique(index: usize) -> Value {
 #[test]
 fn c2_unique_grammars_fill_no_memory() {
     const ROUNDS: usize = 100;
-    let mut server = server(&[Target::saying("target", "{}")]);
+    let mut server = server(&[unhurried(Target::saying("target", "{}"))]);
     let mut witness = Witness::new(&mut server, WITNESS);
     let mut ask_for = |what, rounds: std::ops::Range<usize>| {
         let case = case("C2", what, Expected::Answer);
         witness.endures(&case, |server| {
             let rounds = rounds.flat_map(|round| {
                 let asked = (0..16).map(|n| Request::post(CHAT, &unique(16 * round + n)));
-                together(server, &asked.collect::<Vec<_>>())
+                server.send_together(&asked.collect::<Vec<_>>())
             });
             rounds.collect()
         });
@@ -51,7 +51,7 @@ fn c2_unique_grammars_fill_no_memory() {
 
 #[test]
 fn c2_caches_of_large_grammars_are_bounded() {
-    let mut server = server(&[Target::saying("target", "{}")]);
+    let mut server = server(&[unhurried(Target::saying("target", "{}"))]);
     let mut witness = Witness::new(&mut server, WITNESS);
     let large = |index: usize| {
         let fields: serde_json::Map<_, _> = (0..400)
@@ -66,7 +66,7 @@ fn c2_caches_of_large_grammars_are_bounded() {
     let wave = |server: &Server, from: usize| -> Vec<Response> {
         let rounds = (0..4).flat_map(|round| {
             let asked = (0..16).map(|n| large(from + 16 * round + n));
-            together(server, &asked.collect::<Vec<_>>())
+            server.send_together(&asked.collect::<Vec<_>>())
         });
         rounds.collect()
     };
@@ -190,7 +190,7 @@ fn c5_every_pair_of_constraints_is_refused_by_both_names() {
             let short = with(ask("patient", "Hi"), "max_tokens", json!(4));
             Request::post(CHAT, &merged(short, fields))
         });
-        together(server, &bodies.collect::<Vec<_>>())
+        server.send_together(&bodies.collect::<Vec<_>>())
     });
 }
 

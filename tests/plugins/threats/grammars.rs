@@ -6,11 +6,16 @@ pub(super) fn schema(schema: Value) -> Value {
     json!({"type": "json_schema", "json_schema": {"name": "s", "schema": schema}})
 }
 
-/// The demo model, whose grammars have time: deadlines are met on a quiet machine, and tests run on busy
-/// ones. What may not take long is bounded by the plugin's own limits.
-pub(super) fn patient() -> Target {
+/// A model whose grammars have time: deadlines are met on a quiet machine, and tests run on busy ones.
+/// What may not take long is bounded by the plugin's own limits.
+pub(super) fn unhurried(model: Target) -> Target {
     let settings = "deadline_ms = 20000\nbudget_ms = 60000".to_owned();
-    Target::computing("patient").bound("grammar", settings)
+    model.bound("grammar", settings)
+}
+
+/// The demo model as such.
+pub(super) fn patient() -> Target {
+    unhurried(Target::computing("patient"))
 }
 
 /// The same request to that model.
@@ -346,11 +351,7 @@ fn hard_later() -> String {
 #[test]
 fn c1_a_grammar_that_grows_too_complex_is_the_callers_fault_in_mid_stream() {
     // Not its time is to be met, however busy the machine is.
-    let patient = Target::saying("target", "zqzqzqzqa1u1v").bound(
-        "grammar",
-        "deadline_ms = 20000\nbudget_ms = 60000".to_owned(),
-    );
-    let mut server = server(&[patient]);
+    let mut server = server(&[unhurried(Target::saying("target", "zqzqzqzqa1u1v"))]);
     let mut witness = Witness::new(&mut server, WITNESS);
     let mut body = ask("target", "Hi");
     body["guided_grammar"] = json!(hard_later());

@@ -8,7 +8,7 @@ from pathlib import Path
 import openai
 import pytest
 
-REFERENCE = json.loads(Path(os.environ["MORTISE_REFERENCE"]).read_text())
+REFERENCE = json.loads((Path(__file__).parents[2] / "embeddings/data/minilm.json").read_text())
 TEXTS = [entry["text"] for entry in REFERENCE]
 
 

@@ -6,28 +6,22 @@
 
 mod expression;
 
-use serde_json::{Value, json};
+use mortise_plugin_sdk::serde_json::{Value, json};
+use mortise_plugin_sdk::tool::{Context, Declaration, Failure, Tool};
+use mortise_plugin_sdk::{Fault, NoSettings};
 
-wit_bindgen::generate!({
-    path: "../../../wit/v0.2",
-    world: "tool-plugin",
-});
-
-use exports::mortise::plugin::lifecycle::Guest as Lifecycle;
-use exports::mortise::plugin::tool::{Context, Declaration, Failure, Guest as Tool};
-use mortise::plugin::types::Fault;
+mortise_plugin_sdk::export!(tool: Calculator);
 
 struct Calculator;
-export!(Calculator);
-
-impl Lifecycle for Calculator {
-    fn prepare() -> Result<(), Fault> {
-        Ok(())
-    }
-}
 
 impl Tool for Calculator {
-    fn describe() -> Vec<Declaration> {
+    type Settings = NoSettings;
+
+    fn prepare(_: NoSettings) -> Result<Self, Fault> {
+        Ok(Self)
+    }
+
+    fn describe(&self) -> Vec<Declaration> {
         let parameters = json!({
             "type": "object",
             "properties": {
@@ -40,17 +34,12 @@ impl Tool for Calculator {
             "required": ["expression"],
             "additionalProperties": false,
         });
-        vec![Declaration {
-            name: "calculate".to_owned(),
-            description: "Computes the value of an arithmetic expression.".to_owned(),
-            parameters: parameters.to_string(),
-        }]
+        let description = "Computes the value of an arithmetic expression.";
+        vec![Declaration::new("calculate", description, &parameters)]
     }
 
-    fn call(_name: String, arguments: String, _context: Context) -> Result<String, Failure> {
+    fn call(&self, _: &str, arguments: Value, _: Context) -> Result<String, Failure> {
         // The host has checked that the arguments follow the schema.
-        let arguments: Value = serde_json::from_str(&arguments)
-            .map_err(|error| Failure::Internal(error.to_string()))?;
         let text = arguments["expression"].as_str().unwrap_or_default();
         match expression::value(text) {
             Ok(value) => Ok(value.to_string()),

@@ -30,8 +30,9 @@ impl Policy for DailyQuota {
     }
 
     fn authorize(&self, facts: Facts) -> Result<Decision, Fault> {
-        let Some(tenant) = facts.header("x-tenant") else {
-            let message = "say in the header `x-tenant` whom you belong to";
+        let sane = |tenant: &&str| (1..=256).contains(&tenant.len());
+        let Some(tenant) = facts.header("x-tenant").filter(sane) else {
+            let message = "say in the header `x-tenant`, in 256 bytes at most, whom you belong to";
             return Ok(Deny::new(401, "authentication_error", "no_tenant", message).into());
         };
         let requests = *self.tenants.get(tenant).unwrap_or(&self.requests);

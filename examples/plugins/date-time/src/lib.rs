@@ -7,28 +7,14 @@
 
 mod calendar;
 
-use serde_json::{Value, json};
-
 use calendar::Date;
+use mortise_plugin_sdk::serde_json::{Value, json};
+use mortise_plugin_sdk::tool::{Context, Declaration, Failure, Tool};
+use mortise_plugin_sdk::{Fault, NoSettings, unix_millis};
 
-wit_bindgen::generate!({
-    path: "../../../wit/v0.2",
-    world: "tool-plugin",
-});
-
-use exports::mortise::plugin::lifecycle::Guest as Lifecycle;
-use exports::mortise::plugin::tool::{Context, Declaration, Failure, Guest as Tool};
-use mortise::plugin::clock;
-use mortise::plugin::types::Fault;
+mortise_plugin_sdk::export!(tool: DateTime);
 
 struct DateTime;
-export!(DateTime);
-
-impl Lifecycle for DateTime {
-    fn prepare() -> Result<(), Fault> {
-        Ok(())
-    }
-}
 
 fn declaration(name: &str, description: &str, properties: Value, required: &[&str]) -> Declaration {
     let parameters = json!({
@@ -37,15 +23,17 @@ fn declaration(name: &str, description: &str, properties: Value, required: &[&st
         "required": required,
         "additionalProperties": false,
     });
-    Declaration {
-        name: name.to_owned(),
-        description: description.to_owned(),
-        parameters: parameters.to_string(),
-    }
+    Declaration::new(name, description, &parameters)
 }
 
 impl Tool for DateTime {
-    fn describe() -> Vec<Declaration> {
+    type Settings = NoSettings;
+
+    fn prepare(_: NoSettings) -> Result<Self, Fault> {
+        Ok(Self)
+    }
+
+    fn describe(&self) -> Vec<Declaration> {
         let date = json!({"type": "string", "description": "YYYY-MM-DD"});
         vec![
             declaration(
@@ -72,16 +60,14 @@ impl Tool for DateTime {
         ]
     }
 
-    fn call(name: String, arguments: String, _context: Context) -> Result<String, Failure> {
+    fn call(&self, name: &str, arguments: Value, _: Context) -> Result<String, Failure> {
         // The host has checked that the arguments follow the schema.
-        let arguments: Value = serde_json::from_str(&arguments)
-            .map_err(|error| Failure::Internal(error.to_string()))?;
         let date = |key: &str| {
             let text = arguments[key].as_str().unwrap_or_default();
             Date::parse(text)
                 .ok_or_else(|| Failure::Refused(format!("`{text}` is no date; write YYYY-MM-DD")))
         };
-        match name.as_str() {
+        match name {
             "weekday_of" => Ok(date("date")?.weekday().to_owned()),
             "days_between" => Ok((date("to")?.days() - date("from")?.days()).to_string()),
             _ => Ok(now(arguments["utc_offset_minutes"].as_i64().unwrap_or(0))),
@@ -91,7 +77,7 @@ impl Tool for DateTime {
 
 /// The time of now, so many minutes east of UTC.
 fn now(offset_minutes: i64) -> String {
-    let millis = i64::try_from(clock::unix_millis()).unwrap_or(i64::MAX);
+    let millis = i64::try_from(unix_millis()).unwrap_or(i64::MAX);
     let seconds = millis / 1000 + offset_minutes * 60;
     let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
     let date = Date::from_days(days);

@@ -12,78 +12,55 @@
 //! Build: `cargo build --release --target wasm32-wasip2`. A request opts in with
 //! `"server_tools": ["fetch_url"]`.
 
-use std::sync::OnceLock;
+use mortise_plugin_sdk::serde_json::{Value, json};
+use mortise_plugin_sdk::tool::{Context, Declaration, Failure, Tool};
+use mortise_plugin_sdk::{Fault, outbound_http};
+use serde::Deserialize;
 
-use serde_json::{Value, json};
-
-wit_bindgen::generate!({
-    path: "../../../wit/v0.2",
-    world: "tool-plugin",
-});
-
-use exports::mortise::plugin::lifecycle::Guest as Lifecycle;
-use exports::mortise::plugin::tool::{Context, Declaration, Failure, Guest as Tool};
-use mortise::plugin::types::Fault;
-use mortise::plugin::{outbound_http, settings};
+mortise_plugin_sdk::export!(tool: HttpFetch, settings: "settings.schema.json");
 
 /// Redirects that are followed, each of them a request that the host checks like the first.
 const MAX_HOPS: usize = 5;
 
-/// The schema of the settings, which the server checks before it runs anything of the plugin.
-#[used]
-#[unsafe(link_section = "mortise:settings-schema")]
-static SCHEMA: [u8; include_bytes!("../settings.schema.json").len()] =
-    *include_bytes!("../settings.schema.json");
-
-struct Settings {
+/// The settings, which are also the whole plugin.
+#[derive(Deserialize)]
+struct HttpFetch {
     /// What the model is told about the sites.
+    #[serde(default)]
     sites: String,
     /// Characters of a page that the model is shown.
+    #[serde(default = "max_characters")]
     max_characters: usize,
 }
 
-static SETTINGS: OnceLock<Settings> = OnceLock::new();
-
-struct HttpFetch;
-export!(HttpFetch);
-
-impl Lifecycle for HttpFetch {
-    fn prepare() -> Result<(), Fault> {
-        let settings: Value = serde_json::from_str(&settings::get())
-            .map_err(|error| Fault::Internal(error.to_string()))?;
-        let max_characters = settings["max_characters"].as_u64().unwrap_or(8000);
-        SETTINGS.get_or_init(|| Settings {
-            sites: settings["sites"].as_str().unwrap_or_default().to_owned(),
-            max_characters: usize::try_from(max_characters).unwrap_or(usize::MAX),
-        });
-        Ok(())
-    }
+fn max_characters() -> usize {
+    8000
 }
 
 impl Tool for HttpFetch {
-    fn describe() -> Vec<Declaration> {
+    type Settings = Self;
+
+    fn prepare(settings: Self) -> Result<Self, Fault> {
+        Ok(settings)
+    }
+
+    fn describe(&self) -> Vec<Declaration> {
         let parameters = json!({
             "type": "object",
             "properties": {"url": {"type": "string", "description": "An absolute URL."}},
             "required": ["url"],
             "additionalProperties": false,
         });
-        let sites = SETTINGS
-            .get()
-            .map_or("", |settings| settings.sites.as_str());
-        vec![Declaration {
-            name: "fetch_url".to_owned(),
-            description: format!("Reads the text behind a URL. {sites}")
-                .trim()
-                .to_owned(),
-            parameters: parameters.to_string(),
-        }]
+        let description = format!("Reads the text behind a URL. {}", self.sites);
+        vec![Declaration::new(
+            "fetch_url",
+            description.trim(),
+            &parameters,
+        )]
     }
 
-    fn call(_name: String, arguments: String, _context: Context) -> Result<String, Failure> {
+    fn call(&self, _: &str, arguments: Value, _: Context) -> Result<String, Failure> {
         // The host has checked that the arguments follow the schema.
-        let arguments: Value = serde_json::from_str(&arguments)
-            .map_err(|error| Failure::Internal(error.to_string()))?;
         let mut url = arguments["url"].as_str().unwrap_or_default().to_owned();
         for _ in 0..MAX_HOPS {
             let answer = ask(&url)?;
@@ -101,7 +78,9 @@ impl Tool for HttpFetch {
                         format!("`{url}` sends to `{location}`; ask for that as a whole URL");
                     return Err(Failure::Refused(text));
                 }
-                None => return page(&url, answer.status, header("content-type"), &answer.body),
+                None => {
+                    return self.page(&url, answer.status, header("content-type"), &answer.body);
+                }
             }
         }
         Err(Failure::Refused(format!("more than {MAX_HOPS} redirects")))
@@ -128,23 +107,31 @@ fn ask(url: &str) -> Result<outbound_http::Response, Failure> {
     })
 }
 
-/// What the model is shown of an answer.
-fn page(url: &str, status: u16, kind: Option<&str>, body: &[u8]) -> Result<String, Failure> {
-    if status != 200 {
-        return Err(Failure::Refused(format!(
-            "`{url}` answered with status {status}"
-        )));
+impl HttpFetch {
+    /// What the model is shown of an answer.
+    fn page(
+        &self,
+        url: &str,
+        status: u16,
+        kind: Option<&str>,
+        body: &[u8],
+    ) -> Result<String, Failure> {
+        if status != 200 {
+            return Err(Failure::Refused(format!(
+                "`{url}` answered with status {status}"
+            )));
+        }
+        let kind = kind.unwrap_or("text/plain").to_ascii_lowercase();
+        if !kind.starts_with("text/") && !kind.contains("json") && !kind.contains("xml") {
+            return Err(Failure::Refused(format!(
+                "`{url}` is `{kind}` and not text"
+            )));
+        }
+        let text = String::from_utf8_lossy(body);
+        let limit = self.max_characters;
+        Ok(match text.char_indices().nth(limit) {
+            Some((end, _)) => format!("{}\n[cut after {limit} characters]", &text[..end]),
+            None => text.into_owned(),
+        })
     }
-    let kind = kind.unwrap_or("text/plain").to_ascii_lowercase();
-    if !kind.starts_with("text/") && !kind.contains("json") && !kind.contains("xml") {
-        return Err(Failure::Refused(format!(
-            "`{url}` is `{kind}` and not text"
-        )));
-    }
-    let text = String::from_utf8_lossy(body);
-    let limit = SETTINGS.get().map_or(0, |settings| settings.max_characters);
-    Ok(match text.char_indices().nth(limit) {
-        Some((end, _)) => format!("{}\n[cut after {limit} characters]", &text[..end]),
-        None => text.into_owned(),
-    })
 }

@@ -150,7 +150,7 @@ async fn waiting_for_an_instance_is_bounded() {
     let waited = started.elapsed();
     let fault = fault_of(error, "output-parser.open");
     assert_eq!(fault, Fault::Overloaded { instances: 2 });
-    assert!((100..10_000).contains(&waited.as_millis()), "{waited:?}");
+    assert!(waited >= Duration::from_millis(150), "{waited:?}");
     drop((first, second));
 }
 
@@ -164,7 +164,7 @@ async fn one_that_comes_free_in_time_is_enough() {
     let only = parser.open(&context(), &setup).await.unwrap().unwrap();
     let context = context();
     let (opened, ()) = tokio::join!(parser.open(&context, &setup), async {
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        // The other was polled first, and waits.
         drop(only);
     });
     assert!(opened.is_ok());

@@ -154,7 +154,7 @@ async fn a_dropped_stream_frees_its_place() {
     drop(stream);
     let start = Instant::now();
     while backend.load().running != 0 {
-        assert!(start.elapsed() < Duration::from_secs(5), "still running");
+        assert!(start.elapsed() < Duration::from_secs(60), "still running");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }

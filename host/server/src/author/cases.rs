@@ -1,12 +1,13 @@
-//! `mortise plugin test`: the golden cases of a folder, or those that the plugin carries.
+//! `mortise plugin test`: the golden cases of a folder, or those that the plugin carries, and abuse.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use serde_json::{Map, Value};
 
+use super::abuse::abuse;
 use crate::cli::PluginTestArgs;
-use crate::golden::{Case, Effort, Subject, carried, checked};
+use crate::golden::{Case, Effort, Subject, carried, checked, shortened};
 use crate::offline::print;
 
 /// Where cases are looked for first.
@@ -59,23 +60,35 @@ pub(super) fn read_cases(
     checked(cases)
 }
 
-/// A line for each case, and a failure if any failed.
+/// A line for each case and one for abuse of each kind, and a failure if any failed.
 pub(crate) fn test(args: &PluginTestArgs) -> anyhow::Result<()> {
     let subject = Subject::load(&args.plugin)?.granted(&args.grants)?;
     let common = super::settings_of(&args.plugin)?;
     let cases = read_cases(&subject, args.cases.as_deref())?;
     let mut failed = 0;
+    let mut told = |name: &str, outcome: anyhow::Result<()>| match outcome {
+        Ok(()) => print(&format!("ok      {name}\n")),
+        Err(error) => {
+            failed += 1;
+            let why = shortened(format!("{error:#}"));
+            print(&format!("FAILED  {name}: {why}\n"))
+        }
+    };
     for (name, case) in &cases {
-        match case.run(&subject, &common, Effort::THOROUGH) {
-            Ok(()) => print(&format!("ok      {name}\n"))?,
-            Err(error) => {
-                failed += 1;
-                print(&format!("FAILED  {name}: {error:#}\n"))?;
+        told(name, case.run(&subject, &common, Effort::THOROUGH))?;
+    }
+    for kind in subject.component.kinds() {
+        // With the settings of the first of its cases that the plugin takes.
+        let of_kind = |case: &&Case| case.kind(&subject).is_ok_and(|of| of == *kind);
+        let mut own = cases.iter().map(|(_, case)| case).filter(of_kind);
+        if let Some(bench) = own.find_map(|case| case.bench(&subject, &common).ok()) {
+            for (name, outcome) in abuse(&bench, *kind) {
+                told(&format!("abuse: {name}"), outcome)?;
             }
         }
     }
     if failed > 0 {
-        bail!("{failed} of {} cases failed", cases.len());
+        bail!("what failed: {failed}");
     }
     print(&format!("{} cases passed\n", cases.len()))
 }

@@ -1,5 +1,6 @@
 //! `mortise plugin`: what an author does with a plugin before an operator does.
 
+mod abuse;
 mod bench;
 mod cases;
 mod pack;

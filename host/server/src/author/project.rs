@@ -27,14 +27,8 @@ pub(crate) fn make(args: &PluginNewArgs) -> anyhow::Result<String> {
         bail!("`{}` is there already; choose another name", args.name);
     }
     let kind = Kind::from(args.kind).as_str();
-    let Some(sources) = sources(args.kind, args.lang) else {
-        bail!(
-            "there is no project of kind {kind} in C, where it would take a matching library of its \
-             own; use --lang rust, python or js"
-        );
-    };
     let own = of_language(args.lang).iter().chain(of_kind(args.kind));
-    for (path, text) in own.chain(sources) {
+    for (path, text) in own.chain(sources(args.kind, args.lang)) {
         let text = text.replace(NAME, &args.name).replace(KIND, kind);
         write(&folder.join(path), &text)?;
     }

@@ -161,9 +161,9 @@ macro_rules! c {
     };
 }
 
-/// The sources of a plugin; `None` if there is no template for this kind in this language.
-pub(super) fn sources(kind: BindingKind, lang: Language) -> Option<&'static [File]> {
-    Some(match (lang, kind) {
+/// The sources of a plugin.
+pub(super) fn sources(kind: BindingKind, lang: Language) -> &'static [File] {
+    match (lang, kind) {
         (Language::Rust, BindingKind::Policy) => rust!("policy"),
         (Language::Rust, BindingKind::ChatTemplate) => rust!("chat-template"),
         (Language::Rust, BindingKind::OutputParser) => rust!("output-parser"),
@@ -184,7 +184,9 @@ pub(super) fn sources(kind: BindingKind, lang: Language) -> Option<&'static [Fil
             "format.h"
         ),
         (Language::C, BindingKind::Tool) => c!("tool", "tool_plugin.h", "tool_plugin.c"),
-        (Language::C, BindingKind::Grammar) => return None,
+        (Language::C, BindingKind::Grammar) => {
+            c!("grammar", "grammar_plugin.h", "grammar_plugin.c")
+        }
         (Language::Python, BindingKind::Policy) => source!("python", "policy": "plugin.py"),
         (Language::Python, BindingKind::ChatTemplate) => {
             source!("python", "chat-template": "plugin.py")
@@ -201,5 +203,5 @@ pub(super) fn sources(kind: BindingKind, lang: Language) -> Option<&'static [Fil
         (Language::Js, BindingKind::OutputParser) => source!("js", "output-parser": "plugin.js"),
         (Language::Js, BindingKind::Grammar) => source!("js", "grammar": "plugin.js"),
         (Language::Js, BindingKind::Tool) => source!("js", "tool": "plugin.js"),
-    })
+    }
 }

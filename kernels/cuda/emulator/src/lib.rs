@@ -1,10 +1,11 @@
 //! A device for tests: it runs the kernels of `kernels/cuda` on the processor, thread by thread, so
 //! that their logic is checked on machines without a GPU. Slow; never part of a server.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use half::{bf16, f16};
 use mortise_cuda::{Address, Device, DeviceError, Download, HalfType, Launch, Product, Recording};
 
 /// What [`mortise_emulator_launch`] says, beside 0 for done.
@@ -140,7 +141,7 @@ impl Device for Emulator {
         // SAFETY: the layout is not empty.
         let memory = unsafe { alloc_zeroed(layout) };
         if memory.is_null() {
-            handle_alloc_error(layout);
+            return Err(DeviceError::OutOfMemory { bytes });
         }
         Ok(Address(memory as u64))
     }
@@ -283,8 +284,8 @@ unsafe fn run_kernel(launch: &Launch<'_>) -> Result<(), DeviceError> {
 #[allow(unsafe_code, reason = "addresses are this process's")]
 unsafe fn run_product(product: &Product) {
     let widen = |bits: u16| match product.halves {
-        HalfType::Bf16 => f32::from_bits(u32::from(bits) << 16),
-        HalfType::F16 => f16(bits),
+        HalfType::Bf16 => bf16::from_bits(bits).to_f32(),
+        HalfType::F16 => f16::from_bits(bits).to_f32(),
     };
     let half = |from: Address, index: usize| {
         // SAFETY: the caller vouches for what lies there.
@@ -320,17 +321,5 @@ impl Download for Copied {
     fn wait(self: Box<Self>, bytes: &mut [u8]) -> Result<(), DeviceError> {
         bytes.copy_from_slice(&self.0);
         Ok(())
-    }
-}
-
-/// IEEE 754 binary16.
-fn f16(bits: u16) -> f32 {
-    let sign = if bits >> 15 == 1 { -1.0 } else { 1.0 };
-    let (exponent, mantissa) = (i32::from(bits >> 10 & 31), f32::from(bits & 1023));
-    sign * match exponent {
-        0 => mantissa * 2.0f32.powi(-24),
-        31 if mantissa == 0.0 => f32::INFINITY,
-        31 => f32::NAN,
-        _ => (mantissa + 1024.0) * 2.0f32.powi(exponent - 25),
     }
 }

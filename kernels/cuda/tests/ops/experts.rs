@@ -9,7 +9,7 @@ use mortise_cuda::linear::Rows;
 use mortise_cuda::{Buffer, Device, Format, Scalars};
 use proptest::prelude::*;
 
-use crate::linear::{formats, narrowed, of_format};
+use crate::linear::{narrowed, of_format};
 use crate::{check_close, devices, numbers};
 
 #[derive(Debug, Clone, Copy)]
@@ -206,7 +206,7 @@ proptest! {
         (biased, of_rows, accumulate) in any::<(bool, bool, bool)>(),
         common in prop::option::of(any::<bool>()),
     ) {
-        let format = formats()[which];
+        let format = Format::ALL[which];
         let case = Case {
             choice: Choice { experts, chosen, sigmoid, corrected, normalised },
             format,
@@ -228,7 +228,7 @@ proptest! {
 #[test]
 fn many_rows_are_those_of_double_precision() {
     for device in devices() {
-        for format in formats() {
+        for format in Format::ALL {
             for (experts, chosen, rows) in
                 [(3, 2, 2), (2, 1, 5), (4, 2, 15), (3, 2, 120), (40, 2, 9)]
             {
@@ -268,7 +268,7 @@ fn a_part_has_the_same_bits_alone_and_among_others() {
         normalised: true,
     };
     for device in devices() {
-        for format in formats() {
+        for format in Format::ALL {
             let columns = 300usize.next_multiple_of(format.columns());
             let (matrix, _) = of_format(&device, format, 4 * 9, columns, 3);
             let linear = ExpertLinear {

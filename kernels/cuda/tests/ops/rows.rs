@@ -3,10 +3,10 @@
 use mortise_cuda::linear::Rows;
 use mortise_cuda::memory::copy;
 use mortise_cuda::rows::{Activation, RmsNorm, embed, gate_mul, rms_norm, soft_cap};
-use mortise_cuda::{Buffer, Device};
+use mortise_cuda::{Buffer, Device, Format};
 use proptest::prelude::*;
 
-use crate::linear::{formats, of_format};
+use crate::linear::of_format;
 use crate::{check_close, devices, numbers};
 
 fn whole<'a>(buffer: &'a Buffer<f32>, stride: usize, count: usize) -> Rows<'a> {
@@ -20,7 +20,7 @@ fn whole<'a>(buffer: &'a Buffer<f32>, stride: usize, count: usize) -> Rows<'a> {
 #[test]
 fn embedding_gathers_rows_of_every_format() {
     for device in devices() {
-        for format in formats() {
+        for format in Format::ALL {
             let columns = 3 * format.columns().max(32);
             let (matrix, exact) = of_format(&device, format, 7, columns, 5);
             let tokens = Buffer::of(&device, &[6, 0, 3, 3]).unwrap();

@@ -39,11 +39,15 @@ bool exports_mortise_plugin_policy_authorize(exports_mortise_plugin_policy_facts
   for (size_t i = 0; i < facts->headers.len; i++)
     if (equals(facts->headers.ptr[i].f0, "x-tenant")) tenant = &facts->headers.ptr[i].f1;
 
+  bool valid = !tenant || (tenant->len >= 1 && tenant->len <= 256);
   memset(ret, 0, sizeof *ret);
-  if (tenant && is_blocked(*tenant)) {
+  if (!valid) {
+    err->tag = MORTISE_PLUGIN_TYPES_FAULT_INVALID;
+    policy_plugin_string_dup(&err->val.invalid, "the header `x-tenant` must have 1 to 256 bytes");
+  } else if (tenant && is_blocked(*tenant)) {
     char message[512];
-    snprintf(message, sizeof message, "the tenant `%.*s` may not use this server",
-             tenant->len < 256 ? (int)tenant->len : 0, (const char *)tenant->ptr);
+    snprintf(message, sizeof message, "the tenant `%.*s` may not use this server", (int)tenant->len,
+             (const char *)tenant->ptr);
     ret->tag = EXPORTS_MORTISE_PLUGIN_POLICY_DECISION_DENY;
     ret->val.deny.status = 403;
     /* What is handed out is freed by the glue, so it is copied. */
@@ -63,7 +67,7 @@ bool exports_mortise_plugin_policy_authorize(exports_mortise_plugin_policy_facts
     }
   }
   exports_mortise_plugin_policy_facts_free(facts);
-  return true;
+  return valid;
 }
 
 bool exports_mortise_plugin_policy_account(exports_mortise_plugin_policy_usage_t *usage,

@@ -68,7 +68,7 @@ class Matcher {
     const count = this.accept(tokens);
     if (count < tokens.length) {
       this.rollback(count);
-      throw { tag: 'invalid', val: `token ${tokens[count]} does not fit` };
+      throw { tag: 'internal', val: `token ${tokens[count]} does not fit` };
     }
     return { status: this.mask(slot), forced: new Uint32Array() };
   }
@@ -81,7 +81,7 @@ class Matcher {
 
   rollback(count) {
     if (count > this.taken.length) {
-      throw { tag: 'invalid', val: `${count} tokens were not taken` };
+      throw { tag: 'internal', val: `${count} tokens were not taken` };
     }
     this.taken.length -= count;
   }

@@ -15,6 +15,9 @@ export const lifecycle = {
 export const policy = {
   authorize(facts) {
     const [, tenant] = facts.headers.find(([name]) => name === 'x-tenant') ?? [];
+    if (tenant !== undefined && (tenant.length < 1 || tenant.length > 256)) {
+      throw { tag: 'invalid', val: 'the header `x-tenant` must have 1 to 256 characters' };
+    }
     if (blocked.includes(tenant)) {
       const val = {
         status: 403,

@@ -4,7 +4,7 @@ from componentize_py_types import Err
 from wit_world.exports import grammar as wit
 from wit_world.exports.grammar import Status, Step
 from wit_world.imports import mask_sink
-from wit_world.imports.types import Fault_Invalid
+from wit_world.imports.types import Fault_Internal
 
 # The bytes of each token that is text, and the tokens that end an answer.
 tokens: dict[int, bytes] = {}
@@ -48,7 +48,7 @@ class Matcher(wit.Matcher):
         taken = self.accept(tokens)
         if taken < len(tokens):
             self.rollback(taken)
-            raise Err(Fault_Invalid(f"token {tokens[taken]} does not fit"))
+            raise Err(Fault_Internal(f"token {tokens[taken]} does not fit"))
         return Step(status=self.mask(slot), forced=[])
 
     def probe(self, tokens):
@@ -58,7 +58,7 @@ class Matcher(wit.Matcher):
 
     def rollback(self, count):
         if count > len(self.taken):
-            raise Err(Fault_Invalid(f"{count} tokens were not taken"))
+            raise Err(Fault_Internal(f"{count} tokens were not taken"))
         del self.taken[len(self.taken) - count:]
 
     def fork(self):

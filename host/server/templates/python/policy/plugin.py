@@ -3,6 +3,7 @@
 
 import json
 
+from componentize_py_types import Err
 from wit_world import exports
 from wit_world.exports.policy import (
     Allow,
@@ -13,6 +14,7 @@ from wit_world.exports.policy import (
     ToolGrant_All,
 )
 from wit_world.imports import settings
+from wit_world.imports.types import Fault_Invalid
 
 # Tenants that are refused.
 blocked: set[str] = set()
@@ -26,6 +28,8 @@ class Lifecycle(exports.Lifecycle):
 class Policy(exports.Policy):
     def authorize(self, facts):
         tenant = dict(facts.headers).get("x-tenant")
+        if tenant is not None and not 1 <= len(tenant) <= 256:
+            raise Err(Fault_Invalid("the header `x-tenant` must have 1 to 256 characters"))
         if tenant in blocked:
             return Decision_Deny(Deny(
                 status=403,

@@ -26,6 +26,10 @@ impl Policy for Tenants {
         let Some(tenant) = facts.header("x-tenant") else {
             return Ok(Allow::subject("anonymous").into());
         };
+        if tenant.is_empty() || tenant.len() > 256 {
+            let fault = "the header `x-tenant` must have 1 to 256 bytes";
+            return Err(Fault::Invalid(fault.to_owned()));
+        }
         if self.blocked.iter().any(|blocked| blocked == tenant) {
             let message = format!("the tenant `{tenant}` may not use this server");
             return Ok(Deny::new(403, "permission_error", "tenant_blocked", message).into());
@@ -49,5 +53,6 @@ mod tests {
         };
         assert!(matches!(policy.authorize(facts("acme")), Ok(Decision::Deny(_))));
         assert!(matches!(policy.authorize(facts("umbrella")), Ok(Decision::Allow(_))));
+        assert!(matches!(policy.authorize(facts("")), Err(Fault::Invalid(_))));
     }
 }
