@@ -70,21 +70,11 @@ fn target(total: u64, top_p: f32) -> u64 {
     ((u128::from(total) * u128::from(share(top_p))) >> SHARE_BITS) as u64
 }
 
-/// Keep the fewest of the heaviest that have so many units. Keeps at least one.
+/// Keep the fewest of the heaviest that have so many units, in their order. Keeps at least one.
 fn keep_reaching(candidates: &mut Vec<Candidate>, target: u64) {
-    /// Weights are told apart by eighths of their powers of two at first.
-    const CLASS_BITS: u32 = 20;
-    const CLASSES: usize = (40 << 3) + 1;
-    let class = |candidate: &Candidate| {
-        let above_unit = candidate
-            .value
-            .to_bits()
-            .saturating_sub(WEIGHT_UNIT.to_bits());
-        ((above_unit >> CLASS_BITS) as usize).min(CLASSES - 1)
-    };
-    let mut sums = [0; CLASSES];
+    let mut sums = [0u64; CLASSES];
     for candidate in &*candidates {
-        sums[class(candidate)] += units(candidate.value);
+        sums[class(candidate.value)] += units(candidate.value);
     }
     let (mut reached, mut last) = (0, CLASSES - 1);
     // Some weight, so that the last class is not empty if there is any.
@@ -92,19 +82,14 @@ fn keep_reaching(candidates: &mut Vec<Candidate>, target: u64) {
         reached += sums[last];
         last -= 1;
     }
-    candidates.retain(|candidate| class(candidate) >= last);
+    let of_class = candidates.iter().filter(|one| class(one.value) == last);
+    let mut inside: Vec<Candidate> = of_class.copied().collect();
     // Everything before `low` belongs to the result, everything from `high` on does not.
-    let (mut low, mut high) = (0, candidates.len());
-    for place in 0..high {
-        if class(&candidates[place]) > last {
-            candidates.swap(place, low);
-            low += 1;
-        }
-    }
+    let (mut low, mut high) = (0, inside.len());
     while high - low > 1 {
         let middle = low + (high - low) / 2;
-        candidates[low..high].select_nth_unstable_by(middle - low, best_first);
-        let upper = sum_units(&candidates[low..middle]);
+        inside[low..high].select_nth_unstable_by(middle - low, best_first);
+        let upper = sum_units(&inside[low..middle]);
         if reached + upper >= target {
             high = middle;
         } else {
@@ -112,7 +97,39 @@ fn keep_reaching(candidates: &mut Vec<Candidate>, target: u64) {
             low = middle;
         }
     }
-    candidates.truncate(high);
+    if let Some(worst) = inside[..high].iter().copied().max_by(best_first) {
+        keep_down_to(candidates, worst);
+    }
+}
+
+/// Keep those that are no worse than `worst`, in their order. Without branches, which nobody can predict
+/// where about half are kept.
+fn keep_down_to(candidates: &mut Vec<Candidate>, worst: Candidate) {
+    let mut kept = 0;
+    for place in 0..candidates.len() {
+        let one = candidates[place];
+        candidates[kept] = one;
+        let better = one.value > worst.value;
+        kept += usize::from(better | ((one.value == worst.value) & (one.id <= worst.id)));
+    }
+    candidates.truncate(kept);
+}
+
+/// Weights are told apart by eighths of their powers of two at first: all from a unit to 1.
+const CLASSES: usize = (40 << 3) + 1;
+/// What is left of the bits of a weight in its class.
+const CLASS_BITS: u32 = 20;
+
+/// The class of a weight; those below a unit are in the first.
+#[inline(always)]
+fn class(weight: f32) -> usize {
+    let above_unit = weight.to_bits().saturating_sub(WEIGHT_UNIT.to_bits());
+    ((above_unit >> CLASS_BITS) as usize).min(CLASSES - 1)
+}
+
+/// The lowest weight of a class, from a unit on.
+fn lowest_of_class(class: usize) -> f32 {
+    f32::from_bits(WEIGHT_UNIT.to_bits() + ((class as u32) << CLASS_BITS))
 }
 
 /// `top_p` as a whole number of 2^-32, at most all.

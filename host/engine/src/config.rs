@@ -22,7 +22,8 @@ pub struct EngineConfig {
     /// prompts sooner.
     pub step_token_budget: usize,
     /// About how long the prompts of a step may take while somebody decodes and waits for it; 32
-    /// tokens are computed however long they take. `None`: as many as the budget leaves.
+    /// tokens are computed however long they take, and more than 256 only in the time of eight steps
+    /// without prompts. `None`: as many as the budget leaves.
     pub prefill_chunk: Option<Duration>,
     /// Tokens that the KV cache holds, of all sequences together. `None`: as many as
     /// `max_sequences` full contexts need, within `kv_cache_bytes`.

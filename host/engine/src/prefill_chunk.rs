@@ -1,5 +1,6 @@
-//! How many tokens of prompts a step computes while somebody decodes: as many as take about so long,
-//! since everybody who decodes waits for them (chunked prefill, Agrawal et al., "Sarathi-Serve", OSDI 2024).
+//! How many tokens of prompts a step computes while somebody decodes: as many as take about so long, or
+//! about as long as some steps without prompts if that is less, since everybody who decodes waits for them
+//! (chunked prefill, Agrawal et al., "Sarathi-Serve", OSDI 2024).
 
 use std::time::Duration;
 
@@ -10,14 +11,22 @@ const LEAST: usize = 32;
 const STEP: usize = 16;
 /// Share of the newest measurement in the pace.
 const NEWEST: f64 = 0.3;
+/// A step with prompts takes as long as so many without, at most: streams of a small model, whose steps
+/// take a millisecond, would come to a halt for a hundred of them.
+const DECODE_STEPS: f64 = 8.0;
+/// Tokens of prompts that this leaves in any case. Fewer would have prompts wait longer than others gain;
+/// and where prompts keep coming, the last step without any may have had fewer streams.
+const BATCH: usize = 256;
 
-/// The pace of steps with prompts, and what follows from it.
+/// The pace of steps, and what follows from it.
 #[derive(Debug)]
 pub(crate) struct PrefillChunk {
     /// Seconds that a step with prompts should take; `None` sets no bound.
     target: Option<f64>,
     /// Seconds for each token of such a step, once one was measured.
     pace: Option<f64>,
+    /// Seconds of a step without prompts, once one was measured.
+    decode: Option<f64>,
 }
 
 impl PrefillChunk {
@@ -25,6 +34,7 @@ impl PrefillChunk {
         Self {
             target: target.map(|target| target.as_secs_f64()),
             pace: None,
+            decode: None,
         }
     }
 
@@ -32,24 +42,35 @@ impl PrefillChunk {
     pub(crate) fn tokens(&self) -> usize {
         match (self.target, self.pace) {
             (Some(target), Some(pace)) if pace > 0.0 => {
-                let tokens = (target / pace) as usize;
+                let decode = self.decode.unwrap_or(f64::INFINITY);
+                let beside_streams = ((DECODE_STEPS * decode / pace) as usize).max(BATCH);
+                let tokens = ((target / pace) as usize).min(beside_streams);
                 (tokens - tokens % STEP).max(LEAST)
             }
             _ => usize::MAX,
         }
     }
 
-    /// A step computed so many tokens in this time. Those of a few tokens say nothing about prompts.
+    /// A step with prompts computed so many tokens in this time. Those of a few tokens say nothing about
+    /// prompts.
     pub(crate) fn measured(&mut self, tokens: usize, took: Duration) {
-        if tokens < LEAST {
-            return;
+        if tokens >= LEAST {
+            follow(&mut self.pace, took.as_secs_f64() / tokens as f64);
         }
-        let newest = took.as_secs_f64() / tokens as f64;
-        self.pace = Some(match self.pace {
-            Some(pace) => pace + NEWEST * (newest - pace),
-            None => newest,
-        });
     }
+
+    /// A step without prompts took so long.
+    pub(crate) fn decoded(&mut self, took: Duration) {
+        follow(&mut self.decode, took.as_secs_f64());
+    }
+}
+
+/// Let a mean follow the newest measurement.
+fn follow(mean: &mut Option<f64>, newest: f64) {
+    *mean = Some(match *mean {
+        Some(mean) => mean + NEWEST * (newest - mean),
+        None => newest,
+    });
 }
 
 #[cfg(test)]
@@ -93,6 +114,23 @@ mod tests {
         }
         let took = step(chunk.tokens()).as_millis();
         assert!((110..=150).contains(&took), "{took} ms");
+    }
+
+    #[test]
+    fn a_step_takes_no_longer_than_some_without_prompts() {
+        let mut chunk = chunk(100);
+        chunk.measured(512, Duration::from_millis(51));
+        assert_eq!(chunk.tokens(), 992);
+        chunk.decoded(Duration::from_millis(5));
+        assert_eq!(chunk.tokens(), 400, "forty milliseconds");
+        for _ in 0..50 {
+            chunk.decoded(Duration::from_millis(1));
+        }
+        assert_eq!(chunk.tokens(), BATCH);
+        for _ in 0..50 {
+            chunk.decoded(Duration::from_millis(25));
+        }
+        assert_eq!(chunk.tokens(), 992, "the bound in time is less again");
     }
 
     #[test]

@@ -91,6 +91,8 @@ impl StepLoop {
             };
             if prefills {
                 self.prefill_chunk.measured(tokens, begun.elapsed());
+            } else if !idle {
+                self.prefill_chunk.decoded(begun.elapsed());
             }
             if idle && !jumped && !sampled {
                 self.rest();

@@ -4,7 +4,10 @@
 //! few tokens that they keep in the few stretches that have them, and a draw from all tokens adds their
 //! weights up by stretch and writes none of them.
 
-use super::{Candidate, WEIGHT_UNIT, best_first, keep_reaching, keep_top_k, target, units};
+use super::{
+    CLASSES, Candidate, WEIGHT_UNIT, best_first, class, keep_reaching, keep_top_k, lowest_of_class,
+    target, units,
+};
 use crate::exp::exp;
 use crate::mask::apply_mask;
 
@@ -152,19 +155,8 @@ impl<'a> Survey<'a> {
     pub fn at_least(&self, temperature: f32, weight: f32, found: &mut Vec<Candidate>) {
         found.clear();
         let least = weight.max(WEIGHT_UNIT);
-        let bound = least * (1.0 - WEIGHT_ERROR);
-        for (block, maxima) in self.maxima.chunks(STRETCH).enumerate() {
-            let highest = weights_of(maxima, self.highest, temperature);
-            for (place, highest) in highest.iter().enumerate() {
-                if *highest >= bound {
-                    let number = block * STRETCH + place;
-                    let weights = weights_of(self.stretch(number), self.highest, temperature);
-                    let tokens = ((number * STRETCH) as u32..).zip(weights);
-                    let heavy = tokens.filter(|(_, weight)| *weight >= least);
-                    found.extend(heavy.map(|(id, value)| Candidate { id, value }));
-                }
-            }
-        }
+        let scale = (self.highest, temperature);
+        list_heavy(self.logits, self.maxima, scale, least, found);
     }
 
     /// List the `count` tokens that weigh most, and with each that weighs more than nothing; as
@@ -186,11 +178,45 @@ impl<'a> Survey<'a> {
     pub fn heaviest_part(&mut self, temperature: f32, top_p: f32, found: &mut Vec<Candidate>) {
         let total = self.total(temperature);
         let target = target(total, top_p);
-        // All below this, were they all tokens, would not reach what may be left out.
-        let least = (total - target) / self.logits.len().max(1) as u64;
-        let least = least as f32 * WEIGHT_UNIT * (1.0 - WEIGHT_ERROR);
+        let least = self.least_needed(temperature, total - target);
         self.at_least(temperature, least, found);
         keep_reaching(found, target);
+    }
+
+    /// A weight below which all tokens together have no more than `spare` units, after their sums were
+    /// made at this temperature.
+    fn least_needed(&self, temperature: f32, spare: u64) -> f32 {
+        // Of the stretches whose heaviest token is of a class: their number, the units of those tokens, and
+        // of all.
+        let mut classes = [(0u64, 0u64, 0u64); CLASSES];
+        // Units of all tokens but the heaviest of each stretch.
+        let mut others = 0;
+        let blocks = self.maxima.chunks(STRETCH).zip(self.sums.chunks(STRETCH));
+        for (maxima, sums) in blocks {
+            let heaviest = weights_of(maxima, self.highest, temperature);
+            for (weight, sum) in heaviest.into_iter().zip(sums) {
+                let of_class = &mut classes[class(weight)];
+                of_class.0 += 1;
+                of_class.1 += units(weight);
+                of_class.2 += sum;
+                others += sum.saturating_sub(units(weight));
+            }
+        }
+        // Below a weight lie at most all tokens of the stretches of lower classes, and of others all but the
+        // heaviest; and of those no more than if each of them weighed just less.
+        let (mut below, mut stretches, mut least) = (0u64, self.maxima.len() as u64, 0.0);
+        for (class, (count, heaviest, sum)) in classes.into_iter().enumerate() {
+            let weight = lowest_of_class(class);
+            let many = stretches.saturating_mul(STRETCH as u64 * units(weight));
+            if others.min(below.saturating_add(many)) > spare {
+                break;
+            }
+            least = weight;
+            stretches -= count;
+            others += heaviest;
+            below += sum;
+        }
+        least
     }
 
     /// Logits of a stretch, from token `number * STRETCH` on.
@@ -214,6 +240,8 @@ fn weights_of(stretch: &[f32], highest: f32, temperature: f32) -> [f32; STRETCH]
     let mut weights = [0.0; STRETCH];
     for (weight, logit) in weights.iter_mut().zip(stretch) {
         let scaled = (logit - highest) / temperature;
+        // None is higher than the highest; said so that weights are at most 1 whatever comes.
+        let scaled = if scaled > 0.0 { 0.0 } else { scaled };
         *weight = if scaled > LOWEST { exp(scaled) } else { 0.0 };
     }
     weights
@@ -273,13 +301,55 @@ vectorised! {
 vectorised! {
     /// Add the weight of each stretch, in units.
     fn add_up(logits: &[f32], highest: f32, temperature: f32, sums: &mut Vec<u64>) {
+        // Units are counted in two parts of 20 bits: 64 of either fit 32 bits, and conversions are of 32.
+        const PART_BITS: u32 = 20;
+        const PART: f32 = (1 << PART_BITS) as f32;
         for stretch in logits.chunks(STRETCH) {
-            // Nothing overflows: a stretch has 64 weights of at most 2^40 units.
-            let mut sum = 0u64;
+            let (mut high, mut low) = (0u32, 0u32);
             for weight in weights_of(stretch, highest, temperature) {
-                sum = units(weight).wrapping_add(sum);
+                let scaled = weight * PART;
+                // SAFETY: weights are 0 to about 1, so that this is a number near 2^20 at most.
+                #[allow(unsafe_code, reason = "a conversion without checks, which vectorises")]
+                let whole = unsafe { scaled.to_int_unchecked::<i32>() };
+                let rest = (scaled - whole as f32) * PART;
+                // SAFETY: what an integer leaves of a number is 0 to 1, so that this is at most 2^20.
+                #[allow(unsafe_code, reason = "a conversion without checks, which vectorises")]
+                let rest = unsafe { rest.to_int_unchecked::<i32>() };
+                high = high.wrapping_add(whole as u32);
+                low = low.wrapping_add(rest as u32);
             }
-            sums.push(sum);
+            sums.push((u64::from(high) << PART_BITS) + u64::from(low));
+        }
+    }
+}
+
+vectorised! {
+    /// List the tokens with their weights that weigh at least so much, by token.
+    fn list_heavy(
+        logits: &[f32],
+        maxima: &[f32],
+        scale: (f32, f32),
+        least: f32,
+        found: &mut Vec<Candidate>,
+    ) {
+        let bound = least * (1.0 - WEIGHT_ERROR);
+        let blocks = maxima.chunks(STRETCH).zip(logits.chunks(STRETCH * STRETCH));
+        for (block, (maxima, logits)) in blocks.enumerate() {
+            let heaviest = weights_of(maxima, scale.0, scale.1);
+            for (place, stretch) in logits.chunks(STRETCH).enumerate() {
+                if heaviest[place] < bound {
+                    continue;
+                }
+                let first = (block * STRETCH + place) * STRETCH;
+                let weights = weights_of(stretch, scale.0, scale.1);
+                // Without branches, which nobody can predict where about half are heavy.
+                let (mut heavy, mut count) = ([Candidate { id: 0, value: 0.0 }; STRETCH], 0);
+                for (id, value) in (first as u32..).zip(weights) {
+                    heavy[count % STRETCH] = Candidate { id, value };
+                    count += usize::from(value >= least);
+                }
+                found.extend_from_slice(&heavy[..count]);
+            }
         }
     }
 }

@@ -55,6 +55,17 @@ fn character_by_character() {
     }
 }
 
+/// Where no call can come, no blank waits for one.
+#[test]
+fn blanks_leave_at_once_where_no_call_can_come() {
+    let mut session = session("hermes", "none", true, false);
+    let content = |text: &str| [Event::Content(text.to_owned())];
+    for piece in ["A", " ", "word", "\n\n", "more <tool_call>", " "] {
+        assert_eq!(session.feed(piece), content(piece));
+    }
+    assert!(session.close().is_empty());
+}
+
 #[test]
 fn arguments_stream_as_they_come() {
     let mut session = session("hermes", "auto", true, false);

@@ -253,10 +253,12 @@ impl Text {
         self.drop_held();
     }
 
-    /// Pass on what is read, blanks only when something follows them, until a mark or the end.
+    /// Pass on what is read until a mark or the end; blanks only when something follows them, where a mark
+    /// may come behind them or a call has just ended.
     async fn pass_until(&mut self, marks: &[&str], event: fn(String) -> Event) -> Option<usize> {
         loop {
-            if self.skip_plain(marks) {
+            let blanks_wait = !marks.is_empty() || self.calls.just_ended.get();
+            if self.skip_plain(marks, blanks_wait) {
                 self.pass_on(event);
             }
             for (index, mark) in marks.iter().enumerate() {
@@ -265,18 +267,20 @@ impl Text {
                 }
             }
             let next = self.next().await?;
-            if !next.is_whitespace() {
+            if !(blanks_wait && next.is_whitespace()) {
                 self.pass_on(event);
             }
         }
     }
 
-    /// Read at once what has come and is neither a blank nor the beginning of a mark. Whether there was
-    /// any. Most text is such, and is not worth waiting for character by character.
-    fn skip_plain(&mut self, marks: &[&str]) -> bool {
+    /// Read at once what has come and is neither a blank that waits nor the beginning of a mark. Whether
+    /// there was any. Most text is such, and is not worth waiting for character by character.
+    fn skip_plain(&mut self, marks: &[&str], blanks_wait: bool) -> bool {
         let shared = &mut *self.shared.borrow_mut();
         shared.reads += 1;
-        let stops = |c: char| c.is_whitespace() || marks.iter().any(|mark| mark.starts_with(c));
+        let stops = |c: char| {
+            blanks_wait && c.is_whitespace() || marks.iter().any(|mark| mark.starts_with(c))
+        };
         let rest = shared.rest();
         let plain = rest.find(stops).unwrap_or(rest.len());
         shared.at += plain;
