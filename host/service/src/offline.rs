@@ -65,8 +65,6 @@ pub async fn render_template(
 pub enum Chunking {
     /// In one piece.
     Whole,
-    /// Character by character.
-    Characters,
     /// In pieces of so many characters, at least one.
     Every(usize),
     /// In two pieces, the first of so many characters.
@@ -103,7 +101,6 @@ fn pieces(
 ) -> Result<Vec<(String, Vec<u32>)>, OfflineError> {
     let every = match chunking {
         Chunking::Whole => usize::MAX,
-        Chunking::Characters => 1,
         Chunking::Every(count) => count.max(1),
         Chunking::At(count) => {
             let at = text.char_indices().nth(count);

@@ -300,42 +300,61 @@ fn by_library(
     product.rows = x.count;
     narrow(device, x, numbers, product)?;
     if let Some(kernel) = widened {
-        let params = WidenParams {
-            matrix: matrix.params(),
-            out: product.weights,
-        };
-        let launch = Launch {
-            kernel,
-            grid: [outputs as u32, 1, 1],
-            threads: 128,
-            shared: 0,
-            params: params.as_bytes(),
-        };
-        // SAFETY: the workspace holds `outputs * inputs` halves.
-        unsafe { device.launch(&launch)? };
+        widen(device, matrix, kernel, product.weights)?;
     }
     // SAFETY: `x` was narrowed to the workspace, and `out` holds the rows.
     let multiplied = unsafe { device.multiply(&product)? };
     if multiplied && let Some(bias) = linear.bias {
-        let params = AddBiasParams {
-            bias: bias.address(),
-            out: product.out,
-            outputs: outputs as i32,
-            out_stride: out.stride as i32,
-            scale: linear.scalars.scale,
-            padding: 0,
-        };
-        let launch = Launch {
-            kernel: "add_bias_rows",
-            grid: [x.count as u32, 1, 1],
-            threads: 256,
-            shared: 0,
-            params: params.as_bytes(),
-        };
-        // SAFETY: `linear` checked the bias and `out`.
-        unsafe { device.launch(&launch)? };
+        add_bias(device, bias, product)?;
     }
     Ok(multiplied)
+}
+
+#[allow(unsafe_code, reason = "`by_library` checked the workspace")]
+fn widen(
+    device: &dyn Device,
+    matrix: &Matrix,
+    kernel: &'static str,
+    out: Address,
+) -> Result<(), DeviceError> {
+    let params = WidenParams {
+        matrix: matrix.params(),
+        out,
+    };
+    let launch = Launch {
+        kernel,
+        grid: [matrix.rows() as u32, 1, 1],
+        threads: 128,
+        shared: 0,
+        params: params.as_bytes(),
+    };
+    // SAFETY: the workspace holds as many halves as the matrix has numbers.
+    unsafe { device.launch(&launch) }
+}
+
+#[allow(unsafe_code, reason = "`linear` checked shapes")]
+fn add_bias(
+    device: &dyn Device,
+    bias: Slice<'_, f32>,
+    product: Product,
+) -> Result<(), DeviceError> {
+    let params = AddBiasParams {
+        bias: bias.address(),
+        out: product.out,
+        outputs: product.outputs as i32,
+        out_stride: product.out_stride as i32,
+        scale: product.scalars.scale,
+        padding: 0,
+    };
+    let launch = Launch {
+        kernel: "add_bias_rows",
+        grid: [product.rows as u32, 1, 1],
+        threads: 256,
+        shared: 0,
+        params: params.as_bytes(),
+    };
+    // SAFETY: the bias has a number for each output, and `out` holds the rows.
+    unsafe { device.launch(&launch) }
 }
 
 #[allow(unsafe_code, reason = "`by_library` checked the workspace")]

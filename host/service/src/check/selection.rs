@@ -54,10 +54,23 @@ fn check_beams(fields: &RequestFields, beams: &BeamFields, n: u32) -> Result<(),
             format!("length_penalty is {length_penalty}; it must be between -10 and 10"),
         ));
     }
+    for (field, given, why) in beside_beams(fields) {
+        if given {
+            return Err(invalid(
+                field,
+                format!("{field} cannot be used together with beam search: {why}"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// What a search cannot go with: the field, whether it is given, and why it may not be.
+fn beside_beams(fields: &RequestFields) -> [(&'static str, bool, &'static str); 15] {
     let differs = |value: Option<f64>, off: f64| value.is_some_and(|value| value != off);
     let sampled = "beam search does not sample";
     let unchanged = "beam search compares probabilities as the model gives them";
-    for (field, given, why) in [
+    [
         (
             "stream",
             fields.stream,
@@ -109,13 +122,5 @@ fn check_beams(fields: &RequestFields, beams: &BeamFields, n: u32) -> Result<(),
             fields.grammar.is_some(),
             "beams are not constrained",
         ),
-    ] {
-        if given {
-            return Err(invalid(
-                field,
-                format!("{field} cannot be used together with beam search: {why}"),
-            ));
-        }
-    }
-    Ok(())
+    ]
 }
