@@ -113,11 +113,12 @@ pub(crate) fn begin(
     state.mask.slot = None;
     state.mask.written = false;
     let counters = Arc::clone(&state.grants.counters);
+    let started = state.call.resumes_at;
     store.set_epoch_deadline(1);
     Call {
         function,
         deadline_ms,
-        started: Instant::now(),
+        started,
         counters: Some(counters),
     }
 }
@@ -244,22 +245,24 @@ fn classify(error: &wasmtime::Error, state: &State, deadline_ms: u64) -> Fault {
             instances: state.grants.limits.max_instances,
         };
     }
-    if error
-        .chain()
-        .any(|cause| cause.to_string().contains(FUEL_EXHAUSTED))
-    {
-        return Fault::Output {
-            limit_bytes: state.grants.limits.output_bytes,
-        };
-    }
     match error.downcast_ref::<Trap>() {
         Some(Trap::StackOverflow) => Fault::Stack,
         // Rust guests keep a second stack at the bottom of their memory, and running off its end
         // reads as an access outside of memory.
         Some(Trap::MemoryOutOfBounds) if is_deep(error) => Fault::Stack,
         Some(trap) => Fault::Trap(explain(&trap.to_string(), state)),
+        None if spent_its_fuel(error) => Fault::Output {
+            limit_bytes: state.grants.limits.output_bytes,
+        },
         None => Fault::Trap(explain(&error.root_cause().to_string(), state)),
     }
+}
+
+/// Whether the guest handed more to the host than it may. Not asked of traps, whose chain holds a backtrace:
+/// writing that out takes longer than all else that is done about a trap.
+fn spent_its_fuel(error: &wasmtime::Error) -> bool {
+    let mut chain = error.chain();
+    chain.any(|cause| cause.to_string().contains(FUEL_EXHAUSTED))
 }
 
 /// Whether the backtrace is as long as we keep: runaway recursion.

@@ -2,7 +2,7 @@
 //! back only when its last call ended well, and is dropped in every other case.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -35,6 +35,11 @@ const GROWN_BYTES: usize = 2 << 20;
 
 /// Times that idle instances are looked at while one that has grown is kept.
 const LOOKS: u32 = 4;
+
+/// How long an instance takes to make before one is made ahead of the call that needs it. What takes less is
+/// made by that call: another thread would have to wake for it, and both would wait for each other in the
+/// kernel, which changes one address space at a time.
+const WORTH_REFILLING: Duration = Duration::from_millis(1);
 
 /// Tells the log which calls no request asked for.
 const NO_REQUEST: &str = "-";
@@ -126,6 +131,8 @@ pub(crate) struct Pool<E: Exports> {
     refilling: AtomicBool,
     /// Somebody looks after instances that are idle for long. Changed under the lock of `idle`.
     tidying: AtomicBool,
+    /// Nanoseconds that the latest instance took to make.
+    made_in: AtomicU64,
     breaker: Breaker,
     /// The runtime that the pool was bound in, for work that outlives a dropped handle.
     runtime: Handle,
@@ -157,6 +164,7 @@ impl<E: Exports> Pool<E> {
             idle: Mutex::new(Vec::new()),
             refilling: AtomicBool::new(false),
             tidying: AtomicBool::new(false),
+            made_in: AtomicU64::new(0),
             breaker,
             runtime: Handle::current(),
         });
@@ -240,6 +248,7 @@ impl<E: Exports> Pool<E> {
         };
         let live = Live::new(Arc::clone(&self.grants.counters), place);
         let limits = &self.grants.limits;
+        let begun = Instant::now();
         let mut store = Store::new(self.host.engine(), State::new(Arc::clone(&self.grants)));
         store.limiter(|state| &mut state.memory);
         store.set_hostcall_fuel(limits.output_bytes);
@@ -252,7 +261,10 @@ impl<E: Exports> Pool<E> {
             limits.deadlines.prepare_ms,
         );
         let outcome = self.instantiate(&mut store).await;
-        match call::finish(&mut store, call, outcome, |exports, _| Ok(exports)) {
+        let ended = call::finish(&mut store, call, outcome, |exports, _| Ok(exports));
+        let took = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.made_in.store(took, Ordering::Relaxed);
+        match ended {
             Ended::Answered(exports) => Ok(Instance {
                 prepared_bytes: store.data().memory.used,
                 store,
@@ -384,9 +396,12 @@ impl<E: Exports> Pool<E> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Prepare a replacement in the background, so that the next call need not. At most one at a
-    /// time, so that a plugin that always fails costs one preparation at a time.
+    /// Prepare a replacement in the background, so that the next call need not, if that takes long. At most
+    /// one at a time, so that a plugin that always fails costs one preparation at a time.
     fn refill(self: &Arc<Self>) {
+        if Duration::from_nanos(self.made_in.load(Ordering::Relaxed)) < WORTH_REFILLING {
+            return;
+        }
         if !self.lock_idle().is_empty() || self.refilling.swap(true, Ordering::AcqRel) {
             return;
         }
