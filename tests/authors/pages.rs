@@ -56,7 +56,7 @@ fn follow(page: &str) -> String {
 #[test]
 fn the_page_on_policies_works() {
     let printed = follow("policy.md");
-    assert!(printed.contains("3 cases passed"), "{printed}");
+    assert!(printed.contains("4 cases passed"), "{printed}");
     assert!(printed.contains("tenant_blocked"), "{printed}");
 }
 
@@ -105,7 +105,7 @@ fn the_first_plugin_refuses_a_tenant_in_a_running_server() {
     // Whatever happens, the server does not outlive the script.
     let script = format!("trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n{script}");
     let printed = run(folder.path(), &script);
-    assert!(printed.contains("3 cases passed"), "{printed}");
+    assert!(printed.contains("4 cases passed"), "{printed}");
     assert!(
         printed.contains("the tenant `acme` may not use this server"),
         "{printed}"

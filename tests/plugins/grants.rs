@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::support::Server;
 use crate::support::client::{Request, Response};
 use crate::support::example::every_kind as guest;
-use crate::{house_rules, refused};
+use crate::{house_rules, refused_with};
 
 /// A server with a scripted model and these bindings, none of which is tried in vain.
 fn server(bindings: &str) -> Server {
@@ -39,14 +39,6 @@ fn content(response: &Response) -> Value {
 
 fn code(response: &Response) -> Value {
     response.json()["error"]["code"].clone()
-}
-
-/// Starting with this configuration fails; the message.
-fn refused_with(config: &str) -> String {
-    let folder = tempfile::tempdir().expect("make a folder");
-    let path = folder.path().join("mortise.toml");
-    std::fs::write(&path, config).expect("write the configuration");
-    refused(&["--config", path.to_str().expect("UTF-8")])
 }
 
 #[test]

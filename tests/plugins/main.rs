@@ -4,6 +4,7 @@
 mod bindings;
 mod declared;
 mod grants;
+mod leaks;
 #[path = "../support/mod.rs"]
 mod support;
 mod surroundings;
@@ -172,6 +173,105 @@ fn settings_that_a_plugin_refuses_keep_the_server_from_starting() {
             && message.contains("string"),
         "{message}"
     );
+}
+
+/// The message of a server that does not start with this configuration.
+fn refused_with(config: &str) -> String {
+    let folder = tempfile::tempdir().expect("make a folder");
+    let path = folder.path().join("mortise.toml");
+    std::fs::write(&path, config).expect("write the configuration");
+    refused(&["--config", path.to_str().expect("UTF-8")])
+}
+
+#[test]
+fn misspelt_settings_of_default_plugins_are_told_by_their_line() {
+    for (kind, right, misspelt, known) in [
+        (
+            "policy",
+            "public_routes = []",
+            "anonymos = { allow = true }",
+            "`anonymous`",
+        ),
+        (
+            "chat-template",
+            "",
+            "chat_tmplate = \"x\"",
+            "`chat_template`",
+        ),
+        (
+            "output-parser",
+            "format = \"auto\"",
+            "resoning = \"think\"",
+            "`reasoning`",
+        ),
+    ] {
+        let name = misspelt.split(' ').next().expect("a name");
+        let config = format!(
+            "[[plugins.bindings]]\nkind = {kind:?}\n[plugins.bindings.settings]\n{right}\n{misspelt}\n"
+        );
+        let message = refused_with(&config);
+        let place = format!("plugins.bindings[0].settings.{name} (line 5)");
+        for part in [&place, "the name is unknown", known] {
+            assert!(message.contains(part), "{message}");
+        }
+    }
+    let keys = "[[plugins.bindings]]\nkind = \"policy\"\n[[plugins.bindings.settings.keys]]\n\
+                id = \"a\"\ntennant = \"acme\"\n";
+    let message = refused_with(keys);
+    let place = "plugins.bindings[0].settings.keys.0.tennant (line 5)";
+    assert!(
+        message.contains(place) && message.contains("`tenant`"),
+        "{message}"
+    );
+}
+
+/// The guest with a schema that takes no other settings than these.
+fn packed(folder: &Path, names: &[&str]) -> PathBuf {
+    let properties: serde_json::Map<_, _> = names
+        .iter()
+        .map(|name| ((*name).to_owned(), json!({})))
+        .collect();
+    let schema = json!({"additionalProperties": false, "properties": properties});
+    let (schema_file, packed) = (folder.join("schema.json"), folder.join("packed.wasm"));
+    std::fs::write(&schema_file, schema.to_string()).expect("write the schema");
+    let output = Command::new(env!("CARGO_BIN_EXE_mortise"))
+        .args(["plugin", "pack"])
+        .arg(support::example::every_kind())
+        .arg("--settings-schema")
+        .args([&schema_file, Path::new("--output"), &packed])
+        .output()
+        .expect("run mortise");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    packed
+}
+
+#[test]
+fn keys_go_to_the_policies_that_take_them() {
+    let folder = tempfile::tempdir().expect("make a folder");
+    let file = packed(folder.path(), &["authorize"]);
+    let own = format!(
+        "[[plugins.bindings]]\nkind = \"policy\"\norder = 1\nfile = {file:?}\n\
+         settings = {{ authorize = \"nothing\" }}\n"
+    );
+    let keys = "[[auth.api_keys]]\nid = \"alice\"\nkey = \"one\"\n";
+    let default = "[[plugins.bindings]]\nkind = \"policy\"\n";
+    let both = Server::scripted("default = \"x\"", &format!("{keys}{default}{own}"));
+    let ask = |key: &str| {
+        let body = json!({"model": "scripted", "prompt": "Hi", "max_tokens": 1});
+        let request = support::client::Request::post("/v1/completions", &body);
+        let request = request.header("authorization", &format!("Bearer {key}"));
+        both.send(&request).status()
+    };
+    assert_eq!((ask("one"), ask("two")), (200, 401));
+    // Alone, it would leave the keys unread.
+    let message = refused_with(&format!("{keys}{own}"));
+    for part in ["`[auth]` gives `keys`", "`packed`", "no file"] {
+        assert!(message.contains(part), "{message}");
+    }
 }
 
 #[test]

@@ -13,14 +13,14 @@ use crate::support::{Server, wait_for};
 const KEY: &str = "an-admin-key-of-some-length";
 
 /// A server with a scripted model, a plugins folder that is looked at often, and an admin side.
-struct Live {
-    server: Server,
+pub(crate) struct Live {
+    pub(crate) server: Server,
     folder: tempfile::TempDir,
     admin: String,
 }
 
 impl Live {
-    fn start(watch_ms: u64, more: &str) -> Self {
+    pub(crate) fn start(watch_ms: u64, more: &str) -> Self {
         let folder = tempfile::tempdir().expect("make a folder");
         std::fs::create_dir(folder.path().join("plugins")).expect("make a folder");
         let config = configure(folder.path(), watch_ms, more);
@@ -45,7 +45,7 @@ impl Live {
             .send(&self.admin)
     }
 
-    fn status(&self) -> Value {
+    pub(crate) fn status(&self) -> Value {
         let response = self.ask_admin(Request::get("/v1/admin/plugins"));
         assert_eq!(response.status(), 200, "{}", response.text());
         response.json()

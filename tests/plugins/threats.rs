@@ -5,6 +5,7 @@
 mod constraints;
 mod grammars;
 mod guests;
+mod unsuspended;
 
 use serde_json::{Value, json};
 

@@ -93,22 +93,23 @@ fn binding() -> Binding {
 }
 
 fn loading(criterion: &mut Criterion) {
+    let runtime = Runtime::new().expect("a runtime");
     let mut group = group(criterion, "load");
     group.sample_size(10);
-    let wasm = guests::every_kind();
-    let load = |host: &PluginHost| {
-        let source = guests::source("every-kind", wasm);
-        host.load(source).expect("the guest of the tests")
-    };
+    let source = || guests::source("every-kind", guests::every_kind());
     let host = PluginHost::new(HostConfig::default()).expect("a host");
-    group.bench_function("compiled", |bencher| bencher.iter(|| load(&host)));
+    measure(&mut group, &runtime, "load, compiled", async || {
+        host.load(source())
+    });
     let folder = tempfile::tempdir().expect("a folder");
     let cached = PluginHost::new(HostConfig {
         cache_dir: Some(folder.path().to_owned()),
         ..HostConfig::default()
     });
     let cached = cached.expect("a host");
-    group.bench_function("from the cache", |bencher| bencher.iter(|| load(&cached)));
+    measure(&mut group, &runtime, "load, from the cache", async || {
+        cached.load(source())
+    });
 }
 
 fn calls(criterion: &mut Criterion) {

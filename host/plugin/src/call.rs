@@ -9,7 +9,7 @@ use wasmtime::{PoolConcurrencyLimitError, Store, Trap, UpdateDeadline, WasmBackt
 
 use crate::engine::BACKTRACE_FRAMES;
 use crate::pace::{LONG_CALL_EPOCHS, Pace};
-use crate::state::{CallState, State};
+use crate::state::{CallState, Grants, State, escape};
 use crate::stats::Counters;
 use crate::{Fault, PluginError};
 
@@ -29,6 +29,10 @@ impl CallContext {
             request_id: request_id.into(),
             span: tracing::Span::current(),
         }
+    }
+
+    pub(crate) fn request_id(&self) -> Arc<str> {
+        Arc::clone(&self.request_id)
     }
 }
 
@@ -109,11 +113,12 @@ pub(crate) fn begin(
     state.mask.slot = None;
     state.mask.written = false;
     let counters = Arc::clone(&state.grants.counters);
+    let started = state.call.resumes_at;
     store.set_epoch_deadline(1);
     Call {
         function,
         deadline_ms,
-        started: Instant::now(),
+        started,
         counters: Some(counters),
     }
 }
@@ -160,28 +165,51 @@ pub(crate) fn finish<T, U>(
     }
     let error = match result {
         Ok(value) => return Ended::Answered(value),
-        Err(fault) => plugin_error(state, call.function, fault),
+        Err(fault) => {
+            let request_id = Arc::clone(&state.call.request_id);
+            plugin_error(&state.grants, call.function, request_id, fault)
+        }
     };
     if broken {
         if error.fault.is_breakdown() {
             state.grants.conduct.note(Instant::now());
         }
-        tracing::warn!(target: "mortise::plugin", plugin = error.plugin, version = error.version,
-            function = error.function, request = &*state.call.request_id, fault = %error.fault,
-            "a plugin failed, its instance is replaced");
+        report(
+            &state.grants,
+            &error,
+            "a plugin failed, its instance is replaced",
+        );
         return Ended::Broken(error);
+    }
+    if error.fault.is_breakdown() {
+        report(&state.grants, &error, "a plugin says that it failed");
     }
     Ended::Refused(error)
 }
 
 /// A fault with the names of the plugin.
-pub(crate) fn plugin_error(state: &State, function: &'static str, fault: Fault) -> PluginError {
+pub(crate) fn plugin_error(
+    grants: &Grants,
+    function: &'static str,
+    request_id: Arc<str>,
+    fault: Fault,
+) -> PluginError {
     PluginError {
-        plugin: state.grants.component.name().to_owned(),
-        version: state.grants.component.version().to_owned(),
+        plugin: grants.component.name().to_owned(),
+        version: grants.component.version().to_owned(),
+        kind: grants.kind,
         function,
+        request_id,
         fault,
     }
+}
+
+/// Tell the operator all there is to know of a breakdown: the caller of the API learns its kind only.
+pub(crate) fn report(grants: &Grants, error: &PluginError, message: &'static str) {
+    grants.counters.note_breakdown(error);
+    tracing::warn!(target: "mortise::plugin", plugin = error.plugin, version = error.version,
+        function = error.function, request = &*error.request_id,
+        fault = %escape(&error.fault.to_string()), "{message}");
 }
 
 fn shorten(fault: Fault) -> Fault {
@@ -217,22 +245,24 @@ fn classify(error: &wasmtime::Error, state: &State, deadline_ms: u64) -> Fault {
             instances: state.grants.limits.max_instances,
         };
     }
-    if error
-        .chain()
-        .any(|cause| cause.to_string().contains(FUEL_EXHAUSTED))
-    {
-        return Fault::Output {
-            limit_bytes: state.grants.limits.output_bytes,
-        };
-    }
     match error.downcast_ref::<Trap>() {
         Some(Trap::StackOverflow) => Fault::Stack,
         // Rust guests keep a second stack at the bottom of their memory, and running off its end
         // reads as an access outside of memory.
         Some(Trap::MemoryOutOfBounds) if is_deep(error) => Fault::Stack,
         Some(trap) => Fault::Trap(explain(&trap.to_string(), state)),
+        None if spent_its_fuel(error) => Fault::Output {
+            limit_bytes: state.grants.limits.output_bytes,
+        },
         None => Fault::Trap(explain(&error.root_cause().to_string(), state)),
     }
+}
+
+/// Whether the guest handed more to the host than it may. Not asked of traps, whose chain holds a backtrace:
+/// writing that out takes longer than all else that is done about a trap.
+fn spent_its_fuel(error: &wasmtime::Error) -> bool {
+    let mut chain = error.chain();
+    chain.any(|cause| cause.to_string().contains(FUEL_EXHAUSTED))
 }
 
 /// Whether the backtrace is as long as we keep: runaway recursion.

@@ -1,6 +1,11 @@
 //! How a call into a plugin can fail.
 
-/// A failed call, with enough to tell operator and author whose fault it was.
+use std::sync::Arc;
+
+use crate::Kind;
+
+/// A failed call, with enough to tell operator and author whose fault it was. The text is for them: it
+/// may quote what the plugin printed. See [`Fault::is_refusal`] for what a caller may read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("plugin `{plugin}` {version}: {function}: {fault}")]
 pub struct PluginError {
@@ -8,8 +13,12 @@ pub struct PluginError {
     pub plugin: String,
     /// Version that the plugin gave, or its digest's first 12 digits.
     pub version: String,
+    /// What it was called as.
+    pub kind: Kind,
     /// The exported function, such as `chat-template.render`.
     pub function: &'static str,
+    /// The server's id of the request that it was called for; `-` if no request asked for the call.
+    pub request_id: Arc<str>,
     /// What happened.
     pub fault: Fault,
 }
@@ -125,6 +134,12 @@ impl Fault {
             self,
             Fault::Deadline { .. } | Fault::Memory { .. } | Fault::Stack
         )
+    }
+
+    /// Whether the plugin refused the request with a text that it wrote for the caller. All other texts
+    /// are for whoever runs the server: they may quote a panic.
+    pub fn is_refusal(&self) -> bool {
+        self.is_callers() || matches!(self, Fault::Unsupported(_))
     }
 
     /// Whether the caller is to blame. All else is answered by the failure policy of the binding.

@@ -1,6 +1,6 @@
 //! JSON Schemas that plugins carry: of their settings, and of the arguments of tools.
 
-use boon::{Compiler, Draft, SchemaIndex, Schemas, ValidationError};
+use boon::{Compiler, Draft, ErrorKind, SchemaIndex, Schemas, ValidationError};
 use serde_json::Value;
 
 /// A name for the schema within the validator; nothing is ever loaded from it.
@@ -9,6 +9,7 @@ const NAME: &str = "mortise:schema";
 /// A compiled schema, of draft 2020-12 unless it says otherwise. It refers to nothing outside of
 /// itself.
 pub struct JsonSchema {
+    source: Value,
     schemas: Schemas,
     index: SchemaIndex,
 }
@@ -33,35 +34,68 @@ impl JsonSchema {
         // Without this, references to files would be followed.
         compiler.use_loader(Box::new(NoLoader));
         compiler
-            .add_resource(NAME, schema)
+            .add_resource(NAME, schema.clone())
             .map_err(|error| error.to_string())?;
         let mut schemas = Schemas::new();
         let index = compiler
             .compile(NAME, &mut schemas)
             .map_err(|error| format!("{error:#}"))?;
-        Ok(Self { schemas, index })
+        Ok(Self {
+            source: schema,
+            schemas,
+            index,
+        })
     }
 
     /// The innermost values that do not follow the schema; none if all do.
     pub fn violations(&self, value: &Value) -> Vec<Violation> {
         let mut found = Vec::new();
         if let Err(error) = self.schemas.validate(value, self.index) {
-            leaves(&error, &mut found);
+            self.leaves(&error, &mut found);
         }
         found
     }
-}
 
-/// The innermost errors: the others only say that something within is wrong.
-fn leaves(error: &ValidationError<'_, '_>, found: &mut Vec<Violation>) {
-    if error.causes.is_empty() {
-        found.push(Violation {
-            pointer: error.instance_location.to_string(),
-            message: error.kind.to_string(),
-        });
+    /// The innermost errors: the others only say that something within is wrong.
+    fn leaves(&self, error: &ValidationError<'_, '_>, found: &mut Vec<Violation>) {
+        let place = error.instance_location.to_string();
+        match &error.kind {
+            // Each by its own place, rather than that of the object.
+            ErrorKind::AdditionalProperties { got } => {
+                let known = self.properties(error.schema_url);
+                found.extend(got.iter().map(|name| {
+                    let token = name.replace('~', "~0").replace('/', "~1");
+                    Violation {
+                        pointer: format!("{place}/{token}"),
+                        message: known.clone(),
+                    }
+                }));
+            }
+            kind if error.causes.is_empty() => found.push(Violation {
+                pointer: place,
+                message: kind.to_string(),
+            }),
+            _ => {}
+        }
+        for cause in &error.causes {
+            self.leaves(cause, found);
+        }
     }
-    for cause in &error.causes {
-        leaves(cause, found);
+
+    /// What to say of a name that an object may not have: those that it may.
+    fn properties(&self, schema_url: &str) -> String {
+        let pointer = schema_url
+            .split_once('#')
+            .map_or("", |(_, pointer)| pointer);
+        let properties = self.source.pointer(pointer).map(|part| &part["properties"]);
+        let names = properties.and_then(Value::as_object).map(|properties| {
+            let names = properties.keys().map(|name| format!("`{name}`"));
+            names.collect::<Vec<_>>().join(", ")
+        });
+        match names {
+            Some(names) if !names.is_empty() => format!("the name is unknown; known: {names}"),
+            _ => "the name is unknown".to_owned(),
+        }
     }
 }
 
@@ -89,7 +123,28 @@ mod tests {
         let at = |pointer| found.iter().find(|violation| violation.pointer == pointer);
         assert!(at("/rules").is_some_and(|found| found.message.contains("string")));
         assert!(at("/list/1").is_some());
-        assert!(at("").is_some_and(|found| found.message.contains("other")));
+        let unknown = at("/other").map(|found| &*found.message);
+        assert_eq!(unknown, Some("the name is unknown; known: `list`, `rules`"));
+    }
+
+    #[test]
+    fn unknown_names_are_told_one_by_one_wherever_they_stand() {
+        let plan = json!({"type": "object", "additionalProperties": false,
+            "properties": {"max_tokens": {}}});
+        let schema = json!({"type": "object", "additionalProperties": plan, "$defs": {
+            "none": {"additionalProperties": false}}, "properties": {"a": {"$ref": "#/$defs/none"}}});
+        let schema = JsonSchema::compile(schema).unwrap();
+        let value = json!({"a": {"x": 1}, "b c": {"max_tokns": 1, "a/b~c": 2, "max_tokens": 3}});
+        let found = schema.violations(&value);
+        let told = |pointer: &str| {
+            let mut all = found.iter().filter(|found| found.pointer == pointer);
+            all.next().map(|found| &*found.message)
+        };
+        assert_eq!(found.len(), 3, "{found:?}");
+        assert_eq!(told("/a/x"), Some("the name is unknown"));
+        let known = Some("the name is unknown; known: `max_tokens`");
+        assert_eq!(told("/b c/max_tokns"), known);
+        assert_eq!(told("/b c/a~1b~0c"), known);
     }
 
     #[test]

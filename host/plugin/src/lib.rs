@@ -73,7 +73,7 @@ pub use mortise_outbound::{
 pub use output_parser::{OutputParser, ParserSession};
 pub use policy::Policy;
 pub use profile::{FunctionShare, Profile};
-pub use stats::{DURATION_BUCKETS, FunctionStats, PluginStats};
+pub use stats::{Breakdown, DURATION_BUCKETS, FunctionStats, PluginStats};
 pub use tools::Tools;
 pub use wasm_file::{
     CASES_SECTION, MAX_SECTION_BYTES, SCHEMA_SECTION, SERVES_SECTION, VERSION_SECTION,

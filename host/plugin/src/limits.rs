@@ -94,6 +94,12 @@ pub struct Limits {
     /// Growth of memory since `prepare` after which an instance is replaced, since memory of an
     /// instance never shrinks.
     pub recycle_growth_bytes: usize,
+    /// How long an idle instance is kept that nobody needs; the one that was used last stays. A minute
+    /// outlasts the pauses between requests, since preparing a large vocabulary anew takes a second.
+    pub idle_ms: u64,
+    /// The same for one that has grown by more than 2 MiB: a burst of requests that each needed much
+    /// leaves no memory behind ten seconds later.
+    pub idle_grown_ms: u64,
     /// How long a call waits for an instance when all are busy.
     pub checkout_wait_ms: u64,
     /// How long each function may take.
@@ -115,6 +121,8 @@ impl Default for Limits {
             max_idle: 32,
             recycle_after_uses: 10_000,
             recycle_growth_bytes: 16 << 20,
+            idle_ms: 60_000,
+            idle_grown_ms: 7_000,
             checkout_wait_ms: 1000,
             deadlines: Deadlines::default(),
             budget_ms: 60_000,

@@ -2,8 +2,8 @@
 //! back only when its last call ended well, and is dropped in every other case.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
@@ -29,6 +29,17 @@ const MAX_HANDLES: usize = 1024;
 /// Memory of an instance that goes on a thread of its own: giving it back takes a millisecond for
 /// twenty MiB, in which a thread of the runtime answers nobody.
 const LARGE_BYTES: usize = 4 << 20;
+
+/// Growth from which on an idle instance is kept for a shorter time.
+const GROWN_BYTES: usize = 2 << 20;
+
+/// Times that idle instances are looked at while one that has grown is kept.
+const LOOKS: u32 = 4;
+
+/// How long an instance takes to make before one is made ahead of the call that needs it. What takes less is
+/// made by that call: another thread would have to wake for it, and both would wait for each other in the
+/// kernel, which changes one address space at a time.
+const WORTH_REFILLING: Duration = Duration::from_millis(1);
 
 /// Tells the log which calls no request asked for.
 const NO_REQUEST: &str = "-";
@@ -57,6 +68,7 @@ struct Instance<E> {
     exports: E,
     uses: u32,
     prepared_bytes: usize,
+    idle_since: Instant,
     _live: Live,
 }
 
@@ -65,8 +77,23 @@ impl<E> Instance<E> {
     fn is_spent(&self) -> bool {
         let state = self.store.data();
         let limits = &state.grants.limits;
-        let growth = state.memory.used.saturating_sub(self.prepared_bytes);
-        self.uses >= limits.recycle_after_uses || growth > limits.recycle_growth_bytes
+        self.uses >= limits.recycle_after_uses || self.growth() > limits.recycle_growth_bytes
+    }
+
+    /// Bytes by which its memory has grown since it was prepared.
+    fn growth(&self) -> usize {
+        let used = self.store.data().memory.used;
+        used.saturating_sub(self.prepared_bytes)
+    }
+
+    /// Whether it has been idle for longer than it is kept.
+    fn has_outstayed(&self, now: Instant) -> bool {
+        let limits = &self.store.data().grants.limits;
+        let kept_ms = match self.growth() > GROWN_BYTES {
+            true => limits.idle_grown_ms.min(limits.idle_ms),
+            false => limits.idle_ms,
+        };
+        now.saturating_duration_since(self.idle_since) >= Duration::from_millis(kept_ms)
     }
 }
 
@@ -102,6 +129,10 @@ pub(crate) struct Pool<E: Exports> {
     /// One permit for each instance in use; idle ones are made only by their return.
     permits: Arc<Semaphore>,
     refilling: AtomicBool,
+    /// Somebody looks after instances that are idle for long. Changed under the lock of `idle`.
+    tidying: AtomicBool,
+    /// Nanoseconds that the latest instance took to make.
+    made_in: AtomicU64,
     breaker: Breaker,
     /// The runtime that the pool was bound in, for work that outlives a dropped handle.
     runtime: Handle,
@@ -132,6 +163,8 @@ impl<E: Exports> Pool<E> {
             pre,
             idle: Mutex::new(Vec::new()),
             refilling: AtomicBool::new(false),
+            tidying: AtomicBool::new(false),
+            made_in: AtomicU64::new(0),
             breaker,
             runtime: Handle::current(),
         });
@@ -160,7 +193,8 @@ impl<E: Exports> Pool<E> {
     ) -> Result<Lease<E>, PluginError> {
         if let Err(pause) = self.breaker.admit(Instant::now()) {
             let retry_after_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
-            return Err(self.refused(function, Fault::Suspended { retry_after_ms }));
+            let fault = Fault::Suspended { retry_after_ms };
+            return Err(self.refused(context.request_id(), function, fault));
         }
         let wait = Duration::from_millis(self.grants.limits.checkout_wait_ms);
         let permit = match Arc::clone(&self.permits).try_acquire_owned() {
@@ -172,13 +206,15 @@ impl<E: Exports> Pool<E> {
             }
         };
         let Some(permit) = permit else {
-            return Err(self.overloaded(function, self.grants.limits.max_instances));
+            let instances = self.grants.limits.max_instances;
+            let fault = Fault::Overloaded { instances };
+            return Err(self.refused(context.request_id(), function, fault));
         };
         let in_use = self.host.pace().enter();
         let idle = self.lock_idle().pop();
         let instance = match idle {
             Some(instance) => instance,
-            None => self.make(Arc::clone(&context.request_id)).await?,
+            None => self.make(context.request_id()).await?,
         };
         Ok(Lease {
             instance: Some(Box::new(instance)),
@@ -190,30 +226,16 @@ impl<E: Exports> Pool<E> {
         })
     }
 
-    fn overloaded(&self, function: &'static str, instances: usize) -> PluginError {
-        self.refused(function, Fault::Overloaded { instances })
-    }
-
     /// A call that was not made.
-    fn refused(&self, function: &'static str, fault: Fault) -> PluginError {
-        self.grants
-            .counters
-            .ended(function, Duration::ZERO, Some(&fault));
-        self.error(function, fault)
+    fn refused(&self, request_id: Arc<str>, function: &'static str, fault: Fault) -> PluginError {
+        let counters = &self.grants.counters;
+        counters.ended(function, Duration::ZERO, Some(&fault));
+        call::plugin_error(&self.grants, function, request_id, fault)
     }
 
-    fn lost(&self, function: &'static str) -> PluginError {
+    fn lost(&self, request_id: Arc<str>, function: &'static str) -> PluginError {
         let reason = "the instance was lost in an earlier call".to_owned();
-        self.error(function, Fault::Trap(reason))
-    }
-
-    fn error(&self, function: &'static str, fault: Fault) -> PluginError {
-        PluginError {
-            plugin: self.component().name().to_owned(),
-            version: self.component().version().to_owned(),
-            function,
-            fault,
-        }
+        call::plugin_error(&self.grants, function, request_id, Fault::Trap(reason))
     }
 
     /// Make and prepare an instance.
@@ -221,10 +243,12 @@ impl<E: Exports> Pool<E> {
         const FUNCTION: &str = "lifecycle.prepare";
         let place = Arc::clone(self.host.instance_permits()).try_acquire_owned();
         let Ok(place) = place else {
-            return Err(self.overloaded(FUNCTION, self.host.max_instances()));
+            let instances = self.host.max_instances();
+            return Err(self.refused(request_id, FUNCTION, Fault::Overloaded { instances }));
         };
         let live = Live::new(Arc::clone(&self.grants.counters), place);
         let limits = &self.grants.limits;
+        let begun = Instant::now();
         let mut store = Store::new(self.host.engine(), State::new(Arc::clone(&self.grants)));
         store.limiter(|state| &mut state.memory);
         store.set_hostcall_fuel(limits.output_bytes);
@@ -237,12 +261,16 @@ impl<E: Exports> Pool<E> {
             limits.deadlines.prepare_ms,
         );
         let outcome = self.instantiate(&mut store).await;
-        match call::finish(&mut store, call, outcome, |exports, _| Ok(exports)) {
+        let ended = call::finish(&mut store, call, outcome, |exports, _| Ok(exports));
+        let took = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.made_in.store(took, Ordering::Relaxed);
+        match ended {
             Ended::Answered(exports) => Ok(Instance {
                 prepared_bytes: store.data().memory.used,
                 store,
                 exports,
                 uses: 0,
+                idle_since: Instant::now(),
                 _live: live,
             }),
             Ended::Refused(error) | Ended::Broken(error) => {
@@ -291,15 +319,48 @@ impl<E: Exports> Pool<E> {
         Ok(prepared.map(|()| exports))
     }
 
-    fn put_back(&self, instance: Instance<E>) {
+    fn put_back(self: &Arc<Self>, mut instance: Instance<E>) {
+        instance.idle_since = Instant::now();
         let mut idle = self.lock_idle();
         if idle.len() < self.grants.limits.max_idle {
             idle.push(instance);
+            if idle.len() > 1 && !self.tidying.swap(true, Ordering::AcqRel) {
+                self.runtime.spawn(Self::tidy(Arc::downgrade(self)));
+            }
             return;
         }
         // Unmapping memory is not work for within the lock.
         drop(idle);
         self.let_go(instance);
+    }
+
+    /// Look after idle instances as long as there is more than one.
+    async fn tidy(pool: Weak<Self>) {
+        while let Some(pool) = pool.upgrade() {
+            if !pool.give_up_idle(Instant::now()) {
+                return;
+            }
+            let limits = &pool.grants.limits;
+            let kept = Duration::from_millis(limits.idle_grown_ms.min(limits.idle_ms));
+            drop(pool);
+            tokio::time::sleep((kept / LOOKS).max(EPOCH)).await;
+        }
+    }
+
+    /// Drop instances that nobody has needed for long, all but the one that is used next; whether more
+    /// than that one are left.
+    fn give_up_idle(&self, now: Instant) -> bool {
+        let mut idle = self.lock_idle();
+        let others = idle.len().saturating_sub(1);
+        let outstayed = idle.extract_if(..others, |instance| instance.has_outstayed(now));
+        let outstayed: Vec<_> = outstayed.collect();
+        let more = idle.len() > 1;
+        self.tidying.store(more, Ordering::Release);
+        drop(idle);
+        for instance in outstayed {
+            self.let_go(instance);
+        }
+        more
     }
 
     /// Drop an instance.
@@ -335,9 +396,12 @@ impl<E: Exports> Pool<E> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Prepare a replacement in the background, so that the next call need not. At most one at a
-    /// time, so that a plugin that always fails costs one preparation at a time.
+    /// Prepare a replacement in the background, so that the next call need not, if that takes long. At most
+    /// one at a time, so that a plugin that always fails costs one preparation at a time.
     fn refill(self: &Arc<Self>) {
+        if Duration::from_nanos(self.made_in.load(Ordering::Relaxed)) < WORTH_REFILLING {
+            return;
+        }
         if !self.lock_idle().is_empty() || self.refilling.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -388,18 +452,24 @@ impl<E: Exports> Lease<E> {
         let usable = std::mem::replace(&mut self.usable, false);
         let instance = self.instance.as_mut().filter(|_| usable);
         let Some(instance) = instance else {
-            return Err(self.pool.lost(function));
+            return Err(self.pool.lost(context.request_id(), function));
         };
         let budget_ms = self.pool.grants.limits.budget_ms;
         if Duration::from_millis(budget_ms)
             <= EPOCH * u32::try_from(self.epochs).unwrap_or(u32::MAX)
         {
             self.instance = None;
-            let error = self.pool.refused(function, Fault::Budget { budget_ms });
+            let fault = Fault::Budget { budget_ms };
+            let error = self.pool.refused(context.request_id(), function, fault);
+            call::report(
+                &self.pool.grants,
+                &error,
+                "a plugin is not called again for a request",
+            );
             self.pool.record(Err(&error));
             return Err(error);
         }
-        let request_id = Arc::clone(&context.request_id);
+        let request_id = context.request_id();
         let call = call::begin(&mut instance.store, function, request_id, deadline_ms);
         let span = tracing::debug_span!(target: "mortise::plugin", parent: &context.span,
             "plugin.call", plugin = self.pool.component().name(), "fn" = function);

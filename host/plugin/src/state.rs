@@ -191,7 +191,7 @@ impl State {
 }
 
 /// Control characters would let a guest forge lines or drive a terminal.
-fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         if c.is_control() {

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use crate::limits::MAX_COUNTER_NAMES;
-use crate::{Component, Fault, Kind};
+use crate::{Component, Fault, Kind, PluginError};
 
 /// Upper bounds of the histogram of call durations, in seconds; one more bucket holds the rest.
 pub const DURATION_BUCKETS: [f64; 10] = [
@@ -42,6 +42,17 @@ pub struct PluginStats {
     pub functions: Vec<FunctionStats>,
     /// Counters that the plugin keeps itself (`host.count`).
     pub custom: Vec<(String, u64)>,
+    /// How it last broke down, if it ever did.
+    pub last_breakdown: Option<Breakdown>,
+}
+
+/// A call that ended by a breakdown of the plugin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Breakdown {
+    /// All that is known of it.
+    pub error: PluginError,
+    /// When it was.
+    pub at: SystemTime,
 }
 
 /// What one function did.
@@ -108,6 +119,7 @@ pub(crate) struct Counters {
     pub(crate) suspensions: AtomicU64,
     pub(crate) memory_peak: AtomicU64,
     custom: Mutex<BTreeMap<String, u64>>,
+    last_breakdown: Mutex<Option<Breakdown>>,
 }
 
 impl Counters {
@@ -123,6 +135,7 @@ impl Counters {
             suspensions: AtomicU64::new(0),
             memory_peak: AtomicU64::new(0),
             custom: Mutex::new(BTreeMap::new()),
+            last_breakdown: Mutex::new(None),
         }
     }
 
@@ -141,6 +154,20 @@ impl Counters {
         if let Some(fault) = fault {
             counters.faults[fault.index()].fetch_add(1, Relaxed);
         }
+    }
+
+    /// Keep what is known of a breakdown, for the operator.
+    pub(crate) fn note_breakdown(&self, error: &PluginError) {
+        let breakdown = Breakdown {
+            error: error.clone(),
+            at: SystemTime::now(),
+        };
+        *self.lock_breakdown() = Some(breakdown);
+    }
+
+    fn lock_breakdown(&self) -> MutexGuard<'_, Option<Breakdown>> {
+        let last = self.last_breakdown.lock();
+        last.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Note a call whose future was dropped.
@@ -194,6 +221,7 @@ impl Counters {
                 .iter()
                 .map(|(name, value)| (name.clone(), *value))
                 .collect(),
+            last_breakdown: self.lock_breakdown().clone(),
         }
     }
 }

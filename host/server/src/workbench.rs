@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use anyhow::{Context as _, bail};
 use mortise_plugin::{
-    Decision, Facts, Fault, GrammarSource, Kind, MatchStatus, ParserEvent, ParserSetup,
-    PluginError, Segment, TemplateInput, ToolAnswer, ToolCaller, ToolChoice, ToolGrant,
+    Decision, Facts, GrammarSource, Kind, MatchStatus, ParserEvent, ParserSetup, Segment,
+    TemplateInput, ToolAnswer, ToolCaller, ToolChoice, ToolGrant,
 };
 use mortise_service::{
     Asking, Chunking, DecidePolicy, OfflineError, RequestId, RequestPlugins, RunTool,
@@ -204,7 +204,7 @@ impl Workbench {
                     "may_end": verdict.status != MatchStatus::Active,
                 })),
                 // A grammar that is refused is a result; a plugin that fails is not.
-                Err(OfflineError::Plugin(error)) if is_refusal(&error) => {
+                Err(OfflineError::Plugin(error)) if error.fault.is_refusal() => {
                     return Ok(json!({"valid": false, "error": error.to_string()}));
                 }
                 Err(error) => return Err(error.into()),
@@ -513,9 +513,4 @@ fn object(pairs: Vec<(String, String)>) -> Value {
             .map(|(name, value)| (name, Value::from(value)))
             .collect(),
     )
-}
-
-/// Whether the plugin did not break down, but would not.
-pub(crate) fn is_refusal(error: &PluginError) -> bool {
-    error.fault.is_callers() || matches!(error.fault, Fault::Unsupported(_))
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use mortise_plugin::{
-    Decision, Facts, Fault, Finish, GrammarSource, MatchStatus, MatchStep, ParserEvent,
+    Decision, Facts, Fault, Finish, GrammarSource, Kind, MatchStatus, MatchStep, ParserEvent,
     ParserSetup, ParserTraits, PluginError, RenderedPrompt, Segment, TemplateInput, UsageReport,
 };
 use mortise_registry::{Backend, Script, ScriptCodec, Scripted};
@@ -23,11 +23,19 @@ use crate::{
     Usage,
 };
 
+fn kind_of(function: &str) -> Kind {
+    let mut kinds = Kind::ALL.into_iter();
+    let kind = kinds.find(|kind| function.starts_with(kind.as_str()));
+    kind.expect("a function of some kind")
+}
+
 pub(crate) fn fault(function: &'static str, fault: Fault) -> PluginError {
     PluginError {
         plugin: "fake".to_owned(),
         version: "0.0.1".to_owned(),
+        kind: kind_of(function),
         function,
+        request_id: "request-1".into(),
         fault,
     }
 }

@@ -334,7 +334,11 @@ impl Runs {
         match self.tasks.join_next().await {
             None => Ok(None),
             Some(Ok(ended)) => Ok(Some(ended?)),
-            Some(Err(error)) => Err(ServiceError::Engine(format!("a tool broke off: {error}"))),
+            Some(Err(error)) => {
+                // A panic of ours, whose text is not for callers.
+                tracing::error!(%error, "the task that calls a tool broke off");
+                Err(ServiceError::Engine("a tool broke off".to_owned()))
+            }
         }
     }
 }

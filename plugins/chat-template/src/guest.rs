@@ -28,6 +28,16 @@ use bindings::mortise::plugin::{model, settings};
 /// What `prepare` compiled. An instance serves one model and has one thread.
 static RENDERER: OnceLock<Renderer> = OnceLock::new();
 
+/// The schema of the settings: the host tells a misspelt one by its line.
+#[used]
+#[allow(
+    unsafe_code,
+    reason = "a section of the component, which no code reads"
+)]
+#[unsafe(link_section = "mortise:settings-schema")]
+static SCHEMA: [u8; include_bytes!("../settings.schema.json").len()] =
+    *include_bytes!("../settings.schema.json");
+
 struct Plugin;
 
 fn fault(error: RenderError) -> Fault {

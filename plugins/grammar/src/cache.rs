@@ -31,7 +31,12 @@ impl<V> Cache<V> {
         self.entries.last().map(|(_, value)| value)
     }
 
+    /// Keep a value; it replaces that of the same source.
     pub(crate) fn insert(&mut self, source: Source, value: V) {
+        if let Some(index) = self.entries.iter().position(|(key, _)| *key == source) {
+            self.entries.remove(index);
+            self.bytes -= source.len();
+        }
         self.bytes += source.len();
         self.entries.push((source, value));
         // The newest stays, however large: the next request often has the same.
@@ -55,6 +60,7 @@ mod tests {
             cache.insert(source(index), index);
         }
         assert_eq!(cache.get(&source(0)), Some(&0));
+        cache.insert(source(0), 0);
         cache.insert(source(MAX_ENTRIES), MAX_ENTRIES);
         assert_eq!(cache.get(&source(1)), None);
         assert_eq!(cache.get(&source(0)), Some(&0));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use llguidance::api::{ParserLimits, TopLevelGrammar};
 use llguidance::earley::SlicedBiasComputer;
 use llguidance::toktrie::InferenceCapabilities;
-use llguidance::{Matcher as Inner, ParserFactory};
+use llguidance::{Matcher as Inner, ParserFactory, TokenParser};
 use serde_json::json;
 use toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
 
@@ -17,6 +17,9 @@ use crate::source::{GrammarError, Source, read_schema, schema_grammar, shown};
 
 /// Tokens of a vocabulary.
 const MAX_TOKENS: usize = 4_000_000;
+/// Bytes by which a lexer may grow while it is handed on. A few thousand states: a tenth of what one matcher
+/// may make.
+const MAX_LEXER_GROWTH_BYTES: usize = 1 << 20;
 /// Bytes of an error of llguidance that are passed on.
 const MAX_ERROR_BYTES: usize = 600;
 
@@ -37,7 +40,27 @@ pub struct Vocabulary {
 pub struct Engine {
     factory: ParserFactory,
     tokens: usize,
-    compiled: Cache<Inner>,
+    compiled: Cache<Compiled>,
+}
+
+/// A grammar that matchers are copied from. They share its lexer, which keeps what it finds out about texts:
+/// the masks of the next are computed in a fraction of the time of the first.
+struct Compiled {
+    /// At the start of the text.
+    start: Inner,
+    /// The lexer's other handle.
+    parser: TokenParser,
+    /// Size of the lexer before it saw a text.
+    lexer_bytes: usize,
+}
+
+impl Compiled {
+    /// Whether its lexer has failed, or has grown so much that the next matcher had better begin anew: its
+    /// states count towards a limit, and stay in memory.
+    fn is_worn(&self) -> bool {
+        let stats = self.parser.parser.lexer_stats();
+        stats.error || stats.num_bytes > self.lexer_bytes + MAX_LEXER_GROWTH_BYTES
+    }
 }
 
 impl Engine {
@@ -64,15 +87,16 @@ impl Engine {
         })
     }
 
-    /// A matcher at the start of the text. A grammar seen before is forked, not compiled.
+    /// A matcher at the start of the text. A grammar seen before is copied, not compiled.
     pub fn compile(&mut self, source: &Source) -> Result<Matcher, GrammarError> {
         source.check_size()?;
-        if let Some(copy) = self.compiled.get(source).map(Inner::deep_clone) {
+        let known = self.compiled.get(source).filter(|known| !known.is_worn());
+        if let Some(copy) = known.map(|known| known.start.clone()) {
             return Ok(self.matcher(copy));
         }
-        let inner = self.compile_new(source)?;
-        let matcher = self.matcher(inner.deep_clone());
-        self.compiled.insert(source.clone(), inner);
+        let compiled = self.compile_new(source)?;
+        let matcher = self.matcher(compiled.start.clone());
+        self.compiled.insert(source.clone(), compiled);
         Ok(matcher)
     }
 
@@ -80,7 +104,7 @@ impl Engine {
         Matcher::new(inner, self.factory.tok_env().clone(), self.tokens)
     }
 
-    fn compile_new(&self, source: &Source) -> Result<Inner, GrammarError> {
+    fn compile_new(&self, source: &Source) -> Result<Compiled, GrammarError> {
         let grammar = match source {
             Source::JsonObject => schema_grammar(json!({"type": "object"})),
             Source::JsonSchema(text) => {
@@ -105,14 +129,21 @@ impl Engine {
         })
     }
 
-    fn build(&self, grammar: TopLevelGrammar) -> Result<Inner, String> {
-        let inner = Inner::new(self.factory.create_parser(grammar));
-        if let Some(error) = inner.get_error() {
+    fn build(&self, grammar: TopLevelGrammar) -> Result<Compiled, String> {
+        let parser = self.factory.create_parser(grammar);
+        let parser = parser.map_err(|error| excerpt(&error.to_string()))?;
+        let mut start = Inner::new(Ok(parser.clone()));
+        if let Some(error) = start.get_error() {
             return Err(excerpt(&error));
         }
-        // Rules that only refer to themselves compile, and then no token fits.
-        match inner.deep_clone().compute_mask_or_eos() {
-            Ok(_) => Ok(inner),
+        // Rules that only refer to themselves compile, and then no token fits. The mask stays for all
+        // copies.
+        match start.compute_mask_or_eos() {
+            Ok(_) => Ok(Compiled {
+                start,
+                lexer_bytes: parser.parser.lexer_stats().num_bytes,
+                parser,
+            }),
             Err(error) => Err(format!(
                 "no text that fits can begin: {}",
                 excerpt(&error.to_string())
@@ -206,4 +237,41 @@ pub fn masks_for(
         masks.push(dense(matcher.mask()?.0));
     }
     Ok(masks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lexer_that_has_grown_large_is_not_handed_on() {
+        let mut engine = Engine::new(&Vocabulary {
+            bytes: b"ab.".to_vec(),
+            offsets: vec![0, 1, 2, 3],
+            eos: vec![2],
+            control: Vec::new(),
+        })
+        .unwrap();
+        // Its lexer has a state for every sixteen letters.
+        let source = Source::Regex("[ab]*a[ab]{16}".to_owned());
+        let is_worn = |engine: &mut Engine| engine.compiled.get(&source).unwrap().is_worn();
+        let mut matcher = engine.compile(&source).unwrap();
+        let start = matcher.mask().unwrap();
+        assert!(!is_worn(&mut engine));
+        let mut random = 1u32;
+        for _ in 0..30_000 {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            matcher.accept(&[random >> 31]).unwrap();
+            matcher.mask().unwrap();
+            if is_worn(&mut engine) {
+                break;
+            }
+        }
+        assert!(is_worn(&mut engine));
+        let mut next = engine.compile(&source).unwrap();
+        assert!(!is_worn(&mut engine));
+        assert_eq!(next.mask().unwrap(), start);
+        // Who has the old one goes on with it.
+        assert!(matcher.mask().is_ok());
+    }
 }

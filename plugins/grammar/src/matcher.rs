@@ -33,16 +33,16 @@ pub enum Mask {
 
 impl Mask {
     /// The smallest of the three for `allowed`, which may be longer than `tokens`.
-    fn smallest(allowed: &SimpleVob, tokens: usize) -> Self {
-        let mut words = allowed.as_slice()[..tokens.div_ceil(32)].to_vec();
+    fn smallest(allowed: SimpleVob, tokens: usize) -> Self {
+        let mut words = Vec::from(allowed);
+        words.truncate(tokens.div_ceil(32));
         if let (Some(last), 1..) = (words.last_mut(), tokens % 32) {
             *last &= (1 << (tokens % 32)) - 1;
         }
-        let count: usize = words.iter().map(|word| word.count_ones() as usize).sum();
-        if count <= MAX_LISTED {
-            Self::Only(listed(&words, tokens, true))
-        } else if tokens - count <= MAX_LISTED {
-            Self::AllBut(listed(&words, tokens, false))
+        if let Some(listed) = few(&words, tokens, true) {
+            Self::Only(listed)
+        } else if let Some(listed) = few(&words, tokens, false) {
+            Self::AllBut(listed)
         } else {
             Self::Dense(words)
         }
@@ -70,10 +70,33 @@ impl Mask {
     }
 }
 
-fn listed(words: &[u32], tokens: usize, allowed: bool) -> Vec<u32> {
-    (0..u32::try_from(tokens).unwrap_or(u32::MAX))
-        .filter(|token| (words[*token as usize / 32] >> (token % 32) & 1 == 1) == allowed)
-        .collect()
+/// Words that are looked at together: most have none of the bits that are listed.
+const STRETCH: usize = 32;
+
+/// The tokens that are allowed, or those that are not, if they are few enough to be listed.
+fn few(words: &[u32], tokens: usize, allowed: bool) -> Option<Vec<u32>> {
+    let flip = if allowed { 0 } else { u32::MAX };
+    let mut listed = Vec::new();
+    for (stretch, words) in words.chunks(STRETCH).enumerate() {
+        if words.iter().fold(0, |any, word| any | (word ^ flip)) == 0 {
+            continue;
+        }
+        for (index, word) in words.iter().enumerate() {
+            let mut bits = word ^ flip;
+            while bits != 0 {
+                let token = (stretch * STRETCH + index) * 32 + bits.trailing_zeros() as usize;
+                if token >= tokens {
+                    return Some(listed);
+                }
+                if listed.len() == MAX_LISTED {
+                    return None;
+                }
+                listed.push(token as u32);
+                bits &= bits - 1;
+            }
+        }
+    }
+    Some(listed)
 }
 
 /// One sequence.
@@ -108,7 +131,7 @@ impl Matcher {
                 .compute_mask_or_eos()
                 .map_err(|error| failed("computing a mask", &error))?
         };
-        Ok((Mask::smallest(&allowed, self.tokens), status))
+        Ok((Mask::smallest(allowed, self.tokens), status))
     }
 
     /// Where the matcher stands.
@@ -198,6 +221,8 @@ impl Matcher {
         let taken = count - ended;
         self.ended -= ended;
         self.taken -= taken;
+        // It goes by where the parser stands, not by how it came there.
+        self.inner.invalidate_bias_cache();
         self.inner
             .rollback(taken)
             .map_err(|error| failed("taking tokens back", &error))
@@ -255,4 +280,65 @@ fn classify(doing: &str, error: &str) -> GrammarError {
 
 fn refused(token: u32) -> GrammarError {
     GrammarError::Internal(format!("token {token} does not fit the grammar here"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Engine, Vocabulary};
+    use crate::source::Source;
+
+    #[test]
+    fn a_mask_is_not_that_of_a_text_that_was_taken_back() {
+        let tokens = ["{", "[", "x", "x}", "x]", "<eos>"];
+        let mut vocabulary = Vocabulary {
+            offsets: vec![0],
+            eos: vec![5],
+            ..Vocabulary::default()
+        };
+        for token in tokens {
+            vocabulary.bytes.extend(token.as_bytes());
+            vocabulary.offsets.push(vocabulary.bytes.len() as u32);
+        }
+        let grammar = "start: \"{\" X \"}\" | \"[\" X \"]\"\nX: /x+/".to_owned();
+        let mut engine = Engine::new(&vocabulary).unwrap();
+        let mut matcher = engine.compile(&Source::Lark(grammar)).unwrap();
+        for (opening, closed) in [(0, 3), (1, 4), (0, 3)] {
+            matcher.accept(&[opening]).unwrap();
+            assert_eq!(matcher.mask().unwrap().0, Mask::Only(vec![2, closed]));
+            matcher.rollback(1).unwrap();
+        }
+    }
+
+    #[test]
+    fn the_smallest_mask_says_the_same() {
+        // Several stretches, and a last word that is not full.
+        let tokens = 3 * STRETCH * 32 + 37;
+        for (count, listed) in [(1, true), (64, true), (65, false), (2000, false)] {
+            for allowed in [true, false] {
+                let mut vob = SimpleVob::alloc(tokens + 40);
+                for token in 0..tokens {
+                    // Spread over all of them, the last included.
+                    let among = (token + 1) * count / tokens > token * count / tokens;
+                    vob.set(token, among == allowed);
+                }
+                // What lies beyond the vocabulary is no token.
+                vob.set(tokens + 1, true);
+                let expected: Vec<bool> = (0..tokens).map(|token| vob.get(token)).collect();
+                let mask = Mask::smallest(vob, tokens);
+                match (&mask, allowed) {
+                    (Mask::Only(tokens), true) | (Mask::AllBut(tokens), false) => {
+                        assert_eq!((tokens.len(), listed), (count, true));
+                    }
+                    (mask, _) => assert!(!listed && matches!(mask, Mask::Dense(_))),
+                }
+                let words = mask.into_dense(tokens, tokens.div_ceil(32));
+                let found: Vec<bool> = (0..words.len() * 32)
+                    .map(|token| words[token / 32] >> (token % 32) & 1 == 1)
+                    .collect();
+                assert_eq!(found[..tokens], expected);
+                assert!(!found[tokens..].contains(&true));
+            }
+        }
+    }
 }

@@ -26,7 +26,7 @@ use mortise_plugin_sdk::{Fault, Model};
 
 use crate::style::{Settings, Style};
 
-mortise_plugin_sdk::export!(output_parser: DefaultParser);
+mortise_plugin_sdk::export!(output_parser: DefaultParser, settings: "settings.schema.json");
 
 /// The plugin. An instance serves one model.
 #[derive(Debug)]

@@ -377,3 +377,42 @@ proptest::proptest! {
         let _ = Settings::parse(&json);
     }
 }
+
+/// The names between backquotes in a refusal of a name, without that name.
+fn known_names(settings: &str) -> Vec<String> {
+    let refusal = Settings::parse(settings).unwrap_err().to_string();
+    let quoted = refusal.split('`').skip(1).step_by(2);
+    let mut names: Vec<String> = quoted.map(str::to_owned).collect();
+    let unknown = names.iter().position(|name| name == "no_such_name");
+    names.drain(..=unknown.unwrap());
+    names.sort();
+    names
+}
+
+#[test]
+fn the_schema_knows_the_names_that_are_read() {
+    let schema: serde_json::Value =
+        serde_json::from_str(include_str!("../settings.schema.json")).unwrap();
+    for (settings, place) in [
+        (r#"{"no_such_name": 1}"#, ""),
+        (
+            r#"{"keys": [{"no_such_name": 1}]}"#,
+            "/properties/keys/items",
+        ),
+        (
+            r#"{"anonymous": {"no_such_name": 1}}"#,
+            "/properties/anonymous",
+        ),
+    ] {
+        let part = schema.pointer(place).unwrap();
+        assert_eq!(part["additionalProperties"], false, "{place}");
+        let mut names: Vec<String> = part["properties"]
+            .as_object()
+            .unwrap()
+            .keys()
+            .cloned()
+            .collect();
+        names.sort();
+        assert_eq!(names, known_names(settings), "{place}");
+    }
+}

@@ -3,7 +3,7 @@
 use super::*;
 
 /// A guest in the place of a plugin of one model, and the code of the error that its caller gets.
-const GUESTS: [(&str, &str, &str, &str); 14] = [
+pub(super) const GUESTS: [(&str, &str, &str, &str); 14] = [
     ("chat-template", "render", "loop", "plugin_deadline"),
     ("chat-template", "render", "calls", "plugin_deadline"),
     ("chat-template", "render", "bomb", "plugin_memory"),
@@ -20,17 +20,21 @@ const GUESTS: [(&str, &str, &str, &str); 14] = [
     ("policy", "authorize", "chatter", ""),
 ];
 
-/// One target for each of the guests.
-fn hostile_server() -> Server {
+/// One target for each of the guests, with the MiB of memory that each is granted, and the milliseconds of
+/// those that use them up.
+pub(super) fn hostile_server(deadline_ms: u32, memory_mib: u32) -> Server {
     let file = guest();
     let targets: Vec<Target> = GUESTS
         .iter()
         .enumerate()
         .map(|(index, (kind, function, does, code))| {
             // What ends otherwise has the time for it on a busy machine too.
-            let deadline_ms = if *code == "plugin_deadline" { 300 } else { 5000 };
+            let deadline_ms = match *code {
+                "plugin_deadline" => deadline_ms,
+                _ => 5000,
+            };
             let more = format!(
-                "file = {file:?}\ndeadline_ms = {deadline_ms}\nmemory_mib = 64\nsettings = {{ {function} = {does:?} }}"
+                "file = {file:?}\ndeadline_ms = {deadline_ms}\nmemory_mib = {memory_mib}\nsettings = {{ {function} = {does:?} }}"
             );
             Target::saying(&format!("hostile-{index}"), "{}").bound(kind, more)
         })
@@ -39,7 +43,7 @@ fn hostile_server() -> Server {
 }
 
 /// Requests that run into the guest.
-fn attacks(index: usize, count: usize) -> Vec<Request> {
+pub(super) fn attacks(index: usize, count: usize) -> Vec<Request> {
     let body = ask(&format!("hostile-{index}"), "Hi");
     let body = match GUESTS[index].0 {
         "grammar" => with(body, "response_format", json!({"type": "json_object"})),
@@ -64,7 +68,7 @@ fn guest_case(index: usize) -> Case<'static> {
 
 #[test]
 fn j1_j2_j3_hostile_guests_cost_their_own_requests_only() {
-    let mut server = hostile_server();
+    let mut server = hostile_server(300, 64);
     let mut witness = Witness::new(&mut server, WITNESS);
     for index in 0..GUESTS.len() {
         witness.endures(&guest_case(index), |server| {
@@ -79,7 +83,7 @@ fn j1_j2_j3_hostile_guests_cost_their_own_requests_only() {
 #[test]
 #[ignore = "measures; it takes minutes and wants the machine to itself"]
 fn soak() {
-    let mut server = hostile_server();
+    let mut server = hostile_server(300, 64);
     let mut witness = Witness::new(&mut server, WITNESS);
     // What the first use of anything takes stays; it is not the attacks'.
     for index in 0..GUESTS.len() {

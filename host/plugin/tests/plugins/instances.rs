@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use mortise_plugin::{
-    ChatTemplate, Fault, Finish, GrammarSource, HostConfig, ParserSetup, PluginHost,
+    ChatTemplate, Fault, Finish, GrammarSource, HostConfig, OutputParser, ParserSetup, PluginHost,
 };
 
 use crate::guests::{binding, context, every_kind, fault_of, fresh, render, shared, source};
@@ -70,6 +70,70 @@ async fn an_instance_is_replaced_after_its_uses_and_when_it_grew() {
         "",
         "after growing by 20 MiB"
     );
+}
+
+/// Have four sessions of a binding open at once, told a text, so that four instances are idle afterwards.
+async fn four_idle(parser: &OutputParser, text: &str) {
+    let mut sessions = Vec::new();
+    for _ in 0..4 {
+        let setup = ParserSetup::default();
+        sessions.push(parser.open(&context(), &setup).await.unwrap().unwrap());
+    }
+    for mut session in sessions {
+        session.feed(text, &[]).await.unwrap();
+        session.close(Finish::Stop).await.unwrap();
+    }
+}
+
+/// Wait until no more than so many instances live.
+async fn until_live(host: &PluginHost, most: u64) -> u64 {
+    let live = || {
+        host.stats()
+            .iter()
+            .map(|stats| stats.live_instances)
+            .sum::<u64>()
+    };
+    let patience = tokio::time::timeout(Duration::from_secs(60), async {
+        while live() > most {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    patience.await.expect("instances are given up");
+    live()
+}
+
+#[tokio::test]
+async fn c2_idle_instances_are_given_up_those_that_grew_before_the_others() {
+    let fixture = fresh();
+    let mut binding = binding();
+    binding.limits.recycle_growth_bytes = 64 << 20;
+    binding.limits.idle_grown_ms = 20;
+    binding.limits.idle_ms = 3_600_000;
+    let small = fixture.parser(binding.clone()).await;
+    let large = fixture.parser(binding.clone()).await;
+    four_idle(&small, "text").await;
+    four_idle(&large, &"x".repeat(3 << 20)).await;
+    // Of those that grew, the one that was used last stays; the small ones wait for an hour.
+    assert_eq!(until_live(&fixture.host, 5).await, 5);
+    let setup = ParserSetup::default();
+    let session = large.open(&context(), &setup).await.unwrap().unwrap();
+    session.close(Finish::Stop).await.unwrap();
+    let made: u64 = fixture
+        .host
+        .stats()
+        .iter()
+        .map(|stats| stats.created_instances)
+        .sum();
+    assert_eq!(made, 8, "it is used again");
+    drop((small, large));
+    assert_eq!(until_live(&fixture.host, 0).await, 0);
+    binding.limits.idle_ms = 20;
+    let brief = fixture.parser(binding).await;
+    four_idle(&brief, "text").await;
+    assert_eq!(until_live(&fixture.host, 1).await, 1);
+    // And again: whoever looks after them begins anew.
+    four_idle(&brief, "text").await;
+    assert_eq!(until_live(&fixture.host, 1).await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

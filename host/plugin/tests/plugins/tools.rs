@@ -63,7 +63,11 @@ async fn arguments_that_do_not_follow_the_schema_never_reach_the_plugin() {
         ("does", "", "'text'"),
         ("does", "[]", "object"),
         ("does", r#"{"text":5}"#, "/text: want string"),
-        ("does", r#"{"text":"loop","more":1}"#, "'more'"),
+        (
+            "does",
+            r#"{"text":"loop","more":1}"#,
+            "/more: the name is unknown; known: `text`",
+        ),
         ("ghost", "{}", "no tool `ghost`"),
     ] {
         match call(&tools, name, arguments).await.unwrap() {

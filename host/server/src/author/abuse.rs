@@ -8,7 +8,7 @@ use mortise_service::OfflineError;
 use serde_json::{Map, Value, json};
 
 use crate::golden::{Effort, check_pieces};
-use crate::workbench::{Workbench, is_refusal};
+use crate::workbench::Workbench;
 
 /// What no plugin has of its own, and marks of many models.
 const CANARY: &str = "abuse\u{202e}<|im_start|>system\n<|im_end|></s>[INST]<tool_call>{\"";
@@ -47,7 +47,9 @@ fn named(inputs: Vec<(&str, Value)>) -> Vec<Input> {
 fn endure(bench: &Workbench, kind: Kind, input: &Value) -> anyhow::Result<()> {
     let said = match bench.ask(kind, input.clone()) {
         Ok(said) => said,
-        Err(error) if of_plugin(&error).is_some_and(is_refusal) => return Ok(()),
+        Err(error) if of_plugin(&error).is_some_and(|error| error.fault.is_refusal()) => {
+            return Ok(());
+        }
         Err(error) => return Err(error),
     };
     match kind {

@@ -54,6 +54,7 @@ pub(super) fn of_kind(kind: BindingKind) -> &'static [File] {
             "cases/allowed.json",
             "cases/blocked.json",
             "cases/wrong-settings.json",
+            "cases/misspelt-settings.json",
         ],
         BindingKind::ChatTemplate => templates!["chat-template":
             "settings.schema.json",
@@ -203,5 +204,33 @@ pub(super) fn sources(kind: BindingKind, lang: Language) -> &'static [File] {
         (Language::Js, BindingKind::OutputParser) => source!("js", "output-parser": "plugin.js"),
         (Language::Js, BindingKind::Grammar) => source!("js", "grammar": "plugin.js"),
         (Language::Js, BindingKind::Tool) => source!("js", "tool": "plugin.js"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mortise_plugin::JsonSchema;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn no_project_takes_a_misspelt_setting() {
+        for kind in [
+            BindingKind::Policy,
+            BindingKind::ChatTemplate,
+            BindingKind::OutputParser,
+            BindingKind::Grammar,
+            BindingKind::Tool,
+        ] {
+            let is_schema = |(path, _): &&File| *path == "settings.schema.json";
+            let (_, text) = of_kind(kind).iter().find(is_schema).expect("a schema");
+            let schema = JsonSchema::compile(serde_json::from_str(text).expect("JSON"));
+            let schema = schema.expect("a schema");
+            assert_eq!(schema.violations(&json!({})), [], "{kind:?}");
+            let found = schema.violations(&json!({"no_setting_is_called_this": 1}));
+            let places: Vec<&str> = found.iter().map(|found| &*found.pointer).collect();
+            assert_eq!(places, ["/no_setting_is_called_this"], "{kind:?}");
+        }
     }
 }

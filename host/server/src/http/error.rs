@@ -4,7 +4,7 @@
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use mortise_plugin::Fault;
+use mortise_plugin::{Fault, PluginError};
 use mortise_service::ServiceError;
 use serde_json::json;
 
@@ -109,7 +109,7 @@ impl From<ServiceError> for ApiError {
                 Self::new(StatusCode::TOO_MANY_REQUESTS, "tenant_queue_full", message)
                     .with_header("retry-after", retry_after.to_string())
             }
-            ServiceError::Plugin(error) => plugin_error(&error.fault, message),
+            ServiceError::Plugin(error) => plugin_error(&error),
             ServiceError::Engine(_) => {
                 Self::new(StatusCode::INTERNAL_SERVER_ERROR, "engine_error", message)
             }
@@ -121,8 +121,11 @@ impl From<ServiceError> for ApiError {
     }
 }
 
-/// A plugin's refusal is the caller's to mend; its trap, its slowness and its defects are not.
-fn plugin_error(fault: &Fault, message: String) -> ApiError {
+/// A plugin's refusal is the caller's to mend, and reads as the plugin wrote it. Of a trap, of slowness and
+/// of defects, which are not, the caller learns the kind: what more there is to say may quote a panic, and
+/// stands in the log and on the admin side.
+fn plugin_error(error: &PluginError) -> ApiError {
+    let fault = &error.fault;
     let (status, code) = match fault {
         Fault::Invalid(_) => (StatusCode::BAD_REQUEST, "invalid_value"),
         Fault::TooComplex(_) => (StatusCode::BAD_REQUEST, "too_complex"),
@@ -138,15 +141,58 @@ fn plugin_error(fault: &Fault, message: String) -> ApiError {
         Fault::Overloaded { .. } => (StatusCode::SERVICE_UNAVAILABLE, "plugin_overloaded"),
         Fault::Suspended { .. } => (StatusCode::SERVICE_UNAVAILABLE, "plugin_suspended"),
     };
-    let error = ApiError::new(status, code, message);
-    match fault {
+    let Some((happened, retry)) = outline(fault) else {
+        return ApiError::new(status, code, error.to_string());
+    };
+    let advice = match retry {
+        Retry::Later(_) => "retry later",
+        Retry::Once => "the request may be retried",
+        Retry::InVain => "the same request is likely to fail again",
+    };
+    let message = format!(
+        "the {} plugin {happened}; {advice}; the server's log says more under the request id {}",
+        error.kind, error.request_id
+    );
+    let api = ApiError::new(status, code, message);
+    match retry {
+        Retry::Later(seconds) => api.with_header("retry-after", seconds.to_string()),
+        Retry::Once => api,
+        // OpenAI's clients retry what is answered with 500, unless they are told this.
+        Retry::InVain => api.with_header("x-should-retry", "false"),
+    }
+}
+
+/// Whether a request that met a breakdown should be sent again.
+enum Retry {
+    /// After so many seconds.
+    Later(u64),
+    /// At once, since an instance that broke down is replaced.
+    Once,
+    /// It took more than it may, and would again.
+    InVain,
+}
+
+/// A breakdown in words that quote nothing; `None` for a refusal.
+fn outline(fault: &Fault) -> Option<(&'static str, Retry)> {
+    Some(match fault {
+        Fault::Invalid(_) | Fault::TooComplex(_) | Fault::Unsupported(_) => return None,
+        Fault::Internal(_) => ("reports a defect of its own", Retry::Once),
+        Fault::Deadline { .. } => ("did not answer in time", Retry::Once),
+        Fault::Trap(_) => ("broke down", Retry::Once),
+        Fault::InvalidResult(_) => ("gave an answer that makes no sense", Retry::Once),
+        Fault::Budget { .. } => ("used up its time for one request", Retry::InVain),
+        Fault::Memory { .. } => ("asked for more memory than it may have", Retry::InVain),
+        Fault::Stack => ("overflowed its stack", Retry::InVain),
+        Fault::Output { .. } => ("answered with more bytes than it may", Retry::InVain),
+        Fault::Overloaded { .. } => ("is busy with other requests", Retry::Later(1)),
         Fault::Suspended { retry_after_ms } => {
             let seconds = retry_after_ms.div_ceil(1000).max(1);
-            error.with_header("retry-after", seconds.to_string())
+            (
+                "failed too often and is not called for a while",
+                Retry::Later(seconds),
+            )
         }
-        Fault::Overloaded { .. } => error.with_header("retry-after", "1"),
-        _ => error,
-    }
+    })
 }
 
 impl IntoResponse for ApiError {
@@ -198,4 +244,89 @@ fn clipped(message: &str) -> &str {
         end -= 1;
     }
     &message[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use mortise_plugin::Kind;
+
+    use super::*;
+
+    fn told(fault: Fault) -> (ApiError, String) {
+        let error = ApiError::from(ServiceError::Plugin(PluginError {
+            plugin: "acme_secrets".to_owned(),
+            version: "0123456789ab".to_owned(),
+            kind: Kind::OutputParser,
+            function: "output-parser.feed",
+            request_id: "request-7".into(),
+            fault,
+        }));
+        let text = error.body()["error"]["message"].to_string();
+        (error, text)
+    }
+
+    #[test]
+    fn breakdowns_quote_nothing_of_the_plugin() {
+        let words = || "at src/vault.rs:7: the password is hunter2".to_owned();
+        let faults = [
+            (Fault::Internal(words()), None),
+            (Fault::Trap(words()), None),
+            (Fault::InvalidResult(words()), None),
+            (Fault::Deadline { deadline_ms: 4321 }, None),
+            (
+                Fault::Budget { budget_ms: 4321 },
+                Some("x-should-retry: false"),
+            ),
+            (
+                Fault::Memory { limit_bytes: 4321 },
+                Some("x-should-retry: false"),
+            ),
+            (Fault::Stack, Some("x-should-retry: false")),
+            (
+                Fault::Output { limit_bytes: 4321 },
+                Some("x-should-retry: false"),
+            ),
+            (
+                Fault::Overloaded { instances: 4321 },
+                Some("retry-after: 1"),
+            ),
+            (
+                Fault::Suspended {
+                    retry_after_ms: 4321,
+                },
+                Some("retry-after: 5"),
+            ),
+        ];
+        for (fault, header) in faults {
+            let code = format!("plugin_{}", fault.label().replace('-', "_"));
+            let (error, text) = told(fault);
+            assert_eq!(error.code, code);
+            assert!(error.status.is_server_error(), "{code}");
+            for part in ["the output-parser plugin ", "request-7"] {
+                assert!(text.contains(part), "{text}");
+            }
+            let advice = ["retry later", "may be retried", "fail again"];
+            assert!(advice.iter().any(|part| text.contains(part)), "{text}");
+            for part in ["hunter2", "vault", ".rs", "acme", "0123", "feed", "4321"] {
+                assert!(!text.contains(part), "{code} tells {part}: {text}");
+            }
+            let headers = error.headers.iter();
+            let headers: Vec<String> = headers.map(|(name, v)| format!("{name}: {v}")).collect();
+            assert_eq!(headers, header.into_iter().collect::<Vec<_>>(), "{code}");
+        }
+    }
+
+    #[test]
+    fn refusals_read_as_the_plugin_wrote_them() {
+        let words = || "send fewer tools".to_owned();
+        for fault in [
+            Fault::Invalid(words()),
+            Fault::TooComplex(words()),
+            Fault::Unsupported(words()),
+        ] {
+            let (error, text) = told(fault);
+            assert_eq!(error.status, StatusCode::BAD_REQUEST);
+            assert!(text.contains("send fewer tools"), "{text}");
+        }
+    }
 }

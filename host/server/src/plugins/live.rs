@@ -8,9 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use mortise_plugin::PluginHost;
+use mortise_plugin::{Breakdown, PluginHost};
 use mortise_service::{ServedModel, Service};
 use serde_json::{Value, json};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 use tokio::sync::Mutex;
 use tokio::time::MissedTickBehavior;
 
@@ -58,6 +60,21 @@ impl Reload {
 fn rejected_json(rejected: &[Rejected]) -> Vec<Value> {
     let one = |file: &Rejected| json!({"file": file.path, "reason": file.reason});
     rejected.iter().map(one).collect()
+}
+
+/// All that is known of a breakdown: callers of the API are told its kind only.
+fn breakdown_json(breakdown: Breakdown) -> Value {
+    let Breakdown { error, at } = breakdown;
+    json!({
+        "plugin": error.plugin,
+        "version": error.version,
+        "kind": error.kind.as_str(),
+        "function": error.function,
+        "request_id": &*error.request_id,
+        "fault": error.fault.label(),
+        "text": error.fault.to_string(),
+        "at": OffsetDateTime::from(at).format(&Rfc3339).unwrap_or_default(),
+    })
 }
 
 /// A service and the plugins that serve it.
@@ -171,10 +188,14 @@ impl LivePlugins {
         }
     }
 
-    /// What serves, what is loaded, and what was refused.
+    /// What serves, what is loaded, what was refused, and how plugins last broke down.
     pub(crate) fn status(&self) -> Value {
         let status = self.status.read();
-        status.unwrap_or_else(PoisonError::into_inner).clone()
+        let mut status = status.unwrap_or_else(PoisonError::into_inner).clone();
+        let stats = self.host.stats().into_iter();
+        let breakdowns = stats.filter_map(|plugin| plugin.last_breakdown);
+        status["breakdowns"] = breakdowns.map(breakdown_json).collect();
+        status
     }
 
     /// Load, bind, switch. Returns whether anything else serves now. Nothing has changed after an

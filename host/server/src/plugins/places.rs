@@ -259,13 +259,43 @@ impl Chooser<'_> {
             };
             chain.push(place);
         }
+        self.check_auth(&chain)?;
         Ok(chain)
+    }
+
+    /// Keys that no policy looks at would guard nothing.
+    fn check_auth(&self, chain: &[Place]) -> Result<(), Unfit> {
+        let entries = self.auth.settings.as_object().into_iter().flatten();
+        for (name, _) in entries {
+            if !chain.iter().any(|place| takes(&place.component, name)) {
+                let policies = chain
+                    .iter()
+                    .map(|place| format!("`{}`", place.component.name()));
+                return Err(Unfit {
+                    message: format!(
+                        "`[auth]` gives `{name}` to the policies, and none takes it by its settings \
+                         schema ({}); bind the default policy beside them ([[plugins.bindings]] with \
+                         kind = \"policy\" and no file), or leave it out",
+                        policies.collect::<Vec<_>>().join(", ")
+                    ),
+                    blame: chain
+                        .iter()
+                        .flat_map(|place| file_of(&place.component))
+                        .collect(),
+                });
+            }
+        }
+        Ok(())
     }
 
     fn policy(&self, component: Arc<Component>, binding: Option<(usize, &BindingConfig)>) -> Place {
         let index = binding.map(|(index, _)| index);
         let binding = binding.map(|(_, binding)| binding);
         let own = binding.map(|binding| &binding.settings);
+        let mut auth = self.auth.settings.clone();
+        if let Some(entries) = auth.as_object_mut() {
+            entries.retain(|name, _| takes(&component, name));
+        }
         Place {
             kind: Kind::Policy,
             model: None,
@@ -273,7 +303,7 @@ impl Chooser<'_> {
             ledger: format!("plugin {} 0", component.name()),
             component,
             binding: index,
-            settings: merged(&self.auth.settings, own.unwrap_or(&Value::Null)).to_string(),
+            settings: merged(&auth, own.unwrap_or(&Value::Null)).to_string(),
             secrets: self.auth.secrets.clone(),
             limits: self.limits(Kind::Policy, binding),
             http: binding.map(|b| b.http.clone()).unwrap_or_default(),
@@ -520,6 +550,16 @@ fn set_bounds(limits: &mut Limits, bounds: &PluginBounds) {
             *step = ms.div_euclid(10).max(*step);
         }
     }
+}
+
+/// Whether a plugin takes a setting of this name: its schema names it, or refuses no other names.
+fn takes(component: &Component, name: &str) -> bool {
+    let schema = component.settings_schema();
+    // One that is no JSON is told of when the settings are checked.
+    let schema: Value = schema
+        .and_then(|text| serde_json::from_str(text).ok())
+        .unwrap_or_default();
+    schema["additionalProperties"] != false || !schema["properties"][name].is_null()
 }
 
 /// The tables of `[auth]` and of a binding; the binding's entries win.

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use mortise_engine::{Constraint, MaskStep};
-use mortise_plugin::{Fault, MatchStatus, MatchStep, PluginError};
+use mortise_plugin::{Fault, Kind, MatchStatus, MatchStep, PluginError};
 use tokio::sync::oneshot;
 
 use super::MaskThreads;
@@ -30,7 +30,9 @@ impl Counting {
             return Err(PluginError {
                 plugin: "counting".to_owned(),
                 version: "1.0.0".to_owned(),
+                kind: Kind::Grammar,
                 function: "grammar.matcher.advance",
+                request_id: "request-1".into(),
                 fault: Fault::Stack,
             });
         }
