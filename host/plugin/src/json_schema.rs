@@ -90,7 +90,10 @@ impl JsonSchema {
         let properties = self.source.pointer(pointer).map(|part| &part["properties"]);
         let names = properties.and_then(Value::as_object).map(|properties| {
             let names = properties.keys().map(|name| format!("`{name}`"));
-            names.collect::<Vec<_>>().join(", ")
+            let mut names = names.collect::<Vec<_>>();
+            // Whether a map keeps their order is settled by whoever else uses the library.
+            names.sort();
+            names.join(", ")
         });
         match names {
             Some(names) if !names.is_empty() => format!("the name is unknown; known: {names}"),

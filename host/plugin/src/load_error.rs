@@ -152,7 +152,7 @@ pub enum LoadError {
         origin: String,
         /// The failed call.
         #[source]
-        source: PluginError,
+        source: Box<PluginError>,
     },
     /// The runtime cannot start.
     #[error("cannot start the WebAssembly runtime: {message}")]

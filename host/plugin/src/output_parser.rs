@@ -38,7 +38,7 @@ impl OutputParser {
         let traits = describe(&handle).await;
         let traits = traits.map_err(|source| LoadError::Prepare {
             origin: component.label(),
-            source,
+            source: Box::new(source),
         })?;
         Ok(Self { handle, traits })
     }

@@ -171,7 +171,7 @@ impl<E: Exports> Pool<E> {
         let first = pool.make(NO_REQUEST.into()).await;
         let first = first.map_err(|source| LoadError::Prepare {
             origin: component.label(),
-            source,
+            source: Box::new(source),
         })?;
         pool.put_back(first);
         Ok(pool)

@@ -61,7 +61,7 @@ impl Tools {
         let offered = describe(&handle).await;
         let offered = offered.map_err(|source| LoadError::Prepare {
             origin: component.label(),
-            source,
+            source: Box::new(source),
         })?;
         Ok(Self {
             handle,

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::assembly::ModelText;
 use crate::cli::{GrantArgs, PluginCommand, PluginFileArgs, PluginListArgs, PluginRunArgs};
-use crate::config::{BindingConfig, Config, ModelConfig, Overrides, PluginConfig, hub_config};
+use crate::config::{Config, ModelConfig, Overrides, PluginConfig, hub_config};
 use crate::golden::{Subject, prove};
 use crate::offline::{model_text, print, print_json, read};
 use crate::plugins::{Declared, LoadedPlugins, ModelKey};
@@ -42,11 +42,12 @@ fn list(args: PluginListArgs) -> anyhow::Result<Value> {
         ..Overrides::default()
     };
     let config = Config::load(args.config.as_deref(), overrides)?;
-    let by_architecture = config
-        .plugins
-        .bindings
-        .iter()
-        .any(BindingConfig::is_by_architecture);
+    // Listing needs no watcher and leaves no trace in the cache.
+    let plugins = LoadedPlugins::load(PluginConfig {
+        cache_dir: None,
+        ..config.plugins
+    })?;
+    let by_architecture = plugins.are_chosen_by_architecture();
     let mut architectures = Vec::with_capacity(config.models.len());
     for model in &config.models {
         // Only where it matters: a model's files may have to be fetched first.
@@ -61,11 +62,6 @@ fn list(args: PluginListArgs) -> anyhow::Result<Value> {
         architecture,
     });
     let models: Vec<ModelKey<'_>> = models.collect();
-    // Listing needs no watcher and leaves no trace in the cache.
-    let plugins = LoadedPlugins::load(PluginConfig {
-        cache_dir: None,
-        ..config.plugins
-    })?;
     plugins.describe(&config.auth, &models)
 }
 

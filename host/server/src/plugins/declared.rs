@@ -3,6 +3,7 @@
 
 use mortise_plugin::{Component, Kind, SERVES_SECTION};
 use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use super::pattern::{ANY, Specificity};
 use super::places::ModelKey;
@@ -34,8 +35,11 @@ impl Declared {
     /// # Errors
     /// What is wrong with it.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let declared: Self = serde_json::from_str(text)
-            .map_err(|error| format!("`{SERVES_SECTION}` cannot be read: {error}"))?;
+        // By way of an object: a list would do for a struct.
+        let object = serde_json::from_str::<Map<String, Value>>(text);
+        let declared = object.and_then(|object| Self::deserialize(Value::Object(object)));
+        let declared =
+            declared.map_err(|error| format!("`{SERVES_SECTION}` cannot be read: {error}"))?;
         for (name, list) in [
             ("models", &declared.models),
             ("architectures", &declared.architectures),
@@ -73,6 +77,11 @@ impl Declared {
             ));
         }
         Self::parse(text).map(Some)
+    }
+
+    /// Whether it depends on the architecture of a model.
+    pub(super) fn is_by_architecture(&self) -> bool {
+        !self.architectures.iter().any(|pattern| pattern == ANY)
     }
 
     /// How specific it is about a model: name before architecture. `None` if it is not for it.

@@ -8,6 +8,7 @@ mod pattern;
 mod places;
 mod precedence;
 mod schema;
+mod scope;
 mod seats;
 mod signature;
 
@@ -171,6 +172,21 @@ impl LoadedPlugins {
             "plugins": loaded.collect::<Vec<_>>(),
             "serving": serving.collect::<Vec<_>>(),
         }))
+    }
+
+    /// Whether it matters what architecture a model is of.
+    pub(crate) fn are_chosen_by_architecture(&self) -> bool {
+        let declared = |component| Declared::of(component).ok().flatten();
+        self.config
+            .bindings
+            .iter()
+            .any(BindingConfig::is_by_architecture)
+            || self
+                .library
+                .files
+                .values()
+                .filter_map(|file| declared(file))
+                .any(|one| one.is_by_architecture())
     }
 
     /// Bind a plugin in every place.

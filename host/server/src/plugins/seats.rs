@@ -12,7 +12,8 @@ use mortise_service::{
     RenderChat, RunTool, Scope, ScopedPolicy, ScopedTools,
 };
 
-use super::places::{EMBEDDED, ModelKey, Place, Turn, Unfit, file_of};
+use super::places::{EMBEDDED, ModelKey, Place, Unfit, file_of};
+use super::scope::Turn;
 use crate::assembly::ModelText;
 use crate::config::OnFailure;
 use crate::surroundings::Moment;

@@ -1,0 +1,131 @@
+//! Which requests a plugin is for.
+
+use mortise_service::Asking;
+
+use super::pattern::{self, ANY};
+use super::precedence::Claim;
+use crate::config::BindingConfig;
+
+/// The requests that a plugin is for, by patterns; `*` includes requests that name nothing.
+#[derive(Clone, PartialEq)]
+pub(crate) struct Scope {
+    pub(crate) tenants: Vec<String>,
+    pub(crate) routes: Vec<String>,
+    pub(crate) models: Vec<String>,
+}
+
+impl Scope {
+    pub(super) fn all() -> Self {
+        let any = || vec![ANY.to_owned()];
+        Self {
+            tenants: any(),
+            routes: any(),
+            models: any(),
+        }
+    }
+
+    pub(super) fn of(binding: Option<&BindingConfig>) -> Self {
+        binding.map_or_else(Self::all, |binding| Self {
+            tenants: binding.tenants.clone(),
+            routes: binding.routes.clone(),
+            models: binding.models.clone(),
+        })
+    }
+
+    /// Whether a request is within.
+    pub(crate) fn holds(&self, asking: &Asking<'_>) -> bool {
+        any_holds(&self.routes, Some(asking.route))
+            && any_holds(&self.models, asking.model)
+            && any_holds(&self.tenants, asking.tenant)
+    }
+
+    /// Whether it depends on the tenant.
+    pub(crate) fn is_by_tenant(&self) -> bool {
+        !any_holds(&self.tenants, None)
+    }
+}
+
+fn any_holds(patterns: &[String], name: Option<&str>) -> bool {
+    patterns.iter().any(|pattern| holds(pattern, name))
+}
+
+fn holds(pattern: &str, name: Option<&str>) -> bool {
+    pattern == ANY || name.is_some_and(|name| pattern::matches(pattern, name))
+}
+
+/// When the plugin of a place serves: requests of these tenants to these routes that no turn of a
+/// lower number takes.
+#[derive(Clone, PartialEq)]
+pub(crate) struct Turn {
+    pub(crate) number: usize,
+    tenants: String,
+    routes: String,
+}
+
+impl Turn {
+    pub(super) fn of(number: usize, claim: &Claim<'_>) -> Self {
+        Self {
+            number,
+            tenants: claim.tenants.to_owned(),
+            routes: claim.routes.to_owned(),
+        }
+    }
+
+    /// After all others, whoever asks.
+    pub(super) fn last() -> Self {
+        Self {
+            number: usize::MAX,
+            tenants: ANY.to_owned(),
+            routes: ANY.to_owned(),
+        }
+    }
+
+    /// Whether a request is of these tenants and routes.
+    pub(crate) fn holds(&self, asking: &Asking<'_>) -> bool {
+        holds(&self.routes, Some(asking.route)) && holds(&self.tenants, asking.tenant)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scope_holds_tenants_routes_and_models() {
+        let texts = |list: &[&str]| list.iter().map(|&text| text.to_owned()).collect();
+        let holds = |tenants: &[&str], routes: &[&str], models: &[&str], asking: Asking<'_>| {
+            let scope = Scope {
+                tenants: texts(tenants),
+                routes: texts(routes),
+                models: texts(models),
+            };
+            scope.holds(&asking)
+        };
+        let (any, chat) = (&["*"], "/v1/chat/completions");
+        let asking = |tenant, route, model| Asking {
+            tenant,
+            route,
+            model,
+        };
+        let list = asking(None, "/v1/models", None);
+        assert!(Scope::all().holds(&list));
+        assert!(holds(
+            any,
+            &["/v1/chat/*"],
+            any,
+            asking(None, chat, Some("m"))
+        ));
+        assert!(!holds(any, &["/v1/chat/*"], any, list));
+        let qwen = asking(Some("acme"), chat, Some("qwen3"));
+        let llama = asking(Some("umbrella"), chat, Some("llama"));
+        assert!(holds(any, any, &["qwen*"], qwen));
+        assert!(!holds(any, any, &["qwen*"], llama));
+        assert!(!holds(any, any, &["qwen*"], list));
+        assert!(holds(&["umbrella", "a*"], any, any, qwen));
+        assert!(!holds(&["acme"], any, any, llama));
+        assert!(
+            !holds(&["acme"], any, any, list),
+            "no tenant is none of those"
+        );
+    }
+}
