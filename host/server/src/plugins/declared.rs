@@ -94,7 +94,7 @@ impl Declared {
 }
 
 /// Whether plugins of this kind serve one model each.
-pub(super) fn is_by_model(kind: Kind) -> bool {
+fn is_by_model(kind: Kind) -> bool {
     match kind {
         Kind::ChatTemplate | Kind::OutputParser | Kind::Grammar => true,
         Kind::Policy | Kind::Tool => false,
