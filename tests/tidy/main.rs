@@ -33,13 +33,13 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
         &["axum", "candle-core", "tokenizers", "hyper"],
     ),
     (
-        "host/registry",
+        "host/models",
         &["mortise-engine", "mortise-model"],
         &["axum", "wasmtime", "tokenizers"],
     ),
     (
         "host/service",
-        &["mortise-registry", "mortise-plugin", "mortise-engine"],
+        &["mortise-models", "mortise-plugin", "mortise-engine"],
         &["axum", "wasmtime", "candle-core", "http", "hyper"],
     ),
     (
@@ -58,7 +58,7 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
             "mortise-hub",
             "mortise-model",
             "mortise-plugin",
-            "mortise-registry",
+            "mortise-models",
             "mortise-service",
             "mortise-wit",
         ],

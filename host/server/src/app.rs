@@ -9,8 +9,8 @@ use mortise_engine::{
     BeamRequest, Engine, EngineHandle, EngineLoad, SequenceRequest, SubmitError, TokenStream,
 };
 use mortise_model::{Embedder, WeightPrecision};
+use mortise_models::{Backend, Ladder, ScriptCodec, Scripted};
 use mortise_plugin::PluginHost;
-use mortise_registry::{Backend, Ladder, ScriptCodec, Scripted};
 use mortise_service::{Embed, ModelPlugins, Observer, ServedModel, Service, ServiceConfig};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use anyhow::Context as _;
 use mortise_engine::{EngineLoad, SequenceRequest, SubmitError, TokenStream};
 use mortise_model::{Embedder, EmbedderOptions, ModelFolder, WeightPrecision};
-use mortise_registry::Backend;
+use mortise_models::Backend;
 use mortise_service::{BoxFuture, Embed, EmbedError};
 use tokio::sync::Semaphore;
 

@@ -1,8 +1,8 @@
 //! Why a request was refused or an answer broke off. No HTTP in here: the server turns kinds into
 //! statuses in one place.
 
+use mortise_models::UnknownModel;
 use mortise_plugin::{Denial, PluginError};
-use mortise_registry::UnknownModel;
 
 /// Every way in which the service can fail a request.
 #[derive(Debug, Clone, thiserror::Error)]

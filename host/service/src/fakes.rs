@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use mortise_models::{Backend, Script, ScriptCodec, Scripted};
 use mortise_plugin::{
     Decision, Facts, Fault, Finish, GrammarSource, Kind, MatchStatus, MatchStep, ParserEvent,
     ParserSetup, ParserTraits, PluginError, RenderedPrompt, Segment, TemplateInput, UsageReport,
 };
-use mortise_registry::{Backend, Script, ScriptCodec, Scripted};
 use serde_json::{Value, json};
 
 use crate::lineup::{Lineup, ModelPlugins};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use mortise_engine::{BeamParams, BeamRequest, SequenceRequest, Share, SubmitError};
-use mortise_registry::Entry;
+use mortise_models::Entry;
 
 use crate::check::{Request, invalid};
 use crate::choice::{Choice, ChoiceParts, ChoiceStream, Tally, Watch};

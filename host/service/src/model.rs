@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mortise_registry::Backend;
+use mortise_models::Backend;
 use serde_json::Value;
 
 use crate::embedding::Embed;

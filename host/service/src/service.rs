@@ -5,8 +5,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use mortise_engine::Share;
+use mortise_models::{Entry, Ladder, Registry, RegistryError};
 use mortise_plugin::{Finish, Principal};
-use mortise_registry::{Entry, Ladder, Registry, RegistryError};
 
 use crate::admission::{Admission, Call, OpenAccounts, Policies, answer_facts, facts};
 use crate::answer::{Answer, AnswerParts};

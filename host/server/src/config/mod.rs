@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use mortise_hub::ModelReference;
 use mortise_model::{EmbedderOptions, Pooling};
-use mortise_registry::{Script, ScriptLine};
+use mortise_models::{Script, ScriptLine};
 use mortise_service::ToolLimits;
 use serde_json::{Map, Value, json};
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::{Extension, Path, State};
 use axum::response::Response;
 use http::{HeaderMap, StatusCode};
-use mortise_registry::Entry;
+use mortise_models::Entry;
 use mortise_service::ServedModel;
 use serde_json::{Value, json};
 

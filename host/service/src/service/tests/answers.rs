@@ -1,8 +1,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use mortise_models::Script;
 use mortise_plugin::{Fault, Finish, GrammarSource};
-use mortise_registry::Script;
 
 use super::{allow, one, until};
 use crate::fakes::{FakePolicy, FakeTemplate, ask, call, chat, model, says, service};

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mortise_engine::{EngineLoad, SequenceRequest, SubmitError, TokenStream};
-use mortise_registry::Backend;
+use mortise_models::Backend;
 
 use crate::fakes::{call, model, says, service};
 use crate::plugins::BoxFuture;

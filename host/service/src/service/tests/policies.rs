@@ -1,8 +1,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use mortise_models::{Ladder, Script};
 use mortise_plugin::{Allowance, Decision, Denial, Fault, Finish, Principal, ToolGrant};
-use mortise_registry::{Ladder, Script};
 use serde_json::{Value, json};
 
 use super::{allow, until};

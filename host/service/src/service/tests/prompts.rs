@@ -1,7 +1,7 @@
 use std::sync::{Arc, Mutex};
 
+use mortise_models::Script;
 use mortise_plugin::{Decision, GrammarSource, ToolChoice};
-use mortise_registry::Script;
 use serde_json::json;
 
 use super::{allow, one};
@@ -142,7 +142,7 @@ async fn a_model_that_must_not_call_tools_sees_none() {
 async fn an_injected_control_token_reaches_the_model_as_text() {
     /// A backend that keeps the prompt.
     struct Keeper(Mutex<Vec<u32>>);
-    impl mortise_registry::Backend for Keeper {
+    impl mortise_models::Backend for Keeper {
         fn submit(
             &self,
             request: mortise_engine::SequenceRequest,

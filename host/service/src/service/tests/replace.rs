@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use mortise_models::{Script, ScriptLine};
 use mortise_plugin::{
     Allowance, Decision, Facts, Finish, GrammarSource, ParserEvent, ParserSetup, ParserTraits,
     PluginError, Principal, RenderedPrompt, Segment, TemplateInput, UsageReport,
 };
-use mortise_registry::{Script, ScriptLine};
 use tokio::sync::Semaphore;
 
 use crate::fakes::{ask, chat, collect, model, service};

@@ -2,8 +2,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use mortise_models::{Script, ScriptLine};
 use mortise_plugin::{Fault, PluginError, ToolAnswer, ToolCaller, ToolChoice, ToolDeclaration};
-use mortise_registry::{Script, ScriptLine};
 use serde_json::{Value, json};
 use tokio::sync::Barrier;
 

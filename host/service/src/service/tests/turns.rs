@@ -9,7 +9,7 @@ use crate::{RequestFields, Service, ServiceConfig};
 #[derive(Default)]
 struct Turns(Mutex<Vec<(mortise_engine::Share, Option<Arc<str>>)>>);
 
-impl mortise_registry::Backend for Turns {
+impl mortise_models::Backend for Turns {
     fn submit(
         &self,
         request: mortise_engine::SequenceRequest,
