@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use mortise_service::{Tokenizer, TokenizerFiles};
+use mortise_tokenizer::{Tokenizer, TokenizerFiles};
 
 /// Words, scripts, marks that combine, an emoji of several code points, code, a control token.
 const TEXT: &str = "Hello, wörld! 日本語 e\u{301} 👩‍👩‍👧 fn main() {}\n\t<|im_end|> 3.14";
@@ -25,7 +25,8 @@ fuzz_target!(
         if let Ok(tokens) = tokenizer.encode_text(TEXT) {
             let _ = tokenizer.decode(&tokens, true);
         }
-        let size = tokenizer.vocabulary_size();
-        let _ = tokenizer.vocabulary(&[], size);
+        for id in 0..tokenizer.vocabulary_size() as u32 {
+            let _ = tokenizer.table().bytes(id);
+        }
     }
 );

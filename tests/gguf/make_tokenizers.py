@@ -1,4 +1,4 @@
-"""Make the vocabularies and token ids that `host/service/src/tokenizer/gguf/tests.rs` checks.
+"""Make the vocabularies and token ids that `host/tokenizer/src/gguf/tests.rs` checks.
 
     pip install transformers==5.23.0 sentencepiece==0.2.3
     python tests/gguf/make_tokenizers.py

@@ -6,7 +6,8 @@ use std::path::Path;
 use mortise_grammar::engine::Vocabulary as NativeVocabulary;
 use mortise_grammar::source::Source;
 use mortise_plugin::{GrammarSource, Vocabulary};
-use mortise_service::{Tokenizer, TokenizerFiles};
+use mortise_service::vocabulary;
+use mortise_tokenizer::{Tokenizer, TokenizerFiles};
 
 /// A grammar, and a text to walk through it.
 pub(crate) struct Walk {
@@ -160,10 +161,10 @@ pub(crate) fn demo() -> Named {
         ..TokenizerFiles::default()
     });
     let tokenizer = tokenizer.expect("a tokenizer");
-    let end = tokenizer.describe("demo", "").control_tokens[0].id;
+    let end = tokenizer.control_tokens()[0].id;
     Named {
         name: "demo model",
-        vocabulary: tokenizer.vocabulary(&[end], tokenizer.vocabulary_size()),
+        vocabulary: vocabulary(&tokenizer, &[end], tokenizer.vocabulary_size()),
     }
 }
 

@@ -38,9 +38,26 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
         &["axum", "wasmtime", "tokenizers"],
     ),
     (
+        "host/tokenizer",
+        &[],
+        &["axum", "candle-core", "tokio", "wasmtime"],
+    ),
+    (
         "host/service",
-        &["mortise-models", "mortise-plugin", "mortise-engine"],
-        &["axum", "wasmtime", "candle-core", "http", "hyper"],
+        &[
+            "mortise-engine",
+            "mortise-models",
+            "mortise-plugin",
+            "mortise-tokenizer",
+        ],
+        &[
+            "axum",
+            "wasmtime",
+            "candle-core",
+            "http",
+            "hyper",
+            "tokenizers",
+        ],
     ),
     (
         "host/hub",
@@ -60,6 +77,7 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
             "mortise-plugin",
             "mortise-models",
             "mortise-service",
+            "mortise-tokenizer",
             "mortise-wit",
         ],
         &["candle-core", "wasmtime", "tokenizers"],

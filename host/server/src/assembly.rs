@@ -7,7 +7,8 @@ use anyhow::{Context as _, bail};
 use mortise_model::gguf::{Gguf, GgufError};
 use mortise_model::{FileBytes, ModelFolder};
 use mortise_plugin::{ModelDescription, Vocabulary};
-use mortise_service::{GenerationDefaults, GgufVocabulary, Tokenizer, TokenizerFiles};
+use mortise_service::{GenerationDefaults, describe_model, vocabulary};
+use mortise_tokenizer::{GgufVocabulary, Tokenizer, TokenizerFiles};
 use serde_json::Value;
 
 use crate::config::ModelConfig;
@@ -147,8 +148,8 @@ impl ModelText {
             _ => defaults,
         };
         Self {
-            description: Arc::new(tokenizer.describe(name, architecture)),
-            vocabulary: Arc::new(tokenizer.vocabulary(&defaults.eos, size)),
+            description: Arc::new(describe_model(&tokenizer, name, architecture)),
+            vocabulary: Arc::new(vocabulary(&tokenizer, &defaults.eos, size)),
             tokenizer: Arc::new(tokenizer),
             defaults,
             folder,

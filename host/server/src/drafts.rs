@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context as _, bail};
 use mortise_model::Model;
-use mortise_service::Tokenizer;
+use mortise_tokenizer::Tokenizer;
 
 use crate::app::precision;
 use crate::assembly::ModelText;

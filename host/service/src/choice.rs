@@ -13,13 +13,13 @@ use mortise_plugin::{Finish, ParserEvent, PluginError};
 use uuid::Uuid;
 
 use crate::constraint::MatcherFault;
-use crate::detokenizer::Detokenizer;
 use crate::error::ServiceError;
 use crate::event::{Delta, FinishReason, TokenLogprob};
 use crate::observer::Observer;
 use crate::plugins::ParseSession;
 use crate::stop::StopMatcher;
 use crate::trail::{Claims, TokenTrail, TrailToken};
+use mortise_tokenizer::Detokenizer;
 
 /// Random characters in the id of a tool call.
 const CALL_ID_CHARACTERS: usize = 24;

@@ -11,7 +11,7 @@ use crate::encoding;
 use crate::error::ServiceError;
 use crate::plugins::BoxFuture;
 use crate::service::Service;
-use crate::tokenizer::Tokenizer;
+use mortise_tokenizer::Tokenizer;
 
 /// Texts in one request at most.
 pub const MAX_EMBEDDING_INPUTS: usize = 2048;

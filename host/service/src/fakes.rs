@@ -9,6 +9,8 @@ use mortise_plugin::{
     Decision, Facts, Fault, Finish, GrammarSource, Kind, MatchStatus, MatchStep, ParserEvent,
     ParserSetup, ParserTraits, PluginError, RenderedPrompt, Segment, TemplateInput, UsageReport,
 };
+use mortise_test_tokenizers::{END, byte_level};
+use mortise_tokenizer::{Tokenizer, TokenizerFiles};
 use serde_json::{Value, json};
 
 use crate::lineup::{Lineup, ModelPlugins};
@@ -16,12 +18,20 @@ use crate::plugins::{
     BoxFuture, CompileGrammar, DecidePolicy, MatchTokens, ParseOutput, ParseSession, RenderChat,
     RequestId,
 };
-use crate::testing::{END, byte_level, load};
 use crate::{
     AnswerEvent, Call, Delta, FinishReason, GenerationDefaults, Prompt, Request, RequestFields,
-    ServedModel, ServerToolCall, Service, ServiceConfig, ServiceError, TokenLogprob, Tokenizer,
-    Usage,
+    ServedModel, ServerToolCall, Service, ServiceConfig, ServiceError, TokenLogprob, Usage,
 };
+
+/// The tokenizer that a `tokenizer.json` describes.
+pub(crate) fn load(json: &Value) -> Tokenizer {
+    let bytes = json.to_string().into_bytes();
+    Tokenizer::load(TokenizerFiles {
+        tokenizer: &bytes,
+        ..TokenizerFiles::default()
+    })
+    .expect("a good tokenizer")
+}
 
 fn kind_of(function: &str) -> Kind {
     let mut kinds = Kind::ALL.into_iter();

@@ -9,7 +9,6 @@ use mortise_models::Entry;
 use crate::check::{Request, invalid};
 use crate::choice::{Choice, ChoiceParts, ChoiceStream, Tally, Watch};
 use crate::constraint::{MaskThreads, MatcherFault};
-use crate::detokenizer::Detokenizer;
 use crate::error::ServiceError;
 use crate::lineup::RequestPlugins;
 use crate::model::ServedModel;
@@ -18,6 +17,7 @@ use crate::pace::Paces;
 use crate::plugins::{ParseSession, RequestId};
 use crate::prepare::{self, Prepared};
 use crate::request::BeamFields;
+use mortise_tokenizer::Detokenizer;
 
 /// What all sequences of a request have in common.
 pub(crate) struct Launch {

@@ -7,7 +7,7 @@ mod answer;
 mod check;
 mod choice;
 mod constraint;
-mod detokenizer;
+mod description;
 mod embedding;
 mod encoding;
 mod error;
@@ -29,9 +29,6 @@ mod request;
 mod rounds;
 mod service;
 mod stop;
-#[cfg(test)]
-mod testing;
-mod tokenizer;
 mod toolbox;
 mod trail;
 
@@ -41,7 +38,7 @@ pub use check::{
     MAX_CHOICES, MAX_FAIRNESS_KEY, MAX_GRAMMAR_BYTES, MAX_LOGIT_BIASES, MAX_STOP_BYTES, MAX_STOPS,
     MAX_STOPS_BYTES, MAX_TOP_LOGPROBS, Request,
 };
-pub use detokenizer::Detokenizer;
+pub use description::{describe_model, vocabulary};
 pub use embedding::{
     Embed, EmbedError, EmbeddingInput, EmbeddingRequest, Embeddings, MAX_EMBEDDING_INPUTS,
 };
@@ -66,5 +63,4 @@ pub use plugins::{
 pub use request::{BeamFields, Prompt, RequestFields};
 pub use service::{Service, ServiceConfig, SetupError};
 pub use stop::StopMatcher;
-pub use tokenizer::{GgufVocabulary, TokenTable, Tokenizer, TokenizerError, TokenizerFiles};
 pub use toolbox::{DuplicateTool, ToolLimits};

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::embedding::Embed;
 use crate::lineup::ModelPlugins;
-use crate::tokenizer::Tokenizer;
+use mortise_tokenizer::Tokenizer;
 
 /// A model as the service serves it.
 #[derive(Clone)]

@@ -8,8 +8,9 @@ use mortise_plugin::{
     TemplateInput,
 };
 
+use crate::description::for_tokenizer;
 use crate::plugins::{CompileGrammar, ParseOutput, RenderChat, RequestId};
-use crate::tokenizer::{Tokenizer, TokenizerError};
+use mortise_tokenizer::{Detokenizer, Tokenizer, TokenizerError};
 
 /// Why an offline door failed.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -45,7 +46,7 @@ pub async fn render_template(
     input: TemplateInput,
 ) -> Result<RenderedText, OfflineError> {
     let rendered = template.render(request, input).await?;
-    let ids = tokenizer.encode_segments(&rendered.segments)?;
+    let ids = tokenizer.encode_segments(&for_tokenizer(&rendered.segments))?;
     let text = rendered
         .segments
         .iter()
@@ -111,7 +112,7 @@ fn pieces(
         Chunking::Tokens => {
             let table = Arc::clone(tokenizer.table());
             let keep = parser.traits().keep_special_tokens;
-            let mut detokenizer = crate::detokenizer::Detokenizer::new(table, keep, true);
+            let mut detokenizer = Detokenizer::new(table, keep, true);
             let mut pieces = Vec::new();
             for id in tokenizer.encode_special(text)? {
                 let mut piece = String::new();

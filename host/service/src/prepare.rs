@@ -10,6 +10,7 @@ use mortise_plugin::{
 use time::OffsetDateTime;
 
 use crate::check::{Request, invalid, refuse};
+use crate::description::for_tokenizer;
 use crate::encoding;
 use crate::error::ServiceError;
 use crate::lineup::RequestPlugins;
@@ -17,7 +18,7 @@ use crate::model::ServedModel;
 use crate::plugins::{ParseOutput, RequestId};
 use crate::request::{Prompt, RequestFields};
 use crate::stop::StopMatcher;
-use crate::tokenizer::{Tokenizer, TokenizerError};
+use mortise_tokenizer::{Tokenizer, TokenizerError};
 
 /// A parser and what it is told of a request.
 type Parsing = (Arc<dyn ParseOutput>, ParserSetup);
@@ -249,7 +250,7 @@ impl Source {
     fn encode(&self, tokenizer: &Tokenizer) -> Result<Vec<u32>, TokenizerError> {
         match self {
             Self::Text(text) => tokenizer.encode_text(text),
-            Self::Segments(segments) => tokenizer.encode_segments(segments),
+            Self::Segments(segments) => tokenizer.encode_segments(&for_tokenizer(segments)),
         }
     }
 }

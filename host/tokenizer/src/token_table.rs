@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, HashMap};
 use serde_json::Value;
 use tokenizers::AddedToken;
 
-use super::bytes::{bytes_of, fallback_byte};
-use super::{TokenizerError, malformed};
+use crate::bytes::{bytes_of, fallback_byte};
+use crate::error::{TokenizerError, malformed};
 
 /// Ids above this are refused: the table has an entry for each id below the highest.
 const MAX_TOKEN_ID: u32 = 1 << 22;
@@ -54,7 +54,7 @@ enum Kind {
 }
 
 impl TokenTable {
-    pub(super) fn build(
+    pub(crate) fn build(
         tokenizer: &tokenizers::Tokenizer,
         added: &BTreeMap<u32, AddedToken>,
     ) -> Result<Self, TokenizerError> {

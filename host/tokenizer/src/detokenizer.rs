@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::tokenizer::{TextStart, TokenTable};
+use crate::token_table::{TextStart, TokenTable};
 
 /// Turns the tokens of one sequence into text.
 ///

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::super::TokenizerError;
 use super::{CONTROL, GgufVocabulary, UNKNOWN, wrong};
+use crate::error::TokenizerError;
 
 /// GGUF marks the beginnings of words where BERT marks what continues them.
 const WORD: char = '▁';

@@ -3,7 +3,7 @@
 
 use tokenizers::{NormalizedString, Normalizer as _, PreTokenizedString, PreTokenizer as _};
 
-use super::{TokenizerError, guarded, malformed};
+use crate::error::{TokenizerError, guarded, malformed};
 
 /// Characters of one kind in a row: more than any pattern can try all ways to divide.
 const RUN: usize = 200;
@@ -13,7 +13,7 @@ const KINDS: [char; 8] = ['a', 'A', 'é', '日', '1', ' ', '\n', '.'];
 /// Refuse a tokenizer whose patterns cannot be matched with plain text in bounded time. The library
 /// of regular expressions gives up after ten million steps, and so does the caller with a request;
 /// here it is found before there are any.
-pub(super) fn check(tokenizer: &tokenizers::Tokenizer) -> Result<(), TokenizerError> {
+pub(crate) fn check(tokenizer: &tokenizers::Tokenizer) -> Result<(), TokenizerError> {
     for kind in KINDS {
         for end in ['!', 'b', ' '] {
             let mut text: String = std::iter::repeat_n(kind, RUN).collect();

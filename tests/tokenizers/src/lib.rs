@@ -1,12 +1,9 @@
-//! Small tokenizers of every kind, for tests.
+//! Small tokenizers of every kind for tests, as values of `tokenizer.json`.
 
 use serde_json::{Value, json};
-use tokenizers::pre_tokenizers::byte_level::ByteLevel;
-
-use crate::tokenizer::{Tokenizer, TokenizerFiles};
 
 /// An entry of `added_tokens`.
-pub(crate) fn added(id: usize, content: &str, flags: &[&str]) -> Value {
+pub fn added(id: usize, content: &str, flags: &[&str]) -> Value {
     let flag = |name: &str| flags.contains(&name);
     json!({
         "id": id, "content": content, "special": flag("special"),
@@ -44,15 +41,20 @@ fn merged(mut tokens: Vec<String>, words: &[&str]) -> (Vec<String>, Vec<Value>) 
     (tokens, merges)
 }
 
-/// The control tokens of the chat format that tests use.
-pub(crate) const START: &str = "<|im_start|>";
-pub(crate) const END: &str = "<|im_end|>";
+/// Control token that begins a message of the chat format that tests use.
+pub const START: &str = "<|im_start|>";
+/// Control token that ends a message.
+pub const END: &str = "<|im_end|>";
+
+/// One printable character for each byte, as byte-level vocabularies write them.
+fn alphabet() -> impl Iterator<Item = char> {
+    let printable = ('!'..='~').chain('¡'..='¬').chain('®'..='ÿ');
+    printable.chain('\u{100}'..='\u{143}')
+}
 
 /// Byte-level BPE in the way of GPT-2 and Qwen.
-pub(crate) fn byte_level() -> Value {
-    let mut alphabet: Vec<char> = ByteLevel::alphabet().into_iter().collect();
-    alphabet.sort_unstable();
-    let tokens = alphabet.into_iter().map(String::from).collect();
+pub fn byte_level() -> Value {
+    let tokens = alphabet().map(String::from).collect();
     let words = ["hello", "Ġworld", "Ġthe", "user", "ĊĊ", "ĠĠ", "Ã©", "ðŁĺ"];
     let (tokens, merges) = merged(tokens, &words);
     let next = tokens.len();
@@ -91,7 +93,7 @@ fn fallback_tokens() -> Vec<String> {
 }
 
 /// BPE with byte fallback in the way of Llama 2; with `metaspace`, in the way of its successors.
-pub(crate) fn byte_fallback(metaspace: bool) -> Value {
+pub fn byte_fallback(metaspace: bool) -> Value {
     let (tokens, merges) = merged(fallback_tokens(), &["▁hello", "▁▁", "world", "▁w"]);
     let next = tokens.len();
     let (normalizer, pre_tokenizer, decoder) = if metaspace {
@@ -126,7 +128,7 @@ pub(crate) fn byte_fallback(metaspace: bool) -> Value {
 }
 
 /// Unigram, whose vocabulary holds the control tokens too.
-pub(crate) fn unigram() -> Value {
+pub fn unigram() -> Value {
     let mut tokens = fallback_tokens();
     let next = tokens.len();
     tokens.extend([START, END, "▁hello", "▁wor", "ld"].map(str::to_owned));
@@ -155,7 +157,7 @@ pub(crate) fn unigram() -> Value {
 }
 
 /// WordPiece in the way of BERT.
-pub(crate) fn word_piece() -> Value {
+pub fn word_piece() -> Value {
     let tokens: Vec<String> = [
         "[UNK]", "[CLS]", "[SEP]", "hello", "wor", "##ld", "a", "##a", ".", "'", "s", START, END,
     ]
@@ -175,7 +177,7 @@ pub(crate) fn word_piece() -> Value {
 }
 
 /// Whole words, with control tokens among them, and no decoder.
-pub(crate) fn word_level() -> Value {
+pub fn word_level() -> Value {
     let tokens: Vec<String> = ["<unk>", "hello", "world", START, END, "§"]
         .map(str::to_owned)
         .into();
@@ -191,7 +193,7 @@ pub(crate) fn word_level() -> Value {
 }
 
 /// All of the above by name.
-pub(crate) fn all_kinds() -> Vec<(&'static str, Value)> {
+pub fn all_kinds() -> Vec<(&'static str, Value)> {
     vec![
         ("byte level", byte_level()),
         ("byte fallback", byte_fallback(false)),
@@ -200,18 +202,4 @@ pub(crate) fn all_kinds() -> Vec<(&'static str, Value)> {
         ("word piece", word_piece()),
         ("word level", word_level()),
     ]
-}
-
-pub(crate) fn load(json: &Value) -> Tokenizer {
-    let bytes = json.to_string().into_bytes();
-    Tokenizer::load(TokenizerFiles {
-        tokenizer: &bytes,
-        ..TokenizerFiles::default()
-    })
-    .expect("a good tokenizer")
-}
-
-/// The library itself, as the oracle.
-pub(crate) fn oracle(json: &Value) -> tokenizers::Tokenizer {
-    json.to_string().parse().expect("a good tokenizer")
 }

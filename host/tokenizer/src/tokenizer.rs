@@ -3,77 +3,27 @@
 //! Control tokens are recognised only where the prompt's author put them: text that came from a
 //! caller never yields one, whatever it contains.
 
-mod bytes;
-mod decode;
-mod encode;
-mod files;
-mod gguf;
-mod probe;
-
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use mortise_plugin::{ControlToken, ModelDescription, Vocabulary};
-use sha2::{Digest, Sha256};
 use tokenizers::AddedToken;
 
-pub(crate) use decode::TextStart;
-pub use decode::TokenTable;
-pub use gguf::GgufVocabulary;
-
-use encode::ControlMatcher;
-use files::{Config, Outline};
-
-/// The files that describe a tokenizer, as bytes.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct TokenizerFiles<'a> {
-    /// `tokenizer.json`
-    pub tokenizer: &'a [u8],
-    /// `tokenizer_config.json`
-    pub config: Option<&'a [u8]>,
-    /// `special_tokens_map.json`
-    pub special_tokens_map: Option<&'a [u8]>,
-    /// `chat_template.jinja`; it wins over a template in `tokenizer_config.json`.
-    pub chat_template: Option<&'a [u8]>,
-}
-
-/// Why a tokenizer could not be loaded or could not encode a text.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum TokenizerError {
-    /// A file is not what it should be.
-    #[error("{file} is malformed: {reason}")]
-    Malformed {
-        /// Name of the file.
-        file: &'static str,
-        /// What is wrong.
-        reason: String,
-    },
-    /// The file is well-formed and asks for something this server does not do.
-    #[error("tokenizer.json: {0} is not supported")]
-    Unsupported(String),
-    /// The text cannot be encoded.
-    #[error("cannot encode the text: {0}")]
-    Encode(String),
-    /// A text from a caller could only be encoded as a control token.
-    #[error(
-        "the text contains `{text}`, which this model's tokenizer can only encode as a control token; remove it"
-    )]
-    ControlToken {
-        /// The part of the text.
-        text: String,
-    },
-}
+use crate::added_tokens::{ControlMatcher, ControlToken, is_control};
+use crate::detokenizer::Detokenizer;
+use crate::error::{TokenizerError, guarded, malformed};
+use crate::files::{Config, Outline, TokenizerFiles};
+use crate::probe;
+use crate::token_table::TokenTable;
 
 /// A model's tokenizer.
 pub struct Tokenizer {
-    inner: tokenizers::Tokenizer,
-    matcher: ControlMatcher,
+    pub(crate) inner: tokenizers::Tokenizer,
+    pub(crate) matcher: ControlMatcher,
     table: Arc<TokenTable>,
     /// By id, rising.
     control: Vec<ControlToken>,
-    config: Config,
-    bos: Option<u32>,
+    pub(crate) config: Config,
+    pub(crate) bos: Option<u32>,
     eos: Option<u32>,
 }
 
@@ -103,7 +53,7 @@ impl Tokenizer {
             inner.get_added_tokens_decoder().into_iter().collect();
         let control: Vec<ControlToken> = added
             .iter()
-            .filter(|(_, token)| encode::is_control(token))
+            .filter(|(_, token)| is_control(token))
             .map(|(&id, token)| ControlToken {
                 id,
                 text: token.content.clone(),
@@ -155,6 +105,16 @@ impl Tokenizer {
         &self.control
     }
 
+    /// Text of the beginning-of-sequence token, as the model's files name it.
+    pub fn bos_token(&self) -> Option<&str> {
+        self.config.bos_token.as_deref()
+    }
+
+    /// Text of the end-of-sequence token, as the model's files name it.
+    pub fn eos_token(&self) -> Option<&str> {
+        self.config.eos_token.as_deref()
+    }
+
     /// The id of a token by its exact text.
     pub fn token_id(&self, text: &str) -> Option<u32> {
         self.inner.token_to_id(text)
@@ -173,8 +133,7 @@ impl Tokenizer {
     /// Text of tokens that stand at the start of a text. Special tokens are left out unless
     /// `keep_special`.
     pub fn decode(&self, ids: &[u32], keep_special: bool) -> String {
-        let mut detokenizer =
-            crate::detokenizer::Detokenizer::new(Arc::clone(&self.table), keep_special, true);
+        let mut detokenizer = Detokenizer::new(Arc::clone(&self.table), keep_special, true);
         let mut text = String::new();
         for &id in ids {
             detokenizer.push(id, &mut text);
@@ -182,57 +141,6 @@ impl Tokenizer {
         detokenizer.finish(&mut text);
         text
     }
-
-    /// What plugins are told of the model.
-    pub fn describe(&self, name: &str, architecture: &str) -> ModelDescription {
-        ModelDescription {
-            name: name.to_owned(),
-            architecture: architecture.to_owned(),
-            chat_template: self.chat_template().map(str::to_owned),
-            bos_token: self.config.bos_token.clone().unwrap_or_default(),
-            eos_token: self.config.eos_token.clone().unwrap_or_default(),
-            control_tokens: self.control.clone(),
-        }
-    }
-
-    /// The vocabulary as grammars see it. `size` is the number of the model's logits: ids that the
-    /// tokenizer does not know get no bytes, so that no grammar allows them.
-    pub fn vocabulary(&self, eos: &[u32], size: usize) -> Vocabulary {
-        let mut bytes = Vec::new();
-        let mut offsets = Vec::with_capacity(size + 1);
-        offsets.push(0u32);
-        for id in 0..size as u32 {
-            bytes.extend_from_slice(self.table.bytes(id));
-            offsets.push(bytes.len() as u32);
-        }
-        let known = |id: &u32| (*id as usize) < size;
-        let eos: Vec<u32> = eos.iter().copied().filter(known).collect();
-        let control: Vec<u32> = self.control.iter().map(|t| t.id).filter(known).collect();
-        let digest = digest(&bytes, &offsets, &eos, &control);
-        Vocabulary {
-            bytes,
-            offsets,
-            eos,
-            control,
-            digest,
-        }
-    }
-}
-
-fn digest(bytes: &[u8], offsets: &[u32], eos: &[u32], control: &[u32]) -> String {
-    let mut hash = Sha256::new();
-    hash.update((bytes.len() as u64).to_le_bytes());
-    hash.update(bytes);
-    for list in [offsets, eos, control] {
-        hash.update((list.len() as u64).to_le_bytes());
-        for value in list {
-            hash.update(value.to_le_bytes());
-        }
-    }
-    hash.finalize()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
 }
 
 /// Tokens that only `tokenizer_config.json` declares. The library numbers them itself; one that it
@@ -255,27 +163,6 @@ fn add_configured_tokens(inner: &mut tokenizers::Tokenizer, config: &Config) {
         if let Err(error) = inner.add_tokens([token.clone()]) {
             tracing::warn!(token = token.content, %error, "token of tokenizer_config.json left out");
         }
-    }
-}
-
-/// Run code of the tokenizers crate, which panics on some malformed files.
-fn guarded<T>(run: impl FnOnce() -> T) -> Result<T, String> {
-    catch_unwind(AssertUnwindSafe(run)).map_err(|panic| {
-        let text = panic
-            .downcast_ref::<String>()
-            .map(String::as_str)
-            .or_else(|| panic.downcast_ref::<&str>().copied());
-        format!(
-            "the tokenizers library gave up: {}",
-            text.unwrap_or("no reason given")
-        )
-    })
-}
-
-fn malformed(file: &'static str, reason: impl ToString) -> TokenizerError {
-    TokenizerError::Malformed {
-        file,
-        reason: reason.to_string(),
     }
 }
 

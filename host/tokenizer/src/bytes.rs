@@ -1,7 +1,7 @@
 //! The alphabet of byte-level tokenizers: every byte written as one printable character.
 
 /// The byte that a character of the alphabet stands for.
-pub(super) fn byte_of(character: char) -> Option<u8> {
+pub(crate) fn byte_of(character: char) -> Option<u8> {
     let code = u32::from(character);
     match code {
         // Printable bytes stand for themselves.
@@ -15,12 +15,12 @@ pub(super) fn byte_of(character: char) -> Option<u8> {
 }
 
 /// The bytes of a token text, if it is written in the alphabet.
-pub(super) fn bytes_of(text: &str) -> Option<Vec<u8>> {
+pub(crate) fn bytes_of(text: &str) -> Option<Vec<u8>> {
     text.chars().map(byte_of).collect()
 }
 
 /// The byte that a byte-fallback token such as `<0x0A>` stands for.
-pub(super) fn fallback_byte(text: &str) -> Option<u8> {
+pub(crate) fn fallback_byte(text: &str) -> Option<u8> {
     let digits = text.strip_prefix("<0x")?.strip_suffix('>')?;
     let plain = digits.len() == 2 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     plain.then(|| u8::from_str_radix(digits, 16).ok()).flatten()

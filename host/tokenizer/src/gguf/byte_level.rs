@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
-use super::super::TokenizerError;
 use super::{GgufVocabulary, wrong};
+use crate::error::TokenizerError;
 
 /// Contractions of English.
 const CONTRACTIONS: &str = "(?i:'s|'t|'re|'ve|'m|'ll|'d)";

@@ -9,7 +9,9 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
 
-use super::{Tokenizer, TokenizerError, TokenizerFiles, malformed};
+use crate::error::{TokenizerError, malformed};
+use crate::files::TokenizerFiles;
+use crate::tokenizer::Tokenizer;
 
 /// What messages call the file.
 const FILE: &str = "the GGUF file's tokenizer";

@@ -8,8 +8,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::super::TokenizerError;
 use super::{BYTE, CONTROL, GgufVocabulary, UNKNOWN, UNUSED, wrong};
+use crate::error::TokenizerError;
 
 /// What stands for a space.
 const SPACE: &str = "▁";

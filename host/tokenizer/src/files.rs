@@ -9,7 +9,20 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use tokenizers::AddedToken;
 
-use super::{TokenizerError, TokenizerFiles, malformed};
+use crate::error::{TokenizerError, malformed};
+
+/// The files that describe a tokenizer, as bytes.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TokenizerFiles<'a> {
+    /// `tokenizer.json`
+    pub tokenizer: &'a [u8],
+    /// `tokenizer_config.json`
+    pub config: Option<&'a [u8]>,
+    /// `special_tokens_map.json`
+    pub special_tokens_map: Option<&'a [u8]>,
+    /// `chat_template.jinja`; it wins over a template in `tokenizer_config.json`.
+    pub chat_template: Option<&'a [u8]>,
+}
 
 /// Largest `tokenizer.json`. The largest in use have 35 MB.
 const MAX_TOKENIZER_BYTES: usize = 256 << 20;
@@ -21,8 +34,8 @@ const MAX_ADDED_TOKEN_BYTES: usize = 4096;
 const MAX_TEMPLATE_BYTES: usize = 4 << 20;
 
 /// What must be true of `tokenizer.json` before the library sees it.
-pub(super) struct Outline {
-    pub(super) unknown_token: Option<String>,
+pub(crate) struct Outline {
+    pub(crate) unknown_token: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -85,7 +98,7 @@ struct RawAddedToken {
 }
 
 impl Outline {
-    pub(super) fn read(bytes: &[u8]) -> Result<Self, TokenizerError> {
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, TokenizerError> {
         let fail = |reason: String| Err(malformed("tokenizer.json", reason));
         if bytes.len() > MAX_TOKENIZER_BYTES {
             let size = bytes.len();
@@ -130,16 +143,16 @@ impl Outline {
 
 /// What the smaller files say.
 #[derive(Debug, Default)]
-pub(super) struct Config {
-    pub(super) bos_token: Option<String>,
-    pub(super) eos_token: Option<String>,
-    pub(super) add_bos_token: Option<bool>,
-    pub(super) chat_templates: Vec<(String, String)>,
-    pub(super) added_tokens: BTreeMap<u32, AddedToken>,
+pub(crate) struct Config {
+    pub(crate) bos_token: Option<String>,
+    pub(crate) eos_token: Option<String>,
+    pub(crate) add_bos_token: Option<bool>,
+    pub(crate) chat_templates: Vec<(String, String)>,
+    pub(crate) added_tokens: BTreeMap<u32, AddedToken>,
 }
 
 impl Config {
-    pub(super) fn read(files: &TokenizerFiles<'_>) -> Result<Self, TokenizerError> {
+    pub(crate) fn read(files: &TokenizerFiles<'_>) -> Result<Self, TokenizerError> {
         let mut config = Self::default();
         if let Some(bytes) = files.special_tokens_map {
             config.take("special_tokens_map.json", bytes)?;

@@ -3,8 +3,9 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::Detokenizer;
-use crate::testing::{END, all_kinds, byte_fallback, byte_level, load, oracle};
+use crate::fixtures::{load, oracle};
 use crate::tokenizer::Tokenizer;
+use mortise_test_tokenizers::{END, all_kinds, byte_fallback, byte_level};
 
 /// Text of tokens one by one, checking that every piece is whole text and nothing is taken back.
 fn incremental(tokenizer: &Tokenizer, ids: &[u32], keep_special: bool, at_start: bool) -> String {

@@ -1,0 +1,51 @@
+//! Errors of loading and encoding, and the guard around library code that may panic.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Why a tokenizer could not be loaded or could not encode a text.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TokenizerError {
+    /// A file is not what it should be.
+    #[error("{file} is malformed: {reason}")]
+    Malformed {
+        /// Name of the file.
+        file: &'static str,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The file is well-formed and asks for something this server does not do.
+    #[error("tokenizer.json: {0} is not supported")]
+    Unsupported(String),
+    /// The text cannot be encoded.
+    #[error("cannot encode the text: {0}")]
+    Encode(String),
+    /// A text from a caller could only be encoded as a control token.
+    #[error(
+        "the text contains `{text}`, which this model's tokenizer can only encode as a control token; remove it"
+    )]
+    ControlToken {
+        /// The part of the text.
+        text: String,
+    },
+}
+
+/// Run code of the tokenizers crate, which panics on some malformed files.
+pub(crate) fn guarded<T>(run: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(run)).map_err(|panic| {
+        let text = panic
+            .downcast_ref::<String>()
+            .map(String::as_str)
+            .or_else(|| panic.downcast_ref::<&str>().copied());
+        format!(
+            "the tokenizers library gave up: {}",
+            text.unwrap_or("no reason given")
+        )
+    })
+}
+
+pub(crate) fn malformed(file: &'static str, reason: impl ToString) -> TokenizerError {
+    TokenizerError::Malformed {
+        file,
+        reason: reason.to_string(),
+    }
+}
