@@ -27,7 +27,10 @@ const MODEL_FILES: [&str; 5] = [
 const WITHOUT_MODEL: &str = "MORTISE_WITHOUT_DEMO_MODEL";
 
 /// Variables that describe the build of the server and would change that of the plugins.
-const LEAKING: [&str; 7] = [
+const LEAKING: [&str; 10] = [
+    "__CARGO_TEST_CHANNEL_OVERRIDE_DO_NOT_USE_THIS",
+    "CARGO_UNSTABLE_FEATURE_UNIFICATION",
+    "CARGO_RESOLVER_FEATURE_UNIFICATION",
     "RUSTFLAGS",
     "CARGO_ENCODED_RUSTFLAGS",
     "CARGO_BUILD_RUSTFLAGS",
