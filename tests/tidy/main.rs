@@ -27,9 +27,10 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
         &[],
         &["axum", "candle-core", "serde_json", "wasmtime"],
     ),
+    ("host/aot", &[], &["axum", "tokio"]),
     (
         "host/plugin",
-        &["mortise-outbound"],
+        &["mortise-aot", "mortise-outbound"],
         &["axum", "candle-core", "tokenizers", "hyper"],
     ),
     (

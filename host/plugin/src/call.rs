@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use mortise_aot::BACKTRACE_FRAMES;
 use wasmtime::{PoolConcurrencyLimitError, Store, Trap, UpdateDeadline, WasmBacktrace};
 
-use crate::engine::BACKTRACE_FRAMES;
 use crate::pace::{LONG_CALL_EPOCHS, Pace};
 use crate::state::{CallState, Grants, State, escape};
 use crate::stats::Counters;

@@ -41,7 +41,7 @@ pub enum ComponentSource {
         name: &'static str,
         /// The component.
         wasm: &'static [u8],
-        /// The result of [`crate::precompile`] in our own build; may be empty.
+        /// Machine code from `mortise_aot::precompile` at build time; may be empty.
         precompiled: &'static [u8],
     },
 }

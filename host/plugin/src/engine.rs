@@ -3,7 +3,8 @@
 use std::thread;
 use std::time::Duration;
 
-use wasmtime::{Config, Engine, InstanceAllocationStrategy, OptLevel, PoolingAllocationConfig};
+use mortise_aot::compile_settings;
+use wasmtime::{Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
 
 use crate::{HostConfig, LoadError};
 
@@ -23,49 +24,6 @@ const TABLE_KEPT_BYTES: usize = 16 << 10;
 /// Core modules of one component. The adapters of Rust's std make three or four; an interpreter of
 /// Python comes as 38, its shared libraries.
 const CORE_INSTANCES_PER_COMPONENT: u32 = 64;
-
-/// Frames kept of a trap's backtrace: enough to tell runaway recursion from a stray pointer.
-pub(crate) const BACKTRACE_FRAMES: usize = 64;
-
-/// Settings that decide what compiled code looks like. They must be the same at build time and
-/// at run time, or precompiled plugins are refused.
-fn compile_settings() -> Config {
-    let mut config = Config::new();
-    config
-        // On by default, and makes each call three to five times dearer.
-        .concurrency_support(false)
-        .epoch_interruption(true)
-        .consume_fuel(false)
-        .memory_init_cow(true)
-        // Sparse images above the default of 16 MiB would silently lose copy-on-write.
-        .memory_guaranteed_dense_image_size(128 << 20)
-        .cranelift_opt_level(OptLevel::Speed)
-        .wasm_multi_memory(false)
-        .wasm_memory64(false)
-        .wasm_relaxed_simd(false)
-        // Where in the file an instruction of a backtrace stands. Nothing shows that, looking it up is a
-        // tenth of what a trap takes, and the map a tenth of the compiled code. Names of functions remain.
-        .generate_address_map(false)
-        .wasm_backtrace_max_frames(std::num::NonZeroUsize::new(BACKTRACE_FRAMES));
-    config
-}
-
-/// Compile a component with the settings that [`crate::PluginHost`] uses, for the machine that
-/// this runs on.
-///
-/// # Errors
-/// When the bytes are not a valid component.
-pub fn precompile(wasm: &[u8]) -> Result<Vec<u8>, LoadError> {
-    let engine = Engine::new(&compile_settings()).map_err(|error| LoadError::Runtime {
-        message: format!("{error:#}"),
-    })?;
-    engine
-        .precompile_component(wasm)
-        .map_err(|error| LoadError::Compile {
-            origin: "precompile".to_owned(),
-            message: format!("{error:#}"),
-        })
-}
 
 /// Make the engine: with a pool of instances where the address space allows it, else on demand.
 pub(crate) fn create(host: &HostConfig) -> Result<Engine, LoadError> {

@@ -52,7 +52,6 @@ pub use breaker::BreakerLimits;
 pub use call::CallContext;
 pub use chat_template::ChatTemplate;
 pub use component::{Component, ComponentSource, read_component};
-pub use engine::precompile;
 pub use error::{Fault, PluginError};
 pub use grammar::{Grammar, Matcher};
 pub use host::PluginHost;

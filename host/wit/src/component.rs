@@ -30,7 +30,7 @@ pub fn wrap(module: &[u8], kind: &str) -> Result<Vec<u8>, WitError> {
         });
     };
     let mut module = module.to_vec();
-    let mut encoder = ComponentEncoder::default();
+    let encoder = ComponentEncoder::default();
     embed_component_metadata(&mut module, &resolve, world, StringEncoding::UTF8)
         .and_then(|()| encoder.validate(true).module(&module)?.encode())
         .map_err(|error| WitError::Module {

@@ -379,12 +379,12 @@ fn embedded_code_is_used_or_made_again() {
             precompiled,
         })
     };
-    let compiled = |wasm| -> &'static [u8] { mortise_plugin::precompile(wasm).unwrap().leak() };
+    let compiled = |wasm| -> &'static [u8] { mortise_aot::precompile(wasm).unwrap().leak() };
     for precompiled in [compiled(every_kind()), b"made for another machine"] {
         assert_eq!(load(precompiled).unwrap().origin(), "embedded");
     }
     // What another file was compiled to is taken for this one: nothing is compiled again.
     let other = load(compiled(&greedy_template()));
     assert!(matches!(other, Err(LoadError::Import { .. })));
-    assert!(mortise_plugin::precompile(b"nonsense").is_err());
+    assert!(mortise_aot::precompile(b"nonsense").is_err());
 }
