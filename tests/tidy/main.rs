@@ -61,6 +61,33 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
         ],
     ),
     (
+        "host/http",
+        &[],
+        &["candle-core", "wasmtime", "tokenizers", "clap", "toml"],
+    ),
+    (
+        "host/api",
+        &["mortise-http", "mortise-service"],
+        &["candle-core", "wasmtime", "tokenizers", "clap", "toml"],
+    ),
+    (
+        "host/telemetry",
+        &[
+            "mortise-engine",
+            "mortise-http",
+            "mortise-plugin",
+            "mortise-service",
+        ],
+        &[
+            "axum",
+            "candle-core",
+            "wasmtime",
+            "tokenizers",
+            "clap",
+            "toml",
+        ],
+    ),
+    (
         "host/hub",
         &[],
         &["axum", "candle-core", "tokio", "wasmtime"],
@@ -70,15 +97,18 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
     (
         "host/server",
         &[
+            "mortise-api",
             "mortise-bundle",
             "mortise-cuda",
             "mortise-engine",
+            "mortise-http",
             "mortise-hub",
             "mortise-model",
             "mortise-plugin",
             "mortise-models",
             "mortise-service",
             "mortise-tokenizer",
+            "mortise-telemetry",
             "mortise-wit",
         ],
         &["candle-core", "wasmtime", "tokenizers"],

@@ -9,21 +9,22 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use http::{HeaderMap, StatusCode, header};
+use mortise_http::{Problem, ProblemShape, json_response, write_problem};
 use subtle::ConstantTimeEq as _;
 
-use crate::http::error::{ApiError, json_response};
 use crate::plugins::LivePlugins;
 
 /// What the handlers need.
 pub(crate) struct Admin {
     live: Arc<LivePlugins>,
     key: String,
+    shape: ProblemShape,
 }
 
 impl Admin {
-    /// Callers must know `key`.
-    pub(crate) fn new(live: Arc<LivePlugins>, key: String) -> Arc<Self> {
-        Arc::new(Self { live, key })
+    /// Callers must know `key`. Problems are written as `shape` has them.
+    pub(crate) fn new(live: Arc<LivePlugins>, key: String, shape: ProblemShape) -> Arc<Self> {
+        Arc::new(Self { live, key, shape })
     }
 
     /// All routes. None is reached without the key.
@@ -51,11 +52,11 @@ async fn guard(State(admin): State<Arc<Admin>>, request: Request, next: Next) ->
     if !admin.knows_key(request.headers()) {
         tracing::warn!(%method, path, "the admin side was asked without its key");
         let message = "the admin side needs its key as `Authorization: Bearer KEY`";
-        return ApiError::new(StatusCode::UNAUTHORIZED, "invalid_admin_key", message)
-            .with_header("www-authenticate", "Bearer")
-            .into_response();
+        let refusal = Problem::new(StatusCode::UNAUTHORIZED, "invalid_admin_key", message)
+            .with_header("www-authenticate", "Bearer");
+        return write_problem(refusal.into_response(), admin.shape);
     }
-    let response = next.run(request).await;
+    let response = write_problem(next.run(request).await, admin.shape);
     tracing::info!(%method, path, status = response.status().as_u16(), "admin request");
     response
 }
@@ -76,9 +77,9 @@ async fn reload(State(admin): State<Arc<Admin>>) -> Response {
     json_response(status, &reload.to_json())
 }
 
-async fn unknown_route(request: Request) -> ApiError {
+async fn unknown_route(request: Request) -> Problem {
     let path: String = request.uri().path().chars().take(200).collect();
-    ApiError::new(
+    Problem::new(
         StatusCode::NOT_FOUND,
         "unknown_route",
         format!("the admin side has no route {} {path}", request.method()),

@@ -2,16 +2,22 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
+use mortise_api::{ApiState, openai};
 use mortise_engine::{
     BeamRequest, Engine, EngineHandle, EngineLoad, SequenceRequest, SubmitError, TokenStream,
+};
+use mortise_http::{
+    ConnectionLimits, Guard, HttpState, Stop, router, serve as listen, serve_beside,
 };
 use mortise_model::{Embedder, WeightPrecision};
 use mortise_models::{Backend, Ladder, ScriptCodec, Scripted};
 use mortise_plugin::PluginHost;
 use mortise_service::{Embed, ModelPlugins, Observer, ServedModel, Service, ServiceConfig};
+use mortise_telemetry::{Metrics, PluginSwaps, start_logging};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -25,11 +31,6 @@ use crate::config::{
 use crate::devices::{Placed, Placement, start_engine};
 use crate::drafts::LoadedWeights;
 use crate::embedder::LocalEmbedder;
-use crate::http::guard::Guard;
-use crate::http::listen::{ConnectionLimits, Stop, serve as listen, serve_beside};
-use crate::http::{Front, router};
-use crate::logging;
-use crate::metrics::Metrics;
 use crate::plugins::{LivePlugins, LoadedPlugins, ModelFacts, SwapCounters};
 
 /// Time for policies to hear of the last requests, and for threads to end.
@@ -38,7 +39,7 @@ const SETTLE: Duration = Duration::from_secs(2);
 /// Serve until a signal ends it. Plugins and keys are read from `source` again on a reload.
 pub(crate) fn serve(source: ConfigSource) -> anyhow::Result<()> {
     let config = source.load()?;
-    logging::start(config.log.0, config.log.1);
+    start_logging(config.log.0, config.log.1);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("mortise-server")
@@ -70,6 +71,7 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
         headers: config.http.headers,
         header_timeout: config.http.header_timeout,
         write_timeout: config.http.write_timeout,
+        shape: openai::error_body,
     };
     if !address.ip().is_loopback() && config.auth.keys == 0 {
         tracing::warn!("other machines can reach this server and it asks for no key");
@@ -96,17 +98,19 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
         tokio::spawn(async move { live.watch(every).await });
     }
     if let Some((listener, address, key)) = admin {
-        let router = Admin::new(live, key).router();
+        let router = Admin::new(live, key, openai::error_body).router();
         tokio::spawn(serve_beside(
             listener,
             router,
             connection_limits.clone(),
-            front.draining.clone(),
+            front.http.draining.clone(),
         ));
         tracing::info!("admin side on http://{address}");
     }
     tracing::info!("listening on http://{address}");
-    listen(listener, router(front), connection_limits, signals, stop).await;
+    let http = Arc::clone(&front.http);
+    let router = router(http, vec![openai::api(front)], openai::error_body);
+    listen(listener, router, connection_limits, signals, stop).await;
     // Usage of the last requests still has to reach the policies.
     let _ = tokio::time::timeout(SETTLE, service.settle()).await;
     Ok(())
@@ -147,7 +151,21 @@ fn measure(served: &[ServedModel], host: PluginHost, swaps: Arc<SwapCounters>) -
             .map(|(name, backend)| (name.clone(), backend.load()))
             .collect()
     };
-    Arc::new(Metrics::new(loads, move || host.stats(), swaps))
+    Arc::new(Metrics::new(
+        loads,
+        move || host.stats(),
+        move || numbers(&swaps),
+    ))
+}
+
+/// How often plugins were replaced, as it stands.
+fn numbers(swaps: &SwapCounters) -> PluginSwaps {
+    PluginSwaps {
+        generation: swaps.generation.load(Relaxed),
+        replaced: swaps.replaced.load(Relaxed),
+        unchanged: swaps.unchanged.load(Relaxed),
+        rejected: swaps.rejected.load(Relaxed),
+    }
 }
 
 /// Load plugins and models and tie them together.
@@ -157,7 +175,7 @@ async fn open(
     address: SocketAddr,
     draining: watch::Receiver<bool>,
     cut: watch::Receiver<bool>,
-) -> anyhow::Result<(Front, LivePlugins)> {
+) -> anyhow::Result<(ApiState, LivePlugins)> {
     let Config {
         http,
         limits,
@@ -203,9 +221,8 @@ async fn open(
         &plugins.tools(),
     )?);
     let live = LivePlugins::new(plugins, Arc::clone(&service), opened, auth, source, swaps);
-    let front = Front {
-        service,
-        metrics,
+    let page = Arc::clone(&metrics);
+    let http = HttpState {
         guard: Guard::new(
             http.headers,
             address.ip().is_loopback(),
@@ -215,9 +232,15 @@ async fn open(
         max_body_bytes: http.max_body_bytes,
         body_timeout: http.body_timeout,
         heartbeat: http.heartbeat,
-        unsupported: config.unsupported,
         draining,
         cut,
+        observer: metrics,
+        metrics: Box::new(move || page.page()),
+    };
+    let front = ApiState {
+        service,
+        http: Arc::new(http),
+        unsupported: config.unsupported,
     };
     Ok((front, live))
 }

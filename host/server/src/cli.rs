@@ -2,12 +2,15 @@
 
 use std::path::PathBuf;
 
-use clap::builder::RangedU64ValueParser;
+use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use mortise_hub::ModelReference;
 use mortise_plugin::Origin;
+use mortise_telemetry::{LogFormat, LogLevel};
+use serde::de::value::{Error as WordError, StringDeserializer};
+use serde::de::{DeserializeOwned, IntoDeserializer as _};
 
-use crate::config::{BindingKind, DeviceChoice, LogFormat, LogLevel, RawKvType};
+use crate::config::{BindingKind, DeviceChoice, RawKvType};
 use crate::surroundings::Moment;
 
 const EXAMPLES: &str = "\
@@ -116,10 +119,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) served_model_name: Vec<String>,
     /// How log lines are written [default: text]
-    #[arg(long, value_name = "FORMAT")]
+    #[arg(long, value_name = "FORMAT", value_parser = one_of::<LogFormat>(&LOG_FORMATS))]
     pub(crate) log_format: Option<LogFormat>,
     /// The least important line that is written [default: info]
-    #[arg(long, value_name = "LEVEL")]
+    #[arg(long, value_name = "LEVEL", value_parser = one_of::<LogLevel>(&LOG_LEVELS))]
     pub(crate) log_level: Option<LogLevel>,
 }
 
@@ -347,6 +350,29 @@ pub(crate) struct ModelInput {
     /// A file with the JSON; without it standard input
     #[arg(long, value_name = "FILE")]
     pub(crate) input: Option<PathBuf>,
+}
+
+const LOG_FORMATS: [(&str, &str); 2] = [("text", "For people"), ("json", "One JSON object a line")];
+
+const LOG_LEVELS: [(&str, &str); 5] = [
+    ("error", "Requests that failed because of us"),
+    ("warn", "What we recovered from"),
+    ("info", "Start, stop and one line for each request"),
+    ("debug", "Connections and calls"),
+    ("trace", "Everything"),
+];
+
+/// One of a few words with what each means, as the configuration file has them.
+fn one_of<T: DeserializeOwned + Clone + Send + Sync + 'static>(
+    words: &'static [(&'static str, &'static str)],
+) -> impl TypedValueParser<Value = T> {
+    let values = words
+        .iter()
+        .map(|(name, help)| PossibleValue::new(*name).help(*help));
+    PossibleValuesParser::new(values).try_map(|word| {
+        let word: StringDeserializer<WordError> = word.into_deserializer();
+        T::deserialize(word)
+    })
 }
 
 fn count(range: std::ops::RangeInclusive<u64>) -> RangedU64ValueParser<usize> {

@@ -3,7 +3,6 @@
 //!
 //! The program is [`main`] and nothing else. It is a library so that `fuzz/` can link what reads files.
 
-mod access;
 mod admin;
 mod app;
 mod assembly;
@@ -16,15 +15,10 @@ mod drafts;
 mod embedder;
 pub mod fuzzing;
 mod golden;
-mod http;
 mod hub;
 mod inspect;
-mod logging;
-mod metrics;
 mod offline;
-mod openai;
 mod plugins;
-mod suggest;
 mod surroundings;
 mod workbench;
 

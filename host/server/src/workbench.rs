@@ -19,9 +19,11 @@ use serde_json::{Map, Value, json};
 
 use crate::assembly::ModelText;
 use crate::config::AuthConfig;
-use crate::openai;
 use crate::plugins::{LoadedPlugins, ModelFacts};
 use crate::surroundings::Moment;
+
+/// The route that plugins are asked about where an input names none.
+const ROUTE: &str = "/v1/chat/completions";
 
 /// Everything that a plugin may be asked with.
 pub(crate) struct Workbench {
@@ -55,7 +57,7 @@ impl Workbench {
         let bound = runtime.block_on(binding)?;
         let asking = Asking {
             tenant: None,
-            route: openai::CHAT,
+            route: ROUTE,
             model: Some(facts.name()),
         };
         Ok(Self {
@@ -462,7 +464,7 @@ fn anonymous() -> String {
 }
 
 fn chat_route() -> String {
-    openai::CHAT.to_owned()
+    ROUTE.to_owned()
 }
 
 fn post() -> String {

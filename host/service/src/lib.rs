@@ -51,6 +51,8 @@ pub use lineup::{Asking, Lineup, ModelPlugins, RequestPlugins, Scope};
 pub use messages::{MAX_JSON_DEPTH, MAX_TOOL_NAME_BYTES, MAX_TOOLS};
 pub use model::{GenerationDefaults, ServedModel};
 pub use mortise_engine::EarlyStopping;
+pub use mortise_models::Entry;
+pub use mortise_plugin::{Fault, GrammarSource, Kind, PluginError, ToolChoice};
 pub use observer::{NoObserver, Observer, Outcome, Summary, ToolRun};
 pub use offline::{
     Chunking, GrammarVerdict, OfflineError, RenderedText, check_grammar, parse_text,

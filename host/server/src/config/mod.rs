@@ -14,10 +14,13 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use mortise_api::Unsupported;
+use mortise_http::HeaderLimits;
 use mortise_hub::ModelReference;
 use mortise_model::{EmbedderOptions, Pooling};
 use mortise_models::{Script, ScriptLine};
 use mortise_service::ToolLimits;
+use mortise_telemetry::{LogFormat, LogLevel};
 use serde_json::{Map, Value, json};
 
 pub(crate) use self::device::DeviceChoice;
@@ -25,10 +28,8 @@ pub(crate) use self::engine::{EngineSettings, RawKvType};
 pub(crate) use self::hub::hub_config;
 use self::plugins::check_plugins;
 pub(crate) use self::plugins::{BindingConfig, PluginBounds, PluginConfig};
-pub(crate) use self::raw::{BindingKind, LogFormat, LogLevel, OnFailure, Quantize};
+pub(crate) use self::raw::{BindingKind, OnFailure, Quantize};
 use self::raw::{Raw, RawBackend, RawKey, RawModel, RawPooling, RawScript};
-use crate::http::guard::HeaderLimits;
-use crate::openai::fields::Unsupported;
 
 /// The commented sample file.
 pub(crate) const DEFAULT_FILE: &str = include_str!("default.toml");

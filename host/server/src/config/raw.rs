@@ -4,13 +4,14 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use mortise_api::Unsupported;
+use mortise_http::nearest;
+use mortise_telemetry::{LogFormat, LogLevel};
 use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::engine::RawEngine;
-use crate::openai::fields::Unsupported;
-use crate::suggest::nearest;
 
 /// The whole file.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -104,34 +105,6 @@ impl Default for RawLimits {
 pub(crate) struct RawLog {
     pub(crate) format: LogFormat,
     pub(crate) level: LogLevel,
-}
-
-/// How log lines are written.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum LogFormat {
-    /// For people.
-    #[default]
-    Text,
-    /// One JSON object a line.
-    Json,
-}
-
-/// The least important line that is written.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum LogLevel {
-    /// Requests that failed because of us.
-    Error,
-    /// What we recovered from.
-    Warn,
-    /// Start, stop and one line for each request.
-    #[default]
-    Info,
-    /// Connections and calls.
-    Debug,
-    /// Everything.
-    Trace,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]

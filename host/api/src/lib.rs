@@ -1,0 +1,14 @@
+//! The dialects in which clients speak to the server: one folder each, with its routes, its wire shapes and
+//! its own way of writing an error. What they share lies beside them.
+//!
+//! No dialect knows another, and the service knows none.
+
+pub mod openai;
+
+mod call;
+mod problem;
+mod state;
+mod unsupported;
+
+pub use state::ApiState;
+pub use unsupported::Unsupported;

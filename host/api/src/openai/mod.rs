@@ -1,0 +1,258 @@
+//! The OpenAI dialect: its wire shapes and nothing else knows them.
+
+mod answer;
+mod beams;
+mod chat;
+mod chunk;
+mod completions;
+mod constraint;
+mod embeddings;
+mod error;
+mod fields;
+mod messages;
+mod models;
+mod reply;
+mod tools;
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Extension, State};
+use axum::response::Response;
+use axum::routing::{get, post};
+use http::{Request as HttpRequest, StatusCode};
+use mortise_http::{
+    Api, Context, Problem as ApiError, append_headers, json_response, parse_object, read_json,
+};
+use mortise_service::{Answer, Request, RequestFields};
+use serde_json::{Map, Value};
+
+use self::answer::{Answers, Step, stream_response};
+use self::chat::ChatCall;
+use self::completions::{CompletionCall, CompletionChunks, CompletionWhole};
+use self::reply::{ChatChunks, ChatWhole, Identity};
+use crate::call::call_of;
+use crate::problem::problem_of;
+use crate::state::ApiState;
+
+pub use self::error::error_body;
+
+const CHAT: &str = "/v1/chat/completions";
+const COMPLETIONS: &str = "/v1/completions";
+const EMBEDDINGS: &str = "/v1/embeddings";
+const MODELS: &str = "/v1/models";
+const MODEL: &str = "/v1/models/{id}";
+
+/// The dialect's routes.
+pub fn api(state: Arc<ApiState>) -> Api {
+    Api {
+        router: Router::new()
+            .route(CHAT, post(chat_completions))
+            .route(COMPLETIONS, post(completions))
+            .route(EMBEDDINGS, post(embeddings::embeddings))
+            .route(MODELS, get(models::list))
+            .route("/v1/models/{*id}", get(models::retrieve))
+            .with_state(state),
+        prefix: "/v1",
+        routes: &[CHAT, COMPLETIONS, EMBEDDINGS, MODELS, MODEL],
+        shape: error_body,
+    }
+}
+
+/// Names the fields that were left out of account.
+const IGNORED_HEADER: &str = "x-mortise-ignored";
+const MAX_IGNORED_BYTES: usize = 1024;
+
+/// `POST /v1/chat/completions`
+async fn chat_completions(
+    State(front): State<Arc<ApiState>>,
+    Extension(context): Extension<Context>,
+    request: HttpRequest<Body>,
+) -> Result<Response, ApiError> {
+    let (parts, object) = read(&front, request).await?;
+    let ChatCall {
+        fields,
+        shape,
+        ignored,
+    } = chat::parse(object, front.unsupported)?;
+    let (n, stream) = (fields.n.unwrap_or(1), fields.stream);
+    let started = start(&front, &context, &parts.headers, CHAT, vec![fields]).await?;
+    let identity = identity("chatcmpl-", &started);
+    let headers = started.headers;
+    let answers = Answers::new(
+        started.answers,
+        n,
+        Arc::clone(&context.notes),
+        front.http.cut.clone(),
+    );
+    let mut response = if stream {
+        stream_response(
+            answers,
+            ChatChunks::new(identity, shape, n),
+            front.http.heartbeat,
+        )
+    } else {
+        let whole = ChatWhole::new(identity, shape, n);
+        json_response(StatusCode::OK, &whole_chat(answers, whole).await?)
+    };
+    add_headers(&mut response, &headers, &ignored);
+    Ok(response)
+}
+
+/// `POST /v1/completions`
+async fn completions(
+    State(front): State<Arc<ApiState>>,
+    Extension(context): Extension<Context>,
+    request: HttpRequest<Body>,
+) -> Result<Response, ApiError> {
+    let (parts, object) = read(&front, request).await?;
+    let CompletionCall {
+        requests,
+        shape,
+        echo,
+        ignored,
+    } = completions::parse(object, front.unsupported)?;
+    let (n, stream, prompts) = match requests.first() {
+        Some(first) => (first.n.unwrap_or(1), first.stream, requests.len()),
+        None => return Err(ApiError::invalid("prompt", "`prompt` must not be empty")),
+    };
+    let started = start(&front, &context, &parts.headers, COMPLETIONS, requests).await?;
+    let identity = identity("cmpl-", &started);
+    let headers = started.headers;
+    let answers = Answers::new(
+        started.answers,
+        n,
+        Arc::clone(&context.notes),
+        front.http.cut.clone(),
+    );
+    let openings: Vec<String> = echo
+        .unwrap_or_else(|| vec![String::new(); prompts])
+        .into_iter()
+        .flat_map(|opening| vec![opening; n as usize])
+        .collect();
+    let mut response = if stream {
+        let writer = CompletionChunks::new(identity, shape, openings);
+        stream_response(answers, writer, front.http.heartbeat)
+    } else {
+        let whole = CompletionWhole::new(identity, shape, openings);
+        json_response(StatusCode::OK, &whole_completion(answers, whole).await?)
+    };
+    add_headers(&mut response, &headers, &ignored);
+    Ok(response)
+}
+
+async fn read(
+    front: &ApiState,
+    request: HttpRequest<Body>,
+) -> Result<(http::request::Parts, Map<String, Value>), ApiError> {
+    let (parts, incoming) = request.into_parts();
+    let bytes = read_json(
+        &parts.headers,
+        incoming,
+        front.http.max_body_bytes,
+        front.http.body_timeout,
+    )
+    .await?;
+    let object = parse_object(&bytes)?;
+    Ok((parts, object))
+}
+
+/// Answers that have begun.
+struct Started {
+    answers: Vec<Answer>,
+    /// The public name of the model.
+    model: String,
+    /// Headers of the policy.
+    headers: Vec<(String, String)>,
+}
+
+/// Start an answer for each prompt. If one is refused, those before it are dropped.
+async fn start(
+    front: &ApiState,
+    context: &Context,
+    headers: &http::HeaderMap,
+    route: &'static str,
+    requests: Vec<RequestFields>,
+) -> Result<Started, ApiError> {
+    let mut started = Started {
+        answers: Vec::with_capacity(requests.len()),
+        model: String::new(),
+        headers: Vec::new(),
+    };
+    for fields in requests {
+        context.notes.asked(&fields.model, fields.stream);
+        let request = Request::check(fields).map_err(problem_of)?;
+        let call = call_of(context, route, "POST", headers);
+        let answer = front
+            .service
+            .start(call, request)
+            .await
+            .map_err(problem_of)?;
+        context.notes.answers(answer.model());
+        context.notes.principal(&answer.principal().subject);
+        answer.model().clone_into(&mut started.model);
+        answer.headers().clone_into(&mut started.headers);
+        started.answers.push(answer);
+    }
+    Ok(started)
+}
+
+fn identity(prefix: &str, started: &Started) -> Identity {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    Identity {
+        id: format!("{prefix}{}", uuid::Uuid::new_v4().simple()),
+        created: now.map_or(0, |elapsed| elapsed.as_secs()),
+        model: started.model.clone(),
+    }
+}
+
+async fn whole_chat(mut answers: Answers, mut whole: ChatWhole) -> Result<Value, ApiError> {
+    loop {
+        match answers.next().await {
+            Step::Delta(choice, delta, logprobs) => whole.delta(choice, delta, logprobs),
+            Step::Finished(choice, reason) => whole.finished(choice, reason),
+            Step::Completed(usage) => return Ok(whole.body(usage)),
+            Step::Failed(error) => return Err(error),
+        }
+    }
+}
+
+async fn whole_completion(
+    mut answers: Answers,
+    mut whole: CompletionWhole,
+) -> Result<Value, ApiError> {
+    loop {
+        match answers.next().await {
+            Step::Delta(choice, delta, logprobs) => whole.delta(choice, &delta, &logprobs),
+            Step::Finished(choice, reason) => whole.finished(choice, reason),
+            Step::Completed(usage) => return Ok(whole.body(usage)),
+            Step::Failed(error) => return Err(error),
+        }
+    }
+}
+
+fn add_headers(response: &mut Response, headers: &[(String, String)], ignored: &[String]) {
+    append_headers(response.headers_mut(), headers);
+    if ignored.is_empty() {
+        return;
+    }
+    // Names are the caller's own: only what is harmless in a header comes back.
+    let mut names: String = ignored
+        .join(", ")
+        .chars()
+        .map(|c| {
+            if c.is_ascii_graphic() || c == ' ' {
+                c
+            } else {
+                '?'
+            }
+        })
+        .collect();
+    names.truncate(MAX_IGNORED_BYTES);
+    append_headers(
+        response.headers_mut(),
+        &[(IGNORED_HEADER.to_owned(), names)],
+    );
+}

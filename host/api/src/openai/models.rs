@@ -1,0 +1,70 @@
+//! `GET /v1/models` and `GET /v1/models/{id}`.
+
+use std::sync::Arc;
+
+use axum::extract::{Extension, Path, State};
+use axum::response::Response;
+use http::{HeaderMap, StatusCode};
+use mortise_http::{Context, Problem as ApiError, append_headers, json_response};
+use mortise_service::{Entry, ServedModel};
+use serde_json::{Value, json};
+
+use super::{MODEL, MODELS};
+use crate::call::call_of;
+use crate::problem::problem_of;
+use crate::state::ApiState;
+
+/// All models, each with its aliases.
+pub(crate) async fn list(
+    State(front): State<Arc<ApiState>>,
+    Extension(context): Extension<Context>,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    let call = call_of(&context, MODELS, "GET", &headers);
+    let admission = front
+        .service
+        .authorize(&call, None)
+        .await
+        .map_err(problem_of)?;
+    let models: Vec<Value> = front
+        .service
+        .models()
+        .iter()
+        .map(|model| model_body(model))
+        .collect();
+    let mut response = json_response(StatusCode::OK, &json!({"object": "list", "data": models}));
+    append_headers(response.headers_mut(), &admission.allowance().headers);
+    Ok(response)
+}
+
+/// One model, by any name that a request could use.
+pub(crate) async fn retrieve(
+    State(front): State<Arc<ApiState>>,
+    Extension(context): Extension<Context>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    context.notes.asked(&id, false);
+    let call = call_of(&context, MODEL, "GET", &headers);
+    let admission = front
+        .service
+        .authorize(&call, Some(&id))
+        .await
+        .map_err(problem_of)?;
+    let model = front.service.model(&id).map_err(problem_of)?;
+    context.notes.answers(&model.name);
+    let mut response = json_response(StatusCode::OK, &model_body(&model));
+    append_headers(response.headers_mut(), &admission.allowance().headers);
+    Ok(response)
+}
+
+fn model_body(model: &Entry<ServedModel>) -> Value {
+    json!({
+        "id": model.name,
+        "object": "model",
+        "created": model.created,
+        "owned_by": model.owned_by,
+        "aliases": model.aliases,
+        "max_model_len": model.value.backend.context_length(),
+    })
+}

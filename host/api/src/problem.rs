@@ -1,0 +1,208 @@
+//! Failures of the service as problems: the one place that turns its kinds into statuses, codes and headers.
+
+use http::StatusCode;
+use mortise_http::{Problem, stopping};
+use mortise_service::{Fault, PluginError, ServiceError};
+
+/// A failure of the service as clients are told it.
+pub(crate) fn problem_of(error: ServiceError) -> Problem {
+    let message = error.to_string();
+    match error {
+        ServiceError::Invalid { param, code, .. } => {
+            let mut problem = Problem::new(StatusCode::BAD_REQUEST, code, message);
+            problem.param = param;
+            problem
+        }
+        ServiceError::ModelNotFound { .. } => {
+            Problem::new(StatusCode::NOT_FOUND, "model_not_found", message).at("model")
+        }
+        ServiceError::Denied(denial) => {
+            let status = StatusCode::from_u16(denial.status)
+                .ok()
+                .filter(StatusCode::is_client_error)
+                .unwrap_or(StatusCode::FORBIDDEN);
+            let mut problem = Problem::new(status, &denial.code, message);
+            problem.kind = Some(denial.kind);
+            problem.headers = denial.headers;
+            if let Some(ms) = denial.retry_after_ms {
+                problem = problem.with_header("retry-after", ms.div_ceil(1000).max(1).to_string());
+            }
+            problem
+        }
+        ServiceError::ContextLength { param, .. } => {
+            Problem::new(StatusCode::BAD_REQUEST, "context_length_exceeded", message).at(param)
+        }
+        ServiceError::QueueFull { retry_after, .. } => {
+            Problem::new(StatusCode::TOO_MANY_REQUESTS, "queue_full", message)
+                .with_header("retry-after", retry_after.to_string())
+        }
+        ServiceError::TenantQueueFull { retry_after, .. } => {
+            Problem::new(StatusCode::TOO_MANY_REQUESTS, "tenant_queue_full", message)
+                .with_header("retry-after", retry_after.to_string())
+        }
+        ServiceError::Plugin(error) => plugin_error(&error),
+        ServiceError::Engine(_) => {
+            Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "engine_error", message)
+        }
+        ServiceError::Stopping => stopping(),
+    }
+}
+
+/// A plugin's refusal is the caller's to mend, and reads as the plugin wrote it. Of a trap, of slowness and
+/// of defects, which are not, the caller learns the kind: what more there is to say may quote a panic, and
+/// stands in the log and on the admin side.
+fn plugin_error(error: &PluginError) -> Problem {
+    let fault = &error.fault;
+    let (status, code) = match fault {
+        Fault::Invalid(_) => (StatusCode::BAD_REQUEST, "invalid_value"),
+        Fault::TooComplex(_) => (StatusCode::BAD_REQUEST, "too_complex"),
+        Fault::Unsupported(_) => (StatusCode::BAD_REQUEST, "unsupported_value"),
+        Fault::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, "plugin_internal"),
+        Fault::Deadline { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "plugin_deadline"),
+        Fault::Budget { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "plugin_budget"),
+        Fault::Memory { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "plugin_memory"),
+        Fault::Stack => (StatusCode::INTERNAL_SERVER_ERROR, "plugin_stack"),
+        Fault::Output { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "plugin_output"),
+        Fault::Trap(_) => (StatusCode::INTERNAL_SERVER_ERROR, "plugin_trap"),
+        Fault::InvalidResult(_) => (StatusCode::INTERNAL_SERVER_ERROR, "plugin_invalid_result"),
+        Fault::Overloaded { .. } => (StatusCode::SERVICE_UNAVAILABLE, "plugin_overloaded"),
+        Fault::Suspended { .. } => (StatusCode::SERVICE_UNAVAILABLE, "plugin_suspended"),
+    };
+    let Some((happened, retry)) = outline(fault) else {
+        return Problem::new(status, code, error.to_string());
+    };
+    let advice = match retry {
+        Retry::Later(_) => "retry later",
+        Retry::Once => "the request may be retried",
+        Retry::InVain => "the same request is likely to fail again",
+    };
+    let message = format!(
+        "the {} plugin {happened}; {advice}; the server's log says more under the request id {}",
+        error.kind, error.request_id
+    );
+    let problem = Problem::new(status, code, message);
+    match retry {
+        Retry::Later(seconds) => problem.with_header("retry-after", seconds.to_string()),
+        Retry::Once => problem,
+        // OpenAI's clients retry what is answered with 500, unless they are told this.
+        Retry::InVain => problem.with_header("x-should-retry", "false"),
+    }
+}
+
+/// Whether a request that met a breakdown should be sent again.
+enum Retry {
+    /// After so many seconds.
+    Later(u64),
+    /// At once, since an instance that broke down is replaced.
+    Once,
+    /// It took more than it may, and would again.
+    InVain,
+}
+
+/// A breakdown in words that quote nothing; `None` for a refusal.
+fn outline(fault: &Fault) -> Option<(&'static str, Retry)> {
+    Some(match fault {
+        Fault::Invalid(_) | Fault::TooComplex(_) | Fault::Unsupported(_) => return None,
+        Fault::Internal(_) => ("reports a defect of its own", Retry::Once),
+        Fault::Deadline { .. } => ("did not answer in time", Retry::Once),
+        Fault::Trap(_) => ("broke down", Retry::Once),
+        Fault::InvalidResult(_) => ("gave an answer that makes no sense", Retry::Once),
+        Fault::Budget { .. } => ("used up its time for one request", Retry::InVain),
+        Fault::Memory { .. } => ("asked for more memory than it may have", Retry::InVain),
+        Fault::Stack => ("overflowed its stack", Retry::InVain),
+        Fault::Output { .. } => ("answered with more bytes than it may", Retry::InVain),
+        Fault::Overloaded { .. } => ("is busy with other requests", Retry::Later(1)),
+        Fault::Suspended { retry_after_ms } => {
+            let seconds = retry_after_ms.div_ceil(1000).max(1);
+            (
+                "failed too often and is not called for a while",
+                Retry::Later(seconds),
+            )
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use mortise_service::Kind;
+
+    use super::*;
+
+    fn told(fault: Fault) -> (Problem, String) {
+        let error = problem_of(ServiceError::Plugin(PluginError {
+            plugin: "acme_secrets".to_owned(),
+            version: "0123456789ab".to_owned(),
+            kind: Kind::OutputParser,
+            function: "output-parser.feed",
+            request_id: "request-7".into(),
+            fault,
+        }));
+        let text = error.message.to_string();
+        (error, text)
+    }
+
+    #[test]
+    fn breakdowns_quote_nothing_of_the_plugin() {
+        let words = || "at src/vault.rs:7: the password is hunter2".to_owned();
+        let faults = [
+            (Fault::Internal(words()), None),
+            (Fault::Trap(words()), None),
+            (Fault::InvalidResult(words()), None),
+            (Fault::Deadline { deadline_ms: 4321 }, None),
+            (
+                Fault::Budget { budget_ms: 4321 },
+                Some("x-should-retry: false"),
+            ),
+            (
+                Fault::Memory { limit_bytes: 4321 },
+                Some("x-should-retry: false"),
+            ),
+            (Fault::Stack, Some("x-should-retry: false")),
+            (
+                Fault::Output { limit_bytes: 4321 },
+                Some("x-should-retry: false"),
+            ),
+            (
+                Fault::Overloaded { instances: 4321 },
+                Some("retry-after: 1"),
+            ),
+            (
+                Fault::Suspended {
+                    retry_after_ms: 4321,
+                },
+                Some("retry-after: 5"),
+            ),
+        ];
+        for (fault, header) in faults {
+            let code = format!("plugin_{}", fault.label().replace('-', "_"));
+            let (error, text) = told(fault);
+            assert_eq!(error.code, code);
+            assert!(error.status.is_server_error(), "{code}");
+            for part in ["the output-parser plugin ", "request-7"] {
+                assert!(text.contains(part), "{text}");
+            }
+            let advice = ["retry later", "may be retried", "fail again"];
+            assert!(advice.iter().any(|part| text.contains(part)), "{text}");
+            for part in ["hunter2", "vault", ".rs", "acme", "0123", "feed", "4321"] {
+                assert!(!text.contains(part), "{code} tells {part}: {text}");
+            }
+            let headers = error.headers.iter();
+            let headers: Vec<String> = headers.map(|(name, v)| format!("{name}: {v}")).collect();
+            assert_eq!(headers, header.into_iter().collect::<Vec<_>>(), "{code}");
+        }
+    }
+
+    #[test]
+    fn refusals_read_as_the_plugin_wrote_them() {
+        let words = || "send fewer tools".to_owned();
+        for fault in [
+            Fault::Invalid(words()),
+            Fault::TooComplex(words()),
+            Fault::Unsupported(words()),
+        ] {
+            let (error, text) = told(fault);
+            assert_eq!(error.status, StatusCode::BAD_REQUEST);
+            assert!(text.contains("send fewer tools"), "{text}");
+        }
+    }
+}

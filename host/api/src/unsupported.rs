@@ -1,0 +1,12 @@
+//! What happens to request fields that mortise cannot honour.
+
+/// What happens to fields that mortise cannot honour.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Unsupported {
+    /// The request is refused and the field is named.
+    #[default]
+    Refuse,
+    /// The request goes on without the field, and a response header names it.
+    Ignore,
+}

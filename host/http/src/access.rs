@@ -1,0 +1,293 @@
+//! What is remembered of a request for its line in the access log and for the metrics. The line is
+//! written when the last byte has been handed over or the client has gone, whichever is first.
+//!
+//! Neither prompts nor answers nor keys come through here.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body_util::BodyExt as _;
+use hyper::body::{Body, Frame, SizeHint};
+
+/// Longest name of a model or caller in a log line.
+const MAX_NAME_CHARS: usize = 128;
+/// Status in the log when the client went away before there was one.
+const CLIENT_GONE: u16 = 499;
+
+/// Tokens of a request, all of its prompts and choices together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TokenCounts {
+    /// Tokens of prompts.
+    pub prompt: u32,
+    /// Those of them that were found in a cache.
+    pub cached: u32,
+    /// Tokens generated.
+    pub completion: u32,
+}
+
+/// Counts requests and writes their lines to the access log.
+pub trait AccessObserver: Send + Sync {
+    /// A request has arrived.
+    fn request_began(&self);
+
+    /// A response has begun to be streamed.
+    fn stream_began(&self);
+
+    /// A streamed response has ended.
+    fn stream_ended(&self);
+
+    /// A request has ended: its last byte was handed over, or the client has gone.
+    fn request_ended(&self, access: &Access<'_>);
+}
+
+/// The record of a request that has ended.
+#[derive(Debug, Clone, Copy)]
+pub struct Access<'a> {
+    /// The request's id.
+    pub id: &'a str,
+    /// The method, its first 16 characters.
+    pub method: &'a str,
+    /// One of a fixed set of labels.
+    pub route: &'static str,
+    /// 499 if the client went away before there was one.
+    pub status: u16,
+    /// The address of the client.
+    pub peer: &'a str,
+    /// The model as the caller named it, until it is known which one that is.
+    pub model: Option<&'a str>,
+    /// `model` is the public name of a model.
+    pub known_model: bool,
+    /// A stream was asked for.
+    pub stream: bool,
+    /// Who asked.
+    pub principal: Option<&'a str>,
+    /// Tokens, once all of them are known.
+    pub usage: TokenCounts,
+    /// From arrival to the end.
+    pub elapsed: Duration,
+    /// From arrival to the first piece of the answer.
+    pub first_token: Option<Duration>,
+    /// How the first choice ended, or `error`, or `cancelled`.
+    pub finish: Option<&'a str>,
+    /// The code of the error.
+    pub error: Option<&'a str>,
+}
+
+/// Facts that become known on the way.
+#[derive(Debug)]
+pub struct Notes {
+    arrived: Instant,
+    facts: Mutex<Facts>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Facts {
+    model: Option<String>,
+    known_model: bool,
+    principal: Option<String>,
+    stream: bool,
+    usage: Option<TokenCounts>,
+    first_token: Option<Duration>,
+    finish: Option<&'static str>,
+    error: Option<String>,
+}
+
+impl Notes {
+    /// A request that has arrived.
+    pub fn new(arrived: Instant) -> Self {
+        Self {
+            arrived,
+            facts: Mutex::default(),
+        }
+    }
+
+    /// When it did.
+    pub fn arrived(&self) -> Instant {
+        self.arrived
+    }
+
+    /// The model as the caller named it, until it is known which one that is.
+    pub fn asked(&self, model: &str, stream: bool) {
+        self.with(|facts| {
+            facts.model = Some(model.chars().take(MAX_NAME_CHARS).collect());
+            facts.stream = stream;
+        });
+    }
+
+    /// The public name of the model that answers.
+    pub fn answers(&self, model: &str) {
+        self.with(|facts| {
+            facts.model = Some(model.to_owned());
+            facts.known_model = true;
+        });
+    }
+
+    /// Who is asking.
+    pub fn principal(&self, subject: &str) {
+        if !subject.is_empty() {
+            let subject = subject.chars().take(MAX_NAME_CHARS).collect();
+            self.with(|facts| facts.principal = Some(subject));
+        }
+    }
+
+    /// The first piece of the answer is there; further calls change nothing.
+    pub fn first_token(&self) {
+        self.with(|facts| {
+            facts
+                .first_token
+                .get_or_insert_with(|| self.arrived.elapsed());
+        });
+    }
+
+    /// How the first choice ended.
+    pub fn finish(&self, reason: &'static str) {
+        self.with(|facts| {
+            facts.finish.get_or_insert(reason);
+        });
+    }
+
+    /// Tokens so far.
+    pub fn usage(&self, usage: TokenCounts) {
+        self.with(|facts| facts.usage = Some(usage));
+    }
+
+    /// The code of the error that the request met.
+    pub fn error(&self, code: &str) {
+        self.with(|facts| facts.error = Some(code.chars().take(MAX_NAME_CHARS).collect()));
+    }
+
+    fn with<T>(&self, change: impl FnOnce(&mut Facts) -> T) -> T {
+        // Facts are plain values: one that a panic left behind is as good as any.
+        change(&mut self.facts.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Writes the line when it is dropped.
+pub(crate) struct AccessGuard {
+    pub(crate) id: Arc<str>,
+    pub(crate) method: String,
+    pub(crate) route: &'static str,
+    pub(crate) peer: String,
+    pub(crate) notes: Arc<Notes>,
+    pub(crate) observer: Arc<dyn AccessObserver>,
+    pub(crate) status: u16,
+    /// The whole response was handed over.
+    pub(crate) complete: bool,
+}
+
+impl AccessGuard {
+    pub(crate) fn begin(
+        id: Arc<str>,
+        method: String,
+        route: &'static str,
+        peer: String,
+        notes: Arc<Notes>,
+        observer: Arc<dyn AccessObserver>,
+    ) -> Self {
+        observer.request_began();
+        Self {
+            id,
+            method,
+            route,
+            peer,
+            notes,
+            observer,
+            status: CLIENT_GONE,
+            complete: false,
+        }
+    }
+}
+
+impl Drop for AccessGuard {
+    fn drop(&mut self) {
+        let facts = self.notes.with(|facts| facts.clone());
+        let elapsed = self.notes.arrived.elapsed();
+        let finish = match (&facts.error, self.complete) {
+            (Some(_), _) => Some("error"),
+            (None, false) => Some("cancelled"),
+            (None, true) => facts.finish,
+        };
+        self.observer.request_ended(&Access {
+            id: &self.id,
+            method: &self.method,
+            route: self.route,
+            status: self.status,
+            peer: &self.peer,
+            model: facts.model.as_deref(),
+            known_model: facts.known_model,
+            stream: facts.stream,
+            principal: facts.principal.as_deref(),
+            usage: facts.usage.unwrap_or_default(),
+            elapsed,
+            first_token: facts.first_token,
+            finish,
+            error: facts.error.as_deref(),
+        });
+    }
+}
+
+/// A response body that keeps its guard until it ends.
+pub(crate) struct GuardedBody {
+    body: axum::body::Body,
+    guard: AccessGuard,
+    /// Keeps the count of streams, while this is one.
+    stream: Option<Arc<dyn AccessObserver>>,
+}
+
+impl GuardedBody {
+    pub(crate) fn new(body: axum::body::Body, guard: AccessGuard, streams: bool) -> Self {
+        let stream = streams.then(|| Arc::clone(&guard.observer));
+        if let Some(observer) = &stream {
+            observer.stream_began();
+        }
+        Self {
+            body,
+            guard,
+            stream,
+        }
+    }
+}
+
+impl Drop for GuardedBody {
+    fn drop(&mut self) {
+        // hyper does not poll a body past its last frame when it knows the length.
+        if self.body.is_end_stream() {
+            self.guard.complete = true;
+        }
+        if let Some(observer) = &self.stream {
+            observer.stream_ended();
+        }
+    }
+}
+
+impl Body for GuardedBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(context);
+        if matches!(polled, Poll::Ready(None)) {
+            self.guard.complete = true;
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// The guarded body as the router's own type.
+pub(crate) fn guarded(body: GuardedBody) -> axum::body::Body {
+    axum::body::Body::new(body.boxed_unsync())
+}

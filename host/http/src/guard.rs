@@ -1,0 +1,273 @@
+//! What a request must pass before it is routed: the name by which the server was called, the
+//! length of the address, and the rules for web pages of other origins.
+
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header};
+
+use crate::problem::Problem;
+
+/// Longest address, path and query together.
+const MAX_URI_BYTES: usize = 8 * 1024;
+/// Longest request id that is taken over.
+const MAX_ID_BYTES: usize = 128;
+
+/// Headers of one request, names and values together.
+#[derive(Debug, Clone, Copy)]
+pub struct HeaderLimits {
+    /// Headers at most.
+    pub count: usize,
+    /// Bytes of names and values at most.
+    pub bytes: usize,
+}
+
+impl HeaderLimits {
+    /// What the connection refuses by itself: who is not far above learns what the limits are.
+    pub(crate) fn doubled(self) -> Self {
+        Self {
+            count: self.count.saturating_mul(2),
+            bytes: self.bytes.saturating_mul(2),
+        }
+    }
+
+    fn check(self, headers: &HeaderMap) -> Result<(), Problem> {
+        let sizes = headers
+            .iter()
+            .map(|(name, value)| name.as_str().len() + value.len());
+        let (count, bytes) = (headers.len(), sizes.sum::<usize>());
+        if count <= self.count && bytes <= self.bytes {
+            return Ok(());
+        }
+        Err(Problem::new(
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            "headers_too_large",
+            format!(
+                "the request has {count} headers of {bytes} bytes; the limits are {} and {}",
+                self.count, self.bytes
+            ),
+        ))
+    }
+}
+
+/// Who may call, beyond what the policy says.
+#[derive(Debug, Clone)]
+pub struct Guard {
+    headers: HeaderLimits,
+    /// Names by which the server may be called; none: any name.
+    hosts: Option<Vec<String>>,
+    /// Origins whose pages may read answers; `*` is any.
+    origins: Vec<String>,
+}
+
+impl Guard {
+    /// A server on a loopback address answers to loopback names only, unless `allowed_hosts` adds
+    /// others: a page whose name was made to resolve to 127.0.0.1 gets nothing.
+    pub fn new(
+        headers: HeaderLimits,
+        loopback: bool,
+        allowed_hosts: &[String],
+        origins: &[String],
+    ) -> Self {
+        let mut hosts: Vec<String> = allowed_hosts
+            .iter()
+            .map(|host| host.to_ascii_lowercase())
+            .collect();
+        let any = hosts.iter().any(|host| host == "*");
+        let hosts = if any || (!loopback && hosts.is_empty()) {
+            None
+        } else {
+            if loopback {
+                hosts.extend(["localhost", "127.0.0.1", "[::1]"].map(str::to_owned));
+            }
+            Some(hosts)
+        };
+        Self {
+            headers,
+            hosts,
+            origins: origins.to_vec(),
+        }
+    }
+
+    /// Refuse a request whose address or headers are too long, or that names a host that is not ours.
+    pub(crate) fn check<B>(&self, request: &Request<B>) -> Result<(), Problem> {
+        let length = request
+            .uri()
+            .path_and_query()
+            .map_or(0, |path| path.as_str().len());
+        if length > MAX_URI_BYTES {
+            return Err(Problem::new(
+                StatusCode::URI_TOO_LONG,
+                "uri_too_long",
+                format!("the address has {length} bytes; the limit is {MAX_URI_BYTES}"),
+            ));
+        }
+        self.headers.check(request.headers())?;
+        let Some(hosts) = &self.hosts else {
+            return Ok(());
+        };
+        let host = called_by(request.uri(), request.headers());
+        match host {
+            // Without a name there is nothing to be deceived by.
+            None => Ok(()),
+            Some(host) if hosts.contains(&host) => Ok(()),
+            Some(_) => Err(Problem::new(
+                StatusCode::FORBIDDEN,
+                "host_not_allowed",
+                "the server was called by a host name that is not its own; \
+                 add the name to `server.allowed_hosts`",
+            )),
+        }
+    }
+
+    /// The origin to allow, if the request came from a page that may read the answer.
+    pub(crate) fn origin(&self, headers: &HeaderMap) -> Option<HeaderValue> {
+        let origin = headers.get(header::ORIGIN)?;
+        if self.origins.iter().any(|known| known == "*") {
+            return Some(HeaderValue::from_static("*"));
+        }
+        let text = origin.to_str().ok()?;
+        let known = self.origins.iter().any(|known| known == text);
+        known.then(|| origin.clone())
+    }
+}
+
+/// Whether the browser asks beforehand.
+pub(crate) fn is_preflight<B>(request: &Request<B>) -> bool {
+    request.method() == Method::OPTIONS
+        && request.headers().contains_key(header::ORIGIN)
+        && request
+            .headers()
+            .contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
+}
+
+/// Tell the browser what the page may do.
+pub(crate) fn add_cors(headers: &mut HeaderMap, origin: HeaderValue, preflight: bool) {
+    headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+    headers.append(header::VARY, HeaderValue::from_static("origin"));
+    headers.insert(
+        header::ACCESS_CONTROL_EXPOSE_HEADERS,
+        HeaderValue::from_static("x-request-id, retry-after"),
+    );
+    if preflight {
+        for (name, value) in [
+            (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, POST"),
+            (
+                header::ACCESS_CONTROL_ALLOW_HEADERS,
+                "authorization, content-type, x-request-id, x-stainless-arch, x-stainless-lang, \
+                 x-stainless-os, x-stainless-package-version, x-stainless-retry-count, \
+                 x-stainless-runtime, x-stainless-runtime-version, x-stainless-timeout",
+            ),
+            (header::ACCESS_CONTROL_MAX_AGE, "600"),
+        ] {
+            headers.insert(name, HeaderValue::from_static(value));
+        }
+    }
+}
+
+/// The host without its port: of the address (HTTP/2) or of the header.
+fn called_by(uri: &Uri, headers: &HeaderMap) -> Option<String> {
+    let authority = match uri.authority() {
+        Some(authority) => authority.as_str(),
+        None => headers.get(header::HOST)?.to_str().unwrap_or("?"),
+    };
+    let host = match authority.strip_prefix('[') {
+        Some(rest) => &authority[..rest.find(']').map_or(authority.len(), |end| end + 2)],
+        None => authority.split(':').next().unwrap_or(authority),
+    };
+    Some(host.to_ascii_lowercase())
+}
+
+/// The caller's id if it is harmless, else a new one.
+pub(crate) fn request_id(headers: &HeaderMap) -> String {
+    let harmless = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(byte);
+    headers
+        .get("x-request-id")
+        .map(HeaderValue::as_bytes)
+        .filter(|id| !id.is_empty() && id.len() <= MAX_ID_BYTES && id.iter().all(harmless))
+        .and_then(|id| String::from_utf8(id.to_vec()).ok())
+        .unwrap_or_else(|| format!("req_{}", uuid::Uuid::new_v4().simple()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: HeaderLimits = HeaderLimits {
+        count: 10,
+        bytes: 1000,
+    };
+
+    fn check(guard: &Guard, host: &str) -> bool {
+        let request = Request::get("/health")
+            .header("host", host)
+            .body(())
+            .expect("a request");
+        guard.check(&request).is_ok()
+    }
+
+    #[test]
+    fn loopback_answers_to_its_own_names_only() {
+        let guard = Guard::new(LIMITS, true, &["api.example".to_owned()], &[]);
+        for good in [
+            "localhost:8080",
+            "127.0.0.1:1",
+            "[::1]:8080",
+            "LOCALHOST",
+            "api.example",
+        ] {
+            assert!(check(&guard, good), "{good}");
+        }
+        for bad in [
+            "evil.example",
+            "localhost.evil.example:8080",
+            "[::2]:1",
+            "127.0.0.1.x",
+            "[",
+        ] {
+            assert!(!check(&guard, bad), "{bad}");
+        }
+        assert!(check(&Guard::new(LIMITS, false, &[], &[]), "anything"));
+        assert!(check(
+            &Guard::new(LIMITS, true, &["*".to_owned()], &[]),
+            "anything"
+        ));
+        assert!(!check(
+            &Guard::new(LIMITS, false, &["api.example".to_owned()], &[]),
+            "other"
+        ));
+    }
+
+    #[test]
+    fn harmful_request_ids_are_replaced() {
+        let id = |value: &[u8]| {
+            let mut headers = HeaderMap::new();
+            headers.insert(
+                "x-request-id",
+                HeaderValue::from_bytes(value).expect("a header"),
+            );
+            request_id(&headers)
+        };
+        assert_eq!(id(b"trace-1.a:b_c"), "trace-1.a:b_c");
+        for bad in [&b""[..], b"a b", b"a\"b", b"\xff", &[b'a'; 129]] {
+            assert!(id(bad).starts_with("req_"));
+        }
+    }
+
+    #[test]
+    fn only_listed_origins_may_read() {
+        let mut headers = HeaderMap::new();
+        headers.insert(
+            header::ORIGIN,
+            HeaderValue::from_static("https://a.example"),
+        );
+        let origin = |list: &[&str]| {
+            let list: Vec<String> = list.iter().map(|&entry| entry.to_owned()).collect();
+            Guard::new(LIMITS, true, &[], &list).origin(&headers)
+        };
+        assert!(origin(&[]).is_none());
+        assert!(origin(&["https://b.example"]).is_none());
+        assert_eq!(
+            origin(&["https://a.example"]).expect("allowed"),
+            "https://a.example"
+        );
+        assert_eq!(origin(&["*"]).expect("allowed"), "*");
+    }
+}

@@ -1,0 +1,300 @@
+//! The routes of all dialects under one roof: request ids, guards, draining, panics, access records, and
+//! problems in the shape of the dialect that the path belongs to.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Extension, State};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use futures::FutureExt as _;
+use http::{HeaderValue, Request, StatusCode, Version, header};
+use serde_json::json;
+use tokio::sync::watch;
+use tracing::Instrument as _;
+
+use crate::access::{AccessGuard, AccessObserver, GuardedBody, Notes, guarded};
+use crate::guard::{self, Guard};
+use crate::problem::{Problem, ProblemShape, json_response, write_problem};
+
+/// The text of a page that is made anew whenever it is read.
+type Page = Box<dyn Fn() -> String + Send + Sync>;
+
+/// What all routes share.
+pub struct HttpState {
+    /// Whom the server answers.
+    pub guard: Guard,
+    /// Longest body of a request.
+    pub max_body_bytes: usize,
+    /// Time in which a body must arrive.
+    pub body_timeout: Duration,
+    /// Pause after which a silent stream sends a comment.
+    pub heartbeat: Duration,
+    /// Becomes true when the server takes no new work.
+    pub draining: watch::Receiver<bool>,
+    /// Becomes true when work that is still going on must end.
+    pub cut: watch::Receiver<bool>,
+    /// Counts and logs requests.
+    pub observer: Arc<dyn AccessObserver>,
+    /// The body of `GET /metrics`.
+    pub metrics: Page,
+}
+
+impl fmt::Debug for HttpState {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("HttpState")
+    }
+}
+
+/// The routes of one dialect.
+#[derive(Debug, Clone)]
+pub struct Api {
+    /// Its routes.
+    pub router: Router,
+    /// What all of its paths begin with.
+    pub prefix: &'static str,
+    /// The routes as labels name them, a parameter as `{name}` at the end.
+    pub routes: &'static [&'static str],
+    /// How it writes a problem.
+    pub shape: ProblemShape,
+}
+
+impl Api {
+    /// The label of a path, if it is of one of the routes.
+    fn route_of(&self, path: &str) -> Option<&'static str> {
+        let of_path = |route: &str| match route.split_once('{') {
+            Some((before, _)) => path.starts_with(before),
+            None => path == route,
+        };
+        self.routes.iter().copied().find(|route| of_path(route))
+    }
+}
+
+/// What the outermost middleware knows.
+#[derive(Clone)]
+struct Outermost {
+    state: Arc<HttpState>,
+    apis: Arc<[Api]>,
+    /// The shape of problems on paths of no dialect.
+    elsewhere: ProblemShape,
+}
+
+impl Outermost {
+    /// The label of a path: one of a fixed set, whatever is asked for. The flag says whether it is a dialect's.
+    fn route_of(&self, path: &str) -> (&'static str, bool) {
+        if let Some(route) = self.apis.iter().find_map(|api| api.route_of(path)) {
+            return (route, true);
+        }
+        let own = [HEALTH, READY, METRICS].into_iter();
+        (
+            own.into_iter()
+                .find(|route| *route == path)
+                .unwrap_or("other"),
+            false,
+        )
+    }
+
+    fn shape_of(&self, path: &str) -> ProblemShape {
+        let below = |api: &&Api| {
+            let rest = path.strip_prefix(api.prefix);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        self.apis
+            .iter()
+            .find(below)
+            .map_or(self.elsewhere, |api| api.shape)
+    }
+}
+
+const HEALTH: &str = "/health";
+const READY: &str = "/ready";
+const METRICS: &str = "/metrics";
+
+/// The label of a request's route, for handlers of what no route takes.
+#[derive(Clone, Copy)]
+struct Label(&'static str);
+
+/// What is known of a request beside its body.
+#[derive(Debug, Clone)]
+pub struct Context {
+    /// The request's id.
+    pub id: Arc<str>,
+    /// The other end of the connection.
+    pub peer: SocketAddr,
+    /// What becomes known of the request.
+    pub notes: Arc<Notes>,
+}
+
+/// All routes. Problems on paths of no dialect are written as `elsewhere` has them.
+pub fn router(state: Arc<HttpState>, apis: Vec<Api>, elsewhere: ProblemShape) -> Router {
+    let mut router = Router::new()
+        .route(HEALTH, get(health))
+        .route(READY, get(ready))
+        .route(METRICS, get(metrics_page))
+        .with_state(Arc::clone(&state));
+    for api in &apis {
+        router = router.merge(api.router.clone());
+    }
+    let outermost = Outermost {
+        state,
+        apis: apis.into(),
+        elsewhere,
+    };
+    router
+        .fallback(unknown_route)
+        .method_not_allowed_fallback(wrong_method)
+        // Outermost: whatever happens inside, there is an answer, a line in the log and a metric.
+        .layer(middleware::from_fn_with_state(outermost, observe))
+}
+
+async fn observe(
+    State(outermost): State<Outermost>,
+    mut request: Request<Body>,
+    next: Next,
+) -> Response {
+    let notes = Arc::new(Notes::new(Instant::now()));
+    let context = Context {
+        id: guard::request_id(request.headers()).into(),
+        peer: peer_of(&request),
+        notes: Arc::clone(&notes),
+    };
+    let front = &outermost.state;
+    let (route, is_work) = outermost.route_of(request.uri().path());
+    let shape = outermost.shape_of(request.uri().path());
+    let mut access = AccessGuard::begin(
+        Arc::clone(&context.id),
+        request.method().as_str().chars().take(16).collect(),
+        route,
+        context.peer.ip().to_string(),
+        notes,
+        Arc::clone(&front.observer),
+    );
+    let version = request.version();
+    let id = Arc::clone(&context.id);
+    let origin = front.guard.origin(request.headers());
+    let preflight = guard::is_preflight(&request);
+    request.extensions_mut().insert(context);
+    request.extensions_mut().insert(Label(route));
+
+    let mut response = match admit(front, &request, is_work) {
+        Err(error) => error.into_response(),
+        Ok(()) if preflight && origin.is_some() => StatusCode::NO_CONTENT.into_response(),
+        Ok(()) => AssertUnwindSafe(next.run(request))
+            .catch_unwind()
+            .instrument(tracing::debug_span!("request", id = &*id, route))
+            .await
+            .unwrap_or_else(|_| panicked().into_response()),
+    };
+    response = write_problem(response, shape);
+    if let Some(origin) = origin {
+        guard::add_cors(response.headers_mut(), origin, preflight);
+    }
+    if let Ok(value) = HeaderValue::from_str(&id) {
+        response.headers_mut().insert("x-request-id", value);
+    }
+    if let Some(problem) = response.extensions().get::<Problem>() {
+        access.notes.error(&problem.code);
+    }
+    access.status = response.status().as_u16();
+    finish(response, access, version)
+}
+
+/// Tie the guard to the body, so that the line is written when the last byte is out.
+fn finish(response: Response, access: AccessGuard, version: Version) -> Response {
+    let (mut parts, body) = response.into_parts();
+    let content_type = parts.headers.get(header::CONTENT_TYPE);
+    let streams = content_type.is_some_and(|value| value.as_bytes().starts_with(b"text/event-"));
+    if streams && version == Version::HTTP_11 {
+        let keep = HeaderValue::from_static("keep-alive");
+        parts.headers.entry(header::CONNECTION).or_insert(keep);
+    }
+    Response::from_parts(parts, guarded(GuardedBody::new(body, access, streams)))
+}
+
+fn admit(state: &HttpState, request: &Request<Body>, is_work: bool) -> Result<(), Problem> {
+    state.guard.check(request)?;
+    if *state.draining.borrow() && is_work {
+        return Err(stopping().with_header("connection", "close"));
+    }
+    Ok(())
+}
+
+fn peer_of(request: &Request<Body>) -> SocketAddr {
+    let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
+    request
+        .extensions()
+        .get::<SocketAddr>()
+        .copied()
+        .unwrap_or(unknown)
+}
+
+/// The server takes no new work, or ends the work that it has.
+pub fn stopping() -> Problem {
+    Problem::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "server_stopping",
+        "the server is stopping",
+    )
+    .with_header("retry-after", "5")
+}
+
+/// A defect of ours ended this request. What it was stands in the log, not in the answer.
+pub fn panicked() -> Problem {
+    Problem::new(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        "internal_error",
+        "the server failed while it answered this request; its log says more under the request id",
+    )
+}
+
+/// The process lives.
+async fn health() -> Response {
+    json_response(StatusCode::OK, &json!({"status": "ok"}))
+}
+
+/// New work is welcome.
+async fn ready(State(state): State<Arc<HttpState>>) -> Response {
+    if *state.draining.borrow() {
+        let body = json!({"status": "draining"});
+        return json_response(StatusCode::SERVICE_UNAVAILABLE, &body);
+    }
+    json_response(StatusCode::OK, &json!({"status": "ready"}))
+}
+
+async fn metrics_page(State(state): State<Arc<HttpState>>) -> Response {
+    let mut response = Response::new(Body::from((state.metrics)()));
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"),
+    );
+    response
+}
+
+async fn unknown_route(request: Request<Body>) -> Problem {
+    let path: String = request.uri().path().chars().take(200).collect();
+    Problem::new(
+        StatusCode::NOT_FOUND,
+        "unknown_route",
+        format!("there is no route {} {path}", request.method()),
+    )
+}
+
+async fn wrong_method(
+    Extension(Label(route)): Extension<Label>,
+    request: Request<Body>,
+) -> Problem {
+    Problem::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "method_not_allowed",
+        format!(
+            "the route {route} does not take the method {}; the header `Allow` says which it takes",
+            request.method()
+        ),
+    )
+}

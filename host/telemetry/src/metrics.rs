@@ -1,0 +1,598 @@
+//! Counters, gauges and histograms for Prometheus. The number of series is bounded: routes, models
+//! and statuses are known, and of error codes only the first ones are told apart.
+
+mod loads;
+mod tools;
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+
+use mortise_engine::EngineLoad;
+use mortise_http::{Access, AccessObserver};
+use mortise_plugin::{FunctionStats, PluginStats};
+use mortise_service::{Observer, ToolRun};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeLabelSet, EncodeMetric, MetricEncoder, NoLabelSet, text,
+};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry;
+
+use crate::access_log;
+
+use self::loads::Loads;
+use self::tools::Tools;
+
+/// Error codes told apart; a policy plugin may make up any number of them.
+const MAX_ERROR_CODES: usize = 64;
+
+/// Seconds, from a health check to a long answer.
+const DURATIONS: [f64; 16] = [
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0,
+];
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    route: String,
+    model: String,
+    status: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RouteLabel {
+    route: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ModelLabel {
+    model: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CodeLabel {
+    code: String,
+}
+
+/// How often plugins were replaced.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PluginSwaps {
+    /// Sets of plugins that have served, from 1.
+    pub generation: u64,
+    /// Reloads after which something else served.
+    pub replaced: u64,
+    /// Reloads that found nothing new.
+    pub unchanged: u64,
+    /// Files refused in reloads, and reloads that failed as a whole.
+    pub rejected: u64,
+}
+
+/// All metrics of the server.
+pub struct Metrics {
+    registry: Registry,
+    requests: Family<RequestLabels, Counter>,
+    duration: Family<RouteLabel, Histogram>,
+    first_token: Family<ModelLabel, Histogram>,
+    per_token: Family<ModelLabel, Histogram>,
+    in_flight: Gauge,
+    streams: Gauge,
+    input: Family<ModelLabel, Counter>,
+    cached: Family<ModelLabel, Counter>,
+    output: Family<ModelLabel, Counter>,
+    errors: Family<CodeLabel, Counter>,
+    rate_limited: Counter,
+    codes: Mutex<HashSet<String>>,
+    tools: Tools,
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Metrics")
+    }
+}
+
+fn histogram() -> Histogram {
+    Histogram::new(DURATIONS)
+}
+
+impl AccessObserver for Metrics {
+    fn request_began(&self) {
+        self.in_flight.inc();
+    }
+
+    fn stream_began(&self) {
+        self.streams.inc();
+    }
+
+    fn stream_ended(&self) {
+        self.streams.dec();
+    }
+
+    fn request_ended(&self, access: &Access<'_>) {
+        self.in_flight.dec();
+        self.count(access);
+        access_log::write(access);
+    }
+}
+
+impl Observer for Metrics {
+    fn tool_ran(&self, run: &ToolRun<'_>) {
+        self.tools.ran(run);
+    }
+}
+
+impl Metrics {
+    /// `loads` tells what each model's backend is doing, by public name.
+    /// `plugins` tells what each plugin did, and `swaps` how often plugins were replaced.
+    pub fn new(
+        loads: impl Fn() -> Vec<(String, EngineLoad)> + Send + Sync + 'static,
+        plugins: impl Fn() -> Vec<PluginStats> + Send + Sync + 'static,
+        swaps: impl Fn() -> PluginSwaps + Send + Sync + 'static,
+    ) -> Self {
+        let mut registry = Registry::with_prefix("mortise");
+        let metrics = Self {
+            requests: Family::default(),
+            duration: Family::new_with_constructor(histogram),
+            first_token: Family::new_with_constructor(histogram),
+            per_token: Family::new_with_constructor(histogram),
+            in_flight: Gauge::default(),
+            streams: Gauge::default(),
+            input: Family::default(),
+            cached: Family::default(),
+            output: Family::default(),
+            errors: Family::default(),
+            rate_limited: Counter::default(),
+            codes: Mutex::default(),
+            tools: Tools::new(&mut registry),
+            registry: Registry::default(),
+        };
+        let version = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
+        registry.register("build", "The version that is running", version);
+        let r = &mut registry;
+        r.register("requests", "Requests answered", metrics.requests.clone());
+        r.register(
+            "request_duration_seconds",
+            "Time from a request's arrival to the last byte of its answer",
+            metrics.duration.clone(),
+        );
+        r.register(
+            "time_to_first_token_seconds",
+            "Time from a request's arrival to the first piece of its answer",
+            metrics.first_token.clone(),
+        );
+        r.register(
+            "latency_per_token_seconds",
+            "Mean time between the pieces of an answer after the first",
+            metrics.per_token.clone(),
+        );
+        r.register(
+            "requests_in_flight",
+            "Requests being answered",
+            metrics.in_flight.clone(),
+        );
+        r.register(
+            "active_streams",
+            "Streamed answers under way",
+            metrics.streams.clone(),
+        );
+        r.register("tokens_input", "Tokens of prompts", metrics.input.clone());
+        r.register(
+            "tokens_cached",
+            "Tokens of prompts found in a cache",
+            metrics.cached.clone(),
+        );
+        r.register("tokens_output", "Tokens generated", metrics.output.clone());
+        r.register(
+            "errors",
+            "Requests failed, by error code",
+            metrics.errors.clone(),
+        );
+        r.register(
+            "rate_limit_dropped",
+            "Requests refused with status 429",
+            metrics.rate_limited.clone(),
+        );
+        r.register_collector(Box::new(Loads::new(loads)));
+        r.register_collector(Box::new(Plugins(Box::new(plugins))));
+        r.register_collector(Box::new(Swaps(Box::new(swaps))));
+        Self {
+            registry,
+            ..metrics
+        }
+    }
+
+    /// Tells how many requests are being answered.
+    pub fn requests(&self) -> impl Fn() -> usize + Send + Sync + use<> {
+        let in_flight = self.in_flight.clone();
+        move || usize::try_from(in_flight.get()).unwrap_or(0)
+    }
+
+    fn count(&self, outcome: &Access<'_>) {
+        let route = outcome.route.to_owned();
+        let model = outcome.model.filter(|_| outcome.known_model);
+        let model = model.unwrap_or("other").to_owned();
+        self.requests
+            .get_or_create(&RequestLabels {
+                route: route.clone(),
+                model: model.clone(),
+                status: u32::from(outcome.status),
+            })
+            .inc();
+        self.duration
+            .get_or_create(&RouteLabel { route })
+            .observe(outcome.elapsed.as_secs_f64());
+        if let Some(code) = outcome.error {
+            let code = self.bounded(code);
+            self.errors.get_or_create(&CodeLabel { code }).inc();
+        }
+        if outcome.status == 429 {
+            self.rate_limited.inc();
+        }
+        if outcome.known_model {
+            self.tokens(&ModelLabel { model }, outcome);
+        }
+    }
+
+    fn tokens(&self, label: &ModelLabel, outcome: &Access<'_>) {
+        let usage = outcome.usage;
+        self.input
+            .get_or_create(label)
+            .inc_by(u64::from(usage.prompt));
+        self.cached
+            .get_or_create(label)
+            .inc_by(u64::from(usage.cached));
+        self.output
+            .get_or_create(label)
+            .inc_by(u64::from(usage.completion));
+        let Some(first) = outcome.first_token else {
+            return;
+        };
+        self.first_token
+            .get_or_create(label)
+            .observe(first.as_secs_f64());
+        if usage.completion > 1 {
+            let rest = outcome.elapsed.saturating_sub(first).as_secs_f64();
+            let tokens = f64::from(usage.completion - 1);
+            self.per_token.get_or_create(label).observe(rest / tokens);
+        }
+    }
+
+    fn bounded(&self, code: &str) -> String {
+        let mut codes = self.codes.lock().unwrap_or_else(PoisonError::into_inner);
+        if codes.contains(code) {
+            return code.to_owned();
+        }
+        if codes.len() >= MAX_ERROR_CODES {
+            return "other".to_owned();
+        }
+        codes.insert(code.to_owned());
+        code.to_owned()
+    }
+
+    /// The page that Prometheus reads.
+    pub fn page(&self) -> String {
+        let mut page = String::new();
+        // Writing to a string does not fail.
+        let _ = text::encode(&mut page, &self.registry);
+        classic(&page)
+    }
+}
+
+type PluginSource = Box<dyn Fn() -> Vec<PluginStats> + Send + Sync>;
+
+/// What the plugins did, asked when the page is read.
+struct Plugins(PluginSource);
+
+impl fmt::Debug for Plugins {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Plugins")
+    }
+}
+
+impl Collector for Plugins {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let all = (self.0)();
+        for (name, help, kind, field) in PLUGIN_FIELDS {
+            let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+            for stats in &all {
+                let labels = [
+                    ("plugin", stats.plugin.as_str()),
+                    ("kind", stats.kind.as_str()),
+                ];
+                let encoder = family.encode_family(&labels)?;
+                match kind {
+                    MetricType::Counter => ConstCounter::new(field(stats)).encode(encoder)?,
+                    _ => {
+                        let value = i64::try_from(field(stats)).unwrap_or(i64::MAX);
+                        ConstGauge::new(value).encode(encoder)?;
+                    }
+                }
+            }
+        }
+        let help = "Calls into plugins that ended";
+        let mut family =
+            encoder.encode_descriptor("plugin_calls", help, None, MetricType::Counter)?;
+        for stats in &all {
+            for function in &stats.functions {
+                let labels = [
+                    ("plugin", stats.plugin.as_str()),
+                    ("kind", stats.kind.as_str()),
+                    ("function", function.function),
+                ];
+                ConstCounter::new(function.calls).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        let help = "Calls into plugins that were given up before they ended";
+        let mut family =
+            encoder.encode_descriptor("plugin_calls_given_up", help, None, MetricType::Counter)?;
+        for stats in &all {
+            for function in stats
+                .functions
+                .iter()
+                .filter(|function| function.cancelled > 0)
+            {
+                let labels = [
+                    ("plugin", stats.plugin.as_str()),
+                    ("kind", stats.kind.as_str()),
+                    ("function", function.function),
+                ];
+                ConstCounter::new(function.cancelled).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        let help = "Time in each call into a plugin";
+        let mut family = encoder.encode_descriptor(
+            "plugin_call_duration_seconds",
+            help,
+            None,
+            MetricType::Histogram,
+        )?;
+        for stats in &all {
+            for function in stats.functions.iter().filter(|function| function.calls > 0) {
+                let labels = [
+                    ("plugin", stats.plugin.as_str()),
+                    ("kind", stats.kind.as_str()),
+                    ("function", function.function),
+                ];
+                CallDurations(function).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        let help = "Calls into plugins that failed";
+        let mut family =
+            encoder.encode_descriptor("plugin_faults", help, None, MetricType::Counter)?;
+        for stats in &all {
+            for function in &stats.functions {
+                for (fault, count) in &function.faults {
+                    let labels = [
+                        ("plugin", stats.plugin.as_str()),
+                        ("kind", stats.kind.as_str()),
+                        ("function", function.function),
+                        ("fault", *fault),
+                    ];
+                    ConstCounter::new(*count).encode(family.encode_family(&labels)?)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+type PluginField = fn(&PluginStats) -> u64;
+
+/// What is told of each plugin as one number: name, help, whether it only rises, and where it stands.
+const PLUGIN_FIELDS: [(&str, &str, MetricType, PluginField); 5] = [
+    (
+        "plugin_instances",
+        "Instances alive, idle or busy",
+        MetricType::Gauge,
+        |stats| stats.live_instances,
+    ),
+    (
+        "plugin_instances_made",
+        "Instances made",
+        MetricType::Counter,
+        |stats| stats.created_instances,
+    ),
+    (
+        "plugin_memory_peak_bytes",
+        "Most memory that one instance has had",
+        MetricType::Gauge,
+        |stats| stats.memory_peak_bytes,
+    ),
+    (
+        "plugin_suspended",
+        "Bindings that are not called at present, since they failed too often",
+        MetricType::Gauge,
+        |stats| stats.suspended_bindings,
+    ),
+    (
+        "plugin_suspensions",
+        "How often a binding was suspended",
+        MetricType::Counter,
+        |stats| stats.suspensions,
+    ),
+];
+
+/// The histogram of one function.
+struct CallDurations<'a>(&'a FunctionStats);
+
+impl EncodeMetric for CallDurations<'_> {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
+        let mut below = 0;
+        let mut buckets = Vec::with_capacity(self.0.seconds_buckets.len() + 1);
+        for &(bound, cumulative) in &self.0.seconds_buckets {
+            // Counted while calls go on, so the numbers may disagree by a call.
+            buckets.push((bound, cumulative.saturating_sub(below)));
+            below = cumulative;
+        }
+        let count = self.0.calls.max(below);
+        buckets.push((f64::INFINITY, count - below));
+        encoder.encode_histogram::<NoLabelSet>(self.0.seconds_sum, count, &buckets, None)
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Histogram
+    }
+}
+
+/// How often plugins were replaced.
+struct Swaps(Box<dyn Fn() -> PluginSwaps + Send + Sync>);
+
+impl fmt::Debug for Swaps {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Swaps")
+    }
+}
+
+impl Collector for Swaps {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let help = "The set of plugins that serves, counted from 1";
+        let swaps = (self.0)();
+        let generation = i64::try_from(swaps.generation).unwrap_or(i64::MAX);
+        let gauge =
+            encoder.encode_descriptor("plugin_generation", help, None, MetricType::Gauge)?;
+        ConstGauge::new(generation).encode(gauge)?;
+        let help = "Reloads of plugins by outcome, and files refused in them";
+        let mut family =
+            encoder.encode_descriptor("plugin_reloads", help, None, MetricType::Counter)?;
+        for (outcome, count) in [
+            ("replaced", swaps.replaced),
+            ("unchanged", swaps.unchanged),
+            ("rejected", swaps.rejected),
+        ] {
+            let counter = ConstCounter::new(count);
+            counter.encode(family.encode_family(&[("outcome", outcome)])?)?;
+        }
+        Ok(())
+    }
+}
+
+/// The page in Prometheus' own text format, which every scraper and `promtool` read: there, a
+/// counter is declared under the full name of its samples.
+fn classic(open_metrics: &str) -> String {
+    let mut page = String::with_capacity(open_metrics.len() + 512);
+    // Each block begins with HELP; TYPE, which says what the block is, comes second.
+    let mut help = None;
+    for line in open_metrics.lines() {
+        if line.starts_with("# HELP ") {
+            help = Some(line);
+            continue;
+        }
+        if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|l| l.split_once(' ')) {
+            let (suffix, kind) = match kind {
+                "counter" => ("_total", "counter"),
+                "info" => ("_info", "gauge"),
+                other => ("", other),
+            };
+            let text = help
+                .take()
+                .and_then(|line| line.splitn(4, ' ').nth(3))
+                .unwrap_or_default();
+            page.push_str(&format!("# HELP {name}{suffix} {text}\n"));
+            page.push_str(&format!("# TYPE {name}{suffix} {kind}\n"));
+        } else if !line.starts_with('#') {
+            page.push_str(line);
+            page.push('\n');
+        }
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use mortise_http::TokenCounts;
+
+    use super::*;
+
+    fn access(route: &'static str) -> Access<'static> {
+        Access {
+            id: "req_1",
+            method: "POST",
+            route,
+            status: 403,
+            peer: "127.0.0.1",
+            model: None,
+            known_model: false,
+            stream: false,
+            principal: None,
+            usage: TokenCounts::default(),
+            elapsed: Duration::ZERO,
+            first_token: None,
+            finish: None,
+            error: None,
+        }
+    }
+
+    fn outcome(route: &'static str, error: &str) -> String {
+        let metrics = Metrics::new(
+            || vec![("m".to_owned(), EngineLoad::default())],
+            Vec::new,
+            PluginSwaps::default,
+        );
+        metrics.request_began();
+        metrics.request_ended(&Access {
+            status: 429,
+            model: Some("m"),
+            known_model: true,
+            error: Some(error),
+            elapsed: Duration::from_millis(20),
+            first_token: Some(Duration::from_millis(5)),
+            usage: TokenCounts {
+                prompt: 7,
+                cached: 0,
+                completion: 3,
+            },
+            ..access(route)
+        });
+        metrics.page()
+    }
+
+    #[test]
+    fn the_page_is_in_the_classic_format() {
+        let page = outcome("/v1/chat/completions", "queue_full");
+        for line in [
+            "# TYPE mortise_requests_total counter",
+            "mortise_requests_total{route=\"/v1/chat/completions\",model=\"m\",status=\"429\"} 1",
+            "mortise_tokens_input_total{model=\"m\"} 7",
+            "mortise_errors_total{code=\"queue_full\"} 1",
+            "mortise_rate_limit_dropped_total 1",
+            "mortise_requests_in_flight 0",
+            "mortise_queue_depth{model=\"m\"} 0",
+            "# TYPE mortise_build_info gauge",
+        ] {
+            assert!(
+                page.lines().any(|found| found == line),
+                "{line} is not in\n{page}"
+            );
+        }
+        assert!(!page.contains("EOF"));
+        let mut declared: Vec<_> = page.lines().filter(|l| l.starts_with("# TYPE")).collect();
+        let all = declared.len();
+        declared.dedup();
+        assert_eq!(declared.len(), all, "a family is declared twice");
+    }
+
+    #[test]
+    fn made_up_error_codes_do_not_make_series() {
+        let metrics = Metrics::new(Vec::new, Vec::new, PluginSwaps::default);
+        for code in 0..1000 {
+            metrics.request_began();
+            metrics.request_ended(&Access {
+                error: Some(&format!("code-{code}")),
+                ..access("other")
+            });
+        }
+        let series = metrics
+            .page()
+            .lines()
+            .filter(|l| l.starts_with("mortise_errors"))
+            .count();
+        assert_eq!(series, MAX_ERROR_CODES + 1);
+    }
+}
