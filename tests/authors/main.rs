@@ -2,11 +2,11 @@
 //! build the examples.
 //!
 //! Toolchains are the pinned ones of the templates, installed once below `target/`. Without `python3`,
-//! `make`, `node` or `curl` the respective test says so and passes, unless `MORTISE_REQUIRE_SDKS=1` is
-//! set, as `.ci/run` does.
+//! `make`, `node` or `curl` the respective test is reported as skipped, by name, and fails
+//! if `MORTISE_REQUIRE_SDKS=1` is set, as `.ci/run` does.
 
 mod examples;
 mod pages;
 mod shell;
-#[path = "../support/mod.rs"]
-mod support;
+
+use mortise_test_support as support;

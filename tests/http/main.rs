@@ -1,12 +1,6 @@
 //! Black-box scenarios over HTTP: the scripted backend says exactly what is expected, everything
 //! else is the real thing.
 
-#[path = "../support/mod.rs"]
-mod support;
-
-#[path = "../../host/model/tests/gguf_file/mod.rs"]
-mod gguf_file;
-
 mod answers;
 mod bench;
 mod config;
@@ -20,3 +14,5 @@ mod life;
 mod memory;
 mod selection;
 mod threats;
+
+use mortise_test_support as support;

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::json;
 
-use crate::gguf_file::{F32, GgufFile, f32, i32s, text, texts, u32};
+use crate::support::gguf_file::{F32, GgufFile, f32, i32s, text, texts, u32};
 use crate::support::Server;
 
 // The shape of Qwen2.5-0.5B.

@@ -5,8 +5,6 @@ mod bindings;
 mod declared;
 mod grants;
 mod leaks;
-#[path = "../support/mod.rs"]
-mod support;
 mod surroundings;
 mod swap;
 mod threats;
@@ -16,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+use mortise_test_support as support;
 use serde_json::{Value, json};
 use support::Server;
 

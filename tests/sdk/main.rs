@@ -1,16 +1,14 @@
 //! The official OpenAI clients, Python and Node, against the built server with the demo model;
 //! and the Python client's own test files. Both clients are installed below `target/`.
 //!
-//! Without `python3` or `node` the respective test says so and passes, unless
+//! Without `python3` or `node` the respective test is reported as skipped, by name, and fails if
 //! `MORTISE_REQUIRE_SDKS=1` is set, as `.ci/run` does.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
-#[path = "../support/mod.rs"]
-mod support;
-
+use mortise_test_support as support;
 use support::{Server, have, kept};
 
 const OPENAI_PYTHON: &str = "3.52.0";

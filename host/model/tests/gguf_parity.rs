@@ -1,12 +1,11 @@
 //! Models from GGUF files: against `transformers`, against the same model from safetensors, and
 //! quantised products against exact ones. The files are those of `tests/gguf/make_reference.py`.
 
-mod gguf_file;
 mod references;
 
 use std::path::PathBuf;
 
-use gguf_file::{F32, GgufFile, text, u32};
+use mortise_test_support::gguf_file::{self, F32, GgufFile, text, u32};
 use half::f16;
 use mortise_kernels::quant::BlockType;
 use mortise_model::{

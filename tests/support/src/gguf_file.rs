@@ -1,11 +1,5 @@
 //! Writes GGUF files, right ones and wrong ones.
 
-#![allow(
-    dead_code,
-    unreachable_pub,
-    reason = "each test crate is a program that uses a part of this"
-)]
-
 /// A file in the making. What is public may be spoiled.
 #[derive(Clone)]
 pub struct GgufFile {

@@ -12,7 +12,7 @@ pub fn target() -> PathBuf {
 /// Build the plugin in `source` with the cargo that runs the tests; the file of this name.
 fn build(source: &Path, file: &str, more: &[&str]) -> PathBuf {
     let target = target();
-    let output = Command::new(env!("CARGO"))
+    let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .args(["build", "--release", "--locked"])
         .args(["--target", "wasm32-wasip2"])
         .args(more)
@@ -54,7 +54,7 @@ pub fn every_kind() -> &'static Path {
         let source = root().join("tests/guests");
         let built = build(&source, "guests.wasm", &["--features", "every-kind"]);
         // Under a name of its own: other tests build other guests to the same place.
-        let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guest.wasm");
+        let kept = crate::kept("guests").join("guest.wasm");
         std::fs::copy(built, &kept).expect("keep the guest");
         kept
     })
