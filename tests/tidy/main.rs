@@ -88,6 +88,11 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
         ],
     ),
     (
+        "host/plugin-manager",
+        &["mortise-bundle", "mortise-plugin", "mortise-service"],
+        &["axum", "candle-core", "wasmtime", "tokenizers", "clap", "toml"],
+    ),
+    (
         "host/hub",
         &[],
         &["axum", "candle-core", "tokio", "wasmtime"],
@@ -105,6 +110,7 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
             "mortise-hub",
             "mortise-model",
             "mortise-plugin",
+            "mortise-plugin-manager",
             "mortise-models",
             "mortise-service",
             "mortise-tokenizer",

@@ -10,9 +10,8 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use http::{HeaderMap, StatusCode, header};
 use mortise_http::{Problem, ProblemShape, json_response, write_problem};
+use mortise_plugin_manager::LivePlugins;
 use subtle::ConstantTimeEq as _;
-
-use crate::plugins::LivePlugins;
 
 /// What the handlers need.
 pub(crate) struct Admin {

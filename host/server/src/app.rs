@@ -16,6 +16,9 @@ use mortise_http::{
 use mortise_model::{Embedder, WeightPrecision};
 use mortise_models::{Backend, Ladder, ScriptCodec, Scripted};
 use mortise_plugin::PluginHost;
+use mortise_plugin_manager::{
+    LivePlugins, LoadedPlugins, ModelFacts, Prove, ReadConfig, SwapCounters,
+};
 use mortise_service::{Embed, ModelPlugins, Observer, ServedModel, Service, ServiceConfig};
 use mortise_telemetry::{Metrics, PluginSwaps, start_logging};
 use tokio::net::TcpListener;
@@ -31,7 +34,7 @@ use crate::config::{
 use crate::devices::{Placed, Placement, start_engine};
 use crate::drafts::LoadedWeights;
 use crate::embedder::LocalEmbedder;
-use crate::plugins::{LivePlugins, LoadedPlugins, ModelFacts, SwapCounters};
+use crate::golden::prove;
 
 /// Time for policies to hear of the last requests, and for threads to end.
 const SETTLE: Duration = Duration::from_secs(2);
@@ -158,6 +161,19 @@ fn measure(served: &[ServedModel], host: PluginHost, swaps: Arc<SwapCounters>) -
     ))
 }
 
+/// The golden cases that a plugin carries are run before it serves.
+pub(crate) fn golden_cases() -> Prove {
+    Arc::new(|host, component, within| prove(host, component, within).map(drop))
+}
+
+/// What is about plugins in the configuration, as it stands when it is asked for.
+fn read_again(source: ConfigSource) -> ReadConfig {
+    Box::new(move || {
+        let config = source.load()?;
+        Ok((config.plugins, config.auth))
+    })
+}
+
 /// How often plugins were replaced, as it stands.
 fn numbers(swaps: &SwapCounters) -> PluginSwaps {
     PluginSwaps {
@@ -186,7 +202,8 @@ async fn open(
         ..
     } = config;
     // Plugins first: a broken file should be known before a model is read.
-    let plugins = tokio::task::spawn_blocking(move || LoadedPlugins::load(plugins)).await??;
+    let plugins =
+        tokio::task::spawn_blocking(move || LoadedPlugins::load(plugins, golden_cases())).await??;
     let weights = Arc::<LoadedWeights>::default();
     let mut opened = Vec::with_capacity(models.len());
     for model in models {
@@ -220,7 +237,14 @@ async fn open(
         plugins.policies(),
         &plugins.tools(),
     )?);
-    let live = LivePlugins::new(plugins, Arc::clone(&service), opened, auth, source, swaps);
+    let live = LivePlugins::new(
+        plugins,
+        Arc::clone(&service),
+        opened,
+        auth,
+        read_again(source),
+        swaps,
+    );
     let page = Arc::clone(&metrics);
     let http = HttpState {
         guard: Guard::new(
@@ -293,7 +317,7 @@ async fn open_model(
         "model loaded"
     );
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let facts = ModelFacts::from(&text);
+    let facts = text.facts();
     let model = ServedModel {
         name: config.name,
         aliases: config.aliases,

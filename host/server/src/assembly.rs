@@ -7,6 +7,7 @@ use anyhow::{Context as _, bail};
 use mortise_model::gguf::{Gguf, GgufError};
 use mortise_model::{FileBytes, ModelFolder};
 use mortise_plugin::{ModelDescription, Vocabulary};
+use mortise_plugin_manager::ModelFacts;
 use mortise_service::{GenerationDefaults, describe_model, vocabulary};
 use mortise_tokenizer::{GgufVocabulary, Tokenizer, TokenizerFiles};
 use serde_json::Value;
@@ -38,6 +39,14 @@ pub(crate) struct ModelText {
 }
 
 impl ModelText {
+    /// What plugins are told of the model.
+    pub(crate) fn facts(&self) -> ModelFacts {
+        ModelFacts {
+            description: Arc::clone(&self.description),
+            vocabulary: Arc::clone(&self.vocabulary),
+        }
+    }
+
     /// Read the files. Blocks.
     pub(crate) fn open(config: &ModelConfig) -> anyhow::Result<Self> {
         let folder = match &config.path {

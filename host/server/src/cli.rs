@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use mortise_hub::ModelReference;
-use mortise_plugin::Origin;
+use mortise_plugin::{Kind, Origin};
+use mortise_plugin_manager::deserialize_kind;
 use mortise_telemetry::{LogFormat, LogLevel};
 use serde::de::value::{Error as WordError, StringDeserializer};
 use serde::de::{DeserializeOwned, IntoDeserializer as _};
 
-use crate::config::{BindingKind, DeviceChoice, RawKvType};
+use crate::config::{DeviceChoice, RawKvType};
 use crate::surroundings::Moment;
 
 const EXAMPLES: &str = "\
@@ -252,8 +253,8 @@ pub(crate) struct PluginRunArgs {
     #[command(flatten)]
     pub(crate) grants: GrantArgs,
     /// Which of its kinds is asked; needed only if it has several
-    #[arg(long)]
-    pub(crate) kind: Option<BindingKind>,
+    #[arg(long, value_parser = kind())]
+    pub(crate) kind: Option<Kind>,
     /// A file with the JSON; without it standard input
     #[arg(long, value_name = "FILE")]
     pub(crate) input: Option<PathBuf>,
@@ -293,8 +294,8 @@ pub(crate) struct PluginNewArgs {
     /// Name of the plugin, and of the folder that is made
     pub(crate) name: String,
     /// What the plugin does
-    #[arg(long)]
-    pub(crate) kind: BindingKind,
+    #[arg(long, value_parser = kind())]
+    pub(crate) kind: Kind,
     /// What it is written in
     #[arg(long, default_value = "rust")]
     pub(crate) lang: Language,
@@ -318,8 +319,8 @@ pub(crate) struct PluginPackArgs {
     /// A core module built for one of the worlds, or a component
     pub(crate) file: PathBuf,
     /// What a core module is to be
-    #[arg(long)]
-    pub(crate) kind: Option<BindingKind>,
+    #[arg(long, value_parser = kind())]
+    pub(crate) kind: Option<Kind>,
     /// The JSON Schema of the settings, which servers check them by
     #[arg(long, value_name = "FILE")]
     pub(crate) settings_schema: Option<PathBuf>,
@@ -350,6 +351,26 @@ pub(crate) struct ModelInput {
     /// A file with the JSON; without it standard input
     #[arg(long, value_name = "FILE")]
     pub(crate) input: Option<PathBuf>,
+}
+
+const KINDS: [(&str, &str); 5] = [
+    ("chat-template", "Conversations to prompts"),
+    (
+        "output-parser",
+        "Generated text to content, reasoning and calls",
+    ),
+    ("grammar", "What may be generated"),
+    ("policy", "Who may ask"),
+    ("tool", "Tools that the server runs"),
+];
+
+/// A kind of plugins by its name.
+fn kind() -> impl TypedValueParser<Value = Kind> {
+    let values = KINDS.map(|(name, help)| PossibleValue::new(name).help(help));
+    PossibleValuesParser::new(values).try_map(|name| {
+        let name: StringDeserializer<WordError> = name.into_deserializer();
+        deserialize_kind(name)
+    })
 }
 
 const LOG_FORMATS: [(&str, &str); 2] = [("text", "For people"), ("json", "One JSON object a line")];

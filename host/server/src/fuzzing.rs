@@ -4,9 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use mortise_plugin::{HostConfig, Kind, PluginHost};
+use mortise_plugin_manager::PluginConfig;
 use serde_json::{Map, Value};
 
-use crate::config::{Config, Overrides, PluginConfig};
+use crate::config::{Config, Overrides};
 use crate::golden::{Effort, Subject, check_number, checked};
 use crate::offline::model_text;
 

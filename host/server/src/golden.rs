@@ -6,13 +6,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 use mortise_plugin::{Component, Kind, PluginHost};
-use serde::Deserialize;
+use mortise_plugin_manager::{AuthConfig, LoadedPlugins, PluginConfig, deserialize_kind};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 
 use crate::assembly::ModelText;
-use crate::config::{AuthConfig, BindingKind, PluginConfig};
 use crate::offline::model_text;
-use crate::plugins::LoadedPlugins;
 use crate::surroundings::{Moment, Surroundings};
 use crate::workbench::Workbench;
 
@@ -67,12 +66,14 @@ impl Subject {
             now,
             ..self.surroundings.clone()
         };
-        let plugins = LoadedPlugins::single(host, component, settings, &self.within, &granted)?;
+        let (http, now_ms) = (granted.http(), now.map(Moment::unix_millis));
+        let plugins =
+            LoadedPlugins::single(host, component, settings, &self.within, &http, now_ms)?;
         let auth = AuthConfig {
             secrets: granted.secrets,
             ..AuthConfig::default()
         };
-        Workbench::open(plugins, &auth, Arc::clone(&self.text))
+        Workbench::open(plugins, &auth, Arc::clone(&self.text), now)
     }
 
     /// The kind that is asked: the one that is named, or the only one.
@@ -132,8 +133,8 @@ impl Effort {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Case {
-    #[serde(default)]
-    kind: Option<BindingKind>,
+    #[serde(default, deserialize_with = "named_kind")]
+    kind: Option<Kind>,
     #[serde(default)]
     settings: Map<String, Value>,
     /// Where the clock stands still.
@@ -144,6 +145,14 @@ pub(crate) struct Case {
     expect: Option<Value>,
     #[serde(default)]
     error: Option<String>,
+}
+
+/// A kind that a case names, or null.
+fn named_kind<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Kind>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(transparent)]
+    struct Named(#[serde(deserialize_with = "deserialize_kind")] Kind);
+    Ok(Option::<Named>::deserialize(deserializer)?.map(|named| named.0))
 }
 
 /// The cases that a plugin carries, as its author wrote them.
@@ -229,7 +238,7 @@ pub(crate) fn shortened(mut text: String) -> String {
 
 impl Case {
     pub(crate) fn kind(&self, subject: &Subject) -> anyhow::Result<Kind> {
-        subject.kind(self.kind.map(Kind::from))
+        subject.kind(self.kind)
     }
 
     /// Bind the plugin for the case: with its settings, over those for all cases, and at its time.
@@ -533,7 +542,7 @@ mod tests {
                 let cases = cases.expect("a case that says what must come out");
                 cases[0].1.run(subject, &common, Effort { cuts: 3, until: None })
             };
-            let right_kind = case.kind.is_none_or(|named| Kind::from(named) == kind);
+            let right_kind = case.kind.is_none_or(|named| named == kind);
             match outcome {
                 Ok(said) if right_kind && case.input.is_object() => {
                     passes(expecting("expect", said)).map_err(|error| TestCaseError::fail(format!("{error:#}")))?;

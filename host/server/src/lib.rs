@@ -18,7 +18,6 @@ mod golden;
 mod hub;
 mod inspect;
 mod offline;
-mod plugins;
 mod surroundings;
 mod workbench;
 

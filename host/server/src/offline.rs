@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use mortise_model::EmbedderOptions;
+use mortise_plugin_manager::{AuthConfig, LoadedPlugins, PluginConfig};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::app::golden_cases;
 use crate::assembly::ModelText;
 use crate::cli::ModelInput;
-use crate::config::{AuthConfig, DEMO_MODEL, ModelConfig, PluginConfig};
-use crate::plugins::LoadedPlugins;
+use crate::config::{DEMO_MODEL, ModelConfig};
 use crate::workbench::Workbench;
 
 /// Largest input that is read.
@@ -82,12 +83,13 @@ fn answer(
     ask: impl FnOnce(&Workbench, Value) -> anyhow::Result<Value>,
 ) -> anyhow::Result<()> {
     let request = read(input.input.as_deref())?;
-    let plugins = LoadedPlugins::load(PluginConfig {
+    let plugins = PluginConfig {
         dir: input.plugins.clone(),
         ..PluginConfig::default()
-    })?;
+    };
+    let plugins = LoadedPlugins::load(plugins, golden_cases())?;
     let text = Arc::new(model_text(input.model.as_deref())?);
-    let bench = Workbench::open(plugins, &AuthConfig::default(), text)?;
+    let bench = Workbench::open(plugins, &AuthConfig::default(), text, None)?;
     print_json(&ask(&bench, request)?)
 }
 

@@ -10,6 +10,7 @@ use mortise_plugin::{
     Decision, Facts, GrammarSource, Kind, MatchStatus, ParserEvent, ParserSetup, Segment,
     TemplateInput, ToolAnswer, ToolCaller, ToolChoice, ToolGrant,
 };
+use mortise_plugin_manager::{AuthConfig, LoadedPlugins};
 use mortise_service::{
     Asking, Chunking, DecidePolicy, OfflineError, RequestId, RequestPlugins, RunTool,
     check_grammar, parse_text, render_template,
@@ -18,8 +19,6 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::assembly::ModelText;
-use crate::config::AuthConfig;
-use crate::plugins::{LoadedPlugins, ModelFacts};
 use crate::surroundings::Moment;
 
 /// The route that plugins are asked about where an input names none.
@@ -40,19 +39,20 @@ pub(crate) struct Workbench {
 }
 
 impl Workbench {
-    /// Bind plugins to a model.
+    /// Bind plugins to a model. Templates are told the day of `now`, where a request does not say.
     pub(crate) fn open(
         plugins: LoadedPlugins,
         auth: &AuthConfig,
         text: Arc<ModelText>,
+        now: Option<Moment>,
     ) -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
             .build()
             .context("cannot start a runtime")?;
-        let facts = ModelFacts::from(&*text);
-        let now = plugins.now().unwrap_or(Moment::GOLDEN);
+        let facts = text.facts();
+        let now = now.unwrap_or(Moment::GOLDEN);
         let binding = plugins.bind(auth, std::slice::from_ref(&facts));
         let bound = runtime.block_on(binding)?;
         let asking = Asking {

@@ -9,15 +9,16 @@ mod project;
 mod templates;
 
 use anyhow::{Context as _, bail};
-use mortise_plugin::{ComponentSource, HostConfig, Kind, PluginHost};
+use mortise_plugin::{ComponentSource, HostConfig, PluginHost};
+use mortise_plugin_manager::{Declared, LoadedPlugins, ModelKey, PluginConfig};
 use serde_json::{Value, json};
 
+use crate::app::golden_cases;
 use crate::assembly::ModelText;
 use crate::cli::{GrantArgs, PluginCommand, PluginFileArgs, PluginListArgs, PluginRunArgs};
-use crate::config::{Config, ModelConfig, Overrides, PluginConfig, hub_config};
+use crate::config::{Config, ModelConfig, Overrides, hub_config};
 use crate::golden::{Subject, prove};
 use crate::offline::{model_text, print, print_json, read};
-use crate::plugins::{Declared, LoadedPlugins, ModelKey};
 use crate::surroundings::Surroundings;
 
 /// Run one of the commands.
@@ -43,10 +44,11 @@ fn list(args: PluginListArgs) -> anyhow::Result<Value> {
     };
     let config = Config::load(args.config.as_deref(), overrides)?;
     // Listing needs no watcher and leaves no trace in the cache.
-    let plugins = LoadedPlugins::load(PluginConfig {
+    let plugins = PluginConfig {
         cache_dir: None,
         ..config.plugins
-    })?;
+    };
+    let plugins = LoadedPlugins::load(plugins, golden_cases())?;
     let by_architecture = plugins.are_chosen_by_architecture();
     let mut architectures = Vec::with_capacity(config.models.len());
     for model in &config.models {
@@ -136,7 +138,7 @@ fn verify(args: &PluginFileArgs) -> anyhow::Result<Value> {
 fn ask(args: &PluginRunArgs) -> anyhow::Result<Value> {
     let subject = Subject::load(&args.plugin)?.granted(&args.grants)?;
     let request = read(args.input.as_deref())?;
-    let kind = subject.kind(args.kind.map(Kind::from))?;
+    let kind = subject.kind(args.kind)?;
     let bench = subject.bench(&settings_of(&args.plugin)?)?;
     bench.ask(kind, request)
 }

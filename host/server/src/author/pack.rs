@@ -7,12 +7,12 @@ use anyhow::{Context as _, bail};
 use mortise_plugin::{
     CASES_SECTION, Kind, MAX_SECTION_BYTES, SCHEMA_SECTION, SERVES_SECTION, VERSION_SECTION,
 };
+use mortise_plugin_manager::Declared;
 use serde_json::{Value, json};
 
 use super::cases::raw_cases;
 use crate::cli::PluginPackArgs;
 use crate::golden::check_number;
-use crate::plugins::Declared;
 
 /// Make a component of a core module, if it is one, and put into it what was given. Says what it made.
 pub(crate) fn pack(args: &PluginPackArgs) -> anyhow::Result<Value> {

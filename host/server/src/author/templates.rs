@@ -1,7 +1,8 @@
 //! The files of new projects, by kind and language. All are part of the program.
 
+use mortise_plugin::Kind;
+
 use crate::cli::Language;
-use crate::config::BindingKind;
 
 /// A file of a project: its path and its text.
 pub(super) type File = (&'static str, &'static str);
@@ -47,33 +48,33 @@ pub(super) const SDK: &[File] = sdk![
 ];
 
 /// The cases and the schema of a kind: the same in every language, since the plugins do the same.
-pub(super) fn of_kind(kind: BindingKind) -> &'static [File] {
+pub(super) fn of_kind(kind: Kind) -> &'static [File] {
     match kind {
-        BindingKind::Policy => templates!["policy":
+        Kind::Policy => templates!["policy":
             "settings.schema.json",
             "cases/allowed.json",
             "cases/blocked.json",
             "cases/wrong-settings.json",
             "cases/misspelt-settings.json",
         ],
-        BindingKind::ChatTemplate => templates!["chat-template":
+        Kind::ChatTemplate => templates!["chat-template":
             "settings.schema.json",
             "cases/two-turns.json",
             "cases/injection.json",
             "cases/no-text.json",
         ],
-        BindingKind::OutputParser => templates!["output-parser":
+        Kind::OutputParser => templates!["output-parser":
             "settings.schema.json",
             "cases/call.json",
             "cases/plain.json",
             "cases/undeclared.json",
         ],
-        BindingKind::Grammar => templates!["grammar":
+        Kind::Grammar => templates!["grammar":
             "settings.schema.json",
             "cases/one-of.json",
             "cases/unsupported.json",
         ],
-        BindingKind::Tool => templates!["tool":
+        Kind::Tool => templates!["tool":
             "settings.schema.json",
             "cases/declared.json",
             "cases/counted.json",
@@ -163,47 +164,47 @@ macro_rules! c {
 }
 
 /// The sources of a plugin.
-pub(super) fn sources(kind: BindingKind, lang: Language) -> &'static [File] {
+pub(super) fn sources(kind: Kind, lang: Language) -> &'static [File] {
     match (lang, kind) {
-        (Language::Rust, BindingKind::Policy) => rust!("policy"),
-        (Language::Rust, BindingKind::ChatTemplate) => rust!("chat-template"),
-        (Language::Rust, BindingKind::OutputParser) => rust!("output-parser"),
-        (Language::Rust, BindingKind::Grammar) => rust!("grammar"),
-        (Language::Rust, BindingKind::Tool) => rust!("tool"),
-        (Language::C, BindingKind::Policy) => {
+        (Language::Rust, Kind::Policy) => rust!("policy"),
+        (Language::Rust, Kind::ChatTemplate) => rust!("chat-template"),
+        (Language::Rust, Kind::OutputParser) => rust!("output-parser"),
+        (Language::Rust, Kind::Grammar) => rust!("grammar"),
+        (Language::Rust, Kind::Tool) => rust!("tool"),
+        (Language::C, Kind::Policy) => {
             c!("policy", "policy_plugin.h", "policy_plugin.c")
         }
-        (Language::C, BindingKind::ChatTemplate) => c!(
+        (Language::C, Kind::ChatTemplate) => c!(
             "chat-template",
             "chat_template_plugin.h",
             "chat_template_plugin.c"
         ),
-        (Language::C, BindingKind::OutputParser) => c!(
+        (Language::C, Kind::OutputParser) => c!(
             "output-parser",
             "output_parser_plugin.h",
             "output_parser_plugin.c",
             "format.h"
         ),
-        (Language::C, BindingKind::Tool) => c!("tool", "tool_plugin.h", "tool_plugin.c"),
-        (Language::C, BindingKind::Grammar) => {
+        (Language::C, Kind::Tool) => c!("tool", "tool_plugin.h", "tool_plugin.c"),
+        (Language::C, Kind::Grammar) => {
             c!("grammar", "grammar_plugin.h", "grammar_plugin.c")
         }
-        (Language::Python, BindingKind::Policy) => source!("python", "policy": "plugin.py"),
-        (Language::Python, BindingKind::ChatTemplate) => {
+        (Language::Python, Kind::Policy) => source!("python", "policy": "plugin.py"),
+        (Language::Python, Kind::ChatTemplate) => {
             source!("python", "chat-template": "plugin.py")
         }
-        (Language::Python, BindingKind::OutputParser) => {
+        (Language::Python, Kind::OutputParser) => {
             source!("python", "output-parser": "plugin.py", "output_parser.py")
         }
-        (Language::Python, BindingKind::Grammar) => {
+        (Language::Python, Kind::Grammar) => {
             source!("python", "grammar": "plugin.py", "grammar.py")
         }
-        (Language::Python, BindingKind::Tool) => source!("python", "tool": "plugin.py"),
-        (Language::Js, BindingKind::Policy) => source!("js", "policy": "plugin.js"),
-        (Language::Js, BindingKind::ChatTemplate) => source!("js", "chat-template": "plugin.js"),
-        (Language::Js, BindingKind::OutputParser) => source!("js", "output-parser": "plugin.js"),
-        (Language::Js, BindingKind::Grammar) => source!("js", "grammar": "plugin.js"),
-        (Language::Js, BindingKind::Tool) => source!("js", "tool": "plugin.js"),
+        (Language::Python, Kind::Tool) => source!("python", "tool": "plugin.py"),
+        (Language::Js, Kind::Policy) => source!("js", "policy": "plugin.js"),
+        (Language::Js, Kind::ChatTemplate) => source!("js", "chat-template": "plugin.js"),
+        (Language::Js, Kind::OutputParser) => source!("js", "output-parser": "plugin.js"),
+        (Language::Js, Kind::Grammar) => source!("js", "grammar": "plugin.js"),
+        (Language::Js, Kind::Tool) => source!("js", "tool": "plugin.js"),
     }
 }
 
@@ -217,11 +218,11 @@ mod tests {
     #[test]
     fn no_project_takes_a_misspelt_setting() {
         for kind in [
-            BindingKind::Policy,
-            BindingKind::ChatTemplate,
-            BindingKind::OutputParser,
-            BindingKind::Grammar,
-            BindingKind::Tool,
+            Kind::Policy,
+            Kind::ChatTemplate,
+            Kind::OutputParser,
+            Kind::Grammar,
+            Kind::Tool,
         ] {
             let is_schema = |(path, _): &&File| *path == "settings.schema.json";
             let (_, text) = of_kind(kind).iter().find(is_schema).expect("a schema");

@@ -19,6 +19,7 @@ use mortise_http::HeaderLimits;
 use mortise_hub::ModelReference;
 use mortise_model::{EmbedderOptions, Pooling};
 use mortise_models::{Script, ScriptLine};
+use mortise_plugin_manager::{AuthConfig, PluginConfig, at_line};
 use mortise_service::ToolLimits;
 use mortise_telemetry::{LogFormat, LogLevel};
 use serde_json::{Map, Value, json};
@@ -27,8 +28,7 @@ pub(crate) use self::device::DeviceChoice;
 pub(crate) use self::engine::{EngineSettings, RawKvType};
 pub(crate) use self::hub::hub_config;
 use self::plugins::check_plugins;
-pub(crate) use self::plugins::{BindingConfig, PluginBounds, PluginConfig};
-pub(crate) use self::raw::{BindingKind, OnFailure, Quantize};
+pub(crate) use self::raw::Quantize;
 use self::raw::{Raw, RawBackend, RawKey, RawModel, RawPooling, RawScript};
 
 /// The commented sample file.
@@ -143,21 +143,6 @@ pub(crate) struct ModelConfig {
     pub(crate) embedding: EmbedderOptions,
 }
 
-/// Settings of the default policy, and the secrets it may ask the host about.
-#[derive(Clone, Default)]
-pub(crate) struct AuthConfig {
-    pub(crate) settings: Value,
-    /// Name and value.
-    pub(crate) secrets: Vec<(String, String)>,
-    pub(crate) keys: usize,
-}
-
-impl std::fmt::Debug for AuthConfig {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "AuthConfig({} keys)", self.keys)
-    }
-}
-
 /// What the command line says; each wins over the file.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Overrides {
@@ -246,11 +231,6 @@ fn invalid(key: &str, message: impl Into<String>) -> ConfigError {
         line: None,
         message: message.into(),
     }
-}
-
-/// ` (line 7)`, or nothing.
-pub(crate) fn at_line(line: Option<usize>) -> String {
-    line.map_or_else(String::new, |line| format!(" (line {line})"))
 }
 
 /// At least 1, and small enough that arithmetic on it is safe.

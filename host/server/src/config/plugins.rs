@@ -6,118 +6,11 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use mortise_plugin::{BreakerLimits, HttpAuthorities, HttpAuthoritiesError, HttpGrant};
-use serde_json::Value;
+use mortise_plugin::{BreakerLimits, HttpAuthorities, HttpAuthoritiesError, HttpGrant, Kind};
+use mortise_plugin_manager::{BindingConfig, OnFailure, PluginBounds, PluginConfig, nearest_line};
 
-use super::raw::{BindingKind, OnFailure, RawBinding, RawHttp, RawPlugins};
+use super::raw::{RawBinding, RawHttp, RawPlugins};
 use super::{ConfigError, invalid, milliseconds, within};
-
-/// Plugins and what they may take.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct PluginConfig {
-    pub(crate) dir: Option<PathBuf>,
-    pub(crate) cache_dir: Option<PathBuf>,
-    /// How often the files are looked at; `None` is never.
-    pub(crate) watch: Option<Duration>,
-    /// Bounds where they differ from the plugin host's own.
-    pub(crate) bounds: PluginBounds,
-    /// Files without a good signature are refused.
-    pub(crate) require_signed: bool,
-    /// Public keys (ed25519) whose signatures are good.
-    pub(crate) trusted_keys: Vec<[u8; 32]>,
-    pub(crate) bindings: Vec<BindingConfig>,
-}
-
-/// What a plugin may take; `None` leaves the bound of the wider place.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct PluginBounds {
-    pub(crate) memory_bytes: Option<usize>,
-    pub(crate) output_bytes: Option<usize>,
-    pub(crate) deadline: Option<Duration>,
-    /// For all calls of one session or matcher.
-    pub(crate) budget: Option<Duration>,
-    pub(crate) instances: Option<usize>,
-}
-
-/// Which plugin serves which models, with which settings.
-#[derive(Debug, Clone)]
-pub(crate) struct BindingConfig {
-    pub(crate) kind: BindingKind,
-    /// What its rate limits are kept by, so that they outlive any change of the configuration.
-    pub(crate) name: Option<String>,
-    pub(crate) file: Option<PathBuf>,
-    /// The only content that the file may have: SHA-256 in hexadecimal.
-    pub(crate) sha256: Option<String>,
-    /// Patterns of names.
-    pub(crate) models: Vec<String>,
-    /// Patterns of architectures, which the model must match as well.
-    pub(crate) architectures: Vec<String>,
-    /// Patterns of tenants.
-    pub(crate) tenants: Vec<String>,
-    /// Patterns of routes.
-    pub(crate) routes: Vec<String>,
-    /// Policies are asked in rising order.
-    pub(crate) order: i32,
-    pub(crate) on_failure: OnFailure,
-    pub(crate) bounds: PluginBounds,
-    pub(crate) breaker: BreakerLimits,
-    /// Where a policy or a tool may send HTTP requests.
-    pub(crate) http: HttpGrant,
-    /// JSON.
-    pub(crate) settings: Value,
-    /// Where the binding stands in the file, and each key in it: JSON pointers and lines.
-    pub(crate) lines: BTreeMap<String, usize>,
-}
-
-impl PluginConfig {
-    /// The bounds of the last binding of this kind that names the file, or takes any.
-    pub(crate) fn bounds_of(&self, kind: BindingKind, file: &Path) -> PluginBounds {
-        let fitting = self.bindings.iter().rfind(|binding| {
-            let named = binding.file.as_deref();
-            binding.kind == kind && named.is_none_or(|named| named == file)
-        });
-        fitting.map(|b| b.bounds.clone()).unwrap_or_default()
-    }
-}
-
-impl BindingConfig {
-    /// A file that serves every model, with all else as it is by default.
-    pub(crate) fn of_file(kind: BindingKind, file: PathBuf, settings: Value) -> Self {
-        Self {
-            kind,
-            name: None,
-            file: Some(file),
-            sha256: None,
-            models: vec!["*".to_owned()],
-            architectures: vec!["*".to_owned()],
-            tenants: vec!["*".to_owned()],
-            routes: vec!["*".to_owned()],
-            order: 0,
-            on_failure: OnFailure::default(),
-            bounds: PluginBounds::default(),
-            breaker: BreakerLimits::default(),
-            http: HttpGrant::default(),
-            settings,
-            lines: BTreeMap::new(),
-        }
-    }
-
-    /// Whether it is for certain tenants only.
-    pub(crate) fn is_by_tenant(&self) -> bool {
-        !self.tenants.iter().any(|pattern| pattern == "*")
-    }
-
-    /// The line of a key, by its JSON pointer; for a key that is missing, that of the table that
-    /// should have it.
-    pub(crate) fn line_of(&self, pointer: &str) -> Option<usize> {
-        nearest_line(&self.lines, pointer)
-    }
-
-    /// Whether it serves models of certain architectures only.
-    pub(crate) fn is_by_architecture(&self) -> bool {
-        self.architectures != ["*"]
-    }
-}
 
 pub(super) fn check_plugins(
     raw: &RawPlugins,
@@ -203,17 +96,6 @@ fn with_line(error: ConfigError, index: usize, lines: &BTreeMap<String, usize>) 
     }
 }
 
-/// The line of a JSON pointer, or of the nearest thing around it that has one.
-fn nearest_line(lines: &BTreeMap<String, usize>, pointer: &str) -> Option<usize> {
-    let mut known = pointer;
-    loop {
-        if let Some(line) = lines.get(known) {
-            return Some(*line);
-        }
-        known = &known[..known.rfind('/')?];
-    }
-}
-
 fn hex_byte(digits: [u8; 2]) -> Option<u8> {
     let digit = |byte: u8| char::from(byte).to_digit(16);
     u8::try_from(digit(digits[0])? * 16 + digit(digits[1])?).ok()
@@ -237,7 +119,7 @@ fn check_binding(index: usize, raw: RawBinding, base: &Path) -> Result<BindingCo
     let settings = serde_json::to_value(&raw.settings)
         .map_err(|error| invalid(&key("settings"), error.to_string()))?;
     check_on_failure(&key("on_failure"), raw.kind, raw.on_failure)?;
-    if raw.kind != BindingKind::Policy && raw.order != 0 {
+    if raw.kind != Kind::Policy && raw.order != 0 {
         let problem = "only a policy has it; of other kinds the most specific binding serves";
         return Err(invalid(&key("order"), problem));
     }
@@ -299,12 +181,8 @@ fn check_binding(index: usize, raw: RawBinding, base: &Path) -> Result<BindingCo
 }
 
 /// Patterns of architectures, for the kinds that are bound to a model.
-fn check_architectures(
-    key: &str,
-    kind: BindingKind,
-    architectures: &[String],
-) -> Result<(), ConfigError> {
-    if matches!(kind, BindingKind::Policy | BindingKind::Tool) && architectures != ["*"] {
+fn check_architectures(key: &str, kind: Kind, architectures: &[String]) -> Result<(), ConfigError> {
+    if matches!(kind, Kind::Policy | Kind::Tool) && architectures != ["*"] {
         return Err(invalid(
             key,
             "a policy or a tool serves all models at once; choose them by `models`",
@@ -341,7 +219,7 @@ fn check_patterns(key: &str, patterns: &[String]) -> Result<(), ConfigError> {
 
 fn check_http(
     key: &str,
-    kind: BindingKind,
+    kind: Kind,
     raw: Option<RawHttp>,
     base: &Path,
 ) -> Result<HttpGrant, ConfigError> {
@@ -349,7 +227,7 @@ fn check_http(
     let Some(raw) = raw else {
         return Ok(default);
     };
-    if !matches!(kind, BindingKind::Policy | BindingKind::Tool) {
+    if !matches!(kind, Kind::Policy | Kind::Tool) {
         return Err(invalid(key, "only a policy or a tool has it"));
     }
     let kibibytes = |value| within(&format!("{key}.max_response_kib"), value, 1 << 20);
@@ -402,12 +280,10 @@ fn duration_ms(key: &str, value: u64) -> Result<u64, ConfigError> {
 /// Without a prompt there is no answer, and without its grammar an answer breaks a promise; a
 /// parser of another format would make things up; and a policy or a tool that stands in is another
 /// one.
-fn check_on_failure(key: &str, kind: BindingKind, chosen: OnFailure) -> Result<(), ConfigError> {
+fn check_on_failure(key: &str, kind: Kind, chosen: OnFailure) -> Result<(), ConfigError> {
     let (sound, choices) = match kind {
-        BindingKind::ChatTemplate | BindingKind::Grammar => {
-            (OnFailure::Fallback, "\"closed\" or \"fallback\"")
-        }
-        BindingKind::OutputParser | BindingKind::Policy | BindingKind::Tool => {
+        Kind::ChatTemplate | Kind::Grammar => (OnFailure::Fallback, "\"closed\" or \"fallback\""),
+        Kind::OutputParser | Kind::Policy | Kind::Tool => {
             (OnFailure::Open, "\"closed\" or \"open\"")
         }
     };

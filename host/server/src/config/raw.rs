@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use mortise_api::Unsupported;
 use mortise_http::nearest;
+use mortise_plugin::Kind;
+use mortise_plugin_manager::{OnFailure, deserialize_kind};
 use mortise_telemetry::{LogFormat, LogLevel};
 use serde::Deserialize;
 use toml::Spanned;
@@ -267,7 +269,8 @@ impl Default for RawPlugins {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RawBinding {
-    pub(crate) kind: BindingKind,
+    #[serde(deserialize_with = "deserialize_kind")]
+    pub(crate) kind: Kind,
     #[serde(default)]
     pub(crate) name: Option<String>,
     #[serde(default)]
@@ -326,19 +329,6 @@ pub(crate) struct RawHttp {
     pub(crate) requests_per_call: Option<u32>,
 }
 
-/// What a request meets when its plugin breaks down.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum OnFailure {
-    /// An error.
-    #[default]
-    Closed,
-    /// It goes on without the plugin.
-    Open,
-    /// The embedded plugin of the kind.
-    Fallback,
-}
-
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawBreaker {
@@ -359,22 +349,6 @@ impl Default for RawBreaker {
 
 fn any() -> Vec<String> {
     vec!["*".to_owned()]
-}
-
-/// The kinds of plugins, by the names of their interfaces.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum BindingKind {
-    /// Conversations to prompts.
-    ChatTemplate,
-    /// Generated text to content, reasoning and calls.
-    OutputParser,
-    /// What may be generated.
-    Grammar,
-    /// Who may ask.
-    Policy,
-    /// Tools that the server runs.
-    Tool,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]

@@ -1,4 +1,5 @@
 use mortise_engine::{EngineConfig, KvType, Speculation};
+use mortise_plugin_manager::PluginBounds;
 use proptest::prelude::*;
 
 use super::*;

@@ -8,10 +8,9 @@ use std::time::SystemTime;
 use anyhow::Context as _;
 use mortise_plugin::{Component, ComponentSource, PluginHost, read_component};
 
-use super::declared::Declared;
-use super::signature;
 use crate::config::PluginConfig;
-use crate::golden::prove;
+use crate::declared::Declared;
+use crate::signature::{self, signature_of};
 
 /// Components by where they come from.
 #[derive(Clone, Default)]
@@ -24,11 +23,20 @@ pub(crate) struct Library {
     pub(crate) folder: BTreeSet<PathBuf>,
 }
 
+/// Runs the golden cases that a plugin carries, within the bounds of a configuration.
+///
+/// # Errors
+/// When a case fails: its name, and what differed.
+pub type Prove =
+    Arc<dyn Fn(&PluginHost, &Arc<Component>, &PluginConfig) -> anyhow::Result<()> + Send + Sync>;
+
 /// A file that could not be used, and why.
 #[derive(Debug, Clone)]
-pub(crate) struct Rejected {
-    pub(crate) path: PathBuf,
-    pub(crate) reason: String,
+pub struct Rejected {
+    /// The file.
+    pub path: PathBuf,
+    /// What was wrong with it.
+    pub reason: String,
 }
 
 impl Library {
@@ -54,6 +62,7 @@ impl Library {
         &self,
         host: &PluginHost,
         config: &PluginConfig,
+        prove: &Prove,
     ) -> anyhow::Result<(Self, Vec<Rejected>)> {
         let folder = folder_files(config)?;
         let mut next = Self {
@@ -161,13 +170,6 @@ impl Fingerprint {
         });
         Self(traced.collect())
     }
-}
-
-/// The file that holds the signature of a plugin: `my.wasm.sig` for `my.wasm`.
-pub(crate) fn signature_of(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".sig");
-    PathBuf::from(name)
 }
 
 fn trace(path: &Path) -> Trace {

@@ -44,6 +44,12 @@ impl Specificity {
     }
 }
 
+/// How specific the patterns are that a name is of; `None` if it is of none.
+pub(crate) fn most_specific(patterns: &[String], name: &str) -> Option<Specificity> {
+    let matching = patterns.iter().filter(|p| matches(p, name));
+    matching.map(|pattern| Specificity::of(pattern)).max()
+}
+
 /// Whether some name is of both patterns.
 pub(crate) fn overlap(one: &str, other: &str) -> bool {
     let one: Vec<char> = one.chars().collect();

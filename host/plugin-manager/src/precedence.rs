@@ -5,24 +5,25 @@ use std::cmp::Reverse;
 
 use mortise_plugin::Kind;
 
-use super::pattern::{self, ANY, Specificity};
-use super::places::{ModelKey, Unfit};
 use crate::config::{BindingConfig, at_line};
+use crate::model::ModelKey;
+use crate::pattern::{self, ANY, Specificity, most_specific};
+use crate::unfit::Unfit;
 
 /// What a binding says of whom it serves, for one model: a pattern of tenants and one of routes.
-pub(super) struct Claim<'a> {
+pub(crate) struct Claim<'a> {
     /// The entry of `[[plugins.bindings]]`, from 0.
-    pub(super) index: usize,
-    pub(super) binding: &'a BindingConfig,
-    pub(super) tenants: &'a str,
-    pub(super) routes: &'a str,
+    pub(crate) index: usize,
+    pub(crate) binding: &'a BindingConfig,
+    pub(crate) tenants: &'a str,
+    pub(crate) routes: &'a str,
     /// Of the patterns for tenant, route, model and architecture: the first that differs decides.
     rank: [Specificity; 4],
 }
 
 impl Claim<'_> {
     /// Whether no request to the model is beyond it.
-    pub(super) fn is_for_all(&self) -> bool {
+    pub(crate) fn is_for_all(&self) -> bool {
         (self.tenants, self.routes) == (ANY, ANY)
     }
 
@@ -39,7 +40,7 @@ impl Claim<'_> {
 ///
 /// # Errors
 /// When two bindings claim the same requests and neither is more specific.
-pub(super) fn claims<'a>(
+pub(crate) fn claims<'a>(
     kind: Kind,
     bindings: impl Iterator<Item = (usize, &'a BindingConfig)>,
     model: ModelKey<'_>,
@@ -76,12 +77,6 @@ pub(super) fn claims<'a>(
     Ok((claims, rest))
 }
 
-/// How specific the patterns are that a name is of; `None` if it is of none.
-pub(super) fn most_specific(patterns: &[String], name: &str) -> Option<Specificity> {
-    let matching = patterns.iter().filter(|p| pattern::matches(p, name));
-    matching.map(|pattern| Specificity::of(pattern)).max()
-}
-
 fn tie(kind: Kind, model: ModelKey<'_>, one: &Claim<'_>, other: &Claim<'_>) -> Unfit {
     let (first, second) = match one.index < other.index {
         true => (one, other),
@@ -116,7 +111,6 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::config::BindingKind;
 
     const MODEL: ModelKey<'_> = ModelKey {
         name: "qwen-small",
@@ -136,7 +130,7 @@ mod tests {
             models: of("models"),
             architectures: of("architectures"),
             lines: BTreeMap::from([(String::new(), line)]),
-            ..BindingConfig::of_file(BindingKind::Grammar, PathBuf::new(), Value::Null)
+            ..BindingConfig::of_file(Kind::Grammar, PathBuf::new(), Value::Null)
         }
     }
 

@@ -2,9 +2,9 @@
 
 use mortise_service::Asking;
 
-use super::pattern::{self, ANY};
-use super::precedence::Claim;
 use crate::config::BindingConfig;
+use crate::pattern::{self, ANY};
+use crate::precedence::Claim;
 
 /// The requests that a plugin is for, by patterns; `*` includes requests that name nothing.
 #[derive(Clone, PartialEq)]
@@ -15,7 +15,7 @@ pub(crate) struct Scope {
 }
 
 impl Scope {
-    pub(super) fn all() -> Self {
+    pub(crate) fn all() -> Self {
         let any = || vec![ANY.to_owned()];
         Self {
             tenants: any(),
@@ -24,7 +24,7 @@ impl Scope {
         }
     }
 
-    pub(super) fn of(binding: Option<&BindingConfig>) -> Self {
+    pub(crate) fn of(binding: Option<&BindingConfig>) -> Self {
         binding.map_or_else(Self::all, |binding| Self {
             tenants: binding.tenants.clone(),
             routes: binding.routes.clone(),
@@ -63,7 +63,7 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    pub(super) fn of(number: usize, claim: &Claim<'_>) -> Self {
+    pub(crate) fn of(number: usize, claim: &Claim<'_>) -> Self {
         Self {
             number,
             tenants: claim.tenants.to_owned(),
@@ -72,7 +72,7 @@ impl Turn {
     }
 
     /// After all others, whoever asks.
-    pub(super) fn last() -> Self {
+    pub(crate) fn last() -> Self {
         Self {
             number: usize::MAX,
             tenants: ANY.to_owned(),

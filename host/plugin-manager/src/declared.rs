@@ -5,9 +5,8 @@ use mortise_plugin::{Component, Kind, SERVES_SECTION};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::pattern::{ANY, Specificity};
-use super::places::ModelKey;
-use super::precedence::most_specific;
+use crate::model::ModelKey;
+use crate::pattern::{ANY, Specificity, most_specific};
 
 /// Patterns of a list that are read.
 const MAX_PATTERNS: usize = 256;
@@ -18,7 +17,7 @@ const MAX_PATTERN_BYTES: usize = 256;
 /// The models that a plugin is for: those of a name and of an architecture that it lists.
 #[derive(Debug, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Declared {
+pub struct Declared {
     #[serde(default = "any")]
     models: Vec<String>,
     #[serde(default = "any")]
@@ -34,7 +33,7 @@ impl Declared {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, String> {
         // By way of an object: a list would do for a struct.
         let object = serde_json::from_str::<Map<String, Value>>(text);
         let declared = object.and_then(|object| Self::deserialize(Value::Object(object)));
@@ -66,7 +65,7 @@ impl Declared {
     ///
     /// # Errors
     /// When its declaration makes no sense, or is none of its kind's.
-    pub(crate) fn of(component: &Component) -> Result<Option<Self>, String> {
+    pub fn of(component: &Component) -> Result<Option<Self>, String> {
         let Some(text) = component.serves() else {
             return Ok(None);
         };
@@ -80,12 +79,12 @@ impl Declared {
     }
 
     /// Whether it depends on the architecture of a model.
-    pub(super) fn is_by_architecture(&self) -> bool {
+    pub(crate) fn is_by_architecture(&self) -> bool {
         !self.architectures.iter().any(|pattern| pattern == ANY)
     }
 
     /// How specific it is about a model: name before architecture. `None` if it is not for it.
-    pub(super) fn rank(&self, model: ModelKey<'_>) -> Option<[Specificity; 2]> {
+    pub(crate) fn rank(&self, model: ModelKey<'_>) -> Option<[Specificity; 2]> {
         Some([
             most_specific(&self.models, model.name)?,
             most_specific(&self.architectures, model.architecture)?,

@@ -1,11 +1,17 @@
 //! Signatures of plugin files: ed25519 over the whole file, by a key that the operator trusts.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ed25519_compact::{PublicKey, Signature};
 
-use super::library::signature_of;
 use crate::config::PluginConfig;
+
+/// The file that holds the signature of a plugin: `my.wasm.sig` for `my.wasm`.
+pub(crate) fn signature_of(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".sig");
+    PathBuf::from(name)
+}
 
 /// Check the signature of a file that was read as `wasm`. Files without one pass unless signatures
 /// are required; a bad one never passes where keys are configured.

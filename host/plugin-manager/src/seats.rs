@@ -4,49 +4,19 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use mortise_plugin::{
-    Binding, ChatTemplate, Component, Grammar, Kind, Ledger, Limits, LoadError, ModelDescription,
-    Outbound, OutputParser, PluginHost, Policy, Tools, Vocabulary,
+    Binding, ChatTemplate, Component, Grammar, Kind, Ledger, Limits, LoadError, Outbound,
+    OutputParser, PluginHost, Policy, Tools,
 };
 use mortise_service::{
     CompileGrammar, DecidePolicy, Fallback, Lineup, ModelPlugins, ParseOutput, RawOnFailure,
     RenderChat, RunTool, Scope, ScopedPolicy, ScopedTools,
 };
 
-use super::places::{EMBEDDED, ModelKey, Place, Unfit, file_of};
-use super::scope::Turn;
-use crate::assembly::ModelText;
 use crate::config::OnFailure;
-use crate::surroundings::Moment;
-
-/// What plugins are told of a model.
-#[derive(Clone)]
-pub(crate) struct ModelFacts {
-    pub(crate) description: Arc<ModelDescription>,
-    pub(crate) vocabulary: Arc<Vocabulary>,
-}
-
-impl From<&ModelText> for ModelFacts {
-    fn from(text: &ModelText) -> Self {
-        Self {
-            description: Arc::clone(&text.description),
-            vocabulary: Arc::clone(&text.vocabulary),
-        }
-    }
-}
-
-impl ModelFacts {
-    pub(crate) fn name(&self) -> &str {
-        &self.description.name
-    }
-
-    /// What bindings choose it by.
-    pub(crate) fn key(&self) -> ModelKey<'_> {
-        ModelKey {
-            name: &self.description.name,
-            architecture: &self.description.architecture,
-        }
-    }
-}
+use crate::model::ModelFacts;
+use crate::places::{EMBEDDED, Place, file_of};
+use crate::scope::Turn;
+use crate::unfit::Unfit;
 
 /// A handle of any kind, with its failure policy laid around it.
 #[derive(Clone)]
@@ -229,7 +199,7 @@ pub(crate) struct Workshop<'a> {
     pub(crate) embedded: &'a [Arc<Component>],
     pub(crate) models: &'a [ModelFacts],
     /// Where the clock stands still that plugins see; without it, it is the system's.
-    pub(crate) now: Option<Moment>,
+    pub(crate) now_ms: Option<u64>,
 }
 
 impl Workshop<'_> {
@@ -328,7 +298,7 @@ impl Workshop<'_> {
             secrets: place.secrets.clone(),
             limits: place.limits.clone(),
             http: Outbound::new(place.http.clone()),
-            now_ms: self.now.map(Moment::unix_millis),
+            now_ms: self.now_ms,
             ledger: match place.kind {
                 Kind::Policy => ledgers.of(place),
                 _ => Arc::default(),

@@ -1,78 +1,55 @@
-//! The plugins of a server: which files there are (`library`), who serves where (`places`), the
-//! bound handles (`seats`), and how all of it is replaced while the server runs (`live`).
-
-mod declared;
-mod library;
-mod live;
-mod pattern;
-mod places;
-mod precedence;
-mod schema;
-mod scope;
-mod seats;
-mod signature;
+//! Plugins from their files to bound handles.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::bail;
-use mortise_plugin::{Component, HostConfig, Kind, PluginHost};
-use mortise_service::{ModelPlugins, RunTool};
+use mortise_plugin::{Component, HostConfig, HttpGrant, PluginHost};
+use mortise_service::{DecidePolicy, ModelPlugins, RunTool};
 use serde_json::{Value, json};
 
-pub(crate) use self::declared::Declared;
-use self::library::Fingerprint;
-pub(crate) use self::library::Library;
-pub(crate) use self::live::{LivePlugins, SwapCounters};
-pub(crate) use self::places::ModelKey;
-use self::places::{Place, places};
-pub(crate) use self::seats::ModelFacts;
-use self::seats::{Ledgers, Seats, Workshop};
-use crate::config::{AuthConfig, BindingConfig, BindingKind, PluginConfig};
-use crate::surroundings::{Moment, Surroundings};
-
-impl From<BindingKind> for Kind {
-    fn from(kind: BindingKind) -> Self {
-        match kind {
-            BindingKind::ChatTemplate => Self::ChatTemplate,
-            BindingKind::OutputParser => Self::OutputParser,
-            BindingKind::Grammar => Self::Grammar,
-            BindingKind::Policy => Self::Policy,
-            BindingKind::Tool => Self::Tool,
-        }
-    }
-}
-
-impl From<Kind> for BindingKind {
-    fn from(kind: Kind) -> Self {
-        match kind {
-            Kind::ChatTemplate => Self::ChatTemplate,
-            Kind::OutputParser => Self::OutputParser,
-            Kind::Grammar => Self::Grammar,
-            Kind::Policy => Self::Policy,
-            Kind::Tool => Self::Tool,
-        }
-    }
-}
+use crate::config::{AuthConfig, BindingConfig, PluginConfig};
+use crate::declared::Declared;
+use crate::library::{Fingerprint, Library, Prove};
+use crate::model::{ModelFacts, ModelKey};
+use crate::places::{Place, places};
+use crate::seats::{Ledgers, Seats, Workshop};
 
 /// Plugins that were loaded and are to be bound to models.
-pub(crate) struct LoadedPlugins {
-    pub(crate) host: PluginHost,
+pub struct LoadedPlugins {
+    /// Runs them.
+    pub host: PluginHost,
     config: Arc<PluginConfig>,
     library: Library,
     fingerprint: Fingerprint,
-    /// Where the clock stands still that plugins see; without it, it is the system's.
-    now: Option<Moment>,
+    prove: Prove,
+    /// Where the clock stands still that plugins see, in milliseconds since 1970; without it, it is the
+    /// system's.
+    now_ms: Option<u64>,
 }
 
 /// Plugins that serve.
-pub(crate) struct BoundPlugins {
-    pub(crate) host: PluginHost,
-    config: Arc<PluginConfig>,
-    library: Library,
-    fingerprint: Fingerprint,
-    ledgers: Ledgers,
-    seats: Seats,
+pub struct BoundPlugins {
+    /// Runs them.
+    pub host: PluginHost,
+    pub(crate) config: Arc<PluginConfig>,
+    pub(crate) library: Library,
+    pub(crate) fingerprint: Fingerprint,
+    pub(crate) ledgers: Ledgers,
+    pub(crate) seats: Seats,
+    pub(crate) prove: Prove,
+}
+
+impl std::fmt::Debug for LoadedPlugins {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("LoadedPlugins")
+    }
+}
+
+impl std::fmt::Debug for BoundPlugins {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("BoundPlugins")
+    }
 }
 
 impl LoadedPlugins {
@@ -81,14 +58,14 @@ impl LoadedPlugins {
     /// # Errors
     /// When any file cannot be loaded, or fails a case that it carries: a server that starts has all that
     /// it was told to have.
-    pub(crate) fn load(config: PluginConfig) -> anyhow::Result<Self> {
+    pub fn load(config: PluginConfig, prove: Prove) -> anyhow::Result<Self> {
         let host = PluginHost::new(HostConfig {
             cache_dir: config.cache_dir.clone(),
             ..HostConfig::default()
         })?;
         let fingerprint = Fingerprint::take(&config);
         let embedded = Library::embedded(&host)?;
-        let (library, rejected) = embedded.read_again(&host, &config)?;
+        let (library, rejected) = embedded.read_again(&host, &config, &prove)?;
         if let Some(first) = rejected.into_iter().next() {
             bail!(first.reason);
         }
@@ -97,36 +74,31 @@ impl LoadedPlugins {
             config: Arc::new(config),
             library,
             fingerprint,
-            now: None,
+            prove,
+            now_ms: None,
         })
     }
 
-    /// Where the clock stands still, if it does.
-    pub(crate) fn now(&self) -> Option<Moment> {
-        self.now
-    }
-
     /// One file that was loaded, to serve as every kind that it has, within the bounds that it would
-    /// have in `within` and with nothing else of it, and with what it is granted. Blocks.
+    /// have in `within` and with nothing else of it, and with what it is granted. The clock stands still at
+    /// `now_ms`, in milliseconds since 1970. Blocks.
     ///
     /// # Errors
     /// When an embedded plugin cannot be loaded.
-    pub(crate) fn single(
+    pub fn single(
         host: &PluginHost,
         component: &Arc<Component>,
         settings: &Value,
         within: &PluginConfig,
-        granted: &Surroundings,
+        http: &HttpGrant,
+        now_ms: Option<u64>,
     ) -> anyhow::Result<Self> {
         let mut library = Library::embedded(host)?;
         let file = PathBuf::from(component.origin());
-        let kinds = component
-            .kinds()
-            .iter()
-            .map(|kind| BindingKind::from(*kind));
+        let kinds = component.kinds().iter().copied();
         let binding = |kind| BindingConfig {
             bounds: within.bounds_of(kind, &file),
-            http: granted.http(),
+            http: http.clone(),
             ..BindingConfig::of_file(kind, file.clone(), settings.clone())
         };
         let config = PluginConfig {
@@ -140,16 +112,14 @@ impl LoadedPlugins {
             fingerprint: Fingerprint::take(&config),
             config: Arc::new(config),
             library,
-            now: granted.now,
+            // It is here already, and no other will be read.
+            prove: Arc::new(|_, _, _| Ok(())),
+            now_ms,
         })
     }
 
     /// What is loaded, and which place it would have for these models.
-    pub(crate) fn describe(
-        &self,
-        auth: &AuthConfig,
-        models: &[ModelKey<'_>],
-    ) -> anyhow::Result<Value> {
+    pub fn describe(&self, auth: &AuthConfig, models: &[ModelKey<'_>]) -> anyhow::Result<Value> {
         let all = self
             .library
             .embedded
@@ -175,7 +145,7 @@ impl LoadedPlugins {
     }
 
     /// Whether it matters what architecture a model is of.
-    pub(crate) fn are_chosen_by_architecture(&self) -> bool {
+    pub fn are_chosen_by_architecture(&self) -> bool {
         let declared = |component| Declared::of(component).ok().flatten();
         self.config
             .bindings
@@ -193,7 +163,7 @@ impl LoadedPlugins {
     ///
     /// # Errors
     /// When the configuration does not fit the files, or a plugin refuses its place.
-    pub(crate) async fn bind(
+    pub async fn bind(
         self,
         auth: &AuthConfig,
         models: &[ModelFacts],
@@ -206,7 +176,7 @@ impl LoadedPlugins {
             host: &self.host,
             embedded: &self.library.embedded,
             models,
-            now: self.now,
+            now_ms: self.now_ms,
         };
         let seats = Seats::bind(&shop, places, &mut ledgers, &none).await?;
         Ok(BoundPlugins {
@@ -216,18 +186,19 @@ impl LoadedPlugins {
             fingerprint: self.fingerprint,
             ledgers,
             seats,
+            prove: self.prove,
         })
     }
 }
 
 impl BoundPlugins {
     /// Write who serves where to the log.
-    pub(crate) fn report(&self) {
+    pub fn report(&self) {
         self.seats.report(&Seats::default());
     }
 
     /// The plugins of a model that they were bound for.
-    pub(crate) fn plugins_of(&self, model: &ModelFacts) -> anyhow::Result<ModelPlugins> {
+    pub fn plugins_of(&self, model: &ModelFacts) -> anyhow::Result<ModelPlugins> {
         match self.seats.plugins_of(model) {
             Some(plugins) => Ok(plugins),
             None => bail!("no plugins were bound for the model `{}`", model.name()),
@@ -235,12 +206,12 @@ impl BoundPlugins {
     }
 
     /// The plugins that bring tools, in the order of the configuration.
-    pub(crate) fn tools(&self) -> Vec<Arc<dyn RunTool>> {
+    pub fn tools(&self) -> Vec<Arc<dyn RunTool>> {
         self.seats.tools()
     }
 
     /// The policies in the order in which they are asked.
-    pub(crate) fn policies(&self) -> Vec<Arc<dyn mortise_service::DecidePolicy>> {
+    pub fn policies(&self) -> Vec<Arc<dyn DecidePolicy>> {
         self.seats.policies()
     }
 }

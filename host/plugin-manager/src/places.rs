@@ -6,12 +6,14 @@ use std::sync::Arc;
 use mortise_plugin::{Component, HttpGrant, Kind, Limits};
 use serde_json::{Map, Value, json};
 
-use super::declared::Declared;
-use super::library::Library;
-use super::precedence::{Claim, claims};
-use super::schema;
-use super::scope::{Scope, Turn};
 use crate::config::{AuthConfig, BindingConfig, OnFailure, PluginBounds, PluginConfig};
+use crate::declared::Declared;
+use crate::library::Library;
+use crate::model::ModelKey;
+use crate::precedence::{Claim, claims};
+use crate::schema;
+use crate::scope::{Scope, Turn};
+use crate::unfit::Unfit;
 
 /// Where the components come from that are part of the program.
 pub(crate) const EMBEDDED: &str = "embedded";
@@ -77,23 +79,6 @@ impl PartialEq for Place {
     }
 }
 
-/// Why the files and the configuration make no working set of plugins.
-#[derive(Debug, thiserror::Error)]
-#[error("{message}")]
-pub(crate) struct Unfit {
-    pub(crate) message: String,
-    /// Files that would mend it if they were taken back.
-    pub(crate) blame: Vec<PathBuf>,
-}
-
-/// What bindings choose models by.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct ModelKey<'a> {
-    pub(crate) name: &'a str,
-    /// As [`mortise_plugin::ModelDescription::architecture`]; empty if the model's files do not tell.
-    pub(crate) architecture: &'a str,
-}
-
 /// Every place, with the plugin that serves there: policies in the order in which they are asked,
 /// then tools, then the plugins of each model.
 pub(crate) fn places(
@@ -149,7 +134,7 @@ impl Chooser<'_> {
     /// The bindings of a kind, with their numbers.
     fn bindings(&self, kind: Kind) -> impl DoubleEndedIterator<Item = (usize, &BindingConfig)> {
         let all = self.config.bindings.iter().enumerate();
-        all.filter(move |(_, binding)| Kind::from(binding.kind) == kind)
+        all.filter(move |(_, binding)| binding.kind == kind)
     }
 
     /// The policies: those of the bindings, and where none of them is for callers of any tenant, that

@@ -16,38 +16,43 @@ use time::format_description::well_known::Rfc3339;
 use tokio::sync::Mutex;
 use tokio::time::MissedTickBehavior;
 
-use super::BoundPlugins;
-use super::library::{Fingerprint, Library, Rejected};
-use super::places::{ModelKey, Unfit, places};
-use super::seats::{Ledgers, ModelFacts, Seats, Workshop};
-use crate::config::{AuthConfig, ConfigSource, PluginConfig};
+use crate::config::{AuthConfig, PluginConfig};
+use crate::library::{Fingerprint, Library, Prove, Rejected};
+use crate::loaded::BoundPlugins;
+use crate::model::{ModelFacts, ModelKey};
+use crate::places::places;
+use crate::seats::{Ledgers, Seats, Workshop};
+use crate::unfit::Unfit;
 
 /// How often plugins were replaced, for metrics.
 #[derive(Debug, Default)]
-pub(crate) struct SwapCounters {
+pub struct SwapCounters {
     /// Sets of plugins that have served, from 1.
-    pub(crate) generation: AtomicU64,
+    pub generation: AtomicU64,
     /// Reloads after which something else served.
-    pub(crate) replaced: AtomicU64,
+    pub replaced: AtomicU64,
     /// Reloads that found nothing new.
-    pub(crate) unchanged: AtomicU64,
+    pub unchanged: AtomicU64,
     /// Files refused in reloads, and reloads that failed as a whole.
-    pub(crate) rejected: AtomicU64,
+    pub rejected: AtomicU64,
 }
 
 /// What came of a reload.
 #[derive(Debug)]
-pub(crate) struct Reload {
-    pub(crate) generation: u64,
-    pub(crate) changed: bool,
-    pub(crate) rejected: Vec<Rejected>,
+pub struct Reload {
+    /// The set of plugins that serves, from 1.
+    pub generation: u64,
+    /// Something else serves now.
+    pub changed: bool,
+    /// Files that were refused.
+    pub rejected: Vec<Rejected>,
     /// Why nothing was taken.
-    pub(crate) error: Option<String>,
+    pub error: Option<String>,
 }
 
 impl Reload {
     /// As the admin side tells it.
-    pub(crate) fn to_json(&self) -> Value {
+    pub fn to_json(&self) -> Value {
         json!({
             "generation": self.generation,
             "changed": self.changed,
@@ -77,13 +82,17 @@ fn breakdown_json(breakdown: Breakdown) -> Value {
     })
 }
 
+/// Reads the part of the configuration again that is about plugins.
+pub type ReadConfig = Box<dyn Fn() -> anyhow::Result<(PluginConfig, AuthConfig)> + Send + Sync>;
+
 /// A service and the plugins that serve it.
-pub(crate) struct LivePlugins {
+pub struct LivePlugins {
     host: PluginHost,
     service: Arc<Service>,
     /// The models without their plugins, and what plugins are told of each.
     models: Vec<(ServedModel, ModelFacts)>,
-    source: ConfigSource,
+    read_config: ReadConfig,
+    prove: Prove,
     state: Mutex<State>,
     /// What the admin side shows; it does not wait for a reload.
     status: RwLock<Value>,
@@ -103,14 +112,20 @@ struct State {
     error: Option<String>,
 }
 
+impl std::fmt::Debug for LivePlugins {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("LivePlugins")
+    }
+}
+
 impl LivePlugins {
     /// Take over plugins that `service` began with.
-    pub(crate) fn new(
+    pub fn new(
         bound: BoundPlugins,
         service: Arc<Service>,
         models: Vec<(ServedModel, ModelFacts)>,
         auth: AuthConfig,
-        source: ConfigSource,
+        read_config: ReadConfig,
         counters: Arc<SwapCounters>,
     ) -> Self {
         counters.generation.store(1, Relaxed);
@@ -118,7 +133,8 @@ impl LivePlugins {
             host: bound.host,
             service,
             models,
-            source,
+            read_config,
+            prove: bound.prove,
             status: RwLock::new(Value::Null),
             counters,
             state: Mutex::new(State {
@@ -139,15 +155,12 @@ impl LivePlugins {
     }
 
     /// Read configuration and files again, and serve what is sound of them.
-    pub(crate) async fn reload(&self, reason: &'static str) -> Reload {
+    pub async fn reload(&self, reason: &'static str) -> Reload {
         let mut state = self.state.lock().await;
-        let outcome = match self.source.load() {
-            Ok(config) => {
-                let plugins = Arc::new(config.plugins);
-                self.apply(&mut state, plugins, config.auth).await
-            }
+        let outcome = match (self.read_config)() {
+            Ok((plugins, auth)) => self.apply(&mut state, Arc::new(plugins), auth).await,
             Err(error) => Err(Unfit {
-                message: format!("{:#}", anyhow::Error::new(error)),
+                message: format!("{error:#}"),
                 blame: Vec::new(),
             }),
         };
@@ -164,7 +177,7 @@ impl LivePlugins {
 
     /// Reload whenever the files have changed and have then stayed the same for an interval: a
     /// copy in progress is left alone. Does not return.
-    pub(crate) async fn watch(&self, every: Duration) {
+    pub async fn watch(&self, every: Duration) {
         let mut ticks = tokio::time::interval(every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut pending = None;
@@ -189,7 +202,7 @@ impl LivePlugins {
     }
 
     /// What serves, what is loaded, what was refused, and how plugins last broke down.
-    pub(crate) fn status(&self) -> Value {
+    pub fn status(&self) -> Value {
         let status = self.status.read();
         let mut status = status.unwrap_or_else(PoisonError::into_inner).clone();
         let stats = self.host.stats().into_iter();
@@ -220,7 +233,7 @@ impl LivePlugins {
                         host: &self.host,
                         embedded: &library.embedded,
                         models: &facts,
-                        now: None,
+                        now_ms: None,
                     };
                     Seats::bind(&shop, places, &mut state.ledgers, &state.seats).await
                 }
@@ -258,11 +271,12 @@ impl LivePlugins {
         config: &Arc<PluginConfig>,
     ) -> Result<(Library, Vec<Rejected>, Fingerprint), Unfit> {
         let (library, host) = (state.library.clone(), self.host.clone());
+        let prove = Arc::clone(&self.prove);
         let config = Arc::clone(config);
         let reading = move || {
             // Before the files are read: what changes meanwhile is seen as a change later.
             let fingerprint = Fingerprint::take(&config);
-            let (library, rejected) = library.read_again(&host, &config)?;
+            let (library, rejected) = library.read_again(&host, &config, &prove)?;
             anyhow::Ok((library, rejected, fingerprint))
         };
         let read = tokio::task::spawn_blocking(reading).await;

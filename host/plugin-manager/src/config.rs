@@ -1,0 +1,194 @@
+//! Plugins, their bindings and what they may take, as a configuration has them.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use mortise_plugin::{BreakerLimits, HttpGrant, Kind};
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _};
+use serde_json::Value;
+
+/// Plugins and what they may take.
+#[derive(Debug, Clone, Default)]
+pub struct PluginConfig {
+    /// The folder whose files serve without being named.
+    pub dir: Option<PathBuf>,
+    /// Where compiled code is kept.
+    pub cache_dir: Option<PathBuf>,
+    /// How often the files are looked at; `None` is never.
+    pub watch: Option<Duration>,
+    /// Bounds where they differ from the plugin host's own.
+    pub bounds: PluginBounds,
+    /// Files without a good signature are refused.
+    pub require_signed: bool,
+    /// Public keys (ed25519) whose signatures are good.
+    pub trusted_keys: Vec<[u8; 32]>,
+    /// Which plugin serves whom, in the order of the file.
+    pub bindings: Vec<BindingConfig>,
+}
+
+/// The names of the kinds, as configurations and golden cases write them.
+const KINDS: &[&str] = &[
+    "chat-template",
+    "output-parser",
+    "grammar",
+    "policy",
+    "tool",
+];
+
+/// Read a kind by its name.
+///
+/// # Errors
+/// When there is no kind of that name; the known ones are listed.
+pub fn deserialize_kind<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Kind, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    let found = Kind::ALL.into_iter().find(|kind| kind.as_str() == name);
+    found.ok_or_else(|| D::Error::unknown_variant(&name, KINDS))
+}
+
+/// What a plugin may take; `None` leaves the bound of the wider place.
+#[derive(Debug, Clone, Default)]
+pub struct PluginBounds {
+    /// Memory of an instance.
+    pub memory_bytes: Option<usize>,
+    /// Bytes of an answer.
+    pub output_bytes: Option<usize>,
+    /// For one call.
+    pub deadline: Option<Duration>,
+    /// For all calls of one session or matcher.
+    pub budget: Option<Duration>,
+    /// Instances alive.
+    pub instances: Option<usize>,
+}
+
+/// Which plugin serves which models, with which settings.
+#[derive(Debug, Clone)]
+pub struct BindingConfig {
+    /// As what the plugin serves.
+    pub kind: Kind,
+    /// What its rate limits are kept by, so that they outlive any change of the configuration.
+    pub name: Option<String>,
+    /// The plugin; without it the plugin of the folder, or the embedded one.
+    pub file: Option<PathBuf>,
+    /// The only content that the file may have: SHA-256 in hexadecimal.
+    pub sha256: Option<String>,
+    /// Patterns of names.
+    pub models: Vec<String>,
+    /// Patterns of architectures, which the model must match as well.
+    pub architectures: Vec<String>,
+    /// Patterns of tenants.
+    pub tenants: Vec<String>,
+    /// Patterns of routes.
+    pub routes: Vec<String>,
+    /// Policies are asked in rising order.
+    pub order: i32,
+    /// What a request meets when the plugin breaks down.
+    pub on_failure: OnFailure,
+    /// What its calls may take.
+    pub bounds: PluginBounds,
+    /// When it is suspended.
+    pub breaker: BreakerLimits,
+    /// Where a policy or a tool may send HTTP requests.
+    pub http: HttpGrant,
+    /// JSON.
+    pub settings: Value,
+    /// Where the binding stands in the file, and each key in it: JSON pointers and lines.
+    pub lines: BTreeMap<String, usize>,
+}
+
+impl PluginConfig {
+    /// The bounds of the last binding of this kind that names the file, or takes any.
+    pub fn bounds_of(&self, kind: Kind, file: &Path) -> PluginBounds {
+        let fitting = self.bindings.iter().rfind(|binding| {
+            let named = binding.file.as_deref();
+            binding.kind == kind && named.is_none_or(|named| named == file)
+        });
+        fitting.map(|b| b.bounds.clone()).unwrap_or_default()
+    }
+}
+
+impl BindingConfig {
+    /// A file that serves every model, with all else as it is by default.
+    pub fn of_file(kind: Kind, file: PathBuf, settings: Value) -> Self {
+        Self {
+            kind,
+            name: None,
+            file: Some(file),
+            sha256: None,
+            models: vec!["*".to_owned()],
+            architectures: vec!["*".to_owned()],
+            tenants: vec!["*".to_owned()],
+            routes: vec!["*".to_owned()],
+            order: 0,
+            on_failure: OnFailure::default(),
+            bounds: PluginBounds::default(),
+            breaker: BreakerLimits::default(),
+            http: HttpGrant::default(),
+            settings,
+            lines: BTreeMap::new(),
+        }
+    }
+
+    /// Whether it is for certain tenants only.
+    pub fn is_by_tenant(&self) -> bool {
+        !self.tenants.iter().any(|pattern| pattern == "*")
+    }
+
+    /// The line of a key, by its JSON pointer; for a key that is missing, that of the table that
+    /// should have it.
+    pub fn line_of(&self, pointer: &str) -> Option<usize> {
+        nearest_line(&self.lines, pointer)
+    }
+
+    /// Whether it serves models of certain architectures only.
+    pub fn is_by_architecture(&self) -> bool {
+        self.architectures != ["*"]
+    }
+}
+
+/// What a request meets when its plugin breaks down.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnFailure {
+    /// An error.
+    #[default]
+    Closed,
+    /// It goes on without the plugin.
+    Open,
+    /// The embedded plugin of the kind.
+    Fallback,
+}
+
+/// Settings of the default policy, and the secrets it may ask the host about.
+#[derive(Clone, Default)]
+pub struct AuthConfig {
+    /// A JSON object.
+    pub settings: Value,
+    /// Name and value.
+    pub secrets: Vec<(String, String)>,
+    /// How many API keys there are.
+    pub keys: usize,
+}
+
+impl std::fmt::Debug for AuthConfig {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "AuthConfig({} keys)", self.keys)
+    }
+}
+
+/// ` (line 7)`, or nothing.
+pub fn at_line(line: Option<usize>) -> String {
+    line.map_or_else(String::new, |line| format!(" (line {line})"))
+}
+
+/// The line of a JSON pointer, or of the nearest thing around it that has one.
+pub fn nearest_line(lines: &BTreeMap<String, usize>, pointer: &str) -> Option<usize> {
+    let mut known = pointer;
+    loop {
+        if let Some(line) = lines.get(known) {
+            return Some(*line);
+        }
+        known = &known[..known.rfind('/')?];
+    }
+}

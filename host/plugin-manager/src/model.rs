@@ -1,0 +1,38 @@
+//! Models as plugins are chosen for them and told of them.
+
+use std::sync::Arc;
+
+use mortise_plugin::{ModelDescription, Vocabulary};
+
+/// What bindings choose models by.
+#[derive(Debug, Clone, Copy)]
+pub struct ModelKey<'a> {
+    /// The public name.
+    pub name: &'a str,
+    /// As [`mortise_plugin::ModelDescription::architecture`]; empty if the model's files do not tell.
+    pub architecture: &'a str,
+}
+
+/// What plugins are told of a model.
+#[derive(Debug, Clone)]
+pub struct ModelFacts {
+    /// Names, control tokens and the chat template.
+    pub description: Arc<ModelDescription>,
+    /// Every token, for grammars.
+    pub vocabulary: Arc<Vocabulary>,
+}
+
+impl ModelFacts {
+    /// The public name.
+    pub fn name(&self) -> &str {
+        &self.description.name
+    }
+
+    /// What bindings choose it by.
+    pub fn key(&self) -> ModelKey<'_> {
+        ModelKey {
+            name: &self.description.name,
+            architecture: &self.description.architecture,
+        }
+    }
+}
