@@ -1,7 +1,7 @@
 //! Compiles the default plugins to machine code and writes the Rust source that embeds them, with and
 //! without machine code, and the demo model.
 //!
-//! The components themselves are files of the repository, `host/bundle/prebuilt`, made by `plugins/build`.
+//! The components themselves are files of the repository, `host/bundle/prebuilt`, made by `host/bundle/build-plugins`.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
