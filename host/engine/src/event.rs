@@ -1,8 +1,11 @@
 //! What comes out of the engine: one bounded stream of events for each sequence.
 
+use std::time::Duration;
+
 use tokio::sync::mpsc;
 
 use crate::doorbell::StreamDoorbell;
+use crate::queue_time::QueueTimer;
 
 /// Events of one sequence, in order. Exactly one `Finished` or `Failed` comes last, unless the
 /// engine stops first, which closes the stream without it.
@@ -78,6 +81,8 @@ pub struct TokenStream {
     receiver: mpsc::Receiver<TokenEvent>,
     /// Wakes the engine that feeds the stream.
     doorbell: Option<StreamDoorbell>,
+    /// `None` where there is no queue.
+    queue: Option<QueueTimer>,
 }
 
 impl TokenStream {
@@ -92,20 +97,34 @@ impl TokenStream {
             Self {
                 receiver,
                 doorbell: None,
+                queue: None,
             },
         )
     }
 
     /// The same for a sender that sleeps while the stream is full.
-    pub(crate) fn with_doorbell(doorbell: StreamDoorbell) -> (mpsc::Sender<TokenEvent>, Self) {
+    pub(crate) fn with_doorbell(
+        doorbell: StreamDoorbell,
+        queue: QueueTimer,
+    ) -> (mpsc::Sender<TokenEvent>, Self) {
         let (sender, receiver) = mpsc::channel(Self::CAPACITY);
         (
             sender,
             Self {
                 receiver,
                 doorbell: Some(doorbell),
+                queue: Some(queue),
             },
         )
+    }
+
+    /// Time that the sequence waited for its first step; `None` while it still waits, zero where the
+    /// backend has no queue. Recorded by the engine, so a slow reader does not lengthen it.
+    pub fn queue_time(&self) -> Option<Duration> {
+        match &self.queue {
+            Some(timer) => timer.get(),
+            None => Some(Duration::ZERO),
+        }
     }
 
     /// The next event; `None` after the last.

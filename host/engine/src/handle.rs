@@ -190,7 +190,7 @@ impl EngineHandle {
             .map_err(SubmitError::Invalid)?;
         let (place, tokens_max) =
             self.admit(&request.prompt, request.max_tokens, &request.share)?;
-        let (outbox, stream) = self.stream();
+        let (outbox, stream) = self.stream(&place);
         self.send(Submitted::Sequence(Submission {
             request,
             place,
@@ -208,7 +208,7 @@ impl EngineHandle {
             .map_err(SubmitError::Invalid)?;
         let (place, tokens_max) =
             self.admit(&request.prompt, request.max_tokens, &request.share)?;
-        let results = (0..request.beams.results).map(|_| self.stream());
+        let results = (0..request.beams.results).map(|_| self.stream(&place));
         let (outboxes, streams) = results.unzip();
         self.send(Submitted::Beams(BeamSubmission {
             request,
@@ -238,10 +238,10 @@ impl EngineHandle {
         Ok((place, tokens_max))
     }
 
-    fn stream(&self) -> (Outbox, TokenStream) {
+    fn stream(&self, place: &QueuePlace) -> (Outbox, TokenStream) {
         let stalled = Stalled::default();
         let doorbell = StreamDoorbell::new(self.engine.clone(), Arc::clone(&stalled));
-        let (sender, stream) = TokenStream::with_doorbell(doorbell);
+        let (sender, stream) = TokenStream::with_doorbell(doorbell, place.timer().clone());
         (Outbox::new(sender, stalled), stream)
     }
 

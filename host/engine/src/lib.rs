@@ -21,6 +21,7 @@ mod load;
 mod outbox;
 mod prefill_chunk;
 mod queue;
+mod queue_time;
 mod request;
 mod sampler;
 mod scheduler;

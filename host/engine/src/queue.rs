@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::SubmitError;
+use crate::queue_time::QueueTimer;
 
 /// What may wait.
 #[derive(Debug, Clone, Copy)]
@@ -37,6 +38,14 @@ pub(crate) struct QueuePlace {
     all: Arc<Waiting>,
     tenant: Arc<Waiting>,
     tokens: usize,
+    timer: QueueTimer,
+}
+
+impl QueuePlace {
+    /// Clock that runs until the place is freed.
+    pub(crate) fn timer(&self) -> &QueueTimer {
+        &self.timer
+    }
 }
 
 /// Tenants in the book beyond which those who have no place are struck out.
@@ -100,6 +109,7 @@ impl Queue {
             all: Arc::clone(&self.all),
             tenant: own,
             tokens,
+            timer: QueueTimer::start(),
         })
     }
 }
@@ -113,6 +123,7 @@ impl Waiting {
 
 impl Drop for QueuePlace {
     fn drop(&mut self) {
+        self.timer.stop();
         for waiting in [&self.all, &self.tenant] {
             waiting.sequences.fetch_sub(1, Ordering::Relaxed);
             waiting.tokens.fetch_sub(self.tokens, Ordering::Relaxed);
@@ -169,6 +180,18 @@ mod tests {
         assert!(queue.enter(&Arc::from("b"), 500).is_ok());
         let refused = queue.enter(&Arc::from("b"), 501).unwrap_err();
         assert_eq!(refused, SubmitError::QueuedTokens { limit: 1000 });
+    }
+
+    #[test]
+    fn the_queue_time_is_known_once_the_place_is_free() {
+        let queue = queue(1, 10, false);
+        let place = queue.enter(&Arc::from("a"), 1).unwrap();
+        let timer = place.timer().clone();
+        assert_eq!(timer.get(), None);
+        drop(place);
+        let waited = timer.get().expect("it has left the queue");
+        timer.stop();
+        assert_eq!(timer.get(), Some(waited), "the first stop counts");
     }
 
     #[test]
