@@ -2,11 +2,15 @@
 //!
 //! This room does not know HTTP, text or plugins.
 
-mod backend;
+mod embedding_runtime;
 mod local;
 mod names;
+mod output;
 mod scripted;
+mod token_runtime;
 
-pub use backend::Backend;
+pub use embedding_runtime::{EmbedError, EmbeddingFuture, EmbeddingRuntime};
 pub use names::{Entry, Ladder, Registry, RegistryError, UnknownModel};
+pub use output::{Delta, FinishReason, TokenLogprob, Usage};
 pub use scripted::{DecodeTokens, EncodeText, Script, ScriptCodec, ScriptLine, Scripted};
+pub use token_runtime::TokenRuntime;

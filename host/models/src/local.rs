@@ -1,12 +1,12 @@
-//! The local engine as a backend.
+//! The local engine as a token runtime.
 
 use mortise_engine::{
     BeamRequest, EngineHandle, EngineLoad, SequenceRequest, SubmitError, TokenStream,
 };
 
-use crate::backend::Backend;
+use crate::token_runtime::TokenRuntime;
 
-impl Backend for EngineHandle {
+impl TokenRuntime for EngineHandle {
     fn submit(&self, request: SequenceRequest) -> Result<TokenStream, SubmitError> {
         EngineHandle::submit(self, request)
     }

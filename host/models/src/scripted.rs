@@ -13,7 +13,7 @@ use mortise_engine::{
 };
 use tokio::sync::mpsc::Sender;
 
-use crate::backend::Backend;
+use crate::token_runtime::TokenRuntime;
 
 /// What a scripted backend says.
 #[derive(Debug, Clone)]
@@ -128,7 +128,7 @@ impl Scripted {
     }
 }
 
-impl Backend for Scripted {
+impl TokenRuntime for Scripted {
     fn submit(&self, request: SequenceRequest) -> Result<TokenStream, SubmitError> {
         self.check(&request)?;
         let turn = Turn::begin(&self.counters, self.script.max_sequences)?;

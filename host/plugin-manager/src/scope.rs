@@ -1,6 +1,6 @@
 //! Which requests a plugin is for.
 
-use mortise_service::Asking;
+use mortise_service::RoutingKey;
 
 use crate::config::BindingConfig;
 use crate::pattern::{self, ANY};
@@ -33,10 +33,10 @@ impl Scope {
     }
 
     /// Whether a request is within.
-    pub(crate) fn holds(&self, asking: &Asking<'_>) -> bool {
-        any_holds(&self.routes, Some(asking.route))
-            && any_holds(&self.models, asking.model)
-            && any_holds(&self.tenants, asking.tenant)
+    pub(crate) fn holds(&self, key: &RoutingKey<'_>) -> bool {
+        any_holds(&self.routes, Some(key.route))
+            && any_holds(&self.models, key.model)
+            && any_holds(&self.tenants, key.tenant)
     }
 
     /// Whether it depends on the tenant.
@@ -81,8 +81,8 @@ impl Turn {
     }
 
     /// Whether a request is of these tenants and routes.
-    pub(crate) fn holds(&self, asking: &Asking<'_>) -> bool {
-        holds(&self.routes, Some(asking.route)) && holds(&self.tenants, asking.tenant)
+    pub(crate) fn holds(&self, key: &RoutingKey<'_>) -> bool {
+        holds(&self.routes, Some(key.route)) && holds(&self.tenants, key.tenant)
     }
 }
 
@@ -93,31 +93,31 @@ mod tests {
     #[test]
     fn a_scope_holds_tenants_routes_and_models() {
         let texts = |list: &[&str]| list.iter().map(|&text| text.to_owned()).collect();
-        let holds = |tenants: &[&str], routes: &[&str], models: &[&str], asking: Asking<'_>| {
+        let holds = |tenants: &[&str], routes: &[&str], models: &[&str], key: RoutingKey<'_>| {
             let scope = Scope {
                 tenants: texts(tenants),
                 routes: texts(routes),
                 models: texts(models),
             };
-            scope.holds(&asking)
+            scope.holds(&key)
         };
         let (any, chat) = (&["*"], "/v1/chat/completions");
-        let asking = |tenant, route, model| Asking {
+        let key = |tenant, route, model| RoutingKey {
             tenant,
             route,
             model,
         };
-        let list = asking(None, "/v1/models", None);
+        let list = key(None, "/v1/models", None);
         assert!(Scope::all().holds(&list));
         assert!(holds(
             any,
             &["/v1/chat/*"],
             any,
-            asking(None, chat, Some("m"))
+            key(None, chat, Some("m"))
         ));
         assert!(!holds(any, &["/v1/chat/*"], any, list));
-        let qwen = asking(Some("acme"), chat, Some("qwen3"));
-        let llama = asking(Some("umbrella"), chat, Some("llama"));
+        let qwen = key(Some("acme"), chat, Some("qwen3"));
+        let llama = key(Some("umbrella"), chat, Some("llama"));
         assert!(holds(any, any, &["qwen*"], qwen));
         assert!(!holds(any, any, &["qwen*"], llama));
         assert!(!holds(any, any, &["qwen*"], list));

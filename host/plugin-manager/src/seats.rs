@@ -8,7 +8,7 @@ use mortise_plugin::{
     OutputParser, PluginHost, Policy, Tools,
 };
 use mortise_service::{
-    CompileGrammar, DecidePolicy, Fallback, Lineup, ModelPlugins, ParseOutput, RawOnFailure,
+    CompileGrammar, DecidePolicy, Fallback, PluginRoutes, ModelPlugins, ParseOutput, RawOnFailure,
     RenderChat, RunTool, Scope, ScopedPolicy, ScopedTools,
 };
 
@@ -151,9 +151,9 @@ impl Seats {
         }
         let complete = !templates.is_empty() && !parsers.is_empty() && !grammars.is_empty();
         complete.then(|| ModelPlugins {
-            chat_template: lineup(templates),
-            parser: lineup(parsers),
-            grammar: lineup(grammars),
+            chat_template: routes(templates),
+            parser: routes(parsers),
+            grammar: routes(grammars),
         })
     }
 
@@ -177,10 +177,10 @@ impl Seats {
 }
 
 /// Plugins in the order of their turns.
-fn lineup<T: ?Sized>(mut plugins: Vec<(Turn, Option<Arc<T>>)>) -> Lineup<T> {
+fn routes<T: ?Sized>(mut plugins: Vec<(Turn, Option<Arc<T>>)>) -> PluginRoutes<T> {
     plugins.sort_by_key(|(turn, _)| turn.number);
-    Lineup::new(plugins.into_iter().map(|(turn, plugin)| {
-        let scope: Scope = Arc::new(move |asking| turn.holds(asking));
+    PluginRoutes::new(plugins.into_iter().map(|(turn, plugin)| {
+        let scope: Scope = Arc::new(move |key| turn.holds(key));
         (scope, plugin)
     }))
 }
@@ -250,7 +250,7 @@ impl Workshop<'_> {
                 Handle::Policy(Arc::new(ScopedPolicy {
                     policy: Arc::new(policy),
                     by_tenant: scope.is_by_tenant(),
-                    scope: Arc::new(move |asking| scope.holds(asking)),
+                    scope: Arc::new(move |key| scope.holds(key)),
                     required: place.on_failure != OnFailure::Open,
                 }))
             }
@@ -259,7 +259,7 @@ impl Workshop<'_> {
                 let scope = place.scope.clone();
                 Handle::Tools(Arc::new(ScopedTools {
                     tools: Arc::new(tools),
-                    scope: Arc::new(move |asking| scope.holds(asking)),
+                    scope: Arc::new(move |key| scope.holds(key)),
                     required: place.on_failure != OnFailure::Open,
                 }))
             }

@@ -12,7 +12,7 @@ use mortise_plugin::{
 };
 use mortise_plugin_manager::{AuthConfig, LoadedPlugins};
 use mortise_service::{
-    Asking, Chunking, DecidePolicy, OfflineError, RequestId, RequestPlugins, RunTool,
+    RoutingKey, Chunking, DecidePolicy, OfflineError, RequestId, RequestPlugins, RunTool,
     check_grammar, parse_text, render_template,
 };
 use serde::Deserialize;
@@ -55,7 +55,7 @@ impl Workbench {
         let now = now.unwrap_or(Moment::GOLDEN);
         let binding = plugins.bind(auth, std::slice::from_ref(&facts));
         let bound = runtime.block_on(binding)?;
-        let asking = Asking {
+        let key = RoutingKey {
             tenant: None,
             route: ROUTE,
             model: Some(facts.name()),
@@ -63,7 +63,7 @@ impl Workbench {
         Ok(Self {
             runtime,
             text,
-            plugins: bound.plugins_of(&facts)?.choose(&asking),
+            plugins: bound.plugins_of(&facts)?.select(&key),
             policies: bound.policies(),
             tools: bound.tools(),
             request: Arc::from("offline"),

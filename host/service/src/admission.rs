@@ -4,15 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use mortise_models::{FinishReason, Usage};
 use mortise_plugin::{Allowance, Decision, Denial, Facts, Finish, Principal, UsageReport};
 use serde_json::Value;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use crate::error::ServiceError;
-use crate::lineup::Asking;
+use crate::observer::Outcome;
 use crate::plugins::{DecidePolicy, RequestId};
 use crate::request::RequestFields;
+use crate::routing_key::RoutingKey;
 
 /// What the server knows of a request before its body.
 #[derive(Debug, Clone)]
@@ -48,9 +50,9 @@ impl Policies {
     pub(crate) async fn admit(&self, call: &Call, facts: Facts) -> Result<Admission, ServiceError> {
         let mut admission = self.introduce(call, &facts).await?;
         let tenant = admission.allowance.principal.tenant.clone();
-        let asking = asking(&facts, tenant.as_deref());
+        let key = routing_key(&facts, tenant.as_deref());
         let bound = self.chain.iter().filter(|policy| policy.is_by_tenant());
-        for policy in bound.filter(|policy| policy.concerns(&asking)) {
+        for policy in bound.filter(|policy| policy.concerns(&key)) {
             match decide(policy, call, &facts).await? {
                 None | Some(Decision::Abstain) => {}
                 Some(Decision::Deny(denial)) => return Err(ServiceError::Denied(denial)),
@@ -66,10 +68,10 @@ impl Policies {
     /// Ask the policies that are bound to no tenant in turn; the first that does not abstain decides.
     /// Where none of them has a say, everybody may do everything.
     async fn introduce(&self, call: &Call, facts: &Facts) -> Result<Admission, ServiceError> {
-        let asking = asking(facts, None);
+        let key = routing_key(facts, None);
         let mut asked = false;
         let free = self.chain.iter().filter(|policy| !policy.is_by_tenant());
-        for policy in free.filter(|policy| policy.concerns(&asking)) {
+        for policy in free.filter(|policy| policy.concerns(&key)) {
             let Some(decision) = decide(policy, call, facts).await? else {
                 continue;
             };
@@ -131,8 +133,8 @@ async fn decide(
     }
 }
 
-fn asking<'a>(facts: &'a Facts, tenant: Option<&'a str>) -> Asking<'a> {
-    Asking {
+fn routing_key<'a>(facts: &'a Facts, tenant: Option<&'a str>) -> RoutingKey<'a> {
+    RoutingKey {
         tenant,
         route: &facts.route,
         model: facts.model.as_deref(),
@@ -195,14 +197,12 @@ pub struct Admission {
     spent: Spent,
 }
 
-/// What a request has come to so far.
+/// Figures of a request so far, for the policies.
 #[derive(Debug, Clone)]
 pub(crate) struct Spent {
     pub(crate) model: String,
-    pub(crate) prompt_tokens: u32,
-    pub(crate) cached_tokens: u32,
-    pub(crate) completion_tokens: u32,
-    pub(crate) finish: Finish,
+    pub(crate) usage: Usage,
+    pub(crate) outcome: Outcome,
 }
 
 /// A policy that allowed a request, and what it said then.
@@ -225,10 +225,8 @@ impl Admission {
             accounts,
             spent: Spent {
                 model: String::new(),
-                prompt_tokens: 0,
-                cached_tokens: 0,
-                completion_tokens: 0,
-                finish: Finish::Error,
+                usage: Usage::default(),
+                outcome: Outcome::Failed,
             },
         }
     }
@@ -272,9 +270,9 @@ impl Admission {
         &self.allowance
     }
 
-    /// What the plugins of the request are chosen by.
-    pub(crate) fn asking<'a>(&'a self, model: &'a str) -> Asking<'a> {
-        Asking {
+    /// Attributes by which the plugins of the request are selected.
+    pub(crate) fn routing_key<'a>(&'a self, model: &'a str) -> RoutingKey<'a> {
+        RoutingKey {
             tenant: self.allowance.principal.tenant.as_deref(),
             route: self.route,
             model: Some(model),
@@ -307,8 +305,8 @@ impl Admission {
         self.arrived.elapsed()
     }
 
-    /// What the policies will be told. Until something is recorded, that is an error that took
-    /// nothing.
+    /// Figures that the policies will be given. Until something is recorded, that is a failure that
+    /// took no tokens.
     pub(crate) fn spent(&mut self) -> &mut Spent {
         &mut self.spent
     }
@@ -333,10 +331,10 @@ impl Drop for Admission {
                 subject: account.subject,
                 tenant: account.tenant,
                 model: self.spent.model.clone(),
-                prompt_tokens: self.spent.prompt_tokens,
-                cached_tokens: self.spent.cached_tokens,
-                completion_tokens: self.spent.completion_tokens,
-                finish: self.spent.finish,
+                prompt_tokens: self.spent.usage.prompt_tokens,
+                cached_tokens: self.spent.usage.cached_tokens,
+                completion_tokens: self.spent.usage.completion_tokens,
+                finish: finish(self.spent.outcome),
                 wall_ms,
             };
             let (policy, open) = (account.policy, account.open);
@@ -349,6 +347,16 @@ impl Drop for Admission {
                 drop(open);
             });
         }
+    }
+}
+
+/// The outcome in the words of the policy interface.
+fn finish(outcome: Outcome) -> Finish {
+    match outcome {
+        Outcome::Finished(FinishReason::Stop | FinishReason::ToolCalls) => Finish::Stop,
+        Outcome::Finished(FinishReason::Length) => Finish::Length,
+        Outcome::Cancelled => Finish::Cancelled,
+        Outcome::Failed => Finish::Error,
     }
 }
 

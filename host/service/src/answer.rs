@@ -1,230 +1,169 @@
-//! An answer as it is made: the events of all its choices in one stream.
+//! Answer to a request: the events of all its choices in one stream.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::collections::VecDeque;
 
 use futures::StreamExt;
 use futures::stream::{BoxStream, SelectAll, select_all, unfold};
-use mortise_plugin::{Finish, Principal};
+use mortise_models::Usage;
+use mortise_plugin::Principal;
 
-use crate::admission::Admission;
-use crate::choice::{ChoiceEvent, Tally};
 use crate::error::ServiceError;
-use crate::event::{AnswerEvent, FinishReason, Usage};
-use crate::observer::{Observer, Outcome, Summary};
-use crate::ranking::Ranking;
-use crate::rounds::Rounds;
+use crate::event::Event;
+use crate::observer::{Outcome, Summary};
+use crate::part::Part;
+use crate::tool_loop::ToolLoop;
 
-/// The answer to one request. Dropping it cancels what is still being generated; the policy that
-/// allowed the request is then told what was used.
+/// Events of one choice, with the index of its part.
+type ChoiceEvents = BoxStream<'static, (usize, Event)>;
+
+/// The answer to one request: several prompts, each with several choices, merged once. Dropping it
+/// cancels the choices that are still being generated; the policies that allowed the request are
+/// then told what was used.
 pub struct Answer {
-    model: Arc<str>,
-    /// Where only the best choices are given.
-    ranking: Option<Ranking>,
-    /// Taken when the answer ends.
-    choices: Option<SelectAll<BoxStream<'static, (u32, ChoiceEvent)>>>,
-    tallies: Vec<Arc<Tally>>,
-    unfinished: usize,
-    first_finish: FinishReason,
-    prompt_tokens: u32,
-    max_tokens: u32,
-    /// Dropped with the answer, which tells the policy.
-    admission: Admission,
-    observer: Arc<dyn Observer>,
-    /// Decided when the answer ends; until then a drop is a cancellation.
-    outcome: Outcome,
+    /// Taken when the answer ends. Dropped before `parts`, so that the runtime frees what the
+    /// sequences hold before anybody is told.
+    choices: Option<SelectAll<ChoiceEvents>>,
+    parts: Vec<Part>,
+    ready: VecDeque<Event>,
 }
 
 impl std::fmt::Debug for Answer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Answer")
-            .field("model", &self.model)
-            .field("unfinished", &self.unfinished)
+            .field("model", &self.model())
+            .field("prompts", &self.parts.len())
             .finish_non_exhaustive()
     }
 }
 
-pub(crate) struct AnswerParts {
-    pub(crate) model: Arc<str>,
-    pub(crate) choices: Vec<Rounds>,
-    /// How many of the choices are given, the best ones.
-    pub(crate) given: u32,
-    pub(crate) prompt_tokens: u32,
-    pub(crate) max_tokens: u32,
-    pub(crate) admission: Admission,
-    pub(crate) observer: Arc<dyn Observer>,
+/// One prompt with its choices, submitted.
+pub(crate) struct StartedPart {
+    /// Dropped before `part`, for the same reason as in [`Answer`].
+    pub(crate) choices: Vec<ToolLoop>,
+    pub(crate) part: Part,
 }
 
 impl Answer {
-    pub(crate) fn new(parts: AnswerParts) -> Self {
-        let tallies = parts.choices.iter().map(Rounds::tally).collect();
-        let unfinished = parts.choices.len();
-        let ranked = (parts.given as usize) < unfinished;
-        let ranking = ranked.then(|| Ranking::new(parts.given, unfinished));
-        let streams = parts
-            .choices
-            .into_iter()
-            .zip(0u32..)
-            .map(|(choice, index)| {
-                unfold(choice, move |mut choice| async move {
-                    let event = choice.next().await?;
-                    Some(((index, event), choice))
-                })
-                .boxed()
-            });
+    pub(crate) fn new(started: Vec<StartedPart>) -> Self {
+        let mut streams = Vec::new();
+        let mut parts = Vec::with_capacity(started.len());
+        for (index, StartedPart { choices, part }) in started.into_iter().enumerate() {
+            parts.push(part);
+            streams.extend(choices.into_iter().map(|choice| events(index, choice)));
+        }
         Self {
-            model: parts.model,
-            ranking,
             choices: Some(select_all(streams)),
-            tallies,
-            unfinished,
-            first_finish: FinishReason::Stop,
-            prompt_tokens: parts.prompt_tokens,
-            max_tokens: parts.max_tokens,
-            admission: parts.admission,
-            observer: parts.observer,
-            outcome: Outcome::Cancelled,
+            parts,
+            ready: VecDeque::new(),
         }
     }
 
     /// Public name of the model that answers.
     pub fn model(&self) -> &str {
-        &self.model
+        self.parts.first().map_or("", |part| part.summary().model)
     }
 
-    /// Response headers that the policy adds.
+    /// Response headers that the policies add.
     pub fn headers(&self) -> &[(String, String)] {
-        &self.admission.allowance().headers
+        let last = self.parts.last();
+        last.map_or(&[], |part| &part.admission().allowance().headers)
     }
 
-    /// Who is asking.
-    pub fn principal(&self) -> &Principal {
-        &self.admission.allowance().principal
-    }
-
-    /// Tokens of the prompt that the answer begins with.
-    pub fn prompt_tokens(&self) -> u32 {
-        self.prompt_tokens
-    }
-
-    /// Most tokens of each choice, after all limits.
-    pub fn max_tokens(&self) -> u32 {
-        self.max_tokens
+    /// Caller of the request.
+    pub fn principal(&self) -> Option<&Principal> {
+        let last = self.parts.last()?;
+        Some(&last.admission().allowance().principal)
     }
 
     /// Tokens used so far.
     pub fn usage(&self) -> Usage {
-        let sum =
-            |count: fn(&Tally) -> u32| self.tallies.iter().map(|tally| count(tally)).sum::<u32>();
-        Usage {
-            prompt_tokens: self.prompt_tokens
-                + sum(|tally| tally.later_prompt_tokens.load(Ordering::Relaxed)),
-            // The prompt counts once, so what only a later choice found cached does not count.
-            cached_tokens: self
-                .tallies
-                .iter()
-                .map(|tally| tally.cached_tokens.load(Ordering::Relaxed))
-                .min()
-                .unwrap_or(0)
-                + sum(|tally| tally.later_cached_tokens.load(Ordering::Relaxed)),
-            completion_tokens: sum(|tally| tally.completion_tokens.load(Ordering::Relaxed)),
-            reasoning_tokens: sum(|tally| tally.reasoning_tokens.load(Ordering::Relaxed)),
-        }
+        let mut usage = Usage::default();
+        self.parts.iter().for_each(|part| usage += part.usage());
+        usage
+    }
+
+    /// Figures so far, over all prompts. Until the answer has ended, it counts as cancelled.
+    pub fn summary(&self) -> Option<Summary<'_>> {
+        let mut parts = self.parts.iter().map(Part::summary);
+        let first = parts.next()?;
+        Some(parts.fold(first, |all, part| Summary {
+            outcome: worse(all.outcome, part.outcome),
+            usage: {
+                let mut usage = all.usage;
+                usage += part.usage;
+                usage
+            },
+            queued: all.queued.max(part.queued),
+            first_token: match (all.first_token, part.first_token) {
+                (Some(one), Some(other)) => Some(one.min(other)),
+                (one, other) => one.or(other),
+            },
+            ..all
+        }))
     }
 
     /// The next event; `None` after `Completed` or `Failed`. A call that is dropped before it
     /// returns loses nothing.
-    pub async fn next(&mut self) -> Option<AnswerEvent> {
+    pub async fn next(&mut self) -> Option<Event> {
         loop {
-            if let Some(event) = self.ranking.as_mut().and_then(Ranking::next) {
+            if let Some(event) = self.ready.pop_front() {
                 return Some(event);
             }
-            if self.unfinished == 0 {
+            if self.parts.iter().all(Part::is_finished) {
                 return self.complete();
             }
-            let Some((choice, event)) = self.choices.as_mut()?.next().await else {
-                return Some(self.fail(ServiceError::Stopping));
-            };
-            let event = self.take(choice, event);
-            let Some(ranking) = &mut self.ranking else {
-                return Some(event);
-            };
-            if matches!(event, AnswerEvent::Failed(_)) {
-                return Some(event);
-            }
-            ranking.hold(choice, event);
-            if self.unfinished == 0 {
-                let scores: Vec<f64> = self
-                    .tallies
-                    .iter()
-                    .map(|tally| tally.mean_logprob())
-                    .collect();
-                ranking.decide(&scores);
-            }
-        }
-    }
-
-    fn take(&mut self, choice: u32, event: ChoiceEvent) -> AnswerEvent {
-        match event {
-            ChoiceEvent::Delta { delta, logprobs } => AnswerEvent::Delta {
-                choice,
-                delta,
-                logprobs,
-            },
-            ChoiceEvent::Finished(reason) => {
-                self.unfinished -= 1;
-                if choice == 0 {
-                    self.first_finish = reason;
+            match self.choices.as_mut()?.next().await {
+                None => return Some(self.fail(None, ServiceError::Stopping)),
+                Some((part, Event::Failed(error))) => return Some(self.fail(Some(part), error)),
+                Some((part, event)) => {
+                    if let Some(part) = self.parts.get_mut(part) {
+                        part.accept(event, &mut self.ready);
+                    }
                 }
-                AnswerEvent::Finished { choice, reason }
             }
-            ChoiceEvent::Failed(error) => self.fail(error),
         }
     }
 
-    fn complete(&mut self) -> Option<AnswerEvent> {
-        drop(self.choices.take()?);
-        self.outcome = match self.first_finish {
-            FinishReason::Stop => Outcome::Stop,
-            FinishReason::Length => Outcome::Length,
-            FinishReason::ToolCalls => Outcome::ToolCalls,
-        };
-        let usage = self.usage();
-        Some(AnswerEvent::Completed { usage })
+    /// Abort the answer with an error.
+    pub fn abort(&mut self, error: ServiceError) -> Event {
+        self.ready.clear();
+        self.fail(None, error)
     }
 
-    fn fail(&mut self, error: ServiceError) -> AnswerEvent {
-        self.outcome = Outcome::Error;
+    fn complete(&mut self) -> Option<Event> {
+        drop(self.choices.take()?);
+        let usage = self.usage();
+        Some(Event::Completed { usage })
+    }
+
+    /// End with an error: of one part, or of all.
+    fn fail(&mut self, failed: Option<usize>, error: ServiceError) -> Event {
         self.choices = None;
-        AnswerEvent::Failed(error)
+        for (index, part) in self.parts.iter_mut().enumerate() {
+            part.end(match failed {
+                Some(failed) if failed != index => Outcome::Cancelled,
+                _ => Outcome::Failed,
+            });
+        }
+        Event::Failed(error)
     }
 }
 
-impl Drop for Answer {
-    fn drop(&mut self) {
-        // Whoever has read the end of every choice has read the answer.
-        if self.unfinished == 0 {
-            self.complete();
-        }
-        // The engine frees what the sequences hold before anybody is told.
-        self.choices = None;
-        let usage = self.usage();
-        let spent = self.admission.spent();
-        spent.prompt_tokens = usage.prompt_tokens;
-        spent.cached_tokens = usage.cached_tokens;
-        spent.completion_tokens = usage.completion_tokens;
-        spent.finish = match self.outcome {
-            Outcome::Stop | Outcome::ToolCalls => Finish::Stop,
-            Outcome::Length => Finish::Length,
-            Outcome::Cancelled => Finish::Cancelled,
-            Outcome::Error => Finish::Error,
-        };
-        self.observer.ended(&Summary {
-            request_id: self.admission.request_id(),
-            model: &self.model,
-            outcome: self.outcome,
-            usage,
-            wall: self.admission.elapsed(),
-        });
+/// Events of a choice of the part at `part`.
+fn events(part: usize, choice: ToolLoop) -> ChoiceEvents {
+    // The state lives in the stream, so a poll that is given up loses nothing.
+    unfold(choice, move |mut choice| async move {
+        let event = choice.next().await?;
+        Some(((part, event), choice))
+    })
+    .boxed()
+}
+
+/// The outcome of two parts together.
+fn worse(one: Outcome, other: Outcome) -> Outcome {
+    match (one, other) {
+        (Outcome::Failed, _) | (_, Outcome::Failed) => Outcome::Failed,
+        (Outcome::Cancelled, _) | (_, Outcome::Cancelled) => Outcome::Cancelled,
+        (Outcome::Finished(reason), Outcome::Finished(_)) => Outcome::Finished(reason),
     }
 }

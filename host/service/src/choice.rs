@@ -1,81 +1,34 @@
-//! One choice of an answer: tokens in; text, reasoning and calls out.
+//! One choice of an answer from tokens: text, reasoning and tool calls.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::Instant;
 
 use mortise_engine::{
-    FinishReason as EngineFinish, GeneratedToken, SequenceError, SequenceUsage, TokenEvent,
-    TokenStream,
+    FinishReason as SequenceEnd, GeneratedToken, SequenceError, TokenEvent, TokenStream,
 };
+use mortise_models::{Delta, FinishReason, TokenLogprob};
 use mortise_plugin::{Finish, ParserEvent, PluginError};
-use uuid::Uuid;
-
-use crate::constraint::MatcherFault;
-use crate::error::ServiceError;
-use crate::event::{Delta, FinishReason, TokenLogprob};
-use crate::observer::Observer;
-use crate::plugins::ParseSession;
-use crate::stop::StopMatcher;
-use crate::trail::{Claims, TokenTrail, TrailToken};
 use mortise_tokenizer::Detokenizer;
 
-/// Random characters in the id of a tool call.
-const CALL_ID_CHARACTERS: usize = 24;
+use crate::call_id::new_call_id;
+use crate::constraint::MatcherFault;
+use crate::error::ServiceError;
+use crate::event::Event;
+use crate::latency::TokenTimer;
+use crate::plugins::ParseSession;
+use crate::stop::StopMatcher;
+use crate::tally::{RoundKind, Tally};
+use crate::token_spans::{HeldSpans, ParserSpans, TokenSpan};
 
-/// Something happened in a choice.
-#[derive(Debug)]
-pub(crate) enum ChoiceEvent {
-    Delta {
-        delta: Delta,
-        logprobs: Vec<TokenLogprob>,
-    },
-    Finished(FinishReason),
-    Failed(ServiceError),
-}
-
-/// Counts of one choice, readable while it goes on elsewhere.
-#[derive(Debug, Default)]
-pub(crate) struct Tally {
-    pub(crate) completion_tokens: AtomicU32,
-    pub(crate) reasoning_tokens: AtomicU32,
-    /// Of the prompt of the first round.
-    pub(crate) cached_tokens: AtomicU32,
-    /// Of the prompts that the choice was continued from after tools had run.
-    pub(crate) later_prompt_tokens: AtomicU32,
-    /// Of those, cached.
-    pub(crate) later_cached_tokens: AtomicU32,
-    /// Sum of the log-probabilities of the tokens, where they are known: the bits of an f64. Only
-    /// the choice writes it.
-    logprob: AtomicU64,
-}
-
-impl Tally {
-    fn add_logprob(&self, logprob: f32) {
-        let sum = f64::from_bits(self.logprob.load(Ordering::Relaxed)) + f64::from(logprob);
-        self.logprob.store(sum.to_bits(), Ordering::Relaxed);
-    }
-
-    /// The mean log-probability of a token; that of no tokens is the lowest.
-    pub(crate) fn mean_logprob(&self) -> f64 {
-        let sum = f64::from_bits(self.logprob.load(Ordering::Relaxed));
-        match self.completion_tokens.load(Ordering::Relaxed) {
-            0 => f64::NEG_INFINITY,
-            tokens => sum / f64::from(tokens),
-        }
-    }
-}
-
-/// What the engine says of a choice.
+/// Tokens of a choice as the runtime generates them.
 pub(crate) struct ChoiceStream {
     pub(crate) tokens: TokenStream,
-    /// Why the engine says that the constraint failed.
+    /// Fault of the grammar plugin, once its matcher has failed.
     pub(crate) fault: MatcherFault,
 }
 
 impl ChoiceStream {
-    /// A failed constraint is the fault of its plugin, which says whose fault that is.
+    /// Error of a failed sequence. A failed constraint is a fault of its plugin.
     fn failure(&self, error: &SequenceError) -> ServiceError {
         match (error, self.fault.get()) {
             (SequenceError::Constraint(_), Some(fault)) => ServiceError::Plugin(fault.clone()),
@@ -84,8 +37,10 @@ impl ChoiceStream {
     }
 }
 
-/// What a choice is made of.
+/// Parts of a choice.
 pub(crate) struct ChoiceParts {
+    /// Number of the choice in its answer.
+    pub(crate) number: u32,
     pub(crate) stream: ChoiceStream,
     pub(crate) detokenizer: Detokenizer,
     pub(crate) stop: StopMatcher,
@@ -93,87 +48,60 @@ pub(crate) struct ChoiceParts {
     /// The prompt ended inside a reasoning block.
     pub(crate) reasoning: bool,
     pub(crate) logprobs: bool,
-    /// Tools have run before.
-    pub(crate) resumes: bool,
+    pub(crate) round: RoundKind,
     pub(crate) tally: Arc<Tally>,
-    pub(crate) watch: Watch,
-}
-
-/// Who hears of the tokens of a choice.
-pub(crate) struct Watch {
-    pub(crate) model: Arc<str>,
-    pub(crate) observer: Arc<dyn Observer>,
-    /// When the request arrived, then when the last token did. `None` right after tools have run:
-    /// that wait is no time between tokens.
-    pub(crate) last: Option<Instant>,
-    pub(crate) seen_token: bool,
-}
-
-impl Watch {
-    fn token(&mut self) {
-        let now = Instant::now();
-        let seen = std::mem::replace(&mut self.seen_token, true);
-        if let Some(last) = self.last.replace(now) {
-            let after = now.duration_since(last);
-            match seen {
-                true => self.observer.next_token(&self.model, after),
-                false => self.observer.first_token(&self.model, after),
-            }
-        }
-    }
+    pub(crate) timer: TokenTimer,
 }
 
 /// One choice while it is generated.
 pub(crate) struct Choice {
+    number: u32,
     stream: ChoiceStream,
     detokenizer: Detokenizer,
     stop: StopMatcher,
     /// Taken when it is closed.
     parser: Option<Box<dyn ParseSession>>,
-    trail: TokenTrail,
-    claims: Claims,
-    /// Bytes of raw text that went past the stop strings.
+    held: HeldSpans,
+    parsed: ParserSpans,
+    /// Bytes of raw text behind the stop matcher.
     passed: usize,
     /// Log-probabilities of tokens without text, for the next delta.
     silent: Vec<TokenLogprob>,
     in_reasoning: bool,
     called: bool,
     logprobs: bool,
-    resumes: bool,
+    round: RoundKind,
     tally: Arc<Tally>,
-    watch: Watch,
-    ready: VecDeque<ChoiceEvent>,
+    timer: TokenTimer,
+    ready: VecDeque<Event>,
     done: bool,
 }
 
 impl Choice {
     pub(crate) fn new(parts: ChoiceParts) -> Self {
         Self {
+            number: parts.number,
             stream: parts.stream,
             detokenizer: parts.detokenizer,
             stop: parts.stop,
             parser: parts.parser,
-            trail: TokenTrail::default(),
-            claims: Claims::default(),
+            held: HeldSpans::default(),
+            parsed: ParserSpans::default(),
             passed: 0,
             silent: Vec::new(),
             in_reasoning: parts.reasoning,
             called: false,
             logprobs: parts.logprobs,
-            resumes: parts.resumes,
+            round: parts.round,
             tally: parts.tally,
-            watch: parts.watch,
+            timer: parts.timer,
             ready: VecDeque::new(),
             done: false,
         }
     }
 
-    pub(crate) fn tally(&self) -> Arc<Tally> {
-        Arc::clone(&self.tally)
-    }
-
     /// The next event; `None` after `Finished` or `Failed`.
-    pub(crate) async fn next(&mut self) -> Option<ChoiceEvent> {
+    pub(crate) async fn next(&mut self) -> Option<Event> {
         loop {
             if let Some(event) = self.ready.pop_front() {
                 return Some(event);
@@ -183,27 +111,33 @@ impl Choice {
             }
             if let Err(error) = self.step().await {
                 self.done = true;
-                return Some(ChoiceEvent::Failed(error));
+                return Some(Event::Failed(error));
             }
         }
     }
 
     async fn step(&mut self) -> Result<(), ServiceError> {
-        match self.stream.tokens.next().await {
-            Some(TokenEvent::Token(token)) => self.take(token).await,
+        let event = self.stream.tokens.next().await;
+        if self.timer.awaits_first()
+            && let Some(queued) = self.stream.tokens.queue_time()
+        {
+            self.timer.admitted(queued);
+        }
+        match event {
+            Some(TokenEvent::Token(token)) => self.accept(token).await,
             Some(TokenEvent::Finished { reason, usage }) => {
-                self.record(&usage);
-                self.end(reason).await
+                self.tally.add_cached(self.round, usage.cached_tokens);
+                self.finish(reason).await
             }
             Some(TokenEvent::Failed(error)) => Err(self.stream.failure(&error)),
-            // The engine ends a stream without an ending only when it stops.
+            // The engine closes a stream without a last event only when it stops.
             None => Err(ServiceError::Stopping),
         }
     }
 
-    async fn take(&mut self, token: GeneratedToken) -> Result<(), ServiceError> {
-        self.watch.token();
-        self.tally.completion_tokens.fetch_add(1, Ordering::Relaxed);
+    async fn accept(&mut self, token: GeneratedToken) -> Result<(), ServiceError> {
+        self.timer.token();
+        self.tally.add_completion(1);
         if let Some(logprobs) = &token.logprobs {
             self.tally.add_logprob(logprobs.chosen);
         }
@@ -213,7 +147,7 @@ impl Choice {
         };
         let mut text = String::new();
         let bytes = self.detokenizer.push(token.id, &mut text);
-        self.trail.push(
+        self.held.push(
             token.id,
             logprob,
             bytes,
@@ -223,85 +157,86 @@ impl Choice {
         let mut passed = String::new();
         let stopped = self.stop.push(&text, &mut passed);
         self.passed += passed.len();
-        let tokens = match stopped {
-            true => self.trail.release_cut(self.passed),
-            false => self.trail.release(self.passed),
+        let spans = match stopped {
+            true => self.held.release_truncated(self.passed),
+            false => self.held.release(self.passed),
         };
-        self.pass(&passed, tokens).await?;
+        self.parse(&passed, spans).await?;
         if stopped {
-            self.close(EngineFinish::Stop).await?;
+            self.close(SequenceEnd::Stop).await?;
         }
         Ok(())
     }
 
-    /// The engine has ended the sequence: let go of everything that was held back.
-    async fn end(&mut self, reason: EngineFinish) -> Result<(), ServiceError> {
+    /// The sequence has ended: flush all text that was held back.
+    async fn finish(&mut self, end: SequenceEnd) -> Result<(), ServiceError> {
         let mut text = String::new();
         self.detokenizer.finish(&mut text);
-        self.trail.finish(text.len());
+        self.held.finish(text.len());
         let mut passed = String::new();
         let stopped = self.stop.push(&text, &mut passed);
         if !stopped {
             self.stop.finish(&mut passed);
         }
         self.passed += passed.len();
-        let tokens = self.trail.release_cut(self.passed);
-        let silent = self.trail.release(if stopped { 0 } else { usize::MAX });
-        self.pass(&passed, tokens.into_iter().chain(silent).collect())
+        let spans = self.held.release_truncated(self.passed);
+        let silent = self.held.release(if stopped { 0 } else { usize::MAX });
+        self.parse(&passed, spans.into_iter().chain(silent).collect())
             .await?;
-        self.close(if stopped { EngineFinish::Stop } else { reason })
+        self.close(if stopped { SequenceEnd::Stop } else { end })
             .await
     }
 
-    async fn close(&mut self, reason: EngineFinish) -> Result<(), ServiceError> {
+    async fn close(&mut self, end: SequenceEnd) -> Result<(), ServiceError> {
         self.done = true;
-        let finish = match reason {
-            EngineFinish::Stop => Finish::Stop,
-            EngineFinish::Length => Finish::Length,
+        let finish = match end {
+            SequenceEnd::Stop => Finish::Stop,
+            SequenceEnd::Length => Finish::Length,
         };
         if let Some(parser) = self.parser.take() {
             let events = parser.close(finish).await?;
-            self.speak(events, 0);
+            self.emit(events, 0);
         }
         if !self.silent.is_empty() {
             let logprobs = std::mem::take(&mut self.silent);
-            let delta = Delta::Content(String::new());
-            self.ready.push_back(ChoiceEvent::Delta { delta, logprobs });
+            self.push(Delta::Content(String::new()), logprobs);
         }
-        self.ready.push_back(ChoiceEvent::Finished(match reason {
-            EngineFinish::Stop if self.called => FinishReason::ToolCalls,
-            EngineFinish::Stop => FinishReason::Stop,
-            EngineFinish::Length => FinishReason::Length,
-        }));
+        self.ready.push_back(Event::Finished {
+            choice: self.number,
+            reason: match end {
+                SequenceEnd::Stop if self.called => FinishReason::ToolCalls,
+                SequenceEnd::Stop => FinishReason::Stop,
+                SequenceEnd::Length => FinishReason::Length,
+            },
+        });
         Ok(())
     }
 
-    /// Text that is certain to belong to the answer goes to the parser, if there is one.
-    async fn pass(&mut self, text: &str, tokens: Vec<TrailToken>) -> Result<(), PluginError> {
+    /// Feed text that is certain to belong to the answer to the parser, if there is one.
+    async fn parse(&mut self, text: &str, spans: Vec<TokenSpan>) -> Result<(), PluginError> {
         let Some(parser) = self.parser.as_mut() else {
             self.silent
-                .extend(tokens.into_iter().filter_map(|token| token.logprob));
+                .extend(spans.into_iter().filter_map(|span| span.logprob));
             if !text.is_empty() {
                 let logprobs = std::mem::take(&mut self.silent);
-                let delta = Delta::Content(text.to_owned());
-                self.ready.push_back(ChoiceEvent::Delta { delta, logprobs });
+                self.push(Delta::Content(text.to_owned()), logprobs);
             }
             return Ok(());
         };
-        if text.is_empty() && tokens.is_empty() {
+        if text.is_empty() && spans.is_empty() {
             return Ok(());
         }
-        let ids: Vec<u32> = tokens.iter().map(|token| token.id).collect();
+        let ids: Vec<u32> = spans.iter().map(|span| span.id).collect();
         let events = parser.feed(text, &ids).await?;
         if self.logprobs {
-            self.claims.offer(text, tokens);
+            self.parsed.append(text, spans);
         }
-        self.speak(events, ids.len() as u32);
+        self.emit(events, ids.len() as u32);
         Ok(())
     }
 
-    /// What the parser made of the text of `tokens` tokens.
-    fn speak(&mut self, events: Vec<ParserEvent>, tokens: u32) {
+    /// Emit what the parser made of the text of `tokens` tokens.
+    fn emit(&mut self, events: Vec<ParserEvent>, tokens: u32) {
         let (mut reasoned, mut answered) = (false, false);
         let before = self.in_reasoning;
         for event in events {
@@ -332,46 +267,29 @@ impl Choice {
                 Delta::Content(text) | Delta::Reasoning(text) if text.is_empty() => continue,
                 Delta::CallArguments { delta, .. } if delta.is_empty() => continue,
                 Delta::Content(text) | Delta::Reasoning(text) if self.logprobs => {
-                    self.claims.claim(text)
+                    self.parsed.take(text)
                 }
-                Delta::CallArguments { delta, .. } if self.logprobs => self.claims.claim(delta),
+                Delta::CallArguments { delta, .. } if self.logprobs => self.parsed.take(delta),
                 _ => Vec::new(),
             };
-            self.ready.push_back(ChoiceEvent::Delta { delta, logprobs });
+            self.push(delta, logprobs);
         }
-        // Tokens that the parser keeps silent about belong to where the answer was before.
+        // Tokens for which the parser emits nothing belong to the block that the answer was in.
         if reasoned || (before && !answered) {
-            self.tally
-                .reasoning_tokens
-                .fetch_add(tokens, Ordering::Relaxed);
+            self.tally.add_reasoning(tokens);
         }
     }
 
-    fn record(&self, usage: &SequenceUsage) {
-        let cached = match self.resumes {
-            true => &self.tally.later_cached_tokens,
-            false => &self.tally.cached_tokens,
-        };
-        cached.fetch_add(usage.cached_tokens, Ordering::Relaxed);
+    fn push(&mut self, delta: Delta, logprobs: Vec<TokenLogprob>) {
+        self.ready.push_back(Event::Delta {
+            choice: self.number,
+            delta,
+            logprobs,
+        });
     }
 }
 
-/// An id for a call that the model gave none.
-fn new_call_id() -> String {
-    const ALPHABET: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
-    let mut id = String::from("call_");
-    // Each half of the characters takes 71 of the 122 random bits of an identifier of its own.
-    for _ in 0..2 {
-        let mut random = Uuid::new_v4().as_u128();
-        for _ in 0..CALL_ID_CHARACTERS / 2 {
-            id.push(char::from(ALPHABET[(random % 62) as usize]));
-            random /= 62;
-        }
-    }
-    id
-}
-
-/// What is reported of a token that comes next.
+/// Log-probabilities of the next token, as they are reported.
 fn logprob_of(detokenizer: &Detokenizer, token: &GeneratedToken) -> Option<TokenLogprob> {
     let logprobs = token.logprobs.as_ref()?;
     let shown = |id: u32| {

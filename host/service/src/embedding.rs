@@ -1,51 +1,22 @@
-//! Texts to vectors: authorize, encode, embed.
+//! Embeddings: authorize, encode, embed.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use mortise_plugin::Finish;
+use mortise_models::{EmbedError, FinishReason, Usage};
 
 use crate::admission::{Admission, Call};
 use crate::check::invalid;
 use crate::encoding;
 use crate::error::ServiceError;
-use crate::plugins::BoxFuture;
+use crate::observer::{Outcome, Summary};
 use crate::service::Service;
 use mortise_tokenizer::Tokenizer;
 
 /// Texts in one request at most.
 pub const MAX_EMBEDDING_INPUTS: usize = 2048;
 
-/// Makes vectors of texts.
-pub trait Embed: Send + Sync {
-    /// Numbers of a vector.
-    fn dimensions(&self) -> usize;
-
-    /// Tokens that a text may have.
-    fn context_length(&self) -> usize;
-
-    /// One vector of length 1 for each text, in order.
-    fn embed(&self, texts: Vec<Vec<u32>>) -> BoxFuture<'_, Result<Vec<Vec<f32>>, EmbedError>>;
-}
-
-/// Why no vectors were made.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum EmbedError {
-    /// As many requests wait as may.
-    #[error("the queue of {limit} requests is full")]
-    QueueFull {
-        /// Requests that may wait.
-        limit: usize,
-    },
-    /// The model is being shut down.
-    #[error("the model has stopped")]
-    Stopped,
-    /// The model failed on these texts.
-    #[error("{0}")]
-    Failed(String),
-}
-
-/// What a vector is asked of.
+/// Input of one vector.
 #[derive(Debug, Clone, PartialEq)]
 pub enum EmbeddingInput {
     /// A text, which gets the tokens around it that the model was trained with.
@@ -54,7 +25,7 @@ pub enum EmbeddingInput {
     Tokens(Vec<u32>),
 }
 
-/// A request for vectors.
+/// Request for embeddings.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct EmbeddingRequest {
     /// The model's name.
@@ -65,26 +36,42 @@ pub struct EmbeddingRequest {
     pub dimensions: Option<u32>,
 }
 
-/// Vectors, and what they cost.
+/// Vectors and their usage.
 pub struct Embeddings {
     /// The public name of the model.
     pub model: String,
     /// In the order of the inputs.
     pub vectors: Vec<Vec<f32>>,
-    /// Tokens of all inputs.
-    pub tokens: u32,
+    /// Tokens of all inputs, which are all prompt tokens.
+    pub usage: Usage,
     /// The policy is told when this is dropped.
     pub admission: Admission,
 }
 
 impl Service {
-    /// Make vectors of texts.
+    /// Compute embeddings of texts.
+    ///
+    /// # Errors
+    /// When the request is refused, or the model fails.
     pub async fn embed(
         &self,
         call: &Call,
         request: EmbeddingRequest,
     ) -> Result<Embeddings, ServiceError> {
-        let (mut admission, entry) = self.admit(call, &request.model).await?;
+        let name = request.model.clone();
+        let result = self.try_embed(call, request).await;
+        if let Err(error) = &result {
+            self.refused(&self.serving(), &name, error);
+        }
+        result
+    }
+
+    async fn try_embed(
+        &self,
+        call: &Call,
+        request: EmbeddingRequest,
+    ) -> Result<Embeddings, ServiceError> {
+        let (mut admission, entry, observer) = self.admit(call, &request.model).await?;
         let Some(embedder) = &entry.value.embedder else {
             let message = format!(
                 "the model `{}` generates text and makes no embeddings",
@@ -98,25 +85,35 @@ impl Service {
         let encoded = encoding::encode(bytes(&inputs), move || encode(&tokenizer, context, inputs));
         let texts = encoded.await??;
         let tokens: usize = texts.iter().map(Vec::len).sum();
-        admission.spent().prompt_tokens = u32::try_from(tokens).unwrap_or(u32::MAX);
-        let backend = &entry.value.backend;
-        self.paces
-            .note(&entry.name, &backend.load(), Instant::now());
+        admission.spent().usage.prompt_tokens = u32::try_from(tokens).unwrap_or(u32::MAX);
+        self.throughputs
+            .sample(&entry.name, &embedder.load(), Instant::now());
         let made = embedder.embed(texts).await;
         let vectors = made.map_err(|error| match error {
             EmbedError::QueueFull { limit } => ServiceError::QueueFull {
                 limit,
                 unit: "requests",
-                retry_after: self.paces.retry_after(&entry.name, &backend.load()),
+                retry_after: self.throughputs.retry_after(&entry.name, &embedder.load()),
             },
             EmbedError::Stopped => ServiceError::Stopping,
             EmbedError::Failed(message) => ServiceError::Engine(message),
         })?;
-        admission.spent().finish = Finish::Stop;
+        let outcome = Outcome::Finished(FinishReason::Stop);
+        admission.spent().outcome = outcome;
+        let usage = admission.spent().usage;
+        observer.ended(&Summary {
+            request_id: admission.request_id(),
+            model: &entry.name,
+            outcome,
+            usage,
+            queued: None,
+            first_token: None,
+            elapsed: admission.elapsed(),
+        });
         Ok(Embeddings {
             model: entry.name.clone(),
             vectors,
-            tokens: u32::try_from(tokens).unwrap_or(u32::MAX),
+            usage,
             admission,
         })
     }

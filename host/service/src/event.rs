@@ -1,94 +1,94 @@
-//! What an answer is made of, whatever the dialect.
+//! Events of an answer: one type from the choice to the dialect.
+
+use mortise_models::{Delta, FinishReason, TokenLogprob, Usage};
 
 use crate::error::ServiceError;
 
-/// Something happened in an answer.
+/// Something happened in an answer. `Completed` or `Failed` comes last.
 #[derive(Debug)]
-pub enum AnswerEvent {
+pub enum Event {
     /// A choice grew.
     Delta {
-        /// Which choice, from 0.
+        /// Number of the choice, from 0, over all prompts of the request.
         choice: u32,
-        /// By what.
+        /// Increment.
         delta: Delta,
-        /// Tokens that this event's text came from, if log-probabilities were asked for.
+        /// Log-probabilities of the tokens that the text came from, if they were requested.
         logprobs: Vec<TokenLogprob>,
+    },
+    /// The server has run a call of one of its own tools, or refused to.
+    ServerToolCall {
+        /// Number of the choice.
+        choice: u32,
+        /// Call and result.
+        call: ServerToolCall,
     },
     /// A choice is complete.
     Finished {
-        /// Which choice.
+        /// Number of the choice.
         choice: u32,
-        /// Why.
+        /// Reason.
         reason: FinishReason,
     },
-    /// All choices are complete. The last event of a good answer.
+    /// All choices are complete.
     Completed {
-        /// What it took.
+        /// Tokens that the answer took.
         usage: Usage,
     },
-    /// The answer ends here, unfinished.
+    /// The answer ends here, incomplete.
     Failed(ServiceError),
 }
 
-/// By what a choice grew.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Delta {
-    /// Text for the user.
-    Content(String),
-    /// Text of the reasoning block.
-    Reasoning(String),
-    /// A tool call began.
-    CallBegin {
-        /// Which call of the choice, from 0.
-        index: u32,
-        /// Unique id of the call.
-        id: String,
-        /// Name of the tool.
-        name: String,
-    },
-    /// More arguments, JSON text to append.
-    CallArguments {
-        /// Which call.
-        index: u32,
-        /// JSON text.
-        delta: String,
-    },
-    /// The server has dealt with a call of one of its own tools.
-    ServerToolCall(ServerToolCall),
+impl Event {
+    /// The event with another choice number.
+    pub(crate) fn renumbered(self, choice: u32) -> Self {
+        match self {
+            Self::Delta {
+                delta, logprobs, ..
+            } => Self::Delta {
+                choice,
+                delta,
+                logprobs,
+            },
+            Self::ServerToolCall { call, .. } => Self::ServerToolCall { choice, call },
+            Self::Finished { reason, .. } => Self::Finished { choice, reason },
+            event @ (Self::Completed { .. } | Self::Failed(_)) => event,
+        }
+    }
 }
 
-/// A call of a tool that the server runs itself, and what came of it.
+/// Call of a tool that the server runs itself, and its result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerToolCall {
-    /// Which such call of the choice, from 0.
+    /// Index among such calls of the choice, from 0.
     pub index: u32,
     /// Unique id of the call.
     pub id: String,
     /// Name of the tool.
     pub name: String,
-    /// What the model gave it; JSON text, if the model knows its format.
+    /// Arguments as the model wrote them; JSON text, if the model knows its format.
     pub arguments: String,
-    /// What came of it.
+    /// Outcome of the call.
     pub outcome: ToolOutcome,
-    /// The result, or why there is none.
+    /// Result, or the reason why there is none.
     pub text: String,
 }
 
-/// What came of a call of a tool that the server runs.
+/// Outcome of a call of a tool that the server runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ToolOutcome {
     /// The tool gave a result.
     Answered,
     /// The tool, or the schema of its arguments, refused; the model was told why.
     Refused,
-    /// The tool broke down or took too long; the model was told so.
+    /// The tool failed or timed out; the model was told so.
     Failed,
     /// A limit of the request was reached before the call.
     NotRun,
 }
 
 impl ToolOutcome {
-    /// A short name, fit for a label.
+    /// Name of the outcome, fit for a label.
     pub fn name(self) -> &'static str {
         match self {
             Self::Answered => "answered",
@@ -97,42 +97,4 @@ impl ToolOutcome {
             Self::NotRun => "not_run",
         }
     }
-}
-
-/// Log-probability of one token, as OpenAI reports it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TokenLogprob {
-    /// The token's text, with U+FFFD where its bytes are not UTF-8.
-    pub token: String,
-    /// The token's bytes.
-    pub bytes: Vec<u8>,
-    /// Natural logarithm of its probability.
-    pub logprob: f32,
-    /// The most likely tokens: text, bytes, log-probability.
-    pub top: Vec<(String, Vec<u8>, f32)>,
-}
-
-/// Why a choice is complete.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FinishReason {
-    /// The model ended its answer, or a stop string matched.
-    Stop,
-    /// A limit was reached: of tokens, or of rounds of tools.
-    Length,
-    /// The model called tools.
-    ToolCalls,
-}
-
-/// Tokens that an answer took.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Usage {
-    /// Tokens of the prompt, counted once for all choices; where tools were run, also those of the
-    /// prompts that the answer was continued from.
-    pub prompt_tokens: u32,
-    /// Of those, cached.
-    pub cached_tokens: u32,
-    /// Tokens generated over all choices.
-    pub completion_tokens: u32,
-    /// Of those, tokens of reasoning blocks.
-    pub reasoning_tokens: u32,
 }

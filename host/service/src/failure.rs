@@ -8,11 +8,12 @@ use mortise_plugin::{
     RenderedPrompt, TemplateInput, ToolAnswer, ToolCaller, ToolDeclaration, UsageReport,
 };
 
-use crate::lineup::{Asking, Scope};
+use crate::plugin_routing::Scope;
 use crate::plugins::{
     BoxFuture, CompileGrammar, DecidePolicy, MatchTokens, ParseOutput, ParseSession, RenderChat,
     RequestId, RunTool,
 };
+use crate::routing_key::RoutingKey;
 
 /// A plugin and the one that takes over the calls in which it breaks down.
 pub struct Fallback<T: ?Sized> {
@@ -170,8 +171,8 @@ pub struct ScopedPolicy {
 }
 
 impl DecidePolicy for ScopedPolicy {
-    fn concerns(&self, asking: &Asking<'_>) -> bool {
-        (self.scope)(asking)
+    fn concerns(&self, key: &RoutingKey<'_>) -> bool {
+        (self.scope)(key)
     }
 
     fn is_by_tenant(&self) -> bool {
@@ -214,8 +215,8 @@ impl RunTool for ScopedTools {
         self.tools.declarations()
     }
 
-    fn serves(&self, asking: &Asking<'_>) -> bool {
-        (self.scope)(asking)
+    fn serves(&self, key: &RoutingKey<'_>) -> bool {
+        (self.scope)(key)
     }
 
     fn is_required(&self) -> bool {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use mortise_models::{Backend, Script, ScriptCodec, Scripted};
+use mortise_models::{Script, ScriptCodec, Scripted, TokenRuntime};
 use mortise_plugin::{
     Decision, Facts, Fault, Finish, GrammarSource, Kind, MatchStatus, MatchStep, ParserEvent,
     ParserSetup, ParserTraits, PluginError, RenderedPrompt, Segment, TemplateInput, UsageReport,
@@ -13,13 +13,13 @@ use mortise_test_tokenizers::{END, byte_level};
 use mortise_tokenizer::{Tokenizer, TokenizerFiles};
 use serde_json::{Value, json};
 
-use crate::lineup::{Lineup, ModelPlugins};
+use crate::plugin_routing::{ModelPlugins, PluginRoutes};
 use crate::plugins::{
     BoxFuture, CompileGrammar, DecidePolicy, MatchTokens, ParseOutput, ParseSession, RenderChat,
     RequestId,
 };
 use crate::{
-    AnswerEvent, Call, Delta, FinishReason, GenerationDefaults, Prompt, Request, RequestFields,
+    Call, Delta, Event, FinishReason, GenerationDefaults, Prompt, Request, RequestFields,
     ServedModel, ServerToolCall, Service, ServiceConfig, ServiceError, TokenLogprob, Usage,
 };
 
@@ -347,16 +347,16 @@ pub(crate) fn model(script: Script) -> ServedModel {
         encode: Arc::new(move |text| encoder.encode_special(text).expect("encodes")),
         decode: Arc::new(move |ids| decoder.decode(ids, true)),
     };
-    let backend: Arc<dyn Backend> = Arc::new(Scripted::new(script, codec));
+    let backend: Arc<dyn TokenRuntime> = Arc::new(Scripted::new(script, codec));
     ServedModel {
         name: "demo".to_owned(),
         aliases: vec!["alias".to_owned()],
         created: 0,
         owned_by: "mortise".to_owned(),
         plugins: ModelPlugins {
-            chat_template: Lineup::one(Arc::new(FakeTemplate::default())),
-            parser: Lineup::one(Arc::new(FakeParser)),
-            grammar: Lineup::one(Arc::new(FakeGrammar {
+            chat_template: PluginRoutes::one(Arc::new(FakeTemplate::default())),
+            parser: PluginRoutes::one(Arc::new(FakeParser)),
+            grammar: PluginRoutes::one(Arc::new(FakeGrammar {
                 tokenizer: Arc::clone(&tokenizer),
             })),
         },
@@ -431,7 +431,7 @@ pub(crate) async fn collect(mut answer: crate::Answer) -> Collected {
             "nothing follows the end"
         );
         match event {
-            AnswerEvent::Delta {
+            Event::Delta {
                 choice,
                 delta,
                 logprobs,
@@ -451,15 +451,16 @@ pub(crate) async fn collect(mut answer: crate::Answer) -> Collected {
                     Delta::CallArguments { index, delta } => {
                         choice.calls[index as usize].2.push_str(&delta);
                     }
-                    Delta::ServerToolCall(call) => {
-                        assert_eq!(call.index as usize, choice.server_calls.len());
-                        choice.server_calls.push(call);
-                    }
                 }
             }
-            AnswerEvent::Finished { choice, reason } => at(&mut all, choice).finish = Some(reason),
-            AnswerEvent::Completed { usage } => all.usage = Some(usage),
-            AnswerEvent::Failed(error) => all.error = Some(error),
+            Event::ServerToolCall { choice, call } => {
+                let choice = at(&mut all, choice);
+                assert_eq!(call.index as usize, choice.server_calls.len());
+                choice.server_calls.push(call);
+            }
+            Event::Finished { choice, reason } => at(&mut all, choice).finish = Some(reason),
+            Event::Completed { usage } => all.usage = Some(usage),
+            Event::Failed(error) => all.error = Some(error),
         }
     }
     all

@@ -4,6 +4,7 @@
 mod adapters;
 mod admission;
 mod answer;
+mod call_id;
 mod check;
 mod choice;
 mod constraint;
@@ -15,22 +16,26 @@ mod event;
 mod failure;
 #[cfg(test)]
 mod fakes;
-mod launch;
-mod lineup;
+mod latency;
 mod messages;
 mod model;
 mod observer;
 mod offline;
-mod pace;
+mod part;
+mod plugin_routing;
 mod plugins;
 mod prepare;
 mod ranking;
 mod request;
-mod rounds;
+mod routing_key;
+mod server_tools;
 mod service;
 mod stop;
-mod toolbox;
-mod trail;
+mod submit;
+mod tally;
+mod throughput;
+mod token_spans;
+mod tool_loop;
 
 pub use admission::{Admission, Call};
 pub use answer::Answer;
@@ -39,30 +44,27 @@ pub use check::{
     MAX_STOPS_BYTES, MAX_TOP_LOGPROBS, Request,
 };
 pub use description::{describe_model, vocabulary};
-pub use embedding::{
-    Embed, EmbedError, EmbeddingInput, EmbeddingRequest, Embeddings, MAX_EMBEDDING_INPUTS,
-};
+pub use embedding::{EmbeddingInput, EmbeddingRequest, Embeddings, MAX_EMBEDDING_INPUTS};
 pub use error::ServiceError;
-pub use event::{
-    AnswerEvent, Delta, FinishReason, ServerToolCall, TokenLogprob, ToolOutcome, Usage,
-};
+pub use event::{Event, ServerToolCall, ToolOutcome};
 pub use failure::{Fallback, RawOnFailure, ScopedPolicy, ScopedTools};
-pub use lineup::{Asking, Lineup, ModelPlugins, RequestPlugins, Scope};
 pub use messages::{MAX_JSON_DEPTH, MAX_TOOL_NAME_BYTES, MAX_TOOLS};
 pub use model::{GenerationDefaults, ServedModel};
 pub use mortise_engine::EarlyStopping;
-pub use mortise_models::Entry;
+pub use mortise_models::{Delta, Entry, FinishReason, TokenLogprob, Usage};
 pub use mortise_plugin::{Fault, GrammarSource, Kind, PluginError, ToolChoice};
-pub use observer::{NoObserver, Observer, Outcome, Summary, ToolRun};
+pub use observer::{ModelObserver, NoObserver, Observer, Outcome, Summary, ToolRun};
 pub use offline::{
     Chunking, GrammarVerdict, OfflineError, RenderedText, check_grammar, parse_text,
     render_template,
 };
+pub use plugin_routing::{ModelPlugins, PluginRoutes, RequestPlugins, Scope};
 pub use plugins::{
     BoxFuture, CompileGrammar, DecidePolicy, MatchTokens, ParseOutput, ParseSession, RenderChat,
     RequestId, RunTool,
 };
 pub use request::{BeamFields, Prompt, RequestFields};
+pub use routing_key::RoutingKey;
+pub use server_tools::{DuplicateTool, ToolLimits};
 pub use service::{Service, ServiceConfig, SetupError};
 pub use stop::StopMatcher;
-pub use toolbox::{DuplicateTool, ToolLimits};

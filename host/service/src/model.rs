@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use mortise_models::Backend;
+use mortise_models::{EmbeddingRuntime, TokenRuntime};
+use mortise_tokenizer::Tokenizer;
 use serde_json::Value;
 
-use crate::embedding::Embed;
-use crate::lineup::ModelPlugins;
-use mortise_tokenizer::Tokenizer;
+use crate::plugin_routing::ModelPlugins;
 
 /// A model as the service serves it.
 #[derive(Clone)]
@@ -27,9 +26,9 @@ pub struct ServedModel {
     /// Bits in a mask: the size of the vocabulary that grammar plugins were given.
     pub mask_tokens: usize,
     /// Generates tokens.
-    pub backend: Arc<dyn Backend>,
+    pub backend: Arc<dyn TokenRuntime>,
     /// Makes vectors of texts, if the model can.
-    pub embedder: Option<Arc<dyn Embed>>,
+    pub embedder: Option<Arc<dyn EmbeddingRuntime>>,
     /// What holds where the caller does not say.
     pub defaults: GenerationDefaults,
 }

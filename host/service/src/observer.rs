@@ -1,97 +1,117 @@
-//! What a server may want to count. The service keeps no metrics of its own.
+//! Observation of requests. Latencies, outcomes and token counts are measured in the service and
+//! nowhere else; metrics and the access log are listeners.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use mortise_models::{FinishReason, Usage};
+
 use crate::error::ServiceError;
-use crate::event::{ToolOutcome, Usage};
+use crate::event::ToolOutcome;
 
-/// Hears of requests as they go. Calls are made on the path of the request and must be quick.
-/// Every method has a default that does nothing.
+/// Listener for the requests of a server.
 pub trait Observer: Send + Sync {
-    /// [`crate::Service::start`] refused or failed a request.
-    fn refused(&self, model: &str, error: &ServiceError) {
-        let _ = (model, error);
-    }
+    /// Listener for the requests of one model, by its public name. The service asks once for each
+    /// model that it serves, so that measuring a token costs no lookup.
+    fn model(&self, name: &str) -> Arc<dyn ModelObserver>;
 
-    /// The first token of a choice came, this long after the request.
-    fn first_token(&self, model: &str, after: Duration) {
-        let _ = (model, after);
-    }
+    /// A request was refused, or failed before its answer began. `model` is the public name, if the
+    /// request named a model that exists.
+    fn refused(&self, model: Option<&str>, error: &ServiceError);
+}
 
-    /// A further token of a choice came, this long after the one before.
-    fn next_token(&self, model: &str, after: Duration) {
-        let _ = (model, after);
-    }
+/// Listener for the requests of one model. Calls are made on the path of the request, some of them
+/// for each token: they must be quick and must not block.
+pub trait ModelObserver: Send + Sync {
+    /// A request got its first step after `queued` in the queue. Once for each request at most.
+    fn admitted(&self, queued: Duration);
+
+    /// The first token of a request came, `after` its arrival. Once for each request at most.
+    fn first_token(&self, after: Duration);
+
+    /// A further token of a choice came, `gap` after the one before (inter-token latency). The wait
+    /// while tools run is no such gap.
+    fn next_token(&self, gap: Duration);
 
     /// A tool of the server has run.
-    fn tool_ran(&self, run: &ToolRun<'_>) {
-        let _ = run;
-    }
+    fn tool_ran(&self, run: &ToolRun<'_>);
 
-    /// An answer has ended, however it ended. Heard exactly once for each answer.
-    fn ended(&self, summary: &Summary<'_>) {
-        let _ = summary;
-    }
+    /// An answer has ended, however it ended. Exactly once for each prompt that was admitted.
+    fn ended(&self, summary: &Summary<'_>);
 }
 
 /// One run of a tool of the server.
 #[derive(Debug, Clone, Copy)]
 pub struct ToolRun<'a> {
-    /// Public name of the model that called.
-    pub model: &'a str,
     /// Name of the tool, one that a plugin has declared.
     pub tool: &'a str,
-    /// What came of it.
+    /// Outcome.
     pub outcome: ToolOutcome,
-    /// How long it took, its wait for a turn included.
+    /// Duration, the wait for a free slot included.
     pub took: Duration,
 }
 
-/// What an answer came to.
+/// Figures of an answer.
 #[derive(Debug, Clone, Copy)]
 pub struct Summary<'a> {
-    /// The server's id of the request.
+    /// Server's id of the request.
     pub request_id: &'a str,
     /// Public name of the model.
     pub model: &'a str,
-    /// How it ended.
+    /// Outcome.
     pub outcome: Outcome,
-    /// Tokens that it took.
+    /// Tokens.
     pub usage: Usage,
-    /// From arrival to the end.
-    pub wall: Duration,
+    /// Time in the queue, if the request left it.
+    pub queued: Option<Duration>,
+    /// Time from arrival to the first token, if there was one.
+    pub first_token: Option<Duration>,
+    /// Time from arrival to the end.
+    pub elapsed: Duration,
 }
 
-/// How an answer ended.
+/// Outcome of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// The model ended it, or a stop string did.
-    Stop,
-    /// A limit was reached.
-    Length,
-    /// It ended in tool calls.
-    ToolCalls,
-    /// The client went away.
+    /// It is complete; the reason is that of the first choice.
+    Finished(FinishReason),
+    /// The client went away, or the server cancelled it.
     Cancelled,
     /// It failed.
-    Error,
+    Failed,
 }
 
 impl Outcome {
-    /// A short name, fit for a label.
+    /// Name of the outcome, fit for a label.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Stop => "stop",
-            Self::Length => "length",
-            Self::ToolCalls => "tool_calls",
+            Self::Finished(reason) => reason.name(),
             Self::Cancelled => "cancelled",
-            Self::Error => "error",
+            Self::Failed => "error",
         }
     }
 }
 
-/// Hears nothing.
+/// Observer without a listener.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoObserver;
 
-impl Observer for NoObserver {}
+impl Observer for NoObserver {
+    fn model(&self, _: &str) -> Arc<dyn ModelObserver> {
+        Arc::new(Self)
+    }
+
+    fn refused(&self, _: Option<&str>, _: &ServiceError) {}
+}
+
+impl ModelObserver for NoObserver {
+    fn admitted(&self, _: Duration) {}
+
+    fn first_token(&self, _: Duration) {}
+
+    fn next_token(&self, _: Duration) {}
+
+    fn tool_ran(&self, _: &ToolRun<'_>) {}
+
+    fn ended(&self, _: &Summary<'_>) {}
+}

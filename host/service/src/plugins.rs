@@ -11,7 +11,7 @@ use mortise_plugin::{
     ToolDeclaration, UsageReport,
 };
 
-use crate::lineup::Asking;
+use crate::routing_key::RoutingKey;
 
 /// A future in a box, so that traits with it stay object safe.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -99,7 +99,7 @@ pub trait MatchTokens: Send {
 /// Decides on requests (`policy`).
 pub trait DecidePolicy: Send + Sync {
     /// Whether the policy has a say in this request. If not, it is as if it were not there.
-    fn concerns(&self, _asking: &Asking<'_>) -> bool {
+    fn concerns(&self, _key: &RoutingKey<'_>) -> bool {
         true
     }
 
@@ -135,7 +135,7 @@ pub trait RunTool: Send + Sync {
     fn declarations(&self) -> Vec<ToolDeclaration>;
 
     /// Whether this request may use them.
-    fn serves(&self, _asking: &Asking<'_>) -> bool {
+    fn serves(&self, _key: &RoutingKey<'_>) -> bool {
         true
     }
 

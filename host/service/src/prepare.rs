@@ -13,8 +13,8 @@ use crate::check::{Request, invalid, refuse};
 use crate::description::for_tokenizer;
 use crate::encoding;
 use crate::error::ServiceError;
-use crate::lineup::RequestPlugins;
 use crate::model::ServedModel;
+use crate::plugin_routing::RequestPlugins;
 use crate::plugins::{ParseOutput, RequestId};
 use crate::request::{Prompt, RequestFields};
 use crate::stop::StopMatcher;
@@ -358,9 +358,9 @@ fn prompt_param(fields: &RequestFields) -> &'static str {
     }
 }
 
-/// The engine refused a sequence of at most `requested` new tokens. Whoever is turned away because
-/// of the queue may come back in `retry_after` seconds.
-pub(crate) fn refused(
+/// Error of a sequence that the runtime rejected, of at most `requested` new tokens. If the queue is
+/// full, the caller is advised to retry after `retry_after` seconds.
+pub(crate) fn rejected(
     error: SubmitError,
     fields: &RequestFields,
     requested: u32,

@@ -1,68 +1,43 @@
-//! Choices of which only the best are given: `best_of`.
+//! Ranking of choices where only the best are given: `best_of`.
 
-use std::collections::VecDeque;
+use crate::event::Event;
 
-use crate::event::AnswerEvent;
-
-/// Holds back the events of all candidates until it is known which are the best.
+/// Buffers the events of all candidates until their scores are known.
 #[derive(Debug)]
 pub(crate) struct Ranking {
-    /// How many are given.
+    /// Number of candidates that are given.
     keep: usize,
     /// Events of each candidate.
-    held: Vec<Vec<AnswerEvent>>,
-    ready: VecDeque<AnswerEvent>,
+    buffered: Vec<Vec<Event>>,
 }
 
 impl Ranking {
-    /// The best `keep` of `candidates`.
+    /// Rank `candidates` candidates and give the best `keep`.
     pub(crate) fn new(keep: u32, candidates: usize) -> Self {
         Self {
             keep: keep as usize,
-            held: (0..candidates).map(|_| Vec::new()).collect(),
-            ready: VecDeque::new(),
+            buffered: (0..candidates).map(|_| Vec::new()).collect(),
         }
     }
 
-    /// Hold an event of a candidate back.
-    pub(crate) fn hold(&mut self, candidate: u32, event: AnswerEvent) {
-        if let Some(held) = self.held.get_mut(candidate as usize) {
-            held.push(event);
+    /// Buffer an event of a candidate.
+    pub(crate) fn buffer(&mut self, candidate: usize, event: Event) {
+        if let Some(events) = self.buffered.get_mut(candidate) {
+            events.push(event);
         }
     }
 
-    /// All candidates are complete. `scores` are theirs; equals keep their order.
-    pub(crate) fn decide(&mut self, scores: &[f64]) {
-        let mut held: Vec<_> = std::mem::take(&mut self.held)
-            .into_iter()
-            .zip(scores)
-            .collect();
-        held.sort_by(|(_, one), (_, other)| other.total_cmp(one));
-        for (index, (events, _)) in (0u32..).zip(held.into_iter().take(self.keep)) {
-            self.ready
-                .extend(events.into_iter().map(|event| renumbered(event, index)));
-        }
-    }
-
-    /// The next event of the best.
-    pub(crate) fn next(&mut self) -> Option<AnswerEvent> {
-        self.ready.pop_front()
-    }
-}
-
-fn renumbered(event: AnswerEvent, index: u32) -> AnswerEvent {
-    match event {
-        AnswerEvent::Delta {
-            delta, logprobs, ..
-        } => AnswerEvent::Delta {
-            choice: index,
-            delta,
-            logprobs,
-        },
-        AnswerEvent::Finished { reason, .. } => AnswerEvent::Finished {
-            choice: index,
-            reason,
-        },
-        other => other,
+    /// Events of the best candidates by `scores`, numbered from `first`. Equal candidates keep their
+    /// order.
+    pub(crate) fn decide(self, scores: &[f64], first: u32) -> Vec<Event> {
+        let mut ranked: Vec<_> = self.buffered.into_iter().zip(scores).collect();
+        ranked.sort_by(|(_, one), (_, other)| other.total_cmp(one));
+        let best = ranked.into_iter().take(self.keep).zip(first..);
+        best.flat_map(|((events, _), number)| {
+            events
+                .into_iter()
+                .map(move |event| event.renumbered(number))
+        })
+        .collect()
     }
 }

@@ -1,33 +1,37 @@
-//! The life of a request up to its first token: authorize, render, encode, constrain, submit.
+//! The life of a request until its sequences are submitted: authorize, render, encode, constrain,
+//! submit.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use mortise_engine::Share;
-use mortise_models::{Entry, Ladder, Registry, RegistryError};
-use mortise_plugin::{Finish, Principal};
+use mortise_models::{Entry, FinishReason, Ladder, Registry, RegistryError};
+use mortise_plugin::Principal;
 
 use crate::admission::{Admission, Call, OpenAccounts, Policies, answer_facts, facts};
-use crate::answer::{Answer, AnswerParts};
+use crate::answer::{Answer, StartedPart};
 use crate::check::{MAX_CHOICES, Request, invalid};
 use crate::constraint::MaskThreads;
 use crate::error::ServiceError;
-use crate::launch::{Launch, Round};
-use crate::lineup::RequestPlugins;
+use crate::latency::Latency;
 use crate::model::ServedModel;
-use crate::observer::{NoObserver, Observer};
-use crate::pace::Paces;
+use crate::observer::{ModelObserver, NoObserver, Observer, Outcome};
+use crate::part::{Part, PartSetup};
+use crate::plugin_routing::RequestPlugins;
 use crate::plugins::{DecidePolicy, RunTool};
-use crate::prepare;
+use crate::prepare::{self, Prepared};
 use crate::request::RequestFields;
-use crate::rounds::{Rounds, ToolRounds, Turn};
-use crate::toolbox::{Chosen, DuplicateTool, Runner, ToolLimits, Toolbox};
+use crate::server_tools::{DuplicateTool, EnabledTools, ServerTools, ToolExecutor, ToolLimits};
+use crate::submit::{Slot, Submitter};
+use crate::tally::RoundKind;
+use crate::throughput::Throughputs;
+use crate::tool_loop::{AssistantTurn, ToolLoop, ToolLoopState};
 
-/// How a service is set up.
+/// Configuration of a service.
 #[derive(Clone)]
 pub struct ServiceConfig {
-    /// Which names stand for a model.
+    /// Rules by which names match models.
     pub ladder: Ladder,
     /// Most tokens of a choice where neither the caller nor the model says.
     pub default_max_tokens: u32,
@@ -41,9 +45,9 @@ pub struct ServiceConfig {
     pub tenant_weights: BTreeMap<String, u32>,
     /// Whether tenants find what others have cached, and could tell from the time that it saves.
     pub share_prefixes: bool,
-    /// What a request may make of the server's tools.
+    /// Limits of the server's tools.
     pub tools: ToolLimits,
-    /// Hears of requests as they go.
+    /// Listener for metrics.
     pub observer: Arc<dyn Observer>,
 }
 
@@ -63,7 +67,7 @@ impl Default for ServiceConfig {
     }
 }
 
-/// Why a service cannot be set up.
+/// Failure to set up a service.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
     /// The models do not go together.
@@ -82,17 +86,19 @@ pub struct Service {
     serving: RwLock<Arc<Generation>>,
     accounts: Arc<OpenAccounts>,
     masks: Arc<MaskThreads>,
-    pub(crate) paces: Arc<Paces>,
+    pub(crate) throughputs: Arc<Throughputs>,
     config: ServiceConfig,
 }
 
-/// What serves together: models with their plugins, policies, and tools. It does not change. A request
+/// Immutable set of models with their plugins, policies, and tools that serve together. A request
 /// takes one generation when it begins and keeps it to its end, so that a prompt is never rendered
 /// by one version of a plugin and its answer parsed by another.
-struct Generation {
+pub(crate) struct Generation {
     models: Registry<ServedModel>,
+    /// Listeners by the models' public names.
+    observers: BTreeMap<String, Arc<dyn ModelObserver>>,
     policies: Policies,
-    tools: Toolbox,
+    tools: ServerTools,
 }
 
 impl Service {
@@ -114,7 +120,7 @@ impl Service {
             masks: MaskThreads::start(config.mask_threads, config.mask_deadline)
                 .map(Arc::new)
                 .map_err(SetupError::MaskThreads)?,
-            paces: Arc::default(),
+            throughputs: Arc::default(),
             config,
         })
     }
@@ -139,7 +145,7 @@ impl Service {
         Ok(())
     }
 
-    fn serving(&self) -> Arc<Generation> {
+    pub(crate) fn serving(&self) -> Arc<Generation> {
         let serving = self.serving.read();
         Arc::clone(&serving.unwrap_or_else(PoisonError::into_inner))
     }
@@ -169,7 +175,7 @@ impl Service {
             .admit(call, facts(call, named, false, None))
             .await?;
         admission.spent().model = named.unwrap_or_default().to_owned();
-        admission.spent().finish = Finish::Stop;
+        admission.spent().outcome = Outcome::Finished(FinishReason::Stop);
         Ok(admission)
     }
 
@@ -178,18 +184,54 @@ impl Service {
         &self,
         call: &Call,
         model: &str,
-    ) -> Result<(Admission, Arc<Entry<ServedModel>>), ServiceError> {
-        self.serving().admit(call, model, None).await
+    ) -> Result<(Admission, Arc<Entry<ServedModel>>, Arc<dyn ModelObserver>), ServiceError> {
+        let serving = self.serving();
+        let (admission, entry) = serving.admit(call, model, None).await?;
+        let observer = serving.observer(&entry.name);
+        Ok((admission, entry, observer))
     }
 
-    /// Start to answer a request.
+    /// Start to answer a request of one prompt.
+    ///
+    /// # Errors
+    /// When the request is refused or cannot be submitted.
     pub async fn start(&self, call: Call, request: Request) -> Result<Answer, ServiceError> {
-        let name = request.fields().model.clone();
-        let result = self.begin(&call, request).await;
-        if let Err(error) = &result {
-            self.config.observer.refused(&name, error);
+        self.start_all(call, vec![request]).await
+    }
+
+    /// Start to answer a request of several prompts, each with its own choices: those of the first
+    /// are numbered from 0, and those of the others go on from there. Each prompt is admitted by
+    /// itself. If one is refused, those before it are cancelled.
+    ///
+    /// # Errors
+    /// When one of the prompts is refused or cannot be submitted.
+    pub async fn start_all(
+        &self,
+        call: Call,
+        requests: Vec<Request>,
+    ) -> Result<Answer, ServiceError> {
+        let serving = self.serving();
+        let mut started = Vec::with_capacity(requests.len());
+        let mut numbers = Numbers::default();
+        for request in requests {
+            let name = request.fields().model.clone();
+            let result = self.begin(&serving, &call, request, &mut numbers).await;
+            match result {
+                Ok(part) => started.push(part),
+                Err(error) => {
+                    self.refused(&serving, &name, &error);
+                    return Err(error);
+                }
+            }
         }
-        result
+        Ok(Answer::new(started))
+    }
+
+    /// Report a refusal, under the name of the model that the caller meant.
+    pub(crate) fn refused(&self, serving: &Generation, name: &str, error: &ServiceError) {
+        let entry = serving.models.resolve(name).ok();
+        let model = entry.map(|entry| entry.name.as_str());
+        self.config.observer.refused(model, error);
     }
 
     /// Wait until the policies have been told of every request that has ended.
@@ -197,7 +239,7 @@ impl Service {
         self.accounts.settle().await;
     }
 
-    /// Whose turn a request takes.
+    /// Share of the engine that a request counts against.
     fn share(&self, principal: &Principal, fields: &RequestFields) -> Share {
         let weights = &self.config.tenant_weights;
         let weight = principal.tenant.as_ref().and_then(|name| weights.get(name));
@@ -208,18 +250,23 @@ impl Service {
         }
     }
 
-    async fn begin(&self, call: &Call, request: Request) -> Result<Answer, ServiceError> {
+    async fn begin(
+        &self,
+        serving: &Generation,
+        call: &Call,
+        request: Request,
+        numbers: &mut Numbers,
+    ) -> Result<StartedPart, ServiceError> {
         let fields = request.fields();
         let (candidates, field) = request.candidates();
-        let serving = self.serving();
         let limit = fields
             .max_tokens
             .map(|each| each.saturating_mul(candidates));
         let admitted = serving.admit(call, &fields.model, Some((fields, limit)));
         let (mut admission, entry) = admitted.await?;
         let model = &entry.value;
-        self.paces
-            .note(&entry.name, &model.backend.load(), Instant::now());
+        self.throughputs
+            .sample(&entry.name, &model.backend.load(), Instant::now());
         if candidates > self.config.max_choices {
             let limit = self.config.max_choices;
             return Err(invalid(
@@ -227,90 +274,120 @@ impl Service {
                 format!("{field} is {candidates}; this server allows at most {limit}"),
             ));
         }
-        let asking = admission.asking(&entry.name);
-        let plugins = model.plugins.choose(&asking);
-        let tools = serving
-            .tools
-            .choose(&request.fields().server_tools, &asking)?;
+        let key = admission.routing_key(&entry.name);
+        let plugins = model.plugins.select(&key);
+        let tools = serving.tools.select(&request.fields().server_tools, &key)?;
         let request = request.with_tools(tools.declarations())?;
         let prepared = prepare::prepare(model, &plugins, &call.request_id, &request).await?;
         let prompt = prepared.ids.len();
-        admission.spent().prompt_tokens = prompt as u32;
+        admission.spent().usage.prompt_tokens = prompt as u32;
         let allowed = admission.allowance().max_tokens;
         let default = self.config.default_max_tokens;
         let max_tokens = prepare::max_tokens(model, &request, prompt, allowed, default)?;
-        let launch = self.launch(call, &entry, plugins, &admission, request.fields());
-        let launch = Arc::new(launch);
-        let choices = match &request.fields().beams {
-            Some(beams) => {
-                let found = launch.beams(&request, &prepared, beams, max_tokens).await?;
-                found
-                    .into_iter()
-                    .map(|choice| Rounds::new(choice, None))
-                    .collect()
-            }
-            None => {
-                let mut choices = Vec::with_capacity(candidates as usize);
-                for index in 0..candidates {
-                    let choice =
-                        launch.choice(&request, &prepared, index, max_tokens, Round::First);
-                    let choice = choice.await?;
-                    let rounds = (!tools.is_empty()).then(|| ToolRounds {
-                        launch: Arc::clone(&launch),
-                        request: request.clone(),
-                        runner: self.runner(&launch, &tools, &admission),
-                        index,
-                        max_tokens,
-                        turn: Turn::default(),
-                    });
-                    choices.push(Rounds::new(choice, rounds));
-                }
-                choices
-            }
-        };
-        Ok(Answer::new(AnswerParts {
-            model: Arc::clone(&launch.name),
-            choices,
+        let observer = serving.observer(&entry.name);
+        let submitter = self.submitter(call, &entry, plugins, observer, &admission, &request);
+        let first = numbers.candidates;
+        let choices = self
+            .submit(&submitter, &request, &prepared, tools, max_tokens, first)
+            .await?;
+        let setup = PartSetup {
+            model: Arc::clone(&submitter.name),
+            first_candidate: first,
+            first_choice: numbers.choices,
             given: request.choices(),
-            prompt_tokens: prompt as u32,
-            max_tokens,
+            tallies: choices
+                .iter()
+                .map(|choice| Arc::clone(choice.tally()))
+                .collect(),
+            latency: Arc::clone(&submitter.latency),
             admission,
-            observer: Arc::clone(&self.config.observer),
-        }))
+            observer: Arc::clone(&submitter.observer),
+        };
+        numbers.candidates += candidates;
+        numbers.choices += request.choices();
+        let part = Part::new(setup);
+        Ok(StartedPart { choices, part })
     }
 
-    fn launch(
+    /// Submit the choices of a prompt, numbered from `first`.
+    async fn submit(
+        &self,
+        submitter: &Arc<Submitter>,
+        request: &Request,
+        prepared: &Prepared,
+        tools: EnabledTools,
+        max_tokens: u32,
+        first: u32,
+    ) -> Result<Vec<ToolLoop>, ServiceError> {
+        if let Some(beams) = &request.fields().beams {
+            let found = submitter.beams(request, prepared, beams, max_tokens, first);
+            let found = found.await?.into_iter();
+            let choices = found.map(|(choice, tally)| ToolLoop::new(choice, tally, None));
+            return Ok(choices.collect());
+        }
+        let candidates = request.candidates().0;
+        let mut choices = Vec::with_capacity(candidates as usize);
+        for index in 0..candidates {
+            let number = first + index;
+            let slot = Slot {
+                number,
+                index,
+                round: RoundKind::First,
+                tally: Arc::default(),
+            };
+            let tally = Arc::clone(&slot.tally);
+            let choice = submitter.choice(request, prepared, slot, max_tokens);
+            let choice = choice.await?;
+            let state = (!tools.is_empty()).then(|| ToolLoopState {
+                submitter: Arc::clone(submitter),
+                request: request.clone(),
+                executor: self.executor(submitter, &tools),
+                number,
+                index,
+                max_tokens,
+                turn: AssistantTurn::default(),
+            });
+            choices.push(ToolLoop::new(choice, tally, state));
+        }
+        Ok(choices)
+    }
+
+    fn submitter(
         &self,
         call: &Call,
         entry: &Arc<Entry<ServedModel>>,
         plugins: RequestPlugins,
+        observer: Arc<dyn ModelObserver>,
         admission: &Admission,
-        fields: &RequestFields,
-    ) -> Launch {
-        let share = self.share(&admission.allowance().principal, fields);
-        Launch {
+        request: &Request,
+    ) -> Arc<Submitter> {
+        let principal = admission.allowance().principal.clone();
+        let share = self.share(&principal, request.fields());
+        Arc::new(Submitter {
             salt: (!self.config.share_prefixes).then(|| Arc::clone(&share.tenant)),
             share,
+            principal,
             name: Arc::from(entry.name.as_str()),
             entry: Arc::clone(entry),
             plugins,
             request_id: Arc::clone(&call.request_id),
             masks: Arc::clone(&self.masks),
-            paces: Arc::clone(&self.paces),
-            observer: Arc::clone(&self.config.observer),
+            throughputs: Arc::clone(&self.throughputs),
+            observer,
+            latency: Arc::<Latency>::default(),
             arrived: call.arrived,
             priority: admission.allowance().priority,
-        }
+        })
     }
 
-    fn runner(&self, launch: &Launch, tools: &Chosen, admission: &Admission) -> Runner {
-        Runner {
+    fn executor(&self, submitter: &Submitter, tools: &EnabledTools) -> ToolExecutor {
+        ToolExecutor {
             tools: tools.clone(),
             limits: self.config.tools,
-            request_id: Arc::clone(&launch.request_id),
-            model: Arc::clone(&launch.name),
-            principal: admission.allowance().principal.clone(),
-            observer: Arc::clone(&self.config.observer),
+            request_id: Arc::clone(&submitter.request_id),
+            model: Arc::clone(&submitter.name),
+            principal: submitter.principal.clone(),
+            observer: Arc::clone(&submitter.observer),
             rounds: 0,
             calls: 0,
             spent: Duration::ZERO,
@@ -318,8 +395,17 @@ impl Service {
     }
 }
 
-/// Whom a request counts for: the tenant, or a caller who has none. A caller may be named like
-/// somebody else's tenant.
+/// Numbers of the next prompt's choices.
+#[derive(Default)]
+struct Numbers {
+    /// While they are generated.
+    candidates: u32,
+    /// In the answer, where only the best of them are given.
+    choices: u32,
+}
+
+/// Account that a request counts against: its tenant, or a caller without one. The two have separate
+/// name spaces.
 fn account(principal: &Principal) -> Arc<str> {
     Arc::from(match &principal.tenant {
         Some(tenant) => format!("tenant {tenant}"),
@@ -335,6 +421,11 @@ impl Generation {
         config: &ServiceConfig,
         accounts: &Arc<OpenAccounts>,
     ) -> Result<Self, SetupError> {
+        let observers = models.iter().map(|model| {
+            let observer = config.observer.model(&model.name);
+            (model.name.clone(), observer)
+        });
+        let observers = observers.collect();
         let entries = models.into_iter().map(|model| Entry {
             name: model.name.clone(),
             aliases: model.aliases.clone(),
@@ -344,9 +435,18 @@ impl Generation {
         });
         Ok(Self {
             models: Registry::new(entries.collect(), config.ladder)?,
+            observers,
             policies: Policies::new(policies, Arc::clone(accounts)),
-            tools: Toolbox::new(tools)?,
+            tools: ServerTools::new(tools)?,
         })
+    }
+
+    /// Listener for the model of this public name.
+    fn observer(&self, name: &str) -> Arc<dyn ModelObserver> {
+        match self.observers.get(name) {
+            Some(observer) => Arc::clone(observer),
+            None => Arc::new(NoObserver),
+        }
     }
 
     /// Ask the policies about a request to a model, and find the model. They decide on the model that

@@ -8,7 +8,7 @@ use mortise_engine::{
 };
 
 use super::{Script, ScriptCodec, ScriptLine, Scripted};
-use crate::backend::Backend;
+use crate::token_runtime::TokenRuntime;
 
 /// A token is a byte, and 256 ends a sequence.
 fn codec() -> ScriptCodec {

@@ -7,7 +7,7 @@ use mortise_plugin::{Fault, Finish, GrammarSource};
 use super::{allow, one, until};
 use crate::fakes::{FakePolicy, FakeTemplate, ask, call, chat, model, says, service};
 use crate::plugins::DecidePolicy;
-use crate::{AnswerEvent, FinishReason, Lineup, Request, ServiceError};
+use crate::{Event, FinishReason, PluginRoutes, Request, ServiceError};
 
 #[tokio::test]
 async fn answers_a_chat() {
@@ -72,7 +72,7 @@ async fn a_limit_is_the_reason_even_after_a_call() {
 #[tokio::test]
 async fn a_prompt_that_opens_reasoning_is_parsed_so() {
     let mut served = model(says("because</think>yes"));
-    served.plugins.chat_template = Lineup::one(Arc::new(FakeTemplate {
+    served.plugins.chat_template = PluginRoutes::one(Arc::new(FakeTemplate {
         opens_reasoning: true,
         ..FakeTemplate::default()
     }));
@@ -107,7 +107,7 @@ async fn stop_strings_end_an_answer_and_free_the_engine() {
 #[tokio::test]
 async fn a_template_may_add_stop_strings() {
     let mut served = model(says("hello Human: x"));
-    served.plugins.chat_template = Lineup::one(Arc::new(FakeTemplate {
+    served.plugins.chat_template = PluginRoutes::one(Arc::new(FakeTemplate {
         stop: vec!["Human:".to_owned()],
         ..FakeTemplate::default()
     }));
@@ -132,13 +132,14 @@ async fn choices_are_merged_fairly() {
     let mut finished = 0;
     while let Some(event) = answer.next().await {
         match event {
-            AnswerEvent::Delta { choice, .. } => order.push(choice),
-            AnswerEvent::Finished { .. } => finished += 1,
-            AnswerEvent::Completed { usage } => {
+            Event::Delta { choice, .. } => order.push(choice),
+            Event::Finished { .. } => finished += 1,
+            Event::Completed { usage } => {
                 assert_eq!(finished, 4);
                 assert_eq!(usage.completion_tokens as usize, order.len());
             }
-            AnswerEvent::Failed(error) => panic!("{error}"),
+            Event::ServerToolCall { call, .. } => panic!("{call:?}"),
+            Event::Failed(error) => panic!("{error}"),
         }
     }
     // No choice waits for another to end.

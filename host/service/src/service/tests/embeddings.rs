@@ -1,12 +1,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mortise_engine::{EngineLoad, SequenceRequest, SubmitError, TokenStream};
-use mortise_models::Backend;
+use mortise_engine::EngineLoad;
+use mortise_models::{EmbedError, EmbeddingFuture, EmbeddingRuntime};
 
 use crate::fakes::{call, model, says, service};
-use crate::plugins::BoxFuture;
-use crate::{Embed, EmbedError, EmbeddingInput, EmbeddingRequest, ServiceError};
+use crate::{EmbeddingInput, EmbeddingRequest, ServiceError};
 
 /// An embedding model with a queue of this many tokens, that always ends in this way.
 struct Busy {
@@ -14,7 +13,7 @@ struct Busy {
     error: EmbedError,
 }
 
-impl Embed for Busy {
+impl EmbeddingRuntime for Busy {
     fn dimensions(&self) -> usize {
         2
     }
@@ -23,19 +22,9 @@ impl Embed for Busy {
         100
     }
 
-    fn embed(&self, _: Vec<Vec<u32>>) -> BoxFuture<'_, Result<Vec<Vec<f32>>, EmbedError>> {
+    fn embed(&self, _: Vec<Vec<u32>>) -> EmbeddingFuture<'_> {
         let error = self.error.clone();
         Box::pin(async move { Err(error) })
-    }
-}
-
-impl Backend for Busy {
-    fn submit(&self, _: SequenceRequest) -> Result<TokenStream, SubmitError> {
-        Err(SubmitError::Invalid("it makes embeddings".to_owned()))
-    }
-
-    fn context_length(&self) -> usize {
-        100
     }
 
     fn load(&self) -> EngineLoad {
@@ -54,7 +43,6 @@ async fn asked(waiting_tokens: usize, error: EmbedError) -> ServiceError {
         error,
     });
     let mut served = model(says("x"));
-    served.backend = busy.clone();
     served.embedder = Some(busy);
     let service = service(served, Vec::new());
     let done = |prefill_tokens| EngineLoad {
@@ -64,8 +52,8 @@ async fn asked(waiting_tokens: usize, error: EmbedError) -> ServiceError {
     // To come, so that no window ends in the time that the test takes.
     let (begun, seconds) = (Instant::now(), Duration::from_secs);
     let after = |time| begun + seconds(3600) + seconds(time);
-    service.paces.note("demo", &done(0), after(0));
-    service.paces.note("demo", &done(500), after(2));
+    service.throughputs.sample("demo", &done(0), after(0));
+    service.throughputs.sample("demo", &done(500), after(2));
     let request = EmbeddingRequest {
         model: "demo".to_owned(),
         inputs: vec![EmbeddingInput::Text("hello".to_owned())],

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::{allow, one};
 use crate::fakes::{FakePolicy, FakeTemplate, ask, chat, model, says, service};
 use crate::plugins::DecidePolicy;
-use crate::{FinishReason, Lineup, Prompt, RequestFields, ServiceError};
+use crate::{FinishReason, PluginRoutes, Prompt, RequestFields, ServiceError};
 
 #[tokio::test]
 async fn limits_come_from_caller_policy_model_and_context() {
@@ -105,19 +105,23 @@ async fn missing_plugins_are_named_with_the_field_that_needs_them() {
         }
     };
     assert_eq!(
-        refused(|m| m.plugins.chat_template = Lineup::default(), chat("hi")).await,
+        refused(
+            |m| m.plugins.chat_template = PluginRoutes::default(),
+            chat("hi")
+        )
+        .await,
         "messages"
     );
     let mut fields = chat("hi");
     fields.tools = vec![tool];
     assert_eq!(
-        refused(|m| m.plugins.parser = Lineup::default(), fields).await,
+        refused(|m| m.plugins.parser = PluginRoutes::default(), fields).await,
         "tools"
     );
     let mut fields = chat("hi");
     fields.grammar = Some(GrammarSource::JsonObject);
     assert_eq!(
-        refused(|m| m.plugins.grammar = Lineup::default(), fields).await,
+        refused(|m| m.plugins.grammar = PluginRoutes::default(), fields).await,
         "response_format"
     );
 }
@@ -126,7 +130,7 @@ async fn missing_plugins_are_named_with_the_field_that_needs_them() {
 async fn a_model_that_must_not_call_tools_sees_none() {
     let template = Arc::new(FakeTemplate::default());
     let mut served = model(says("x"));
-    served.plugins.chat_template = Lineup::one(template.clone());
+    served.plugins.chat_template = PluginRoutes::one(template.clone());
     let service = service(served, Vec::new());
     let mut fields = chat("hi");
     fields.tools = vec![json!({"type": "function", "function": {"name": "f"}})];
@@ -142,7 +146,7 @@ async fn a_model_that_must_not_call_tools_sees_none() {
 async fn an_injected_control_token_reaches_the_model_as_text() {
     /// A backend that keeps the prompt.
     struct Keeper(Mutex<Vec<u32>>);
-    impl mortise_models::Backend for Keeper {
+    impl mortise_models::TokenRuntime for Keeper {
         fn submit(
             &self,
             request: mortise_engine::SequenceRequest,

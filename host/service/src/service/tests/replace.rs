@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 
 use crate::fakes::{ask, chat, collect, model, service};
 use crate::plugins::{BoxFuture, DecidePolicy, ParseOutput, ParseSession, RenderChat, RequestId};
-use crate::{Lineup, ModelPlugins, Request, ServedModel};
+use crate::{ModelPlugins, PluginRoutes, Request, ServedModel};
 
 /// The plugins of one set: template, parser and policy name themselves in all they do.
 struct Tagged {
@@ -144,8 +144,8 @@ fn set(
     });
     let model = ServedModel {
         plugins: ModelPlugins {
-            chat_template: Lineup::one(tagged.clone()),
-            parser: Lineup::one(tagged.clone()),
+            chat_template: PluginRoutes::one(tagged.clone()),
+            parser: PluginRoutes::one(tagged.clone()),
             ..base.plugins.clone()
         },
         ..base.clone()

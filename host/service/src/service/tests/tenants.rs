@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::fakes::{FakePolicy, FakeTemplate, ask, call, chat, collect, model, says, service};
 use crate::plugins::{DecidePolicy, RenderChat};
-use crate::{Asking, Call, Lineup, Request, Scope, ScopedPolicy, ServiceError};
+use crate::{Call, PluginRoutes, Request, RoutingKey, Scope, ScopedPolicy, ServiceError};
 
 /// An allowance for a caller of this tenant.
 fn of(tenant: Option<&str>) -> Allowance {
@@ -69,7 +69,7 @@ fn policy(decision: Decision) -> Arc<FakePolicy> {
 fn bound(policy: &Arc<FakePolicy>, tenant: &'static str) -> Arc<dyn DecidePolicy> {
     Arc::new(ScopedPolicy {
         policy: policy.clone(),
-        scope: Arc::new(move |asking: &Asking<'_>| asking.tenant == Some(tenant)),
+        scope: Arc::new(move |asking: &RoutingKey<'_>| asking.tenant == Some(tenant)),
         by_tenant: true,
         required: true,
     })
@@ -183,13 +183,18 @@ async fn tenant_and_route_choose_the_plugins_of_a_request() {
         let template: Arc<dyn RenderChat> = template.clone();
         (scope, Some(template))
     };
-    served.plugins.chat_template = Lineup::new([
+    served.plugins.chat_template = PluginRoutes::new([
         entry(
-            Arc::new(|a: &Asking<'_>| a.tenant == Some("acme") && a.model == Some("demo")),
+            Arc::new(|key: &RoutingKey<'_>| {
+                key.tenant == Some("acme") && key.model == Some("demo")
+            }),
             &acmes,
         ),
-        entry(Arc::new(|a: &Asking<'_>| a.route == "/other"), &texts),
-        entry(Arc::new(|_: &Asking<'_>| true), &everybodys),
+        entry(
+            Arc::new(|key: &RoutingKey<'_>| key.route == "/other"),
+            &texts,
+        ),
+        entry(Arc::new(|_: &RoutingKey<'_>| true), &everybodys),
     ]);
     let asked = async |tenant: Option<&str>, route: &'static str| {
         let named: Arc<dyn DecidePolicy> = policy(Decision::Allow(of(tenant)));

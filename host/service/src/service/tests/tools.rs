@@ -11,7 +11,7 @@ use super::{one, until};
 use crate::fakes::{Collected, FakeTemplate, ask, call, chat, fault, model};
 use crate::plugins::{BoxFuture, RequestId, RunTool};
 use crate::{
-    Asking, FinishReason, Lineup, Prompt, Request, RequestFields, ServedModel, Service,
+    FinishReason, PluginRoutes, Prompt, Request, RequestFields, RoutingKey, ServedModel, Service,
     ServiceConfig, ServiceError, SetupError, ToolLimits, ToolOutcome,
 };
 
@@ -63,8 +63,8 @@ impl RunTool for FakeTools {
         names.map(declaration).into()
     }
 
-    fn serves(&self, asking: &Asking<'_>) -> bool {
-        asking.model == Some("demo")
+    fn serves(&self, key: &RoutingKey<'_>) -> bool {
+        key.model == Some("demo")
     }
 
     fn is_required(&self) -> bool {
@@ -143,7 +143,7 @@ async fn a_tool_is_run_and_the_model_goes_on_with_its_result() {
         ("sum of", "The sum is known."),
         ("question", "Let me see.<call>add {\"a\":1}</call>"),
     ]));
-    served.plugins.chat_template = Lineup::one(template.clone());
+    served.plugins.chat_template = PluginRoutes::one(template.clone());
     let service = service(served, &tools, ToolLimits::default());
     let all = ask(&service, fields(&["add"])).await.expect("an answer");
     let choice = one(&all);
@@ -261,7 +261,7 @@ async fn what_a_request_has_not_opted_in_to_is_never_run() {
     };
     let template = Arc::new(FakeTemplate::default());
     let mut served = model(script(&[("question", "No.")]));
-    served.plugins.chat_template = Lineup::one(template.clone());
+    served.plugins.chat_template = PluginRoutes::one(template.clone());
     let service = service(served, &tools, ToolLimits::default());
     ask(&service, forbidden).await.expect("an answer");
     assert_eq!(template.inputs.lock().expect("lock")[0].tools, None);

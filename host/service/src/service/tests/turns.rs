@@ -9,7 +9,7 @@ use crate::{RequestFields, Service, ServiceConfig};
 #[derive(Default)]
 struct Turns(Mutex<Vec<(mortise_engine::Share, Option<Arc<str>>)>>);
 
-impl mortise_models::Backend for Turns {
+impl mortise_models::TokenRuntime for Turns {
     fn submit(
         &self,
         request: mortise_engine::SequenceRequest,

@@ -1,55 +1,65 @@
-//! Submitting the sequences of a request: in its first round, and in those after tools have run.
+//! Submission of a prompt's sequences to the runtime, in the first round and after tools have run.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use mortise_engine::{BeamParams, BeamRequest, SequenceRequest, Share, SubmitError};
 use mortise_models::Entry;
+use mortise_plugin::Principal;
+use mortise_tokenizer::Detokenizer;
 
 use crate::check::{Request, invalid};
-use crate::choice::{Choice, ChoiceParts, ChoiceStream, Tally, Watch};
+use crate::choice::{Choice, ChoiceParts, ChoiceStream};
 use crate::constraint::{MaskThreads, MatcherFault};
 use crate::error::ServiceError;
-use crate::lineup::RequestPlugins;
+use crate::latency::{Latency, TokenTimer};
 use crate::model::ServedModel;
-use crate::observer::Observer;
-use crate::pace::Paces;
+use crate::observer::ModelObserver;
+use crate::plugin_routing::RequestPlugins;
 use crate::plugins::{ParseSession, RequestId};
 use crate::prepare::{self, Prepared};
 use crate::request::BeamFields;
-use mortise_tokenizer::Detokenizer;
+use crate::tally::{RoundKind, Tally};
+use crate::throughput::Throughputs;
 
-/// What all sequences of a request have in common.
-pub(crate) struct Launch {
+/// Submits the sequences of one prompt, and holds what they have in common.
+pub(crate) struct Submitter {
     pub(crate) entry: Arc<Entry<ServedModel>>,
     pub(crate) plugins: RequestPlugins,
+    /// Public name of the model.
     pub(crate) name: Arc<str>,
+    pub(crate) principal: Principal,
     pub(crate) request_id: RequestId,
     pub(crate) masks: Arc<MaskThreads>,
-    pub(crate) paces: Arc<Paces>,
-    pub(crate) observer: Arc<dyn Observer>,
+    pub(crate) throughputs: Arc<Throughputs>,
+    pub(crate) observer: Arc<dyn ModelObserver>,
+    pub(crate) latency: Arc<Latency>,
     pub(crate) arrived: Instant,
     pub(crate) priority: i32,
     pub(crate) share: Share,
     pub(crate) salt: Option<Arc<str>>,
 }
 
-/// Which sequence of a choice is submitted.
-pub(crate) enum Round {
-    First,
-    /// One that goes on after tools have run, and counts on.
-    Later(Arc<Tally>),
+/// Choice that a sequence is submitted for.
+pub(crate) struct Slot {
+    /// Number of the choice in its answer.
+    pub(crate) number: u32,
+    /// Index of the choice among those of its prompt.
+    pub(crate) index: u32,
+    pub(crate) round: RoundKind,
+    /// Counts on over all rounds.
+    pub(crate) tally: Arc<Tally>,
 }
 
-impl Launch {
+impl Submitter {
     pub(crate) fn model(&self) -> &ServedModel {
         &self.entry.value
     }
 
-    fn refused(&self, error: SubmitError, request: &Request, max_tokens: u32) -> ServiceError {
+    fn rejected(&self, error: SubmitError, request: &Request, max_tokens: u32) -> ServiceError {
         let load = self.model().backend.load();
-        let retry_after = self.paces.retry_after(&self.name, &load);
-        prepare::refused(error, request.fields(), max_tokens, retry_after)
+        let retry_after = self.throughputs.retry_after(&self.name, &load);
+        prepare::rejected(error, request.fields(), max_tokens, retry_after)
     }
 
     /// Submit one sequence, with a matcher and a parser session of its own.
@@ -57,9 +67,8 @@ impl Launch {
         &self,
         request: &Request,
         prepared: &Prepared,
-        index: u32,
+        slot: Slot,
         max_tokens: u32,
-        round: Round,
     ) -> Result<Choice, ServiceError> {
         let model = self.model();
         let fields = request.fields();
@@ -82,26 +91,27 @@ impl Launch {
                 prompt: prepared.ids.clone(),
                 max_tokens,
                 stop_tokens: model.defaults.eos.clone(),
-                sampling: prepare::sampling(model, fields, index),
+                sampling: prepare::sampling(model, fields, slot.index),
                 logprobs: prepare::logprobs(request),
                 priority: self.priority,
                 share: self.share.clone(),
                 salt: self.salt.clone(),
                 constraint,
             })
-            .map_err(|error| self.refused(error, request, max_tokens))?;
+            .map_err(|error| self.rejected(error, request, max_tokens))?;
         let stream = ChoiceStream { tokens, fault };
-        Ok(self.assemble(request, prepared, stream, parser, round))
+        Ok(self.assemble(request, prepared, slot, stream, parser))
     }
 
-    /// Submit a beam search, whose best results are the choices.
+    /// Submit a beam search, whose best results are the choices, numbered from `first`.
     pub(crate) async fn beams(
         &self,
         request: &Request,
         prepared: &Prepared,
         beams: &BeamFields,
         max_tokens: u32,
-    ) -> Result<Vec<Choice>, ServiceError> {
+        first: u32,
+    ) -> Result<Vec<(Choice, Arc<Tally>)>, ServiceError> {
         let model = self.model();
         if prepared.constraint.is_some() {
             let message = "this model's answers follow a grammar, and beams are not constrained";
@@ -121,20 +131,28 @@ impl Launch {
             share: self.share.clone(),
             salt: self.salt.clone(),
         });
-        let streams = streams.map_err(|error| self.refused(error, request, max_tokens))?;
+        let streams = streams.map_err(|error| self.rejected(error, request, max_tokens))?;
         let mut choices = Vec::with_capacity(streams.len());
-        for tokens in streams {
+        for (tokens, index) in streams.into_iter().zip(0..) {
             let parser = self.parser(prepared).await?;
             let stream = ChoiceStream {
                 tokens,
                 fault: MatcherFault::default(),
             };
-            choices.push(self.assemble(request, prepared, stream, parser, Round::First));
+            let slot = Slot {
+                number: first + index,
+                index,
+                round: RoundKind::First,
+                tally: Arc::default(),
+            };
+            let tally = Arc::clone(&slot.tally);
+            let choice = self.assemble(request, prepared, slot, stream, parser);
+            choices.push((choice, tally));
         }
         Ok(choices)
     }
 
-    /// A parser session for one sequence.
+    /// Open a parser session for one sequence.
     async fn parser(
         &self,
         prepared: &Prepared,
@@ -145,20 +163,18 @@ impl Launch {
         }
     }
 
-    /// A choice of these tokens.
     fn assemble(
         &self,
         request: &Request,
         prepared: &Prepared,
+        slot: Slot,
         stream: ChoiceStream,
         parser: Option<Box<dyn ParseSession>>,
-        round: Round,
     ) -> Choice {
-        let (resumes, tally) = match round {
-            Round::First => (false, Arc::default()),
-            Round::Later(tally) => (true, tally),
-        };
+        let prompt = u32::try_from(prepared.ids.len()).unwrap_or(u32::MAX);
+        slot.tally.add_prompt(slot.round, prompt);
         Choice::new(ChoiceParts {
+            number: slot.number,
             stream,
             detokenizer: Detokenizer::new(
                 Arc::clone(self.model().tokenizer.table()),
@@ -172,17 +188,13 @@ impl Launch {
                 .as_ref()
                 .is_some_and(|(_, setup)| setup.opens_reasoning),
             logprobs: request.fields().logprobs.is_some(),
-            resumes,
-            tally,
-            watch: Watch {
-                model: Arc::clone(&self.name),
-                observer: Arc::clone(&self.observer),
-                last: match resumes {
-                    true => None,
-                    false => Some(self.arrived),
-                },
-                seen_token: resumes,
-            },
+            round: slot.round,
+            tally: slot.tally,
+            timer: TokenTimer::new(
+                Arc::clone(&self.observer),
+                Arc::clone(&self.latency),
+                self.arrived,
+            ),
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Tools that the server runs itself: which a request may use, and running the calls of one round.
+//! Server tools: tools that the server runs itself while a model answers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,18 +12,18 @@ use tokio::task::JoinSet;
 use crate::check::refuse;
 use crate::error::ServiceError;
 use crate::event::{ServerToolCall, ToolOutcome};
-use crate::lineup::Asking;
-use crate::observer::{Observer, ToolRun};
+use crate::observer::{ModelObserver, ToolRun};
 use crate::plugins::{RequestId, RunTool};
+use crate::routing_key::RoutingKey;
 
-/// What one request may make of tools.
+/// Limits of the tool loop of a choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ToolLimits {
-    /// Times that a choice may call tools and be continued with their results.
+    /// Rounds: times that a choice may call tools and be continued with their results.
     pub rounds: u32,
     /// Calls of a choice, over all rounds.
     pub calls: u32,
-    /// Calls of a choice that run at once.
+    /// Calls of a choice that run concurrently.
     pub parallel: usize,
     /// Time that all rounds of a choice may take together, generation not counted.
     pub time: Duration,
@@ -42,7 +42,7 @@ impl Default for ToolLimits {
     }
 }
 
-/// Why the tools of a server do not go together.
+/// Two plugins declare a tool of the same name.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "two plugins declare the tool `{name}`; leave one of them out, since a request names tools by these names"
@@ -54,7 +54,7 @@ pub struct DuplicateTool {
 
 /// All tools of a server by name.
 #[derive(Default)]
-pub(crate) struct Toolbox(HashMap<String, Tool>);
+pub(crate) struct ServerTools(HashMap<String, Tool>);
 
 #[derive(Clone)]
 struct Tool {
@@ -62,7 +62,7 @@ struct Tool {
     plugin: Arc<dyn RunTool>,
 }
 
-impl Toolbox {
+impl ServerTools {
     pub(crate) fn new(plugins: &[Arc<dyn RunTool>]) -> Result<Self, DuplicateTool> {
         let mut tools = HashMap::new();
         for plugin in plugins {
@@ -81,29 +81,29 @@ impl Toolbox {
         Ok(Self(tools))
     }
 
-    /// The tools that a request has opted in to.
+    /// Tools that a request has opted in to.
     ///
     /// # Errors
-    /// When there is no such tool for the request; the text names those that there are, and none that
-    /// are for others.
-    pub(crate) fn choose(
+    /// When the request may use no tool of some name. The message lists the tools that it may use, and
+    /// none that are for other requests.
+    pub(crate) fn select(
         &self,
         names: &[String],
-        asking: &Asking<'_>,
-    ) -> Result<Chosen, ServiceError> {
-        let mut chosen = Vec::with_capacity(names.len());
+        key: &RoutingKey<'_>,
+    ) -> Result<EnabledTools, ServiceError> {
+        let mut enabled = Vec::with_capacity(names.len());
         for (at, name) in names.iter().enumerate() {
-            let tool = self.0.get(name).filter(|tool| tool.plugin.serves(asking));
+            let tool = self.0.get(name).filter(|tool| tool.plugin.serves(key));
             let Some(tool) = tool else {
-                return Err(self.unknown(at, name, asking));
+                return Err(self.unknown(at, name, key));
             };
-            chosen.push(tool.clone());
+            enabled.push(tool.clone());
         }
-        Ok(Chosen(chosen))
+        Ok(EnabledTools(enabled))
     }
 
-    fn unknown(&self, at: usize, name: &str, asking: &Asking<'_>) -> ServiceError {
-        let serving = self.0.iter().filter(|(_, tool)| tool.plugin.serves(asking));
+    fn unknown(&self, at: usize, name: &str, key: &RoutingKey<'_>) -> ServiceError {
+        let serving = self.0.iter().filter(|(_, tool)| tool.plugin.serves(key));
         let mut known: Vec<&str> = serving.map(|(name, _)| name.as_str()).collect();
         known.sort_unstable();
         let known = match known.is_empty() {
@@ -118,12 +118,12 @@ impl Toolbox {
     }
 }
 
-/// The tools that one request has opted in to.
+/// Tools that one request has opted in to.
 #[derive(Clone)]
-pub(crate) struct Chosen(Vec<Tool>);
+pub(crate) struct EnabledTools(Vec<Tool>);
 
-impl Chosen {
-    /// As OpenAI declares tools.
+impl EnabledTools {
+    /// Declarations in OpenAI's shape, as chat templates take them.
     pub(crate) fn declarations(&self) -> impl Iterator<Item = Value> {
         self.0.iter().map(|tool| {
             let declaration = &tool.declaration;
@@ -151,7 +151,7 @@ impl Chosen {
     }
 }
 
-/// A call that the model wrote.
+/// Tool call as the model wrote it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct WrittenCall {
     pub(crate) id: String,
@@ -159,22 +159,24 @@ pub(crate) struct WrittenCall {
     pub(crate) arguments: String,
 }
 
-/// Runs the calls of one choice within its limits.
-pub(crate) struct Runner {
-    pub(crate) tools: Chosen,
+/// Runs the tool calls of one choice within its limits.
+pub(crate) struct ToolExecutor {
+    pub(crate) tools: EnabledTools,
     pub(crate) limits: ToolLimits,
     pub(crate) request_id: RequestId,
     pub(crate) model: Arc<str>,
     pub(crate) principal: Principal,
-    pub(crate) observer: Arc<dyn Observer>,
-    /// Rounds, calls and time so far.
+    pub(crate) observer: Arc<dyn ModelObserver>,
+    /// Rounds so far.
     pub(crate) rounds: u32,
+    /// Calls so far.
     pub(crate) calls: u32,
+    /// Time that calls have taken so far.
     pub(crate) spent: Duration,
 }
 
-impl Runner {
-    /// Run the calls of one round side by side. Dropping the future gives up those under way. If the
+impl ToolExecutor {
+    /// Run the calls of one round concurrently. Dropping the future cancels those under way. If the
     /// choice has had all its rounds, none is run.
     ///
     /// # Errors
@@ -185,7 +187,7 @@ impl Runner {
     ) -> Result<Vec<ServerToolCall>, ServiceError> {
         let began = Instant::now();
         let until = began + self.limits.time.saturating_sub(self.spent);
-        let mut runs = Runs::new(self.limits.parallel, until);
+        let mut runs = RunningCalls::new(self.limits.parallel, until);
         let mut done = Vec::with_capacity(written.len());
         for (at, call) in written.into_iter().enumerate() {
             let refusal = self.refusal();
@@ -209,7 +211,7 @@ impl Runner {
         while let Some(ended) = runs.next().await? {
             let call = &mut done[ended.at];
             (call.outcome, call.text) = (ended.outcome, ended.text);
-            self.tell(call, ended.took);
+            self.record(call, ended.took);
         }
         self.rounds += 1;
         self.spent += began.elapsed();
@@ -217,14 +219,14 @@ impl Runner {
     }
 
     /// Whether the choice has had all its rounds.
-    pub(crate) fn is_over(&self) -> bool {
+    pub(crate) fn is_exhausted(&self) -> bool {
         self.rounds >= self.limits.rounds
     }
 
-    /// Why no further call is run.
+    /// Reason for which no further call is run.
     fn refusal(&self) -> Option<String> {
         let limits = &self.limits;
-        if self.is_over() {
+        if self.is_exhausted() {
             let rounds = limits.rounds;
             return Some(format!(
                 "not run: an answer has at most {rounds} rounds of tools"
@@ -243,7 +245,8 @@ impl Runner {
         }
     }
 
-    fn tell(&self, call: &ServerToolCall, took: Duration) {
+    /// Log a call and report it to the observer.
+    fn record(&self, call: &ServerToolCall, took: Duration) {
         tracing::info!(
             request_id = %self.request_id,
             tool = call.name,
@@ -255,7 +258,6 @@ impl Runner {
             "tool called"
         );
         self.observer.tool_ran(&ToolRun {
-            model: &self.model,
             tool: &call.name,
             outcome: call.outcome,
             took,
@@ -263,14 +265,15 @@ impl Runner {
     }
 }
 
-/// Calls under way, each on a task of its own.
-struct Runs {
+/// Calls in progress, each on a task of its own.
+struct RunningCalls {
     tasks: JoinSet<Result<Ended, PluginError>>,
-    gate: Arc<Semaphore>,
+    /// Permits for calls that may run concurrently.
+    slots: Arc<Semaphore>,
     until: tokio::time::Instant,
 }
 
-/// What came of a call.
+/// Outcome of a call.
 struct Ended {
     at: usize,
     outcome: ToolOutcome,
@@ -278,11 +281,11 @@ struct Ended {
     took: Duration,
 }
 
-impl Runs {
+impl RunningCalls {
     fn new(parallel: usize, until: Instant) -> Self {
         Self {
             tasks: JoinSet::new(),
-            gate: Arc::new(Semaphore::new(parallel.max(1))),
+            slots: Arc::new(Semaphore::new(parallel.max(1))),
             until: until.into(),
         }
     }
@@ -295,15 +298,15 @@ impl Runs {
         request: &RequestId,
         call: &WrittenCall,
     ) {
-        let (gate, until) = (Arc::clone(&self.gate), self.until);
+        let (slots, until) = (Arc::clone(&self.slots), self.until);
         let plugin = Arc::clone(&tool.plugin);
         let request = Arc::clone(request);
         let (name, arguments) = (call.name.clone(), call.arguments.clone());
         self.tasks.spawn(async move {
             let began = Instant::now();
             let called = async {
-                // The gate is never closed.
-                let _turn = gate.acquire().await;
+                // The semaphore is never closed.
+                let _slot = slots.acquire().await;
                 plugin.call(&request, &caller, &name, &arguments).await
             };
             let said = tokio::time::timeout_at(until, called).await;
@@ -335,15 +338,15 @@ impl Runs {
             None => Ok(None),
             Some(Ok(ended)) => Ok(Some(ended?)),
             Some(Err(error)) => {
-                // A panic of ours, whose text is not for callers.
-                tracing::error!(%error, "the task that calls a tool broke off");
+                // Its text is not for callers.
+                tracing::error!(%error, "the task of a tool call panicked");
                 Err(ServiceError::Engine("a tool broke off".to_owned()))
             }
         }
     }
 }
 
-/// What the model is told of a call.
+/// Result of a call as the message that the model reads.
 pub(crate) fn message(call: &ServerToolCall) -> Value {
     let content = match call.outcome {
         ToolOutcome::Answered => call.text.clone(),

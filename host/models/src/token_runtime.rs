@@ -1,13 +1,14 @@
-//! What the service asks of anything that generates tokens.
+//! The first kind of runtime: tokens in, tokens out.
 
 use mortise_engine::{BeamRequest, EngineLoad, SequenceRequest, SubmitError, TokenStream};
 
-/// Generates tokens: the local engine, or a script in tests.
-pub trait Backend: Send + Sync {
+/// Generates tokens from tokens: the local engine, or a script. The service renders, encodes and
+/// constrains in front of it, and detokenizes and parses behind it.
+pub trait TokenRuntime: Send + Sync {
     /// Queue a sequence. Dropping the stream cancels it.
     fn submit(&self, request: SequenceRequest) -> Result<TokenStream, SubmitError>;
 
-    /// Queue a beam search: a stream for each result, the best one first. A backend that has no
+    /// Queue a beam search: a stream for each result, the best one first. A runtime that has no
     /// probabilities to compare refuses it.
     fn submit_beams(&self, request: BeamRequest) -> Result<Vec<TokenStream>, SubmitError> {
         let size = request.beams.size;
@@ -19,6 +20,6 @@ pub trait Backend: Send + Sync {
     /// Tokens that a sequence may have, prompt and output together.
     fn context_length(&self) -> usize;
 
-    /// What the backend is doing now.
+    /// Counters and gauges of the runtime.
     fn load(&self) -> EngineLoad;
 }

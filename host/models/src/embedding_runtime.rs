@@ -1,0 +1,43 @@
+//! Runtime of embedding models: texts in, vectors out.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use mortise_engine::EngineLoad;
+
+/// Vectors of a batch of texts, once they are computed.
+pub type EmbeddingFuture<'a> =
+    Pin<Box<dyn Future<Output = Result<Vec<Vec<f32>>, EmbedError>> + Send + 'a>>;
+
+/// Computes embeddings.
+pub trait EmbeddingRuntime: Send + Sync {
+    /// Numbers of a vector.
+    fn dimensions(&self) -> usize;
+
+    /// Tokens that a text may have.
+    fn context_length(&self) -> usize;
+
+    /// Compute one vector of length 1 for each text, in order. Dropping the future cancels what has
+    /// not begun.
+    fn embed(&self, texts: Vec<Vec<u32>>) -> EmbeddingFuture<'_>;
+
+    /// Counters and gauges of the runtime. Tokens of texts count as prefill.
+    fn load(&self) -> EngineLoad;
+}
+
+/// Failure to compute vectors.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EmbedError {
+    /// The queue is full.
+    #[error("the queue of {limit} requests is full")]
+    QueueFull {
+        /// Requests that may wait.
+        limit: usize,
+    },
+    /// The model is being shut down.
+    #[error("the model has stopped")]
+    Stopped,
+    /// The model failed on these texts.
+    #[error("{0}")]
+    Failed(String),
+}

@@ -1,0 +1,130 @@
+//! One prompt of a request with the choices that answer it: admission, accounting, ranking.
+
+use std::sync::Arc;
+
+use mortise_models::{FinishReason, Usage};
+
+use crate::admission::Admission;
+use crate::event::Event;
+use crate::latency::Latency;
+use crate::observer::{ModelObserver, Outcome, Summary};
+use crate::ranking::Ranking;
+use crate::tally::Tally;
+
+/// Parts that a [`Part`] is made of.
+pub(crate) struct PartSetup {
+    pub(crate) model: Arc<str>,
+    /// Number of the part's first choice while it is generated.
+    pub(crate) first_candidate: u32,
+    /// Number of the part's first choice in the answer.
+    pub(crate) first_choice: u32,
+    /// Choices that are given, the best ones.
+    pub(crate) given: u32,
+    pub(crate) tallies: Vec<Arc<Tally>>,
+    pub(crate) latency: Arc<Latency>,
+    pub(crate) admission: Admission,
+    pub(crate) observer: Arc<dyn ModelObserver>,
+}
+
+/// One prompt while it is answered. When it ends or is dropped, the observer and the policies are
+/// given its figures.
+pub(crate) struct Part {
+    setup: PartSetup,
+    /// Buffer where only the best choices are given.
+    ranking: Option<Ranking>,
+    unfinished: usize,
+    /// Reason of the first choice.
+    finish: FinishReason,
+    /// Set when the part ends.
+    outcome: Option<Outcome>,
+}
+
+impl Part {
+    pub(crate) fn new(setup: PartSetup) -> Self {
+        let candidates = setup.tallies.len();
+        let ranked = (setup.given as usize) < candidates;
+        Self {
+            ranking: ranked.then(|| Ranking::new(setup.given, candidates)),
+            unfinished: candidates,
+            finish: FinishReason::Stop,
+            outcome: None,
+            setup,
+        }
+    }
+
+    /// Take an event of one of the part's choices; returns the events that are ready.
+    pub(crate) fn accept(&mut self, event: Event, ready: &mut impl Extend<Event>) {
+        let first = self.setup.first_candidate;
+        let candidate = match &event {
+            Event::Delta { choice, .. }
+            | Event::ServerToolCall { choice, .. }
+            | Event::Finished { choice, .. } => choice.saturating_sub(first) as usize,
+            Event::Completed { .. } | Event::Failed(_) => 0,
+        };
+        if let Event::Finished { choice, reason } = event {
+            self.unfinished = self.unfinished.saturating_sub(1);
+            if choice == first {
+                self.finish = reason;
+            }
+        }
+        match &mut self.ranking {
+            None => ready.extend([event]),
+            Some(ranking) => ranking.buffer(candidate, event),
+        }
+        if self.unfinished > 0 {
+            return;
+        }
+        if let Some(ranking) = self.ranking.take() {
+            let tallies = self.setup.tallies.iter();
+            let scores: Vec<f64> = tallies.map(|tally| tally.mean_logprob()).collect();
+            ready.extend(ranking.decide(&scores, self.setup.first_choice));
+        }
+        self.end(Outcome::Finished(self.finish));
+    }
+
+    /// Whether all choices are complete.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.unfinished == 0
+    }
+
+    /// The part ends. Only the first call counts.
+    pub(crate) fn end(&mut self, outcome: Outcome) {
+        if self.outcome.is_some() {
+            return;
+        }
+        self.outcome = Some(outcome);
+        let usage = self.usage();
+        let spent = self.setup.admission.spent();
+        (spent.usage, spent.outcome) = (usage, outcome);
+        self.setup.observer.ended(&self.summary());
+    }
+
+    /// Tokens so far.
+    pub(crate) fn usage(&self) -> Usage {
+        Tally::usage(self.setup.tallies.iter().map(Arc::as_ref))
+    }
+
+    /// Figures so far; a part that has not ended counts as cancelled.
+    pub(crate) fn summary(&self) -> Summary<'_> {
+        Summary {
+            request_id: self.setup.admission.request_id(),
+            model: &self.setup.model,
+            outcome: self.outcome.unwrap_or(Outcome::Cancelled),
+            usage: self.usage(),
+            queued: self.setup.latency.queued(),
+            first_token: self.setup.latency.first_token(),
+            elapsed: self.setup.admission.elapsed(),
+        }
+    }
+
+    /// Admission of the request that the part belongs to.
+    pub(crate) fn admission(&self) -> &Admission {
+        &self.setup.admission
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.end(Outcome::Cancelled);
+    }
+}
