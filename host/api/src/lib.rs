@@ -5,6 +5,7 @@
 
 pub mod openai;
 
+mod answering;
 mod call;
 mod problem;
 mod state;

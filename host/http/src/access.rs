@@ -17,15 +17,21 @@ const MAX_NAME_CHARS: usize = 128;
 /// Status in the log when the client went away before there was one.
 const CLIENT_GONE: u16 = 499;
 
-/// Tokens of a request, all of its prompts and choices together.
+/// Figures of an answer, all of its prompts and choices together, as the service measured them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct TokenCounts {
+pub struct AnswerRecord {
     /// Tokens of prompts.
-    pub prompt: u32,
-    /// Those of them that were found in a cache.
-    pub cached: u32,
+    pub prompt_tokens: u32,
+    /// Of those, tokens found in the prefix cache.
+    pub cached_tokens: u32,
     /// Tokens generated.
-    pub completion: u32,
+    pub completion_tokens: u32,
+    /// Time in the queue, if the request left it.
+    pub queued: Option<Duration>,
+    /// Time from arrival to the first token, if there was one.
+    pub first_token: Option<Duration>,
+    /// Name of the outcome.
+    pub finish: &'static str,
 }
 
 /// Counts requests and writes their lines to the access log.
@@ -64,13 +70,11 @@ pub struct Access<'a> {
     pub stream: bool,
     /// Who asked.
     pub principal: Option<&'a str>,
-    /// Tokens, once all of them are known.
-    pub usage: TokenCounts,
+    /// Figures of the answer, if there was one.
+    pub answer: Option<AnswerRecord>,
     /// From arrival to the end.
     pub elapsed: Duration,
-    /// From arrival to the first piece of the answer.
-    pub first_token: Option<Duration>,
-    /// How the first choice ended, or `error`, or `cancelled`.
+    /// Outcome of the answer, or `error`, or `cancelled`.
     pub finish: Option<&'a str>,
     /// The code of the error.
     pub error: Option<&'a str>,
@@ -89,9 +93,7 @@ struct Facts {
     known_model: bool,
     principal: Option<String>,
     stream: bool,
-    usage: Option<TokenCounts>,
-    first_token: Option<Duration>,
-    finish: Option<&'static str>,
+    answer: Option<AnswerRecord>,
     error: Option<String>,
 }
 
@@ -133,25 +135,9 @@ impl Notes {
         }
     }
 
-    /// The first piece of the answer is there; further calls change nothing.
-    pub fn first_token(&self) {
-        self.with(|facts| {
-            facts
-                .first_token
-                .get_or_insert_with(|| self.arrived.elapsed());
-        });
-    }
-
-    /// How the first choice ended.
-    pub fn finish(&self, reason: &'static str) {
-        self.with(|facts| {
-            facts.finish.get_or_insert(reason);
-        });
-    }
-
-    /// Tokens so far.
-    pub fn usage(&self, usage: TokenCounts) {
-        self.with(|facts| facts.usage = Some(usage));
+    /// Figures of the answer, when it has ended.
+    pub fn answered(&self, answer: AnswerRecord) {
+        self.with(|facts| facts.answer = Some(answer));
     }
 
     /// The code of the error that the request met.
@@ -208,7 +194,7 @@ impl Drop for AccessGuard {
         let finish = match (&facts.error, self.complete) {
             (Some(_), _) => Some("error"),
             (None, false) => Some("cancelled"),
-            (None, true) => facts.finish,
+            (None, true) => facts.answer.map(|answer| answer.finish),
         };
         self.observer.request_ended(&Access {
             id: &self.id,
@@ -220,9 +206,8 @@ impl Drop for AccessGuard {
             known_model: facts.known_model,
             stream: facts.stream,
             principal: facts.principal.as_deref(),
-            usage: facts.usage.unwrap_or_default(),
+            answer: facts.answer,
             elapsed,
-            first_token: facts.first_token,
             finish,
             error: facts.error.as_deref(),
         });

@@ -14,7 +14,7 @@ mod router;
 mod suggest;
 mod transport;
 
-pub use access::{Access, AccessObserver, Notes, TokenCounts};
+pub use access::{Access, AccessObserver, AnswerRecord, Notes};
 pub use body::read_json;
 pub use guard::{Guard, HeaderLimits};
 pub use json::{MAX_DEPTH, kind_of, parse_object};

@@ -1,16 +1,18 @@
-//! Models and what runs them: public names to backends.
+//! Models: the catalogue of names, and the runtimes that generate or embed.
 //!
-//! This room does not know HTTP, text or plugins.
+//! No HTTP and no plugins.
 
+mod catalogue;
 mod embedding_runtime;
 mod local;
-mod names;
 mod output;
+mod script;
 mod scripted;
 mod token_runtime;
 
+pub use catalogue::{Catalogue, CatalogueError, NameMatching, Named, UnknownModel};
 pub use embedding_runtime::{EmbedError, EmbeddingFuture, EmbeddingRuntime};
-pub use names::{Entry, Ladder, Registry, RegistryError, UnknownModel};
 pub use output::{Delta, FinishReason, TokenLogprob, Usage};
-pub use scripted::{DecodeTokens, EncodeText, Script, ScriptCodec, ScriptLine, Scripted};
+pub use script::{Script, ScriptLine};
+pub use scripted::{DecodeTokens, EncodeText, ScriptCodec, Scripted};
 pub use token_runtime::TokenRuntime;

@@ -1,9 +1,8 @@
-//! A backend that says what it is told to say: given text goes through the real tokenizer, stop
-//! strings, output parser and stream, so that everything around a model can be tested without one.
+//! Scripted token runtime: the text of a script as tokens, so that everything around a model can be
+//! tested without one. Constraints, limits and cancellation work as in the engine.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -13,46 +12,8 @@ use mortise_engine::{
 };
 use tokio::sync::mpsc::Sender;
 
+use crate::script::{Counters, Script, Slot};
 use crate::token_runtime::TokenRuntime;
-
-/// What a scripted backend says.
-#[derive(Debug, Clone)]
-pub struct Script {
-    /// The first line whose `when` occurs in the prompt is spoken.
-    pub lines: Vec<ScriptLine>,
-    /// Spoken when no line matches.
-    pub default: String,
-    /// Pause before each token.
-    pub token_delay: Duration,
-    /// How often the text is spoken, one after the other; at least once.
-    pub repeat: u32,
-    /// Tokens that prompt and output may have together.
-    pub context_length: usize,
-    /// Sequences that may speak at once; further ones are refused.
-    pub max_sequences: usize,
-}
-
-impl Default for Script {
-    fn default() -> Self {
-        Self {
-            lines: Vec::new(),
-            default: "This answer was scripted.".to_owned(),
-            token_delay: Duration::ZERO,
-            repeat: 1,
-            context_length: 32_768,
-            max_sequences: 256,
-        }
-    }
-}
-
-/// One line of a script.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ScriptLine {
-    /// A part of the prompt.
-    pub when: String,
-    /// What to say.
-    pub say: String,
-}
 
 /// Text to tokens; control tokens are recognised.
 pub type EncodeText = dyn Fn(&str) -> Vec<u32> + Send + Sync;
@@ -60,12 +21,12 @@ pub type EncodeText = dyn Fn(&str) -> Vec<u32> + Send + Sync;
 /// Tokens to text, control tokens included.
 pub type DecodeTokens = dyn Fn(&[u32]) -> String + Send + Sync;
 
-/// The model's tokenizer as two functions, since this room knows no tokenizers.
+/// The model's tokenizer as two functions.
 #[derive(Clone)]
 pub struct ScriptCodec {
-    /// For the script.
+    /// Encodes the script.
     pub encode: Arc<EncodeText>,
-    /// For prompts.
+    /// Decodes prompts.
     pub decode: Arc<DecodeTokens>,
 }
 
@@ -75,7 +36,8 @@ impl std::fmt::Debug for ScriptCodec {
     }
 }
 
-/// Speaks a [`Script`]: one token at a time, within `max_tokens`, the context and the constraint.
+/// Generates the text of a [`Script`]: one token at a time, within `max_tokens`, the context and the
+/// constraint.
 #[derive(Debug)]
 pub struct Scripted {
     script: Script,
@@ -83,30 +45,14 @@ pub struct Scripted {
     counters: Arc<Counters>,
 }
 
-#[derive(Debug, Default)]
-struct Counters {
-    running: AtomicUsize,
-    steps: AtomicU64,
-    prefill_tokens: AtomicU64,
-}
-
 impl Scripted {
-    /// A backend that speaks `script` in the tokens of `codec`.
+    /// A runtime that generates `script` in the tokens of `codec`.
     pub fn new(script: Script, codec: ScriptCodec) -> Self {
         Self {
             script,
             codec,
             counters: Arc::default(),
         }
-    }
-
-    fn text_for(&self, prompt: &[u32]) -> &str {
-        let prompt = (self.codec.decode)(prompt);
-        self.script
-            .lines
-            .iter()
-            .find(|line| prompt.contains(&line.when))
-            .map_or(self.script.default.as_str(), |line| line.say.as_str())
     }
 
     fn check(&self, request: &SequenceRequest) -> Result<(), SubmitError> {
@@ -131,28 +77,24 @@ impl Scripted {
 impl TokenRuntime for Scripted {
     fn submit(&self, request: SequenceRequest) -> Result<TokenStream, SubmitError> {
         self.check(&request)?;
-        let turn = Turn::begin(&self.counters, self.script.max_sequences)?;
-        let text = self
-            .text_for(&request.prompt)
-            .repeat(self.script.repeat.max(1) as usize);
+        let slot = Slot::take(&self.counters, self.script.max_sequences)?;
+        let text = self.script.text_for(&(self.codec.decode)(&request.prompt));
         let room = self.script.context_length - request.prompt.len();
         let limit = room.min(request.max_tokens as usize);
-        turn.counters
-            .prefill_tokens
-            .fetch_add(request.prompt.len() as u64, Ordering::Relaxed);
+        self.counters.add_prompt(request.prompt.len());
         let (sender, stream) = TokenStream::channel();
-        let speaker = Speaker {
+        let playback = Playback {
             tokens: (self.codec.encode)(&text),
             limit,
             delay: self.script.token_delay,
             request,
             sender,
-            turn,
+            slot,
         };
         // A thread and not a task: waiting for a constraint blocks, as it does in the engine.
         thread::Builder::new()
             .name("scripted".to_owned())
-            .spawn(move || speaker.run())
+            .spawn(move || playback.run())
             .map_err(|error| SubmitError::Invalid(format!("cannot start a thread: {error}")))?;
         Ok(stream)
     }
@@ -162,62 +104,31 @@ impl TokenRuntime for Scripted {
     }
 
     fn load(&self) -> EngineLoad {
-        let steps = self.counters.steps.load(Ordering::Relaxed);
-        EngineLoad {
-            running: self.counters.running.load(Ordering::Relaxed),
-            steps,
-            prefill_tokens: self.counters.prefill_tokens.load(Ordering::Relaxed),
-            decode_tokens: steps,
-            ..EngineLoad::default()
-        }
+        self.counters.load()
     }
 }
 
-/// One of the sequences that may speak at once; given back when dropped.
-struct Turn {
-    counters: Arc<Counters>,
-}
-
-impl Turn {
-    fn begin(counters: &Arc<Counters>, limit: usize) -> Result<Self, SubmitError> {
-        let turn = Self {
-            counters: Arc::clone(counters),
-        };
-        // Dropping the turn gives the place back if there was none.
-        if turn.counters.running.fetch_add(1, Ordering::Relaxed) >= limit {
-            return Err(SubmitError::QueueFull { limit });
-        }
-        Ok(turn)
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        self.counters.running.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// One sequence being spoken, on a thread of its own.
-struct Speaker {
+/// One sequence in progress, on a thread of its own.
+struct Playback {
     tokens: Vec<u32>,
     limit: usize,
     delay: Duration,
     request: SequenceRequest,
     sender: Sender<TokenEvent>,
-    turn: Turn,
+    slot: Slot,
 }
 
-/// Why a sequence stopped being spoken.
+/// End of a sequence.
 enum End {
     Finished(FinishReason),
     Failed(SequenceError),
     Cancelled,
 }
 
-impl Speaker {
+impl Playback {
     fn run(mut self) {
-        let mut spoken = 0;
-        let event = match self.speak(&mut spoken) {
+        let mut emitted = 0;
+        let event = match self.play(&mut emitted) {
             End::Cancelled => return,
             End::Failed(error) => TokenEvent::Failed(error),
             End::Finished(reason) => TokenEvent::Finished {
@@ -225,18 +136,18 @@ impl Speaker {
                 usage: SequenceUsage {
                     prompt_tokens: self.request.prompt.len() as u32,
                     cached_tokens: 0,
-                    completion_tokens: spoken,
+                    completion_tokens: emitted,
                 },
             },
         };
-        // The place is free before the end is heard, so that a caller who has heard it finds one.
-        let Self { sender, turn, .. } = self;
-        drop(turn);
+        // The slot is free before the end is sent, so that a caller who has read it finds one.
+        let Self { sender, slot, .. } = self;
+        drop(slot);
         // A reader that has gone away needs no ending.
         let _ = sender.blocking_send(event);
     }
 
-    fn speak(&mut self, spoken: &mut u32) -> End {
+    fn play(&mut self, emitted: &mut u32) -> End {
         let mut guide = self.request.constraint.take().map(Guide::new);
         for position in 0..=self.tokens.len() {
             let next = self.tokens.get(position).copied();
@@ -251,13 +162,13 @@ impl Speaker {
             let Some(id) = next else {
                 return End::Finished(FinishReason::Stop);
             };
-            if *spoken as usize == self.limit {
+            if *emitted as usize == self.limit {
                 return End::Finished(FinishReason::Length);
             }
-            if !self.say(id) {
+            if !self.emit(id) {
                 return End::Cancelled;
             }
-            *spoken += 1;
+            *emitted += 1;
             if let Some(guide) = &mut guide {
                 guide.committed.push(id);
             }
@@ -265,8 +176,8 @@ impl Speaker {
         End::Finished(FinishReason::Stop)
     }
 
-    /// Say one token; false if nobody listens any more.
-    fn say(&self, id: u32) -> bool {
+    /// Emit one token; false if the stream was dropped.
+    fn emit(&self, id: u32) -> bool {
         if !self.delay.is_zero() {
             thread::sleep(self.delay);
         }
@@ -274,7 +185,7 @@ impl Speaker {
             chosen: 0.0,
             top: (params.top > 0).then_some((id, 0.0)).into_iter().collect(),
         });
-        self.turn.counters.steps.fetch_add(1, Ordering::Relaxed);
+        self.slot.step();
         let token = GeneratedToken { id, logprobs };
         self.sender.blocking_send(TokenEvent::Token(token)).is_ok()
     }
@@ -340,10 +251,10 @@ impl Speaker {
     }
 }
 
-/// A constraint and what it is still to be told, or has said in advance.
+/// A constraint with the tokens that it has not been told yet, and those that it has forced.
 struct Guide {
     constraint: Box<dyn Constraint>,
-    /// Tokens said since it was last told.
+    /// Tokens emitted since it was last advanced.
     committed: Vec<u32>,
     /// Tokens that must follow.
     forced: VecDeque<u32>,

@@ -109,12 +109,7 @@ mod tests {
         };
         let list = key(None, "/v1/models", None);
         assert!(Scope::all().holds(&list));
-        assert!(holds(
-            any,
-            &["/v1/chat/*"],
-            any,
-            key(None, chat, Some("m"))
-        ));
+        assert!(holds(any, &["/v1/chat/*"], any, key(None, chat, Some("m"))));
         assert!(!holds(any, &["/v1/chat/*"], any, list));
         let qwen = key(Some("acme"), chat, Some("qwen3"));
         let llama = key(Some("umbrella"), chat, Some("llama"));

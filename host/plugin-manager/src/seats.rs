@@ -8,7 +8,7 @@ use mortise_plugin::{
     OutputParser, PluginHost, Policy, Tools,
 };
 use mortise_service::{
-    CompileGrammar, DecidePolicy, Fallback, PluginRoutes, ModelPlugins, ParseOutput, RawOnFailure,
+    CompileGrammar, DecidePolicy, Fallback, ModelPlugins, ParseOutput, PluginRoutes, RawOnFailure,
     RenderChat, RunTool, Scope, ScopedPolicy, ScopedTools,
 };
 

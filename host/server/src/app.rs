@@ -14,12 +14,12 @@ use mortise_http::{
     ConnectionLimits, Guard, HttpState, Stop, router, serve as listen, serve_beside,
 };
 use mortise_model::{Embedder, WeightPrecision};
-use mortise_models::{Backend, Ladder, ScriptCodec, Scripted};
+use mortise_models::{EmbeddingRuntime, NameMatching, ScriptCodec, Scripted, TokenRuntime};
 use mortise_plugin::PluginHost;
 use mortise_plugin_manager::{
     LivePlugins, LoadedPlugins, ModelFacts, Prove, ReadConfig, SwapCounters,
 };
-use mortise_service::{Embed, ModelPlugins, Observer, ServedModel, Service, ServiceConfig};
+use mortise_service::{ModelPlugins, Observer, ServedModel, Service, ServiceConfig};
 use mortise_telemetry::{Metrics, PluginSwaps, start_logging};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -221,9 +221,9 @@ async fn open(
     plugins.host.count_requests(metrics.requests());
     let service = Arc::new(Service::new(
         ServiceConfig {
-            ladder: Ladder {
+            name_matching: NameMatching {
                 sole_model: config.any_model,
-                ..Ladder::default()
+                ..NameMatching::default()
             },
             default_max_tokens: limits.default_max_tokens,
             max_choices: limits.n_max,
@@ -406,12 +406,12 @@ fn backend(
 
 /// What serves a model's requests.
 struct Opened {
-    backend: Arc<dyn Backend>,
-    embedder: Option<Arc<dyn Embed>>,
+    backend: Arc<dyn TokenRuntime>,
+    embedder: Option<Arc<dyn EmbeddingRuntime>>,
 }
 
 impl Opened {
-    fn generating(backend: impl Backend + 'static) -> Self {
+    fn generating(backend: impl TokenRuntime + 'static) -> Self {
         Self {
             backend: Arc::new(backend),
             embedder: None,
@@ -433,7 +433,7 @@ struct LocalEngine {
     max_context: usize,
 }
 
-impl Backend for LocalEngine {
+impl TokenRuntime for LocalEngine {
     fn submit(&self, request: SequenceRequest) -> Result<TokenStream, SubmitError> {
         self.engine.submit(request)
     }
@@ -447,6 +447,6 @@ impl Backend for LocalEngine {
     }
 
     fn load(&self) -> EngineLoad {
-        Backend::load(&self.engine)
+        self.engine.load()
     }
 }

@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use anyhow::Context as _;
 use mortise_engine::{EngineLoad, SequenceRequest, SubmitError, TokenStream};
 use mortise_model::{Embedder, EmbedderOptions, ModelFolder, WeightPrecision};
-use mortise_models::Backend;
-use mortise_service::{BoxFuture, Embed, EmbedError};
+use mortise_models::{EmbedError, EmbeddingFuture, EmbeddingRuntime, TokenRuntime};
 use tokio::sync::Semaphore;
 
 /// Tokens that are embedded together: enough to keep all threads busy, and few enough that what
@@ -104,7 +103,7 @@ impl LocalEmbedder {
     }
 }
 
-impl Embed for LocalEmbedder {
+impl EmbeddingRuntime for LocalEmbedder {
     fn dimensions(&self) -> usize {
         self.model.dimensions()
     }
@@ -113,7 +112,7 @@ impl Embed for LocalEmbedder {
         self.model.context()
     }
 
-    fn embed(&self, texts: Vec<Vec<u32>>) -> BoxFuture<'_, Result<Vec<Vec<f32>>, EmbedError>> {
+    fn embed(&self, texts: Vec<Vec<u32>>) -> EmbeddingFuture<'_> {
         Box::pin(async move {
             let Ok(_place) = self.queue.try_acquire() else {
                 return Err(EmbedError::QueueFull {
@@ -130,19 +129,6 @@ impl Embed for LocalEmbedder {
             Ok(vectors)
         })
     }
-}
-
-/// Where a generating model has its engine.
-impl Backend for LocalEmbedder {
-    fn submit(&self, _: SequenceRequest) -> Result<TokenStream, SubmitError> {
-        Err(SubmitError::Invalid(
-            "this model makes embeddings and generates no text".to_owned(),
-        ))
-    }
-
-    fn context_length(&self) -> usize {
-        self.model.context()
-    }
 
     fn load(&self) -> EngineLoad {
         let waiting = self.max_queue - self.queue.available_permits();
@@ -157,6 +143,23 @@ impl Backend for LocalEmbedder {
             prefill_tokens: counters.done_tokens.load(Relaxed),
             ..EngineLoad::default()
         }
+    }
+}
+
+/// Where a generating model has its engine.
+impl TokenRuntime for LocalEmbedder {
+    fn submit(&self, _: SequenceRequest) -> Result<TokenStream, SubmitError> {
+        Err(SubmitError::Invalid(
+            "this model makes embeddings and generates no text".to_owned(),
+        ))
+    }
+
+    fn context_length(&self) -> usize {
+        self.model.context()
+    }
+
+    fn load(&self) -> EngineLoad {
+        EmbeddingRuntime::load(self)
     }
 }
 

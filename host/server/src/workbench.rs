@@ -12,7 +12,7 @@ use mortise_plugin::{
 };
 use mortise_plugin_manager::{AuthConfig, LoadedPlugins};
 use mortise_service::{
-    RoutingKey, Chunking, DecidePolicy, OfflineError, RequestId, RequestPlugins, RunTool,
+    Chunking, DecidePolicy, OfflineError, RequestId, RequestPlugins, RoutingKey, RunTool,
     check_grammar, parse_text, render_template,
 };
 use serde::Deserialize;

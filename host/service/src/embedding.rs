@@ -72,7 +72,7 @@ impl Service {
         request: EmbeddingRequest,
     ) -> Result<Embeddings, ServiceError> {
         let (mut admission, entry, observer) = self.admit(call, &request.model).await?;
-        let Some(embedder) = &entry.value.embedder else {
+        let Some(embedder) = &entry.embedder else {
             let message = format!(
                 "the model `{}` generates text and makes no embeddings",
                 entry.name
@@ -80,7 +80,7 @@ impl Service {
             return Err(invalid("model", message));
         };
         check_dimensions(request.dimensions, embedder.dimensions())?;
-        let tokenizer = Arc::clone(&entry.value.tokenizer);
+        let tokenizer = Arc::clone(&entry.tokenizer);
         let (context, inputs) = (embedder.context_length(), request.inputs);
         let encoded = encoding::encode(bytes(&inputs), move || encode(&tokenizer, context, inputs));
         let texts = encoded.await??;

@@ -74,6 +74,23 @@ pub enum ServiceError {
     Stopping,
 }
 
+impl ServiceError {
+    /// Name of the kind of error, fit for a label.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Invalid { .. } => "invalid",
+            Self::ModelNotFound { .. } => "model_not_found",
+            Self::Denied(_) => "denied",
+            Self::ContextLength { .. } => "context_length",
+            Self::QueueFull { .. } => "queue_full",
+            Self::TenantQueueFull { .. } => "tenant_queue_full",
+            Self::Plugin(_) => "plugin",
+            Self::Engine(_) => "engine",
+            Self::Stopping => "stopping",
+        }
+    }
+}
+
 impl From<UnknownModel> for ServiceError {
     fn from(unknown: UnknownModel) -> Self {
         Self::ModelNotFound {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mortise_models::{EmbeddingRuntime, TokenRuntime};
+use mortise_models::{EmbeddingRuntime, Named, TokenRuntime};
 use mortise_tokenizer::Tokenizer;
 use serde_json::Value;
 
@@ -31,6 +31,16 @@ pub struct ServedModel {
     pub embedder: Option<Arc<dyn EmbeddingRuntime>>,
     /// What holds where the caller does not say.
     pub defaults: GenerationDefaults,
+}
+
+impl Named for ServedModel {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn aliases(&self) -> &[String] {
+        &self.aliases
+    }
 }
 
 impl ServedModel {

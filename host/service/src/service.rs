@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use mortise_engine::Share;
-use mortise_models::{Entry, FinishReason, Ladder, Registry, RegistryError};
+use mortise_models::{Catalogue, CatalogueError, FinishReason, NameMatching};
 use mortise_plugin::Principal;
 
 use crate::admission::{Admission, Call, OpenAccounts, Policies, answer_facts, facts};
@@ -32,7 +32,7 @@ use crate::tool_loop::{AssistantTurn, ToolLoop, ToolLoopState};
 #[derive(Clone)]
 pub struct ServiceConfig {
     /// Rules by which names match models.
-    pub ladder: Ladder,
+    pub name_matching: NameMatching,
     /// Most tokens of a choice where neither the caller nor the model says.
     pub default_max_tokens: u32,
     /// Most choices of one request, up to [`crate::MAX_CHOICES`].
@@ -54,7 +54,7 @@ pub struct ServiceConfig {
 impl Default for ServiceConfig {
     fn default() -> Self {
         Self {
-            ladder: Ladder::default(),
+            name_matching: NameMatching::default(),
             default_max_tokens: 2048,
             max_choices: MAX_CHOICES,
             mask_threads: 2,
@@ -72,7 +72,7 @@ impl Default for ServiceConfig {
 pub enum SetupError {
     /// The models do not go together.
     #[error(transparent)]
-    Registry(#[from] RegistryError),
+    Names(#[from] CatalogueError),
     /// The tools do not go together.
     #[error(transparent)]
     Tools(#[from] DuplicateTool),
@@ -94,7 +94,7 @@ pub struct Service {
 /// takes one generation when it begins and keeps it to its end, so that a prompt is never rendered
 /// by one version of a plugin and its answer parsed by another.
 pub(crate) struct Generation {
-    models: Registry<ServedModel>,
+    models: Catalogue<ServedModel>,
     /// Listeners by the models' public names.
     observers: BTreeMap<String, Arc<dyn ModelObserver>>,
     policies: Policies,
@@ -151,12 +151,12 @@ impl Service {
     }
 
     /// All models, in the order of the configuration.
-    pub fn models(&self) -> Vec<Arc<Entry<ServedModel>>> {
-        self.serving().models.entries().to_vec()
+    pub fn models(&self) -> Vec<Arc<ServedModel>> {
+        self.serving().models.models().to_vec()
     }
 
     /// The model that a caller means by `name`.
-    pub fn model(&self, name: &str) -> Result<Arc<Entry<ServedModel>>, ServiceError> {
+    pub fn model(&self, name: &str) -> Result<Arc<ServedModel>, ServiceError> {
         Ok(Arc::clone(self.serving().models.resolve(name)?))
     }
 
@@ -184,7 +184,7 @@ impl Service {
         &self,
         call: &Call,
         model: &str,
-    ) -> Result<(Admission, Arc<Entry<ServedModel>>, Arc<dyn ModelObserver>), ServiceError> {
+    ) -> Result<(Admission, Arc<ServedModel>, Arc<dyn ModelObserver>), ServiceError> {
         let serving = self.serving();
         let (admission, entry) = serving.admit(call, model, None).await?;
         let observer = serving.observer(&entry.name);
@@ -263,10 +263,9 @@ impl Service {
             .max_tokens
             .map(|each| each.saturating_mul(candidates));
         let admitted = serving.admit(call, &fields.model, Some((fields, limit)));
-        let (mut admission, entry) = admitted.await?;
-        let model = &entry.value;
+        let (mut admission, model) = admitted.await?;
         self.throughputs
-            .sample(&entry.name, &model.backend.load(), Instant::now());
+            .sample(&model.name, &model.backend.load(), Instant::now());
         if candidates > self.config.max_choices {
             let limit = self.config.max_choices;
             return Err(invalid(
@@ -274,18 +273,18 @@ impl Service {
                 format!("{field} is {candidates}; this server allows at most {limit}"),
             ));
         }
-        let key = admission.routing_key(&entry.name);
+        let key = admission.routing_key(&model.name);
         let plugins = model.plugins.select(&key);
         let tools = serving.tools.select(&request.fields().server_tools, &key)?;
         let request = request.with_tools(tools.declarations())?;
-        let prepared = prepare::prepare(model, &plugins, &call.request_id, &request).await?;
+        let prepared = prepare::prepare(&model, &plugins, &call.request_id, &request).await?;
         let prompt = prepared.ids.len();
         admission.spent().usage.prompt_tokens = prompt as u32;
         let allowed = admission.allowance().max_tokens;
         let default = self.config.default_max_tokens;
-        let max_tokens = prepare::max_tokens(model, &request, prompt, allowed, default)?;
-        let observer = serving.observer(&entry.name);
-        let submitter = self.submitter(call, &entry, plugins, observer, &admission, &request);
+        let max_tokens = prepare::max_tokens(&model, &request, prompt, allowed, default)?;
+        let observer = serving.observer(&model.name);
+        let submitter = self.submitter(call, &model, plugins, observer, &admission, &request);
         let first = numbers.candidates;
         let choices = self
             .submit(&submitter, &request, &prepared, tools, max_tokens, first)
@@ -355,7 +354,7 @@ impl Service {
     fn submitter(
         &self,
         call: &Call,
-        entry: &Arc<Entry<ServedModel>>,
+        model: &Arc<ServedModel>,
         plugins: RequestPlugins,
         observer: Arc<dyn ModelObserver>,
         admission: &Admission,
@@ -367,8 +366,8 @@ impl Service {
             salt: (!self.config.share_prefixes).then(|| Arc::clone(&share.tenant)),
             share,
             principal,
-            name: Arc::from(entry.name.as_str()),
-            entry: Arc::clone(entry),
+            name: Arc::from(model.name.as_str()),
+            model: Arc::clone(model),
             plugins,
             request_id: Arc::clone(&call.request_id),
             masks: Arc::clone(&self.masks),
@@ -426,15 +425,8 @@ impl Generation {
             (model.name.clone(), observer)
         });
         let observers = observers.collect();
-        let entries = models.into_iter().map(|model| Entry {
-            name: model.name.clone(),
-            aliases: model.aliases.clone(),
-            created: model.created,
-            owned_by: model.owned_by.clone(),
-            value: model,
-        });
         Ok(Self {
-            models: Registry::new(entries.collect(), config.ladder)?,
+            models: Catalogue::new(models, config.name_matching)?,
             observers,
             policies: Policies::new(policies, Arc::clone(accounts)),
             tools: ServerTools::new(tools)?,
@@ -457,7 +449,7 @@ impl Generation {
         call: &Call,
         model: &str,
         answer: Option<(&RequestFields, Option<u32>)>,
-    ) -> Result<(Admission, Arc<Entry<ServedModel>>), ServiceError> {
+    ) -> Result<(Admission, Arc<ServedModel>), ServiceError> {
         let entry = self.models.resolve(model);
         let named = entry.as_ref().map_or(model, |entry| entry.name.as_str());
         let facts = match answer {

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use mortise_engine::{BeamParams, BeamRequest, SequenceRequest, Share, SubmitError};
-use mortise_models::Entry;
 use mortise_plugin::Principal;
 use mortise_tokenizer::Detokenizer;
 
@@ -24,7 +23,7 @@ use crate::throughput::Throughputs;
 
 /// Submits the sequences of one prompt, and holds what they have in common.
 pub(crate) struct Submitter {
-    pub(crate) entry: Arc<Entry<ServedModel>>,
+    pub(crate) model: Arc<ServedModel>,
     pub(crate) plugins: RequestPlugins,
     /// Public name of the model.
     pub(crate) name: Arc<str>,
@@ -53,7 +52,7 @@ pub(crate) struct Slot {
 
 impl Submitter {
     pub(crate) fn model(&self) -> &ServedModel {
-        &self.entry.value
+        &self.model
     }
 
     fn rejected(&self, error: SubmitError, request: &Request, max_tokens: u32) -> ServiceError {

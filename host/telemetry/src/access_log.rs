@@ -6,6 +6,7 @@ use mortise_http::Access;
 
 /// Write the line of a request.
 pub(crate) fn write(access: &Access<'_>) {
+    let answer = access.answer.unwrap_or_default();
     tracing::info!(
         target: "mortise::access",
         id = access.id,
@@ -16,10 +17,11 @@ pub(crate) fn write(access: &Access<'_>) {
         model = access.model,
         stream = access.stream,
         principal = access.principal,
-        prompt_tokens = access.usage.prompt,
-        cached_tokens = access.usage.cached,
-        completion_tokens = access.usage.completion,
-        ttft_ms = access.first_token.map(milliseconds),
+        prompt_tokens = answer.prompt_tokens,
+        cached_tokens = answer.cached_tokens,
+        completion_tokens = answer.completion_tokens,
+        queue_ms = answer.queued.map(milliseconds),
+        ttft_ms = answer.first_token.map(milliseconds),
         total_ms = milliseconds(access.elapsed),
         finish = access.finish,
         error = access.error,

@@ -1,17 +1,18 @@
 //! Counters, gauges and histograms for Prometheus. The number of series is bounded: routes, models
 //! and statuses are known, and of error codes only the first ones are told apart.
 
+mod latency;
 mod loads;
 mod tools;
 
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use mortise_engine::EngineLoad;
 use mortise_http::{Access, AccessObserver};
 use mortise_plugin::{FunctionStats, PluginStats};
-use mortise_service::{Observer, ToolRun};
+use mortise_service::{ModelObserver, Observer, ServiceError};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
     DescriptorEncoder, EncodeLabelSet, EncodeMetric, MetricEncoder, NoLabelSet, text,
@@ -26,8 +27,8 @@ use prometheus_client::registry::Registry;
 
 use crate::access_log;
 
+use self::latency::ModelFamilies;
 use self::loads::Loads;
-use self::tools::Tools;
 
 /// Error codes told apart; a policy plugin may make up any number of them.
 const MAX_ERROR_CODES: usize = 64;
@@ -77,17 +78,12 @@ pub struct Metrics {
     registry: Registry,
     requests: Family<RequestLabels, Counter>,
     duration: Family<RouteLabel, Histogram>,
-    first_token: Family<ModelLabel, Histogram>,
-    per_token: Family<ModelLabel, Histogram>,
+    models: ModelFamilies,
     in_flight: Gauge,
     streams: Gauge,
-    input: Family<ModelLabel, Counter>,
-    cached: Family<ModelLabel, Counter>,
-    output: Family<ModelLabel, Counter>,
     errors: Family<CodeLabel, Counter>,
     rate_limited: Counter,
     codes: Mutex<HashSet<String>>,
-    tools: Tools,
 }
 
 impl fmt::Debug for Metrics {
@@ -121,8 +117,12 @@ impl AccessObserver for Metrics {
 }
 
 impl Observer for Metrics {
-    fn tool_ran(&self, run: &ToolRun<'_>) {
-        self.tools.ran(run);
+    fn model(&self, name: &str) -> Arc<dyn ModelObserver> {
+        self.models.of(name)
+    }
+
+    fn refused(&self, model: Option<&str>, error: &ServiceError) {
+        self.models.refused(model, error.kind());
     }
 }
 
@@ -138,17 +138,12 @@ impl Metrics {
         let metrics = Self {
             requests: Family::default(),
             duration: Family::new_with_constructor(histogram),
-            first_token: Family::new_with_constructor(histogram),
-            per_token: Family::new_with_constructor(histogram),
             in_flight: Gauge::default(),
             streams: Gauge::default(),
-            input: Family::default(),
-            cached: Family::default(),
-            output: Family::default(),
             errors: Family::default(),
             rate_limited: Counter::default(),
             codes: Mutex::default(),
-            tools: Tools::new(&mut registry),
+            models: ModelFamilies::new(&mut registry),
             registry: Registry::default(),
         };
         let version = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
@@ -161,16 +156,6 @@ impl Metrics {
             metrics.duration.clone(),
         );
         r.register(
-            "time_to_first_token_seconds",
-            "Time from a request's arrival to the first piece of its answer",
-            metrics.first_token.clone(),
-        );
-        r.register(
-            "latency_per_token_seconds",
-            "Mean time between the pieces of an answer after the first",
-            metrics.per_token.clone(),
-        );
-        r.register(
             "requests_in_flight",
             "Requests being answered",
             metrics.in_flight.clone(),
@@ -180,13 +165,6 @@ impl Metrics {
             "Streamed answers under way",
             metrics.streams.clone(),
         );
-        r.register("tokens_input", "Tokens of prompts", metrics.input.clone());
-        r.register(
-            "tokens_cached",
-            "Tokens of prompts found in a cache",
-            metrics.cached.clone(),
-        );
-        r.register("tokens_output", "Tokens generated", metrics.output.clone());
         r.register(
             "errors",
             "Requests failed, by error code",
@@ -219,7 +197,7 @@ impl Metrics {
         self.requests
             .get_or_create(&RequestLabels {
                 route: route.clone(),
-                model: model.clone(),
+                model,
                 status: u32::from(outcome.status),
             })
             .inc();
@@ -232,33 +210,6 @@ impl Metrics {
         }
         if outcome.status == 429 {
             self.rate_limited.inc();
-        }
-        if outcome.known_model {
-            self.tokens(&ModelLabel { model }, outcome);
-        }
-    }
-
-    fn tokens(&self, label: &ModelLabel, outcome: &Access<'_>) {
-        let usage = outcome.usage;
-        self.input
-            .get_or_create(label)
-            .inc_by(u64::from(usage.prompt));
-        self.cached
-            .get_or_create(label)
-            .inc_by(u64::from(usage.cached));
-        self.output
-            .get_or_create(label)
-            .inc_by(u64::from(usage.completion));
-        let Some(first) = outcome.first_token else {
-            return;
-        };
-        self.first_token
-            .get_or_create(label)
-            .observe(first.as_secs_f64());
-        if usage.completion > 1 {
-            let rest = outcome.elapsed.saturating_sub(first).as_secs_f64();
-            let tokens = f64::from(usage.completion - 1);
-            self.per_token.get_or_create(label).observe(rest / tokens);
         }
     }
 
@@ -506,8 +457,6 @@ fn classic(open_metrics: &str) -> String {
 mod tests {
     use std::time::Duration;
 
-    use mortise_http::TokenCounts;
-
     use super::*;
 
     fn access(route: &'static str) -> Access<'static> {
@@ -521,9 +470,8 @@ mod tests {
             known_model: false,
             stream: false,
             principal: None,
-            usage: TokenCounts::default(),
+            answer: None,
             elapsed: Duration::ZERO,
-            first_token: None,
             finish: None,
             error: None,
         }
@@ -542,12 +490,6 @@ mod tests {
             known_model: true,
             error: Some(error),
             elapsed: Duration::from_millis(20),
-            first_token: Some(Duration::from_millis(5)),
-            usage: TokenCounts {
-                prompt: 7,
-                cached: 0,
-                completion: 3,
-            },
             ..access(route)
         });
         metrics.page()
@@ -559,7 +501,6 @@ mod tests {
         for line in [
             "# TYPE mortise_requests_total counter",
             "mortise_requests_total{route=\"/v1/chat/completions\",model=\"m\",status=\"429\"} 1",
-            "mortise_tokens_input_total{model=\"m\"} 7",
             "mortise_errors_total{code=\"queue_full\"} 1",
             "mortise_rate_limit_dropped_total 1",
             "mortise_requests_in_flight 0",

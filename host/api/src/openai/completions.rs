@@ -1,7 +1,9 @@
 //! `POST /v1/completions`: from wire JSON to the service's fields, and back to the older shapes.
 
 use mortise_http::Problem as ApiError;
-use mortise_service::{Delta, FinishReason, Prompt, RequestFields, TokenLogprob, Usage};
+use mortise_service::{
+    Delta, FinishReason, Prompt, RequestFields, ServerToolCall, TokenLogprob, Usage,
+};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -304,7 +306,7 @@ fn plain(delta: &Delta) -> &str {
     match delta {
         Delta::Content(text) | Delta::Reasoning(text) => text,
         Delta::CallArguments { delta, .. } => delta,
-        Delta::CallBegin { .. } | Delta::ServerToolCall(_) => "",
+        Delta::CallBegin { .. } => "",
     }
 }
 
@@ -384,6 +386,9 @@ impl Writer for CompletionChunks {
         };
         self.write(&choice, out);
     }
+
+    /// The route enables no tools of the server.
+    fn server_tool_call(&mut self, _: u32, _: &ServerToolCall, _: &mut Vec<u8>) {}
 
     fn finished(&mut self, index: u32, reason: FinishReason, out: &mut Vec<u8>) {
         let choice = ChunkChoice {

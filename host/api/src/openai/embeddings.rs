@@ -8,7 +8,7 @@ use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::{Request as HttpRequest, StatusCode};
-use mortise_http::{Context, Problem as ApiError, json_response};
+use mortise_http::{AnswerRecord, Context, Problem as ApiError, json_response};
 use mortise_service::{EmbeddingInput, EmbeddingRequest};
 use serde_json::{Map, Value, json};
 
@@ -62,6 +62,11 @@ pub(crate) async fn embeddings(
     context
         .notes
         .principal(&made.admission.allowance().principal.subject);
+    context.notes.answered(AnswerRecord {
+        prompt_tokens: made.usage.prompt_tokens,
+        finish: "stop",
+        ..AnswerRecord::default()
+    });
     let data: Vec<Value> = made
         .vectors
         .iter()
@@ -74,7 +79,10 @@ pub(crate) async fn embeddings(
         "object": "list",
         "data": data,
         "model": made.model,
-        "usage": {"prompt_tokens": made.tokens, "total_tokens": made.tokens},
+        "usage": {
+            "prompt_tokens": made.usage.prompt_tokens,
+            "total_tokens": made.usage.prompt_tokens,
+        },
     });
     let mut response = json_response(StatusCode::OK, &body);
     add_headers(&mut response, &made.admission.allowance().headers, &ignored);

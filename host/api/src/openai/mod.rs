@@ -26,13 +26,14 @@ use http::{Request as HttpRequest, StatusCode};
 use mortise_http::{
     Api, Context, Problem as ApiError, append_headers, json_response, parse_object, read_json,
 };
-use mortise_service::{Answer, Request, RequestFields};
+use mortise_service::{Answer, Event, Request, RequestFields, ServiceError};
 use serde_json::{Map, Value};
 
-use self::answer::{Answers, Step, stream_response};
+use self::answer::stream_response;
 use self::chat::ChatCall;
 use self::completions::{CompletionCall, CompletionChunks, CompletionWhole};
 use self::reply::{ChatChunks, ChatWhole, Identity};
+use crate::answering::Answering;
 use crate::call::call_of;
 use crate::problem::problem_of;
 use crate::state::ApiState;
@@ -81,9 +82,8 @@ async fn chat_completions(
     let started = start(&front, &context, &parts.headers, CHAT, vec![fields]).await?;
     let identity = identity("chatcmpl-", &started);
     let headers = started.headers;
-    let answers = Answers::new(
-        started.answers,
-        n,
+    let answers = Answering::new(
+        started.answer,
         Arc::clone(&context.notes),
         front.http.cut.clone(),
     );
@@ -121,9 +121,8 @@ async fn completions(
     let started = start(&front, &context, &parts.headers, COMPLETIONS, requests).await?;
     let identity = identity("cmpl-", &started);
     let headers = started.headers;
-    let answers = Answers::new(
-        started.answers,
-        n,
+    let answers = Answering::new(
+        started.answer,
         Arc::clone(&context.notes),
         front.http.cut.clone(),
     );
@@ -159,44 +158,40 @@ async fn read(
     Ok((parts, object))
 }
 
-/// Answers that have begun.
+/// An answer that has begun.
 struct Started {
-    answers: Vec<Answer>,
-    /// The public name of the model.
+    answer: Answer,
+    /// Public name of the model.
     model: String,
-    /// Headers of the policy.
+    /// Headers of the policies.
     headers: Vec<(String, String)>,
 }
 
-/// Start an answer for each prompt. If one is refused, those before it are dropped.
+/// Start to answer a request of one or more prompts.
 async fn start(
     front: &ApiState,
     context: &Context,
     headers: &http::HeaderMap,
     route: &'static str,
-    requests: Vec<RequestFields>,
+    prompts: Vec<RequestFields>,
 ) -> Result<Started, ApiError> {
-    let mut started = Started {
-        answers: Vec::with_capacity(requests.len()),
-        model: String::new(),
-        headers: Vec::new(),
-    };
-    for fields in requests {
+    let mut requests = Vec::with_capacity(prompts.len());
+    for fields in prompts {
         context.notes.asked(&fields.model, fields.stream);
-        let request = Request::check(fields).map_err(problem_of)?;
-        let call = call_of(context, route, "POST", headers);
-        let answer = front
-            .service
-            .start(call, request)
-            .await
-            .map_err(problem_of)?;
-        context.notes.answers(answer.model());
-        context.notes.principal(&answer.principal().subject);
-        answer.model().clone_into(&mut started.model);
-        answer.headers().clone_into(&mut started.headers);
-        started.answers.push(answer);
+        requests.push(Request::check(fields).map_err(problem_of)?);
     }
-    Ok(started)
+    let call = call_of(context, route, "POST", headers);
+    let answer = front.service.start_all(call, requests).await;
+    let answer = answer.map_err(problem_of)?;
+    context.notes.answers(answer.model());
+    if let Some(principal) = answer.principal() {
+        context.notes.principal(&principal.subject);
+    }
+    Ok(Started {
+        model: answer.model().to_owned(),
+        headers: answer.headers().to_vec(),
+        answer,
+    })
 }
 
 fn identity(prefix: &str, started: &Started) -> Identity {
@@ -208,29 +203,46 @@ fn identity(prefix: &str, started: &Started) -> Identity {
     }
 }
 
-async fn whole_chat(mut answers: Answers, mut whole: ChatWhole) -> Result<Value, ApiError> {
+async fn whole_chat(mut answers: Answering, mut whole: ChatWhole) -> Result<Value, ApiError> {
     loop {
         match answers.next().await {
-            Step::Delta(choice, delta, logprobs) => whole.delta(choice, delta, logprobs),
-            Step::Finished(choice, reason) => whole.finished(choice, reason),
-            Step::Completed(usage) => return Ok(whole.body(usage)),
-            Step::Failed(error) => return Err(error),
+            Event::Delta {
+                choice,
+                delta,
+                logprobs,
+            } => whole.delta(choice, delta, logprobs),
+            Event::ServerToolCall { choice, call } => whole.server_tool_call(choice, call),
+            Event::Finished { choice, reason } => whole.finished(choice, reason),
+            Event::Completed { usage } => return Ok(whole.body(usage)),
+            Event::Failed(error) => return Err(failed(&answers, error)),
         }
     }
 }
 
 async fn whole_completion(
-    mut answers: Answers,
+    mut answers: Answering,
     mut whole: CompletionWhole,
 ) -> Result<Value, ApiError> {
     loop {
         match answers.next().await {
-            Step::Delta(choice, delta, logprobs) => whole.delta(choice, &delta, &logprobs),
-            Step::Finished(choice, reason) => whole.finished(choice, reason),
-            Step::Completed(usage) => return Ok(whole.body(usage)),
-            Step::Failed(error) => return Err(error),
+            Event::Delta {
+                choice,
+                delta,
+                logprobs,
+            } => whole.delta(choice, &delta, &logprobs),
+            // The route enables no tools of the server.
+            Event::ServerToolCall { .. } => {}
+            Event::Finished { choice, reason } => whole.finished(choice, reason),
+            Event::Completed { usage } => return Ok(whole.body(usage)),
+            Event::Failed(error) => return Err(failed(&answers, error)),
         }
     }
+}
+
+fn failed(answers: &Answering, error: ServiceError) -> ApiError {
+    let problem = problem_of(error);
+    answers.notes().error(&problem.code);
+    problem
 }
 
 fn add_headers(response: &mut Response, headers: &[(String, String)], ignored: &[String]) {

@@ -6,7 +6,7 @@ use axum::extract::{Extension, Path, State};
 use axum::response::Response;
 use http::{HeaderMap, StatusCode};
 use mortise_http::{Context, Problem as ApiError, append_headers, json_response};
-use mortise_service::{Entry, ServedModel};
+use mortise_service::ServedModel;
 use serde_json::{Value, json};
 
 use super::{MODEL, MODELS};
@@ -58,13 +58,13 @@ pub(crate) async fn retrieve(
     Ok(response)
 }
 
-fn model_body(model: &Entry<ServedModel>) -> Value {
+fn model_body(model: &ServedModel) -> Value {
     json!({
         "id": model.name,
         "object": "model",
         "created": model.created,
         "owned_by": model.owned_by,
         "aliases": model.aliases,
-        "max_model_len": model.value.backend.context_length(),
+        "max_model_len": model.backend.context_length(),
     })
 }

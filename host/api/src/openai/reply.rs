@@ -115,9 +115,9 @@ fn logprob_body(entry: &TokenLogprob) -> LogprobBody<'_> {
 /// The name of a finish reason.
 pub(crate) fn finish_name(reason: FinishReason, legacy_functions: bool) -> &'static str {
     match reason {
+        FinishReason::ToolCalls if legacy_functions => "function_call",
         FinishReason::Stop => "stop",
         FinishReason::Length => "length",
-        FinishReason::ToolCalls if legacy_functions => "function_call",
         FinishReason::ToolCalls => "tool_calls",
     }
 }
@@ -175,7 +175,12 @@ impl ChatWhole {
                     call.arguments.push_str(&delta);
                 }
             }
-            Delta::ServerToolCall(call) => choice.server_calls.push(call),
+        }
+    }
+
+    pub(crate) fn server_tool_call(&mut self, choice: u32, call: ServerToolCall) {
+        if let Some(choice) = self.choices.get_mut(choice as usize) {
+            choice.server_calls.push(call);
         }
     }
 
@@ -422,10 +427,6 @@ impl Writer for ChatChunks {
                     arguments: delta,
                 },
             }),
-            Delta::ServerToolCall(call) => ChunkDelta {
-                server_tool_calls: Some([call.into()]),
-                ..ChunkDelta::default()
-            },
         };
         // As at OpenAI, log-probabilities are those of the content.
         let wanted = self.chunks.shape.logprobs && matches!(delta, Delta::Content(_));
@@ -439,6 +440,14 @@ impl Writer for ChatChunks {
             finish_reason: None,
         };
         self.write(&choice, out);
+    }
+
+    fn server_tool_call(&mut self, choice: u32, call: &ServerToolCall, out: &mut Vec<u8>) {
+        let delta = ChunkDelta {
+            server_tool_calls: Some([call.into()]),
+            ..ChunkDelta::default()
+        };
+        self.one(choice, delta, None, out);
     }
 
     fn finished(&mut self, choice: u32, reason: FinishReason, out: &mut Vec<u8>) {

@@ -7,7 +7,8 @@ use mortise_engine::{
     SequenceError, SequenceRequest, Share, SubmitError, TokenEvent, TokenStream,
 };
 
-use super::{Script, ScriptCodec, ScriptLine, Scripted};
+use super::{ScriptCodec, Scripted};
+use crate::script::{Script, ScriptLine};
 use crate::token_runtime::TokenRuntime;
 
 /// A token is a byte, and 256 ends a sequence.

@@ -1,4 +1,4 @@
-//! What the tools of the server did.
+//! Runs of the server's tools.
 
 use mortise_service::ToolRun;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -22,6 +22,7 @@ struct ToolLabel {
 }
 
 /// Counters and durations of each tool.
+#[derive(Clone)]
 pub(super) struct Tools {
     runs: Family<RunLabels, Counter>,
     seconds: Family<ToolLabel, Histogram>,

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use mortise_models::{Ladder, Script};
+use mortise_models::{NameMatching, Script};
 use mortise_plugin::{Allowance, Decision, Denial, Fault, Finish, Principal, ToolGrant};
 use serde_json::{Value, json};
 
@@ -172,9 +172,9 @@ async fn other_routes_are_authorized_and_accounted() {
 async fn unknown_models_are_refused_after_the_policies() {
     let mut served = model(says("x"));
     let config = ServiceConfig {
-        ladder: Ladder {
+        name_matching: NameMatching {
             sole_model: false,
-            ..Ladder::default()
+            ..NameMatching::default()
         },
         ..ServiceConfig::default()
     };

@@ -1,0 +1,66 @@
+//! An answer while a dialect writes it: the service's events, the server's shutdown, and the access
+//! record.
+
+use std::sync::Arc;
+
+use mortise_http::{AnswerRecord, Notes};
+use mortise_service::{Answer, Event, ServiceError};
+use tokio::sync::watch;
+
+/// Events of one answer. When it is dropped, the access record gets the answer's figures, and an
+/// incomplete answer is cancelled.
+pub(crate) struct Answering {
+    answer: Answer,
+    notes: Arc<Notes>,
+    /// Turns true when the time to drain is over.
+    abort: watch::Receiver<bool>,
+}
+
+impl Answering {
+    pub(crate) fn new(answer: Answer, notes: Arc<Notes>, abort: watch::Receiver<bool>) -> Self {
+        Self {
+            answer,
+            notes,
+            abort,
+        }
+    }
+
+    /// The next event. Nothing follows `Completed` and `Failed`. A call that is dropped before it
+    /// returns loses nothing.
+    pub(crate) async fn next(&mut self) -> Event {
+        let event = tokio::select! {
+            biased;
+            _ = self.abort.wait_for(|abort| *abort) => None,
+            event = self.answer.next() => Some(event),
+        };
+        match event {
+            Some(Some(event)) => event,
+            Some(None) => {
+                let lost = ServiceError::Engine("the answer broke off".to_owned());
+                self.answer.abort(lost)
+            }
+            None => self.answer.abort(ServiceError::Stopping),
+        }
+    }
+
+    /// Access record of the request.
+    pub(crate) fn notes(&self) -> &Arc<Notes> {
+        &self.notes
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        let Some(summary) = self.answer.summary() else {
+            return;
+        };
+        self.notes.answered(AnswerRecord {
+            prompt_tokens: summary.usage.prompt_tokens,
+            cached_tokens: summary.usage.cached_tokens,
+            completion_tokens: summary.usage.completion_tokens,
+            queued: summary.queued,
+            first_token: summary.first_token,
+            finish: summary.outcome.name(),
+        });
+    }
+}
