@@ -87,7 +87,10 @@ impl<T: Named> Catalogue<T> {
                     return Err(CatalogueError::EmptyName);
                 }
                 let earlier = &models[..position];
-                if let Some(other) = earlier.iter().find(|other| names(*other).any(|n| n == name)) {
+                if let Some(other) = earlier
+                    .iter()
+                    .find(|other| names(*other).any(|n| n == name))
+                {
                     return Err(CatalogueError::Duplicate {
                         name: name.to_owned(),
                         first: other.name().to_owned(),

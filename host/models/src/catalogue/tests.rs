@@ -66,7 +66,12 @@ fn each_rule_can_be_switched_off() {
 
 #[test]
 fn a_sole_model_answers_to_any_name() {
-    check(NameMatching::default(), &[("demo", &[])], "gpt-4o", Some("demo"));
+    check(
+        NameMatching::default(),
+        &[("demo", &[])],
+        "gpt-4o",
+        Some("demo"),
+    );
     check(NameMatching::default(), &[("demo", &[])], "", Some("demo"));
     check(NONE, &[("demo", &[])], "gpt-4o", None);
 }
@@ -80,7 +85,8 @@ fn an_exact_name_wins_over_a_name_in_other_case() {
 
 #[test]
 fn unknown_models_are_answered_with_the_known_ones() {
-    let catalogue = Catalogue::new(vec![entry("a", &[]), entry("b", &["c"])], ALL).expect("distinct");
+    let catalogue =
+        Catalogue::new(vec![entry("a", &[]), entry("b", &["c"])], ALL).expect("distinct");
     let error = catalogue.resolve("zzz").expect_err("unknown");
     assert_eq!(error.available, ["a", "b"]);
 }
