@@ -18,8 +18,8 @@ done
 # The smallest of the tokenizers.
 seed tokenizer_json demo < ../examples/demo-model/model/tokenizer.json
 # The sample, and all examples in it and on the pages.
-seed config_toml default < ../host/server/src/config/default.toml
-sed -n 's/^# \(\[.*\|[a-z0-9_]* = .*\)$/\1/p' ../host/server/src/config/default.toml | seed config_toml commented
+seed config_toml default < ../host/config/src/default.toml
+sed -n 's/^# \(\[.*\|[a-z0-9_]* = .*\)$/\1/p' ../host/config/src/default.toml | seed config_toml commented
 grep -l '^```toml' ../README.md ../docs/plugins/*.md | while read -r page; do
   sed -n '/^```toml/,/^```$/{/^```/!p}' "$page" | seed config_toml "$(basename "$page" .md)"
 done

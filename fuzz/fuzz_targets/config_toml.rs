@@ -2,10 +2,14 @@
 
 #![no_main]
 
+use std::path::Path;
+
 use libfuzzer_sys::fuzz_target;
+use mortise_config::{Config, Overrides};
 
 fuzz_target!(|text: &str| {
-    if let Err(problem) = mortise::fuzzing::config(text) {
-        assert!(!problem.trim().is_empty(), "an error says what is wrong");
+    let path = Path::new("/nowhere/mortise.toml");
+    if let Err(problem) = Config::of_text(text, path, Overrides::default()) {
+        assert!(!problem.to_string().trim().is_empty(), "an error says what is wrong");
     }
 });

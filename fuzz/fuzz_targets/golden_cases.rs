@@ -6,7 +6,7 @@
 use std::sync::OnceLock;
 
 use libfuzzer_sys::fuzz_target;
-use mortise::fuzzing::GoldenCases;
+use mortise_harness::GoldenCases;
 use mortise_plugin::Kind;
 
 fuzz_target!(|data: &[u8]| {

@@ -29,7 +29,7 @@ fn the_code_on_the_pages_is_that_of_the_projects() {
         let page = root().join("docs/plugins").join(format!("{kind}.md"));
         let page = std::fs::read_to_string(page).expect("the page");
         let source = root()
-            .join("host/server/templates/rust")
+            .join("host/author/templates/rust")
             .join(kind)
             .join("lib.rs");
         let source = std::fs::read_to_string(source).expect("the template");

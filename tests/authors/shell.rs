@@ -89,7 +89,7 @@ fn install(folder: &Path, stamp: &str, script: &str) {
 }
 
 fn template(path: &str) -> String {
-    let file = root().join("host/server/templates").join(path);
+    let file = root().join("host/author/templates").join(path);
     std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use mortise_plugin::{ModelDescription, Vocabulary};
+use mortise_service::{describe_model, vocabulary};
+use mortise_tokenizer::Tokenizer;
 
 /// What bindings choose models by.
 #[derive(Debug, Clone, Copy)]
@@ -23,6 +25,20 @@ pub struct ModelFacts {
 }
 
 impl ModelFacts {
+    /// The facts of a model with this tokenizer; `eos` ends its sequences, and it has so many logits.
+    pub fn of(
+        name: &str,
+        architecture: &str,
+        tokenizer: &Tokenizer,
+        eos: &[u32],
+        logits: usize,
+    ) -> Self {
+        Self {
+            description: Arc::new(describe_model(tokenizer, name, architecture)),
+            vocabulary: Arc::new(vocabulary(tokenizer, eos, logits)),
+        }
+    }
+
     /// The public name.
     pub fn name(&self) -> &str {
         &self.description.name

@@ -49,9 +49,9 @@ pub use error::ServiceError;
 pub use event::{Event, ServerToolCall, ToolOutcome};
 pub use failure::{Fallback, RawOnFailure, ScopedPolicy, ScopedTools};
 pub use messages::{MAX_JSON_DEPTH, MAX_TOOL_NAME_BYTES, MAX_TOOLS};
-pub use model::{GenerationDefaults, ServedModel};
+pub use model::ServedModel;
 pub use mortise_engine::EarlyStopping;
-pub use mortise_models::{Delta, FinishReason, TokenLogprob, Usage};
+pub use mortise_models::{Delta, FinishReason, GenerationDefaults, TokenLogprob, Usage};
 pub use mortise_plugin::{Fault, GrammarSource, Kind, PluginError, ToolChoice};
 pub use observer::{ModelObserver, NoObserver, Observer, Outcome, Summary, ToolRun};
 pub use offline::{

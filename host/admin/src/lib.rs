@@ -1,0 +1,93 @@
+//! The admin side: what an operator asks and tells a running server. It has a listener and a key of
+//! its own, and does not exist unless it is configured.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{get, post};
+use http::{HeaderMap, StatusCode, header};
+use mortise_http::{Problem, ProblemShape, json_response, write_problem};
+use mortise_plugin_manager::LivePlugins;
+use subtle::ConstantTimeEq as _;
+
+/// What the handlers need.
+pub struct Admin {
+    live: Arc<LivePlugins>,
+    key: String,
+    shape: ProblemShape,
+}
+
+impl std::fmt::Debug for Admin {
+    /// Without the key.
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Admin")
+    }
+}
+
+impl Admin {
+    /// Callers must know `key`. Problems are written as `shape` has them.
+    pub fn new(live: Arc<LivePlugins>, key: String, shape: ProblemShape) -> Arc<Self> {
+        Arc::new(Self { live, key, shape })
+    }
+
+    /// All routes. None is reached without the key.
+    pub fn router(self: Arc<Self>) -> Router {
+        Router::new()
+            .route("/v1/admin/plugins", get(plugins))
+            .route("/v1/admin/plugins/reload", post(reload))
+            .fallback(unknown_route)
+            .method_not_allowed_fallback(unknown_route)
+            .layer(middleware::from_fn_with_state(Arc::clone(&self), guard))
+            .with_state(self)
+    }
+
+    fn knows_key(&self, headers: &HeaderMap) -> bool {
+        let given = headers
+            .get(header::AUTHORIZATION)
+            .and_then(|value| value.to_str().ok())
+            .and_then(|value| value.strip_prefix("Bearer "));
+        given.is_some_and(|given| given.as_bytes().ct_eq(self.key.as_bytes()).into())
+    }
+}
+
+async fn guard(State(admin): State<Arc<Admin>>, request: Request, next: Next) -> Response {
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    if !admin.knows_key(request.headers()) {
+        tracing::warn!(%method, path, "the admin side was asked without its key");
+        let message = "the admin side needs its key as `Authorization: Bearer KEY`";
+        let refusal = Problem::new(StatusCode::UNAUTHORIZED, "invalid_admin_key", message)
+            .with_header("www-authenticate", "Bearer");
+        return write_problem(refusal.into_response(), admin.shape);
+    }
+    let response = write_problem(next.run(request).await, admin.shape);
+    tracing::info!(%method, path, status = response.status().as_u16(), "admin request");
+    response
+}
+
+/// Which plugins serve whom.
+async fn plugins(State(admin): State<Arc<Admin>>) -> Response {
+    json_response(StatusCode::OK, &admin.live.status())
+}
+
+/// Read configuration and plugins again. 409 if nothing could be taken; a file that was refused
+/// beside others that were taken is told of with 200.
+async fn reload(State(admin): State<Arc<Admin>>) -> Response {
+    let reload = admin.live.reload("admin request").await;
+    let status = match reload.error {
+        Some(_) => StatusCode::CONFLICT,
+        None => StatusCode::OK,
+    };
+    json_response(status, &reload.to_json())
+}
+
+async fn unknown_route(request: Request) -> Problem {
+    let path: String = request.uri().path().chars().take(200).collect();
+    Problem::new(
+        StatusCode::NOT_FOUND,
+        "unknown_route",
+        format!("the admin side has no route {} {path}", request.method()),
+    )
+}

@@ -1,0 +1,243 @@
+//! The command line of `mortise plugin`, as far as it is about one plugin and its author.
+
+use std::path::PathBuf;
+
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Args, Subcommand};
+use mortise_harness::Moment;
+use mortise_plugin::{Kind, Origin};
+use mortise_plugin_manager::deserialize_kind;
+use serde::de::IntoDeserializer as _;
+use serde::de::value::{Error as WordError, StringDeserializer};
+
+/// What an author does with a plugin.
+#[derive(Debug, Subcommand)]
+pub enum AuthorCommand {
+    /// Load a plugin, check it against what its kinds may import, prepare an instance as each kind, and run
+    /// the golden cases that it carries: all that a server does before it takes a file.
+    Verify(PluginFileArgs),
+    /// Ask a plugin one thing and print what it says.
+    #[command(after_help = PLUGIN_RUN_HELP)]
+    Run(PluginRunArgs),
+    /// Run the golden cases of a plugin, and abuse it.
+    #[command(after_help = PLUGIN_TEST_HELP)]
+    Test(PluginTestArgs),
+    /// Run the golden cases of a plugin many times and print what the calls took.
+    Bench(PluginBenchArgs),
+    /// Run the golden cases of a plugin many times and print which of its functions had the time.
+    Profile(PluginProfileArgs),
+    /// Make a project with a working plugin and its golden cases.
+    #[command(after_help = PLUGIN_NEW_HELP)]
+    New(PluginNewArgs),
+    /// Make a plugin of what a compiler wrote: wrap a core module, add the sections that servers read.
+    #[command(after_help = PLUGIN_PACK_HELP)]
+    Pack(PluginPackArgs),
+    /// Print the reference of the interfaces as Markdown.
+    Reference,
+}
+
+/// A plugin file and its surroundings.
+#[derive(Debug, Args)]
+pub struct PluginFileArgs {
+    /// A .wasm file
+    pub file: PathBuf,
+    /// Its settings, a JSON object
+    #[arg(long, value_name = "JSON", default_value = "{}")]
+    pub settings: String,
+    /// A Hugging Face model folder; without it the embedded demo model
+    #[arg(long, value_name = "DIR")]
+    pub model: Option<PathBuf>,
+    /// Keep compiled code here between commands; worth it for plugins with an interpreter in them
+    #[arg(long, value_name = "DIR")]
+    pub cache: Option<PathBuf>,
+}
+
+/// What a plugin is granted while it is tried.
+#[derive(Args)]
+pub struct GrantArgs {
+    /// Where a policy or a tool may send HTTP requests, such as https://id.example; may be repeated
+    #[arg(long = "allow-origin", value_name = "ORIGIN")]
+    pub origins: Vec<Origin>,
+    /// A secret that a policy can recognise; may be repeated. It can be seen in the list of processes
+    #[arg(long = "secret", value_name = "NAME=VALUE", value_parser = named_secret)]
+    pub secrets: Vec<(String, String)>,
+    /// Where the clock stands still, such as 2024-01-31T12:00:00Z
+    #[arg(long, value_name = "RFC3339")]
+    pub now: Option<Moment>,
+}
+
+impl std::fmt::Debug for GrantArgs {
+    /// The secrets must not come into a log.
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names = self.secrets.iter().map(|(name, _)| name);
+        formatter
+            .debug_struct("GrantArgs")
+            .field("origins", &self.origins)
+            .field("secrets", &names.collect::<Vec<_>>())
+            .field("now", &self.now)
+            .finish()
+    }
+}
+
+fn named_secret(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() && !value.is_empty() => {
+            Ok((name.to_owned(), value.to_owned()))
+        }
+        _ => Err("write it as NAME=VALUE, neither of them empty".to_owned()),
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct PluginRunArgs {
+    #[command(flatten)]
+    pub plugin: PluginFileArgs,
+    #[command(flatten)]
+    pub grants: GrantArgs,
+    /// Which of its kinds is asked; needed only if it has several
+    #[arg(long, value_parser = kind())]
+    pub kind: Option<Kind>,
+    /// A file with the JSON; without it standard input
+    #[arg(long, value_name = "FILE")]
+    pub input: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct PluginTestArgs {
+    #[command(flatten)]
+    pub plugin: PluginFileArgs,
+    #[command(flatten)]
+    pub grants: GrantArgs,
+    /// The folder of the golden cases; without it `cases`, or else those that the plugin carries
+    #[arg(long, value_name = "DIR")]
+    pub cases: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct PluginBenchArgs {
+    #[command(flatten)]
+    pub test: PluginTestArgs,
+    /// How often each case is run
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub rounds: u32,
+}
+
+#[derive(Debug, Args)]
+pub struct PluginProfileArgs {
+    #[command(flatten)]
+    pub bench: PluginBenchArgs,
+    /// Write the call stacks there, folded, as flame graphs and the Firefox Profiler read them
+    #[arg(long, value_name = "FILE")]
+    pub folded: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct PluginNewArgs {
+    /// Name of the plugin, and of the folder that is made
+    pub name: String,
+    /// What the plugin does
+    #[arg(long, value_parser = kind())]
+    pub kind: Kind,
+    /// What it is written in
+    #[arg(long, default_value = "rust")]
+    pub lang: Language,
+}
+
+/// What a new plugin is written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Language {
+    /// Rust, built with cargo for wasm32-wasip2.
+    Rust,
+    /// C, built with clang as zig packs it (from PyPI), or with wasi-sdk.
+    C,
+    /// Python, built with componentize-py.
+    Python,
+    /// JavaScript, built with componentize-js.
+    Js,
+}
+
+#[derive(Debug, Args)]
+pub struct PluginPackArgs {
+    /// A core module built for one of the worlds, or a component
+    pub file: PathBuf,
+    /// What a core module is to be
+    #[arg(long, value_parser = kind())]
+    pub kind: Option<Kind>,
+    /// The JSON Schema of the settings, which servers check them by
+    #[arg(long, value_name = "FILE")]
+    pub settings_schema: Option<PathBuf>,
+    /// A folder of golden cases (at most 64) that the plugin is to carry; servers run them before they take it
+    #[arg(long, value_name = "DIR")]
+    pub cases: Option<PathBuf>,
+    /// Which models it serves where the configuration does not say: a JSON file such as
+    /// {"models": ["my-*"], "architectures": ["qwen3"]}
+    #[arg(long, value_name = "FILE")]
+    pub serves: Option<PathBuf>,
+    /// The version that servers tell of
+    #[arg(long, value_name = "TEXT")]
+    pub plugin_version: Option<String>,
+    /// Where the plugin is written
+    #[arg(long, value_name = "FILE")]
+    pub output: PathBuf,
+}
+
+const KINDS: [(&str, &str); 5] = [
+    ("chat-template", "Conversations to prompts"),
+    (
+        "output-parser",
+        "Generated text to content, reasoning and calls",
+    ),
+    ("grammar", "What may be generated"),
+    ("policy", "Who may ask"),
+    ("tool", "Tools that the server runs"),
+];
+
+/// A kind of plugins by its name.
+fn kind() -> impl TypedValueParser<Value = Kind> {
+    let values = KINDS.map(|(name, help)| PossibleValue::new(name).help(help));
+    PossibleValuesParser::new(values).try_map(|name| {
+        let name: StringDeserializer<WordError> = name.into_deserializer();
+        deserialize_kind(name)
+    })
+}
+
+const PLUGIN_RUN_HELP: &str = "\
+The input is that of `mortise template render`, `mortise parse` and `mortise grammar check`.
+For a policy
+In:   {\"route\": \"/v1/chat/completions\"?, \"method\": \"POST\"?, \"peer\": \"127.0.0.1\"?,
+       \"headers\": {\"name\": \"value\"}?, \"model\": \"...\"?, \"streaming\": false?,
+       \"max_tokens\": 5?, \"tools\": [\"name\"]?, \"server_tools\": [\"name\"]?}
+Out:  {\"allow\": {...}}, {\"deny\": {\"status\": 403, ...}} or {\"abstain\": true}
+For a tool
+In:   {\"name\": \"...\", \"arguments\": {...}?, \"subject\": \"...\"?, \"tenant\": \"...\"?};
+       {} lists the tools
+Out:  {\"result\": \"...\"} or {\"refused\": \"...\"}; for {} {\"tools\": [...]}
+
+Example:
+  echo '{\"headers\":{\"x-tenant\":\"acme\"}}' | mortise plugin run my-policy.wasm";
+
+const PLUGIN_TEST_HELP: &str = "\
+A case is a file *.json:
+  {\"kind\": \"policy\"?, \"settings\": {...}?, \"now\": \"2024-01-01T00:00:00Z\"?,
+   \"input\": {...}, \"expect\": {...} or \"error\": \"...\"}
+`input` and the output are those of `mortise plugin run`; the clock stands still at
+`now`, or else at --now, or else where it does above. All that `expect` names must be in
+the output; `error` must be part of the message of a call that fails. A parser is fed
+the text whole, in pieces of every small size, as tokens, and in two pieces cut at every
+place; all must give the same.
+After the cases of a kind, with the settings of the first that the plugin takes, come
+inputs as nobody means them: they may be answered or refused, and must break nothing.";
+
+const PLUGIN_NEW_HELP: &str = "\
+Example:
+  mortise plugin new my-policy --kind policy
+  cd my-policy
+  cargo build --release --target wasm32-wasip2
+  mortise plugin test target/wasm32-wasip2/release/my_policy.wasm";
+
+const PLUGIN_PACK_HELP: &str = "\
+Compilers for Rust's wasm32-wasip2, componentize-py and componentize-js make components;
+others make core modules, which this wraps.
+
+Example:
+  mortise plugin pack build/plugin.wasm --kind policy --output my-policy.wasm";

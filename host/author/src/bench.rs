@@ -1,0 +1,80 @@
+//! What the calls of a plugin take.
+
+use std::time::Instant;
+
+use anyhow::Context as _;
+use mortise_plugin::{FunctionStats, PluginStats};
+use serde_json::{Value, json};
+
+use crate::args::PluginBenchArgs;
+use crate::cases::read_cases;
+use crate::subject::LoadSubject as _;
+use mortise_harness::Subject;
+
+/// `mortise plugin bench`: run every case many times. The times are those of the calls alone, border
+/// crossings included, as the server's metrics have them.
+pub(crate) fn bench(args: &PluginBenchArgs) -> anyhow::Result<Value> {
+    let plugin = &args.test.plugin;
+    let begun = Instant::now();
+    let subject = Subject::load(plugin)?.granted(&args.test.grants)?;
+    let loaded = begun.elapsed();
+    let common = crate::settings_of(plugin)?;
+    let cases = read_cases(&subject, args.test.cases.as_deref())?;
+    let mut failed = 0u64;
+    for (name, case) in &cases {
+        let kind = case.kind(&subject)?;
+        let Ok(bench) = case.bench(&subject, &common) else {
+            continue;
+        };
+        for _ in 0..args.rounds {
+            failed += u64::from(bench.ask(kind, case.input.clone()).is_err());
+        }
+        tracing::debug!(case = name, "measured");
+    }
+    let name = plugin.file.file_stem().unwrap_or_default();
+    let name = name.to_string_lossy();
+    let all = subject.host.stats();
+    let own = all.iter().filter(|stats| stats.plugin == name);
+    let bytes = std::fs::metadata(&plugin.file)
+        .context("the file is gone")?
+        .len();
+    Ok(json!({
+        "file": plugin.file,
+        "bytes": bytes,
+        "load_ms": loaded.as_secs_f64() * 1e3,
+        "cases": cases.len(),
+        "rounds": args.rounds,
+        "failed_calls": failed,
+        "kinds": own.map(kind).collect::<Vec<_>>(),
+    }))
+}
+
+fn kind(stats: &PluginStats) -> Value {
+    let called = stats.functions.iter().filter(|function| function.calls > 0);
+    json!({
+        "kind": stats.kind.as_str(),
+        "instances_made": stats.created_instances,
+        "memory_peak_bytes": stats.memory_peak_bytes,
+        "functions": called.map(function).collect::<Vec<_>>(),
+    })
+}
+
+fn function(stats: &FunctionStats) -> Value {
+    let mean = stats.seconds_sum / stats.calls as f64;
+    json!({
+        "function": stats.function,
+        "calls": stats.calls,
+        "mean_us": (mean * 1e8).round() / 1e2,
+        "p50_below_us": below(stats, 0.5),
+        "p99_below_us": below(stats, 0.99),
+        "faults": stats.faults.iter().map(|(label, count)| json!({*label: count})).collect::<Vec<_>>(),
+    })
+}
+
+/// A bound that this share of the calls stayed below, in microseconds; `null` above the largest.
+fn below(stats: &FunctionStats, share: f64) -> Option<f64> {
+    let wanted = (stats.calls as f64 * share).ceil() as u64;
+    let mut buckets = stats.seconds_buckets.iter();
+    let (bound, _) = buckets.find(|(_, count)| *count >= wanted)?;
+    Some((bound * 1e6).round())
+}

@@ -1,0 +1,67 @@
+//! `mortise plugin`: what an author does with a plugin before an operator does.
+
+mod abuse;
+mod args;
+mod bench;
+mod cases;
+mod pack;
+mod profile;
+mod project;
+mod subject;
+mod templates;
+
+use anyhow::{Context as _, bail};
+use mortise_harness::{Subject, print, print_json, prove, read};
+use mortise_plugin_manager::{Declared, PluginConfig};
+use serde_json::{Value, json};
+
+pub use crate::args::AuthorCommand;
+use crate::args::{PluginFileArgs, PluginRunArgs};
+use crate::subject::LoadSubject as _;
+
+/// Run one of the commands.
+///
+/// # Errors
+/// What is wrong with the plugin, its cases or the arguments.
+pub fn run(command: AuthorCommand) -> anyhow::Result<()> {
+    match command {
+        AuthorCommand::Verify(args) => print_json(&verify(&args)?),
+        AuthorCommand::Run(args) => print_json(&ask(&args)?),
+        AuthorCommand::Test(args) => cases::test(&args),
+        AuthorCommand::Bench(args) => print_json(&bench::bench(&args)?),
+        AuthorCommand::Profile(args) => print_json(&profile::profile(&args)?),
+        AuthorCommand::New(args) => print(&project::make(&args)?),
+        AuthorCommand::Pack(args) => print_json(&pack::pack(&args)?),
+        AuthorCommand::Reference => print(&mortise_wit::reference()?),
+    }
+}
+
+fn settings_of(args: &PluginFileArgs) -> anyhow::Result<Value> {
+    let settings: Value = serde_json::from_str(&args.settings).context("--settings is not JSON")?;
+    match settings.is_object() {
+        true => Ok(settings),
+        false => bail!("--settings must be a JSON object"),
+    }
+}
+
+fn verify(args: &PluginFileArgs) -> anyhow::Result<Value> {
+    let subject = Subject::load(args)?;
+    Declared::of(&subject.component).map_err(anyhow::Error::msg)?;
+    subject.bench(&settings_of(args)?)?;
+    let cases = prove(&subject.host, &subject.component, &PluginConfig::default())?;
+    let kinds = subject.component.kinds().iter().map(|kind| kind.as_str());
+    Ok(json!({
+        "file": args.file,
+        "sound": true,
+        "prepared_as": kinds.collect::<Vec<_>>(),
+        "cases_passed": cases,
+    }))
+}
+
+fn ask(args: &PluginRunArgs) -> anyhow::Result<Value> {
+    let subject = Subject::load(&args.plugin)?.granted(&args.grants)?;
+    let request = read(args.input.as_deref())?;
+    let kind = subject.kind(args.kind)?;
+    let bench = subject.bench(&settings_of(&args.plugin)?)?;
+    bench.ask(kind, request)
+}

@@ -1,0 +1,73 @@
+//! Where the calls of a plugin spend their time.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use mortise_plugin::Profile;
+use serde_json::{Value, json};
+
+use crate::args::PluginProfileArgs;
+use crate::cases::read_cases;
+use crate::subject::LoadSubject as _;
+use mortise_harness::Subject;
+
+/// Functions that are told.
+const SHOWN: usize = 30;
+
+/// `mortise plugin profile`: run every case many times and note, each millisecond, where the plugin is.
+pub(crate) fn profile(args: &PluginProfileArgs) -> anyhow::Result<Value> {
+    let plugin = &args.bench.test.plugin;
+    let subject = Subject::profiled(plugin)?.granted(&args.bench.test.grants)?;
+    let Some(profile) = subject.host.profile().map(Arc::clone) else {
+        bail!("the host does not profile");
+    };
+    let common = crate::settings_of(plugin)?;
+    for (_, case) in &read_cases(&subject, args.bench.test.cases.as_deref())? {
+        let kind = case.kind(&subject)?;
+        // A case about settings that are refused has nothing to measure.
+        let Ok(bench) = case.bench(&subject, &common) else {
+            continue;
+        };
+        for _ in 0..args.bench.rounds {
+            // What fails took its time as well.
+            let _ = bench.ask(kind, case.input.clone());
+        }
+    }
+    if let Some(path) = &args.folded {
+        std::fs::write(path, folded(&profile))
+            .with_context(|| format!("cannot write `{}`", path.display()))?;
+    }
+    let samples = profile.samples();
+    let percent = |part: u64| (part as f64 / samples.max(1) as f64 * 1e4).round() / 1e2;
+    let functions = profile.functions().into_iter().take(SHOWN).map(|share| {
+        json!({
+            "function": readable(&share.function),
+            "own_percent": percent(share.own),
+            "total_percent": percent(share.total),
+        })
+    });
+    Ok(json!({
+        "file": plugin.file,
+        "samples": samples,
+        "functions": functions.collect::<Vec<_>>(),
+    }))
+}
+
+/// The form that flame graphs are drawn from: a line for each stack, frames joined by `;`, then the
+/// number of samples.
+fn folded(profile: &Profile) -> String {
+    let stacks = profile.stacks().into_iter();
+    let lines = stacks.map(|(stack, count)| {
+        let frames: Vec<String> = stack
+            .iter()
+            .map(|name| readable(name).replace(';', ","))
+            .collect();
+        format!("{} {count}\n", frames.join(";"))
+    });
+    lines.collect()
+}
+
+/// A name as its author wrote it, where that was Rust.
+fn readable(name: &str) -> String {
+    format!("{:#}", rustc_demangle::demangle(name))
+}

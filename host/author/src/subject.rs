@@ -1,0 +1,59 @@
+//! The plugin that a command is about.
+
+use mortise_harness::{Subject, Surroundings, model_files};
+use mortise_plugin::{ComponentSource, HostConfig, PluginHost};
+use mortise_plugin_manager::PluginConfig;
+
+use crate::args::{GrantArgs, PluginFileArgs};
+
+/// Loads what the command line names.
+pub(crate) trait LoadSubject: Sized {
+    /// On a host of its own.
+    fn load(args: &PluginFileArgs) -> anyhow::Result<Self>;
+
+    /// On a host that notes where plugins spend their time.
+    fn profiled(args: &PluginFileArgs) -> anyhow::Result<Self>;
+
+    /// With what the command line grants.
+    fn granted(self, grants: &GrantArgs) -> anyhow::Result<Self>;
+}
+
+impl LoadSubject for Subject {
+    fn load(args: &PluginFileArgs) -> anyhow::Result<Self> {
+        let config = HostConfig {
+            cache_dir: args.cache.clone(),
+            ..HostConfig::default()
+        };
+        load_into(PluginHost::new(config)?, args)
+    }
+
+    fn profiled(args: &PluginFileArgs) -> anyhow::Result<Self> {
+        let config = HostConfig {
+            profile: true,
+            ..HostConfig::default()
+        };
+        load_into(PluginHost::new(config)?, args)
+    }
+
+    fn granted(mut self, grants: &GrantArgs) -> anyhow::Result<Self> {
+        let surroundings = Surroundings {
+            origins: grants.origins.clone(),
+            secrets: grants.secrets.clone(),
+            now: grants.now,
+        };
+        surroundings.check(&self.component)?;
+        self.surroundings = surroundings;
+        Ok(self)
+    }
+}
+
+fn load_into(host: PluginHost, args: &PluginFileArgs) -> anyhow::Result<Subject> {
+    let component = host.load(ComponentSource::File(args.file.clone()))?;
+    let files = model_files(args.model.as_deref())?;
+    Ok(Subject::new(
+        host,
+        component,
+        files,
+        PluginConfig::default(),
+    ))
+}

@@ -1,0 +1,446 @@
+//! Wires the rooms together and runs the server. The only place that knows them all.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::Context as _;
+use mortise_admin::Admin;
+use mortise_api::{ApiState, openai};
+use mortise_config::{AdminConfig, Config, ConfigSource, LimitConfig, hub_config};
+use mortise_engine::{
+    BeamRequest, Engine, EngineHandle, EngineLoad, SequenceRequest, SubmitError, TokenStream,
+};
+use mortise_harness::golden_cases;
+use mortise_http::{
+    ConnectionLimits, Guard, HttpState, Stop, router, serve as listen, serve_beside,
+};
+use mortise_model::Embedder;
+use mortise_models::{
+    DeviceChoice, EmbeddingRuntime, EngineSettings, LoadedWeights, ModelConfig, ModelFiles,
+    ModelSource, NameMatching, Placed, Placement, ScriptCodec, Scripted, TokenRuntime, download,
+    start_engine,
+};
+use mortise_plugin::PluginHost;
+use mortise_plugin_manager::{LivePlugins, LoadedPlugins, ModelFacts, ReadConfig, SwapCounters};
+use mortise_service::{ModelPlugins, Observer, ServedModel, Service, ServiceConfig};
+use mortise_telemetry::{Metrics, PluginSwaps, start_logging};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+
+use crate::embedder::LocalEmbedder;
+
+/// Time for policies to hear of the last requests, and for threads to end.
+const SETTLE: Duration = Duration::from_secs(2);
+
+/// Serve until a signal ends it. Plugins and keys are read from `source` again on a reload.
+pub(crate) fn serve(source: ConfigSource) -> anyhow::Result<()> {
+    let config = source.load()?;
+    start_logging(config.log.0, config.log.1);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .thread_name("mortise-server")
+        .build()
+        .context("cannot start the server's threads")?;
+    let result = runtime.block_on(run(config, source));
+    runtime.shutdown_timeout(SETTLE);
+    result
+}
+
+async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
+    // Before anything slow: a signal during the start ends the server too, and a port in use
+    // should be known before a model is read.
+    let mut signals = signals()?;
+    let address = SocketAddr::new(config.host, config.port);
+    let listener = TcpListener::bind(address)
+        .await
+        .with_context(|| format!("cannot listen on {address}; is another server running there?"))?;
+    let address = listener
+        .local_addr()
+        .context("the listener has no address")?;
+    let admin = match config.admin.take() {
+        Some(admin) => Some(bind_admin(admin).await?),
+        None => None,
+    };
+    let watch_every = config.plugins.watch;
+    let connection_limits = ConnectionLimits {
+        max_connections: config.http.max_connections,
+        headers: config.http.headers,
+        header_timeout: config.http.header_timeout,
+        write_timeout: config.http.write_timeout,
+        shape: openai::error_body,
+    };
+    if !address.ip().is_loopback() && config.auth.keys == 0 {
+        tracing::warn!("other machines can reach this server and it asks for no key");
+    }
+    let (draining, draining_seen) = watch::channel(false);
+    let (cut, cut_seen) = watch::channel(false);
+    let stop = Stop {
+        draining,
+        cut,
+        drain: config.http.drain,
+    };
+    let (front, live) = tokio::select! {
+        opened = open(config, source, address, draining_seen, cut_seen) => opened?,
+        signal = signals.recv() => {
+            tracing::info!(signal, "stopped before the start was complete");
+            return Ok(());
+        }
+    };
+    let (front, live) = (Arc::new(front), Arc::new(live));
+    let service = Arc::clone(&front.service);
+    reload_on_hangup(Arc::clone(&live))?;
+    if let Some(every) = watch_every {
+        let live = Arc::clone(&live);
+        tokio::spawn(async move { live.watch(every).await });
+    }
+    if let Some((listener, address, key)) = admin {
+        let router = Admin::new(live, key, openai::error_body).router();
+        tokio::spawn(serve_beside(
+            listener,
+            router,
+            connection_limits.clone(),
+            front.http.draining.clone(),
+        ));
+        tracing::info!("admin side on http://{address}");
+    }
+    tracing::info!("listening on http://{address}");
+    let http = Arc::clone(&front.http);
+    let router = router(http, vec![openai::api(front)], openai::error_body);
+    listen(listener, router, connection_limits, signals, stop).await;
+    // Usage of the last requests still has to reach the policies.
+    let _ = tokio::time::timeout(SETTLE, service.settle()).await;
+    Ok(())
+}
+
+/// The listener of the admin side, its address and its key.
+async fn bind_admin(config: AdminConfig) -> anyhow::Result<(TcpListener, SocketAddr, String)> {
+    let address = SocketAddr::new(config.host, config.port);
+    let listener = TcpListener::bind(address)
+        .await
+        .with_context(|| format!("cannot listen on {address} for the admin side"))?;
+    let address = listener
+        .local_addr()
+        .context("the listener of the admin side has no address")?;
+    Ok((listener, address, config.key))
+}
+
+/// Reload plugins on every SIGHUP.
+fn reload_on_hangup(live: Arc<LivePlugins>) -> anyhow::Result<()> {
+    let mut hangups = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
+    tokio::spawn(async move {
+        while hangups.recv().await.is_some() {
+            live.reload("SIGHUP").await;
+        }
+    });
+    Ok(())
+}
+
+/// Metrics of these models and of all plugins of `host`.
+fn measure(served: &[ServedModel], host: PluginHost, swaps: Arc<SwapCounters>) -> Arc<Metrics> {
+    let backends: Vec<_> = served
+        .iter()
+        .map(|model| (model.name.clone(), Arc::clone(&model.backend)))
+        .collect();
+    let loads = move || -> Vec<(String, EngineLoad)> {
+        let loads = backends.iter();
+        loads
+            .map(|(name, backend)| (name.clone(), backend.load()))
+            .collect()
+    };
+    Arc::new(Metrics::new(
+        loads,
+        move || host.stats(),
+        move || numbers(&swaps),
+    ))
+}
+
+/// Where the files of models come from: folders, the hub, and the demo model.
+pub(crate) fn model_source() -> ModelSource {
+    ModelSource {
+        demo: mortise_bundle::demo_model(),
+        fetch: Arc::new(|reference| download(&hub_config()?, reference)),
+    }
+}
+
+/// What is about plugins in the configuration, as it stands when it is asked for.
+fn read_again(source: ConfigSource) -> ReadConfig {
+    Box::new(move || {
+        let config = source.load()?;
+        Ok((config.plugins, config.auth))
+    })
+}
+
+/// How often plugins were replaced, as it stands.
+fn numbers(swaps: &SwapCounters) -> PluginSwaps {
+    PluginSwaps {
+        generation: swaps.generation.load(Relaxed),
+        replaced: swaps.replaced.load(Relaxed),
+        unchanged: swaps.unchanged.load(Relaxed),
+        rejected: swaps.rejected.load(Relaxed),
+    }
+}
+
+/// Load plugins and models and tie them together.
+async fn open(
+    config: Config,
+    source: ConfigSource,
+    address: SocketAddr,
+    draining: watch::Receiver<bool>,
+    cut: watch::Receiver<bool>,
+) -> anyhow::Result<(ApiState, LivePlugins)> {
+    let Config {
+        http,
+        limits,
+        engine,
+        models,
+        plugins,
+        auth,
+        ..
+    } = config;
+    // Plugins first: a broken file should be known before a model is read.
+    let plugins =
+        tokio::task::spawn_blocking(move || LoadedPlugins::load(plugins, golden_cases())).await??;
+    let weights = Arc::<LoadedWeights>::default();
+    let mut opened = Vec::with_capacity(models.len());
+    for model in models {
+        opened.push(open_model(model, limits, &engine, &weights).await?);
+    }
+    let facts: Vec<ModelFacts> = opened.iter().map(|(_, facts)| facts.clone()).collect();
+    let plugins = plugins.bind(&auth, &facts).await?;
+    plugins.report();
+    let mut served = Vec::with_capacity(opened.len());
+    for (model, facts) in &opened {
+        served.push(model.clone().with_plugins(plugins.plugins_of(facts)?));
+    }
+    let swaps = Arc::<SwapCounters>::default();
+    let metrics = measure(&served, plugins.host.clone(), Arc::clone(&swaps));
+    plugins.host.count_requests(metrics.requests());
+    let service = Arc::new(Service::new(
+        ServiceConfig {
+            name_matching: NameMatching {
+                sole_model: config.any_model,
+                ..NameMatching::default()
+            },
+            default_max_tokens: limits.default_max_tokens,
+            max_choices: limits.n_max,
+            tenant_weights: engine.tenant_weights,
+            share_prefixes: engine.share_prefixes,
+            tools: limits.tools,
+            observer: Arc::clone(&metrics) as Arc<dyn Observer>,
+            ..ServiceConfig::default()
+        },
+        served,
+        plugins.policies(),
+        &plugins.tools(),
+    )?);
+    let live = LivePlugins::new(
+        plugins,
+        Arc::clone(&service),
+        opened,
+        auth,
+        read_again(source),
+        swaps,
+    );
+    let page = Arc::clone(&metrics);
+    let http = HttpState {
+        guard: Guard::new(
+            http.headers,
+            address.ip().is_loopback(),
+            &http.allowed_hosts,
+            &http.cors_origins,
+        ),
+        max_body_bytes: http.max_body_bytes,
+        body_timeout: http.body_timeout,
+        heartbeat: http.heartbeat,
+        draining,
+        cut,
+        observer: metrics,
+        metrics: Box::new(move || page.page()),
+    };
+    let front = ApiState {
+        service,
+        http: Arc::new(http),
+        unsupported: config.unsupported,
+    };
+    Ok((front, live))
+}
+
+/// SIGINT and SIGTERM, by name. Two are told apart; what comes later changes nothing.
+fn signals() -> anyhow::Result<mpsc::Receiver<&'static str>> {
+    let (sender, receiver) = mpsc::channel(2);
+    for (kind, name) in [
+        (SignalKind::interrupt(), "SIGINT"),
+        (SignalKind::terminate(), "SIGTERM"),
+    ] {
+        let mut stream = signal(kind).with_context(|| format!("cannot listen for {name}"))?;
+        let sender = sender.clone();
+        tokio::spawn(async move {
+            while stream.recv().await.is_some() {
+                let _ = sender.try_send(name);
+            }
+        });
+    }
+    Ok(receiver)
+}
+
+/// A model without its plugins, and what plugins are told of it.
+async fn open_model(
+    config: ModelConfig,
+    limits: LimitConfig,
+    engine: &EngineSettings,
+    weights: &Arc<LoadedWeights>,
+) -> anyhow::Result<(ServedModel, ModelFacts)> {
+    let engine = engine.clone();
+    let weights = Arc::clone(weights);
+    let opening = move || -> anyhow::Result<_> {
+        let text = model_source().open(&config)?;
+        let opened = backend(&config, &text, limits, engine, &weights)
+            .with_context(|| format!("the model `{}` cannot be served", config.name))?;
+        Ok((config, text, opened))
+    };
+    let (config, text, Opened { backend, embedder }) =
+        tokio::task::spawn_blocking(opening).await??;
+    tracing::info!(
+        model = config.name,
+        folder = text.folder.name(),
+        architecture = text.architecture,
+        context = backend.context_length(),
+        scripted = config.script.is_some(),
+        "model loaded"
+    );
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let facts = ModelFacts::of(
+        &text.name,
+        &text.architecture,
+        &text.tokenizer,
+        &text.defaults.eos,
+        text.vocabulary_size,
+    );
+    let model = ServedModel {
+        name: config.name,
+        aliases: config.aliases,
+        created: now.map_or(0, |elapsed| elapsed.as_secs()),
+        owned_by: "mortise".to_owned(),
+        tokenizer: text.tokenizer,
+        plugins: ModelPlugins::default(),
+        mask_tokens: text.vocabulary_size,
+        backend,
+        embedder,
+        defaults: text.defaults,
+    };
+    Ok((model, facts))
+}
+
+fn backend(
+    config: &ModelConfig,
+    text: &ModelFiles,
+    limits: LimitConfig,
+    engine: EngineSettings,
+    weights: &LoadedWeights,
+) -> anyhow::Result<Opened> {
+    if let Some(script) = &config.script {
+        let (encoder, decoder) = (Arc::clone(&text.tokenizer), Arc::clone(&text.tokenizer));
+        let codec = ScriptCodec {
+            encode: Arc::new(move |text| encoder.encode_special(text).unwrap_or_default()),
+            decode: Arc::new(move |tokens| decoder.decode(tokens, true)),
+        };
+        return Ok(Opened::generating(Scripted::new(script.clone(), codec)));
+    }
+    if Embedder::describes(&text.folder, config.embedding)? {
+        anyhow::ensure!(
+            config.draft.is_none(),
+            "`draft_model` is set and the model generates no text to guess"
+        );
+        let embedder = LocalEmbedder::open(
+            &text.folder,
+            config.precision(),
+            config.embedding,
+            limits.max_context,
+            engine.engine.max_queue,
+        )?;
+        let embedder = Arc::new(embedder);
+        return Ok(Opened {
+            backend: embedder.clone(),
+            embedder: Some(embedder),
+        });
+    }
+    anyhow::ensure!(
+        config.embedding.normalised.is_none(),
+        "`normalize` is set and the model makes no embeddings; set `pooling` too"
+    );
+    let placement = Placement {
+        device: match (&config.draft, engine.device) {
+            (Some(_), DeviceChoice::Cuda(_)) => anyhow::bail!(
+                "`draft_model` is set, and models with one are computed on the processor only; \
+                 use device = \"cpu\" or \"auto\""
+            ),
+            (Some(_), _) => DeviceChoice::Cpu,
+            (None, device) => device,
+        },
+        precision: config.precision(),
+        max_context: limits.max_context,
+        engine: match config.draft {
+            Some(_) => engine.engine,
+            None => engine.engine.without_draft_model(),
+        },
+    };
+    let on_processor = |engine| {
+        let model = weights.of(config, text, limits.max_context)?;
+        Ok(match &config.draft {
+            Some(draft) => {
+                let draft =
+                    weights.draft(draft, &model_source(), &text.tokenizer, limits.max_context)?;
+                Engine::start_drafted(model, draft, engine)?
+            }
+            None => Engine::start(model, engine)?,
+        })
+    };
+    let Placed { engine, device } = start_engine(&text.folder, placement, on_processor)?;
+    tracing::info!(model = config.name, device, "engine started");
+    Ok(Opened::generating(LocalEngine {
+        engine,
+        max_context: limits.max_context,
+    }))
+}
+
+/// What serves a model's requests.
+struct Opened {
+    backend: Arc<dyn TokenRuntime>,
+    embedder: Option<Arc<dyn EmbeddingRuntime>>,
+}
+
+impl Opened {
+    fn generating(backend: impl TokenRuntime + 'static) -> Self {
+        Self {
+            backend: Arc::new(backend),
+            embedder: None,
+        }
+    }
+}
+
+/// An engine within the operator's limit on context.
+struct LocalEngine {
+    engine: EngineHandle,
+    max_context: usize,
+}
+
+impl TokenRuntime for LocalEngine {
+    fn submit(&self, request: SequenceRequest) -> Result<TokenStream, SubmitError> {
+        self.engine.submit(request)
+    }
+
+    fn submit_beams(&self, request: BeamRequest) -> Result<Vec<TokenStream>, SubmitError> {
+        self.engine.submit_beams(request)
+    }
+
+    fn context_length(&self) -> usize {
+        self.engine.context_length().min(self.max_context)
+    }
+
+    fn load(&self) -> EngineLoad {
+        self.engine.load()
+    }
+}

@@ -1,0 +1,344 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
+use clap::{Args, Parser, Subcommand};
+use mortise_author::AuthorCommand;
+use mortise_config::KvTypeName;
+use mortise_hub::ModelReference;
+use mortise_models::DeviceChoice;
+use mortise_telemetry::{LogFormat, LogLevel};
+use serde::de::value::{Error as WordError, StringDeserializer};
+use serde::de::{DeserializeOwned, IntoDeserializer as _};
+
+const EXAMPLES: &str = "\
+Examples:
+  mortise serve
+      serve the embedded demo model on http://127.0.0.1:8080
+  mortise serve --model ./my-model --port 9000 --api-key s3cret
+      serve a Hugging Face folder to callers who know a key
+  mortise config print-default > mortise.toml
+  mortise serve --config mortise.toml
+      serve what a file says
+
+Then, with any OpenAI client:
+  curl http://127.0.0.1:8080/v1/chat/completions -H 'Content-Type: application/json' \\
+    -d '{\"model\":\"mortise-demo\",\"messages\":[{\"role\":\"user\",\"content\":\"What is mortise?\"}]}'
+
+Exit codes: 0 done, 1 failed, 2 wrong usage or configuration.";
+
+/// An LLM inference server whose policy is made of sandboxed WebAssembly plugins.
+#[derive(Debug, Parser)]
+#[command(name = "mortise", version, after_help = EXAMPLES, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serve models over the OpenAI API.
+    Serve(ServeArgs),
+    /// Print or check configuration files.
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Run the chat template plugin: a conversation in, a prompt out.
+    #[command(subcommand)]
+    Template(TemplateCommand),
+    /// Run the output parser plugin: generated text in, content, reasoning and calls out.
+    #[command(after_help = PARSE_HELP)]
+    Parse(ModelInput),
+    /// Run the grammar plugin.
+    #[command(subcommand)]
+    Grammar(GrammarCommand),
+    /// Turn text into token ids, and ids into text.
+    #[command(after_help = TOKENIZE_HELP)]
+    Tokenize(ModelInput),
+    /// Make, check, try and measure plugins.
+    #[command(subcommand)]
+    Plugin(PluginCommand),
+    /// Download a model from the Hugging Face hub and print where it is.
+    #[command(after_help = PULL_HELP)]
+    Pull {
+        /// The model: org/name, then :QUANT to choose a GGUF file, then @REVISION
+        #[arg(value_name = "ORG/NAME[:QUANT][@REVISION]")]
+        reference: ModelReference,
+    },
+    /// List the processor and the GPUs that models can be computed on.
+    Devices {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Measure how fast a model runs here, or how fast a running server answers.
+    #[command(after_help = BENCH_HELP)]
+    Bench(BenchArgs),
+    /// Describe a plugin (.wasm), a weights file (.safetensors, .gguf) or a model folder as JSON.
+    #[command(after_help = INSPECT_HELP)]
+    Inspect(InspectArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// A Hugging Face model folder or a GGUF file; without it the file's models, or the embedded demo
+    /// model
+    #[arg(long, value_name = "PATH")]
+    pub(crate) model: Option<PathBuf>,
+    /// A model on the Hugging Face hub, downloaded if it is not in the cache; see `mortise pull --help`
+    #[arg(
+        long,
+        value_name = "ORG/NAME[:QUANT][@REVISION]",
+        conflicts_with = "model"
+    )]
+    pub(crate) hf: Option<ModelReference>,
+    /// A configuration file; see `mortise config print-default`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// The address to listen on [default: 127.0.0.1]
+    #[arg(long, value_name = "IP")]
+    pub(crate) host: Option<String>,
+    /// The port to listen on; 0 picks a free one [default: 8080]
+    #[arg(long)]
+    pub(crate) port: Option<u16>,
+    /// A folder of plugins; each *.wasm replaces the embedded plugin of its kind
+    #[arg(long, value_name = "DIR")]
+    pub(crate) plugins: Option<PathBuf>,
+    /// A key that callers must send as `Authorization: Bearer KEY`; may be given several times.
+    /// Other users of this machine can read command lines: `key_env` in the file is safer
+    #[arg(long = "api-key", value_name = "KEY")]
+    pub(crate) api_keys: Vec<String>,
+    /// Most tokens of prompt and answer together [default: 4096, or the model's own limit]
+    #[arg(long, value_name = "TOKENS")]
+    pub(crate) max_context: Option<usize>,
+    /// What to compute on: cpu, cuda, cuda:N or auto [default: auto]
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) device: Option<DeviceChoice>,
+    /// The model's public name; further ones are aliases
+    #[arg(long, value_name = "NAME")]
+    pub(crate) served_model_name: Vec<String>,
+    /// How log lines are written [default: text]
+    #[arg(long, value_name = "FORMAT", value_parser = one_of::<LogFormat>(&LOG_FORMATS))]
+    pub(crate) log_format: Option<LogFormat>,
+    /// The least important line that is written [default: info]
+    #[arg(long, value_name = "LEVEL", value_parser = one_of::<LogLevel>(&LOG_LEVELS))]
+    pub(crate) log_level: Option<LogLevel>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Print a commented file with every key and its default.
+    PrintDefault,
+    /// Read a file and say what is wrong with it.
+    Check {
+        /// The file
+        file: PathBuf,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TemplateCommand {
+    /// Render a conversation to the prompt that the model would get.
+    #[command(after_help = TEMPLATE_HELP)]
+    Render(ModelInput),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum GrammarCommand {
+    /// Compile a grammar and match texts against it.
+    #[command(after_help = GRAMMAR_HELP)]
+    Check(ModelInput),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PluginCommand {
+    /// List the plugins that a server would have, and who would serve whom.
+    List(PluginListArgs),
+    /// Describe a plugin: kinds, version, digest, imports, the schema of its settings.
+    Inspect {
+        /// A .wasm file
+        file: PathBuf,
+    },
+    #[command(flatten)]
+    Author(AuthorCommand),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PluginListArgs {
+    /// A configuration file; without it only the embedded plugins and those of --plugins
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// A folder of plugins; each *.wasm replaces the embedded plugin of its kind
+    #[arg(long, value_name = "DIR")]
+    pub(crate) plugins: Option<PathBuf>,
+}
+
+/// Where an offline command reads its JSON, and which model and plugins it uses.
+#[derive(Debug, Args)]
+pub(crate) struct ModelInput {
+    /// A Hugging Face model folder or a GGUF file; without it the embedded demo model
+    #[arg(long, value_name = "PATH")]
+    pub(crate) model: Option<PathBuf>,
+    /// A folder of plugins; each *.wasm replaces the embedded plugin of its kind
+    #[arg(long, value_name = "DIR")]
+    pub(crate) plugins: Option<PathBuf>,
+    /// A file with the JSON; without it standard input
+    #[arg(long, value_name = "FILE")]
+    pub(crate) input: Option<PathBuf>,
+}
+
+const LOG_FORMATS: [(&str, &str); 2] = [("text", "For people"), ("json", "One JSON object a line")];
+
+const KV_TYPES: [(&str, &str); 4] = [
+    ("f32", "Exact"),
+    ("f16", "Half of the memory"),
+    ("bf16", "Half of the memory, with the range of f32"),
+    ("q8_0", "Little more than a quarter of the memory"),
+];
+
+const LOG_LEVELS: [(&str, &str); 5] = [
+    ("error", "Requests that failed because of us"),
+    ("warn", "What we recovered from"),
+    ("info", "Start, stop and one line for each request"),
+    ("debug", "Connections and calls"),
+    ("trace", "Everything"),
+];
+
+/// One of a few words with what each means, as the configuration file has them.
+fn one_of<T: DeserializeOwned + Clone + Send + Sync + 'static>(
+    words: &'static [(&'static str, &'static str)],
+) -> impl TypedValueParser<Value = T> {
+    let values = words
+        .iter()
+        .map(|(name, help)| PossibleValue::new(*name).help(*help));
+    PossibleValuesParser::new(values).try_map(|word| {
+        let word: StringDeserializer<WordError> = word.into_deserializer();
+        T::deserialize(word)
+    })
+}
+
+fn count(range: std::ops::RangeInclusive<u64>) -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(range)
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    /// A Hugging Face model folder or a GGUF file; without it the embedded demo model
+    #[arg(long, value_name = "PATH")]
+    pub(crate) model: Option<PathBuf>,
+    /// Tokens of a prompt; of a served model roughly, in words
+    #[arg(long, value_name = "TOKENS", default_value_t = 512, value_parser = count(1..=1 << 20))]
+    pub(crate) prompt: usize,
+    /// Tokens to generate in each stream
+    #[arg(long, value_name = "TOKENS", default_value_t = 64, value_parser = count(2..=1 << 20))]
+    pub(crate) generate: usize,
+    /// Streams at once, one measurement each
+    #[arg(long, value_name = "N,N,…", value_delimiter = ',', default_value = "1,2,4,8,16,32", value_parser = count(1..=4096))]
+    pub(crate) streams: Vec<usize>,
+    /// Runs of each measurement; the median counts
+    #[arg(long, value_name = "RUNS", default_value_t = 5, value_parser = count(1..=1000))]
+    pub(crate) repeat: usize,
+    /// Threads that compute; 0 takes one for each processor
+    #[arg(long, default_value_t = 0)]
+    pub(crate) threads: usize,
+    /// As what the KV cache keeps its numbers
+    #[arg(long, default_value = "f32", value_parser = one_of::<KvTypeName>(&KV_TYPES), conflicts_with = "serve")]
+    pub(crate) kv_type: KvTypeName,
+    /// What to compute on: cpu, cuda, cuda:N or auto
+    #[arg(long, value_name = "DEVICE", default_value_t = DeviceChoice::Auto)]
+    pub(crate) device: DeviceChoice,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Measure the server at this address over HTTP instead of the engine in this process
+    #[arg(long, value_name = "URL", conflicts_with_all = ["model", "threads", "device"])]
+    pub(crate) serve: Option<String>,
+    /// With --serve: the model's name
+    #[arg(
+        long,
+        value_name = "NAME",
+        requires = "serve",
+        default_value = "mortise-demo"
+    )]
+    pub(crate) served_model: String,
+    /// With --serve: the environment variable that holds the API key
+    #[arg(long, value_name = "VARIABLE", requires = "serve")]
+    pub(crate) api_key_env: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InspectArgs {
+    /// A .wasm, .safetensors or .gguf file, or a model folder
+    pub(crate) path: PathBuf,
+}
+
+const TEMPLATE_HELP: &str = "\
+In:   {\"messages\": [...], \"tools\": [...]?, \"arguments\": {...}?,
+       \"add_generation_prompt\": true?, \"continue_final_message\": false?,
+       \"today\": \"YYYY-MM-DD\"?}
+Out:  {\"prompt\": \"...\", \"segments\": [{\"special\": \"...\"} | {\"plain\": \"...\"}, ...],
+       \"tokens\": [...], \"stop\": [...], \"opens_reasoning\": false}
+
+Example:
+  echo '{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}' | mortise template render";
+
+const PARSE_HELP: &str = "\
+In:   {\"text\": \"...\", \"chunk\": 3?, \"tools\": [...]?,
+       \"tool_choice\": \"auto\" | \"none\" | \"required\" | {\"named\": \"...\"}?,
+       \"parallel\": true?, \"opens_reasoning\": false?}
+      `chunk` feeds the text in pieces of so many characters; 0 feeds token by token.
+Out:  {\"content\": \"...\", \"reasoning\": \"...\",
+       \"tool_calls\": [{\"id\", \"name\", \"arguments\"}, ...],
+       \"events\": [{\"content\": \"...\"} | {\"reasoning\": \"...\"} | {\"call_begin\": {...}} |
+                  {\"call_arguments\": {...}} | {\"call_end\": 0}, ...]}
+
+Example:
+  echo '{\"text\":\"<think>hm</think>Hello\"}' | mortise parse";
+
+const GRAMMAR_HELP: &str = "\
+In:   one of \"json_object\": true, \"json_schema\": {...}, \"regex\": \"...\", \"lark\": \"...\",
+       and \"texts\": [\"...\", ...]?
+Out:  {\"valid\": true, \"texts\": [{\"text\": \"...\", \"matches\": true, \"tokens\": 3,
+       \"accepted_tokens\": 3, \"may_end\": true}, ...]} or {\"valid\": false, \"error\": \"...\"}
+A text matches if the grammar takes all of it and may end there.
+
+Example:
+  echo '{\"json_schema\":{\"type\":\"integer\"},\"texts\":[\"12\",\"x\"]}' | mortise grammar check";
+
+const TOKENIZE_HELP: &str = "\
+In:   {\"text\": \"...\", \"special\": false?} or {\"tokens\": [1, 2, ...], \"special\": true?}
+      `special` recognises, and prints, control tokens.
+Out:  {\"tokens\": [...], \"pieces\": [\"...\", ...], \"text\": \"...\", \"count\": 2}
+
+Example:
+  echo '{\"text\":\"Hello there\"}' | mortise tokenize";
+
+const PULL_HELP: &str = "\
+Without :QUANT a repository's safetensors are taken, or its only GGUF file, or its
+Q4_K_M, Q8_0 or Q4_0. A download that broke off goes on where it stopped. Files lie in
+the cache that huggingface_hub uses.
+
+Environment:
+  HF_TOKEN, HF_TOKEN_PATH     who asks; needed for private and gated models
+  HF_ENDPOINT                 another hub [https://huggingface.co]
+  HF_HUB_CACHE, HF_HOME       where files are kept [~/.cache/huggingface/hub]
+  HF_HUB_OFFLINE=1            do not ask the hub
+
+Example:
+  mortise serve --hf Qwen/Qwen3-0.6B";
+
+const BENCH_HELP: &str = "\
+In this process: prefill, decode with some streams at once, the same prefix twice, and a long prompt
+among eight streams. With --serve: chat requests over HTTP, with so many at once as --streams says,
+--repeat requests for each of them; time to first token, time between tokens, tokens a second.
+
+Example:
+  mortise bench --streams 1,8,32
+  mortise bench --serve http://127.0.0.1:8080 --streams 1,4,16 --json";
+
+const INSPECT_HELP: &str = "\
+Out:  for a plugin    {\"type\": \"plugin\", \"kinds\": [...], \"version\": ..., \"digest\": ...,
+                       \"imports\": [...]}
+      for a model     {\"type\": \"model\", \"architecture\": ..., \"parameters\": ..., \"tensors\": [...]}
+      for GGUF        {\"type\": \"gguf\", \"metadata\": {...}, \"parameters\": ..., \"tensors\": [...]}
+      for weights     {\"type\": \"safetensors\", \"parameters\": ..., \"tensors\": [...]}";

@@ -1,0 +1,6 @@
+//! The commands, one file each.
+
+pub(crate) mod devices;
+pub(crate) mod inspect;
+pub(crate) mod plugins;
+pub(crate) mod text;

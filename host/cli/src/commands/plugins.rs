@@ -1,0 +1,41 @@
+//! `mortise plugin list`: the plugins that a server would have, and who would serve whom.
+
+use mortise_config::{Config, Overrides};
+use mortise_harness::golden_cases;
+use mortise_plugin_manager::{LoadedPlugins, ModelKey, PluginConfig};
+use serde_json::Value;
+
+use crate::app::model_source;
+use crate::cli::PluginListArgs;
+
+/// The report, as JSON.
+pub(crate) fn list(args: PluginListArgs) -> anyhow::Result<Value> {
+    let overrides = Overrides {
+        plugins: args.plugins,
+        ..Overrides::default()
+    };
+    let config = Config::load(args.config.as_deref(), overrides)?;
+    // Listing needs no watcher and leaves no trace in the cache.
+    let plugins = PluginConfig {
+        cache_dir: None,
+        ..config.plugins
+    };
+    let plugins = LoadedPlugins::load(plugins, golden_cases())?;
+    let source = model_source();
+    let by_architecture = plugins.are_chosen_by_architecture();
+    let mut architectures = Vec::with_capacity(config.models.len());
+    for model in &config.models {
+        // Only where it matters: a model's files may have to be fetched first.
+        architectures.push(match by_architecture {
+            true => source.open(model)?.architecture,
+            false => String::new(),
+        });
+    }
+    let models = config.models.iter().zip(&architectures);
+    let models = models.map(|(model, architecture)| ModelKey {
+        name: &model.name,
+        architecture,
+    });
+    let models: Vec<ModelKey<'_>> = models.collect();
+    plugins.describe(&config.auth, &models)
+}

@@ -1,0 +1,80 @@
+//! The program `mortise`: the command line, and the wiring of all crates to a server.
+
+mod app;
+mod bench;
+mod cli;
+mod commands;
+mod embedder;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use mortise_config::{Config, ConfigError, ConfigSource, Overrides};
+use mortise_harness::{print, print_json};
+
+use crate::cli::{Cli, Command, ConfigCommand, GrammarCommand, PluginCommand, TemplateCommand};
+use crate::commands::{devices, inspect, plugins, text};
+
+/// Wrong usage or configuration, as opposed to a failure.
+const USAGE: u8 = 2;
+
+/// Do what the command line says.
+pub fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // One line: the error and what caused it.
+            eprintln!("mortise: {error:#}");
+            if error.is::<ConfigError>() {
+                return ExitCode::from(USAGE);
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Serve(args) => {
+            let overrides = Overrides {
+                host: args.host,
+                port: args.port,
+                model: args.model,
+                hf: args.hf,
+                served_model_name: args.served_model_name,
+                plugins: args.plugins,
+                api_keys: args.api_keys,
+                max_context: args.max_context,
+                device: args.device,
+                log_format: args.log_format,
+                log_level: args.log_level,
+            };
+            app::serve(ConfigSource {
+                file: args.config,
+                overrides,
+            })
+        }
+        Command::Config(ConfigCommand::PrintDefault) => print(mortise_config::DEFAULT_FILE),
+        Command::Config(ConfigCommand::Check { file }) => {
+            Config::load(Some(&file), Overrides::default())?;
+            print(
+                "the configuration is right; `mortise plugin list --config` also loads its plugins and \
+                 checks their settings\n",
+            )
+        }
+        Command::Template(TemplateCommand::Render(input)) => text::template(&input),
+        Command::Parse(input) => text::parse(&input),
+        Command::Grammar(GrammarCommand::Check(input)) => text::grammar(&input),
+        Command::Tokenize(input) => text::tokenize(&input),
+        Command::Pull { reference } => {
+            let path = mortise_models::download(&mortise_config::hub_config()?, &reference)?;
+            print(&format!("{}\n", path.display()))
+        }
+        Command::Devices { json } => print(&devices::describe(json)?),
+        Command::Bench(args) => bench::run(&args),
+        Command::Inspect(args) => print_json(&inspect::inspect(&args.path)?),
+        Command::Plugin(PluginCommand::List(args)) => print_json(&plugins::list(args)?),
+        Command::Plugin(PluginCommand::Inspect { file }) => print_json(&inspect::plugin(&file)?),
+        Command::Plugin(PluginCommand::Author(command)) => mortise_author::run(command),
+    }
+}

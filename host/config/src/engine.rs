@@ -1,0 +1,137 @@
+//! The `[engine]` table: how the local engine computes and shares.
+
+use std::collections::BTreeMap;
+
+use mortise_engine::{EngineConfig, KvType, Speculation};
+use mortise_models::{DeviceChoice, EngineSettings};
+use serde::Deserialize;
+
+use super::limits::RawLimits;
+use super::{ConfigError, invalid, milliseconds, positive, within};
+
+/// The table as it is written.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawEngine {
+    pub(super) device: DeviceChoice,
+    threads: usize,
+    step_token_budget: usize,
+    prefill_chunk_ms: u64,
+    kv_cache_mib: usize,
+    kv_type: KvTypeName,
+    prefix_cache: bool,
+    share_prefixes_between_tenants: bool,
+    speculation: RawSpeculation,
+    draft_tokens: usize,
+    tenant_weights: BTreeMap<String, u32>,
+}
+
+/// As what keys and values are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KvTypeName {
+    /// Exact.
+    F32,
+    /// Half of the memory.
+    F16,
+    /// Half of the memory, with the range of f32.
+    Bf16,
+    /// Little more than a quarter of the memory.
+    #[serde(rename = "q8_0")]
+    Q8_0,
+}
+
+impl From<KvTypeName> for KvType {
+    fn from(raw: KvTypeName) -> Self {
+        match raw {
+            KvTypeName::F32 => Self::F32,
+            KvTypeName::F16 => Self::F16,
+            KvTypeName::Bf16 => Self::Bf16,
+            KvTypeName::Q8_0 => Self::Q8_0,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum RawSpeculation {
+    Off,
+    PromptLookup,
+    DraftModel,
+}
+
+impl Default for RawEngine {
+    fn default() -> Self {
+        Self {
+            device: DeviceChoice::Auto,
+            threads: 0,
+            step_token_budget: 512,
+            prefill_chunk_ms: 150,
+            kv_cache_mib: 1024,
+            kv_type: KvTypeName::F32,
+            prefix_cache: true,
+            share_prefixes_between_tenants: false,
+            speculation: RawSpeculation::Off,
+            draft_tokens: 8,
+            tenant_weights: BTreeMap::new(),
+        }
+    }
+}
+
+impl RawEngine {
+    /// `tenants` says whether there are tenants who have to share.
+    pub(super) fn check(
+        &self,
+        limits: &RawLimits,
+        tenants: bool,
+    ) -> Result<EngineSettings, ConfigError> {
+        const DRAFT_TOKENS_MAX: usize = 32;
+        const WEIGHT_MAX: u32 = 1000;
+        let max_batch = within("limits.max_batch", limits.max_batch, 1 << 12)?;
+        let budget = within("engine.step_token_budget", self.step_token_budget, 1 << 20)?;
+        if budget < max_batch {
+            return Err(invalid(
+                "engine.step_token_budget",
+                format!(
+                    "it is {budget} and must be at least `limits.max_batch`, which is {max_batch}"
+                ),
+            ));
+        }
+        let draft_tokens = within("engine.draft_tokens", self.draft_tokens, DRAFT_TOKENS_MAX)?;
+        for (tenant, weight) in &self.tenant_weights {
+            if !(1..=WEIGHT_MAX).contains(weight) {
+                return Err(invalid(
+                    &format!("engine.tenant_weights.{tenant}"),
+                    format!("it must be from 1 to {WEIGHT_MAX}; it is {weight}"),
+                ));
+            }
+        }
+        let engine = EngineConfig {
+            max_sequences: max_batch,
+            max_queue: within("limits.max_queue", limits.max_queue, 1 << 16)?,
+            max_queued_tokens: positive("limits.max_queued_tokens", limits.max_queued_tokens)?,
+            reserve_queue: limits.reserve_queue.unwrap_or(tenants),
+            step_token_budget: budget,
+            prefill_chunk: match self.prefill_chunk_ms {
+                0 => None,
+                time => Some(milliseconds("engine.prefill_chunk_ms", time)?),
+            },
+            kv_cache_bytes: within("engine.kv_cache_mib", self.kv_cache_mib, 1 << 24)? << 20,
+            kv_type: self.kv_type.into(),
+            prefix_cache: self.prefix_cache,
+            speculation: match self.speculation {
+                RawSpeculation::Off => Speculation::Off,
+                RawSpeculation::PromptLookup => Speculation::PromptLookup { draft_tokens },
+                RawSpeculation::DraftModel => Speculation::DraftModel { draft_tokens },
+            },
+            threads: self.threads,
+            ..EngineConfig::default()
+        };
+        Ok(EngineSettings {
+            device: self.device,
+            engine,
+            share_prefixes: self.share_prefixes_between_tenants,
+            tenant_weights: self.tenant_weights.clone(),
+        })
+    }
+}

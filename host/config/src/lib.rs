@@ -1,0 +1,566 @@
+//! Configuration: a TOML file and the command line, checked once. What the rest of the server
+//! holds is in its own types, with bounds. Nothing else reads the environment.
+
+mod drafts;
+mod engine;
+mod hub;
+mod limits;
+mod plugins;
+mod raw;
+#[cfg(test)]
+mod tests;
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use mortise_api::Unsupported;
+use mortise_http::HeaderLimits;
+use mortise_hub::ModelReference;
+use mortise_model::{EmbedderOptions, Pooling};
+use mortise_models::{DEMO_MODEL, DeviceChoice, EngineSettings, ModelConfig, Script, ScriptLine};
+use mortise_plugin_manager::{AuthConfig, PluginConfig, at_line};
+use mortise_telemetry::{LogFormat, LogLevel};
+use serde_json::{Map, Value, json};
+
+pub use self::engine::KvTypeName;
+pub use self::hub::hub_config;
+pub use self::limits::LimitConfig;
+use self::limits::check_limits;
+use self::plugins::check_plugins;
+use self::raw::{Raw, RawBackend, RawKey, RawModel, RawPooling, RawScript};
+
+/// The commented sample file.
+pub const DEFAULT_FILE: &str = include_str!("default.toml");
+
+/// Why there is no configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("the configuration file `{}` cannot be read", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The file is no TOML of known keys.
+    #[error("the configuration file `{}` is wrong: {message}", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// Line, column and what was found there.
+        message: String,
+    },
+    /// The value of a key cannot be used.
+    #[error("the setting `{key}`{} is wrong: {message}", at_line(*line))]
+    Invalid {
+        /// The key, with its path.
+        key: String,
+        /// Where it stands in the file, from 1, if that is known.
+        line: Option<usize>,
+        /// What would be right.
+        message: String,
+    },
+}
+
+/// Where the configuration comes from, so that it can be read again.
+#[derive(Debug, Clone)]
+pub struct ConfigSource {
+    /// A file, if one is given.
+    pub file: Option<PathBuf>,
+    /// What the command line says.
+    pub overrides: Overrides,
+}
+
+impl ConfigSource {
+    /// Read and check it.
+    pub fn load(&self) -> Result<Config, ConfigError> {
+        Config::load(self.file.as_deref(), self.overrides.clone())
+    }
+}
+
+/// A checked configuration.
+#[derive(Debug)]
+pub struct Config {
+    /// The address to listen on.
+    pub host: IpAddr,
+    /// The port; 0 picks a free one.
+    pub port: u16,
+    /// `None`: there is no admin side.
+    pub admin: Option<AdminConfig>,
+    /// Bounds of connections and bodies.
+    pub http: HttpConfig,
+    /// Bounds of requests.
+    pub limits: LimitConfig,
+    /// How the local engine computes.
+    pub engine: EngineSettings,
+    /// How and how much is logged.
+    pub log: (LogFormat, LogLevel),
+    /// What happens to fields that cannot be honoured.
+    pub unsupported: Unsupported,
+    /// A sole model answers to any name.
+    pub any_model: bool,
+    /// The models to serve, at least one.
+    pub models: Vec<ModelConfig>,
+    /// Plugins and their bindings.
+    pub plugins: PluginConfig,
+    /// Keys and what they may.
+    pub auth: AuthConfig,
+}
+
+/// Bounds of the front door.
+#[derive(Debug)]
+pub struct HttpConfig {
+    /// Names by which the server may be called.
+    pub allowed_hosts: Vec<String>,
+    /// Origins whose pages may read answers.
+    pub cors_origins: Vec<String>,
+    /// Longest body.
+    pub max_body_bytes: usize,
+    /// Headers of a request.
+    pub headers: HeaderLimits,
+    /// Connections at once.
+    pub max_connections: usize,
+    /// Time in which headers must arrive.
+    pub header_timeout: Duration,
+    /// Time in which a body must arrive.
+    pub body_timeout: Duration,
+    /// Time for which a write may stall.
+    pub write_timeout: Duration,
+    /// Pause after which a silent stream sends a comment.
+    pub heartbeat: Duration,
+    /// Time for work to end by itself when the server stops.
+    pub drain: Duration,
+}
+
+/// Where operators reach the server while it runs.
+pub struct AdminConfig {
+    /// The address to listen on.
+    pub host: IpAddr,
+    /// The port.
+    pub port: u16,
+    /// What callers must know.
+    pub key: String,
+}
+
+impl std::fmt::Debug for AdminConfig {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "AdminConfig({}:{})", self.host, self.port)
+    }
+}
+
+/// What the command line says; each wins over the file.
+#[derive(Debug, Clone, Default)]
+pub struct Overrides {
+    /// `--host`
+    pub host: Option<String>,
+    /// `--port`
+    pub port: Option<u16>,
+    /// `--model`
+    pub model: Option<PathBuf>,
+    /// `--hf`
+    pub hf: Option<ModelReference>,
+    /// `--served-model-name`
+    pub served_model_name: Vec<String>,
+    /// `--plugins`
+    pub plugins: Option<PathBuf>,
+    /// `--api-key`
+    pub api_keys: Vec<String>,
+    /// `--max-context`
+    pub max_context: Option<usize>,
+    /// `--device`
+    pub device: Option<DeviceChoice>,
+    /// `--log-format`
+    pub log_format: Option<LogFormat>,
+    /// `--log-level`
+    pub log_level: Option<LogLevel>,
+}
+
+impl Config {
+    /// Read the file, if one is given, and lay the command line over it.
+    pub fn load(file: Option<&Path>, overrides: Overrides) -> Result<Self, ConfigError> {
+        let Some(path) = file else {
+            return Self::check(Raw::default(), Path::new("."), overrides);
+        };
+        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable {
+            path: path.to_owned(),
+            source,
+        })?;
+        Self::of_text(&text, path, overrides)
+    }
+
+    /// Read what stands in a file, and lay the command line over it. The other files that it names lie
+    /// beside this one.
+    pub fn of_text(text: &str, path: &Path, overrides: Overrides) -> Result<Self, ConfigError> {
+        let raw = raw::parse(text).map_err(|message| ConfigError::Malformed {
+            path: path.to_owned(),
+            message,
+        })?;
+        Self::check(raw, path.parent().unwrap_or(Path::new(".")), overrides)
+    }
+
+    fn check(mut raw: Raw, base: &Path, overrides: Overrides) -> Result<Self, ConfigError> {
+        let drafts = raw.models.iter().map(|model| model.draft_model.clone());
+        let drafts: Vec<Option<String>> = drafts.collect();
+        let mut models = check_models(std::mem::take(&mut raw.models), base, &overrides)?;
+        let bindings = std::mem::take(&mut raw.plugins.bindings);
+        let server = &raw.server;
+        let host = overrides.host.unwrap_or_else(|| server.host.clone());
+        positive("server.max_body_bytes", server.max_body_bytes)?;
+        positive("server.max_connections", server.max_connections)?;
+        let plugins = &raw.plugins;
+        let auth = check_auth(&raw, &overrides.api_keys)?;
+        let engine = raw.engine.check(&raw.limits, auth.keys > 0)?;
+        if overrides.model.is_none() && overrides.hf.is_none() {
+            drafts::assign(&mut models, &drafts, base)?;
+        }
+        drafts::check(&models, engine.engine.speculation)?;
+        Ok(Self {
+            host: check_host("server.host", &host)?,
+            admin: check_admin(&raw.admin)?,
+            port: overrides.port.unwrap_or(server.port),
+            http: check_http(server)?,
+            limits: check_limits(&raw.limits, overrides.max_context)?,
+            engine: EngineSettings {
+                device: overrides.device.unwrap_or(raw.engine.device),
+                ..engine
+            },
+            log: (
+                overrides.log_format.unwrap_or(raw.log.format),
+                overrides.log_level.unwrap_or(raw.log.level),
+            ),
+            unsupported: raw.openai.unsupported,
+            any_model: raw.openai.any_model,
+            models,
+            plugins: check_plugins(plugins, bindings, base, overrides.plugins)?,
+            auth,
+        })
+    }
+}
+
+fn invalid(key: &str, message: impl Into<String>) -> ConfigError {
+    ConfigError::Invalid {
+        key: key.to_owned(),
+        line: None,
+        message: message.into(),
+    }
+}
+
+/// At least 1, and small enough that arithmetic on it is safe.
+fn positive(key: &str, value: usize) -> Result<usize, ConfigError> {
+    within(key, value, 1 << 31)
+}
+
+fn within(key: &str, value: usize, most: usize) -> Result<usize, ConfigError> {
+    if (1..=most).contains(&value) {
+        return Ok(value);
+    }
+    Err(invalid(
+        key,
+        format!("it must be from 1 to {most}; it is {value}"),
+    ))
+}
+
+fn milliseconds(key: &str, value: u64) -> Result<Duration, ConfigError> {
+    const DAY: u64 = 24 * 3600 * 1000;
+    if (1..=DAY).contains(&value) {
+        return Ok(Duration::from_millis(value));
+    }
+    Err(invalid(
+        key,
+        format!("it must be from 1 to {DAY}; it is {value}"),
+    ))
+}
+
+fn check_host(key: &str, host: &str) -> Result<IpAddr, ConfigError> {
+    let address = if host == "localhost" {
+        "127.0.0.1"
+    } else {
+        host
+    };
+    address.trim_matches(['[', ']']).parse().map_err(|_| {
+        invalid(
+            key,
+            format!("it must be an IP address, such as 127.0.0.1 or 0.0.0.0; it is `{host}`"),
+        )
+    })
+}
+
+fn check_admin(raw: &raw::RawAdmin) -> Result<Option<AdminConfig>, ConfigError> {
+    // Keys are sent with every request; shorter ones can be guessed.
+    const LEAST_KEY_BYTES: usize = 16;
+    let Some(port) = raw.port else {
+        return Ok(None);
+    };
+    let key = match (&raw.key, &raw.key_env) {
+        (Some(key), None) => key.clone(),
+        (None, Some(variable)) => variable_of("admin.key_env", variable)?,
+        _ => {
+            return Err(invalid(
+                "admin",
+                "the admin side needs a key; give exactly one of `key` and `key_env`",
+            ));
+        }
+    };
+    if key.len() < LEAST_KEY_BYTES {
+        return Err(invalid(
+            "admin.key",
+            format!(
+                "it must have at least {LEAST_KEY_BYTES} bytes; it has {}",
+                key.len()
+            ),
+        ));
+    }
+    Ok(Some(AdminConfig {
+        host: check_host("admin.host", &raw.host)?,
+        port,
+        key,
+    }))
+}
+
+/// The value of an environment variable that the configuration names.
+pub fn variable_of(key: &str, variable: &str) -> Result<String, ConfigError> {
+    std::env::var(variable)
+        .map_err(|error| invalid(key, format!("the variable `{variable}`: {error}")))
+}
+
+fn check_http(server: &raw::RawServer) -> Result<HttpConfig, ConfigError> {
+    // hyper needs this much to read any request at all.
+    const LEAST_HEADER_BYTES: usize = 8192;
+    if server.max_header_bytes < LEAST_HEADER_BYTES {
+        return Err(invalid(
+            "server.max_header_bytes",
+            format!(
+                "it must be at least {LEAST_HEADER_BYTES}; it is {}",
+                server.max_header_bytes
+            ),
+        ));
+    }
+    Ok(HttpConfig {
+        allowed_hosts: server.allowed_hosts.clone(),
+        cors_origins: server.cors_origins.clone(),
+        max_body_bytes: server.max_body_bytes,
+        headers: HeaderLimits {
+            count: positive("server.max_headers", server.max_headers)?,
+            bytes: positive("server.max_header_bytes", server.max_header_bytes)?,
+        },
+        max_connections: server.max_connections,
+        header_timeout: milliseconds("server.header_timeout_ms", server.header_timeout_ms)?,
+        body_timeout: milliseconds("server.body_timeout_ms", server.body_timeout_ms)?,
+        write_timeout: milliseconds("server.write_timeout_ms", server.write_timeout_ms)?,
+        heartbeat: milliseconds("server.heartbeat_ms", server.heartbeat_ms)?,
+        drain: Duration::from_secs(server.drain_seconds.min(24 * 3600)),
+    })
+}
+
+fn check_models(
+    raw: Vec<RawModel>,
+    base: &Path,
+    overrides: &Overrides,
+) -> Result<Vec<ModelConfig>, ConfigError> {
+    let named = match (&overrides.model, &overrides.hf) {
+        (None, None) => None,
+        (path, reference) => Some(RawModel {
+            path: path.clone(),
+            hf: reference.as_ref().map(ToString::to_string),
+            ..RawModel::default()
+        }),
+    };
+    let mut models = match named {
+        Some(named) => vec![check_model(0, named, Path::new(""))?],
+        None if raw.is_empty() => vec![check_model(0, RawModel::default(), base)?],
+        None => raw
+            .into_iter()
+            .enumerate()
+            .map(|(index, model)| check_model(index, model, base))
+            .collect::<Result<_, _>>()?,
+    };
+    if let Some((name, aliases)) = overrides.served_model_name.split_first() {
+        let [model] = models.as_mut_slice() else {
+            return Err(invalid(
+                "--served-model-name",
+                format!("it names one model and {} are configured", models.len()),
+            ));
+        };
+        model.name.clone_from(name);
+        model.aliases = aliases.to_vec();
+    }
+    Ok(models)
+}
+
+fn check_model(index: usize, raw: RawModel, base: &Path) -> Result<ModelConfig, ConfigError> {
+    let path = raw.path.map(|path| base.join(path));
+    let key = |name: &str| format!("models[{index}].{name}");
+    let hf: Option<ModelReference> = match raw.hf.as_deref().map(str::parse).transpose() {
+        Ok(reference) => reference,
+        Err(error) => return Err(invalid(&key("hf"), format!("{error}"))),
+    };
+    let folder = match (&path, &hf) {
+        (None, None) => DEMO_MODEL.to_owned(),
+        (None, Some(reference)) => reference.name().to_owned(),
+        (Some(_), Some(_)) => {
+            return Err(invalid(
+                &key("hf"),
+                "a model has a `path` or an `hf`, not both",
+            ));
+        }
+        (Some(path), None) => name_of(path),
+    };
+    let script = match (raw.backend, raw.script) {
+        (RawBackend::Engine, None) => None,
+        (RawBackend::Scripted, script) => Some(check_script(script.unwrap_or_default())),
+        (RawBackend::Engine, Some(_)) => {
+            return Err(invalid(&key("script"), "it needs `backend = \"scripted\"`"));
+        }
+    };
+    if script.is_some() && raw.quantize.is_some() {
+        return Err(invalid(&key("quantize"), "a scripted model has no weights"));
+    }
+    let embedding = EmbedderOptions {
+        pooling: raw.pooling.map(|pooling| match pooling {
+            RawPooling::Mean => Pooling::Mean,
+            RawPooling::Cls => Pooling::First,
+            RawPooling::Last => Pooling::Last,
+        }),
+        normalised: raw.normalize,
+    };
+    if script.is_some() && embedding != EmbedderOptions::default() {
+        let problem = "a scripted model makes no embeddings";
+        return Err(invalid(&key("pooling"), problem));
+    }
+    Ok(ModelConfig {
+        name: raw.name.unwrap_or(folder),
+        aliases: raw.aliases,
+        path,
+        hf,
+        script,
+        quantize: raw.quantize,
+        draft: None,
+        embedding,
+    })
+}
+
+/// The public name of a folder, or of a GGUF file.
+fn name_of(path: &Path) -> String {
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let gguf = path
+        .extension()
+        .is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
+    let name = if gguf {
+        path.file_stem()
+    } else {
+        path.file_name()
+    };
+    name.map_or_else(
+        || "model".to_owned(),
+        |name| name.to_string_lossy().into_owned(),
+    )
+}
+
+fn check_script(raw: RawScript) -> Script {
+    let lines = raw.lines.into_iter().map(|line| ScriptLine {
+        when: line.when,
+        say: line.say,
+    });
+    Script {
+        lines: lines.collect(),
+        default: raw.default,
+        token_delay: Duration::from_millis(raw.token_delay_ms),
+        repeat: raw.repeat,
+        context_length: raw.context_length,
+        max_sequences: raw.max_sequences,
+    }
+}
+
+/// The `[auth]` table in the words of the default policy. Keys themselves stay with the host; the
+/// policy learns only their names.
+fn check_auth(raw: &Raw, from_command_line: &[String]) -> Result<AuthConfig, ConfigError> {
+    let mut secrets = Vec::new();
+    let mut keys = Vec::new();
+    let given = from_command_line
+        .iter()
+        .enumerate()
+        .map(|(index, key)| RawKey {
+            id: format!("command-line-{}", index + 1),
+            key: Some(key.clone()),
+            ..RawKey::default()
+        });
+    for (index, key) in raw.auth.api_keys.iter().cloned().chain(given).enumerate() {
+        keys.push(check_key(index, key, &mut secrets)?);
+    }
+    let count = keys.len();
+    let mut settings = Map::new();
+    if !keys.is_empty() {
+        settings.insert("keys".to_owned(), Value::Array(keys));
+    }
+    if !raw.auth.public_routes.is_empty() {
+        settings.insert("public_routes".to_owned(), json!(raw.auth.public_routes));
+    }
+    if let Some(allow) = raw.auth.anonymous {
+        settings.insert("anonymous".to_owned(), json!({"allow": allow}));
+    }
+    Ok(AuthConfig {
+        settings: Value::Object(settings),
+        secrets,
+        keys: count,
+    })
+}
+
+fn check_key(
+    index: usize,
+    raw: RawKey,
+    secrets: &mut Vec<(String, String)>,
+) -> Result<Value, ConfigError> {
+    let path = format!("auth.api_keys[{index}]");
+    if raw.id.is_empty() {
+        return Err(invalid(
+            &format!("{path}.id"),
+            "it is required; logs name callers by it",
+        ));
+    }
+    let mut key = Map::new();
+    key.insert("id".to_owned(), json!(raw.id));
+    let secret = match (raw.key, raw.key_env, raw.sha256) {
+        (Some(key), None, None) => Some(key),
+        (None, Some(variable), None) => Some(variable_of(&format!("{path}.key_env"), &variable)?),
+        (None, None, Some(digest)) => {
+            key.insert("sha256".to_owned(), json!(digest));
+            None
+        }
+        _ => {
+            return Err(invalid(
+                &path,
+                "give exactly one of `key`, `key_env` and `sha256`",
+            ));
+        }
+    };
+    if let Some(secret) = secret {
+        if secret.is_empty() {
+            return Err(invalid(&path, "the key is empty"));
+        }
+        let name = format!("api-key-{index}");
+        key.insert("secret".to_owned(), json!(name));
+        secrets.push((name, secret));
+    }
+    let optional = [
+        ("tenant", raw.tenant.map(Value::from)),
+        ("models", raw.models.map(Value::from)),
+        ("tools", raw.tools.map(Value::from)),
+        ("server_tools", raw.server_tools.map(Value::from)),
+        (
+            "requests_per_minute",
+            raw.requests_per_minute.map(Value::from),
+        ),
+        ("tokens_per_minute", raw.tokens_per_minute.map(Value::from)),
+        ("max_tokens", raw.max_tokens.map(Value::from)),
+        ("priority", raw.priority.map(Value::from)),
+    ];
+    for (name, value) in optional {
+        if let Some(value) = value {
+            key.insert(name.to_owned(), value);
+        }
+    }
+    Ok(Value::Object(key))
+}

@@ -1,0 +1,428 @@
+//! The configuration file as it is written. Unknown keys are refused and the nearest known one is
+//! named. The `Default` of each table is the documented default.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use mortise_api::Unsupported;
+use mortise_http::nearest;
+use mortise_models::Quantize;
+use mortise_plugin::Kind;
+use mortise_plugin_manager::{OnFailure, deserialize_kind};
+use mortise_telemetry::{LogFormat, LogLevel};
+use serde::Deserialize;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::engine::RawEngine;
+use super::limits::RawLimits;
+
+/// The whole file.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Raw {
+    pub(crate) server: RawServer,
+    pub(crate) admin: RawAdmin,
+    pub(crate) limits: RawLimits,
+    pub(crate) engine: RawEngine,
+    pub(crate) log: RawLog,
+    pub(crate) openai: RawOpenai,
+    pub(crate) models: Vec<RawModel>,
+    pub(crate) plugins: RawPlugins,
+    pub(crate) auth: RawAuth,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawServer {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    pub(crate) allowed_hosts: Vec<String>,
+    pub(crate) cors_origins: Vec<String>,
+    pub(crate) max_body_bytes: usize,
+    pub(crate) max_headers: usize,
+    pub(crate) max_header_bytes: usize,
+    pub(crate) max_connections: usize,
+    pub(crate) header_timeout_ms: u64,
+    pub(crate) body_timeout_ms: u64,
+    pub(crate) write_timeout_ms: u64,
+    pub(crate) heartbeat_ms: u64,
+    pub(crate) drain_seconds: u64,
+}
+
+impl Default for RawServer {
+    fn default() -> Self {
+        Self {
+            host: "127.0.0.1".to_owned(),
+            port: 8080,
+            allowed_hosts: Vec::new(),
+            cors_origins: Vec::new(),
+            max_body_bytes: 4 * 1024 * 1024,
+            max_headers: 100,
+            max_header_bytes: 64 * 1024,
+            max_connections: 1024,
+            header_timeout_ms: 10_000,
+            body_timeout_ms: 30_000,
+            write_timeout_ms: 30_000,
+            heartbeat_ms: 15_000,
+            drain_seconds: 30,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawLog {
+    pub(crate) format: LogFormat,
+    pub(crate) level: LogLevel,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawOpenai {
+    pub(crate) unsupported: Unsupported,
+    pub(crate) any_model: bool,
+}
+
+impl Default for RawOpenai {
+    fn default() -> Self {
+        Self {
+            unsupported: Unsupported::Refuse,
+            any_model: true,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawModel {
+    pub(crate) name: Option<String>,
+    pub(crate) path: Option<PathBuf>,
+    pub(crate) hf: Option<String>,
+    pub(crate) aliases: Vec<String>,
+    pub(crate) quantize: Option<Quantize>,
+    pub(crate) draft_model: Option<String>,
+    pub(crate) pooling: Option<RawPooling>,
+    pub(crate) normalize: Option<bool>,
+    pub(crate) backend: RawBackend,
+    pub(crate) script: Option<RawScript>,
+}
+
+/// Which rows of a text make its embedding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum RawPooling {
+    /// The mean of all.
+    Mean,
+    /// The first.
+    Cls,
+    /// The last.
+    Last,
+}
+
+/// What generates a model's tokens.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum RawBackend {
+    /// The model's weights.
+    #[default]
+    Engine,
+    /// A script, for tests.
+    Scripted,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawScript {
+    pub(crate) lines: Vec<RawLine>,
+    pub(crate) default: String,
+    pub(crate) token_delay_ms: u64,
+    pub(crate) repeat: u32,
+    pub(crate) context_length: usize,
+    pub(crate) max_sequences: usize,
+}
+
+impl Default for RawScript {
+    fn default() -> Self {
+        Self {
+            lines: Vec::new(),
+            default: "This answer was scripted.".to_owned(),
+            token_delay_ms: 0,
+            repeat: 1,
+            context_length: 32_768,
+            max_sequences: 256,
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawLine {
+    pub(crate) when: String,
+    pub(crate) say: String,
+}
+
+#[derive(Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawAdmin {
+    pub(crate) host: String,
+    pub(crate) port: Option<u16>,
+    pub(crate) key: Option<String>,
+    pub(crate) key_env: Option<String>,
+}
+
+impl Default for RawAdmin {
+    fn default() -> Self {
+        Self {
+            host: "127.0.0.1".to_owned(),
+            port: None,
+            key: None,
+            key_env: None,
+        }
+    }
+}
+
+impl std::fmt::Debug for RawAdmin {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Without the key, as with `RawKey`.
+        write!(formatter, "RawAdmin({}:{:?})", self.host, self.port)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawPlugins {
+    pub(crate) dir: Option<PathBuf>,
+    pub(crate) cache_dir: Option<PathBuf>,
+    pub(crate) watch_ms: u64,
+    pub(crate) memory_mib: Option<usize>,
+    pub(crate) output_mib: Option<usize>,
+    pub(crate) deadline_ms: Option<u64>,
+    pub(crate) budget_ms: Option<u64>,
+    pub(crate) instances: Option<usize>,
+    pub(crate) require_signed: bool,
+    pub(crate) trusted_keys: Vec<String>,
+    pub(crate) bindings: Vec<RawBinding>,
+}
+
+impl Default for RawPlugins {
+    fn default() -> Self {
+        Self {
+            dir: None,
+            cache_dir: None,
+            watch_ms: 1000,
+            memory_mib: None,
+            output_mib: None,
+            deadline_ms: None,
+            budget_ms: None,
+            instances: None,
+            require_signed: false,
+            trusted_keys: Vec::new(),
+            bindings: Vec::new(),
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawBinding {
+    #[serde(deserialize_with = "deserialize_kind")]
+    pub(crate) kind: Kind,
+    #[serde(default)]
+    pub(crate) name: Option<String>,
+    #[serde(default)]
+    pub(crate) file: Option<PathBuf>,
+    #[serde(default)]
+    pub(crate) sha256: Option<String>,
+    #[serde(default = "any")]
+    pub(crate) models: Vec<String>,
+    #[serde(default = "any")]
+    pub(crate) architectures: Vec<String>,
+    #[serde(default = "any")]
+    pub(crate) tenants: Vec<String>,
+    #[serde(default = "any")]
+    pub(crate) routes: Vec<String>,
+    #[serde(default)]
+    pub(crate) order: i32,
+    #[serde(default)]
+    pub(crate) on_failure: OnFailure,
+    #[serde(default)]
+    pub(crate) memory_mib: Option<usize>,
+    #[serde(default)]
+    pub(crate) output_mib: Option<usize>,
+    #[serde(default)]
+    pub(crate) deadline_ms: Option<u64>,
+    #[serde(default)]
+    pub(crate) budget_ms: Option<u64>,
+    #[serde(default)]
+    pub(crate) instances: Option<usize>,
+    #[serde(default)]
+    pub(crate) http: Option<RawHttp>,
+    #[serde(default)]
+    pub(crate) breaker: RawBreaker,
+    #[serde(default)]
+    pub(crate) settings: toml::Table,
+    /// Where it stands, and each key in it: JSON pointers and lines, from 1.
+    #[serde(skip)]
+    pub(crate) lines: BTreeMap<String, usize>,
+}
+
+/// Where a plugin may send HTTP requests.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawHttp {
+    pub(crate) origins: Vec<String>,
+    #[serde(default)]
+    pub(crate) networks: Vec<String>,
+    #[serde(default)]
+    pub(crate) ca_file: Option<PathBuf>,
+    #[serde(default)]
+    pub(crate) max_response_kib: Option<u64>,
+    #[serde(default)]
+    pub(crate) timeout_ms: Option<u64>,
+    #[serde(default)]
+    pub(crate) at_once: Option<usize>,
+    #[serde(default)]
+    pub(crate) requests_per_call: Option<u32>,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawBreaker {
+    pub(crate) failures: u32,
+    pub(crate) window_ms: u64,
+    pub(crate) pause_ms: u64,
+}
+
+impl Default for RawBreaker {
+    fn default() -> Self {
+        Self {
+            failures: 5,
+            window_ms: 10_000,
+            pause_ms: 1000,
+        }
+    }
+}
+
+fn any() -> Vec<String> {
+    vec!["*".to_owned()]
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawAuth {
+    pub(crate) api_keys: Vec<RawKey>,
+    pub(crate) anonymous: Option<bool>,
+    pub(crate) public_routes: Vec<String>,
+}
+
+#[derive(Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawKey {
+    pub(crate) id: String,
+    pub(crate) key: Option<String>,
+    pub(crate) key_env: Option<String>,
+    pub(crate) sha256: Option<String>,
+    pub(crate) tenant: Option<String>,
+    pub(crate) models: Option<Vec<String>>,
+    pub(crate) tools: Option<Vec<String>>,
+    pub(crate) server_tools: Option<Vec<String>>,
+    pub(crate) requests_per_minute: Option<u64>,
+    pub(crate) tokens_per_minute: Option<u64>,
+    pub(crate) max_tokens: Option<u32>,
+    pub(crate) priority: Option<i32>,
+}
+
+impl std::fmt::Debug for RawKey {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The key itself must not come into a log by way of a debug line.
+        write!(formatter, "RawKey({:?})", self.id)
+    }
+}
+
+/// Why a file makes no configuration: what, where, and what was probably meant.
+pub(crate) fn parse(text: &str) -> Result<Raw, String> {
+    let parsed: Result<Raw, _> = toml::from_str(text);
+    let mut raw = parsed.map_err(|error| {
+        let mut message = error.message().trim().to_owned();
+        if let Some(hint) = suggestion(&message) {
+            message = hint;
+        }
+        match error.span() {
+            Some(span) => {
+                let (line, column) = position(text, span.start);
+                format!("line {line}, column {column}: {message}")
+            }
+            None => message,
+        }
+    })?;
+    for (index, binding) in raw.plugins.bindings.iter_mut().enumerate() {
+        binding.lines = binding_lines(text, index);
+    }
+    Ok(raw)
+}
+
+/// Where a binding and its keys stand in a text that parses.
+fn binding_lines(text: &str, index: usize) -> BTreeMap<String, usize> {
+    let mut lines = BTreeMap::new();
+    if let Ok(table) = DeTable::parse(text) {
+        let bindings = table.get_ref().get("plugins");
+        let bindings = bindings.and_then(|plugins| plugins.get_ref().get("bindings"));
+        let binding = bindings.and_then(|bindings| bindings.get_ref().get(index));
+        if let Some(binding) = binding {
+            note_lines(text, String::new(), binding, &mut lines);
+        }
+    }
+    lines
+}
+
+/// Note the line of a value and of all that it holds.
+fn note_lines(
+    text: &str,
+    pointer: String,
+    value: &Spanned<DeValue<'_>>,
+    lines: &mut BTreeMap<String, usize>,
+) {
+    match value.get_ref() {
+        DeValue::Table(table) => {
+            for (key, value) in table {
+                // As JSON pointers have it.
+                let key = key.get_ref().replace('~', "~0").replace('/', "~1");
+                note_lines(text, format!("{pointer}/{key}"), value, lines);
+            }
+        }
+        DeValue::Array(array) => {
+            for (index, value) in array.iter().enumerate() {
+                note_lines(text, format!("{pointer}/{index}"), value, lines);
+            }
+        }
+        _ => {}
+    }
+    lines.insert(pointer, position(text, value.span().start).0);
+}
+
+/// serde's message about an unknown key, turned to name the nearest known one.
+fn suggestion(message: &str) -> Option<String> {
+    let rest = message
+        .strip_prefix("unknown field ")
+        .or_else(|| message.strip_prefix("unknown variant "))?;
+    let mut names = rest.split('`').skip(1).step_by(2);
+    let unknown = names.next()?;
+    let known: Vec<&str> = names.collect();
+    Some(match nearest(unknown, known.iter().copied()) {
+        Some(candidate) => format!("unknown name `{unknown}`; did you mean `{candidate}`?"),
+        None => format!("unknown name `{unknown}`; known are {}", known.join(", ")),
+    })
+}
+
+/// Line and column, from 1, of a byte.
+fn position(text: &str, byte: usize) -> (usize, usize) {
+    let before = text.get(..byte).unwrap_or(text);
+    let line = before.matches('\n').count() + 1;
+    let column = before
+        .rsplit('\n')
+        .next()
+        .map_or(0, |last| last.chars().count())
+        + 1;
+    (line, column)
+}

@@ -1,0 +1,62 @@
+//! Golden cases of any origin against the embedded plugins.
+
+use std::sync::Arc;
+
+use mortise_plugin::{HostConfig, Kind, PluginHost};
+use mortise_plugin_manager::PluginConfig;
+use serde_json::{Map, Value};
+
+use crate::demo::model_files;
+use crate::golden::{Effort, Subject, check_number, checked};
+
+/// Runs golden cases with the embedded plugins, as a server runs those that a plugin carries.
+pub struct GoldenCases {
+    subjects: Vec<(Kind, Subject)>,
+}
+
+impl GoldenCases {
+    /// Load the embedded plugins.
+    ///
+    /// # Errors
+    /// When they or the demo model cannot be loaded: the build is broken.
+    pub fn new() -> anyhow::Result<Self> {
+        let host = PluginHost::new(HostConfig::default())?;
+        let mut subjects = Vec::new();
+        for source in mortise_bundle::plugins() {
+            let component = host.load(source)?;
+            for &kind in component.kinds() {
+                let text = model_files(None)?;
+                let component = Arc::clone(&component);
+                let subject = Subject::new(host.clone(), component, text, PluginConfig::default());
+                subjects.push((kind, subject));
+            }
+        }
+        Ok(Self { subjects })
+    }
+
+    /// Run the cases of a file with the embedded plugin of a kind, and say what came of each; nothing for
+    /// a kind without one.
+    ///
+    /// # Errors
+    /// What is wrong with the file.
+    pub fn run(&self, kind: Kind, text: &str) -> anyhow::Result<Vec<String>> {
+        let cases: Map<String, Value> = serde_json::from_str(text)?;
+        check_number(&cases)?;
+        let cases = checked(cases)?;
+        let subjects = self.subjects.iter().filter(|(served, _)| *served == kind);
+        let outcomes = subjects.flat_map(|(_, subject)| {
+            cases.iter().map(|(_, case)| {
+                let outcome = case.run(subject, &Value::Null, Effort::at_load());
+                outcome.map_or_else(|error| format!("{error:#}"), |()| "passes".to_owned())
+            })
+        });
+        Ok(outcomes.collect())
+    }
+}
+
+impl std::fmt::Debug for GoldenCases {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let kinds = self.subjects.iter().map(|(kind, _)| kind);
+        formatter.debug_list().entries(kinds).finish()
+    }
+}

@@ -1,0 +1,27 @@
+//! One plugin by itself: bound, asked with JSON, and held to its golden cases, without a server and
+//! without inference.
+
+mod console;
+mod demo;
+mod embedded;
+mod golden;
+mod grants;
+mod workbench;
+
+use std::sync::Arc;
+
+use mortise_plugin_manager::Prove;
+
+pub use console::{print, print_json, read};
+pub use demo::model_files;
+pub use embedded::GoldenCases;
+pub use golden::{
+    Case, Effort, Subject, carried, check_number, check_pieces, checked, prove, shortened,
+};
+pub use grants::{Moment, MomentError, Surroundings};
+pub use workbench::Workbench;
+
+/// The check that plugin files must pass before they serve: the golden cases that they carry.
+pub fn golden_cases() -> Prove {
+    Arc::new(|host, component, within| prove(host, component, within).map(drop))
+}

@@ -1,0 +1,86 @@
+//! Models and the engine, as a configuration has them.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use mortise_engine::EngineConfig;
+use mortise_hub::ModelReference;
+use mortise_model::{EmbedderOptions, WeightPrecision};
+use serde::Deserialize;
+
+use crate::device_choice::DeviceChoice;
+use crate::script::Script;
+
+/// The name of the embedded model.
+pub const DEMO_MODEL: &str = "mortise-demo";
+
+/// A model to serve.
+#[derive(Debug, Clone)]
+pub struct ModelConfig {
+    /// The public name.
+    pub name: String,
+    /// Further names that mean this model.
+    pub aliases: Vec<String>,
+    /// The embedded demo model if there is none.
+    pub path: Option<PathBuf>,
+    /// Instead of a path: brought from the hub when the model is opened.
+    pub hf: Option<ModelReference>,
+    /// Speaks instead of the weights.
+    pub script: Option<Script>,
+    /// How weights are quantised when they are loaded, if their files have them in full precision.
+    pub quantize: Option<Quantize>,
+    /// What guesses its tokens.
+    pub draft: Option<Box<ModelConfig>>,
+    /// What is said of embeddings instead of the model's files; a decoder whose pooling is said makes
+    /// embeddings.
+    pub embedding: EmbedderOptions,
+}
+
+impl ModelConfig {
+    /// The files of a folder, or else of the embedded demo model, under its name.
+    pub fn of_path(path: Option<PathBuf>) -> Self {
+        Self {
+            name: DEMO_MODEL.to_owned(),
+            aliases: Vec::new(),
+            path,
+            hf: None,
+            script: None,
+            quantize: None,
+            draft: None,
+            embedding: EmbedderOptions::default(),
+        }
+    }
+
+    /// How the weights are kept.
+    pub fn precision(&self) -> WeightPrecision {
+        match self.quantize {
+            None => WeightPrecision::AsStored,
+            Some(Quantize::Q8_0) => WeightPrecision::Q8_0,
+            Some(Quantize::Q4K) => WeightPrecision::Q4K,
+        }
+    }
+}
+
+/// Block formats that weights are brought to when they are loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub enum Quantize {
+    /// 8 bits.
+    #[serde(rename = "q8_0")]
+    Q8_0,
+    /// 4 bits.
+    #[serde(rename = "q4_k")]
+    Q4K,
+}
+
+/// How the local engine computes and shares.
+#[derive(Debug, Clone)]
+pub struct EngineSettings {
+    /// What models are computed on.
+    pub device: DeviceChoice,
+    /// For each model that the engine serves.
+    pub engine: EngineConfig,
+    /// Cached prefixes serve all tenants.
+    pub share_prefixes: bool,
+    /// Weights in the fair queue; 1 for who is not listed.
+    pub tenant_weights: BTreeMap<String, u32>,
+}
