@@ -7,6 +7,7 @@ pub mod openai;
 
 mod answering;
 mod call;
+mod fields;
 mod problem;
 mod state;
 mod unsupported;

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use mortise_models::{FinishReason, Usage};
 use mortise_plugin::{Allowance, Decision, Denial, Facts, Finish, Principal, UsageReport};
-use serde_json::Value;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
@@ -170,20 +169,11 @@ pub(crate) fn answer_facts(
     max_tokens: Option<u32>,
     fields: &RequestFields,
 ) -> Facts {
-    let names = function_names(&fields.tools).map(|(_, name)| name.to_owned());
     Facts {
-        tools: names.collect(),
+        tools: fields.tools.names().map(str::to_owned).collect(),
         server_tools: fields.server_tools.clone(),
         ..facts(call, Some(model), fields.stream, max_tokens)
     }
-}
-
-/// Names of functions that are declared as OpenAI has it, with their places.
-fn function_names(tools: &[Value]) -> impl Iterator<Item = (usize, &str)> {
-    let names = tools
-        .iter()
-        .map(|tool| tool.pointer("/function/name")?.as_str());
-    names.enumerate().filter_map(|(at, name)| Some((at, name?)))
 }
 
 /// A request that may go on. When it is dropped, the policies that allowed it are told what it came
@@ -243,7 +233,8 @@ impl Admission {
             server_tools,
             ..
         } = &self.allowance;
-        let own = function_names(&fields.tools).map(|(at, name)| ("tools", at, name, tools));
+        let own = fields.tools.names().enumerate();
+        let own = own.map(|(at, name)| ("tools", at, name, tools));
         let servers = fields.server_tools.iter().enumerate();
         let servers = servers.map(|(at, name)| ("server_tools", at, name.as_str(), server_tools));
         let mut all = own.chain(servers);

@@ -1,39 +1,26 @@
-//! From what a caller asked for to a request whose bounds hold.
+//! Bounds of a request's fields.
 
 use mortise_plugin::{GrammarSource, ToolChoice};
-use serde_json::Value;
 
+use crate::conversation::{Message, ToolDeclaration, is_too_deep};
 use crate::error::ServiceError;
-use crate::messages::{
-    MAX_TOOLS, check_depth, check_messages, check_template_arguments, check_tools,
+use crate::limits::{
+    MAX_CHOICES, MAX_FAIRNESS_KEY, MAX_GRAMMAR_BYTES, MAX_JSON_DEPTH, MAX_LOGIT_BIASES,
+    MAX_SERVER_TOOLS, MAX_STOP_BYTES, MAX_STOPS, MAX_STOPS_BYTES, MAX_TOP_LOGPROBS,
 };
-use crate::request::{Prompt, RequestFields};
+use crate::refusal::invalid;
+use crate::request::{ChatPrompt, ContentConstraint, Prompt, PromptEnd, RequestFields};
 
 mod selection;
 
 use self::selection::check_selection;
 
-/// Most choices of one request. A server may be configured to allow fewer.
-pub const MAX_CHOICES: u32 = 128;
-/// Most stop strings.
-pub const MAX_STOPS: usize = 16;
-/// Longest stop string in bytes.
-pub const MAX_STOP_BYTES: usize = 1024;
-/// All stop strings together, in bytes.
-pub const MAX_STOPS_BYTES: usize = 4096;
-/// Most alternatives of a token's log-probability.
-pub const MAX_TOP_LOGPROBS: u32 = 20;
-/// Most tokens to bias.
-pub const MAX_LOGIT_BIASES: usize = 1024;
-/// Longest fairness key in characters.
-pub const MAX_FAIRNESS_KEY: usize = 128;
-/// Longest source of a grammar in bytes.
-pub const MAX_GRAMMAR_BYTES: usize = 1 << 20;
-
 /// A request whose bounds hold. Only [`Request::check`] makes one.
 #[derive(Debug, Clone)]
 pub struct Request {
     fields: RequestFields,
+    /// Declarations of the server's tools that the request opted in to.
+    server_tools: Vec<ToolDeclaration>,
 }
 
 impl Request {
@@ -44,38 +31,57 @@ impl Request {
         check_sampling(&fields)?;
         check_stops(&fields.stop)?;
         check_prompt(&fields.prompt)?;
-        check_tools(&fields.tools)?;
         check_server_tools(&fields)?;
         check_tool_choice(&fields)?;
-        check_grammar(fields.grammar.as_ref())?;
+        check_constraint(fields.constraint.as_ref())?;
         check_fairness_key(fields.fairness_key.as_deref())?;
-        Ok(Self { fields })
+        Ok(Self {
+            fields,
+            server_tools: Vec::new(),
+        })
     }
 
-    /// What was asked for.
+    /// Fields as the caller gave them.
     pub fn fields(&self) -> &RequestFields {
         &self.fields
     }
 
-    /// The request with the declarations of the server's tools among those of the caller.
-    pub(crate) fn with_tools(
+    /// The request with the declarations of the server's tools beside those of the caller.
+    pub(crate) fn with_server_tools(
         mut self,
-        declarations: impl Iterator<Item = Value>,
+        declarations: Vec<ToolDeclaration>,
     ) -> Result<Self, ServiceError> {
-        self.fields.tools.extend(declarations);
-        check_tools(&self.fields.tools)?;
+        for (at, tool) in declarations.iter().enumerate() {
+            let name = tool.name.as_str();
+            if self.fields.tools.contains(name) {
+                return Err(invalid(
+                    format!("server_tools[{at}]"),
+                    format!("the function `{name}` is declared twice; rename one of them"),
+                ));
+            }
+        }
+        self.server_tools = declarations;
         Ok(self)
     }
 
-    /// The request as it goes on when these messages follow. The model has made the call that it had
-    /// to make, and is free now.
-    pub(crate) fn continued(&self, more: Vec<Value>) -> Self {
-        let mut fields = self.fields.clone();
-        if let Prompt::Chat { messages, .. } = &mut fields.prompt {
-            messages.extend(more);
+    /// All tools that the model may be shown: the caller's, then the server's.
+    pub(crate) fn tools(&self) -> impl Iterator<Item = &ToolDeclaration> {
+        self.fields
+            .tools
+            .declarations()
+            .iter()
+            .chain(&self.server_tools)
+    }
+
+    /// The request with a finished turn of the model and its tools appended. A forced tool call has
+    /// been made by then, so the next turn is free.
+    pub(crate) fn continued(&self, turn: Vec<Message>) -> Self {
+        let mut next = self.clone();
+        if let Prompt::Chat(chat) = &mut next.fields.prompt {
+            chat.conversation.append(turn);
         }
-        fields.tool_choice = None;
-        Self { fields }
+        next.fields.tool_choice = None;
+        next
     }
 
     /// Number of choices in the answer.
@@ -93,31 +99,13 @@ impl Request {
         }
     }
 
-    /// How tools may be used, as OpenAI defines it for a caller who did not say.
+    /// How tools may be used. Without a choice, the model decides if there are tools.
     pub fn tool_choice(&self) -> ToolChoice {
-        match &self.fields.tool_choice {
-            Some(choice) => choice.clone(),
-            None if self.fields.tools.is_empty() => ToolChoice::None,
-            None => ToolChoice::Auto,
+        match (&self.fields.tool_choice, self.tools().next()) {
+            (Some(choice), _) => choice.clone(),
+            (None, None) => ToolChoice::None,
+            (None, Some(_)) => ToolChoice::Auto,
         }
-    }
-}
-
-/// A refusal that names a field.
-pub(crate) fn invalid(param: impl Into<String>, message: impl Into<String>) -> ServiceError {
-    refuse(param, "invalid_value", message)
-}
-
-/// A refusal that names a field and has a code of its own.
-pub(crate) fn refuse(
-    param: impl Into<String>,
-    code: &'static str,
-    message: impl Into<String>,
-) -> ServiceError {
-    ServiceError::Invalid {
-        param: Some(param.into()),
-        code,
-        message: message.into(),
     }
 }
 
@@ -216,51 +204,29 @@ fn check_stops(stops: &[String]) -> Result<(), ServiceError> {
 
 fn check_prompt(prompt: &Prompt) -> Result<(), ServiceError> {
     match prompt {
-        Prompt::Chat {
-            messages,
-            template_arguments,
-            add_generation_prompt,
-            continue_final_message,
-        } => {
-            check_messages(messages)?;
-            check_template_arguments(template_arguments)?;
-            if !*continue_final_message {
-                return Ok(());
-            }
-            if *add_generation_prompt {
-                return Err(invalid(
-                    "continue_final_message",
-                    "continue_final_message cannot be used together with add_generation_prompt",
-                ));
-            }
-            let last = messages
-                .last()
-                .and_then(|m| m.get("role"))
-                .and_then(|r| r.as_str());
-            if last != Some("assistant") {
-                return Err(invalid(
-                    "continue_final_message",
-                    "continue_final_message needs a last message of role `assistant`",
-                ));
-            }
-            Ok(())
-        }
-        Prompt::Text(_) => Ok(()),
+        Prompt::Chat(ChatPrompt {
+            conversation,
+            end: PromptEnd::OpenMessage,
+            ..
+        }) if !conversation.ends_with_assistant() => Err(invalid(
+            "continue_final_message",
+            "continue_final_message needs a last message of role `assistant`",
+        )),
         Prompt::Tokens(ids) if ids.is_empty() => Err(invalid(
             "prompt",
             "the prompt is an empty list of tokens; give at least one",
         )),
-        Prompt::Tokens(_) => Ok(()),
+        Prompt::Chat(_) | Prompt::Text(_) | Prompt::Tokens(_) => Ok(()),
     }
 }
 
 fn check_server_tools(fields: &RequestFields) -> Result<(), ServiceError> {
     let names = &fields.server_tools;
-    if names.len() > MAX_TOOLS {
+    if names.len() > MAX_SERVER_TOOLS {
         let count = names.len();
         return Err(invalid(
             "server_tools",
-            format!("server_tools names {count} tools; at most {MAX_TOOLS} are allowed"),
+            format!("server_tools names {count} tools; at most {MAX_SERVER_TOOLS} are allowed"),
         ));
     }
     for (at, name) in names.iter().enumerate() {
@@ -275,14 +241,11 @@ fn check_server_tools(fields: &RequestFields) -> Result<(), ServiceError> {
         return Ok(());
     }
     match &fields.prompt {
-        Prompt::Chat {
-            continue_final_message: false,
-            ..
-        } => Ok(()),
-        Prompt::Chat { .. } => Err(invalid(
+        Prompt::Chat(chat) if chat.end == PromptEnd::OpenMessage => Err(invalid(
             "server_tools",
             "server_tools cannot be used together with continue_final_message",
         )),
+        Prompt::Chat(_) => Ok(()),
         Prompt::Text(_) | Prompt::Tokens(_) => Err(invalid(
             "server_tools",
             "server_tools need a conversation; a text to continue calls no tools",
@@ -299,10 +262,7 @@ fn check_tool_choice(fields: &RequestFields) -> Result<(), ServiceError> {
             ))
         }
         Some(ToolChoice::Named(name)) => {
-            let declared = fields.tools.iter().any(|tool| {
-                tool.pointer("/function/name").and_then(|n| n.as_str()) == Some(name.as_str())
-            });
-            if declared || fields.server_tools.contains(name) {
+            if fields.tools.contains(name) || fields.server_tools.contains(name) {
                 return Ok(());
             }
             Err(invalid(
@@ -328,36 +288,37 @@ fn check_fairness_key(key: Option<&str>) -> Result<(), ServiceError> {
     ))
 }
 
-fn check_grammar(grammar: Option<&GrammarSource>) -> Result<(), ServiceError> {
-    let Some(
-        GrammarSource::JsonSchema(source)
-        | GrammarSource::Regex(source)
-        | GrammarSource::Lark(source),
-    ) = grammar
+fn check_constraint(constraint: Option<&ContentConstraint>) -> Result<(), ServiceError> {
+    let Some(ContentConstraint { field, source }) = constraint else {
+        return Ok(());
+    };
+    let (GrammarSource::JsonSchema(text) | GrammarSource::Regex(text) | GrammarSource::Lark(text)) =
+        source
     else {
         return Ok(());
     };
-    if source.len() > MAX_GRAMMAR_BYTES {
-        let size = source.len();
+    if text.len() > MAX_GRAMMAR_BYTES {
+        let size = text.len();
         return Err(invalid(
-            "response_format",
+            field,
             format!("the grammar has {size} bytes; at most {MAX_GRAMMAR_BYTES} are allowed"),
         ));
     }
-    if let Some(GrammarSource::JsonSchema(schema)) = grammar {
-        let schema: serde_json::Value = serde_json::from_str(schema).map_err(|error| {
-            invalid(
-                "response_format",
-                format!("the JSON schema is not JSON: {error}"),
-            )
-        })?;
-        if !schema.is_object() && !schema.is_boolean() {
-            return Err(invalid(
-                "response_format",
-                "the JSON schema is not an object",
-            ));
-        }
-        check_depth("response_format", &schema)?;
+    match source {
+        GrammarSource::JsonSchema(schema) => check_schema(field, schema),
+        _ => Ok(()),
+    }
+}
+
+fn check_schema(field: &str, schema: &str) -> Result<(), ServiceError> {
+    let schema: serde_json::Value = serde_json::from_str(schema)
+        .map_err(|error| invalid(field, format!("the JSON schema is not JSON: {error}")))?;
+    if !schema.is_object() && !schema.is_boolean() {
+        return Err(invalid(field, "the JSON schema is not an object"));
+    }
+    if is_too_deep(&schema, 1) {
+        let message = format!("the JSON is nested more than {MAX_JSON_DEPTH} deep");
+        return Err(invalid(field, message));
     }
     Ok(())
 }

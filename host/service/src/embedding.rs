@@ -6,15 +6,13 @@ use std::time::Instant;
 use mortise_models::{EmbedError, FinishReason, Usage};
 
 use crate::admission::{Admission, Call};
-use crate::check::invalid;
 use crate::encoding;
 use crate::error::ServiceError;
+use crate::limits::MAX_EMBEDDING_INPUTS;
 use crate::observer::{Outcome, Summary};
+use crate::refusal::invalid;
 use crate::service::Service;
 use mortise_tokenizer::Tokenizer;
-
-/// Texts in one request at most.
-pub const MAX_EMBEDDING_INPUTS: usize = 2048;
 
 /// Input of one vector.
 #[derive(Debug, Clone, PartialEq)]

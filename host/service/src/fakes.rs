@@ -11,7 +11,7 @@ use mortise_plugin::{
 };
 use mortise_test_tokenizers::{END, byte_level};
 use mortise_tokenizer::{Tokenizer, TokenizerFiles};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::plugin_routing::{ModelPlugins, PluginRoutes};
 use crate::plugins::{
@@ -19,8 +19,10 @@ use crate::plugins::{
     RequestId,
 };
 use crate::{
-    Call, Delta, Event, FinishReason, GenerationDefaults, Prompt, Request, RequestFields,
-    ServedModel, ServerToolCall, Service, ServiceConfig, ServiceError, TokenLogprob, Usage,
+    Call, ChatPrompt, ContentConstraint, Conversation, Delta, Event, FinishReason,
+    GenerationDefaults, Message, Prompt, PromptEnd, Request, RequestFields, Role, ServedModel,
+    ServerToolCall, Service, ServiceConfig, ServiceError, TemplateArguments, TokenLogprob,
+    ToolDeclaration, ToolName, Tools, Usage,
 };
 
 /// The tokenizer that a `tokenizer.json` describes.
@@ -393,14 +395,28 @@ pub(crate) fn call() -> Call {
 pub(crate) fn chat(user: &str) -> RequestFields {
     RequestFields {
         model: "demo".to_owned(),
-        prompt: Prompt::Chat {
-            messages: vec![json!({"role": "user", "content": user})],
-            template_arguments: serde_json::Map::new(),
-            add_generation_prompt: true,
-            continue_final_message: false,
-        },
+        prompt: Prompt::Chat(ChatPrompt {
+            conversation: Conversation::new(vec![Message::text(Role::User, user)])
+                .expect("a conversation"),
+            arguments: TemplateArguments::default(),
+            end: PromptEnd::AssistantTurn,
+        }),
         ..RequestFields::default()
     }
+}
+
+/// A constraint as OpenAI's callers give it.
+pub(crate) fn constrained(source: GrammarSource) -> Option<ContentConstraint> {
+    Some(ContentConstraint {
+        field: "response_format".to_owned(),
+        source,
+    })
+}
+
+/// Declarations of tools of these names.
+pub(crate) fn functions(names: &[&str]) -> Tools {
+    let declaration = |name: &&str| ToolDeclaration::new(ToolName::new(*name).expect("a name"));
+    Tools::new(names.iter().map(declaration).collect()).expect("distinct names")
 }
 
 /// All of an answer, choice by choice.

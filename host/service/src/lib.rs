@@ -8,6 +8,7 @@ mod call_id;
 mod check;
 mod choice;
 mod constraint;
+mod conversation;
 mod description;
 mod embedding;
 mod encoding;
@@ -17,7 +18,7 @@ mod failure;
 #[cfg(test)]
 mod fakes;
 mod latency;
-mod messages;
+pub mod limits;
 mod model;
 mod observer;
 mod offline;
@@ -26,6 +27,7 @@ mod plugin_routing;
 mod plugins;
 mod prepare;
 mod ranking;
+mod refusal;
 mod request;
 mod routing_key;
 mod server_tools;
@@ -39,16 +41,17 @@ mod tool_loop;
 
 pub use admission::{Admission, Call};
 pub use answer::Answer;
-pub use check::{
-    MAX_CHOICES, MAX_FAIRNESS_KEY, MAX_GRAMMAR_BYTES, MAX_LOGIT_BIASES, MAX_STOP_BYTES, MAX_STOPS,
-    MAX_STOPS_BYTES, MAX_TOP_LOGPROBS, Request,
+pub use check::Request;
+pub use conversation::{
+    Audio, BadToolName, Conversation, ConversationError, Detail, Image, ImageSource, JsonObject,
+    KeyOrder, Message, Modality, Origin, Part, Role, TemplateArgumentError, TemplateArguments,
+    TooDeep, ToolCall, ToolDeclaration, ToolName, Tools, ToolsError, template_json,
 };
 pub use description::{describe_model, vocabulary};
-pub use embedding::{EmbeddingInput, EmbeddingRequest, Embeddings, MAX_EMBEDDING_INPUTS};
+pub use embedding::{EmbeddingInput, EmbeddingRequest, Embeddings};
 pub use error::ServiceError;
 pub use event::{Event, ServerToolCall, ToolOutcome};
 pub use failure::{Fallback, RawOnFailure, ScopedPolicy, ScopedTools};
-pub use messages::{MAX_JSON_DEPTH, MAX_TOOL_NAME_BYTES, MAX_TOOLS};
 pub use model::ServedModel;
 pub use mortise_engine::EarlyStopping;
 pub use mortise_models::{Delta, FinishReason, GenerationDefaults, TokenLogprob, Usage};
@@ -63,8 +66,8 @@ pub use plugins::{
     BoxFuture, CompileGrammar, DecidePolicy, MatchTokens, ParseOutput, ParseSession, RenderChat,
     RequestId, RunTool,
 };
-pub use request::{BeamFields, Prompt, RequestFields};
+pub use request::{BeamFields, ChatPrompt, ContentConstraint, Prompt, PromptEnd, RequestFields};
 pub use routing_key::RoutingKey;
-pub use server_tools::{DuplicateTool, ToolLimits};
+pub use server_tools::{ServerToolsError, ToolLimits};
 pub use service::{Service, ServiceConfig, SetupError};
 pub use stop::StopMatcher;

@@ -9,14 +9,16 @@ use mortise_plugin::{
 };
 use time::OffsetDateTime;
 
-use crate::check::{Request, invalid, refuse};
+use crate::check::Request;
+use crate::conversation::{Modality, template_json};
 use crate::description::for_tokenizer;
 use crate::encoding;
 use crate::error::ServiceError;
 use crate::model::ServedModel;
 use crate::plugin_routing::RequestPlugins;
 use crate::plugins::{ParseOutput, RequestId};
-use crate::request::{Prompt, RequestFields};
+use crate::refusal::{invalid, refuse};
+use crate::request::{ChatPrompt, ContentConstraint, Prompt, PromptEnd, RequestFields};
 use crate::stop::StopMatcher;
 use mortise_tokenizer::{Tokenizer, TokenizerError};
 
@@ -45,7 +47,10 @@ pub(crate) async fn prepare(
     let fields = request.fields();
     check_ids(model, fields)?;
     let rendered = match &fields.prompt {
-        Prompt::Chat { .. } => Some(render(model, plugins, request_id, request).await?),
+        Prompt::Chat(chat) => {
+            check_inputs(chat)?;
+            Some(render(model, plugins, request_id, request, chat).await?)
+        }
         Prompt::Text(_) | Prompt::Tokens(_) => None,
     };
     let ids = encode(model, &fields.prompt, rendered.as_ref()).await?;
@@ -56,12 +61,13 @@ pub(crate) async fn prepare(
         ));
     }
     let stops = fields.stop.iter().map(String::as_str);
+    let wanted = fields.constraint.as_ref().map(|wanted| &wanted.source);
     let Some(rendered) = rendered else {
         return Ok(Prepared {
             ids,
             stop: StopMatcher::new(stops),
             parser: None,
-            constraint: fields.grammar.clone(),
+            constraint: wanted.cloned(),
             keep_special: false,
             at_start: false,
         });
@@ -70,17 +76,14 @@ pub(crate) async fn prepare(
     let parser = parser_for(model, plugins, request, rendered.opens_reasoning)?;
     let constraint = match &parser {
         Some((parser, setup)) => parser
-            .constraint(request_id, setup, fields.grammar.as_ref())
+            .constraint(request_id, setup, wanted)
             .await
             .map_err(|error| not_compiled(error, fields))?,
-        None => fields.grammar.clone(),
+        None => wanted.cloned(),
     };
     let continues = matches!(
         &fields.prompt,
-        Prompt::Chat {
-            continue_final_message: true,
-            ..
-        }
+        Prompt::Chat(chat) if chat.end == PromptEnd::OpenMessage
     );
     Ok(Prepared {
         ids,
@@ -126,11 +129,34 @@ pub(crate) fn today() -> String {
     )
 }
 
+/// Refuse images and recordings: no model that is served today has an encoder for them.
+fn check_inputs(chat: &ChatPrompt) -> Result<(), ServiceError> {
+    let messages = chat.conversation.messages().iter();
+    for part in messages.flat_map(|message| &message.content) {
+        let (Modality::Image | Modality::Audio) = part.modality() else {
+            continue;
+        };
+        let Some(origin) = part.origin() else {
+            continue;
+        };
+        return Err(refuse(
+            format!("{}.type", origin.path),
+            "unsupported_parameter",
+            format!(
+                "`{}` has the type `{}`; this server's models read only text",
+                origin.path, origin.kind
+            ),
+        ));
+    }
+    Ok(())
+}
+
 async fn render(
     model: &ServedModel,
     plugins: &RequestPlugins,
     request_id: &RequestId,
     request: &Request,
+    chat: &ChatPrompt,
 ) -> Result<RenderedPrompt, ServiceError> {
     let Some(template) = &plugins.chat_template else {
         return Err(refuse(
@@ -142,39 +168,28 @@ async fn render(
             ),
         ));
     };
-    let fields = request.fields();
-    let Prompt::Chat {
-        messages,
-        template_arguments,
-        add_generation_prompt,
-        continue_final_message,
-    } = &fields.prompt
-    else {
-        return Ok(RenderedPrompt::default());
-    };
     // A model that must not call tools is not shown any.
-    let show_tools = !fields.tools.is_empty() && request.tool_choice() != ToolChoice::None;
+    let show_tools = request.tools().next().is_some() && request.tool_choice() != ToolChoice::None;
+    let arguments = chat.arguments.members();
     let input = TemplateInput {
-        messages: json(messages)?,
-        tools: if show_tools {
-            Some(json(&fields.tools)?)
-        } else {
-            None
+        messages: template_json::messages(&chat.conversation).map_err(not_written)?,
+        tools: match show_tools {
+            true => Some(template_json::tools(request.tools()).map_err(not_written)?),
+            false => None,
         },
-        arguments: match template_arguments.is_empty() {
+        arguments: match arguments.is_empty() {
             true => None,
-            false => Some(json(template_arguments)?),
+            false => Some(template_json::arguments(arguments).map_err(not_written)?),
         },
-        add_generation_prompt: *add_generation_prompt,
-        continue_final_message: *continue_final_message,
+        add_generation_prompt: chat.end == PromptEnd::AssistantTurn,
+        continue_final_message: chat.end == PromptEnd::OpenMessage,
         today: today(),
     };
     Ok(template.render(request_id, input).await?)
 }
 
-fn json(value: &impl serde::Serialize) -> Result<String, ServiceError> {
-    serde_json::to_string(value)
-        .map_err(|error| ServiceError::Engine(format!("cannot write JSON for a plugin: {error}")))
+fn not_written(error: serde_json::Error) -> ServiceError {
+    ServiceError::Engine(format!("cannot write JSON for a plugin: {error}"))
 }
 
 fn parser_for(
@@ -183,7 +198,6 @@ fn parser_for(
     request: &Request,
     opens_reasoning: bool,
 ) -> Result<Option<Parsing>, ServiceError> {
-    let fields = request.fields();
     let tool_choice = request.tool_choice();
     let Some(parser) = &plugins.parser else {
         if tool_choice != ToolChoice::None {
@@ -199,9 +213,9 @@ fn parser_for(
         return Ok(None);
     };
     let setup = ParserSetup {
-        tools: json(&fields.tools)?,
+        tools: template_json::tools(request.tools()).map_err(not_written)?,
         tool_choice,
-        parallel: fields.parallel_tool_calls.unwrap_or(true),
+        parallel: request.fields().parallel_tool_calls.unwrap_or(true),
         opens_reasoning,
     };
     Ok(Some((Arc::clone(parser), setup)))
@@ -215,7 +229,7 @@ async fn encode(
     let source = match (prompt, rendered) {
         (Prompt::Tokens(ids), _) => return Ok(ids.clone()),
         (Prompt::Text(text), _) => Source::Text(text.clone()),
-        (Prompt::Chat { .. }, rendered) => {
+        (Prompt::Chat(_), rendered) => {
             Source::Segments(rendered.map(|r| r.segments.clone()).unwrap_or_default())
         }
     };
@@ -318,12 +332,11 @@ pub(crate) fn logprobs(request: &Request) -> Option<LogprobParams> {
     Some(LogprobParams { top })
 }
 
-/// The field that asked for a constraint.
+/// Field that asked for a constraint: the caller's grammar, or else tools that must be called.
 fn constraint_param(fields: &RequestFields) -> &str {
-    match (&fields.grammar_field, &fields.grammar) {
-        (Some(field), _) => field,
-        (None, Some(_)) => "response_format",
-        (None, None) => "tools",
+    match &fields.constraint {
+        Some(ContentConstraint { field, .. }) => field,
+        None => "tools",
     }
 }
 
@@ -353,7 +366,7 @@ pub(crate) fn no_grammar(model: &ServedModel, fields: &RequestFields) -> Service
 /// The field that holds the prompt.
 fn prompt_param(fields: &RequestFields) -> &'static str {
     match fields.prompt {
-        Prompt::Chat { .. } => "messages",
+        Prompt::Chat(_) => "messages",
         Prompt::Text(_) | Prompt::Tokens(_) => "prompt",
     }
 }

@@ -1,16 +1,17 @@
-//! One request in the house's own words. Every dialect translates to [`RequestFields`]; only
-//! [`Request::check`] makes a [`Request`], so whatever holds one may rely on its bounds.
+//! Fields of a request, in the service's own types. Every dialect translates to [`RequestFields`];
+//! only [`crate::Request::check`] makes a [`crate::Request`], so its holders rely on its bounds.
 
 use mortise_engine::EarlyStopping;
 use mortise_plugin::{GrammarSource, ToolChoice};
-use serde_json::{Map, Value};
 
-/// What a caller asked for, bounds not yet checked. `None` means the caller did not say.
+use crate::conversation::{Conversation, TemplateArguments, Tools};
+
+/// Fields of a request before their bounds are checked. `None` means the caller did not say.
 #[derive(Debug, Clone, Default)]
 pub struct RequestFields {
     /// The model's name as the caller wrote it.
     pub model: String,
-    /// What to answer or continue.
+    /// Conversation to answer, or text to continue.
     pub prompt: Prompt,
     /// Number of choices.
     pub n: Option<u32>,
@@ -43,18 +44,16 @@ pub struct RequestFields {
     pub stop: Vec<String>,
     /// Report log-probabilities with this many alternatives, at most 20.
     pub logprobs: Option<u32>,
-    /// OpenAI tool declarations, each `{"type":"function","function":{…}}`.
-    pub tools: Vec<Value>,
+    /// Tools that the caller declares and runs.
+    pub tools: Tools,
     /// Names of tools that the server may run itself, beside the caller's own.
     pub server_tools: Vec<String>,
     /// How tools may be used.
     pub tool_choice: Option<ToolChoice>,
     /// One answer may hold several calls; true if absent.
     pub parallel_tool_calls: Option<bool>,
-    /// A constraint on the content.
-    pub grammar: Option<GrammarSource>,
-    /// The field that the constraint stands in, as the caller named it, for what is said of it.
-    pub grammar_field: Option<String>,
+    /// Constraint on the content.
+    pub constraint: Option<ContentConstraint>,
     /// Requests with one key share what their tenant gets with those of other keys, in equal parts.
     /// 1 to 128 characters that are not all blank; blanks around it do not count.
     pub fairness_key: Option<String>,
@@ -73,20 +72,20 @@ pub struct BeamFields {
     pub early_stopping: EarlyStopping,
 }
 
-/// What to answer or continue.
+/// A grammar that the content of an answer must follow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContentConstraint {
+    /// Field of the request that holds the grammar, as the caller named it. Errors name it.
+    pub field: String,
+    /// The grammar.
+    pub source: GrammarSource,
+}
+
+/// Conversation to answer, or text to continue.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Prompt {
     /// A conversation, rendered by the model's chat template.
-    Chat {
-        /// OpenAI messages.
-        messages: Vec<Value>,
-        /// Further template arguments.
-        template_arguments: Map<String, Value>,
-        /// End with the opening of an assistant turn.
-        add_generation_prompt: bool,
-        /// Leave the last message open.
-        continue_final_message: bool,
-    },
+    Chat(ChatPrompt),
     /// Text to continue as it stands, in which control tokens are not recognised.
     Text(String),
     /// Token ids to continue.
@@ -97,4 +96,27 @@ impl Default for Prompt {
     fn default() -> Self {
         Self::Text(String::new())
     }
+}
+
+/// A conversation and how it is rendered.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ChatPrompt {
+    /// The messages.
+    pub conversation: Conversation,
+    /// Further template arguments.
+    pub arguments: TemplateArguments,
+    /// End of the prompt.
+    pub end: PromptEnd,
+}
+
+/// End of a rendered conversation.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum PromptEnd {
+    /// The opening of an assistant turn, which the model fills.
+    #[default]
+    AssistantTurn,
+    /// The last message, left open, which the model continues.
+    OpenMessage,
+    /// The last message, closed.
+    ClosedMessage,
 }

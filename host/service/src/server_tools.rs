@@ -5,15 +5,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mortise_plugin::{PluginError, Principal, ToolAnswer, ToolCaller, ToolDeclaration};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::check::refuse;
+use crate::conversation::{JsonObject, Message, Role, ToolDeclaration as Declaration, ToolName};
 use crate::error::ServiceError;
 use crate::event::{ServerToolCall, ToolOutcome};
 use crate::observer::{ModelObserver, ToolRun};
 use crate::plugins::{RequestId, RunTool};
+use crate::refusal::refuse;
 use crate::routing_key::RoutingKey;
 
 /// Limits of the tool loop of a choice.
@@ -42,14 +43,22 @@ impl Default for ToolLimits {
     }
 }
 
-/// Two plugins declare a tool of the same name.
+/// Tools that a server cannot offer.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "two plugins declare the tool `{name}`; leave one of them out, since a request names tools by these names"
-)]
-pub struct DuplicateTool {
-    /// The name.
-    pub name: String,
+pub enum ServerToolsError {
+    /// Two plugins declare one name.
+    #[error(
+        "two plugins declare the tool `{0}`; leave one of them out, since a request names tools by these names"
+    )]
+    Duplicate(String),
+    /// A declaration breaks the bounds of a conversation.
+    #[error("the tool `{name}` cannot be offered: {problem}")]
+    Declaration {
+        /// Name of the tool.
+        name: String,
+        /// What is wrong with its declaration.
+        problem: String,
+    },
 }
 
 /// All tools of a server by name.
@@ -58,23 +67,21 @@ pub(crate) struct ServerTools(HashMap<String, Tool>);
 
 #[derive(Clone)]
 struct Tool {
-    declaration: ToolDeclaration,
+    declaration: Declaration,
     plugin: Arc<dyn RunTool>,
 }
 
 impl ServerTools {
-    pub(crate) fn new(plugins: &[Arc<dyn RunTool>]) -> Result<Self, DuplicateTool> {
+    pub(crate) fn new(plugins: &[Arc<dyn RunTool>]) -> Result<Self, ServerToolsError> {
         let mut tools = HashMap::new();
         for plugin in plugins {
-            for declaration in plugin.declarations() {
-                let name = declaration.name.clone();
-                let plugin = Arc::clone(plugin);
+            for declared in plugin.declarations() {
                 let tool = Tool {
-                    declaration,
-                    plugin,
+                    declaration: declaration(&declared)?,
+                    plugin: Arc::clone(plugin),
                 };
-                if tools.insert(name.clone(), tool).is_some() {
-                    return Err(DuplicateTool { name });
+                if tools.insert(declared.name.clone(), tool).is_some() {
+                    return Err(ServerToolsError::Duplicate(declared.name));
                 }
             }
         }
@@ -123,19 +130,10 @@ impl ServerTools {
 pub(crate) struct EnabledTools(Vec<Tool>);
 
 impl EnabledTools {
-    /// Declarations in OpenAI's shape, as chat templates take them.
-    pub(crate) fn declarations(&self) -> impl Iterator<Item = Value> {
-        self.0.iter().map(|tool| {
-            let declaration = &tool.declaration;
-            json!({
-                "type": "function",
-                "function": {
-                    "name": declaration.name,
-                    "description": declaration.description,
-                    "parameters": declaration.parameters,
-                },
-            })
-        })
+    /// Declarations for the model.
+    pub(crate) fn declarations(&self) -> Vec<Declaration> {
+        let declarations = self.0.iter().map(|tool| tool.declaration.clone());
+        declarations.collect()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -147,7 +145,9 @@ impl EnabledTools {
     }
 
     fn find(&self, name: &str) -> Option<&Tool> {
-        self.0.iter().find(|tool| tool.declaration.name == name)
+        self.0
+            .iter()
+            .find(|tool| tool.declaration.name.as_str() == name)
     }
 }
 
@@ -346,13 +346,37 @@ impl RunningCalls {
     }
 }
 
-/// Result of a call as the message that the model reads.
-pub(crate) fn message(call: &ServerToolCall) -> Value {
+/// The declaration of a plugin's tool as the model is shown it.
+fn declaration(declared: &ToolDeclaration) -> Result<Declaration, ServerToolsError> {
+    let broken = |problem: String| ServerToolsError::Declaration {
+        name: declared.name.clone(),
+        problem,
+    };
+    let name = ToolName::new(&declared.name).map_err(|error| broken(error.to_string()))?;
+    let Value::Object(schema) = &declared.parameters else {
+        return Err(broken("its schema is not an object".to_owned()));
+    };
+    let schema = JsonObject::new(schema.clone()).map_err(|error| broken(error.to_string()))?;
+    Ok(Declaration {
+        description: Some(declared.description.clone()),
+        parameters: Some(schema),
+        ..Declaration::new(name)
+    })
+}
+
+/// The result of a call as a message for the model.
+pub(crate) fn message(call: &ServerToolCall) -> Message {
     let content = match call.outcome {
         ToolOutcome::Answered => call.text.clone(),
         ToolOutcome::Refused | ToolOutcome::Failed | ToolOutcome::NotRun => {
             format!("error: {}", call.text)
         }
     };
-    json!({"role": "tool", "tool_call_id": call.id, "name": call.name, "content": content})
+    let role = Role::Tool {
+        call_id: call.id.clone(),
+    };
+    Message {
+        name: Some(call.name.clone()),
+        ..Message::text(role, content)
+    }
 }

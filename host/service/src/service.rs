@@ -11,18 +11,20 @@ use mortise_plugin::Principal;
 
 use crate::admission::{Admission, Call, OpenAccounts, Policies, answer_facts, facts};
 use crate::answer::{Answer, StartedPart};
-use crate::check::{MAX_CHOICES, Request, invalid};
+use crate::check::Request;
 use crate::constraint::MaskThreads;
 use crate::error::ServiceError;
 use crate::latency::Latency;
+use crate::limits::MAX_CHOICES;
 use crate::model::ServedModel;
 use crate::observer::{ModelObserver, NoObserver, Observer, Outcome};
 use crate::part::{Part, PartSetup};
 use crate::plugin_routing::RequestPlugins;
 use crate::plugins::{DecidePolicy, RunTool};
 use crate::prepare::{self, Prepared};
+use crate::refusal::invalid;
 use crate::request::RequestFields;
-use crate::server_tools::{DuplicateTool, EnabledTools, ServerTools, ToolExecutor, ToolLimits};
+use crate::server_tools::{EnabledTools, ServerTools, ServerToolsError, ToolExecutor, ToolLimits};
 use crate::submit::{Slot, Submitter};
 use crate::tally::RoundKind;
 use crate::throughput::Throughputs;
@@ -35,7 +37,7 @@ pub struct ServiceConfig {
     pub name_matching: NameMatching,
     /// Most tokens of a choice where neither the caller nor the model says.
     pub default_max_tokens: u32,
-    /// Most choices of one request, up to [`crate::MAX_CHOICES`].
+    /// Most choices of one request, up to [`MAX_CHOICES`].
     pub max_choices: u32,
     /// Threads that compute masks.
     pub mask_threads: usize,
@@ -75,7 +77,7 @@ pub enum SetupError {
     Names(#[from] CatalogueError),
     /// The tools do not go together.
     #[error(transparent)]
-    Tools(#[from] DuplicateTool),
+    Tools(#[from] ServerToolsError),
     /// The threads that compute masks did not start.
     #[error("cannot start the threads that compute masks")]
     MaskThreads(#[source] std::io::Error),
@@ -276,7 +278,7 @@ impl Service {
         let key = admission.routing_key(&model.name);
         let plugins = model.plugins.select(&key);
         let tools = serving.tools.select(&request.fields().server_tools, &key)?;
-        let request = request.with_tools(tools.declarations())?;
+        let request = request.with_server_tools(tools.declarations())?;
         let prepared = prepare::prepare(&model, &plugins, &call.request_id, &request).await?;
         let prompt = prepared.ids.len();
         admission.spent().usage.prompt_tokens = prompt as u32;

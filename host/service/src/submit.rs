@@ -7,7 +7,7 @@ use mortise_engine::{BeamParams, BeamRequest, SequenceRequest, Share, SubmitErro
 use mortise_plugin::Principal;
 use mortise_tokenizer::Detokenizer;
 
-use crate::check::{Request, invalid};
+use crate::check::Request;
 use crate::choice::{Choice, ChoiceParts, ChoiceStream};
 use crate::constraint::{MaskThreads, MatcherFault};
 use crate::error::ServiceError;
@@ -17,6 +17,7 @@ use crate::observer::ModelObserver;
 use crate::plugin_routing::RequestPlugins;
 use crate::plugins::{ParseSession, RequestId};
 use crate::prepare::{self, Prepared};
+use crate::refusal::invalid;
 use crate::request::BeamFields;
 use crate::tally::{RoundKind, Tally};
 use crate::throughput::Throughputs;

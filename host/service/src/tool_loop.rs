@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use mortise_models::{Delta, FinishReason};
-use serde_json::{Map, Value, json};
 
 use crate::check::Request;
 use crate::choice::Choice;
+use crate::conversation::{Message, Part, Role, ToolCall};
 use crate::error::ServiceError;
 use crate::event::{Event, ServerToolCall};
 use crate::prepare;
@@ -232,24 +232,22 @@ impl AssistantTurn {
     }
 
     /// The turn and the results of its calls, as messages.
-    fn messages(&self, called: &[ServerToolCall]) -> Vec<Value> {
-        let mut assistant = Map::new();
-        assistant.insert("role".to_owned(), json!("assistant"));
-        let content = (!self.content.is_empty()).then_some(&self.content);
-        assistant.insert("content".to_owned(), json!(content));
-        if !self.reasoning.is_empty() {
-            // The name that templates know.
-            assistant.insert("reasoning_content".to_owned(), json!(self.reasoning));
-        }
-        let calls = called.iter().map(|call| {
-            json!({
-                "id": call.id,
-                "type": "function",
-                "function": {"name": call.name, "arguments": call.arguments},
-            })
+    fn messages(&self, called: &[ServerToolCall]) -> Vec<Message> {
+        let text = |text: &String| (!text.is_empty()).then(|| text.clone());
+        let calls = called.iter().map(|call| ToolCall {
+            id: call.id.clone(),
+            name: call.name.clone(),
+            arguments: call.arguments.clone(),
+            ..ToolCall::default()
         });
-        assistant.insert("tool_calls".to_owned(), calls.collect());
-        let assistant = Value::Object(assistant);
+        let assistant = Message {
+            role: Role::Assistant {
+                reasoning: text(&self.reasoning),
+                calls: calls.collect(),
+            },
+            content: text(&self.content).map(Part::Text).into_iter().collect(),
+            name: None,
+        };
         std::iter::once(assistant)
             .chain(called.iter().map(message))
             .collect()

@@ -1,18 +1,22 @@
 //! `POST /v1/chat/completions`: from wire JSON to the service's fields.
 
 use mortise_http::Problem as ApiError;
-use mortise_service::{Prompt, RequestFields, ToolChoice};
+use mortise_service::{
+    ChatPrompt, Conversation, Prompt, PromptEnd, RequestFields, TemplateArguments, ToolChoice,
+};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::beams::{BEAM_FIELDS, take_beams};
-use super::constraint::take_constraint;
-use super::fields::{Fields, take_positive, take_sampling, take_stream_options};
-use super::messages;
+use super::constraint::Constraints;
+use super::messages::{Messages, is_tolerated};
 use super::reply::Shape;
-use super::tools;
+use super::sampling::{Beams, Sampling, Streaming, positive};
+use super::tools::ToolFields;
+use crate::fields::{FieldPath, FieldReader, Texts, refused_fields, words};
 use crate::unsupported::Unsupported;
 
 /// A chat request, translated.
+#[derive(Debug)]
 pub(crate) struct ChatCall {
     pub(crate) fields: RequestFields,
     pub(crate) shape: Shape,
@@ -20,164 +24,133 @@ pub(crate) struct ChatCall {
     pub(crate) ignored: Vec<String>,
 }
 
-/// Hints that carry no promise the caller could observe. They are accepted, and this table is the
-/// whole list. Everything else is honoured or refused by name.
-const HINTS: [(&str, &str); 7] = [
-    (
-        "user",
-        "an opaque label; mortise knows callers by their keys",
-    ),
-    ("safety_identifier", "an opaque label, as `user`"),
-    (
-        "metadata",
-        "labels for stored completions, and nothing is stored",
-    ),
-    (
-        "prompt_cache_key",
-        "a hint where to look for a cached prefix",
-    ),
-    (
-        "prompt_cache_options",
-        "a hint how long to keep a cached prefix",
-    ),
-    (
-        "prompt_cache_retention",
-        "a hint how long to keep a cached prefix",
-    ),
-    (
-        "prediction",
-        "a hint that may make an answer faster and never changes it",
-    ),
-];
+/// Fields of which every value, or every value within bounds, is honoured.
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
+struct Basics {
+    model: String,
+    max_tokens: Option<u32>,
+    max_completion_tokens: Option<u32>,
+    logprobs: Option<bool>,
+    top_logprobs: Option<u32>,
+    chat_template_kwargs: Option<Map<String, Value>>,
+    reasoning_effort: Option<Effort>,
+    verbosity: Option<Verbosity>,
+    add_generation_prompt: Option<bool>,
+    continue_final_message: Option<bool>,
+}
 
-/// Fields of OpenAI or of other servers that mortise knows and cannot honour.
-const REFUSED: [(&str, &str); 12] = [
-    ("audio", "this server's models produce text only"),
-    ("moderation", "this server has no moderation model"),
-    ("web_search_options", "this server does not search the web"),
-    (
-        "chat_template",
-        "templates come from the model's files and plugins, not from requests",
-    ),
-    ("best_of", "chat completions have no `best_of`; use `n`"),
-    (
-        "echo",
-        "chat completions cannot repeat the prompt; use /v1/completions",
-    ),
-    ("ignore_eos", "the model's end token always ends an answer"),
-    ("min_tokens", "answers have no least length"),
-    ("stop_token_ids", "use `stop` with strings"),
-    (
-        "guided_grammar_backend",
-        "the grammar plugin is the operator's choice",
-    ),
-    ("mm_processor_kwargs", "this server's models read text only"),
-    (
-        "documents",
-        "use `chat_template_kwargs` if the model's template knows `documents`",
-    ),
-];
+words! {
+    /// Extent of reasoning, which templates know by the same words.
+    Effort {
+        None = "none",
+        Minimal = "minimal",
+        Low = "low",
+        Medium = "medium",
+        High = "high",
+        Xhigh = "xhigh",
+        Max = "max",
+    }
+}
 
-/// Every field this route knows, for the nearest-name hint.
-const KNOWN: [&str; 58] = [
-    "messages",
-    "model",
-    "max_tokens",
-    "max_completion_tokens",
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "n",
-    "seed",
-    "stop",
-    "stream",
-    "stream_options",
-    "logprobs",
-    "top_logprobs",
-    "logit_bias",
-    "frequency_penalty",
-    "presence_penalty",
-    "repetition_penalty",
-    "tools",
-    "tool_choice",
-    "parallel_tool_calls",
-    "server_tools",
-    "functions",
-    "function_call",
-    "response_format",
-    "user",
-    "metadata",
-    "store",
-    "service_tier",
-    "reasoning_effort",
-    "verbosity",
-    "prediction",
-    "modalities",
-    "audio",
-    "web_search_options",
-    "prompt_cache_key",
-    "prompt_cache_options",
-    "prompt_cache_retention",
-    "safety_identifier",
-    "moderation",
-    "chat_template_kwargs",
-    "add_generation_prompt",
-    "continue_final_message",
-    "guided_json",
-    "guided_regex",
-    "guided_choice",
-    "guided_grammar",
-    "structured_outputs",
-    "best_of",
-    "echo",
-    "min_tokens",
-    "ignore_eos",
-    "fairness_key",
-    BEAM_FIELDS[0],
-    BEAM_FIELDS[1],
-    BEAM_FIELDS[2],
-    BEAM_FIELDS[3],
-];
+words! {
+    /// Length of answers, which templates know by the same words.
+    Verbosity {
+        Low = "low",
+        Medium = "medium",
+        High = "high",
+    }
+}
+
+/// Fields of which some values only are honoured.
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
+struct Fixed {
+    store: Option<bool>,
+    service_tier: Option<String>,
+    modalities: Option<Texts>,
+}
+
+/// Hints that carry no promise that a caller could observe: labels of the caller's own, hints about
+/// prefixes to keep, and predictions, which may make an answer faster and never change it. They are
+/// accepted, and this is the whole list.
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
+#[allow(dead_code, reason = "hints are read and have no effect")]
+struct Hints {
+    user: Option<Value>,
+    safety_identifier: Option<Value>,
+    metadata: Option<Value>,
+    prompt_cache_key: Option<Value>,
+    prompt_cache_options: Option<Value>,
+    prompt_cache_retention: Option<Value>,
+    prediction: Option<Value>,
+}
+
+refused_fields! {
+    /// Fields of OpenAI or of other servers that cannot be honoured.
+    Refused {
+        audio: "this server's models produce text only",
+        moderation: "this server has no moderation model",
+        web_search_options: "this server does not search the web",
+        chat_template: "templates come from the model's files and plugins, not from requests",
+        best_of: "chat completions have no `best_of`; use `n`",
+        echo: "chat completions cannot repeat the prompt; use /v1/completions",
+        ignore_eos: "the model's end token always ends an answer",
+        min_tokens: "answers have no least length",
+        stop_token_ids: "use `stop` with strings",
+        guided_grammar_backend: "the grammar plugin is the operator's choice",
+        mm_processor_kwargs: "this server's models read text only",
+        documents: "use `chat_template_kwargs` if the model's template knows `documents`",
+    }
+}
 
 /// Translate a request.
-pub(crate) fn parse(body: Map<String, Value>, mode: Unsupported) -> Result<ChatCall, ApiError> {
-    let mut fields = Fields::new(body, mode);
+pub(crate) fn parse(object: Map<String, Value>, mode: Unsupported) -> Result<ChatCall, ApiError> {
+    let mut reader = FieldReader::new(object, mode);
+    let basics: Basics = reader.read()?;
+    let streaming: Streaming = reader.read()?;
     let mut request = RequestFields {
-        model: fields.required_string("model")?,
-        max_tokens: take_max_tokens(&mut fields)?,
-        stream: fields.boolean("stream")?.unwrap_or(false),
+        model: basics.model.clone(),
+        max_tokens: max_tokens(&basics, &mut reader)?,
+        stream: streaming.is_streamed(),
         ..RequestFields::default()
     };
-    let messages = fields
-        .array("messages")?
-        .ok_or_else(|| fields.missing("messages"))?;
-    take_sampling(&mut fields, &mut request)?;
-    take_beams(&mut fields, &mut request)?;
-    request.logprobs = take_logprobs(&mut fields)?;
-    let legacy_functions = tools::take(&mut fields, &mut request)?;
-    take_constraint(&mut fields, &mut request)?;
+    let messages: Messages = reader.read()?;
+    let sampling: Sampling = reader.read()?;
+    sampling.write(&mut reader, &mut request)?;
+    let beams: Beams = reader.read()?;
+    beams.write(&mut request)?;
+    request.logprobs = logprobs(&basics)?;
+    let tools: ToolFields = reader.read()?;
+    let legacy_functions = tools.write(&mut reader, &mut request)?;
+    let constraints: Constraints = reader.read()?;
+    request.constraint = constraints.translate()?;
     check_constraint(&request, legacy_functions)?;
-    request.prompt = take_prompt(&mut fields, messages::normalize(messages)?)?;
-    let (include_usage, obfuscate) = take_stream_options(&mut fields)?;
-    take_fixed(&mut fields)?;
+    let conversation = messages.translate(&reader)?;
+    request.prompt = Prompt::Chat(prompt(basics, conversation)?);
+    read_fixed(&mut reader)?;
     let shape = Shape {
-        include_usage,
-        obfuscate,
+        include_usage: streaming.includes_usage(),
+        obfuscate: streaming.obfuscates(),
         logprobs: request.logprobs.is_some(),
         legacy_functions,
     };
     Ok(ChatCall {
-        ignored: fields.finish(&KNOWN)?,
+        ignored: reader.finish(is_tolerated)?,
         fields: request,
         shape,
     })
 }
 
-/// The old and the new name of one limit. They may both stand there if they agree.
-fn take_max_tokens(fields: &mut Fields) -> Result<Option<u32>, ApiError> {
-    let new = take_positive(fields, "max_completion_tokens")?;
-    let old = take_positive(fields, "max_tokens")?;
+/// The old and the new name of one limit. Both may be given if they agree.
+fn max_tokens(basics: &Basics, reader: &mut FieldReader) -> Result<Option<u32>, ApiError> {
+    let new = positive(
+        basics.max_completion_tokens,
+        "max_completion_tokens",
+        reader,
+    )?;
+    let old = positive(basics.max_tokens, "max_tokens", reader)?;
     match (new, old) {
         (Some(new), Some(old)) if new != old => Err(ApiError::invalid(
             "max_tokens",
@@ -190,9 +163,8 @@ fn take_max_tokens(fields: &mut Fields) -> Result<Option<u32>, ApiError> {
     }
 }
 
-fn take_logprobs(fields: &mut Fields) -> Result<Option<u32>, ApiError> {
-    let wanted = fields.boolean("logprobs")?.unwrap_or(false);
-    match (wanted, fields.count("top_logprobs")?) {
+fn logprobs(basics: &Basics) -> Result<Option<u32>, ApiError> {
+    match (basics.logprobs.unwrap_or(false), basics.top_logprobs) {
         (true, top) => Ok(Some(top.unwrap_or(0))),
         (false, None | Some(0)) => Ok(None),
         (false, Some(_)) => Err(ApiError::invalid(
@@ -208,15 +180,15 @@ fn check_constraint(request: &RequestFields, legacy: bool) -> Result<(), ApiErro
         request.tool_choice,
         Some(ToolChoice::Required | ToolChoice::Named(_))
     );
-    match &request.grammar_field {
-        Some(field) if forced => {
-            let choice = if legacy {
-                "function_call"
-            } else {
-                "tool_choice"
+    match &request.constraint {
+        Some(constraint) if forced => {
+            let field = constraint.field.as_str();
+            let choice = match legacy {
+                true => "function_call",
+                false => "tool_choice",
             };
             Err(ApiError::invalid(
-                field.as_str(),
+                field,
                 format!(
                     "`{field}` constrains content and `{choice}` forces a tool call; \
                      give one of them"
@@ -227,74 +199,65 @@ fn check_constraint(request: &RequestFields, legacy: bool) -> Result<(), ApiErro
     }
 }
 
-fn take_prompt(fields: &mut Fields, messages: Vec<Value>) -> Result<Prompt, ApiError> {
-    let mut arguments = match fields.take("chat_template_kwargs") {
-        None => Map::new(),
-        Some(Value::Object(arguments)) => arguments,
-        Some(other) => {
-            return Err(super::fields::wrong_type(
-                "chat_template_kwargs",
-                "an object",
-                &other,
-            ));
-        }
-    };
-    const EFFORTS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
-    if let Some(effort) = fields.choice("reasoning_effort", &EFFORTS)? {
-        arguments.entry("reasoning_effort").or_insert(json!(effort));
+fn prompt(basics: Basics, conversation: Conversation) -> Result<ChatPrompt, ApiError> {
+    let mut arguments = basics.chat_template_kwargs.unwrap_or_default();
+    if let Some(effort) = basics.reasoning_effort {
+        let word = json!(effort.word());
+        arguments.entry("reasoning_effort").or_insert(word);
         // Templates that can switch thinking off know it by this name.
-        if effort == "none" {
+        if effort == Effort::None {
             arguments.entry("enable_thinking").or_insert(json!(false));
         }
     }
-    if let Some(verbosity) = fields.choice("verbosity", &["low", "medium", "high"])? {
-        arguments.entry("verbosity").or_insert(json!(verbosity));
+    if let Some(verbosity) = basics.verbosity {
+        let word = json!(verbosity.word());
+        arguments.entry("verbosity").or_insert(word);
     }
-    let continue_final_message = fields.boolean("continue_final_message")?.unwrap_or(false);
-    let add_generation_prompt = fields
-        .boolean("add_generation_prompt")?
-        .unwrap_or(!continue_final_message);
-    if add_generation_prompt && continue_final_message {
-        return Err(ApiError::invalid(
-            "add_generation_prompt",
-            "`add_generation_prompt` and `continue_final_message` exclude each other",
-        ));
-    }
-    Ok(Prompt::Chat {
-        messages,
-        template_arguments: arguments,
-        add_generation_prompt,
-        continue_final_message,
+    let arguments = TemplateArguments::new(arguments).map_err(|error| {
+        let path = FieldPath::from("chat_template_kwargs").key(&error.name);
+        ApiError::invalid(path.to_string(), error.problem)
+    })?;
+    let continued = basics.continue_final_message.unwrap_or(false);
+    let end = match (
+        basics.add_generation_prompt.unwrap_or(!continued),
+        continued,
+    ) {
+        (true, false) => PromptEnd::AssistantTurn,
+        (false, true) => PromptEnd::OpenMessage,
+        (false, false) => PromptEnd::ClosedMessage,
+        (true, true) => {
+            return Err(ApiError::invalid(
+                "add_generation_prompt",
+                "`add_generation_prompt` and `continue_final_message` exclude each other",
+            ));
+        }
+    };
+    Ok(ChatPrompt {
+        conversation,
+        arguments,
+        end,
     })
 }
 
-/// Fields of which mortise honours some values, hints, and fields it always refuses.
-fn take_fixed(fields: &mut Fields) -> Result<(), ApiError> {
-    if fields.boolean("store")?.unwrap_or(false) {
-        fields.unsupported(
-            "store",
-            "this server stores no completions; leave it out or false",
-        )?;
+/// Read fields of which some values are honoured, hints, and fields that are always refused.
+fn read_fixed(reader: &mut FieldReader) -> Result<(), ApiError> {
+    let fixed: Fixed = reader.read()?;
+    if fixed.store.unwrap_or(false) {
+        let why = "this server stores no completions; leave it out or false";
+        reader.unsupported(&FieldPath::from("store"), why)?;
     }
-    if let Some(tier) = fields.string("service_tier")?
-        && !matches!(tier.as_str(), "auto" | "default")
+    if fixed
+        .service_tier
+        .is_some_and(|tier| !matches!(tier.as_str(), "auto" | "default"))
     {
-        fields.unsupported(
-            "service_tier",
-            "this server has one tier: `auto` or `default`",
-        )?;
+        let why = "this server has one tier: `auto` or `default`";
+        reader.unsupported(&FieldPath::from("service_tier"), why)?;
     }
-    let modalities = fields.strings("modalities")?;
+    let modalities = fixed.modalities.unwrap_or_default().0;
     if modalities.iter().any(|modality| modality != "text") {
-        fields.unsupported("modalities", "this server's models produce text only")?;
+        let why = "this server's models produce text only";
+        reader.unsupported(&FieldPath::from("modalities"), why)?;
     }
-    for (name, _reason) in HINTS {
-        fields.take(name);
-    }
-    for (name, why) in REFUSED {
-        if fields.take(name).is_some() {
-            fields.unsupported(name, why)?;
-        }
-    }
-    Ok(())
+    reader.read::<Hints>()?;
+    reader.read::<Refused>()?.refuse(reader)
 }

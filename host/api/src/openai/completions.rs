@@ -2,114 +2,93 @@
 
 use mortise_http::Problem as ApiError;
 use mortise_service::{
-    Delta, FinishReason, Prompt, RequestFields, ServerToolCall, TokenLogprob, Usage,
+    Delta, FinishReason, Prompt, RequestFields, ServerToolCall, TokenLogprob, Usage, limits,
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::answer::Writer;
-use super::beams::{BEAM_FIELDS, take_beams};
 use super::chunk::Chunks;
-use super::constraint::take_constraint;
-use super::fields::{Fields, take_positive, take_sampling, take_stream_options, wrong_type};
+use super::constraint::Constraints;
+use super::inputs::{Input, Inputs};
 use super::reply::{FINGERPRINT, Identity, Shape, UsageBody, finish_name, finite};
+use super::sampling::{Beams, Sampling, Streaming, positive};
+use crate::fields::{FieldPath, FieldReader, refused_fields};
 use crate::unsupported::Unsupported;
 
 /// Most prompts in one request.
 const MAX_PROMPTS: usize = 32;
 
+/// OpenAI's default on this route.
+const DEFAULT_MAX_TOKENS: u32 = 16;
+
 /// A completion request, translated: one set of fields for each prompt.
+#[derive(Debug)]
 pub(crate) struct CompletionCall {
     pub(crate) requests: Vec<RequestFields>,
     pub(crate) shape: Shape,
-    /// What each prompt's choices begin with, if they repeat the prompt.
+    /// Text that each prompt's choices begin with, if they repeat the prompt.
     pub(crate) echo: Option<Vec<String>>,
     pub(crate) ignored: Vec<String>,
 }
 
-/// Every field this route knows, for the nearest-name hint.
-const KNOWN: [&str; 34] = [
-    "model",
-    "prompt",
-    "best_of",
-    "echo",
-    "frequency_penalty",
-    "logit_bias",
-    "logprobs",
-    "max_tokens",
-    "n",
-    "presence_penalty",
-    "seed",
-    "stop",
-    "stream",
-    "stream_options",
-    "suffix",
-    "temperature",
-    "top_p",
-    "user",
-    "top_k",
-    "min_p",
-    "repetition_penalty",
-    "guided_json",
-    "guided_regex",
-    "guided_choice",
-    "guided_grammar",
-    "structured_outputs",
-    "response_format",
-    "min_tokens",
-    "ignore_eos",
-    "fairness_key",
-    BEAM_FIELDS[0],
-    BEAM_FIELDS[1],
-    BEAM_FIELDS[2],
-    BEAM_FIELDS[3],
-];
+/// Fields of this route alone, and the ignored label of the caller.
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
+#[allow(dead_code, reason = "`user` is an opaque label, as in chat")]
+struct Basics {
+    model: String,
+    prompt: Inputs,
+    max_tokens: Option<u32>,
+    logprobs: Option<u32>,
+    echo: Option<bool>,
+    best_of: Option<u32>,
+    user: Option<Value>,
+}
 
-/// Fields that mortise knows and cannot honour.
-const REFUSED: [(&str, &str); 4] = [
-    (
-        "suffix",
-        "this server's models continue text and do not fill gaps",
-    ),
-    ("ignore_eos", "the model's end token always ends an answer"),
-    ("min_tokens", "answers have no least length"),
-    ("stop_token_ids", "use `stop` with strings"),
-];
-
-/// OpenAI's default on this route.
-const DEFAULT_MAX_TOKENS: u32 = 16;
+refused_fields! {
+    /// Fields that cannot be honoured.
+    Refused {
+        suffix: "this server's models continue text and do not fill gaps",
+        ignore_eos: "the model's end token always ends an answer",
+        min_tokens: "answers have no least length",
+        stop_token_ids: "use `stop` with strings",
+    }
+}
 
 /// Translate a request.
 pub(crate) fn parse(
-    body: Map<String, Value>,
+    object: Map<String, Value>,
     mode: Unsupported,
 ) -> Result<CompletionCall, ApiError> {
-    let mut fields = Fields::new(body, mode);
+    let mut reader = FieldReader::new(object, mode);
+    let basics: Basics = reader.read()?;
+    let streaming: Streaming = reader.read()?;
+    let max_tokens = positive(basics.max_tokens, "max_tokens", &mut reader)?;
     let mut request = RequestFields {
-        model: fields.required_string("model")?,
-        max_tokens: Some(take_positive(&mut fields, "max_tokens")?.unwrap_or(DEFAULT_MAX_TOKENS)),
-        stream: fields.boolean("stream")?.unwrap_or(false),
+        model: basics.model,
+        max_tokens: Some(max_tokens.unwrap_or(DEFAULT_MAX_TOKENS)),
+        stream: streaming.is_streamed(),
+        logprobs: logprobs(basics.logprobs)?,
         ..RequestFields::default()
     };
-    let prompts = take_prompts(&mut fields)?;
-    take_sampling(&mut fields, &mut request)?;
-    request.logprobs = fields.count("logprobs")?;
-    take_constraint(&mut fields, &mut request)?;
-    let echo = take_echo(&mut fields, &prompts, request.logprobs.is_some())?;
+    let prompts = prompts(basics.prompt)?;
+    let sampling: Sampling = reader.read()?;
+    sampling.write(&mut reader, &mut request)?;
+    let constraints: Constraints = reader.read()?;
+    request.constraint = constraints.translate()?;
+    let echo = match basics.echo.unwrap_or(false) {
+        true => echo(&mut reader, &prompts, request.logprobs.is_some())?,
+        false => None,
+    };
     // OpenAI's schema allows 0, which asks for nothing.
-    request.best_of = fields.count("best_of")?.filter(|best_of| *best_of > 0);
-    take_beams(&mut fields, &mut request)?;
-    let (include_usage, obfuscate) = take_stream_options(&mut fields)?;
-    // An opaque label, as in chat.
-    fields.take("user");
-    for (name, why) in REFUSED {
-        if fields.take(name).is_some() {
-            fields.unsupported(name, why)?;
-        }
-    }
+    request.best_of = basics.best_of.filter(|best_of| *best_of > 0);
+    let beams: Beams = reader.read()?;
+    beams.write(&mut request)?;
+    reader.read::<Refused>()?.refuse(&mut reader)?;
     let shape = Shape {
-        include_usage,
-        obfuscate,
+        include_usage: streaming.includes_usage(),
+        obfuscate: streaming.obfuscates(),
         logprobs: request.logprobs.is_some(),
         legacy_functions: false,
     };
@@ -124,78 +103,60 @@ pub(crate) fn parse(
         requests,
         shape,
         echo,
-        ignored: fields.finish(&KNOWN)?,
+        ignored: reader.finish(|_| false)?,
     })
 }
 
-/// A string, an array of strings, an array of token ids, or an array of those.
-fn take_prompts(fields: &mut Fields) -> Result<Vec<Prompt>, ApiError> {
-    let items = match fields.take("prompt") {
-        None => return Err(fields.missing("prompt")),
-        Some(Value::String(text)) => return Ok(vec![Prompt::Text(text)]),
-        Some(Value::Array(items)) if !items.is_empty() => items,
-        Some(Value::Array(_)) => {
-            return Err(ApiError::invalid("prompt", "`prompt` must not be empty"));
-        }
-        Some(other) => return Err(wrong_type("prompt", "a string or an array", &other)),
-    };
-    if items[0].is_number() {
-        return Ok(vec![Prompt::Tokens(tokens("prompt", items)?)]);
-    }
-    if items.len() > MAX_PROMPTS {
-        return Err(ApiError::invalid(
-            "prompt",
+/// Alternatives of each token. Chat completions have another field for them.
+fn logprobs(top: Option<u32>) -> Result<Option<u32>, ApiError> {
+    match top {
+        Some(top) if top > limits::MAX_TOP_LOGPROBS => Err(ApiError::invalid(
+            "logprobs",
             format!(
-                "`prompt` holds {} prompts; the limit is {MAX_PROMPTS}",
-                items.len()
+                "`logprobs` is {top}; it must be at most {}",
+                limits::MAX_TOP_LOGPROBS
             ),
-        ));
+        )),
+        top => Ok(top),
     }
-    items
-        .into_iter()
-        .enumerate()
-        .map(|(index, item)| {
-            let path = format!("prompt[{index}]");
-            match item {
-                Value::String(text) => Ok(Prompt::Text(text)),
-                Value::Array(ids) => tokens(&path, ids).map(Prompt::Tokens),
-                other => Err(wrong_type(
-                    &path,
-                    "a string or an array of token ids",
-                    &other,
-                )),
-            }
-        })
-        .collect()
 }
 
-fn tokens(path: &str, ids: Vec<Value>) -> Result<Vec<u32>, ApiError> {
-    ids.iter()
-        .enumerate()
-        .map(|(index, id)| {
-            let token = id.as_u64().and_then(|id| u32::try_from(id).ok());
-            token.ok_or_else(|| wrong_type(&format!("{path}[{index}]"), "a token id", id))
-        })
-        .collect()
+fn prompts(Inputs(inputs): Inputs) -> Result<Vec<Prompt>, ApiError> {
+    match inputs.len() {
+        0 => Err(ApiError::invalid("prompt", "`prompt` must not be empty")),
+        1..=MAX_PROMPTS => Ok(inputs.into_iter().map(Prompt::from).collect()),
+        count => Err(ApiError::invalid(
+            "prompt",
+            format!("`prompt` holds {count} prompts; the limit is {MAX_PROMPTS}"),
+        )),
+    }
 }
 
-fn take_echo(
-    fields: &mut Fields,
+impl From<Input> for Prompt {
+    fn from(input: Input) -> Self {
+        match input {
+            Input::Text(text) => Self::Text(text),
+            Input::Tokens(ids) => Self::Tokens(ids),
+        }
+    }
+}
+
+/// The text that choices begin with, for each prompt.
+fn echo(
+    reader: &mut FieldReader,
     prompts: &[Prompt],
     logprobs: bool,
 ) -> Result<Option<Vec<String>>, ApiError> {
-    if !fields.boolean("echo")?.unwrap_or(false) {
-        return Ok(None);
-    }
+    let path = FieldPath::from("echo");
     if logprobs {
-        fields.unsupported("echo", "log-probabilities of the prompt are not computed")?;
+        reader.unsupported(&path, "log-probabilities of the prompt are not computed")?;
     }
     let mut texts = Vec::with_capacity(prompts.len());
     for prompt in prompts {
         match prompt {
             Prompt::Text(text) => texts.push(text.clone()),
             _ => {
-                fields.unsupported("echo", "a prompt of token ids is not turned back into text")?;
+                reader.unsupported(&path, "a prompt of token ids is not turned back into text")?;
                 return Ok(None);
             }
         }

@@ -1,127 +1,173 @@
-//! What generated text must look like: OpenAI's `response_format` and the names that vLLM users
-//! know (`guided_*`, `structured_outputs`). At most one of them.
+//! Constraints on generated text: OpenAI's `response_format`, and the names that vLLM's users know
+//! (`guided_*`, `structured_outputs`). At most one of them.
 
 use mortise_http::Problem as ApiError;
-use mortise_service::{GrammarSource, RequestFields};
+use mortise_service::{ContentConstraint, GrammarSource, ToolName};
+use serde::Deserialize;
 use serde_json::Value;
 
-use super::fields::{Fields, wrong_type};
+use crate::fields::{FieldPath, Texts, missing, words, wrong_type};
 
-/// The request's constraint on content, if it has one, and the field that it stands in.
-pub(crate) fn take_constraint(
-    fields: &mut Fields,
-    request: &mut RequestFields,
-) -> Result<(), ApiError> {
-    let mut found: Vec<(String, GrammarSource)> = Vec::new();
-    if let Some(source) = take_response_format(fields)? {
-        found.push(("response_format".to_owned(), source));
+/// All fields that constrain content.
+#[derive(Debug, Default, Deserialize)]
+#[serde(expecting = "an object")]
+pub(crate) struct Constraints {
+    response_format: Option<ResponseFormat>,
+    guided_json: Option<Value>,
+    guided_regex: Option<String>,
+    guided_choice: Option<Texts>,
+    guided_grammar: Option<String>,
+    structured_outputs: Option<StructuredOutputs>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
+struct ResponseFormat {
+    #[serde(rename = "type")]
+    kind: FormatKind,
+    json_schema: Option<JsonSchema>,
+}
+
+words! {
+    /// Type of a response format.
+    FormatKind {
+        Text = "text",
+        JsonObject = "json_object",
+        JsonSchema = "json_schema",
     }
-    take_family(
-        fields,
-        [
-            "guided_json",
-            "guided_regex",
-            "guided_choice",
-            "guided_grammar",
-        ],
-        &mut found,
-    )?;
-    if let Some(mut nested) = fields.nested("structured_outputs")? {
-        const NAMES: [&str; 4] = ["json", "regex", "choice", "grammar"];
-        take_family(&mut nested, NAMES, &mut found)?;
-        if nested.boolean("json_object")?.unwrap_or(false) {
-            found.push((nested.path_of("json_object"), GrammarSource::JsonObject));
+}
+
+/// Strict or not, the answer is held to the schema: the looser promise is kept too.
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
+#[allow(
+    dead_code,
+    reason = "a description and `strict` are checked for their types"
+)]
+struct JsonSchema {
+    name: String,
+    description: Option<String>,
+    strict: Option<bool>,
+    schema: Option<Value>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(expecting = "an object")]
+struct StructuredOutputs {
+    json: Option<Value>,
+    regex: Option<String>,
+    choice: Option<Texts>,
+    grammar: Option<String>,
+    json_object: Option<bool>,
+}
+
+/// One family of fields: a schema, a regular expression, texts to choose from, a Lark grammar.
+struct Family {
+    json: (FieldPath, Option<Value>),
+    regex: (FieldPath, Option<String>),
+    choice: (FieldPath, Option<Texts>),
+    grammar: (FieldPath, Option<String>),
+}
+
+impl Constraints {
+    /// The constraint, if there is one.
+    pub(crate) fn translate(self) -> Result<Option<ContentConstraint>, ApiError> {
+        let mut found = Vec::new();
+        if let Some(format) = self.response_format
+            && let Some(source) = format.source()?
+        {
+            found.push((FieldPath::from("response_format"), source));
         }
-        let ignored = nested.finish(&["json", "regex", "choice", "grammar", "json_object"])?;
-        fields.also_ignored(ignored);
-    }
-    if let [(first, _), (second, _), ..] = found.as_slice() {
-        return Err(ApiError::invalid(
-            second.as_str(),
-            format!("`{first}` and `{second}` both constrain the answer; give one of them"),
-        ));
-    }
-    (request.grammar_field, request.grammar) = found.pop().unzip();
-    Ok(())
-}
-
-fn take_response_format(fields: &mut Fields) -> Result<Option<GrammarSource>, ApiError> {
-    let Some(mut format) = fields.nested("response_format")? else {
-        return Ok(None);
-    };
-    let source = match format.choice("type", &["text", "json_object", "json_schema"])? {
-        None => return Err(format.missing("type")),
-        Some("text") => None,
-        Some("json_object") => Some(GrammarSource::JsonObject),
-        Some(_) => {
-            let Some(mut wrapper) = format.nested("json_schema")? else {
-                return Err(format.missing("json_schema"));
-            };
-            check_name(&mut wrapper)?;
-            wrapper.string("description")?;
-            // Strict or not, the answer is held to the schema: the looser promise is kept too.
-            wrapper.boolean("strict")?;
-            let source = match wrapper.take("schema") {
-                None => GrammarSource::JsonObject,
-                Some(schema) => schema_source(&wrapper.path_of("schema"), schema)?,
-            };
-            let ignored = wrapper.finish(&["name", "description", "strict", "schema"])?;
-            format.also_ignored(ignored);
-            Some(source)
-        }
-    };
-    let ignored = format.finish(&["type", "json_schema"])?;
-    fields.also_ignored(ignored);
-    Ok(source)
-}
-
-fn check_name(wrapper: &mut Fields) -> Result<(), ApiError> {
-    let name = wrapper.required_string("name")?;
-    let path = wrapper.path_of("name");
-    super::tools::check_name(&path, &name)
-}
-
-/// Schema, regular expression, list of choices, Lark grammar, under the given four names.
-fn take_family(
-    fields: &mut Fields,
-    [json, regex, choice, grammar]: [&'static str; 4],
-    found: &mut Vec<(String, GrammarSource)>,
-) -> Result<(), ApiError> {
-    if let Some(schema) = fields.take(json) {
-        let path = fields.path_of(json);
-        let source = match schema {
-            // vLLM takes the schema as text as well.
-            Value::String(text) => {
-                let parsed = serde_json::from_str(&text).map_err(|error| {
-                    ApiError::invalid(
-                        path.as_str(),
-                        format!("`{path}` is not valid JSON: {error}"),
-                    )
-                })?;
-                schema_source(&path, parsed)?
-            }
-            other => schema_source(&path, other)?,
+        let guided = Family {
+            json: (FieldPath::from("guided_json"), self.guided_json),
+            regex: (FieldPath::from("guided_regex"), self.guided_regex),
+            choice: (FieldPath::from("guided_choice"), self.guided_choice),
+            grammar: (FieldPath::from("guided_grammar"), self.guided_grammar),
         };
-        found.push((path, source));
-    }
-    if let Some(pattern) = fields.string(regex)? {
-        found.push((fields.path_of(regex), GrammarSource::Regex(pattern)));
-    }
-    if let Some(choices) = fields.optional_strings(choice)? {
-        let path = fields.path_of(choice);
-        if choices.is_empty() {
-            let problem = format!("`{path}` is empty; name at least one text to choose");
-            return Err(ApiError::invalid(path, problem));
+        guided.sources(&mut found)?;
+        if let Some(outputs) = self.structured_outputs {
+            let path = FieldPath::from("structured_outputs");
+            let nested = Family {
+                json: (path.key("json"), outputs.json),
+                regex: (path.key("regex"), outputs.regex),
+                choice: (path.key("choice"), outputs.choice),
+                grammar: (path.key("grammar"), outputs.grammar),
+            };
+            nested.sources(&mut found)?;
+            if outputs.json_object.unwrap_or(false) {
+                found.push((path.key("json_object"), GrammarSource::JsonObject));
+            }
         }
-        found.push((path, GrammarSource::Regex(alternatives(&choices))));
+        if let [(first, _), (second, _), ..] = found.as_slice() {
+            return Err(ApiError::invalid(
+                second.to_string(),
+                format!("`{first}` and `{second}` both constrain the answer; give one of them"),
+            ));
+        }
+        Ok(found.pop().map(|(field, source)| ContentConstraint {
+            field: field.to_string(),
+            source,
+        }))
     }
-    if let Some(text) = fields.string(grammar)? {
-        found.push((fields.path_of(grammar), GrammarSource::Lark(text)));
-    }
-    Ok(())
 }
 
-fn schema_source(path: &str, schema: Value) -> Result<GrammarSource, ApiError> {
+impl ResponseFormat {
+    fn source(self) -> Result<Option<GrammarSource>, ApiError> {
+        match self.kind {
+            FormatKind::Text => Ok(None),
+            FormatKind::JsonObject => Ok(Some(GrammarSource::JsonObject)),
+            FormatKind::JsonSchema => {
+                let path = FieldPath::from("response_format").key("json_schema");
+                let wrapper = self.json_schema.ok_or_else(|| missing(&path))?;
+                let name = path.key("name");
+                ToolName::new(wrapper.name).map_err(|error| {
+                    ApiError::invalid(name.to_string(), format!("`{name}` {error}"))
+                })?;
+                match wrapper.schema {
+                    None => Ok(Some(GrammarSource::JsonObject)),
+                    Some(schema) => schema_source(&path.key("schema"), schema).map(Some),
+                }
+            }
+        }
+    }
+}
+
+impl Family {
+    fn sources(self, found: &mut Vec<(FieldPath, GrammarSource)>) -> Result<(), ApiError> {
+        if let (path, Some(schema)) = self.json {
+            let source = match schema {
+                // vLLM takes the schema as text as well.
+                Value::String(text) => {
+                    let parsed = serde_json::from_str(&text).map_err(|error| {
+                        ApiError::invalid(
+                            path.to_string(),
+                            format!("`{path}` is not valid JSON: {error}"),
+                        )
+                    })?;
+                    schema_source(&path, parsed)?
+                }
+                other => schema_source(&path, other)?,
+            };
+            found.push((path, source));
+        }
+        if let (path, Some(pattern)) = self.regex {
+            found.push((path, GrammarSource::Regex(pattern)));
+        }
+        if let (path, Some(Texts(choices))) = self.choice {
+            if choices.is_empty() {
+                let problem = format!("`{path}` is empty; name at least one text to choose");
+                return Err(ApiError::invalid(path.to_string(), problem));
+            }
+            found.push((path, GrammarSource::Regex(alternatives(&choices))));
+        }
+        if let (path, Some(text)) = self.grammar {
+            found.push((path, GrammarSource::Lark(text)));
+        }
+        Ok(())
+    }
+}
+
+fn schema_source(path: &FieldPath, schema: Value) -> Result<GrammarSource, ApiError> {
     match schema {
         Value::Object(_) | Value::Bool(_) => Ok(GrammarSource::JsonSchema(schema.to_string())),
         other => Err(wrong_type(
@@ -131,7 +177,6 @@ fn schema_source(path: &str, schema: Value) -> Result<GrammarSource, ApiError> {
         )),
     }
 }
-
 /// A regular expression that matches exactly one of the texts.
 fn alternatives(choices: &[String]) -> String {
     let escaped: Vec<String> = choices

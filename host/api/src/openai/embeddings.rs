@@ -10,25 +10,37 @@ use base64::engine::general_purpose::STANDARD;
 use http::{Request as HttpRequest, StatusCode};
 use mortise_http::{AnswerRecord, Context, Problem as ApiError, json_response};
 use mortise_service::{EmbeddingInput, EmbeddingRequest};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::fields::{Fields, take_positive, wrong_type};
+use super::inputs::{Input, Inputs};
+use super::sampling::positive;
 use super::{EMBEDDINGS, add_headers, read};
 use crate::call::call_of;
+use crate::fields::{FieldReader, words};
 use crate::problem::problem_of;
 use crate::state::ApiState;
 use crate::unsupported::Unsupported;
 
-/// Every field this route knows, for the nearest-name hint.
-const KNOWN: [&str; 5] = ["model", "input", "encoding_format", "dimensions", "user"];
+/// Fields of this route. `user` is an opaque label, as in chat.
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
+#[allow(dead_code, reason = "`user` is read and has no effect")]
+struct Fields {
+    model: String,
+    input: Inputs,
+    encoding_format: Option<Encoding>,
+    dimensions: Option<u32>,
+    user: Option<Value>,
+}
 
-/// How vectors are written.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Encoding {
-    /// Numbers.
-    Float,
-    /// Little-endian single precision in base64, which the official clients ask for.
-    Base64,
+words! {
+    /// Encoding of vectors: numbers, or little-endian single precision in base64, which the official
+    /// clients ask for.
+    Encoding {
+        Float = "float",
+        Base64 = "base64",
+    }
 }
 
 /// A request, translated.
@@ -102,56 +114,21 @@ fn written(vector: &[f32], encoding: Encoding) -> Value {
     }
 }
 
-fn parse(body: Map<String, Value>, mode: Unsupported) -> Result<EmbeddingCall, ApiError> {
-    let mut fields = Fields::new(body, mode);
-    let model = fields.required_string("model")?;
-    let inputs = take_inputs(&mut fields)?;
-    let encoding = match fields.choice("encoding_format", &["float", "base64"])? {
-        Some("base64") => Encoding::Base64,
-        _ => Encoding::Float,
+fn parse(object: Map<String, Value>, mode: Unsupported) -> Result<EmbeddingCall, ApiError> {
+    let mut reader = FieldReader::new(object, mode);
+    let fields: Fields = reader.read()?;
+    let inputs = fields.input.0.into_iter().map(|input| match input {
+        Input::Text(text) => EmbeddingInput::Text(text),
+        Input::Tokens(ids) => EmbeddingInput::Tokens(ids),
+    });
+    let request = EmbeddingRequest {
+        model: fields.model,
+        inputs: inputs.collect(),
+        dimensions: positive(fields.dimensions, "dimensions", &mut reader)?,
     };
-    let dimensions = take_positive(&mut fields, "dimensions")?;
-    // An opaque label, as in chat.
-    fields.take("user");
     Ok(EmbeddingCall {
-        request: EmbeddingRequest {
-            model,
-            inputs,
-            dimensions,
-        },
-        encoding,
-        ignored: fields.finish(&KNOWN)?,
+        request,
+        encoding: fields.encoding_format.unwrap_or(Encoding::Float),
+        ignored: reader.finish(|_| false)?,
     })
-}
-
-/// A text, texts, tokens, or lists of tokens.
-fn take_inputs(fields: &mut Fields) -> Result<Vec<EmbeddingInput>, ApiError> {
-    const EXPECTED: &str = "a text, a list of texts, a list of token ids, or a list of such lists";
-    let wrong = |value: &Value| wrong_type("input", EXPECTED, value);
-    let input = fields
-        .take("input")
-        .ok_or_else(|| fields.missing("input"))?;
-    match &input {
-        Value::String(text) => Ok(vec![EmbeddingInput::Text(text.clone())]),
-        Value::Array(list) if list.first().is_some_and(Value::is_number) => tokens(list)
-            .map(|tokens| vec![tokens])
-            .ok_or_else(|| wrong(&input)),
-        Value::Array(list) => list
-            .iter()
-            .map(|entry| match entry {
-                Value::String(text) => Ok(EmbeddingInput::Text(text.clone())),
-                Value::Array(list) => tokens(list).ok_or_else(|| wrong(entry)),
-                other => Err(wrong(other)),
-            })
-            .collect(),
-        other => Err(wrong(other)),
-    }
-}
-
-fn tokens(list: &[Value]) -> Option<EmbeddingInput> {
-    let ids = list
-        .iter()
-        .map(|id| id.as_u64().and_then(|id| u32::try_from(id).ok()));
-    ids.collect::<Option<Vec<u32>>>()
-        .map(EmbeddingInput::Tokens)
 }

@@ -1,291 +1,387 @@
-//! Checks the messages of a chat request and brings them to the plain shape that chat templates
-//! know: `developer` becomes `system`, and text parts become one string.
+//! Messages of a chat request.
 
-use mortise_http::{Problem as ApiError, kind_of, nearest};
-use serde_json::{Map, Value, json};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use mortise_http::Problem as ApiError;
+use mortise_service::{
+    Audio, Conversation, ConversationError, Detail, Image, ImageSource, KeyOrder, Message, Origin,
+    Part, Role, ToolCall, limits,
+};
+use serde::Deserialize;
+use serde::de::{self, Deserializer, SeqAccess, Visitor, value};
+use serde_json::Value;
 
-use super::fields::wrong_type;
+use crate::fields::{FieldPath, FieldReader, Segment, missing, words, wrong_value};
 
-/// Most messages in one request.
-const MAX_MESSAGES: usize = 4096;
-
-/// The old `function_call` had no id; call and result are tied together by this one.
+/// Id of a call in the older `function_call`, which has none, and of its result.
 const LEGACY_CALL_ID: &str = "call_0";
 
-const ROLES: [&str; 6] = [
-    "system",
-    "developer",
-    "user",
-    "assistant",
-    "tool",
-    "function",
-];
+/// The messages of a request.
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
+pub(crate) struct Messages {
+    messages: Vec<WireMessage>,
+}
 
-/// Fields a message may have. `reasoning` is what some servers call `reasoning_content`.
-const KNOWN: [&str; 12] = [
-    "role",
-    "content",
-    "name",
-    "tool_calls",
-    "tool_call_id",
-    "function_call",
-    "refusal",
-    "reasoning_content",
-    "reasoning",
-    "audio",
-    "annotations",
-    "prefix",
-];
+/// One message. `reasoning` is the name that some servers give to `reasoning_content`.
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
+#[allow(
+    dead_code,
+    reason = "annotations of an earlier answer are accepted and mean nothing"
+)]
+struct WireMessage {
+    role: WireRole,
+    content: Option<Content>,
+    name: Option<String>,
+    tool_calls: Option<Vec<WireCall>>,
+    tool_call_id: Option<String>,
+    function_call: Option<CalledFunction>,
+    refusal: Option<String>,
+    reasoning_content: Option<String>,
+    reasoning: Option<String>,
+    audio: Option<Value>,
+    annotations: Option<Value>,
+    prefix: Option<Value>,
+}
 
-/// Check all messages and bring them to the plain shape.
-pub(crate) fn normalize(messages: Vec<Value>) -> Result<Vec<Value>, ApiError> {
-    if messages.is_empty() {
-        return Err(ApiError::invalid(
-            "messages",
-            "`messages` must hold at least one message",
-        ));
+words! {
+    /// Author of a message.
+    WireRole {
+        System = "system",
+        Developer = "developer",
+        User = "user",
+        Assistant = "assistant",
+        Tool = "tool",
+        Function = "function",
     }
-    if messages.len() > MAX_MESSAGES {
-        return Err(ApiError::invalid(
+}
+
+#[derive(Debug)]
+enum Content {
+    Text(String),
+    Parts(Vec<WirePart>),
+}
+
+impl<'de> Deserialize<'de> for Content {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ContentVisitor;
+
+        impl<'de> Visitor<'de> for ContentVisitor {
+            type Value = Content;
+
+            fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                formatter.write_str("a string or an array of parts")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Content, E> {
+                Ok(Content::Text(text.to_owned()))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, parts: A) -> Result<Content, A::Error> {
+                let parts = value::SeqAccessDeserializer::new(parts);
+                Vec::deserialize(parts).map(Content::Parts)
+            }
+        }
+
+        deserializer.deserialize_any(ContentVisitor)
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
+struct WirePart {
+    #[serde(rename = "type")]
+    kind: String,
+    text: Option<String>,
+    refusal: Option<String>,
+    image_url: Option<ImageUrl>,
+    input_audio: Option<InputAudio>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
+struct ImageUrl {
+    url: String,
+    detail: Option<WireDetail>,
+}
+
+words! {
+    /// Resolution to read an image in.
+    WireDetail {
+        Auto = "auto",
+        Low = "low",
+        High = "high",
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
+struct InputAudio {
+    data: String,
+    format: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
+struct WireCall {
+    id: String,
+    #[serde(rename = "type")]
+    kind: String,
+    function: CalledFunction,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
+struct CalledFunction {
+    name: String,
+    arguments: String,
+}
+
+/// Fields inside of messages that need not be understood: members of content parts and of tool calls,
+/// where clients send back what other servers gave them.
+pub(crate) fn is_tolerated(path: &[Segment]) -> bool {
+    use Segment::{Index, Key};
+    matches!(path, [Key(list), Index(_), Key(field), Index(_), ..]
+        if list == "messages" && (field == "content" || field == "tool_calls"))
+}
+
+impl Messages {
+    /// The conversation that the messages make.
+    pub(crate) fn translate(self, reader: &FieldReader) -> Result<Conversation, ApiError> {
+        let list = FieldPath::from("messages");
+        let messages = self.messages.into_iter().enumerate();
+        let messages = messages.map(|(at, message)| translate(&list.index(at), message, reader));
+        let messages = messages.collect::<Result<Vec<Message>, ApiError>>()?;
+        Conversation::new(messages).map_err(|error| refused(&list, &error, reader))
+    }
+}
+
+fn refused(list: &FieldPath, error: &ConversationError, reader: &FieldReader) -> ApiError {
+    match error {
+        ConversationError::Empty => {
+            ApiError::invalid("messages", "`messages` must hold at least one message")
+        }
+        ConversationError::TooMany { count } => ApiError::invalid(
             "messages",
             format!(
-                "`messages` holds {} messages; the limit is {MAX_MESSAGES}",
-                messages.len()
+                "`messages` holds {count} messages; the limit is {}",
+                limits::MAX_MESSAGES
             ),
-        ));
+        ),
+        ConversationError::UnknownCall { message, call_id } => {
+            let message = list.index(*message);
+            let named = message.key("tool_call_id");
+            // The older messages of role `function` name no call.
+            let path = match reader.has(&named) {
+                true => named,
+                false => message,
+            };
+            ApiError::invalid(
+                path.to_string(),
+                format!(
+                    "`{path}` is the result of the tool call `{call_id}`, and no earlier message \
+                     makes such a call"
+                ),
+            )
+        }
     }
-    messages
-        .into_iter()
-        .enumerate()
-        .map(|(index, message)| normalize_one(&format!("messages[{index}]"), message))
-        .collect()
 }
 
-fn normalize_one(path: &str, message: Value) -> Result<Value, ApiError> {
-    let Value::Object(mut message) = message else {
-        return Err(wrong_type(path, "an object", &message));
+fn translate(
+    path: &FieldPath,
+    message: WireMessage,
+    reader: &FieldReader,
+) -> Result<Message, ApiError> {
+    for (field, value) in [("audio", &message.audio), ("prefix", &message.prefix)] {
+        if value.is_some() {
+            let field = path.key(field);
+            let problem = format!("`{field}` is not supported");
+            return Err(ApiError::unsupported(field.to_string(), problem));
+        }
+    }
+    let calling = message.tool_calls.is_some() || message.function_call.is_some();
+    let calls = calls(path, &message, reader)?;
+    let content = match (message.content, message.refusal) {
+        (Some(Content::Text(text)), _) => Some(vec![Part::Text(text)]),
+        (Some(Content::Parts(parts)), _) => Some(translate_parts(path, parts)?),
+        (None, refusal) => refusal.map(|text| vec![Part::Text(text)]),
     };
-    check_names(path, &message)?;
-    let role = take_role(path, &message)?;
-    let mut plain = Map::new();
-    let name = match role {
-        "developer" => "system",
-        "function" => "tool",
-        other => other,
-    };
-    plain.insert("role".to_owned(), json!(name));
-
-    let refusal = take_text(path, "refusal", &mut message)?;
-    let content = take_content(path, message.shift_remove("content"))?.or(refusal);
-    let calls = take_calls(path, role, &mut message)?;
-    if content.is_none() && (role != "assistant" || calls.is_none()) {
-        let path = format!("{path}.content");
-        return Err(ApiError::invalid(
-            path.as_str(),
-            format!("`{path}` is required in a message of role `{role}`"),
-        ));
+    let reasoning = message.reasoning_content.or(message.reasoning);
+    let role = message.role;
+    if role != WireRole::Assistant {
+        only_assistants(path, "tool_calls", role, calling)?;
+        only_assistants(path, "reasoning_content", role, reasoning.is_some())?;
     }
-    plain.insert(
-        "content".to_owned(),
-        content.map_or(json!(""), Value::String),
-    );
-    if let Some(calls) = calls {
-        plain.insert("tool_calls".to_owned(), Value::Array(calls));
-    }
-    for field in ["name", "tool_call_id", "reasoning_content"] {
-        if let Some(text) = take_text(path, field, &mut message)? {
-            plain.insert(field.to_owned(), Value::String(text));
-        }
-    }
-    if let Some(text) = take_text(path, "reasoning", &mut message)? {
-        plain
-            .entry("reasoning_content")
-            .or_insert(Value::String(text));
-    }
-    if role == "function" {
-        plain.insert("tool_call_id".to_owned(), json!(LEGACY_CALL_ID));
-    }
-    if role == "tool" && !plain.contains_key("tool_call_id") {
-        let path = format!("{path}.tool_call_id");
-        return Err(ApiError::invalid(
-            path.as_str(),
-            format!("`{path}` is required in a message of role `tool`"),
-        ));
-    }
-    Ok(Value::Object(plain))
-}
-
-fn check_names(path: &str, message: &Map<String, Value>) -> Result<(), ApiError> {
-    for (name, value) in message {
-        if KNOWN.contains(&name.as_str()) {
-            continue;
-        }
-        if value.is_null() {
-            continue;
-        }
-        let hint = match nearest(name, KNOWN) {
-            Some(candidate) => format!("; did you mean `{candidate}`?"),
-            None => String::new(),
-        };
-        let field = format!("{path}.{name}");
-        let mut error = ApiError::invalid(field.as_str(), format!("unknown field `{field}`{hint}"));
-        error.code = "unknown_parameter".to_owned();
-        return Err(error);
-    }
-    for refused in ["audio", "prefix"] {
-        if message.get(refused).is_some_and(|value| !value.is_null()) {
-            let field = format!("{path}.{refused}");
-            return Err(ApiError::unsupported(
-                field.as_str(),
-                format!("`{field}` is not supported"),
-            ));
-        }
-    }
-    Ok(())
-}
-
-fn take_role(path: &str, message: &Map<String, Value>) -> Result<&'static str, ApiError> {
-    let field = format!("{path}.role");
-    let role = match message.get("role") {
-        Some(Value::String(role)) => role,
-        Some(other) => return Err(wrong_type(&field, "a string", other)),
+    let content = match content {
+        Some(content) => content,
+        // Templates that look at the content of such a message expect a text.
+        None if !calls.is_empty() => vec![Part::Text(String::new())],
         None => {
-            let mut error = ApiError::invalid(field.as_str(), format!("`{field}` is required"));
-            error.code = "missing_required_parameter".to_owned();
+            let path = path.key("content");
+            let problem = format!(
+                "`{path}` is required in a message of role `{}`",
+                role.word()
+            );
+            return Err(ApiError::invalid(path.to_string(), problem));
+        }
+    };
+    let role = match role {
+        WireRole::System => Role::System,
+        WireRole::Developer => Role::Developer,
+        WireRole::User => Role::User,
+        WireRole::Assistant => Role::Assistant { reasoning, calls },
+        WireRole::Function => Role::Tool {
+            call_id: LEGACY_CALL_ID.to_owned(),
+        },
+        WireRole::Tool => Role::Tool {
+            call_id: message.tool_call_id.ok_or_else(|| {
+                let path = path.key("tool_call_id");
+                let problem = format!("`{path}` is required in a message of role `tool`");
+                ApiError::invalid(path.to_string(), problem)
+            })?,
+        },
+    };
+    Ok(Message {
+        role,
+        content,
+        name: message.name,
+    })
+}
+
+fn only_assistants(
+    path: &FieldPath,
+    field: &str,
+    role: WireRole,
+    given: bool,
+) -> Result<(), ApiError> {
+    if !given {
+        return Ok(());
+    }
+    let path = path.key(field);
+    let problem = format!(
+        "`{path}` may stand only in a message of role `assistant`; this one is of role `{}`",
+        role.word()
+    );
+    Err(ApiError::invalid(path.to_string(), problem))
+}
+
+/// The calls of a message, that of the older `function_call` among them.
+fn calls(
+    path: &FieldPath,
+    message: &WireMessage,
+    reader: &FieldReader,
+) -> Result<Vec<ToolCall>, ApiError> {
+    if let Some(CalledFunction { name, arguments }) = &message.function_call {
+        let inner = path.key("function_call");
+        return Ok(vec![ToolCall {
+            id: LEGACY_CALL_ID.to_owned(),
+            name: name.clone(),
+            arguments: arguments.clone(),
+            order: KeyOrder::new(Vec::new(), reader.keys_at(&inner)),
+        }]);
+    }
+    let list = path.key("tool_calls");
+    let calls = message.tool_calls.iter().flatten().enumerate();
+    let calls = calls.map(|(at, call)| {
+        let path = list.index(at);
+        if call.kind != "function" {
+            let (path, kind) = (path.key("type"), &call.kind);
+            let problem = format!("the tool type `{kind}` is not supported; use `function`");
+            let mut error = ApiError::invalid(path.to_string(), problem);
+            error.code = "unsupported_tool_type".to_owned();
             return Err(error);
         }
+        let inner = path.key("function");
+        Ok(ToolCall {
+            id: call.id.clone(),
+            name: call.function.name.clone(),
+            arguments: call.function.arguments.clone(),
+            order: KeyOrder::new(reader.keys_at(&path), reader.keys_at(&inner)),
+        })
+    });
+    calls.collect()
+}
+
+fn translate_parts(path: &FieldPath, parts: Vec<WirePart>) -> Result<Vec<Part>, ApiError> {
+    let list = path.key("content");
+    let parts = parts.into_iter().enumerate();
+    let mut parts = parts
+        .map(|(at, part)| translate_part(&list.index(at), part))
+        .collect::<Result<Vec<Part>, ApiError>>()?;
+    if parts.is_empty() {
+        parts.push(Part::Text(String::new()));
+    }
+    Ok(parts)
+}
+
+fn translate_part(path: &FieldPath, part: WirePart) -> Result<Part, ApiError> {
+    let origin = |kind: &str| Origin {
+        path: path.to_string(),
+        kind: kind.to_owned(),
     };
-    match ROLES.iter().find(|known| *known == role) {
-        Some(role) => Ok(role),
-        None => Err(ApiError::invalid(
-            field.as_str(),
-            format!(
-                "`{field}` must be one of {}; it is `{role}`",
-                ROLES.join(", ")
-            ),
+    match part.kind.as_str() {
+        "text" => part
+            .text
+            .map(Part::Text)
+            .ok_or_else(|| absent(path, "text")),
+        "refusal" => {
+            let text = part.refusal.map(Part::Text);
+            text.ok_or_else(|| absent(path, "refusal"))
+        }
+        "image_url" => {
+            let image = part.image_url.ok_or_else(|| absent(path, "image_url"))?;
+            Ok(Part::Image(Image {
+                source: image_source(&path.key("image_url").key("url"), image.url)?,
+                detail: image.detail.map(|detail| match detail {
+                    WireDetail::Auto => Detail::Auto,
+                    WireDetail::Low => Detail::Low,
+                    WireDetail::High => Detail::High,
+                }),
+                origin: origin("image_url"),
+            }))
+        }
+        "input_audio" => {
+            let audio = part
+                .input_audio
+                .ok_or_else(|| absent(path, "input_audio"))?;
+            Ok(Part::Audio(Audio {
+                bytes: decoded(&path.key("input_audio").key("data"), &audio.data)?,
+                format: audio.format,
+                origin: origin("input_audio"),
+            }))
+        }
+        kind => Err(ApiError::unsupported(
+            path.key("type").to_string(),
+            format!("`{path}` has the type `{kind}`; this server's models read only text"),
         )),
     }
 }
 
-/// Text, or the texts of parts joined by line ends.
-fn take_content(path: &str, content: Option<Value>) -> Result<Option<String>, ApiError> {
-    let path = format!("{path}.content");
-    let parts = match content {
-        None | Some(Value::Null) => return Ok(None),
-        Some(Value::String(text)) => return Ok(Some(text)),
-        Some(Value::Array(parts)) => parts,
-        Some(other) => return Err(wrong_type(&path, "a string or an array of parts", &other)),
+fn absent(path: &FieldPath, field: &str) -> ApiError {
+    missing(&path.key(field))
+}
+
+/// An address, or the bytes of a `data:` URL.
+fn image_source(path: &FieldPath, url: String) -> Result<ImageSource, ApiError> {
+    let Some(data) = url.strip_prefix("data:") else {
+        return Ok(ImageSource::Url(url));
     };
-    let mut texts = Vec::with_capacity(parts.len());
-    for (index, part) in parts.into_iter().enumerate() {
-        let path = format!("{path}[{index}]");
-        let Value::Object(mut part) = part else {
-            return Err(wrong_type(&path, "an object", &part));
-        };
-        let kind = match part.get("type") {
-            Some(Value::String(kind)) => kind.clone(),
-            _ => {
-                return Err(ApiError::invalid(
-                    format!("{path}.type"),
-                    format!("`{path}.type` is required and must be a string"),
-                ));
-            }
-        };
-        let field = match kind.as_str() {
-            "text" => "text",
-            "refusal" => "refusal",
-            _ => {
-                return Err(ApiError::unsupported(
-                    format!("{path}.type"),
-                    format!("`{path}` has the type `{kind}`; this server's models read only text"),
-                ));
-            }
-        };
-        match part.shift_remove(field) {
-            Some(Value::String(text)) => texts.push(text),
-            Some(other) => return Err(wrong_type(&format!("{path}.{field}"), "a string", &other)),
-            None => {
-                return Err(ApiError::invalid(
-                    format!("{path}.{field}"),
-                    format!("`{path}.{field}` is required"),
-                ));
-            }
-        }
-    }
-    Ok(Some(texts.join("\n")))
-}
-
-/// The calls that an assistant made, those of the old `function_call` among them.
-fn take_calls(
-    path: &str,
-    role: &str,
-    message: &mut Map<String, Value>,
-) -> Result<Option<Vec<Value>>, ApiError> {
-    let calls = message
-        .shift_remove("tool_calls")
-        .filter(|value| !value.is_null());
-    let legacy = message
-        .shift_remove("function_call")
-        .filter(|value| !value.is_null());
-    if calls.is_none() && legacy.is_none() {
-        return Ok(None);
-    }
-    if role != "assistant" {
-        return Err(ApiError::invalid(
-            format!("{path}.tool_calls"),
-            format!("`{path}.tool_calls` may stand only in a message of role `assistant`"),
-        ));
-    }
-    if let Some(function) = legacy {
-        let call = json!({"id": LEGACY_CALL_ID, "type": "function", "function": function});
-        return Ok(Some(vec![check_call(
-            &format!("{path}.function_call"),
-            call,
-        )?]));
-    }
-    let path = format!("{path}.tool_calls");
-    match calls {
-        Some(Value::Array(calls)) if calls.is_empty() => Ok(None),
-        Some(Value::Array(calls)) => calls
-            .into_iter()
-            .enumerate()
-            .map(|(index, call)| check_call(&format!("{path}[{index}]"), call))
-            .collect::<Result<_, _>>()
-            .map(Some),
-        Some(other) => Err(wrong_type(&path, "an array", &other)),
-        None => Ok(None),
-    }
-}
-
-fn check_call(path: &str, call: Value) -> Result<Value, ApiError> {
-    let function = call.get("function");
-    let Some(Value::Object(function)) = function else {
-        return Err(ApiError::invalid(
-            format!("{path}.function"),
-            format!("`{path}.function` is required and must be an object"),
-        ));
+    let Some((media_type, text)) = data.split_once(";base64,") else {
+        let expected = "an address or `data:TYPE;base64,…`";
+        return Err(wrong_value(path, expected, &Value::from("data:…")));
     };
-    for field in ["name", "arguments"] {
-        if !function.get(field).is_some_and(Value::is_string) {
-            let found = function.get(field).map_or("absent", kind_of);
-            let field = format!("{path}.function.{field}");
-            return Err(ApiError::invalid(
-                field.as_str(),
-                format!("`{field}` must be a string; it is {found}"),
-            ));
-        }
-    }
-    Ok(call)
+    Ok(ImageSource::Bytes {
+        media_type: media_type.to_owned(),
+        bytes: decoded(path, text)?,
+    })
 }
 
-fn take_text(
-    path: &str,
-    name: &str,
-    message: &mut Map<String, Value>,
-) -> Result<Option<String>, ApiError> {
-    match message.shift_remove(name) {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text)),
-        Some(other) => Err(wrong_type(&format!("{path}.{name}"), "a string", &other)),
-    }
+fn decoded(path: &FieldPath, text: &str) -> Result<Vec<u8>, ApiError> {
+    STANDARD.decode(text).map_err(|error| {
+        ApiError::invalid(
+            path.to_string(),
+            format!("`{path}` is not valid base64: {error}"),
+        )
+    })
 }

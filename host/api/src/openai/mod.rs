@@ -1,17 +1,19 @@
 //! The OpenAI dialect: its wire shapes and nothing else knows them.
 
 mod answer;
-mod beams;
 mod chat;
 mod chunk;
 mod completions;
 mod constraint;
 mod embeddings;
 mod error;
-mod fields;
+mod inputs;
 mod messages;
 mod models;
 mod reply;
+mod sampling;
+#[cfg(test)]
+mod tests;
 mod tools;
 
 use std::sync::Arc;

@@ -1,253 +1,319 @@
-//! Tool declarations and `tool_choice`, with the older `functions` and `function_call`, and the names of
-//! tools that the server runs (`server_tools`, a field of our own).
+//! Tool declarations and `tool_choice`, the older `functions` and `function_call`, and the server's
+//! tools that a request opts in to (`server_tools`, a field of our own).
 
 use mortise_http::Problem as ApiError;
-use mortise_service::{RequestFields, ToolChoice};
-use serde_json::{Value, json};
+use mortise_service::{
+    JsonObject, KeyOrder, RequestFields, ToolChoice, ToolDeclaration, ToolName, Tools, ToolsError,
+    limits,
+};
+use serde::Deserialize;
+use serde_json::{Map, Value};
 
-use super::fields::{Fields, wrong_type};
+use crate::fields::{FieldPath, FieldReader, Texts, WordOr, missing, words};
 
-/// Most tools in one request.
-const MAX_TOOLS: usize = 128;
-/// Longest name of a tool or a schema.
-const MAX_NAME_CHARS: usize = 64;
-
-/// Take everything about tools. Says whether the answer must use the older `function_call` shape.
-pub(crate) fn take(fields: &mut Fields, request: &mut RequestFields) -> Result<bool, ApiError> {
-    let declared = fields.array("tools")?;
-    let functions = fields.array("functions")?;
-    let legacy = match (declared, functions) {
-        (Some(tools), functions) => {
-            if functions.is_some() {
-                fields.unsupported("functions", "`tools` stands beside it and replaces it")?;
-            }
-            request.tools = check_tools(fields, "tools", tools)?;
-            false
-        }
-        (None, Some(functions)) => {
-            let tools = functions
-                .into_iter()
-                .map(|function| json!({"type": "function", "function": function}))
-                .collect();
-            request.tools = check_tools(fields, "functions", tools)?;
-            true
-        }
-        (None, None) => false,
-    };
-    request.server_tools = take_server_tools(fields)?;
-    request.parallel_tool_calls = fields.boolean("parallel_tool_calls")?;
-    take_choice(fields, request)?;
-    take_function_call(fields, request, legacy)?;
-    if legacy {
-        // The older shape has room for one call only.
-        request.parallel_tool_calls = Some(false);
-    }
-    check_choice(request, legacy)?;
-    Ok(legacy)
+/// All fields about tools.
+#[derive(Debug, Default, Deserialize)]
+#[serde(expecting = "an object")]
+pub(crate) struct ToolFields {
+    tools: Option<Vec<Tool>>,
+    functions: Option<Vec<Function>>,
+    server_tools: Option<Texts>,
+    parallel_tool_calls: Option<bool>,
+    tool_choice: Option<WordOr<ChoiceObject>>,
+    function_call: Option<WordOr<FunctionName>>,
 }
 
-/// Which of the server's tools the answer may use. Whether there are such tools, the service knows.
-fn take_server_tools(fields: &mut Fields) -> Result<Vec<String>, ApiError> {
-    let names = fields.strings("server_tools")?;
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
+struct Tool {
+    #[serde(rename = "type")]
+    kind: String,
+    function: Option<Function>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
+struct Function {
+    name: String,
+    description: Option<String>,
+    strict: Option<bool>,
+    parameters: Option<Map<String, Value>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(expecting = "an object")]
+struct ChoiceObject {
+    #[serde(rename = "type")]
+    kind: ChoiceKind,
+    function: Option<FunctionName>,
+    allowed_tools: Option<AllowedTools>,
+}
+
+words! {
+    /// Type of an object in `tool_choice`.
+    ChoiceKind {
+        Function = "function",
+        AllowedTools = "allowed_tools",
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(expecting = "an object")]
+struct FunctionName {
+    name: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(expecting = "an object")]
+struct AllowedTools {
+    mode: AllowedMode,
+    tools: Vec<AllowedTool>,
+}
+
+words! {
+    /// Whether one of the allowed tools must be called.
+    AllowedMode {
+        Auto = "auto",
+        Required = "required",
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(expecting = "an object")]
+#[allow(dead_code, reason = "functions are the only type of tools")]
+struct AllowedTool {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    function: FunctionName,
+}
+
+impl ToolFields {
+    /// Write everything about tools. Returns whether the answer must use the older `function_call`
+    /// shape.
+    pub(crate) fn write(
+        self,
+        reader: &mut FieldReader,
+        request: &mut RequestFields,
+    ) -> Result<bool, ApiError> {
+        let legacy = match (self.tools, self.functions) {
+            (Some(tools), functions) => {
+                if functions.is_some() {
+                    let why = "`tools` stands beside it and replaces it";
+                    reader.unsupported(&FieldPath::from("functions"), why)?;
+                }
+                request.tools = declared(tools, reader)?;
+                false
+            }
+            (None, Some(functions)) => {
+                request.tools = declared_functions(functions, reader)?;
+                true
+            }
+            (None, None) => false,
+        };
+        request.server_tools = server_tools(self.server_tools.unwrap_or_default())?;
+        request.parallel_tool_calls = self.parallel_tool_calls;
+        if let Some(choice) = self.tool_choice {
+            request.tool_choice = Some(tool_choice(choice, request)?);
+        }
+        let older = legacy || (self.function_call.is_some() && request.tool_choice.is_none());
+        if let Some(call) = self.function_call {
+            write_function_call(call, legacy, reader, request)?;
+        }
+        if legacy {
+            // The older shape has room for one call only.
+            request.parallel_tool_calls = Some(false);
+        }
+        let field = match older {
+            true => "function_call",
+            false => "tool_choice",
+        };
+        check_choice(request, field)?;
+        Ok(legacy)
+    }
+}
+
+fn declared(tools: Vec<Tool>, reader: &mut FieldReader) -> Result<Tools, ApiError> {
+    let list = FieldPath::from("tools");
+    check_count(&list, tools.len())?;
+    let mut places = Vec::with_capacity(tools.len());
+    let mut declarations = Vec::with_capacity(tools.len());
+    for (index, tool) in tools.into_iter().enumerate() {
+        let path = list.index(index);
+        if tool.kind != "function" {
+            let kind = tool.kind;
+            let why = format!("tools of type `{kind}` are unknown here; use `function`");
+            reader.unsupported(&path.key("type"), &why)?;
+            reader.left_out(&path);
+            continue;
+        }
+        let inner = path.key("function");
+        let function = tool.function.ok_or_else(|| missing(&inner))?;
+        let order = KeyOrder::new(reader.keys_at(&path), reader.keys_at(&inner));
+        declarations.push(declaration(&inner, function, order)?);
+        places.push(path);
+    }
+    together(&list, &places, declarations)
+}
+
+fn declared_functions(functions: Vec<Function>, reader: &FieldReader) -> Result<Tools, ApiError> {
+    let list = FieldPath::from("functions");
+    check_count(&list, functions.len())?;
+    let mut places = Vec::with_capacity(functions.len());
+    let mut declarations = Vec::with_capacity(functions.len());
+    for (index, function) in functions.into_iter().enumerate() {
+        let path = list.index(index);
+        let order = KeyOrder::new(Vec::new(), reader.keys_at(&path));
+        declarations.push(declaration(&path, function, order)?);
+        places.push(path);
+    }
+    together(&list, &places, declarations)
+}
+
+fn check_count(list: &FieldPath, count: usize) -> Result<(), ApiError> {
+    if count <= limits::MAX_TOOLS {
+        return Ok(());
+    }
+    let limit = limits::MAX_TOOLS;
+    Err(ApiError::invalid(
+        list.to_string(),
+        format!("`{list}` declares {count} tools; the limit is {limit}"),
+    ))
+}
+
+fn declaration(
+    path: &FieldPath,
+    function: Function,
+    order: KeyOrder,
+) -> Result<ToolDeclaration, ApiError> {
+    let parameters = function.parameters.map(JsonObject::new).transpose();
+    Ok(ToolDeclaration {
+        name: tool_name(&path.key("name"), function.name)?,
+        description: function.description,
+        parameters: parameters.map_err(|error| {
+            let path = path.key("parameters");
+            ApiError::invalid(path.to_string(), format!("`{path}`: {error}"))
+        })?,
+        strict: function.strict,
+        order,
+    })
+}
+
+/// The declarations of the entries at `places`.
+fn together(
+    list: &FieldPath,
+    places: &[FieldPath],
+    declarations: Vec<ToolDeclaration>,
+) -> Result<Tools, ApiError> {
+    Tools::new(declarations).map_err(|error| match error {
+        ToolsError::Duplicate { index, name } => {
+            let path = places.get(index).unwrap_or(list);
+            ApiError::invalid(
+                path.to_string(),
+                format!("`{path}` declares `{name}`, which an earlier entry declares too"),
+            )
+        }
+        error @ ToolsError::TooMany { .. } => {
+            ApiError::invalid(list.to_string(), error.to_string())
+        }
+    })
+}
+
+fn tool_name(path: &FieldPath, name: String) -> Result<ToolName, ApiError> {
+    let name = ToolName::new(name);
+    name.map_err(|error| ApiError::invalid(path.to_string(), format!("`{path}` {error}")))
+}
+
+/// Names of the server's tools. Which of them exist, the service knows.
+fn server_tools(Texts(names): Texts) -> Result<Vec<String>, ApiError> {
+    let list = FieldPath::from("server_tools");
     for (index, name) in names.iter().enumerate() {
-        check_name(&format!("server_tools[{index}]"), name)?;
+        tool_name(&list.index(index), name.clone())?;
     }
     Ok(names)
 }
 
-fn check_tools(fields: &mut Fields, list: &str, tools: Vec<Value>) -> Result<Vec<Value>, ApiError> {
-    if tools.len() > MAX_TOOLS {
-        return Err(ApiError::invalid(
-            list,
-            format!(
-                "`{list}` declares {} tools; the limit is {MAX_TOOLS}",
-                tools.len()
-            ),
-        ));
-    }
-    let mut checked: Vec<Value> = Vec::with_capacity(tools.len());
-    for (index, tool) in tools.into_iter().enumerate() {
-        let path = format!("{list}[{index}]");
-        let Some((name, tool)) = check_tool(fields, &path, tool)? else {
-            continue;
-        };
-        if checked.iter().any(|other| tool_name(other) == Some(&name)) {
-            return Err(ApiError::invalid(
-                path.as_str(),
-                format!("`{path}` declares `{name}`, which an earlier entry declares too"),
-            ));
-        }
-        checked.push(tool);
-    }
-    Ok(checked)
-}
-
-/// Check one declaration. `None` if it is of a kind that is left out of account.
-fn check_tool(
-    fields: &mut Fields,
-    path: &str,
-    tool: Value,
-) -> Result<Option<(String, Value)>, ApiError> {
-    let original = tool.clone();
-    let mut outer = fields.child(path, tool)?;
-    match outer.string("type")?.as_deref() {
-        Some("function") => {}
-        Some(other) => {
-            let why = format!("tools of type `{other}` are unknown here; use `function`");
-            outer.unsupported("type", &why)?;
-            fields.also_ignored(vec![path.to_owned()]);
-            return Ok(None);
-        }
-        None => return Err(outer.missing("type")),
-    }
-    let Some(mut function) = outer.nested("function")? else {
-        return Err(outer.missing("function"));
-    };
-    let name = function.required_string("name")?;
-    check_name(&function.path_of("name"), &name)?;
-    function.string("description")?;
-    function.boolean("strict")?;
-    function.nested("parameters")?;
-    let mut ignored = function.finish(&["name", "description", "strict", "parameters"])?;
-    ignored.extend(outer.finish(&["type", "function"])?);
-    fields.also_ignored(ignored);
-    Ok(Some((name, original)))
-}
-
-/// Names go into prompts, grammars and logs, so they are held to OpenAI's alphabet.
-pub(super) fn check_name(path: &str, name: &str) -> Result<(), ApiError> {
-    let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-    if !name.is_empty() && name.len() <= MAX_NAME_CHARS && name.chars().all(good) {
-        return Ok(());
-    }
-    Err(ApiError::invalid(
-        path,
-        format!(
-            "`{path}` must be 1 to {MAX_NAME_CHARS} letters, digits, `_` or `-`; it is {name:?}"
-        ),
-    ))
-}
-
-fn take_choice(fields: &mut Fields, request: &mut RequestFields) -> Result<(), ApiError> {
-    let choice = match fields.take("tool_choice") {
-        None => return Ok(()),
-        Some(Value::String(word)) => match word.as_str() {
-            "none" => ToolChoice::None,
-            "auto" => ToolChoice::Auto,
-            "required" => ToolChoice::Required,
-            other => {
-                return Err(ApiError::invalid(
-                    "tool_choice",
-                    format!(
-                        "`tool_choice` must be `none`, `auto`, `required` or an object; \
-                         it is `{other}`"
-                    ),
-                ));
+fn tool_choice(
+    choice: WordOr<ChoiceObject>,
+    request: &mut RequestFields,
+) -> Result<ToolChoice, ApiError> {
+    let path = FieldPath::from("tool_choice");
+    match choice {
+        WordOr::Word(word) => match word.as_str() {
+            "none" => Ok(ToolChoice::None),
+            "auto" => Ok(ToolChoice::Auto),
+            "required" => Ok(ToolChoice::Required),
+            other => Err(ApiError::invalid(
+                path.to_string(),
+                format!(
+                    "`tool_choice` must be `none`, `auto`, `required` or an object; it is `{other}`"
+                ),
+            )),
+        },
+        WordOr::Object(object) => match object.kind {
+            ChoiceKind::Function => {
+                let function = object.function;
+                let function = function.ok_or_else(|| missing(&path.key("function")))?;
+                Ok(ToolChoice::Named(function.name))
+            }
+            ChoiceKind::AllowedTools => {
+                let path = path.key("allowed_tools");
+                let allowed = object.allowed_tools.ok_or_else(|| missing(&path))?;
+                narrowed(&path, allowed, request)
             }
         },
-        Some(Value::Object(object)) => {
-            let mut choice = fields.child("tool_choice", Value::Object(object))?;
-            let parsed = match choice.choice("type", &["function", "allowed_tools"])? {
-                None => return Err(choice.missing("type")),
-                Some("function") => named(&mut choice)?,
-                Some(_) => allowed(&mut choice, request)?,
-            };
-            let ignored = choice.finish(&["type", "function", "allowed_tools"])?;
-            fields.also_ignored(ignored);
-            parsed
-        }
-        Some(other) => return Err(wrong_type("tool_choice", "a string or an object", &other)),
-    };
-    request.tool_choice = Some(choice);
-    Ok(())
+    }
 }
 
-fn named(choice: &mut Fields) -> Result<ToolChoice, ApiError> {
-    let Some(mut function) = choice.nested("function")? else {
-        return Err(choice.missing("function"));
-    };
-    let name = function.required_string("name")?;
-    let ignored = function.finish(&["name"])?;
-    choice.also_ignored(ignored);
-    Ok(ToolChoice::Named(name))
-}
-
-/// `allowed_tools` narrows the declared tools to the named ones.
-fn allowed(choice: &mut Fields, request: &mut RequestFields) -> Result<ToolChoice, ApiError> {
-    let Some(mut allowed) = choice.nested("allowed_tools")? else {
-        return Err(choice.missing("allowed_tools"));
-    };
-    let mode = match allowed.choice("mode", &["auto", "required"])? {
-        None => return Err(allowed.missing("mode")),
-        Some("auto") => ToolChoice::Auto,
-        Some(_) => ToolChoice::Required,
-    };
-    let tools = allowed
-        .array("tools")?
-        .ok_or_else(|| allowed.missing("tools"))?;
-    let mut names = Vec::with_capacity(tools.len());
-    for (index, tool) in tools.iter().enumerate() {
-        let path = allowed.path_of(&format!("tools[{index}]"));
-        let name = tool_name(tool).ok_or_else(|| {
-            ApiError::invalid(
-                path.as_str(),
-                format!("`{path}` must be `{{\"type\":\"function\",\"function\":{{\"name\":…}}}}`"),
-            )
-        })?;
+/// Narrow the declared tools to the allowed ones.
+fn narrowed(
+    path: &FieldPath,
+    allowed: AllowedTools,
+    request: &mut RequestFields,
+) -> Result<ToolChoice, ApiError> {
+    let mut names = Vec::with_capacity(allowed.tools.len());
+    for (index, tool) in allowed.tools.iter().enumerate() {
+        let name = tool.function.name.as_str();
         if !is_declared(request, name) {
-            return Err(undeclared(&path, name));
+            return Err(undeclared(&path.key("tools").index(index), name));
         }
         names.push(name);
     }
     request
         .server_tools
         .retain(|tool| names.contains(&tool.as_str()));
-    request
-        .tools
-        .retain(|tool| tool_name(tool).is_some_and(|name| names.contains(&name)));
-    let ignored = allowed.finish(&["mode", "tools"])?;
-    choice.also_ignored(ignored);
-    Ok(mode)
+    request.tools.retain(&names);
+    Ok(match allowed.mode {
+        AllowedMode::Auto => ToolChoice::Auto,
+        AllowedMode::Required => ToolChoice::Required,
+    })
 }
 
-fn take_function_call(
-    fields: &mut Fields,
-    request: &mut RequestFields,
+fn write_function_call(
+    call: WordOr<FunctionName>,
     legacy: bool,
+    reader: &mut FieldReader,
+    request: &mut RequestFields,
 ) -> Result<(), ApiError> {
-    let Some(value) = fields.take("function_call") else {
-        return Ok(());
-    };
+    let path = FieldPath::from("function_call");
     if !legacy && !request.tools.is_empty() {
-        return fields.unsupported("function_call", "`tools` is in use; give `tool_choice`");
+        return reader.unsupported(&path, "`tools` is in use; give `tool_choice`");
     }
-    request.tool_choice = Some(match value {
-        Value::String(word) if word == "none" => ToolChoice::None,
-        Value::String(word) if word == "auto" => ToolChoice::Auto,
-        Value::Object(object) => {
-            let mut call = fields.child("function_call", Value::Object(object))?;
-            let name = call.required_string("name")?;
-            let ignored = call.finish(&["name"])?;
-            fields.also_ignored(ignored);
-            ToolChoice::Named(name)
-        }
-        other => {
+    request.tool_choice = Some(match call {
+        WordOr::Word(word) if word == "none" => ToolChoice::None,
+        WordOr::Word(word) if word == "auto" => ToolChoice::Auto,
+        WordOr::Word(word) => {
             return Err(ApiError::invalid(
-                "function_call",
-                format!("`function_call` must be `none`, `auto` or an object; it is {other}"),
+                path.to_string(),
+                format!("`function_call` must be `none`, `auto` or an object; it is `{word}`"),
             ));
         }
+        WordOr::Object(function) => ToolChoice::Named(function.name),
     });
     Ok(())
 }
 
 /// A choice may name only what was declared.
-fn check_choice(request: &RequestFields, legacy: bool) -> Result<(), ApiError> {
-    let param = if legacy {
-        "function_call"
-    } else {
-        "tool_choice"
-    };
+fn check_choice(request: &RequestFields, param: &str) -> Result<(), ApiError> {
     match &request.tool_choice {
         Some(ToolChoice::Required)
             if request.tools.is_empty() && request.server_tools.is_empty() =>
@@ -258,25 +324,19 @@ fn check_choice(request: &RequestFields, legacy: bool) -> Result<(), ApiError> {
             ))
         }
         Some(ToolChoice::Named(name)) if !is_declared(request, name) => {
-            Err(undeclared(param, name))
+            Err(undeclared(&FieldPath::from(param), name))
         }
         _ => Ok(()),
     }
 }
 
 fn is_declared(request: &RequestFields, name: &str) -> bool {
-    let own = request.tools.iter().filter_map(tool_name);
-    let servers = request.server_tools.iter().map(String::as_str);
-    own.chain(servers).any(|declared| declared == name)
+    request.tools.contains(name) || request.server_tools.iter().any(|tool| tool == name)
 }
 
-fn undeclared(path: &str, name: &str) -> ApiError {
+fn undeclared(path: &FieldPath, name: &str) -> ApiError {
     ApiError::invalid(
-        path,
+        path.to_string(),
         format!("`{path}` names the tool `{name}`, which is not declared"),
     )
-}
-
-fn tool_name(tool: &Value) -> Option<&str> {
-    tool.get("function")?.get("name")?.as_str()
 }

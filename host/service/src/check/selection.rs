@@ -1,9 +1,10 @@
-//! Bounds of what asks for more continuations than it returns: `best_of` and beam search.
+//! Bounds of `best_of` and beam search, which generate more continuations than they return.
 
 use mortise_engine::BEAMS_MAX;
 
-use super::{MAX_CHOICES, invalid};
 use crate::error::ServiceError;
+use crate::limits::MAX_CHOICES;
+use crate::refusal::invalid;
 use crate::request::{BeamFields, RequestFields};
 
 pub(super) fn check_selection(fields: &RequestFields) -> Result<(), ServiceError> {
@@ -65,7 +66,7 @@ fn check_beams(fields: &RequestFields, beams: &BeamFields, n: u32) -> Result<(),
     Ok(())
 }
 
-/// What a search cannot go with: the field, whether it is given, and why it may not be.
+/// Fields that exclude a beam search: name, whether the field is given, and the reason.
 fn beside_beams(fields: &RequestFields) -> [(&'static str, bool, &'static str); 15] {
     let differs = |value: Option<f64>, off: f64| value.is_some_and(|value| value != off);
     let sampled = "beam search does not sample";
@@ -119,7 +120,7 @@ fn beside_beams(fields: &RequestFields) -> [(&'static str, bool, &'static str); 
         ),
         (
             "response_format",
-            fields.grammar.is_some(),
+            fields.constraint.is_some(),
             "beams are not constrained",
         ),
     ]

@@ -5,9 +5,9 @@ use mortise_models::Script;
 use mortise_plugin::{Fault, Finish, GrammarSource};
 
 use super::{allow, one, until};
-use crate::fakes::{FakePolicy, FakeTemplate, ask, call, chat, model, says, service};
+use crate::fakes::{FakePolicy, FakeTemplate, ask, call, chat, constrained, model, says, service};
 use crate::plugins::DecidePolicy;
-use crate::{Event, FinishReason, PluginRoutes, Request, ServiceError};
+use crate::{ContentConstraint, Event, FinishReason, PluginRoutes, Request, ServiceError};
 
 #[tokio::test]
 async fn answers_a_chat() {
@@ -195,12 +195,12 @@ async fn a_grammar_constrains_every_choice() {
     let service = service(model(says("hello the world")), Vec::new());
     let mut fields = chat("hi");
     fields.n = Some(2);
-    fields.grammar = Some(GrammarSource::Regex("hello the world".to_owned()));
+    fields.constraint = constrained(GrammarSource::Regex("hello the world".to_owned()));
     let all = ask(&service, fields.clone()).await.expect("an answer");
     assert!(all.error.is_none(), "{:?}", all.error);
     assert!(all.choices.iter().all(|c| c.content == "hello the world"));
 
-    fields.grammar = Some(GrammarSource::Regex("hello you".to_owned()));
+    fields.constraint = constrained(GrammarSource::Regex("hello you".to_owned()));
     let all = ask(&service, fields.clone()).await.expect("an answer");
     let error = all
         .error
@@ -208,8 +208,10 @@ async fn a_grammar_constrains_every_choice() {
         .to_string();
     assert!(error.contains("not allowed"), "{error}");
 
-    fields.grammar = Some(GrammarSource::JsonObject);
-    fields.grammar_field = Some("guided_json".to_owned());
+    fields.constraint = Some(ContentConstraint {
+        field: "guided_json".to_owned(),
+        source: GrammarSource::JsonObject,
+    });
     let error = ask(&service, fields).await.expect_err("not compiled");
     let ServiceError::Invalid { param, code, .. } = error else {
         panic!("{error}");
@@ -222,7 +224,7 @@ async fn a_grammar_constrains_every_choice() {
 async fn a_grammar_that_grows_too_complex_ends_the_answer_as_the_callers_fault() {
     let service = service(model(says("hello the world")), Vec::new());
     let mut fields = chat("hi");
-    fields.grammar = Some(GrammarSource::Lark("hello ".to_owned()));
+    fields.constraint = constrained(GrammarSource::Lark("hello ".to_owned()));
     let all = ask(&service, fields).await.expect("an answer");
     let said = &all.choices[0].content;
     assert!(

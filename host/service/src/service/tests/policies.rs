@@ -3,10 +3,9 @@ use std::time::Duration;
 
 use mortise_models::{NameMatching, Script};
 use mortise_plugin::{Allowance, Decision, Denial, Fault, Finish, Principal, ToolGrant};
-use serde_json::{Value, json};
 
 use super::{allow, until};
-use crate::fakes::{FakePolicy, ask, call, chat, collect, fault, model, says, service};
+use crate::fakes::{FakePolicy, ask, call, chat, collect, fault, functions, model, says, service};
 use crate::plugins::DecidePolicy;
 use crate::{Event, Request, Service, ServiceConfig, ServiceError};
 
@@ -193,11 +192,6 @@ async fn unknown_models_are_refused_after_the_policies() {
     let mut fields = chat("hi");
     fields.model = "ALIAS".to_owned();
     assert!(ask(&service, fields).await.is_ok());
-}
-
-fn functions(names: &[&str]) -> Vec<Value> {
-    let function = |name: &&str| json!({"type": "function", "function": {"name": name}});
-    names.iter().map(function).collect()
 }
 
 #[tokio::test]

@@ -2,10 +2,11 @@ use std::sync::{Arc, Mutex};
 
 use mortise_models::Script;
 use mortise_plugin::{Decision, GrammarSource, ToolChoice};
-use serde_json::json;
 
 use super::{allow, one};
-use crate::fakes::{FakePolicy, FakeTemplate, ask, chat, model, says, service};
+use crate::fakes::{
+    FakePolicy, FakeTemplate, ask, chat, constrained, functions, model, says, service,
+};
 use crate::plugins::DecidePolicy;
 use crate::{FinishReason, PluginRoutes, Prompt, RequestFields, ServiceError};
 
@@ -95,7 +96,6 @@ async fn text_and_token_prompts_are_continued() {
 
 #[tokio::test]
 async fn missing_plugins_are_named_with_the_field_that_needs_them() {
-    let tool = json!({"type": "function", "function": {"name": "f"}});
     let refused = async |change: fn(&mut crate::ServedModel), fields: RequestFields| {
         let mut served = model(says("x"));
         change(&mut served);
@@ -113,13 +113,13 @@ async fn missing_plugins_are_named_with_the_field_that_needs_them() {
         "messages"
     );
     let mut fields = chat("hi");
-    fields.tools = vec![tool];
+    fields.tools = functions(&["f"]);
     assert_eq!(
         refused(|m| m.plugins.parser = PluginRoutes::default(), fields).await,
         "tools"
     );
     let mut fields = chat("hi");
-    fields.grammar = Some(GrammarSource::JsonObject);
+    fields.constraint = constrained(GrammarSource::JsonObject);
     assert_eq!(
         refused(|m| m.plugins.grammar = PluginRoutes::default(), fields).await,
         "response_format"
@@ -133,7 +133,7 @@ async fn a_model_that_must_not_call_tools_sees_none() {
     served.plugins.chat_template = PluginRoutes::one(template.clone());
     let service = service(served, Vec::new());
     let mut fields = chat("hi");
-    fields.tools = vec![json!({"type": "function", "function": {"name": "f"}})];
+    fields.tools = functions(&["f"]);
     ask(&service, fields.clone()).await.expect("an answer");
     fields.tool_choice = Some(ToolChoice::None);
     ask(&service, fields).await.expect("an answer");

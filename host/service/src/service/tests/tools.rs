@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::sync::Barrier;
 
 use super::{one, until};
-use crate::fakes::{Collected, FakeTemplate, ask, call, chat, fault, model};
+use crate::fakes::{Collected, FakeTemplate, ask, call, chat, fault, functions, model};
 use crate::plugins::{BoxFuture, RequestId, RunTool};
 use crate::{
     FinishReason, PluginRoutes, Prompt, Request, RequestFields, RoutingKey, ServedModel, Service,
@@ -229,9 +229,8 @@ async fn calls_of_one_round_run_side_by_side() {
 #[tokio::test]
 async fn a_call_of_the_clients_tool_ends_the_turn() {
     let tools = FakeTools::new(true);
-    let client = json!({"type": "function", "function": {"name": "own", "parameters": {}}});
     let mixed = RequestFields {
-        tools: vec![client],
+        tools: functions(&["own"]),
         ..fields(&["add"])
     };
     let lines = [("question", "<call>add {}</call><call>own {\"b\":2}</call>")];
@@ -426,12 +425,12 @@ async fn names_that_stand_for_no_tool_are_refused() {
         (param.as_str(), message.contains("twice")),
         ("server_tools[1]", true)
     );
-    let own = json!({"type": "function", "function": {"name": "add"}});
-    let (_, message) = ask(RequestFields {
-        tools: vec![own],
+    let (param, message) = ask(RequestFields {
+        tools: functions(&["add"]),
         ..fields(&["add"])
     })
     .await;
+    assert_eq!(param, "server_tools[0]");
     assert!(message.contains("`add` is declared twice"), "{message}");
     let (param, _) = ask(RequestFields {
         prompt: Prompt::Text("question".to_owned()),

@@ -1,0 +1,112 @@
+//! Paths of fields in a request, as errors name them.
+
+use std::fmt;
+
+use serde_json::Value;
+
+/// One step into a JSON value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Segment {
+    Key(String),
+    Index(usize),
+}
+
+/// Path of a field, such as `messages[2].content[0].text`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct FieldPath(Vec<Segment>);
+
+impl FieldPath {
+    pub(crate) fn segments(&self) -> &[Segment] {
+        &self.0
+    }
+
+    /// The path of a member of this object.
+    pub(crate) fn key(&self, key: &str) -> Self {
+        self.with(Segment::Key(key.to_owned()))
+    }
+
+    /// The path of an item of this array.
+    pub(crate) fn index(&self, index: usize) -> Self {
+        self.with(Segment::Index(index))
+    }
+
+    fn with(&self, segment: Segment) -> Self {
+        let mut segments = self.0.clone();
+        segments.push(segment);
+        Self(segments)
+    }
+
+    /// The path of the object or array that holds this field; `None` for the whole body.
+    pub(crate) fn parent(&self) -> Option<Self> {
+        let (_, rest) = self.0.split_last()?;
+        Some(Self(rest.to_vec()))
+    }
+
+    /// The value at this path.
+    pub(crate) fn find<'a>(&self, value: &'a Value) -> Option<&'a Value> {
+        self.0
+            .iter()
+            .try_fold(value, |value, segment| match segment {
+                Segment::Key(key) => value.get(key),
+                Segment::Index(index) => value.get(index),
+            })
+    }
+}
+
+/// A field of the body itself.
+impl From<&str> for FieldPath {
+    fn from(key: &str) -> Self {
+        Self::default().key(key)
+    }
+}
+
+impl From<&serde_path_to_error::Path> for FieldPath {
+    fn from(path: &serde_path_to_error::Path) -> Self {
+        use serde_path_to_error::Segment as Step;
+        let segments = path.iter().filter_map(|step| match step {
+            Step::Seq { index } => Some(Segment::Index(*index)),
+            Step::Map { key } => Some(Segment::Key(key.clone())),
+            Step::Enum { .. } | Step::Unknown => None,
+        });
+        Self(segments.collect())
+    }
+}
+
+impl From<&serde_ignored::Path<'_>> for FieldPath {
+    fn from(path: &serde_ignored::Path<'_>) -> Self {
+        use serde_ignored::Path as Step;
+        let mut segments = Vec::new();
+        let mut step = path;
+        loop {
+            step = match step {
+                Step::Root => break,
+                Step::Seq { parent, index } => {
+                    segments.push(Segment::Index(*index));
+                    parent
+                }
+                Step::Map { parent, key } => {
+                    segments.push(Segment::Key(key.clone()));
+                    parent
+                }
+                Step::Some { parent }
+                | Step::NewtypeStruct { parent }
+                | Step::NewtypeVariant { parent } => parent,
+            };
+        }
+        segments.reverse();
+        Self(segments)
+    }
+}
+
+impl fmt::Display for FieldPath {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, segment) in self.0.iter().enumerate() {
+            match segment {
+                Segment::Key(key) if at == 0 => formatter.write_str(key)?,
+                Segment::Key(key) => write!(formatter, ".{key}")?,
+                Segment::Index(index) => write!(formatter, "[{index}]")?,
+            }
+        }
+        Ok(())
+    }
+}

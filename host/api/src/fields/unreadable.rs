@@ -1,0 +1,86 @@
+//! Wire errors for fields of a wrong type or value, from what serde says of them.
+
+use mortise_http::{Problem as ApiError, kind_of};
+use serde_json::Value;
+
+use super::path::{FieldPath, Segment};
+
+/// The error for a field that could not be read as the type that it has in the request. `found` is
+/// the value at `path`.
+pub(crate) fn unreadable(path: &FieldPath, message: &str, found: Option<&Value>) -> ApiError {
+    if let Some(name) = message
+        .strip_prefix("missing field `")
+        .and_then(|rest| rest.strip_suffix('`'))
+    {
+        return missing(&path.key(name));
+    }
+    let member = matches!(path.segments().last(), Some(Segment::Key(_)));
+    let null = found.is_none_or(Value::is_null);
+    if member && null {
+        return missing(path);
+    }
+    let found = found.unwrap_or(&Value::Null);
+    let Some((problem, expected)) = message.rsplit_once(", expected ") else {
+        return ApiError::invalid(path.to_string(), format!("`{path}` {message}"));
+    };
+    if problem.starts_with("unknown variant") {
+        let expected = expected.strip_prefix("one of ").unwrap_or(expected);
+        let words = expected.replace(" or ", ", ");
+        return wrong_value(path, &format!("one of {words}"), found);
+    }
+    match (number_of(expected), found) {
+        (Some((_, range)), Value::Number(_)) => wrong_value(path, range, found),
+        (Some((kind, _)), _) => wrong_type(path, kind, found),
+        (None, _) if problem.starts_with("invalid value") => wrong_value(path, expected, found),
+        (None, _) => wrong_type(path, type_of(expected), found),
+    }
+}
+
+/// Kind and range of a number, where serde expects one.
+fn number_of(expected: &str) -> Option<(&'static str, &'static str)> {
+    match expected {
+        "u32" => Some(("an integer", "an integer from 0 to 4294967295")),
+        "i64" => Some(("an integer", "a 64-bit integer")),
+        "f64" => Some(("a number", "a number")),
+        _ => None,
+    }
+}
+
+/// A type in the words of JSON.
+fn type_of(expected: &str) -> &str {
+    match expected {
+        "a map" => "an object",
+        "a sequence" => "an array",
+        other if other.starts_with("struct ") => "an object",
+        other => other,
+    }
+}
+
+/// A required field is absent.
+pub(crate) fn missing(path: &FieldPath) -> ApiError {
+    let mut error = ApiError::invalid(path.to_string(), format!("`{path}` is required"));
+    error.code = "missing_required_parameter".to_owned();
+    error
+}
+
+/// A field has a value of another type.
+pub(crate) fn wrong_type(path: &FieldPath, expected: &str, found: &Value) -> ApiError {
+    let mut error = ApiError::invalid(
+        path.to_string(),
+        format!("`{path}` must be {expected}; it is {}", kind_of(found)),
+    );
+    error.code = "invalid_type".to_owned();
+    error
+}
+
+/// A field has a value that it must not have.
+pub(crate) fn wrong_value(path: &FieldPath, expected: &str, found: &Value) -> ApiError {
+    let found = match found {
+        Value::String(text) => format!("`{text}`"),
+        other => other.to_string(),
+    };
+    ApiError::invalid(
+        path.to_string(),
+        format!("`{path}` must be {expected}; it is {found}"),
+    )
+}

@@ -1,0 +1,191 @@
+//! Fields that chat and text completions share: sampling, beam search, and the options of a stream.
+
+use mortise_http::Problem as ApiError;
+use mortise_service::{BeamFields, EarlyStopping, RequestFields};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::fields::{FieldPath, FieldReader, Numbers, Texts, wrong_type};
+
+/// Sampling parameters.
+#[derive(Debug, Default, Deserialize)]
+#[serde(expecting = "an object")]
+pub(crate) struct Sampling {
+    temperature: Option<f64>,
+    top_p: Option<f64>,
+    top_k: Option<i64>,
+    min_p: Option<f64>,
+    n: Option<u32>,
+    seed: Option<i64>,
+    repetition_penalty: Option<f64>,
+    frequency_penalty: Option<f64>,
+    presence_penalty: Option<f64>,
+    stop: Option<Texts>,
+    logit_bias: Option<Numbers>,
+    fairness_key: Option<String>,
+}
+
+impl Sampling {
+    pub(crate) fn write(
+        self,
+        reader: &mut FieldReader,
+        request: &mut RequestFields,
+    ) -> Result<(), ApiError> {
+        request.temperature = self.temperature;
+        request.top_p = self.top_p;
+        request.top_k = self.top_k.map(top_k).transpose()?;
+        request.min_p = self.min_p;
+        request.n = self.n;
+        request.seed = self.seed;
+        request.repetition_penalty = self.repetition_penalty;
+        request.frequency_penalty = self.frequency_penalty;
+        request.presence_penalty = self.presence_penalty;
+        request.stop = self.stop.unwrap_or_default().0;
+        request.logit_bias = biases(self.logit_bias.unwrap_or_default(), reader)?;
+        request.fairness_key = self.fairness_key;
+        Ok(())
+    }
+}
+
+/// Off is 0 here and -1 in vLLM; both are accepted.
+fn top_k(k: i64) -> Result<u32, ApiError> {
+    if k == -1 {
+        return Ok(0);
+    }
+    u32::try_from(k).map_err(|_| {
+        ApiError::invalid(
+            "top_k",
+            format!("`top_k` must be -1 or 0 (off), or a number of tokens; it is {k}"),
+        )
+    })
+}
+
+fn biases(numbers: Numbers, reader: &mut FieldReader) -> Result<Vec<(u32, f64)>, ApiError> {
+    let mut biases = Vec::with_capacity(numbers.0.len());
+    for (key, bias) in numbers.0 {
+        match key.parse::<u32>() {
+            Ok(id) => biases.push((id, bias)),
+            Err(_) => {
+                let path = FieldPath::from("logit_bias").key(&key);
+                reader.unsupported(&path, "the key must be a token id, an integer")?;
+            }
+        }
+    }
+    Ok(biases)
+}
+
+/// Beam search, which OpenAI does not have: `beam_size`, and vLLM's `use_beam_search` with the terms
+/// that it shares with `transformers`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(expecting = "an object")]
+pub(crate) struct Beams {
+    beam_size: Option<u32>,
+    use_beam_search: Option<bool>,
+    length_penalty: Option<f64>,
+    early_stopping: Option<Value>,
+}
+
+impl Beams {
+    /// Write the search, after `n` and `best_of` have been written. Without `beam_size`, vLLM's callers
+    /// mean as many beams as choices.
+    pub(crate) fn write(self, request: &mut RequestFields) -> Result<(), ApiError> {
+        let early_stopping = self.early_stopping.map(early_stopping).transpose()?;
+        let size = match (self.use_beam_search, self.beam_size) {
+            (Some(false), Some(size @ 2..)) => {
+                return Err(ApiError::invalid(
+                    "beam_size",
+                    format!(
+                        "`beam_size` is {size} and `use_beam_search` is false; give one of them"
+                    ),
+                ));
+            }
+            (Some(true), size) => size
+                .or_else(|| request.best_of.take())
+                .or(request.n)
+                .unwrap_or(1),
+            // One beam is no search.
+            (_, Some(size)) if size != 1 => size,
+            _ => {
+                let needless = match (self.length_penalty, early_stopping) {
+                    (Some(_), _) => "length_penalty",
+                    (None, Some(_)) => "early_stopping",
+                    (None, None) => return Ok(()),
+                };
+                return Err(ApiError::invalid(
+                    needless,
+                    format!("`{needless}` needs a beam search: give `beam_size` as well"),
+                ));
+            }
+        };
+        request.beams = Some(BeamFields {
+            size,
+            length_penalty: self.length_penalty.unwrap_or(1.0),
+            early_stopping: early_stopping.unwrap_or_default(),
+        });
+        Ok(())
+    }
+}
+
+/// True, false or `"never"`.
+fn early_stopping(value: Value) -> Result<EarlyStopping, ApiError> {
+    match value {
+        Value::Bool(true) => Ok(EarlyStopping::Full),
+        Value::Bool(false) => Ok(EarlyStopping::Unlikely),
+        Value::String(word) if word == "never" => Ok(EarlyStopping::Never),
+        other => {
+            let path = FieldPath::from("early_stopping");
+            Err(wrong_type(&path, "a boolean or `never`", &other))
+        }
+    }
+}
+
+/// Options of a streamed answer.
+#[derive(Debug, Default, Deserialize)]
+#[serde(expecting = "an object")]
+pub(crate) struct Streaming {
+    stream: Option<bool>,
+    stream_options: Option<StreamOptions>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(expecting = "an object")]
+struct StreamOptions {
+    include_usage: Option<bool>,
+    include_obfuscation: Option<bool>,
+}
+
+impl Streaming {
+    pub(crate) fn is_streamed(&self) -> bool {
+        self.stream.unwrap_or(false)
+    }
+
+    /// Whether a last chunk reports usage.
+    pub(crate) fn includes_usage(&self) -> bool {
+        self.option(|options| options.include_usage)
+    }
+
+    /// Whether chunks are padded.
+    pub(crate) fn obfuscates(&self) -> bool {
+        self.option(|options| options.include_obfuscation)
+    }
+
+    fn option(&self, of: impl Fn(&StreamOptions) -> Option<bool>) -> bool {
+        self.stream_options.as_ref().and_then(of).unwrap_or(false)
+    }
+}
+
+/// A count of at least 1. Zero asks for nothing: it is refused by name, or left out of account where
+/// that is configured.
+pub(crate) fn positive(
+    count: Option<u32>,
+    name: &str,
+    reader: &mut FieldReader,
+) -> Result<Option<u32>, ApiError> {
+    match count {
+        Some(0) => {
+            reader.unsupported(&FieldPath::from(name), "it must be at least 1")?;
+            Ok(None)
+        }
+        other => Ok(other),
+    }
+}

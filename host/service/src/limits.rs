@@ -1,0 +1,31 @@
+//! Bounds of a request. Each bound of the service stands here once; `docs/limits.md` lists all
+//! bounds of the project with their configuration keys and error codes.
+
+/// Most messages of one conversation.
+pub const MAX_MESSAGES: usize = 4096;
+/// Deepest nesting of arrays and objects in any JSON of a request.
+pub const MAX_JSON_DEPTH: usize = 120;
+/// Most tools that a request declares.
+pub const MAX_TOOLS: usize = 128;
+/// Most tools of the server that a request opts in to.
+pub const MAX_SERVER_TOOLS: usize = 128;
+/// Longest name of a tool, in bytes.
+pub const MAX_TOOL_NAME_BYTES: usize = 64;
+/// Most choices of one request. A server may be configured to allow fewer.
+pub const MAX_CHOICES: u32 = 128;
+/// Most stop strings.
+pub const MAX_STOPS: usize = 16;
+/// Longest stop string, in bytes.
+pub const MAX_STOP_BYTES: usize = 1024;
+/// All stop strings together, in bytes.
+pub const MAX_STOPS_BYTES: usize = 4096;
+/// Most alternatives of a token's log-probability.
+pub const MAX_TOP_LOGPROBS: u32 = 20;
+/// Most tokens to bias.
+pub const MAX_LOGIT_BIASES: usize = 1024;
+/// Longest fairness key, in characters.
+pub const MAX_FAIRNESS_KEY: usize = 128;
+/// Longest source of a grammar, in bytes.
+pub const MAX_GRAMMAR_BYTES: usize = 1 << 20;
+/// Most inputs of one embedding request.
+pub const MAX_EMBEDDING_INPUTS: usize = 2048;
