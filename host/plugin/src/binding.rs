@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::cpu_share::FaultHistory;
 use crate::log_rate::LogRate;
-use crate::pace::Conduct;
 use crate::state::Grants;
 use crate::{
     Component, HttpGrant, Kind, Ledger, Limits, LoadError, ModelDescription, Outbound, PluginHost,
@@ -94,10 +94,12 @@ impl Binding {
         let secrets = self.secrets.iter();
         let digests = secrets.map(|(name, value)| (name.clone(), Grants::secret_digest(value)));
         Ok(Grants {
-            counters: host.registry().counters(component, kind),
+            counters: host
+                .registry()
+                .counters(component.name(), component.version(), kind),
             component: Arc::clone(component),
             kind,
-            conduct: Conduct::default(),
+            fault_history: FaultHistory::default(),
             log_rate: LogRate::new(),
             secrets: digests.collect(),
             settings: self.settings,

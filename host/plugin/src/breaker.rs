@@ -6,33 +6,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::limits::BreakerLimits;
 use crate::stats::Counters;
-
-/// When a plugin is suspended, and for how long.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BreakerLimits {
-    /// Failed calls within the window after which no call is made. 0 never suspends.
-    pub failures: u32,
-    /// The window.
-    pub window_ms: u64,
-    /// How long no call is made at first. After a trial that failed it is twice as long.
-    pub pause_ms: u64,
-    /// The longest pause.
-    pub max_pause_ms: u64,
-}
-
-impl Default for BreakerLimits {
-    /// Five failures in ten seconds tell a broken plugin from bad luck; a second is short enough for
-    /// one that was only overtaxed.
-    fn default() -> Self {
-        Self {
-            failures: 5,
-            window_ms: 10_000,
-            pause_ms: 1000,
-            max_pause_ms: 60_000,
-        }
-    }
-}
 
 /// The state of one binding.
 pub(crate) struct Breaker {

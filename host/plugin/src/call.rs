@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use mortise_aot::BACKTRACE_FRAMES;
 use wasmtime::{PoolConcurrencyLimitError, Store, Trap, UpdateDeadline, WasmBacktrace};
 
-use crate::pace::{LONG_CALL_EPOCHS, Pace};
+use crate::cpu_share::{CpuShare, LONG_CALL_EPOCHS};
 use crate::state::{CallState, Grants, State, escape};
 use crate::stats::Counters;
 use crate::{Fault, PluginError};
@@ -35,6 +35,9 @@ impl CallContext {
         Arc::clone(&self.request_id)
     }
 }
+
+/// Result of a guest's function: the outer error is a trap, the inner one a fault that the guest returned.
+pub(crate) type GuestResult<T> = wasmtime::Result<Result<T, Fault>>;
 
 /// The guest broke a rule of a host function: the call ends with an invalid result.
 #[derive(Debug, thiserror::Error)]
@@ -72,15 +75,15 @@ const PATIENCE: u32 = 10;
 /// A deadline counts the epochs in which the guest ran, not those in which it waited for a
 /// processor: a busy machine ends no honest call. Wall-clock time bounds the wait.
 ///
-/// One that runs long rests between its epochs as its [`Pace`] says. Rest costs nothing of the deadline.
-pub(crate) fn interrupt_by_epochs(store: &mut Store<State>, pace: Arc<Pace>) {
+/// A long call sleeps between its epochs as [`CpuShare`] says; sleep does not count towards the deadline.
+pub(crate) fn interrupt_by_epochs(store: &mut Store<State>, cpu_share: Arc<CpuShare>) {
     store.epoch_deadline_callback(move |mut context| {
         if let Some(profile) = context.data().grants.profile.clone() {
             let call = context.data().call.function;
             profile.sample(call, &WasmBacktrace::force_capture(&context));
         }
         let now = Instant::now();
-        let breakdowns = context.data().grants.conduct.breakdowns(now);
+        let faults = context.data().grants.fault_history.recent(now);
         let call = &mut context.data_mut().call;
         call.epochs += 1;
         if call.epochs >= call.epochs_max || now >= call.latest_end {
@@ -88,8 +91,8 @@ pub(crate) fn interrupt_by_epochs(store: &mut Store<State>, pace: Arc<Pace>) {
             return Ok(UpdateDeadline::Interrupt);
         }
         let ran = now.saturating_duration_since(call.resumes_at);
-        let rest = (call.epochs > LONG_CALL_EPOCHS || breakdowns > 0)
-            .then(|| pace.rest_until(now, ran, call.epochs, breakdowns))
+        let rest = (call.epochs > LONG_CALL_EPOCHS || faults > 0)
+            .then(|| cpu_share.rest_until(now, ran, call.epochs, faults))
             .flatten();
         call.resumes_at = rest.unwrap_or(now);
         let pause: Pin<Box<dyn Future<Output = ()> + Send>> = match rest {
@@ -172,7 +175,7 @@ pub(crate) fn finish<T, U>(
     };
     if broken {
         if error.fault.is_breakdown() {
-            state.grants.conduct.note(Instant::now());
+            state.grants.fault_history.note(Instant::now());
         }
         report(
             &state.grants,

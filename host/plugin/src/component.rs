@@ -14,7 +14,7 @@ use crate::cache::{CompileCache, hex_digest};
 use crate::kind::{Contract, InterfaceName, PACKAGE, supported_versions};
 use crate::limits::MAX_COMPONENT_BYTES;
 use crate::wasm_file::{FileKind, cases, declared_version, file_kind, serves, settings_schema};
-use crate::{Kind, LoadError, compile_cost, wasi};
+use crate::{Kind, LoadError, compile_cost};
 
 /// Where a plugin comes from.
 #[derive(Debug, Clone)]
@@ -417,7 +417,7 @@ fn check_imports(label: &str, kinds: &[Kind], imports: &[String]) -> Result<(), 
                 let ours = |kind: &Kind| kind.grants().contains(&name.interface);
                 return name.contract().is_some() && kinds.iter().any(ours);
             }
-            wasi::is_tolerated(&name)
+            name.is_tolerated()
         });
         if !granted {
             let names: Vec<&str> = kinds.iter().map(|kind| kind.as_str()).collect();

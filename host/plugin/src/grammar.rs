@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use wasmtime::Store;
 use wasmtime::component::ResourceAny;
 
-use crate::handle::{Handle, Said, kind_handle};
+use crate::call::GuestResult;
+use crate::handle::{Handle, kind_handle};
 use crate::pool::{Lease, Pool};
 use crate::state::State;
 use crate::versions::{GrammarExports, in_each_version};
@@ -177,7 +178,7 @@ impl Matcher {
     async fn call<T, U>(
         &self,
         function: &'static str,
-        guest: impl AsyncFnOnce(&GrammarExports, &mut Store<State>) -> Said<T>,
+        guest: impl AsyncFnOnce(&GrammarExports, &mut Store<State>) -> GuestResult<T>,
         check: impl FnOnce(T, &mut State) -> Result<U, String>,
     ) -> Result<U, PluginError> {
         let mut lease = self.shared.lease.lock().await;

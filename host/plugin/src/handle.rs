@@ -1,17 +1,15 @@
-//! A component bound as one of its kinds, and the frame that every call into it has.
+//! A component bound as one of its kinds, and the steps that all calls into it share.
 
 use std::sync::Arc;
 
 use wasmtime::Store;
 
+use crate::call::GuestResult;
 use crate::pool::{Exports, Lease, Pool};
 use crate::state::State;
 use crate::{
-    Binding, CallContext, Component, Deadlines, Fault, Limits, LoadError, PluginError, PluginHost,
+    Binding, CallContext, Component, Deadlines, Limits, LoadError, PluginError, PluginHost,
 };
-
-/// What a guest's function returns: an error of wasmtime if it trapped, else what it said.
-pub(crate) type Said<T> = wasmtime::Result<Result<T, Fault>>;
 
 /// A component bound to its surroundings. The public handle of each kind wraps one.
 pub(crate) struct Handle<E: Exports> {
@@ -65,7 +63,7 @@ impl<E: Exports> Handle<E> {
         context: &CallContext,
         function: &'static str,
         deadline_ms: u64,
-        guest: impl AsyncFnOnce(&E, &mut Store<State>) -> Said<T>,
+        guest: impl AsyncFnOnce(&E, &mut Store<State>) -> GuestResult<T>,
         check: impl FnOnce(T, &mut State) -> Result<U, String>,
     ) -> Result<U, PluginError> {
         let opened = self.open(context, function, deadline_ms, guest, check);
@@ -78,7 +76,7 @@ impl<E: Exports> Handle<E> {
         context: &CallContext,
         function: &'static str,
         deadline_ms: u64,
-        guest: impl AsyncFnOnce(&E, &mut Store<State>) -> Said<T>,
+        guest: impl AsyncFnOnce(&E, &mut Store<State>) -> GuestResult<T>,
         check: impl FnOnce(T, &mut State) -> Result<U, String>,
     ) -> Result<(U, Lease<E>), PluginError> {
         let mut lease = self.pool.checkout(context, function).await?;

@@ -8,7 +8,7 @@ use tokio::sync::Semaphore;
 use wasmtime::Engine;
 
 use crate::cache::CompileCache;
-use crate::pace::Pace;
+use crate::cpu_share::CpuShare;
 use crate::stats::Registry;
 use crate::{Component, ComponentSource, HostConfig, LoadError, PluginStats, Profile, engine};
 
@@ -27,7 +27,7 @@ struct Inner {
     loaded: Mutex<HashMap<String, Weak<Component>>>,
     /// One permit for each instance that may live, over all bindings.
     instances: Arc<Semaphore>,
-    pace: Arc<Pace>,
+    cpu_share: Arc<CpuShare>,
     /// Held while a large instance goes.
     going: tokio::sync::Mutex<()>,
     max_instances: usize,
@@ -54,7 +54,7 @@ impl PluginHost {
             stats: Registry::default(),
             loaded: Mutex::default(),
             instances: Arc::new(Semaphore::new(max_instances)),
-            pace: Pace::new(),
+            cpu_share: CpuShare::new(),
             going: tokio::sync::Mutex::new(()),
             max_instances,
             profile: config.profile.then(Arc::default),
@@ -89,10 +89,10 @@ impl PluginHost {
         self.inner.profile.as_ref()
     }
 
-    /// Tell where to ask how many requests are being answered, by plugins or without: while there are
-    /// several, calls that take long rest for the others. Only the first time counts.
+    /// Set the source of the number of requests being answered, with or without plugins. While there are
+    /// several, long calls are held to a share of the processors. Only the first call counts.
     pub fn count_requests(&self, requests: impl Fn() -> usize + Send + Sync + 'static) {
-        self.inner.pace.count_requests(requests);
+        self.inner.cpu_share.count_requests(requests);
     }
 
     pub(crate) fn engine(&self) -> &Engine {
@@ -107,8 +107,8 @@ impl PluginHost {
         &self.inner.instances
     }
 
-    pub(crate) fn pace(&self) -> &Arc<Pace> {
-        &self.inner.pace
+    pub(crate) fn cpu_share(&self) -> &Arc<CpuShare> {
+        &self.inner.cpu_share
     }
 
     /// Wait for the turn to let a large instance go.

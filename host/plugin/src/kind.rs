@@ -1,9 +1,32 @@
-//! What a plugin can be, and what each kind may import.
+//! Kinds of plugins, and the interfaces that each may import.
 
 use std::fmt;
 
 /// The WIT package that plugins are written against.
 pub(crate) const PACKAGE: &str = "mortise:plugin";
+
+/// Interfaces of WASI 0.2 that a plugin may import, since the standard library does.
+const TOLERATED: &[(&str, &[&str])] = &[
+    (
+        "wasi:cli",
+        &[
+            "environment",
+            "exit",
+            "stdin",
+            "stdout",
+            "stderr",
+            "terminal-input",
+            "terminal-output",
+            "terminal-stdin",
+            "terminal-stdout",
+            "terminal-stderr",
+        ],
+    ),
+    ("wasi:io", &["error", "poll", "streams"]),
+    ("wasi:clocks", &["monotonic-clock", "wall-clock"]),
+    ("wasi:random", &["random", "insecure", "insecure-seed"]),
+    ("wasi:filesystem", &["types", "preopens"]),
+];
 
 /// A version of the contract, the WIT package, that this host speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,6 +142,14 @@ impl<'a> InterfaceName<'a> {
         self.package == PACKAGE
     }
 
+    /// Whether a plugin may import this interface of WASI, although nothing is granted by it.
+    pub(crate) fn is_tolerated(&self) -> bool {
+        let mut packages = TOLERATED.iter();
+        let package = packages.find(|(package, _)| *package == self.package);
+        self.version.starts_with("0.2.")
+            && package.is_some_and(|(_, interfaces)| interfaces.contains(&self.interface))
+    }
+
     /// The version of the contract that it belongs to, if this host speaks it.
     pub(crate) fn contract(&self) -> Option<Contract> {
         let mut parts = self.version.split('.').map(str::parse::<u64>);
@@ -163,6 +194,24 @@ mod tests {
             let text = format!("mortise:plugin/policy@{version}");
             let name = InterfaceName::parse(&text).unwrap();
             assert_eq!(name.contract(), None, "{version}");
+        }
+    }
+
+    #[test]
+    fn only_what_the_standard_library_imports_is_tolerated() {
+        let tolerated = |name| InterfaceName::parse(name).is_some_and(|name| name.is_tolerated());
+        assert!(tolerated("wasi:cli/stderr@0.2.6"));
+        assert!(tolerated("wasi:filesystem/types@0.2.0"));
+        for refused in [
+            "wasi:sockets/tcp@0.2.6",
+            "wasi:http/outgoing-handler@0.2.6",
+            "wasi:clocks/timezone@0.2.6",
+            "wasi:cli/run@0.2.6",
+            "wasi:cli/stderr@0.3.0",
+            "wasi:keyvalue/store@0.2.0",
+            "evil:cli/stderr@0.2.6",
+        ] {
+            assert!(!tolerated(refused), "{refused}");
         }
     }
 

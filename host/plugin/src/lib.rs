@@ -18,6 +18,7 @@ mod call;
 mod chat_template;
 mod compile_cost;
 mod component;
+mod cpu_share;
 mod engine;
 mod error;
 mod grammar;
@@ -34,7 +35,7 @@ mod load_error;
 mod log_rate;
 mod mask_sink;
 mod output_parser;
-mod pace;
+
 mod policy;
 mod pool;
 mod profile;
@@ -48,7 +49,6 @@ mod wasi;
 mod wasm_file;
 
 pub use binding::Binding;
-pub use breaker::BreakerLimits;
 pub use call::CallContext;
 pub use chat_template::ChatTemplate;
 pub use component::{Component, ComponentSource, read_component};
@@ -60,7 +60,7 @@ pub use kind::Kind;
 pub use kinds::*;
 pub use ledger::{Ledger, Rate, Verdict};
 pub use limits::{
-    Deadlines, HostConfig, LOG_BYTES_PER_SECOND, Limits, MAX_CODE_BYTES, MAX_COMPONENT_BYTES,
+    BreakerLimits, Deadlines, HostConfig, LOG_BYTES_PER_SECOND, Limits, MAX_CODE_BYTES, MAX_COMPONENT_BYTES,
     MAX_COUNTER_NAMES, MAX_FUNCTION_BYTES, MAX_FUNCTIONS, MAX_IMAGE_BYTES, MAX_LOG_BYTES_PER_CALL,
     MAX_NESTED, MAX_NESTED_INSTANCES, MAX_TOOL_CALLS, MAX_TOOLS_PER_COMPONENT,
 };

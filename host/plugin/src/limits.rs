@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::{BreakerLimits, Kind};
+use crate::Kind;
 
 /// Functions of all core modules of a component. The largest plugins, which carry an interpreter of
 /// their own, have some 30 000.
@@ -198,6 +198,32 @@ impl Default for Deadlines {
             authorize_ms: 100,
             account_ms: 1000,
             tool_ms: 1000,
+        }
+    }
+}
+
+/// When a plugin is suspended, and for how long.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BreakerLimits {
+    /// Failed calls within the window after which no call is made. 0 never suspends.
+    pub failures: u32,
+    /// The window.
+    pub window_ms: u64,
+    /// How long no call is made at first. After a trial that failed it is twice as long.
+    pub pause_ms: u64,
+    /// The longest pause.
+    pub max_pause_ms: u64,
+}
+
+impl Default for BreakerLimits {
+    /// Five failures in ten seconds tell a broken plugin from bad luck; a second is short enough for
+    /// one that was only overtaxed.
+    fn default() -> Self {
+        Self {
+            failures: 5,
+            window_ms: 10_000,
+            pause_ms: 1000,
+            max_pause_ms: 60_000,
         }
     }
 }

@@ -14,11 +14,10 @@ use wasmtime::component::{InstancePre, ResourceAny};
 
 use crate::binding::Binding;
 use crate::breaker::{Breaker, Turn};
-use crate::call::{self, CallContext, Ended};
+use crate::call::{self, CallContext, Ended, GuestResult};
+use crate::cpu_share::InUse;
 use crate::engine::EPOCH;
-use crate::handle::Said;
 use crate::kind::Contract;
-use crate::pace::InUse;
 use crate::state::{Grants, State};
 use crate::stats::Counters;
 use crate::{Component, Fault, Kind, LoadError, PluginError, PluginHost, linker};
@@ -210,7 +209,7 @@ impl<E: Exports> Pool<E> {
             let fault = Fault::Overloaded { instances };
             return Err(self.refused(context.request_id(), function, fault));
         };
-        let in_use = self.host.pace().enter();
+        let in_use = self.host.cpu_share().enter();
         let idle = self.lock_idle().pop();
         let instance = match idle {
             Some(instance) => instance,
@@ -253,7 +252,7 @@ impl<E: Exports> Pool<E> {
         store.limiter(|state| &mut state.memory);
         store.set_hostcall_fuel(limits.output_bytes);
         store.set_max_component_handles(MAX_HANDLES);
-        call::interrupt_by_epochs(&mut store, Arc::clone(self.host.pace()));
+        call::interrupt_by_epochs(&mut store, Arc::clone(self.host.cpu_share()));
         let call = call::begin(
             &mut store,
             FUNCTION,
@@ -386,8 +385,8 @@ impl<E: Exports> Pool<E> {
         }
         let now = Instant::now();
         let ran = now.saturating_duration_since(resumes_at);
-        let breakdowns = self.grants.conduct.breakdowns(now);
-        if let Some(until) = self.host.pace().rest_until(now, ran, epochs, breakdowns) {
+        let faults = self.grants.fault_history.recent(now);
+        if let Some(until) = self.host.cpu_share().rest_until(now, ran, epochs, faults) {
             tokio::time::sleep_until(until.into()).await;
         }
     }
@@ -446,7 +445,7 @@ impl<E: Exports> Lease<E> {
         context: &CallContext,
         function: &'static str,
         deadline_ms: u64,
-        guest: impl AsyncFnOnce(&E, &mut Store<State>) -> Said<T>,
+        guest: impl AsyncFnOnce(&E, &mut Store<State>) -> GuestResult<T>,
         check: impl FnOnce(T, &mut State) -> Result<U, String>,
     ) -> Result<U, PluginError> {
         let usable = std::mem::replace(&mut self.usable, false);

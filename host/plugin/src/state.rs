@@ -6,10 +6,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use sha2::{Digest, Sha256};
 use wasmtime::ResourceLimiter;
 
+use crate::cpu_share::FaultHistory;
 use crate::engine::EPOCH;
 use crate::limits::MAX_LOG_BYTES_PER_CALL;
 use crate::log_rate::LogRate;
-use crate::pace::Conduct;
 use crate::stats::Counters;
 use crate::{Component, Kind, Ledger, Limits, ModelDescription, Outbound, Profile, Vocabulary};
 
@@ -30,7 +30,7 @@ pub(crate) struct Grants {
     pub(crate) component: Arc<Component>,
     pub(crate) kind: Kind,
     pub(crate) counters: Arc<Counters>,
-    pub(crate) conduct: Conduct,
+    pub(crate) fault_history: FaultHistory,
     pub(crate) log_rate: LogRate,
     pub(crate) settings: String,
     pub(crate) model: Option<Arc<ModelDescription>>,

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use crate::limits::MAX_COUNTER_NAMES;
-use crate::{Component, Fault, Kind, PluginError};
+use crate::{Fault, Kind, PluginError};
 
 /// Upper bounds of the histogram of call durations, in seconds; one more bucket holds the rest.
 pub const DURATION_BUCKETS: [f64; 10] = [
@@ -267,15 +267,14 @@ struct Entry {
 
 impl Registry {
     /// The counters of a plugin in one kind; the same ones for every binding and version of it.
-    pub(crate) fn counters(&self, component: &Component, kind: Kind) -> Arc<Counters> {
-        let key = (component.name().to_owned(), kind);
-        let version = component.version().to_owned();
+    pub(crate) fn counters(&self, plugin: &str, version: &str, kind: Kind) -> Arc<Counters> {
+        let key = (plugin.to_owned(), kind);
         let mut plugins = self.plugins.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = plugins.entry(key).or_insert_with(|| Entry {
             version: String::new(),
             counters: Arc::new(Counters::new(kind)),
         });
-        entry.version = version;
+        version.clone_into(&mut entry.version);
         Arc::clone(&entry.counters)
     }
 

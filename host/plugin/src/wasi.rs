@@ -9,29 +9,6 @@ use wasmtime::{Engine, StoreContextMut};
 use crate::kind::InterfaceName;
 use crate::state::State;
 
-/// Interfaces of WASI 0.2 that a plugin may import, since the standard library does.
-const TOLERATED: &[(&str, &[&str])] = &[
-    (
-        "wasi:cli",
-        &[
-            "environment",
-            "exit",
-            "stdin",
-            "stdout",
-            "stderr",
-            "terminal-input",
-            "terminal-output",
-            "terminal-stdin",
-            "terminal-stdout",
-            "terminal-stderr",
-        ],
-    ),
-    ("wasi:io", &["error", "poll", "streams"]),
-    ("wasi:clocks", &["monotonic-clock", "wall-clock"]),
-    ("wasi:random", &["random", "insecure", "insecure-seed"]),
-    ("wasi:filesystem", &["types", "preopens"]),
-];
-
 /// Most random bytes that are given at once.
 const MAX_RANDOM_BYTES: u64 = 64 << 10;
 
@@ -41,14 +18,6 @@ const MAX_PRINT_BYTES: u64 = 4096;
 /// The numbers by which we know the two streams that can be written to.
 const STDOUT: u32 = 1;
 const STDERR: u32 = 2;
-
-/// Whether a plugin may import this although nothing is granted by it.
-pub(crate) fn is_tolerated(name: &InterfaceName<'_>) -> bool {
-    let mut packages = TOLERATED.iter();
-    let package = packages.find(|(package, _)| *package == name.package);
-    name.version.starts_with("0.2.")
-        && package.is_some_and(|(_, interfaces)| interfaces.contains(&name.interface))
-}
 
 // Handles carry no data: the types only keep them apart.
 enum IoError {}
@@ -345,28 +314,5 @@ fn random(
             Ok(((state.next_random(), state.next_random()),))
         }),
         _ => refuse(linker, name, function),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_what_the_standard_library_imports_is_tolerated() {
-        let tolerated = |name| InterfaceName::parse(name).is_some_and(|name| is_tolerated(&name));
-        assert!(tolerated("wasi:cli/stderr@0.2.6"));
-        assert!(tolerated("wasi:filesystem/types@0.2.0"));
-        for refused in [
-            "wasi:sockets/tcp@0.2.6",
-            "wasi:http/outgoing-handler@0.2.6",
-            "wasi:clocks/timezone@0.2.6",
-            "wasi:cli/run@0.2.6",
-            "wasi:cli/stderr@0.3.0",
-            "wasi:keyvalue/store@0.2.0",
-            "evil:cli/stderr@0.2.6",
-        ] {
-            assert!(!tolerated(refused), "{refused}");
-        }
     }
 }

@@ -17,6 +17,7 @@ mod methods;
 mod probe;
 mod python_json;
 mod strftime;
+mod template;
 
 #[cfg(target_family = "wasm")]
 mod guest;

@@ -1,10 +1,10 @@
-//! Finds out what a template expects of messages by trying it, once, when it is compiled.
+//! Probe of a template: what it expects of messages, found by rendering a few once, when it is compiled.
 
 use minijinja::Environment;
 use serde_json::{Value, json};
 
 use crate::conversation::Needs;
-use crate::render::{Arguments, render_raw};
+use crate::template::{Arguments, render_raw};
 
 /// A word that no template contains.
 const NEEDLE: &str = "needle7f3a";

@@ -1,6 +1,6 @@
 //! Renders one conversation.
 
-use minijinja::{Environment, ErrorKind, Value as Jinja};
+use minijinja::{Environment, ErrorKind};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -8,6 +8,7 @@ use crate::conversation::{self, Needs};
 pub use crate::marks::ControlToken;
 use crate::marks::{self, Marks, Scope};
 use crate::segments::{Segment, Splitter};
+use crate::template::{Arguments, render_raw};
 use crate::{environment, probe};
 
 /// Bytes of an error that reach the caller.
@@ -97,12 +98,6 @@ pub struct Output {
 #[serde(deny_unknown_fields)]
 struct Settings {
     chat_template: Option<String>,
-}
-
-/// Everything a template sees besides the messages.
-#[derive(Debug, Default)]
-pub(crate) struct Arguments {
-    fields: Map<String, Value>,
 }
 
 /// A compiled template and the model it belongs to.
@@ -246,7 +241,7 @@ impl Renderer {
             for (name, value) in given {
                 if !RESERVED.contains(&name.as_str()) {
                     let value = self.marks.protect_json(value, Scope::All);
-                    arguments.fields.insert(name, value);
+                    arguments.set(&name, value);
                 }
             }
         }
@@ -255,12 +250,9 @@ impl Renderer {
                 RenderError::Conversation(format!("`tools` must be an array: {error}"))
             })?;
             let tools = self.marks.protect_json(Value::Array(tools), Scope::All);
-            arguments.fields.insert("tools".to_owned(), tools);
+            arguments.set("tools", tools);
         }
-        arguments.fields.insert(
-            "add_generation_prompt".to_owned(),
-            input.add_generation_prompt.into(),
-        );
+        arguments.set("add_generation_prompt", input.add_generation_prompt.into());
         Ok(arguments)
     }
 }
@@ -274,24 +266,11 @@ fn base_arguments(model: &Model, today: &str) -> Arguments {
         ("eos_token", model.eos_token.as_str().into()),
         (environment::TODAY, today.into()),
     ];
-    Arguments {
-        fields: fields
-            .into_iter()
-            .map(|(name, value)| (name.to_owned(), value))
-            .collect(),
+    let mut arguments = Arguments::default();
+    for (name, value) in fields {
+        arguments.set(name, value);
     }
-}
-
-/// Render messages as they are.
-pub(crate) fn render_raw(
-    environment: &Environment<'_>,
-    arguments: &Arguments,
-    messages: &Value,
-) -> Result<String, minijinja::Error> {
-    let mut context = arguments.fields.clone();
-    context.insert("messages".to_owned(), messages.clone());
-    let context = Jinja::from(minijinja::value::Serde(context));
-    environment.get_template(environment::NAME)?.render(context)
+    arguments
 }
 
 /// Whether the last turn holds a reasoning block that is still open. What looks like one in the

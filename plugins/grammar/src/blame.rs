@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::source::push_key;
+use crate::pointer::push_key;
 
 /// Compilations that are spent on a message.
 const MAX_ATTEMPTS: usize = 64;

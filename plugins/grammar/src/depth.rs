@@ -1,12 +1,13 @@
-//! How deep a grammar leads. llguidance follows references by calling itself, and a plugin's stack is
-//! small: what leads too deep is refused here, by name, before it costs an instance.
+//! Depth of a grammar's references. llguidance follows references by recursion, and a plugin's stack is
+//! small: a grammar that leads too deep is refused here, by name, before it costs an instance.
 
 use std::collections::HashMap;
 
 use serde_json::Value;
 
+use crate::error::GrammarError;
 use crate::lark::Rules;
-use crate::source::{self, GrammarError, shown};
+use crate::pointer::shown;
 
 /// Schemas, or rules and groups, one within the other, references followed. The worst that was found
 /// overflows the stack at 350.
@@ -134,15 +135,11 @@ fn find<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
     })
 }
 
-/// Refuse a Lark grammar whose rules lead too deep, or whose schemas do or are too large.
-pub(crate) fn check_lark(text: &str) -> Result<(), GrammarError> {
-    let rules = Rules::read(text);
-    for schema in &rules.schemas {
-        source::check_schema(schema)?;
-    }
+/// Refuse a Lark grammar whose rules lead too deep.
+pub(crate) fn check_rules(rules: &Rules<'_>) -> Result<(), GrammarError> {
     let mut known = Known::new();
     for name in rules.references.keys() {
-        rule_below(&rules, name, 1, &mut known)?;
+        rule_below(rules, name, 1, &mut known)?;
     }
     Ok(())
 }

@@ -11,17 +11,16 @@ use toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
 
 use crate::blame;
 use crate::cache::Cache;
-use crate::depth::check_lark;
+use crate::error::{GrammarError, excerpt};
 use crate::matcher::{Mask, Matcher};
-use crate::source::{GrammarError, Source, read_schema, schema_grammar, shown};
+use crate::pointer::shown;
+use crate::source::{Source, check_lark, read_schema, schema_grammar};
 
 /// Tokens of a vocabulary.
 const MAX_TOKENS: usize = 4_000_000;
 /// Bytes by which a lexer may grow while it is handed on. A few thousand states: a tenth of what one matcher
 /// may make.
 const MAX_LEXER_GROWTH_BYTES: usize = 1 << 20;
-/// Bytes of an error of llguidance that are passed on.
-const MAX_ERROR_BYTES: usize = 600;
 
 /// `vocabulary.table`
 #[derive(Debug, Clone, Default)]
@@ -208,16 +207,6 @@ fn token_environment(vocabulary: &Vocabulary) -> Result<TokEnv, GrammarError> {
     let info = TokRxInfo::new(count, vocabulary.eos[0]);
     let trie = TokTrie::from(&info, &words).with_eos_tokens(&vocabulary.eos);
     Ok(Arc::new(ApproximateTokEnv::new(trie)))
-}
-
-/// The first part of an error, without llguidance's account of its state.
-pub(crate) fn excerpt(error: &str) -> String {
-    let error = error.split("\n<").next().unwrap_or_default().trim();
-    let end = (0..=MAX_ERROR_BYTES.min(error.len()))
-        .rev()
-        .find(|&end| error.is_char_boundary(end))
-        .unwrap_or(0);
-    error[..end].to_owned()
 }
 
 /// The masks at every position of `tokens`, the first before any: an oracle for tests of the

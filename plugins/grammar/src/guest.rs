@@ -3,8 +3,9 @@
 use std::cell::RefCell;
 
 use crate::engine::{Engine, Vocabulary};
+use crate::error::GrammarError;
 use crate::matcher::{self, Mask, Status};
-use crate::source::{GrammarError, Source};
+use crate::source::Source;
 
 #[allow(
     unsafe_code,

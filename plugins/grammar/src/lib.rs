@@ -7,6 +7,7 @@
 //! serves the host's tests as the oracle of masks: see [`engine::masks_for`].
 
 pub mod engine;
+pub mod error;
 pub mod matcher;
 pub mod source;
 
@@ -16,3 +17,4 @@ mod depth;
 #[cfg(target_family = "wasm")]
 mod guest;
 mod lark;
+mod pointer;

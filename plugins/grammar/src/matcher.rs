@@ -3,8 +3,7 @@
 use llguidance::Matcher as Inner;
 use toktrie::{SimpleVob, TokEnv};
 
-use crate::engine::excerpt;
-use crate::source::GrammarError;
+use crate::error::{GrammarError, excerpt};
 
 /// Tokens that are still listed; beyond, a bit for each is smaller.
 const MAX_LISTED: usize = 64;

@@ -1,9 +1,12 @@
-//! What a grammar is made of, and how large it may be.
+//! Sources of grammars, and the bounds on their size.
 
 use llguidance::api::TopLevelGrammar;
 use serde_json::{Map, Value, json};
 
 use crate::depth;
+use crate::error::GrammarError;
+use crate::lark::Rules;
+use crate::pointer::{push_key, shown};
 
 /// Bytes of a grammar or schema.
 pub const MAX_SOURCE_BYTES: usize = 256 * 1024;
@@ -28,20 +31,6 @@ const COUNTS: [&str; 6] = [
 /// Between the parts of JSON: one space, or a line break with its indentation. All layouts of
 /// common printers pass, and no model can lose itself in blanks.
 const WHITESPACE: &str = r"\x20|\r?\n[\x20\t]{0,24}";
-
-/// Why there is no matcher, or why it stopped.
-#[derive(Debug, thiserror::Error, Clone, PartialEq, Eq)]
-pub enum GrammarError {
-    /// The grammar is wrong or too large.
-    #[error("{0}")]
-    Invalid(String),
-    /// Following the grammar further takes more than a budget of llguidance.
-    #[error("{0}")]
-    TooComplex(String),
-    /// A call did not fit the state, or llguidance broke down.
-    #[error("{0}")]
-    Internal(String),
-}
 
 /// `types.grammar-source`
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -111,6 +100,13 @@ pub(crate) fn check_schema(schema: &Value) -> Result<(), GrammarError> {
     depth::check_schema(schema)
 }
 
+/// Refuse a Lark grammar whose rules lead too deep, or whose schemas do or are too large.
+pub(crate) fn check_lark(text: &str) -> Result<(), GrammarError> {
+    let rules = Rules::read(text);
+    rules.schemas.iter().try_for_each(check_schema)?;
+    depth::check_rules(&rules)
+}
+
 fn check_limits(
     value: &Value,
     path: &mut String,
@@ -157,17 +153,6 @@ fn check_limits(
         _ => {}
     }
     Ok(())
-}
-
-/// Append a key to a JSON pointer.
-pub(crate) fn push_key(path: &mut String, key: &str) {
-    path.push('/');
-    path.push_str(&key.replace('~', "~0").replace('/', "~1"));
-}
-
-/// A JSON pointer as messages show it.
-pub(crate) fn shown(path: &str) -> &str {
-    if path.is_empty() { "/" } else { path }
 }
 
 /// The grammar of a schema, with our rules on whitespace.

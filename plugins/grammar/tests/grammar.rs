@@ -1,8 +1,9 @@
 //! Masks, matchers and limits, over a small vocabulary of our own.
 
 use mortise_grammar::engine::{Engine, Vocabulary, masks_for};
+use mortise_grammar::error::GrammarError;
 use mortise_grammar::matcher::{Mask, Matcher, Status, forced};
-use mortise_grammar::source::{GrammarError, Source};
+use mortise_grammar::source::Source;
 use serde_json::{Value, json};
 
 const EOS: u32 = 256;
