@@ -1,4 +1,7 @@
-//! The outside of a WebAssembly file: what kind of file it is, and the version its author gave.
+//! Header and custom sections of a WebAssembly file: its kind, the version that its author gave, and what
+//! else tools read of it without compiling.
+
+use wasmparser::{Parser, Payload};
 
 /// What the first eight bytes say.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,12 +15,6 @@ pub(crate) enum FileKind {
 const MAGIC: &[u8] = b"\0asm";
 const CORE_VERSION: &[u8] = &[1, 0, 0, 0];
 const COMPONENT_VERSION: &[u8] = &[0x0d, 0, 1, 0];
-
-/// The id of a custom section, in core modules and components alike.
-const CUSTOM_SECTION: u8 = 0;
-
-/// The id of a core module's section in a component.
-const CORE_MODULE_SECTION: u8 = 1;
 
 /// The name of the custom section that holds a JSON Schema of the settings.
 pub const SCHEMA_SECTION: &str = "mortise:settings-schema";
@@ -82,36 +79,27 @@ fn text_section<'a>(wasm: &'a [u8], name: &str) -> Option<&'a str> {
     std::str::from_utf8(section).ok().filter(|_| fits)
 }
 
-/// The first custom section of this name: of the component itself, or of a core module in it, where
-/// compilers put what a program declares with a link section.
+/// The first custom section of this name: of the component itself, or else of a core module in it, where
+/// compilers put what a program declares with a link section. A file is read as far as it is sound.
 fn custom_section<'a>(wasm: &'a [u8], wanted: &str) -> Option<&'a [u8]> {
-    let mut modules = Vec::new();
-    let mut rest = wasm.get(8..)?;
-    let mut component = true;
-    loop {
-        while let Some((&id, after_id)) = rest.split_first() {
-            let Some((body, after)) = sized(after_id) else {
-                break;
-            };
-            rest = after;
-            if id == CUSTOM_SECTION {
-                let named = sized(body).filter(|(name, _)| *name == wanted.as_bytes());
-                if let Some((_, content)) = named {
-                    return Some(content);
-                }
-            } else if component && id == CORE_MODULE_SECTION {
-                modules.push(body);
-            }
+    // Whether each level within the component is a core module.
+    let mut levels: Vec<bool> = Vec::new();
+    let mut of_module = None;
+    for payload in Parser::new(0).parse_all(wasm) {
+        match payload {
+            Ok(Payload::ModuleSection { .. }) => levels.push(true),
+            Ok(Payload::ComponentSection { .. }) => levels.push(false),
+            Ok(Payload::End(_)) => drop(levels.pop()),
+            Ok(Payload::CustomSection(section)) if section.name() == wanted => match levels[..] {
+                [] => return Some(section.data()),
+                [true] => of_module = of_module.or(Some(section.data())),
+                _ => {}
+            },
+            Ok(_) => {}
+            Err(_) => break,
         }
-        component = false;
-        rest = modules.pop()?.get(8..).unwrap_or_default();
     }
-}
-
-/// Bytes behind their length, and what follows them.
-fn sized(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (size, after) = leb128(bytes)?;
-    after.split_at_checked(size)
+    of_module
 }
 
 fn plausible_version(bytes: &[u8]) -> Option<String> {
@@ -119,19 +107,6 @@ fn plausible_version(bytes: &[u8]) -> Option<String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || ".-+_".contains(c);
     let fits = !text.is_empty() && text.len() <= MAX_VERSION_BYTES;
     (fits && text.chars().all(plain)).then(|| text.to_owned())
-}
-
-/// An unsigned 32-bit number in LEB128, and what follows it.
-fn leb128(bytes: &[u8]) -> Option<(usize, &[u8])> {
-    let mut value: u64 = 0;
-    for (index, byte) in bytes.iter().take(5).enumerate() {
-        value |= u64::from(byte & 0x7f) << (7 * index);
-        if byte & 0x80 == 0 {
-            let value = u32::try_from(value).ok()?;
-            return Some((value as usize, &bytes[index + 1..]));
-        }
-    }
-    None
 }
 
 #[cfg(test)]

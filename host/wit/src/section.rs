@@ -1,12 +1,11 @@
 //! Custom sections, for compilers that cannot write any.
 
+use wasm_encoder::{CustomSection, Section};
+
 use crate::WitError;
 
 /// Largest section that a server reads.
 pub const MAX_SECTION_BYTES: usize = 1 << 20;
-
-/// The id of a custom section, in core modules and components alike.
-const CUSTOM_SECTION: u8 = 0;
 
 /// Append a custom section to a component. Of several with one name servers read the first.
 ///
@@ -20,27 +19,13 @@ pub fn add_section(component: &mut Vec<u8>, name: &str, content: &[u8]) -> Resul
             limit: MAX_SECTION_BYTES,
         });
     }
-    let mut body = leb128(name.len());
-    body.extend_from_slice(name.as_bytes());
-    body.extend_from_slice(content);
-    component.push(CUSTOM_SECTION);
-    component.extend(leb128(body.len()));
-    component.extend(body);
+    let section = CustomSection {
+        name: name.into(),
+        data: content.into(),
+    };
+    // Components write custom sections as modules do.
+    section.append_to(component);
     Ok(())
-}
-
-/// An unsigned number in LEB128.
-fn leb128(mut value: usize) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    loop {
-        let low = (value & 0x7f) as u8;
-        value >>= 7;
-        if value == 0 {
-            bytes.push(low);
-            return bytes;
-        }
-        bytes.push(low | 0x80);
-    }
 }
 
 #[cfg(test)]
@@ -52,7 +37,10 @@ mod tests {
         let mut component = b"\0asm\x0d\0\x01\0".to_vec();
         add_section(&mut component, "version", b"1.2").unwrap();
         assert_eq!(&component[8..], b"\0\x0b\x07version1.2");
-        assert_eq!(leb128(300), [0xac, 0x02]);
+        let mut component = b"\0asm\x0d\0\x01\0".to_vec();
+        add_section(&mut component, "x", &[b'y'; 298]).unwrap();
+        assert_eq!(&component[8..13], b"\0\xac\x02\x01x", "300 in LEB128");
+        assert_eq!(component.len(), 8 + 1 + 2 + 300);
     }
 
     #[test]
