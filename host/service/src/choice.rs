@@ -69,6 +69,8 @@ pub(crate) struct Choice {
     silent: Vec<TokenLogprob>,
     in_reasoning: bool,
     called: bool,
+    /// Calls that have begun and not ended.
+    open_calls: u32,
     logprobs: bool,
     round: RoundKind,
     tally: Arc<Tally>,
@@ -91,6 +93,7 @@ impl Choice {
             silent: Vec::new(),
             in_reasoning: parts.reasoning,
             called: false,
+            open_calls: 0,
             logprobs: parts.logprobs,
             round: parts.round,
             tally: parts.tally,
@@ -204,7 +207,8 @@ impl Choice {
         self.ready.push_back(Event::Finished {
             choice: self.number,
             reason: match end {
-                SequenceEnd::Stop if self.called => FinishReason::ToolCalls,
+                // A call that never ended is not one that the caller can run.
+                SequenceEnd::Stop if self.called && self.open_calls == 0 => FinishReason::ToolCalls,
                 SequenceEnd::Stop => FinishReason::Stop,
                 SequenceEnd::Length => FinishReason::Length,
             },
@@ -255,13 +259,17 @@ impl Choice {
                     self.in_reasoning = false;
                     answered = true;
                     self.called = true;
+                    self.open_calls += 1;
                     let id = id.unwrap_or_else(new_call_id);
                     Delta::CallBegin { index, id, name }
                 }
                 ParserEvent::CallArguments { index, delta } => {
                     Delta::CallArguments { index, delta }
                 }
-                ParserEvent::CallEnd { .. } => continue,
+                ParserEvent::CallEnd { .. } => {
+                    self.open_calls = self.open_calls.saturating_sub(1);
+                    continue;
+                }
             };
             let logprobs = match &delta {
                 Delta::Content(text) | Delta::Reasoning(text) if text.is_empty() => continue,

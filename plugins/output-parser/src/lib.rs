@@ -1,5 +1,5 @@
-//! Splits what a model generates into content, reasoning and tool calls, as it arrives, and writes
-//! the grammar under which that cannot fail.
+//! Output parser: splits generated text into content, reasoning and tool calls as it arrives, and writes
+//! the grammar that forces calls of the declared tools.
 //!
 //! Two formats of calls are read: `<tool_call>{"name": …, "arguments": …}</tool_call>` (Hermes and
 //! Qwen) and `{"name": …, "parameters": …}` alone or behind `<|python_tag|>` (Llama 3). Reasoning
@@ -11,9 +11,10 @@
 //! * Reasoning counts only at the very start of an answer, or if the prompt opened it. Whitespace
 //!   around it is dropped.
 //! * Whitespace between content and a call, and after the last call, is dropped.
-//! * A call that names an undeclared tool, or is not JSON before its arguments begin, is content,
-//!   exactly as generated. If it stops being JSON later, the rest is content and the call does not
-//!   end.
+//! * A call that names an undeclared tool or is not JSON is content, exactly as generated; so is one that
+//!   the answer ends in. Mended are control characters inside strings and a comma before the end of a list
+//!   or object. A call is passed on when its arguments are whole; where calls are forced, a grammar holds
+//!   them to JSON, and they are passed on as they come.
 //! * Where one answer may hold one call only, further ones are dropped.
 
 pub mod constraint;

@@ -66,9 +66,55 @@ fn blanks_leave_at_once_where_no_call_can_come() {
     assert!(session.close().is_empty());
 }
 
+/// A call is passed on when its arguments are known to be JSON.
 #[test]
-fn arguments_stream_as_they_come() {
+fn arguments_come_when_they_are_whole() {
     let mut session = session("hermes", "auto", true, false);
+    for piece in [
+        "<tool_call>\n{\"name\": \"time\", ",
+        "\"arguments\": {\"a",
+        "\": 1",
+    ] {
+        assert!(session.feed(piece).is_empty());
+    }
+    let events = session.feed("}}\n</tool_call>");
+    assert!(
+        matches!(
+            &events[..],
+            [Event::CallBegin(_), Event::CallArguments(all), Event::CallEnd(0)]
+                if all.delta == "{\"a\": 1}"
+        ),
+        "{events:?}"
+    );
+    assert!(session.close().is_empty());
+}
+
+/// Whatever nesting, no call ends with arguments that a reader of JSON refuses.
+#[test]
+fn arguments_that_nest_too_deep_stay_content() {
+    for depth in [10, 60, 62, 63, 64, 65, 100, 101, 127, 128, 1000] {
+        let arguments = format!(
+            "{{\"a\": {}{}}}",
+            "[".repeat(depth - 1),
+            "]".repeat(depth - 1)
+        );
+        let text =
+            format!("<tool_call>{{\"name\": \"time\", \"arguments\": {arguments}}}</tool_call>");
+        let found = answer(
+            session("hermes", "auto", true, false),
+            std::iter::once(text.as_str()),
+        );
+        match found.calls.first() {
+            Some(call) => assert!(depth <= 64 && call.arguments == arguments, "{depth}"),
+            None => assert!(depth > 64 && found.content == text, "{depth}: {found:?}"),
+        }
+    }
+}
+
+/// Where a grammar holds the text to JSON.
+#[test]
+fn arguments_of_forced_calls_stream_as_they_come() {
+    let mut session = session("hermes", "time", true, false);
     assert!(
         session
             .feed("<tool_call>\n{\"name\": \"time\", ")
@@ -149,6 +195,44 @@ fn d2_time_is_linear() {
 }
 
 proptest! {
+    /// Arguments that are JSON with a few characters changed: a call that ends has arguments which are an
+    /// object, any other text stays as it was, and cuts change neither.
+    #[test]
+    fn calls_that_end_have_json(
+        changes in proptest::collection::vec(
+            (any::<prop::sample::Index>(), proptest::sample::select(vec![
+                "", "NaN", "\n", "\u{1}", ",", "\"", "\\", "{", "}", "[", "]", "1e9999", "\\ud800", "'", ":", "-",
+            ])),
+            0..4,
+        ),
+        cuts in proptest::collection::vec(0.0..1.0f64, 0..6),
+        early in any::<bool>(),
+    ) {
+        let mut arguments = r#"{"a": [1.5, {"b": "x\ny"}], "c": {"d": null, "e": true}}"#.to_owned();
+        for (at, change) in changes {
+            let at = at.index(arguments.len());
+            arguments.replace_range(at..=at, change);
+        }
+        let text = match early {
+            true => format!("<tool_call>{{\"arguments\": {arguments}, \"name\": \"time\"}}</tool_call>"),
+            false => format!("<tool_call>{{\"name\": \"time\", \"arguments\": {arguments}}}</tool_call>"),
+        };
+        let whole = answer(session("hermes", "auto", true, false), std::iter::once(text.as_str()));
+        for call in &whole.calls {
+            let value: Result<serde_json::Value, _> = serde_json::from_str(&call.arguments);
+            prop_assert!(value.is_ok_and(|value| value.is_object()), "{call:?}");
+        }
+        if whole.calls.is_empty() {
+            prop_assert_eq!(&whole.content, &text);
+        }
+        let pieces = pieces(&text, &cuts);
+        let cut = answer(
+            session("hermes", "auto", true, false),
+            pieces.iter().map(String::as_str),
+        );
+        prop_assert_eq!(cut, whole);
+    }
+
     #[test]
     fn d4_the_cut_does_not_matter(
         case in proptest::sample::select(cases()),

@@ -1,4 +1,4 @@
-//! Checks one JSON value character by character, so that it can be passed on while it is written.
+//! Validator of one JSON value, character by character, so that it can be passed on while it is written.
 
 /// Nesting that is still read.
 const MAX_DEPTH: usize = 64;
@@ -94,6 +94,17 @@ impl Scanner {
             (Expect::Separator, ']') if self.open.last() == Some(&false) => self.close(),
             _ => Step::Wrong,
         }
+    }
+
+    /// Whether the next character stands inside a string.
+    pub(crate) fn in_text(&self) -> bool {
+        matches!(self.expect, Expect::Text { .. })
+    }
+
+    /// Whether a comma or the end of a container may come next.
+    pub(crate) fn at_separator(&self) -> bool {
+        let ended = matches!(self.expect, Expect::Separator | Expect::Number(_));
+        ended && !self.open.is_empty()
     }
 
     fn go(&mut self, expect: Expect) -> Step {

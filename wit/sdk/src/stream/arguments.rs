@@ -32,7 +32,17 @@ impl Default for CallKeys {
     }
 }
 
-/// What has been read of a JSON call.
+/// A control character as strings in JSON have it.
+fn escaped(c: char) -> String {
+    match c {
+        '\n' => "\\n".to_owned(),
+        '\r' => "\\r".to_owned(),
+        '\t' => "\\t".to_owned(),
+        c => format!("\\u{:04x}", u32::from(c)),
+    }
+}
+
+/// Parts of a JSON call that have been read.
 #[derive(Default)]
 struct JsonCall {
     name: Option<String>,
@@ -43,18 +53,32 @@ struct JsonCall {
 }
 
 impl Text {
-    /// Read the JSON object of the arguments of a call, and pass it on as it comes. `None` if the tool
-    /// was not declared or no object begins here; or, with the call left open, when what has begun
-    /// stops being JSON or the answer ends.
+    /// Read the JSON object of the arguments of a call. `None` if the tool was not declared, or no JSON object
+    /// stands here.
+    ///
+    /// The call is passed on once the object is whole, so that no caller sees a call whose arguments turn
+    /// out not to be JSON. Only where a call is forced, and a grammar therefore holds the text to JSON, are
+    /// the arguments passed on as they come; should they stop being JSON or the answer end, the call is
+    /// left open. Control characters inside strings are escaped.
     pub async fn json_arguments(&mut self, name: &str, id: Option<String>) -> Option<()> {
         self.space().await;
         if self.peek().await? != '{' {
             return None;
         }
+        self.tools().get(name)?;
+        if !self.tools().forced() {
+            let arguments = self.json_object_text().await?;
+            return self.call(name, id, &arguments);
+        }
         self.begin(name, id)?;
         let mut scanner = Scanner::new();
         loop {
             let c = self.peek().await?;
+            if scanner.in_text() && c < ' ' {
+                self.next().await;
+                self.push_arguments(&escaped(c));
+                continue;
+            }
             let step = scanner.feed(c);
             if matches!(step, Step::Wrong | Step::Past) {
                 return None;
@@ -170,13 +194,35 @@ impl Text {
         }
     }
 
-    /// Read one JSON value; its text. A number must be followed by something.
+    /// Read one JSON value; its text. A number must be followed by something. Two things that models write
+    /// and JSON does not have are mended, since they can mean nothing else: control characters inside
+    /// strings are escaped, and a comma before the end of a list or object is left out.
     pub async fn json_text(&mut self) -> Option<String> {
         self.space().await;
         let mut scanner = Scanner::new();
         let mut text = String::new();
         loop {
             let c = self.peek().await?;
+            if scanner.in_text() && c < ' ' {
+                self.next().await;
+                text.push_str(&escaped(c));
+                continue;
+            }
+            if c == ',' && scanner.at_separator() {
+                self.next().await;
+                let mut blanks = String::new();
+                let blank = |c: char| matches!(c, ' ' | '\t' | '\n' | '\r');
+                while self.peek().await.is_some_and(blank) {
+                    blanks.extend(self.next().await);
+                }
+                let trailing = matches!(self.peek().await?, ']' | '}');
+                if !trailing && scanner.feed(c) != Step::More {
+                    return None;
+                }
+                text.push_str(if trailing { "" } else { "," });
+                text.push_str(&blanks);
+                continue;
+            }
             match scanner.feed(c) {
                 Step::Wrong => return None,
                 Step::Past => return Some(text),

@@ -97,7 +97,7 @@ fn formats_are_told_by_their_templates() {
 
 #[test]
 fn text_goes_out_as_soon_as_it_is_certain() {
-    let mut parsing = parsing(Format::Hermes, "auto", true, false);
+    let mut parsing = parsing(Format::Hermes, "time", true, false);
     let content = |text: &str| vec![Event::Content(text.to_owned())];
     assert_eq!(parsing.feed("Let me"), content("Let me"));
     assert_eq!(parsing.feed(" look <"), content(" look"));
