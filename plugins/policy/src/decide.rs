@@ -1,4 +1,4 @@
-//! The decision on one request, and the bookkeeping after it.
+//! Decision on one request, and settlement of its reservation when it has ended.
 
 use sha2::{Digest, Sha256};
 
@@ -7,6 +7,21 @@ use crate::settings::{Key, Limits, Proof, Settings};
 
 /// All limits are per minute.
 const PERIOD_MS: u64 = 60_000;
+/// Bytes of a request body that are taken for one token of its prompt. English takes four, and JSON around
+/// it makes the estimate a little too high.
+const BYTES_PER_TOKEN: u64 = 4;
+/// Tokens that are reserved for an answer whose length neither the request nor the key limits.
+const DEFAULT_ANSWER_TOKENS: u64 = 1_024;
+/// Ends of the route patterns whose answers have no generated tokens.
+const WITHOUT_ANSWER: [&str; 7] = [
+    "/embeddings",
+    "/embed",
+    "/embedding",
+    "/rerank",
+    "/score",
+    "/tokenize",
+    "/detokenize",
+];
 /// A credential longer than this is refused unread.
 const MAX_CREDENTIAL_BYTES: usize = 4_096;
 
@@ -42,6 +57,8 @@ pub struct Facts<'a> {
     pub headers: &'a [(String, String)],
     /// The model asked for.
     pub model: Option<&'a str>,
+    /// Limit on generated tokens over all choices, if the request set one.
+    pub max_tokens: Option<u32>,
     /// Names of the functions that the caller declares.
     pub tools: &'a [String],
     /// Names of the server's tools that the request opts in to.
@@ -74,7 +91,8 @@ pub struct Allow {
     pub denied_server_tools: Vec<String>,
     /// Response headers.
     pub headers: Vec<(String, String)>,
-    /// Names the caller's buckets; handed back to [`account`].
+    /// The reservation: names the caller's buckets and the tokens that were taken; handed back to
+    /// [`account`].
     pub lease: Option<String>,
 }
 
@@ -101,7 +119,7 @@ struct Caller<'a> {
     tenant: Option<&'a str>,
     limits: &'a Limits,
     /// Distinguishes its buckets: `key.ID` or `anonymous.PEER`.
-    lease: String,
+    account: String,
 }
 
 /// Decide on a request.
@@ -126,7 +144,9 @@ pub fn authorize(settings: &Settings, host: &impl Host, facts: Facts<'_>) -> Dec
         Ok(caller) => caller,
         Err(deny) => return Decision::Deny(deny),
     };
-    match check_model(&caller, facts.model).and_then(|()| check_rates(&caller, host)) {
+    let reserved = estimate(caller.limits, facts);
+    let checked = check_model(&caller, facts.model);
+    match checked.and_then(|()| check_rates(&caller, host, reserved)) {
         Ok(headers) => Decision::Allow(Allow {
             subject: caller.subject.to_owned(),
             tenant: caller.tenant.map(str::to_owned),
@@ -135,16 +155,43 @@ pub fn authorize(settings: &Settings, host: &impl Host, facts: Facts<'_>) -> Dec
             denied_tools: denied(&caller.limits.tools, facts.tools),
             denied_server_tools: denied(&caller.limits.server_tools, facts.server_tools),
             headers,
-            lease: Some(caller.lease),
+            lease: Some(format!("{reserved}@{}", caller.account)),
         }),
         Err(deny) => Decision::Deny(deny),
     }
 }
 
-/// Charge the tokens of a finished request to whoever holds `lease`.
+/// Tokens to reserve for a request: what its prompt is estimated at, and the longest answer that it may get.
+/// A request for more than a minute's tokens takes a full minute's, so that it is served when nothing else is.
+fn estimate(limits: &Limits, facts: Facts<'_>) -> u64 {
+    let Some(capacity) = limits.tokens_per_minute else {
+        return 0;
+    };
+    if facts.model.is_none() {
+        return 0;
+    }
+    let mut headers = facts.headers.iter();
+    let length = headers.find(|(name, _)| name == "content-length");
+    let bytes = length.and_then(|(_, value)| value.trim().parse::<u64>().ok());
+    let prompt = bytes.unwrap_or(0).div_ceil(BYTES_PER_TOKEN);
+    let answer = match (facts.max_tokens, limits.max_tokens) {
+        _ if WITHOUT_ANSWER.iter().any(|end| facts.route.ends_with(end)) => 0,
+        (Some(asked), Some(limit)) => u64::from(asked.min(limit)),
+        (Some(limit), None) | (None, Some(limit)) => u64::from(limit),
+        (None, None) => DEFAULT_ANSWER_TOKENS,
+    };
+    prompt.saturating_add(answer).clamp(1, capacity.max(1))
+}
+
+/// Settle the reservation of a finished request: charge what it used beyond, or give back what it did not.
 pub fn account(settings: &Settings, host: &impl Host, lease: Option<&str>, tokens: u64) {
     let Some(lease) = lease else { return };
-    let limits = match lease.split_once('.') {
+    // A lease of an earlier version of this policy reserved nothing.
+    let (reserved, account) = match lease.split_once('@') {
+        Some((reserved, account)) => (reserved.parse::<u64>().unwrap_or(0), account),
+        None => (0, lease),
+    };
+    let limits = match account.split_once('.') {
         Some(("key", id)) => settings
             .keys
             .iter()
@@ -154,9 +201,10 @@ pub fn account(settings: &Settings, host: &impl Host, lease: Option<&str>, token
         _ => None,
     };
     let capacity = limits.and_then(|limits| limits.tokens_per_minute);
-    if let (Some(capacity), true) = (capacity, tokens > 0) {
-        let delta = i64::try_from(tokens).unwrap_or(i64::MAX);
-        host.adjust(&format!("tokens.{lease}"), delta, capacity, PERIOD_MS);
+    let signed = |tokens: u64| i64::try_from(tokens).unwrap_or(i64::MAX);
+    let delta = signed(tokens).saturating_sub(signed(reserved));
+    if let (Some(capacity), true) = (capacity, delta != 0) {
+        host.adjust(&format!("tokens.{account}"), delta, capacity, PERIOD_MS);
     }
 }
 
@@ -172,7 +220,7 @@ fn recognise<'a>(
                 subject: &key.id,
                 tenant: key.tenant.as_deref(),
                 limits: &key.limits,
-                lease: format!("key.{}", key.id),
+                account: format!("key.{}", key.id),
             }),
             None => Err(unauthorized(
                 "the API key is not known to this server; check the key you send",
@@ -184,7 +232,7 @@ fn recognise<'a>(
             subject: "anonymous",
             tenant: None,
             limits,
-            lease: format!("anonymous.{}", facts.peer),
+            account: format!("anonymous.{}", facts.peer),
         }),
         None => Err(unauthorized(
             "no API key was sent; send it as `Authorization: Bearer KEY`",
@@ -274,19 +322,30 @@ fn check_model(caller: &Caller<'_>, model: Option<&str>) -> Result<(), Deny> {
     })
 }
 
-/// Ask for tokens before taking a request, so that waiting for tokens costs no requests.
-fn check_rates(caller: &Caller<'_>, host: &impl Host) -> Result<Vec<(String, String)>, Deny> {
+/// Take the reserved tokens and one request. If there is no request left, the tokens go back.
+fn check_rates(
+    caller: &Caller<'_>,
+    host: &impl Host,
+    reserved: u64,
+) -> Result<Vec<(String, String)>, Deny> {
     let mut headers = Vec::new();
     let rates = [
-        ("tokens", 0, caller.limits.tokens_per_minute),
+        ("tokens", reserved, caller.limits.tokens_per_minute),
         ("requests", 1, caller.limits.requests_per_minute),
     ];
     for (unit, cost, limit) in rates {
         let Some(limit) = limit else { continue };
-        let bucket = format!("{unit}.{}", caller.lease);
+        let bucket = format!("{unit}.{}", caller.account);
         let verdict = host.take(&bucket, cost, limit, PERIOD_MS);
         headers.extend(rate_headers(unit, limit, verdict));
         if !verdict.allowed {
+            if let (Some(capacity), "requests", 1..) =
+                (caller.limits.tokens_per_minute, unit, reserved)
+            {
+                let back = i64::try_from(reserved).map_or(i64::MIN, |tokens| -tokens);
+                let bucket = format!("tokens.{}", caller.account);
+                host.adjust(&bucket, back, capacity, PERIOD_MS);
+            }
             return Err(limited(caller.subject, unit, limit, verdict, headers));
         }
     }

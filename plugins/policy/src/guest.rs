@@ -94,6 +94,7 @@ impl policy::Guest for Plugin {
                 peer: &facts.peer,
                 headers: &facts.headers,
                 model: facts.model.as_deref(),
+                max_tokens: facts.max_tokens,
                 tools: &facts.tools,
                 server_tools: &facts.server_tools,
             },

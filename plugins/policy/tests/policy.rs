@@ -93,6 +93,7 @@ fn ask(settings: &Settings, host: &Ledger, headers: &[(&str, &str)], model: &str
             peer: "10.0.0.7",
             headers: &headers,
             model: Some(model),
+            max_tokens: None,
             tools: &[],
             server_tools: &[],
         },
@@ -234,6 +235,7 @@ fn tools_are_limited_by_patterns() {
         peer: "10.0.0.7",
         headers: &headers,
         model: Some("any"),
+        max_tokens: None,
         tools: &tools,
         server_tools: &server_tools,
     };
@@ -258,11 +260,10 @@ fn requests_run_out_and_come_back() {
         "1"
     );
     assert_eq!(header(&first.headers, "x-ratelimit-reset-requests"), "30s");
-    assert_eq!(
-        header(&first.headers, "x-ratelimit-remaining-tokens"),
-        "100"
-    );
-    allowed(ask(&settings, &host, &headers, "qwen3"));
+    assert_eq!(header(&first.headers, "x-ratelimit-remaining-tokens"), "36");
+    decide::account(&settings, &host, first.lease.as_deref(), 0);
+    let second = allowed(ask(&settings, &host, &headers, "qwen3"));
+    decide::account(&settings, &host, second.lease.as_deref(), 0);
     let deny = denied(ask(&settings, &host, &headers, "qwen3"));
     assert_eq!(
         (deny.status, deny.kind, deny.code),
@@ -270,12 +271,14 @@ fn requests_run_out_and_come_back() {
     );
     assert_eq!(deny.retry_after_ms, Some(30_000));
     assert_eq!(header(&deny.headers, "x-ratelimit-remaining-requests"), "0");
+    // Waiting for requests took no tokens away.
+    assert_eq!(host.level("tokens.key.team-a", 100, 60_000), 100.0);
     host.wait(30_000.0);
     allowed(ask(&settings, &host, &headers, "qwen3"));
 }
 
 #[test]
-fn tokens_are_charged_after_the_fact() {
+fn what_a_request_used_beyond_its_reservation_is_charged() {
     let settings = settings("");
     let host = Ledger::default();
     let headers = [("x-api-key", "sk-a")];
@@ -289,12 +292,109 @@ fn tokens_are_charged_after_the_fact() {
         deny.message
     );
     assert_eq!(header(&deny.headers, "x-ratelimit-remaining-tokens"), "0");
-    // Waiting for tokens took no request away.
-    host.wait(30_001.0);
+    // Overdrawn by 50, and 64 are to be reserved. Waiting for tokens took no request away.
+    assert_eq!(deny.retry_after_ms, Some(68_400));
+    host.wait(68_401.0);
     let allow = allowed(ask(&settings, &host, &headers, "qwen3"));
     assert_eq!(
         header(&allow.headers, "x-ratelimit-remaining-requests"),
         "1"
+    );
+}
+
+/// A key with this many tokens a minute, asked on a route with a body of `bytes`.
+fn reserve(
+    host: &Ledger,
+    capacity: u64,
+    route: &str,
+    bytes: u64,
+    max_tokens: Option<u32>,
+) -> Decision {
+    let json = format!(
+        r#"{{"keys": [{{"id": "k", "sha256": "{}", "tokens_per_minute": {capacity}}}]}}"#,
+        hex("sk-a")
+    );
+    let headers = [
+        ("x-api-key".to_owned(), "sk-a".to_owned()),
+        ("content-length".to_owned(), bytes.to_string()),
+    ];
+    let facts = Facts {
+        route,
+        peer: "10.0.0.7",
+        headers: &headers,
+        model: Some("any"),
+        max_tokens,
+        tools: &[],
+        server_tools: &[],
+    };
+    decide::authorize(&Settings::parse(&json).unwrap(), host, facts)
+}
+
+#[test]
+fn requests_at_once_get_no_more_than_a_minutes_tokens() {
+    const CHAT: &str = "/v1/chat/completions";
+    for max_tokens in [None, Some(1), Some(100), Some(300), Some(5_000)] {
+        let host = Ledger::default();
+        let leases: Vec<String> = (0..40)
+            .filter_map(|_| match reserve(&host, 500, CHAT, 80, max_tokens) {
+                Decision::Allow(allow) => allow.lease,
+                Decision::Deny(deny) => {
+                    assert_eq!(deny.status, 429);
+                    None
+                }
+            })
+            .collect();
+        let reserved = leases.iter().map(|lease| {
+            let (tokens, account) = lease.split_once('@').unwrap();
+            assert_eq!(account, "key.k");
+            tokens.parse::<u64>().unwrap()
+        });
+        let reserved: u64 = reserved.sum();
+        assert!(
+            !leases.is_empty() && reserved <= 500,
+            "{max_tokens:?}: {reserved}"
+        );
+        // Each used less than it might have, and the rest is free again.
+        let settings = Settings::parse(&format!(
+            r#"{{"keys": [{{"id": "k", "sha256": "{}", "tokens_per_minute": 500}}]}}"#,
+            hex("sk-a")
+        ));
+        let settings = settings.unwrap();
+        for lease in &leases {
+            decide::account(&settings, &host, Some(lease), 10);
+        }
+        let left = 500.0 - 10.0 * leases.len() as f64;
+        assert_eq!(host.level("tokens.key.k", 500, 60_000), left);
+        // A lease of the version before, which charged afterwards.
+        decide::account(&settings, &host, Some("key.k"), 7);
+        assert_eq!(host.level("tokens.key.k", 500, 60_000), left - 7.0);
+    }
+}
+
+#[test]
+fn a_reservation_is_the_prompt_and_the_answer() {
+    let left = |route: &str, bytes, max_tokens| {
+        let allow = allowed(reserve(
+            &Ledger::default(),
+            10_000,
+            route,
+            bytes,
+            max_tokens,
+        ));
+        let left = header(&allow.headers, "x-ratelimit-remaining-tokens").to_owned();
+        10_000 - left.parse::<u64>().unwrap()
+    };
+    assert_eq!(left("/v1/chat/completions", 400, Some(50)), 150);
+    assert_eq!(left("/v1/chat/completions", 400, None), 100 + 1_024);
+    assert_eq!(left("/v1/embeddings", 401, None), 101);
+    assert_eq!(
+        left("/v1/embeddings", 0, None),
+        1,
+        "an overdrawn key embeds nothing"
+    );
+    assert_eq!(
+        left("/v1/chat/completions", u64::MAX, Some(u32::MAX)),
+        10_000
     );
 }
 
