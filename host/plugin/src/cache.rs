@@ -1,5 +1,6 @@
-//! Compiled plugins on disk. A compiled plugin is native code that is run as it is, so the folder
-//! must be writable by the server's user only, and every file carries a digest.
+//! Compiled plugins on disk. A compiled plugin is native code that is run as it is. So the folder and every
+//! file must belong to the server's user and be writable by nobody else, no symbolic link is followed, and
+//! every file carries a digest. What is not so is neither read nor written.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -8,6 +9,8 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 use wasmtime::Engine;
+
+use crate::cache_trust as trust;
 
 /// Compiled plugins that are kept: versions enough to roll back to, 4 MB each at most so far.
 const MAX_CACHED: usize = 64;
@@ -21,12 +24,11 @@ impl CompileCache {
     /// Use `dir`, making it if need be; `None` (and a line in the log) if it is not safe or cannot
     /// be made. A server without a cache works, it only starts more slowly.
     pub(crate) fn open(dir: &Path) -> Option<Self> {
-        match prepare_dir(dir) {
-            Ok(()) => Some(Self {
-                dir: dir.to_owned(),
-            }),
+        match trust::prepare_folder(dir) {
+            Ok(dir) => Some(Self { dir }),
             Err(reason) => {
-                tracing::warn!(dir = %dir.display(), reason, "plugins are compiled at every start");
+                tracing::warn!(dir = %dir.display(), reason,
+                    "the folder of compiled plugins is not used, they are compiled at every start");
                 None
             }
         }
@@ -35,17 +37,33 @@ impl CompileCache {
     /// The compiled form of the component with this digest, if it is there and whole.
     pub(crate) fn read(&self, engine: &Engine, digest: &str) -> Option<Vec<u8>> {
         let path = self.path(engine, digest);
-        let compiled = fs::read(&path).ok()?;
-        let wanted = fs::read_to_string(path.with_extension("sha256")).ok()?;
-        if hex_digest(&compiled) == wanted.trim() {
+        let compiled = self.read_trusted(&path)?;
+        let wanted = self.read_trusted(&path.with_extension("sha256"))?;
+        if hex_digest(&compiled).as_bytes() == wanted.trim_ascii() {
             return Some(compiled);
         }
         tracing::warn!(file = %path.display(), "a compiled plugin is damaged and is made again");
         None
     }
 
+    /// The content of a file that nobody else can have written; `None` if there is none.
+    fn read_trusted(&self, path: &Path) -> Option<Vec<u8>> {
+        match trust::read(&self.dir, path) {
+            Ok(content) => content,
+            Err(reason) => {
+                tracing::warn!(file = %path.display(), reason,
+                    "a compiled plugin is not used and is made again");
+                None
+            }
+        }
+    }
+
     /// Keep a compiled component. Failing to is worth a line in the log and nothing more.
     pub(crate) fn write(&self, engine: &Engine, digest: &str, compiled: &[u8]) {
+        if let Err(reason) = trust::check_folder(&self.dir) {
+            tracing::warn!(dir = %self.dir.display(), reason, "a compiled plugin is not kept");
+            return;
+        }
         let path = self.path(engine, digest);
         let checksum = hex_digest(compiled);
         let written = write_whole(&path.with_extension("sha256"), checksum.as_bytes())
@@ -66,7 +84,7 @@ impl CompileCache {
                 path.extension()
                     .is_some_and(|extension| extension == "cwasm")
             })
-            .filter_map(|path| Some((fs::metadata(&path).ok()?.modified().ok()?, path)))
+            .filter_map(|path| Some((fs::symlink_metadata(&path).ok()?.modified().ok()?, path)))
             .collect();
         cached.sort_unstable();
         let excess = cached.len().saturating_sub(MAX_CACHED);
@@ -101,38 +119,14 @@ pub(crate) fn hex_digest(bytes: &[u8]) -> String {
 fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     // Two servers may write the same file: each has a temporary one of its own.
     let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
-    let mut file = fs::File::create(&temporary)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    drop(file);
-    fs::rename(&temporary, path).inspect_err(|_| {
+    let written = (|| {
+        let mut file = trust::create(&temporary)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        drop(file);
+        fs::rename(&temporary, path)
+    })();
+    written.inspect_err(|_| {
         let _ = fs::remove_file(&temporary);
     })
-}
-
-#[cfg(unix)]
-fn prepare_dir(dir: &Path) -> Result<(), String> {
-    use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(dir)
-        .map_err(|error| format!("cannot make the folder: {error}"))?;
-    let metadata = fs::metadata(dir).map_err(|error| error.to_string())?;
-    if !metadata.is_dir() {
-        return Err("it is not a folder".to_owned());
-    }
-    let mode = metadata.permissions().mode();
-    if mode & 0o022 != 0 {
-        return Err(format!(
-            "others may write to it (mode {:o}); chmod it to 700",
-            mode & 0o777
-        ));
-    }
-    Ok(())
-}
-
-#[cfg(not(unix))]
-fn prepare_dir(dir: &Path) -> Result<(), String> {
-    fs::create_dir_all(dir).map_err(|error| format!("cannot make the folder: {error}"))
 }

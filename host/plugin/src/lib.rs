@@ -14,6 +14,7 @@
 mod binding;
 mod breaker;
 mod cache;
+mod cache_trust;
 mod call;
 mod chat_template;
 mod compile_cost;
@@ -60,9 +61,10 @@ pub use kind::Kind;
 pub use kinds::*;
 pub use ledger::{Ledger, Rate, Verdict};
 pub use limits::{
-    BreakerLimits, Deadlines, HostConfig, LOG_BYTES_PER_SECOND, Limits, MAX_CODE_BYTES, MAX_COMPONENT_BYTES,
-    MAX_COUNTER_NAMES, MAX_FUNCTION_BYTES, MAX_FUNCTIONS, MAX_IMAGE_BYTES, MAX_LOG_BYTES_PER_CALL,
-    MAX_NESTED, MAX_NESTED_INSTANCES, MAX_TOOL_CALLS, MAX_TOOLS_PER_COMPONENT,
+    BreakerLimits, Deadlines, HostConfig, LOG_BYTES_PER_SECOND, Limits, MAX_CODE_BYTES,
+    MAX_COMPONENT_BYTES, MAX_COUNTER_NAMES, MAX_FUNCTION_BYTES, MAX_FUNCTIONS, MAX_IMAGE_BYTES,
+    MAX_LOG_BYTES_PER_CALL, MAX_NESTED, MAX_NESTED_INSTANCES, MAX_TOOL_CALLS,
+    MAX_TOOLS_PER_COMPONENT,
 };
 pub use load_error::LoadError;
 pub use mortise_outbound::{
