@@ -65,9 +65,15 @@ fn plugin_error(error: &PluginError) -> Problem {
         Fault::Output { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "plugin_output"),
         Fault::Trap(_) => (StatusCode::INTERNAL_SERVER_ERROR, "plugin_trap"),
         Fault::InvalidResult(_) => (StatusCode::INTERNAL_SERVER_ERROR, "plugin_invalid_result"),
+        Fault::ModelOutput(_) => (StatusCode::INTERNAL_SERVER_ERROR, "model_output"),
         Fault::Overloaded { .. } => (StatusCode::SERVICE_UNAVAILABLE, "plugin_overloaded"),
         Fault::Suspended { .. } => (StatusCode::SERVICE_UNAVAILABLE, "plugin_suspended"),
     };
+    if let Fault::ModelOutput(_) = fault {
+        // The same request would meet the same end.
+        let problem = Problem::new(status, code, fault.to_string());
+        return problem.with_header("x-should-retry", "false");
+    }
     let Some((happened, retry)) = outline(fault) else {
         return Problem::new(status, code, error.to_string());
     };
@@ -102,7 +108,10 @@ enum Retry {
 /// A breakdown in words that quote nothing; `None` for a refusal.
 fn outline(fault: &Fault) -> Option<(&'static str, Retry)> {
     Some(match fault {
-        Fault::Invalid(_) | Fault::TooComplex(_) | Fault::Unsupported(_) => return None,
+        Fault::Invalid(_)
+        | Fault::TooComplex(_)
+        | Fault::Unsupported(_)
+        | Fault::ModelOutput(_) => return None,
         Fault::Internal(_) => ("reports a defect of its own", Retry::Once),
         Fault::Deadline { .. } => ("did not answer in time", Retry::Once),
         Fault::Trap(_) => ("broke down", Retry::Once),
@@ -204,5 +213,8 @@ mod tests {
             assert_eq!(error.status, StatusCode::BAD_REQUEST);
             assert!(text.contains("send fewer tools"), "{text}");
         }
+        let (error, text) = told(Fault::ModelOutput("has too many calls".to_owned()));
+        assert_eq!((error.status.as_u16(), &*error.code), (500, "model_output"));
+        assert_eq!(text, "the model's output has too many calls");
     }
 }

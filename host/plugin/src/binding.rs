@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use crate::cpu_share::FaultHistory;
 use crate::log_rate::LogRate;
@@ -100,7 +101,9 @@ impl Binding {
             component: Arc::clone(component),
             kind,
             fault_history: FaultHistory::default(),
+            lost_instances: FaultHistory::default(),
             log_rate: LogRate::new(),
+            told_of_headers: AtomicBool::new(false),
             secrets: digests.collect(),
             settings: self.settings,
             model: self.model,

@@ -11,7 +11,7 @@ use wasmtime::{PoolConcurrencyLimitError, Store, Trap, UpdateDeadline, WasmBackt
 use crate::cpu_share::{CpuShare, LONG_CALL_EPOCHS};
 use crate::state::{CallState, Grants, State, escape};
 use crate::stats::Counters;
-use crate::{Fault, PluginError};
+use crate::{Fault, PluginError, attribution};
 
 /// What a call is made for; it tags the lines that the plugin logs.
 #[derive(Debug, Clone)]
@@ -136,36 +136,36 @@ pub(crate) enum Ended<T> {
     Broken(PluginError),
 }
 
-/// Stop the clock, sort out what happened, check the answer, and count.
+/// Stop the clock, classify the outcome, check the answer, and count. A fault that
+/// [`attribution`] settles is neither counted nor logged here.
 pub(crate) fn finish<T, U>(
     store: &mut Store<State>,
     mut call: Call,
     outcome: wasmtime::Result<Result<T, Fault>>,
-    check: impl FnOnce(T, &mut State) -> Result<U, String>,
+    check: impl FnOnce(T, &mut State) -> Result<U, Fault>,
 ) -> Ended<U> {
     let state = store.data_mut();
     let (result, broken) = match outcome {
         Ok(Ok(value)) => match check(value, state) {
             Ok(checked) => (Ok(checked), false),
-            Err(reason) => (Err(Fault::InvalidResult(reason)), true),
+            Err(fault) => {
+                let broken = fault.is_breakdown();
+                (Err(fault), broken)
+            }
         },
         Ok(Err(fault)) => (Err(shorten(fault)), false),
         Err(error) => (Err(classify(&error, state, call.deadline_ms)), true),
     };
-    if let Some(lines) = state
-        .grants
-        .log_rate
-        .to_report(state.call.log_lines_dropped)
-    {
-        tracing::warn!(target: "mortise::plugin", plugin = state.grants.component.name(),
-            function = call.function, request = &*state.call.request_id, lines,
-            "log lines beyond the limits of a call and of a plugin dropped");
-    }
+    report_dropped_lines(state, call.function);
+    let deferred =
+        |fault: &&Fault| attribution::is_deferred(state.grants.kind, call.function, fault);
+    let counted = result.as_ref().err().filter(|fault| !deferred(fault));
     if let Some(counters) = call.counters.take() {
         let memory = u64::try_from(state.memory.used).unwrap_or(u64::MAX);
         counters.memory_peak.fetch_max(memory, Ordering::Relaxed);
-        counters.ended(call.function, call.started.elapsed(), result.as_ref().err());
+        counters.ended(call.function, call.started.elapsed(), counted);
     }
+    let counted = counted.is_some();
     let error = match result {
         Ok(value) => return Ended::Answered(value),
         Err(fault) => {
@@ -173,21 +173,34 @@ pub(crate) fn finish<T, U>(
             plugin_error(&state.grants, call.function, request_id, fault)
         }
     };
+    if counted {
+        let message = match broken {
+            true => "a plugin failed, its instance is replaced",
+            false => "a plugin says that it failed",
+        };
+        report(&state.grants, &error, message);
+    }
     if broken {
         if error.fault.is_breakdown() {
-            state.grants.fault_history.note(Instant::now());
+            let now = Instant::now();
+            state.grants.lost_instances.note(now);
+            if counted {
+                state.grants.fault_history.note(now);
+            }
         }
-        report(
-            &state.grants,
-            &error,
-            "a plugin failed, its instance is replaced",
-        );
         return Ended::Broken(error);
     }
-    if error.fault.is_breakdown() {
-        report(&state.grants, &error, "a plugin says that it failed");
-    }
     Ended::Refused(error)
+}
+
+/// Warn of log lines that the call wrote beyond its budget, at most once a second.
+fn report_dropped_lines(state: &State, function: &'static str) {
+    let dropped = state.call.log_lines_dropped;
+    if let Some(lines) = state.grants.log_rate.to_report(dropped) {
+        tracing::warn!(target: "mortise::plugin", plugin = state.grants.component.name(),
+            function, request = &*state.call.request_id, lines,
+            "log lines beyond the limits of a call and of a plugin dropped");
+    }
 }
 
 /// A fault with the names of the plugin.
@@ -207,8 +220,11 @@ pub(crate) fn plugin_error(
     }
 }
 
-/// Tell the operator all there is to know of a breakdown: the caller of the API learns its kind only.
+/// Tell the operator all that is known of a breakdown; the caller of the API learns its kind only.
 pub(crate) fn report(grants: &Grants, error: &PluginError, message: &'static str) {
+    if !error.fault.is_breakdown() {
+        return;
+    }
     grants.counters.note_breakdown(error);
     tracing::warn!(target: "mortise::plugin", plugin = error.plugin, version = error.version,
         function = error.function, request = &*error.request_id,
@@ -221,6 +237,7 @@ fn shorten(fault: Fault) -> Fault {
         Fault::TooComplex(text) => Fault::TooComplex(cut(text)),
         Fault::Unsupported(text) => Fault::Unsupported(cut(text)),
         Fault::Internal(text) => Fault::Internal(cut(text)),
+        Fault::ModelOutput(text) => Fault::ModelOutput(cut(text)),
         other => other,
     }
 }

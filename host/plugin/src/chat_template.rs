@@ -1,8 +1,12 @@
 //! Rendering prompts through a plugin.
 
+use crate::attribution::{self, Control, attribute};
 use crate::handle::kind_handle;
 use crate::versions::{ChatTemplateExports, in_each_version};
-use crate::{CallContext, PluginError, RenderedPrompt, TemplateInput};
+use crate::{CallContext, Fault, PluginError, RenderedPrompt, TemplateInput};
+
+/// Conversation of a control call.
+const SMALLEST: &str = r#"[{"role":"user","content":"Hi"}]"#;
 
 /// Stop strings that a template may add.
 const MAX_STOPS: usize = 64;
@@ -20,8 +24,29 @@ impl ChatTemplate {
     /// Render a conversation.
     ///
     /// # Errors
-    /// When the conversation is refused, or the plugin fails.
+    /// When the conversation is refused or takes more than the plugin may use, or the plugin fails.
     pub async fn render(
+        &self,
+        context: &CallContext,
+        input: TemplateInput,
+    ) -> Result<RenderedPrompt, PluginError> {
+        let today = input.today.clone();
+        match self.render_once(context, input).await {
+            Err(error) => {
+                let smallest = TemplateInput {
+                    messages: SMALLEST.to_owned(),
+                    add_generation_prompt: true,
+                    today,
+                    ..TemplateInput::default()
+                };
+                let control = async { Control::of(&self.render_once(context, smallest).await) };
+                Err(attribute(self.handle.pool(), error, to_caller, control).await)
+            }
+            rendered => rendered,
+        }
+    }
+
+    async fn render_once(
         &self,
         context: &CallContext,
         input: TemplateInput,
@@ -39,10 +64,17 @@ impl ChatTemplate {
                         Ok(said.map(convert::rendered).map_err(convert::fault))
                     })
                 },
-                |prompt, _| check_stops(&prompt.stop).map(|()| prompt),
+                |prompt, _| {
+                    let checked = check_stops(&prompt.stop).map_err(Fault::InvalidResult);
+                    checked.map(|()| prompt)
+                },
             )
             .await
     }
+}
+
+fn to_caller(fault: Fault) -> Fault {
+    attribution::too_complex(fault, "send fewer or shorter messages, tools and arguments")
 }
 
 /// Stop strings live as long as the answer, so that they are bounded more tightly than a prompt.

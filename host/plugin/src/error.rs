@@ -1,11 +1,11 @@
-//! How a call into a plugin can fail.
+//! Faults of calls into plugins, and their causes.
 
 use std::sync::Arc;
 
 use crate::Kind;
 
-/// A failed call, with enough to tell operator and author whose fault it was. The text is for them: it
-/// may quote what the plugin printed. See [`Fault::is_refusal`] for what a caller may read.
+/// A failed call, with what operator and author need to find its cause. The text is for them: it may quote
+/// what the plugin printed. See [`Fault::is_refusal`] for what a caller may read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("plugin `{plugin}` {version}: {function}: {fault}")]
 pub struct PluginError {
@@ -23,7 +23,20 @@ pub struct PluginError {
     pub fault: Fault,
 }
 
-/// What happened in a failed call.
+/// Party that caused a fault. Only faults of the plugin count for its breaker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// The request: it is wrong, or asks for more work than one may.
+    Caller,
+    /// The generated text.
+    Model,
+    /// The plugin.
+    Plugin,
+    /// This server: it has no instance left, or does not call the plugin at present.
+    Host,
+}
+
+/// Kind of a failed call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// The plugin says the request is wrong: the caller's fault.
@@ -71,6 +84,9 @@ pub enum Fault {
     /// The answer has the right type and makes no sense.
     #[error("gave an invalid answer: {0}")]
     InvalidResult(String),
+    /// The generated text cannot be passed on: the model's fault.
+    #[error("the model's output {0}")]
+    ModelOutput(String),
     /// No instance came free in time.
     #[error("all {instances} instances are busy")]
     Overloaded {
@@ -87,7 +103,7 @@ pub enum Fault {
 
 impl Fault {
     /// All labels, in the order in which metrics show them.
-    pub const LABELS: [&'static str; 13] = [
+    pub const LABELS: [&'static str; 14] = [
         "invalid",
         "unsupported",
         "internal",
@@ -101,6 +117,7 @@ impl Fault {
         "suspended",
         "budget",
         "too-complex",
+        "model-output",
     ];
 
     /// A short name for metrics: one of [`Fault::LABELS`].
@@ -108,15 +125,13 @@ impl Fault {
         Self::LABELS[self.index()]
     }
 
-    /// Whether the plugin broke down, as opposed to refusing a request in an orderly way, or to
-    /// being short of room.
-    pub fn is_breakdown(&self) -> bool {
+    /// The party that caused it. Excess in a call whose work the caller determines becomes
+    /// [`Fault::TooComplex`] before it leaves this crate, if the plugin does well with a small input.
+    pub fn cause(&self) -> Cause {
         match self {
-            Fault::Invalid(_)
-            | Fault::TooComplex(_)
-            | Fault::Unsupported(_)
-            | Fault::Overloaded { .. }
-            | Fault::Suspended { .. } => false,
+            Fault::Invalid(_) | Fault::TooComplex(_) | Fault::Unsupported(_) => Cause::Caller,
+            Fault::ModelOutput(_) => Cause::Model,
+            Fault::Overloaded { .. } | Fault::Suspended { .. } => Cause::Host,
             Fault::Internal(_)
             | Fault::Deadline { .. }
             | Fault::Budget { .. }
@@ -124,27 +139,38 @@ impl Fault {
             | Fault::Stack
             | Fault::Output { .. }
             | Fault::Trap(_)
-            | Fault::InvalidResult(_) => true,
+            | Fault::InvalidResult(_) => Cause::Plugin,
         }
+    }
+
+    /// Whether the plugin broke down, as opposed to refusing a request in an orderly way, to being short
+    /// of room, and to what a model wrote.
+    pub fn is_breakdown(&self) -> bool {
+        self.cause() == Cause::Plugin
     }
 
     /// Whether the call took more than it was granted, as opposed to doing what it must not.
     pub(crate) fn is_excess(&self) -> bool {
         matches!(
             self,
-            Fault::Deadline { .. } | Fault::Memory { .. } | Fault::Stack
+            Fault::Deadline { .. }
+                | Fault::Budget { .. }
+                | Fault::Memory { .. }
+                | Fault::Stack
+                | Fault::Output { .. }
         )
     }
 
-    /// Whether the plugin refused the request with a text that it wrote for the caller. All other texts
-    /// are for whoever runs the server: they may quote a panic.
+    /// Whether the text is written for the caller. All other texts are for whoever runs the server: they
+    /// may quote a panic.
     pub fn is_refusal(&self) -> bool {
-        self.is_callers() || matches!(self, Fault::Unsupported(_))
+        matches!(self.cause(), Cause::Caller | Cause::Model)
     }
 
-    /// Whether the caller is to blame. All else is answered by the failure policy of the binding.
+    /// Whether another plugin would not do better: the caller or the model is the cause. All else is
+    /// answered by the failure policy of the binding.
     pub fn is_callers(&self) -> bool {
-        matches!(self, Fault::Invalid(_) | Fault::TooComplex(_))
+        self.is_refusal() && !matches!(self, Fault::Unsupported(_))
     }
 
     pub(crate) fn index(&self) -> usize {
@@ -162,6 +188,7 @@ impl Fault {
             Fault::Suspended { .. } => 10,
             Fault::Budget { .. } => 11,
             Fault::TooComplex(_) => 12,
+            Fault::ModelOutput(_) => 13,
         }
     }
 }

@@ -6,12 +6,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use wasmtime::Store;
 use wasmtime::component::ResourceAny;
 
+use crate::attribution::{self, Control, attribute};
 use crate::call::GuestResult;
 use crate::handle::{Handle, kind_handle};
 use crate::pool::{Lease, Pool};
 use crate::state::State;
 use crate::versions::{GrammarExports, in_each_version};
 use crate::{CallContext, Fault, GrammarSource, MatchStatus, MatchStep, PluginError, Vocabulary};
+
+/// What is wrong with a mask after which no text can follow.
+const DEAD_END: &str = "allows no token and has not finished";
 
 /// The slot that the host hands to every call; a guest that names another one is in error.
 const SLOT: u32 = 0;
@@ -71,57 +75,41 @@ impl Grammar {
     }
 }
 
-/// What a matcher is for.
+/// Purpose of a matcher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
-    /// A grammar of a caller's.
+    /// To constrain a request.
     Request,
-    /// To see whether the plugin does well at all.
+    /// A control call.
     Trial,
 }
 
-/// Find out whose fault a breakdown was, tell the breaker, and put it into the error.
-///
-/// A grammar is a program of the caller's, and one that is too much for the plugin must not make the
-/// plugin look broken: one caller could have it suspended for all. So the plugin is asked to do the
-/// same with the simplest grammar there is, on another instance. If it does, the grammar was to blame.
+/// Attribute a fault by doing the same with the simplest grammar there is.
 fn judge<'a>(
     pool: &'a Arc<Pool<GrammarExports>>,
     context: &'a CallContext,
     error: PluginError,
 ) -> Pin<Box<dyn Future<Output = PluginError> + Send + 'a>> {
-    Box::pin(async move {
-        if !error.fault.is_breakdown() {
-            return error;
-        }
-        pool.let_try();
-        match does_well(pool, context, error.function).await {
-            Some(true) => {
-                pool.record(Ok(()));
-                let fault = match error.fault {
-                    excess if excess.is_excess() => {
-                        Fault::TooComplex(format!("{excess}; with a simpler one it would not"))
-                    }
-                    other => other,
-                };
-                PluginError { fault, ..error }
-            }
-            Some(false) => {
-                pool.record(Err(&error));
-                error
-            }
-            None => error,
-        }
-    })
+    let control = simplest(pool, context, error.function);
+    attribute(pool, error, to_caller, control)
 }
 
-/// Whether a function does with a matcher of any JSON object what it should; `None` if it could not be
-/// called.
-async fn does_well(
+fn to_caller(fault: Fault) -> Fault {
+    match fault {
+        Fault::InvalidResult(text) if text == DEAD_END => Fault::Invalid(
+            "the grammar leads to a dead end: the text is not complete, and no token may follow"
+                .to_owned(),
+        ),
+        fault => attribution::too_complex(fault, "send a simpler grammar"),
+    }
+}
+
+/// The function with a matcher of any JSON object.
+async fn simplest(
     pool: &Arc<Pool<GrammarExports>>,
     context: &CallContext,
     function: &str,
-) -> Option<bool> {
+) -> Control {
     let grammar = Grammar {
         handle: Handle::of(pool),
     };
@@ -138,12 +126,12 @@ async fn does_well(
         (Ok(mut matcher), "grammar.fork") => matcher.fork().await.map(drop),
         (opened, _) => opened.map(drop),
     };
-    match called.map_err(|error| error.fault) {
-        Ok(()) => Some(true),
-        Err(Fault::Overloaded { .. } | Fault::Suspended { .. }) => None,
-        Err(fault) if fault.is_breakdown() => Some(false),
+    match Control::of(&called) {
         // An orderly refusal tells of the function that gave it.
-        Err(_) => Some(is_opened || function == "grammar.compile"),
+        Control::Passed if called.is_err() && !is_opened && function != "grammar.compile" => {
+            Control::Failed
+        }
+        control => control,
     }
 }
 
@@ -179,7 +167,7 @@ impl Matcher {
         &self,
         function: &'static str,
         guest: impl AsyncFnOnce(&GrammarExports, &mut Store<State>) -> GuestResult<T>,
-        check: impl FnOnce(T, &mut State) -> Result<U, String>,
+        check: impl FnOnce(T, &mut State) -> Result<U, Fault>,
     ) -> Result<U, PluginError> {
         let mut lease = self.shared.lease.lock().await;
         let pool = Arc::clone(lease.pool());
@@ -213,7 +201,10 @@ impl Matcher {
                     Ok(said.map(convert::match_status).map_err(convert::fault))
                 })
             },
-            |status, state| deliver(status, state, row).map(|()| status),
+            |status, state| {
+                let delivered = deliver(status, state, row).map_err(Fault::InvalidResult);
+                delivered.map(|()| status)
+            },
         )
         .await
     }
@@ -240,8 +231,9 @@ impl Matcher {
                 })
             },
             |step, state| {
-                check_forced(&step.forced, step.status, state)?;
-                deliver(step.status, state, row)?;
+                check_forced(&step.forced, step.status, state)
+                    .and_then(|()| deliver(step.status, state, row))
+                    .map_err(Fault::InvalidResult)?;
                 Ok(step)
             },
         )
@@ -265,7 +257,8 @@ impl Matcher {
             },
             |count, _| {
                 if count as usize > tokens.len() {
-                    return Err(format!("would accept {count} of {} tokens", tokens.len()));
+                    let reason = format!("would accept {count} of {} tokens", tokens.len());
+                    return Err(Fault::InvalidResult(reason));
                 }
                 Ok(count)
             },
@@ -348,7 +341,7 @@ fn deliver(status: MatchStatus, state: &mut State, row: &mut [u32]) -> Result<()
         (false, _) => return Err("pushed no mask".to_owned()),
     }
     if status != MatchStatus::Finished && mask.words.iter().all(|word| *word == 0) {
-        return Err("allows no token and has not finished".to_owned());
+        return Err(DEAD_END.to_owned());
     }
     used.copy_from_slice(&mask.words);
     rest.fill(0);

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use wasmtime::Store;
 
 use crate::call::GuestResult;
-use crate::pool::{Exports, Lease, Pool};
+use crate::instance::Exports;
+use crate::pool::{Lease, Pool};
 use crate::state::State;
 use crate::{
-    Binding, CallContext, Component, Deadlines, Limits, LoadError, PluginError, PluginHost,
+    Binding, CallContext, Component, Deadlines, Fault, Limits, LoadError, PluginError, PluginHost,
 };
 
 /// A component bound to its surroundings. The public handle of each kind wraps one.
@@ -64,7 +65,7 @@ impl<E: Exports> Handle<E> {
         function: &'static str,
         deadline_ms: u64,
         guest: impl AsyncFnOnce(&E, &mut Store<State>) -> GuestResult<T>,
-        check: impl FnOnce(T, &mut State) -> Result<U, String>,
+        check: impl FnOnce(T, &mut State) -> Result<U, Fault>,
     ) -> Result<U, PluginError> {
         let opened = self.open(context, function, deadline_ms, guest, check);
         Ok(opened.await?.0)
@@ -77,7 +78,7 @@ impl<E: Exports> Handle<E> {
         function: &'static str,
         deadline_ms: u64,
         guest: impl AsyncFnOnce(&E, &mut Store<State>) -> GuestResult<T>,
-        check: impl FnOnce(T, &mut State) -> Result<U, String>,
+        check: impl FnOnce(T, &mut State) -> Result<U, Fault>,
     ) -> Result<(U, Lease<E>), PluginError> {
         let mut lease = self.pool.checkout(context, function).await?;
         let value = lease.call(context, function, deadline_ms, guest, check);

@@ -11,6 +11,8 @@
 //! All calls are async: a guest that runs for longer than a millisecond yields to other tasks
 //! until its deadline. They need a tokio runtime with time.
 
+mod answer_rules;
+mod attribution;
 mod binding;
 mod breaker;
 mod cache;
@@ -26,6 +28,7 @@ mod grammar;
 mod handle;
 mod host;
 mod imports;
+mod instance;
 mod json_schema;
 mod kind;
 mod kinds;
@@ -38,6 +41,7 @@ mod mask_sink;
 mod output_parser;
 
 mod policy;
+mod policy_headers;
 mod pool;
 mod profile;
 mod state;
@@ -53,7 +57,7 @@ pub use binding::Binding;
 pub use call::CallContext;
 pub use chat_template::ChatTemplate;
 pub use component::{Component, ComponentSource, read_component};
-pub use error::{Fault, PluginError};
+pub use error::{Cause, Fault, PluginError};
 pub use grammar::{Grammar, Matcher};
 pub use host::PluginHost;
 pub use json_schema::{JsonSchema, Violation};

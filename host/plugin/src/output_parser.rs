@@ -4,17 +4,15 @@ use std::sync::Arc;
 
 use wasmtime::component::ResourceAny;
 
+use crate::answer_rules::AnswerRules;
+use crate::attribution::{self, Control, attribute};
 use crate::handle::Handle;
-use crate::limits::MAX_TOOL_CALLS;
 use crate::pool::Lease;
 use crate::versions::{OutputParserExports, in_each_version};
 use crate::{
-    Binding, CallContext, Component, Finish, GrammarSource, LoadError, ParserEvent, ParserSetup,
-    ParserTraits, PluginError, PluginHost, ToolChoice,
+    Binding, CallContext, Component, Fault, Finish, GrammarSource, LoadError, ParserEvent,
+    ParserSetup, ParserTraits, PluginError, PluginHost,
 };
-
-/// Bytes of a name that an error shows.
-const MAX_SHOWN_BYTES: usize = 64;
 
 /// An output parser, bound to a model.
 #[derive(Clone)]
@@ -56,8 +54,25 @@ impl OutputParser {
     /// The grammar that the raw answer must follow, if any.
     ///
     /// # Errors
-    /// When the setup is refused, or the plugin fails.
+    /// When the setup is refused or takes more than the plugin may use, or the plugin fails.
     pub async fn constraint(
+        &self,
+        context: &CallContext,
+        setup: &ParserSetup,
+        wanted: Option<&GrammarSource>,
+    ) -> Result<Option<GrammarSource>, PluginError> {
+        match self.constraint_once(context, setup, wanted).await {
+            Err(error) => {
+                let smallest = ParserSetup::default();
+                let called = self.constraint_once(context, &smallest, None);
+                let control = async { Control::of(&called.await) };
+                Err(attribute(self.handle.pool(), error, to_caller, control).await)
+            }
+            constraint => constraint,
+        }
+    }
+
+    async fn constraint_once(
         &self,
         context: &CallContext,
         setup: &ParserSetup,
@@ -89,8 +104,23 @@ impl OutputParser {
     /// an instance to itself.
     ///
     /// # Errors
-    /// When the setup is refused, or the plugin fails.
+    /// When the setup is refused or takes more than the plugin may use, or the plugin fails.
     pub async fn open(
+        &self,
+        context: &CallContext,
+        setup: &ParserSetup,
+    ) -> Result<Option<ParserSession>, PluginError> {
+        match self.open_once(context, setup).await {
+            Err(error) => {
+                let smallest = ParserSetup::default();
+                let control = async { Control::of(&self.open_once(context, &smallest).await) };
+                Err(attribute(self.handle.pool(), error, to_caller, control).await)
+            }
+            opened => opened,
+        }
+    }
+
+    async fn open_once(
         &self,
         context: &CallContext,
         setup: &ParserSetup,
@@ -117,6 +147,10 @@ impl OutputParser {
             rules,
         }))
     }
+}
+
+fn to_caller(fault: Fault) -> Fault {
+    attribution::too_complex(fault, "send fewer tools, or tools with smaller schemas")
 }
 
 async fn describe(handle: &Handle<OutputParserExports>) -> Result<ParserTraits, PluginError> {
@@ -159,6 +193,7 @@ impl ParserSession {
             return Ok(Vec::new());
         };
         let (session, rules) = (*session, &mut self.rules);
+        rules.note_text(text.len());
         let deadline_ms = lease.pool().grants().limits.deadlines.feed_ms;
         lease
             .call(
@@ -211,204 +246,5 @@ impl Drop for ParserSession {
         if let Some((mut lease, session)) = self.open.take() {
             lease.release(vec![session]);
         }
-    }
-}
-
-/// What the events of one answer are held to: the contract on tool calls, and a bound on text. Each
-/// call of `feed` has its own bound, but an answer has as many calls as tokens.
-struct AnswerRules {
-    /// Tools that may be called.
-    callable: Vec<String>,
-    /// For each call that has begun, whether it has ended.
-    ended: Vec<bool>,
-    /// Bytes that further events may carry.
-    bytes_left: usize,
-    /// Bytes that all events of the answer may carry.
-    bytes_max: usize,
-}
-
-impl AnswerRules {
-    fn new(setup: &ParserSetup, bytes_max: usize) -> Self {
-        Self {
-            callable: callable(setup),
-            ended: Vec::new(),
-            bytes_left: bytes_max,
-            bytes_max,
-        }
-    }
-
-    fn check(&mut self, events: Vec<ParserEvent>) -> Result<Vec<ParserEvent>, String> {
-        events.iter().try_for_each(|event| self.check_one(event))?;
-        Ok(events)
-    }
-
-    fn check_one(&mut self, event: &ParserEvent) -> Result<(), String> {
-        let text = match event {
-            ParserEvent::Content(text) | ParserEvent::Reasoning(text) => text.len(),
-            ParserEvent::CallBegin { index, id, name } => {
-                self.begin(*index, name)?;
-                name.len() + id.as_deref().map_or(0, str::len)
-            }
-            ParserEvent::CallArguments { index, delta } => {
-                self.open_call(*index)?;
-                delta.len()
-            }
-            ParserEvent::CallEnd { index } => {
-                *self.open_call(*index)? = true;
-                0
-            }
-        };
-        let left = self.bytes_left.checked_sub(text);
-        self.bytes_left =
-            left.ok_or_else(|| format!("made more than {} bytes of one answer", self.bytes_max))?;
-        Ok(())
-    }
-
-    fn begin(&mut self, index: u32, name: &str) -> Result<(), String> {
-        let next = self.ended.len();
-        if index as usize != next {
-            return Err(format!("began tool call {index} where {next} comes next"));
-        }
-        if next >= MAX_TOOL_CALLS {
-            return Err(format!("began more than {MAX_TOOL_CALLS} tool calls"));
-        }
-        if name.is_empty() {
-            return Err(format!("began tool call {index} without a name"));
-        }
-        if !self.callable.iter().any(|callable| callable == name) {
-            return Err(format!(
-                "called `{}`, a tool that may not be called",
-                excerpt(name).escape_debug()
-            ));
-        }
-        self.ended.push(false);
-        Ok(())
-    }
-
-    fn open_call(&mut self, index: u32) -> Result<&mut bool, String> {
-        match self.ended.get_mut(index as usize) {
-            Some(ended) if !*ended => Ok(ended),
-            Some(_) => Err(format!("went on with tool call {index} after its end")),
-            None => Err(format!("went on with tool call {index}, which never began")),
-        }
-    }
-}
-
-/// Names of the tools that an answer may call. What is declared in another shape cannot be called.
-fn callable(setup: &ParserSetup) -> Vec<String> {
-    let declared: serde_json::Value = serde_json::from_str(&setup.tools).unwrap_or_default();
-    let names = declared.as_array().into_iter().flatten();
-    let names = names.filter_map(|tool| tool.pointer("/function/name")?.as_str());
-    let choice = |name: &&str| match &setup.tool_choice {
-        ToolChoice::None => false,
-        ToolChoice::Auto | ToolChoice::Required => true,
-        ToolChoice::Named(wanted) => name == wanted,
-    };
-    names.filter(choice).map(str::to_owned).collect()
-}
-
-/// The first characters of a text that may be long.
-fn excerpt(text: &str) -> &str {
-    &text[..text.floor_char_boundary(MAX_SHOWN_BYTES)]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn rules() -> AnswerRules {
-        let setup = ParserSetup {
-            tools: r#"[{"type":"function","function":{"name":"f"}}]"#.to_owned(),
-            ..ParserSetup::default()
-        };
-        AnswerRules::new(&setup, 100)
-    }
-
-    fn begin(index: u32) -> ParserEvent {
-        ParserEvent::CallBegin {
-            index,
-            id: None,
-            name: "f".to_owned(),
-        }
-    }
-
-    fn arguments(index: u32) -> ParserEvent {
-        ParserEvent::CallArguments {
-            index,
-            delta: "{".to_owned(),
-        }
-    }
-
-    fn check(events: &[ParserEvent]) -> Result<(), String> {
-        rules().check(events.to_vec()).map(drop)
-    }
-
-    #[test]
-    fn calls_may_interleave_and_must_not_skip() {
-        let end = |index| ParserEvent::CallEnd { index };
-        assert_eq!(
-            check(&[
-                begin(0),
-                begin(1),
-                arguments(0),
-                end(0),
-                arguments(1),
-                end(1)
-            ]),
-            Ok(())
-        );
-        assert!(
-            check(&[begin(1)])
-                .unwrap_err()
-                .contains("where 0 comes next")
-        );
-        assert!(
-            check(&[begin(0), begin(0)])
-                .unwrap_err()
-                .contains("where 1 comes next")
-        );
-        assert!(check(&[arguments(0)]).unwrap_err().contains("never began"));
-        assert!(
-            check(&[begin(0), end(0), arguments(0)])
-                .unwrap_err()
-                .contains("after its end")
-        );
-        let nameless = ParserEvent::CallBegin {
-            index: 0,
-            id: None,
-            name: String::new(),
-        };
-        assert!(check(&[nameless]).unwrap_err().contains("without a name"));
-    }
-
-    #[test]
-    fn only_tools_that_may_be_called_are() {
-        let named = |tool_choice| ParserSetup {
-            tools: r#"[{"type":"function","function":{"name":"f"}},
-                       {"type":"function","function":{"name":"g"}}, 7]"#
-                .to_owned(),
-            tool_choice,
-            ..ParserSetup::default()
-        };
-        assert_eq!(callable(&named(ToolChoice::Auto)), ["f", "g"]);
-        assert_eq!(callable(&named(ToolChoice::Required)), ["f", "g"]);
-        assert_eq!(callable(&named(ToolChoice::Named("g".to_owned()))), ["g"]);
-        assert!(callable(&named(ToolChoice::None)).is_empty());
-        let undeclared = ParserEvent::CallBegin {
-            index: 0,
-            id: None,
-            name: "rm\n".to_owned(),
-        };
-        let message = check(&[undeclared]).unwrap_err();
-        assert!(message.contains("`rm\\n`"), "{message}");
-    }
-
-    #[test]
-    fn an_answer_is_bounded_over_all_its_events() {
-        let mut rules = rules();
-        let sixty = || vec![ParserEvent::Content("x".repeat(60))];
-        assert!(rules.check(sixty()).is_ok());
-        let message = rules.check(sixty()).unwrap_err();
-        assert!(message.contains("more than 100 bytes"), "{message}");
     }
 }

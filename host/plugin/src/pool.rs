@@ -1,7 +1,6 @@
 //! Instances of one binding. An instance serves one call, session or matcher at a time; it goes
 //! back only when its last call ended well, and is dropped in every other case.
 
-use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -10,17 +9,16 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tracing::Instrument as _;
 use wasmtime::Store;
-use wasmtime::component::{InstancePre, ResourceAny};
+use wasmtime::component::ResourceAny;
 
 use crate::binding::Binding;
 use crate::breaker::{Breaker, Turn};
 use crate::call::{self, CallContext, Ended, GuestResult};
 use crate::cpu_share::InUse;
 use crate::engine::EPOCH;
-use crate::kind::Contract;
+use crate::instance::{Exports, Instance, Live};
 use crate::state::{Grants, State};
-use crate::stats::Counters;
-use crate::{Component, Fault, Kind, LoadError, PluginError, PluginHost, linker};
+use crate::{Component, Fault, LoadError, PluginError, PluginHost, attribution, linker};
 
 /// Handles that one instance may hold: streams, sessions, matchers.
 const MAX_HANDLES: usize = 1024;
@@ -28,9 +26,6 @@ const MAX_HANDLES: usize = 1024;
 /// Memory of an instance that goes on a thread of its own: giving it back takes a millisecond for
 /// twenty MiB, in which a thread of the runtime answers nobody.
 const LARGE_BYTES: usize = 4 << 20;
-
-/// Growth from which on an idle instance is kept for a shorter time.
-const GROWN_BYTES: usize = 2 << 20;
 
 /// Times that idle instances are looked at while one that has grown is kept.
 const LOOKS: u32 = 4;
@@ -40,84 +35,14 @@ const LOOKS: u32 = 4;
 /// kernel, which changes one address space at a time.
 const WORTH_REFILLING: Duration = Duration::from_millis(1);
 
-/// Tells the log which calls no request asked for.
+/// Request id of calls that no request asked for.
 const NO_REQUEST: &str = "-";
 
-/// The exports of one kind.
-pub(crate) trait Exports: Sized + Send + Sync + 'static {
-    /// Exports that were found in a component, before it is instantiated.
-    type Pre: Send + Sync + 'static;
-    const KIND: Kind;
-    /// Find the exports of this version and check their types.
-    fn find(pre: InstancePre<State>, contract: Contract) -> wasmtime::Result<Self::Pre>;
-    fn instantiate(
-        pre: &Self::Pre,
-        store: &mut Store<State>,
-    ) -> impl Future<Output = wasmtime::Result<Self>> + Send;
-    /// Call `lifecycle.prepare`.
-    fn prepare(
-        &self,
-        store: &mut Store<State>,
-    ) -> impl Future<Output = wasmtime::Result<Result<(), Fault>>> + Send;
-}
+/// Value of a time at which nothing has happened yet.
+const NEVER: u64 = u64::MAX;
 
-/// A prepared instance.
-struct Instance<E> {
-    store: Store<State>,
-    exports: E,
-    uses: u32,
-    prepared_bytes: usize,
-    idle_since: Instant,
-    _live: Live,
-}
-
-impl<E> Instance<E> {
-    /// Whether it has served its time. Memory never shrinks, so growth is the measure.
-    fn is_spent(&self) -> bool {
-        let state = self.store.data();
-        let limits = &state.grants.limits;
-        self.uses >= limits.recycle_after_uses || self.growth() > limits.recycle_growth_bytes
-    }
-
-    /// Bytes by which its memory has grown since it was prepared.
-    fn growth(&self) -> usize {
-        let used = self.store.data().memory.used;
-        used.saturating_sub(self.prepared_bytes)
-    }
-
-    /// Whether it has been idle for longer than it is kept.
-    fn has_outstayed(&self, now: Instant) -> bool {
-        let limits = &self.store.data().grants.limits;
-        let kept_ms = match self.growth() > GROWN_BYTES {
-            true => limits.idle_grown_ms.min(limits.idle_ms),
-            false => limits.idle_ms,
-        };
-        now.saturating_duration_since(self.idle_since) >= Duration::from_millis(kept_ms)
-    }
-}
-
-/// Counts an instance as alive and holds its place in the host.
-struct Live {
-    counters: Arc<Counters>,
-    _place: OwnedSemaphorePermit,
-}
-
-impl Live {
-    fn new(counters: Arc<Counters>, place: OwnedSemaphorePermit) -> Self {
-        counters.live.fetch_add(1, Ordering::Relaxed);
-        counters.created.fetch_add(1, Ordering::Relaxed);
-        Self {
-            counters,
-            _place: place,
-        }
-    }
-}
-
-impl Drop for Live {
-    fn drop(&mut self) {
-        self.counters.live.fetch_sub(1, Ordering::Relaxed);
-    }
-}
+/// Time for which a call that ended well stands for a control call that could not be made.
+const LATELY: Duration = Duration::from_secs(60);
 
 /// The instances of a binding.
 pub(crate) struct Pool<E: Exports> {
@@ -132,6 +57,9 @@ pub(crate) struct Pool<E: Exports> {
     tidying: AtomicBool,
     /// Nanoseconds that the latest instance took to make.
     made_in: AtomicU64,
+    /// Milliseconds after `bound_at` at which a call last ended well, or [`NEVER`].
+    answered_at: AtomicU64,
+    bound_at: Instant,
     breaker: Breaker,
     /// The runtime that the pool was bound in, for work that outlives a dropped handle.
     runtime: Handle,
@@ -164,6 +92,8 @@ impl<E: Exports> Pool<E> {
             refilling: AtomicBool::new(false),
             tidying: AtomicBool::new(false),
             made_in: AtomicU64::new(0),
+            answered_at: AtomicU64::new(NEVER),
+            bound_at: Instant::now(),
             breaker,
             runtime: Handle::current(),
         });
@@ -279,12 +209,39 @@ impl<E: Exports> Pool<E> {
         }
     }
 
-    /// Tell the breaker how a call ended. What becomes of a breakdown of a grammar engine is told by
-    /// who finds out whose fault it was.
-    fn record_call(&self, function: &str, outcome: Result<(), &PluginError>) {
-        if outcome.is_ok() || E::KIND != Kind::Grammar || !function.starts_with("grammar.") {
-            self.record(outcome);
+    /// Tell the breaker how a call ended, unless [`attribution`] settles that.
+    fn record_call(&self, outcome: Result<(), &PluginError>) {
+        let deferred =
+            |error: &&PluginError| attribution::is_deferred(E::KIND, error.function, &error.fault);
+        match outcome {
+            Ok(()) => {
+                let now = u64::try_from(self.bound_at.elapsed().as_millis()).unwrap_or(u64::MAX);
+                self.answered_at.store(now, Ordering::Relaxed);
+                self.record(outcome);
+            }
+            Err(error) if deferred(&error) => {}
+            Err(_) => self.record(outcome),
         }
+    }
+
+    /// Whether a call ended well within the last [`LATELY`].
+    pub(crate) fn answered_lately(&self) -> bool {
+        let at = self.answered_at.load(Ordering::Relaxed);
+        at != NEVER
+            && self
+                .bound_at
+                .elapsed()
+                .saturating_sub(Duration::from_millis(at))
+                < LATELY
+    }
+
+    /// Count and log a fault, now that it is known whose it was.
+    pub(crate) fn settle(&self, error: &PluginError, message: &'static str) {
+        self.grants.counters.fault(error.function, &error.fault);
+        if error.fault.is_breakdown() {
+            self.grants.fault_history.note(Instant::now());
+        }
+        call::report(&self.grants, error, message);
     }
 
     /// Have the next call made even if the plugin is suspended.
@@ -322,8 +279,9 @@ impl<E: Exports> Pool<E> {
         instance.idle_since = Instant::now();
         let mut idle = self.lock_idle();
         if idle.len() < self.grants.limits.max_idle {
+            let holds_much = instance.holds_much();
             idle.push(instance);
-            if idle.len() > 1 && !self.tidying.swap(true, Ordering::AcqRel) {
+            if (idle.len() > 1 || holds_much) && !self.tidying.swap(true, Ordering::AcqRel) {
                 self.runtime.spawn(Self::tidy(Arc::downgrade(self)));
             }
             return;
@@ -333,7 +291,7 @@ impl<E: Exports> Pool<E> {
         self.let_go(instance);
     }
 
-    /// Look after idle instances as long as there is more than one.
+    /// Look after idle instances as long as there is more than one, or the last one holds much memory.
     async fn tidy(pool: Weak<Self>) {
         while let Some(pool) = pool.upgrade() {
             if !pool.give_up_idle(Instant::now()) {
@@ -346,18 +304,26 @@ impl<E: Exports> Pool<E> {
         }
     }
 
-    /// Drop instances that nobody has needed for long, all but the one that is used next; whether more
-    /// than that one are left.
-    fn give_up_idle(&self, now: Instant) -> bool {
+    /// Drop instances that have been idle for long, all but the one that is used next, and that one too if
+    /// it holds much memory. Returns whether there is anything left to look after.
+    fn give_up_idle(self: &Arc<Self>, now: Instant) -> bool {
         let mut idle = self.lock_idle();
         let others = idle.len().saturating_sub(1);
         let outstayed = idle.extract_if(..others, |instance| instance.has_outstayed(now));
-        let outstayed: Vec<_> = outstayed.collect();
-        let more = idle.len() > 1;
+        let mut outstayed: Vec<_> = outstayed.collect();
+        let is_over = |last: &Instance<E>| last.holds_much() && last.has_outstayed(now);
+        if idle.len() == 1 {
+            outstayed.extend(idle.pop_if(|last| is_over(last)));
+        }
+        let more = idle.len() > 1 || idle.last().is_some_and(Instance::holds_much);
         self.tidying.store(more, Ordering::Release);
+        let none_left = idle.is_empty();
         drop(idle);
         for instance in outstayed {
             self.let_go(instance);
+        }
+        if none_left {
+            self.refill();
         }
         more
     }
@@ -385,7 +351,7 @@ impl<E: Exports> Pool<E> {
         }
         let now = Instant::now();
         let ran = now.saturating_duration_since(resumes_at);
-        let faults = self.grants.fault_history.recent(now);
+        let faults = self.grants.lost_instances.recent(now);
         if let Some(until) = self.host.cpu_share().rest_until(now, ran, epochs, faults) {
             tokio::time::sleep_until(until.into()).await;
         }
@@ -446,7 +412,7 @@ impl<E: Exports> Lease<E> {
         function: &'static str,
         deadline_ms: u64,
         guest: impl AsyncFnOnce(&E, &mut Store<State>) -> GuestResult<T>,
-        check: impl FnOnce(T, &mut State) -> Result<U, String>,
+        check: impl FnOnce(T, &mut State) -> Result<U, Fault>,
     ) -> Result<U, PluginError> {
         let usable = std::mem::replace(&mut self.usable, false);
         let instance = self.instance.as_mut().filter(|_| usable);
@@ -459,13 +425,13 @@ impl<E: Exports> Lease<E> {
         {
             self.instance = None;
             let fault = Fault::Budget { budget_ms };
-            let error = self.pool.refused(context.request_id(), function, fault);
-            call::report(
-                &self.pool.grants,
-                &error,
-                "a plugin is not called again for a request",
-            );
-            self.pool.record(Err(&error));
+            let error =
+                call::plugin_error(&self.pool.grants, function, context.request_id(), fault);
+            if !attribution::is_deferred(E::KIND, function, &error.fault) {
+                let message = "a plugin is not called again for a request";
+                self.pool.settle(&error, message);
+                self.pool.record(Err(&error));
+            }
             return Err(error);
         }
         let request_id = context.request_id();
@@ -487,7 +453,7 @@ impl<E: Exports> Lease<E> {
             }
             Ended::Broken(error) => Err(error),
         };
-        self.pool.record_call(function, result.as_ref().map(drop));
+        self.pool.record_call(result.as_ref().map(drop));
         if !self.usable {
             if let Some(instance) = self.instance.take() {
                 self.pool.let_go_broken(*instance).await;

@@ -1,6 +1,7 @@
 //! What one instance carries: its grants, the bounds on its memory, and the call in progress.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use sha2::{Digest, Sha256};
@@ -30,8 +31,13 @@ pub(crate) struct Grants {
     pub(crate) component: Arc<Component>,
     pub(crate) kind: Kind,
     pub(crate) counters: Arc<Counters>,
+    /// Faults of the plugin's own: they lower the share of all its long calls.
     pub(crate) fault_history: FaultHistory,
+    /// Instances that a call lost, whoever was to blame: they lower the share of the next such loss.
+    pub(crate) lost_instances: FaultHistory,
     pub(crate) log_rate: LogRate,
+    /// The log says that headers of the policy are left out.
+    pub(crate) told_of_headers: AtomicBool,
     pub(crate) settings: String,
     pub(crate) model: Option<Arc<ModelDescription>>,
     pub(crate) vocabulary: Option<Arc<Vocabulary>>,

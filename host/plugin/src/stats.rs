@@ -156,6 +156,13 @@ impl Counters {
         }
     }
 
+    /// Count a fault of a call that has been counted without it.
+    pub(crate) fn fault(&self, function: &str, fault: &Fault) {
+        if let Some(counters) = self.function(function) {
+            counters.faults[fault.index()].fetch_add(1, Relaxed);
+        }
+    }
+
     /// Keep what is known of a breakdown, for the operator.
     pub(crate) fn note_breakdown(&self, error: &PluginError) {
         let breakdown = Breakdown {

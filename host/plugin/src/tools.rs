@@ -8,8 +8,8 @@ use crate::handle::Handle;
 use crate::limits::MAX_TOOLS_PER_COMPONENT;
 use crate::versions::{ToolExports, in_each_version};
 use crate::{
-    Binding, CallContext, Component, JsonSchema, LoadError, PluginError, PluginHost, ToolAnswer,
-    ToolCaller, ToolDeclaration,
+    Binding, CallContext, Component, Fault, JsonSchema, LoadError, PluginError, PluginHost,
+    ToolAnswer, ToolCaller, ToolDeclaration,
 };
 
 /// Longest name of a tool.
@@ -168,7 +168,7 @@ async fn describe(handle: &Handle<ToolExports>) -> Result<Vec<Offered>, PluginEr
                     Ok(Ok(declared.map(convert::declared).collect()))
                 })
             },
-            |declared, _| offered(declared),
+            |declared, _| offered(declared).map_err(Fault::InvalidResult),
         )
         .await
 }

@@ -131,6 +131,8 @@ impl ParseSession for RawSession {
             if let Some(parser) = self.parser.as_mut() {
                 match parser.feed(text, tokens).await {
                     Ok(events) => return Ok(events),
+                    // What the model wrote is at fault, and no more of it is passed on.
+                    Err(error) if error.fault.is_callers() => return Err(error),
                     Err(error) => left_raw(&self.request, &error),
                 }
                 self.parser = None;

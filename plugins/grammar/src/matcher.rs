@@ -141,10 +141,7 @@ impl Matcher {
         if self.inner.is_stopped() {
             return match self.inner.get_error() {
                 None if self.inner.stop_reason().is_ok() => Ok(Status::Finished),
-                None => Err(GrammarError::Internal(format!(
-                    "the matcher stopped: {}",
-                    self.inner.stop_reason()
-                ))),
+                None => Err(classify("", &self.inner.stop_reason().to_string())),
                 Some(error) => Err(classify("", &error)),
             };
         }
@@ -265,11 +262,20 @@ fn failed(doing: &str, error: &anyhow::Error) -> GrammarError {
     classify(&format!("{doing}: "), &error.to_string())
 }
 
-/// How the errors of llguidance begin that spent its budgets of lexer states and parser items. Its reason
+/// Prefixes of the errors of llguidance that spent its budgets of lexer states and parser items. Its reason
 /// for stopping says so too, but is lost when a matcher fails.
 const SPENT: [&str; 3] = ["lexer error: ", "parser error: ", "Parser Error: "];
 
+/// Error of llguidance where the text is not complete and no token may follow.
+const DEAD_END: &str = "NoExtensionBias";
+
 fn classify(doing: &str, error: &str) -> GrammarError {
+    if error.starts_with(DEAD_END) {
+        return GrammarError::Invalid(
+            "the grammar leads to a dead end: the text is not complete, and no token may follow"
+                .to_owned(),
+        );
+    }
     let text = format!("{doing}{}", excerpt(error));
     match SPENT.iter().any(|start| error.starts_with(start)) {
         true => GrammarError::TooComplex(text),

@@ -10,8 +10,8 @@ use std::future::Future;
 use wasmtime::Store;
 use wasmtime::component::InstancePre;
 
+use crate::instance::Exports;
 use crate::kind::Contract;
-use crate::pool::Exports;
 use crate::state::State;
 use crate::{Fault, Kind, v0_1, v0_2};
 

@@ -214,13 +214,13 @@ pub(super) fn borders() -> Vec<Case> {
         Case {
             kind: Kind::ChatTemplate,
             does: "answers with 16 MiB of text",
-            outcome: "`output`",
+            outcome: "`too-complex`",
             attack: Attack::Render("huge"),
         },
         Case {
             kind: Kind::ChatTemplate,
             does: "answers with two million segments",
-            outcome: "`output`",
+            outcome: "`too-complex`",
             attack: Attack::Render("list"),
         },
     ]

@@ -1,0 +1,102 @@
+//! Attribution of a fault to the plugin or to the request that it was called for.
+//!
+//! Templates, schemas and grammars are programs whose input the caller writes. A call that takes more time,
+//! memory, stack or output than it may says nothing of whose fault that is, and how soon it does depends on
+//! the machine. So the host has another instance do the same with the smallest input there is: if that goes
+//! well, the request was the cause. The verdict does not depend on how fast the machine is, and no caller
+//! can have a plugin suspended for others.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use crate::instance::Exports;
+use crate::pool::Pool;
+use crate::{Fault, Kind, PluginError};
+
+/// Functions whose work the caller's input determines. Excess in them is attributed by a control call.
+const CONTROLLED: [&str; 3] = [
+    "chat-template.render",
+    "output-parser.constraint",
+    "output-parser.open",
+];
+
+/// Whether a fault in `function` is settled by [`attribute`], and not when the call ends.
+pub(crate) fn is_deferred(kind: Kind, function: &str, fault: &Fault) -> bool {
+    match kind {
+        // A grammar is a program of the caller's: whatever breaks down on one may be its fault.
+        Kind::Grammar => function.starts_with("grammar.") && fault.is_breakdown(),
+        _ => CONTROLLED.contains(&function) && fault.is_excess(),
+    }
+}
+
+/// Excess that the request caused, as its caller is told.
+pub(crate) fn too_complex(fault: Fault, advice: &str) -> Fault {
+    match fault {
+        excess if excess.is_excess() => Fault::TooComplex(format!("the plugin {excess}; {advice}")),
+        other => other,
+    }
+}
+
+/// Outcome of a control call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Control {
+    /// The plugin does well with the smallest input.
+    Passed,
+    /// It does not even then.
+    Failed,
+    /// The control call was not made.
+    Unknown,
+}
+
+impl Control {
+    /// Read the outcome off a call that should go well, or be refused in an orderly way.
+    pub(crate) fn of<T>(called: &Result<T, PluginError>) -> Self {
+        match called.as_ref().map_err(|error| &error.fault) {
+            Err(Fault::Overloaded { .. } | Fault::Suspended { .. }) => Self::Unknown,
+            Err(fault) if fault.is_breakdown() => Self::Failed,
+            _ => Self::Passed,
+        }
+    }
+}
+
+/// Attribute a fault by a control call, tell the breaker, and count and log what was found. Other faults
+/// pass through. `to_caller` is what becomes of a fault that the request caused.
+pub(crate) fn attribute<'a, E: Exports>(
+    pool: &'a Arc<Pool<E>>,
+    error: PluginError,
+    to_caller: fn(Fault) -> Fault,
+    control: impl Future<Output = Control> + Send + 'a,
+) -> Pin<Box<dyn Future<Output = PluginError> + Send + 'a>> {
+    // Boxed, since a control call of a grammar is made of the calls that it controls.
+    Box::pin(async move {
+        if !is_deferred(E::KIND, error.function, &error.fault) {
+            return error;
+        }
+        pool.let_try();
+        let verdict = match control.await {
+            Control::Unknown if pool.answered_lately() => Control::Passed,
+            verdict => verdict,
+        };
+        match verdict {
+            Control::Passed => {
+                pool.record(Ok(()));
+                let fault = to_caller(error.fault);
+                let error = PluginError { fault, ..error };
+                pool.settle(
+                    &error,
+                    "a plugin failed on one request and does well otherwise",
+                );
+                error
+            }
+            Control::Failed => {
+                pool.record(Err(&error));
+                pool.settle(&error, "a plugin failed, its instance is replaced");
+                error
+            }
+            Control::Unknown => {
+                pool.settle(&error, "a call failed and no other could tell why");
+                error
+            }
+        }
+    })
+}
