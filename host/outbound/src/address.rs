@@ -1,4 +1,4 @@
-//! Which addresses a name may stand for.
+//! Addresses that a name may resolve to.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

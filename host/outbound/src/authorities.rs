@@ -33,9 +33,9 @@ pub enum AuthoritiesError {
     /// A block is no certificate.
     #[error("its certificate number {number} cannot be read: {problem}")]
     NotACertificate {
-        /// Which one, from 1.
+        /// Its number, from 1.
         number: usize,
-        /// What is wrong.
+        /// Defect.
         problem: String,
     },
 }

@@ -18,15 +18,15 @@ pub use request::{Request, RequestError, Response};
 
 use std::time::Duration;
 
-/// What one plugin may ask of other servers.
+/// Grant of one plugin: requests that it may send to other servers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
-    /// Where requests may go; nowhere if it is empty.
+    /// Origins that requests may go to; none if it is empty.
     pub origins: Vec<Origin>,
     /// Addresses that are allowed although they are not public. An origin whose host is an address
     /// needs none.
     pub networks: Vec<Network>,
-    /// Who may vouch for servers that speak TLS; if none are named, the public authorities (Mozilla's list).
+    /// Certificate authorities of servers that speak TLS; if none are named, the public ones (Mozilla's list).
     pub authorities: Option<Authorities>,
     /// Largest content of an answer in bytes.
     pub max_response_bytes: u64,

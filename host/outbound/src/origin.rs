@@ -1,4 +1,4 @@
-//! Where a request goes: scheme, host and port.
+//! Origin of a URL: scheme, host and port.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -29,7 +29,7 @@ impl Origin {
     /// The origin of a URL.
     ///
     /// # Errors
-    /// What is wrong with the URL.
+    /// Defect of the URL.
     pub(crate) fn of(url: &Uri) -> Result<Self, &'static str> {
         let secure = match url.scheme_str() {
             Some("https") => true,

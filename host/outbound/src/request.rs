@@ -37,7 +37,7 @@ const OWN_HEADERS: [&str; 10] = [
     "http2-settings",
 ];
 
-/// What a plugin asks.
+/// Request of a plugin.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
     /// Such as `GET`.
@@ -52,7 +52,7 @@ pub struct Request {
     pub timeout: Option<Duration>,
 }
 
-/// What was answered, whatever the status.
+/// Response, whatever its status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Response {
     /// HTTP status.
@@ -63,7 +63,7 @@ pub struct Response {
     pub body: Vec<u8>,
 }
 
-/// Why there is no answer.
+/// Reason for which there is no response.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     /// The request is malformed.

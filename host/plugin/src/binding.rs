@@ -1,4 +1,4 @@
-//! What the operator gives to a plugin in one place of the configuration.
+//! Binding of a plugin: its settings and grants in one entry of the configuration.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,11 +23,11 @@ pub struct Binding {
     pub settings: String,
     /// Secrets by name, for policies. Plugins can ask whether a text equals one.
     pub secrets: Vec<(String, String)>,
-    /// Where a policy's counters are kept; hand the old one to a binding that replaces another.
+    /// Ledger of a policy's counters; hand the old one to a binding that replaces another.
     pub ledger: Arc<Ledger>,
-    /// Where a policy or a tool may send HTTP requests; nowhere by default.
+    /// Origins to which a policy or a tool may send HTTP requests; none by default.
     pub http: Outbound,
-    /// Where the clock of a policy or a tool stands still, in milliseconds since 1970; without it, it is
+    /// Time at which the clock of a policy or a tool is frozen, in milliseconds since 1970; without it, it is
     /// the system's.
     pub now_ms: Option<u64>,
     /// Bounds.

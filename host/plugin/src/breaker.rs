@@ -1,5 +1,5 @@
-//! A circuit breaker for each binding: a plugin that keeps failing is not called for a while, so that
-//! its callers are told at once, and its neighbours keep the processor.
+//! Circuit breaker of a binding: a plugin that keeps failing is not called for a while, so that its callers
+//! are told at once, and other requests keep the processor.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
@@ -28,10 +28,10 @@ enum State {
     },
 }
 
-/// What the end of a call changed.
+/// Change that the end of a call made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// No call is made for so long.
+    /// No call is made for this time.
     Suspended(Duration),
     /// A trial went well: calls are made again.
     Resumed,

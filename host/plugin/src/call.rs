@@ -1,4 +1,4 @@
-//! One call into a guest: its deadline, its numbers, and what a failure of it means.
+//! One call into a guest: its deadline, its counters, and the classification of its failures.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::state::{CallState, Grants, State, escape};
 use crate::stats::Counters;
 use crate::{Fault, PluginError, attribution};
 
-/// What a call is made for; it tags the lines that the plugin logs.
+/// Request that a call is made for; it tags the lines that the plugin logs.
 #[derive(Debug, Clone)]
 pub struct CallContext {
     /// The server's id of the request.
@@ -126,7 +126,7 @@ pub(crate) fn begin(
     }
 }
 
-/// What became of a call.
+/// Outcome of a call.
 pub(crate) enum Ended<T> {
     /// It gave a sound answer.
     Answered(T),
@@ -247,7 +247,7 @@ fn cut(mut text: String) -> String {
     text
 }
 
-/// What a trap means. Order matters: our own marks first, then types, then guesses.
+/// Fault that a trap stands for. Order matters: our own marks first, then types, then guesses.
 fn classify(error: &wasmtime::Error, state: &State, deadline_ms: u64) -> Fault {
     if state.call.expired {
         return Fault::Deadline { deadline_ms };

@@ -1,4 +1,4 @@
-//! Rendering prompts through a plugin.
+//! Chat templates: rendering of prompts by a plugin.
 
 use crate::attribution::{self, Control, attribute};
 use crate::handle::kind_handle;

@@ -1,4 +1,4 @@
-//! What compiling a file would cost, read off it before anything is compiled. The size of a file is
+//! Cost of compiling a file, read off it before anything is compiled. The size of a file is
 //! bounded, but a small file can make a large one: segments of data far apart stretch to an image of
 //! the whole memory, and components that hold each other several times multiply.
 
@@ -50,7 +50,7 @@ pub(crate) fn check(label: &str, wasm: &[u8]) -> Result<(), LoadError> {
     }
 }
 
-/// What there is in a file, at all levels together.
+/// Contents of a file that cost time or memory to compile, at all levels together.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Cost {
     functions: u64,

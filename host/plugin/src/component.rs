@@ -16,14 +16,14 @@ use crate::limits::MAX_COMPONENT_BYTES;
 use crate::wasm_file::{FileKind, cases, declared_version, file_kind, serves, settings_schema};
 use crate::{Kind, LoadError, compile_cost};
 
-/// Where a plugin comes from.
+/// Source of a plugin.
 #[derive(Debug, Clone)]
 pub enum ComponentSource {
     /// A `.wasm` file; the plugin is named after it.
     File(PathBuf),
     /// A `.wasm` file that the caller has read, such as after checking its signature.
     Read {
-        /// Where it was.
+        /// Its path.
         path: PathBuf,
         /// The component.
         wasm: Vec<u8>,
@@ -93,7 +93,7 @@ impl Component {
         self.origin == EMBEDDED
     }
 
-    /// What the plugin can be.
+    /// Kinds of the plugin.
     pub fn kinds(&self) -> &[Kind] {
         &self.kinds
     }
@@ -124,7 +124,7 @@ impl Component {
         self.cases.as_deref()
     }
 
-    /// What it says in the custom section `mortise:serves` of the models that it serves, as the author wrote it.
+    /// Content of the custom section `mortise:serves`, the models that it serves, as the author wrote it.
     pub fn serves(&self) -> Option<&str> {
         self.serves.as_deref()
     }
@@ -343,7 +343,7 @@ fn interface_names(engine: &Engine, compiled: &Compiled) -> (Vec<String>, Vec<St
     (exports, imports)
 }
 
-/// What the names of a component's exports say.
+/// Kinds and version that the names of a component's exports tell.
 struct Exported {
     kinds: Vec<Kind>,
     contract: Contract,

@@ -13,13 +13,13 @@ pub struct PluginError {
     pub plugin: String,
     /// Version that the plugin gave, or its digest's first 12 digits.
     pub version: String,
-    /// What it was called as.
+    /// Kind that it was called as.
     pub kind: Kind,
     /// The exported function, such as `chat-template.render`.
     pub function: &'static str,
     /// The server's id of the request that it was called for; `-` if no request asked for the call.
     pub request_id: Arc<str>,
-    /// What happened.
+    /// Kind of failure.
     pub fault: Fault,
 }
 
@@ -96,7 +96,7 @@ pub enum Fault {
     /// The plugin failed too often of late, and was not called.
     #[error("failed too often and is not called for another {retry_after_ms} ms")]
     Suspended {
-        /// When it may be called again.
+        /// Time until it may be called again.
         retry_after_ms: u64,
     },
 }

@@ -1,4 +1,4 @@
-//! Constraining generation through a plugin.
+//! Grammars: constrained decoding by a plugin.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,7 +14,7 @@ use crate::state::State;
 use crate::versions::{GrammarExports, in_each_version};
 use crate::{CallContext, Fault, GrammarSource, MatchStatus, MatchStep, PluginError, Vocabulary};
 
-/// What is wrong with a mask after which no text can follow.
+/// Defect of a mask after which no text can follow.
 const DEAD_END: &str = "allows no token and has not finished";
 
 /// The slot that the host hands to every call; a guest that names another one is in error.
@@ -240,7 +240,7 @@ impl Matcher {
         .await
     }
 
-    /// How many of these tokens, from the first, would be accepted.
+    /// Number of these tokens, from the first, that would be accepted.
     ///
     /// # Errors
     /// When the plugin fails.

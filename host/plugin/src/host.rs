@@ -79,12 +79,12 @@ impl PluginHost {
         Ok(component)
     }
 
-    /// What all plugins did so far, for metrics.
+    /// Counters of all plugins, for metrics.
     pub fn stats(&self) -> Vec<PluginStats> {
         self.inner.stats.snapshot()
     }
 
-    /// Where guests spent their time, if [`HostConfig::profile`] asked for it.
+    /// Profile of the guests, if [`HostConfig::profile`] asked for it.
     pub fn profile(&self) -> Option<&Arc<Profile>> {
         self.inner.profile.as_ref()
     }

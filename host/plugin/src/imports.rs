@@ -1,4 +1,4 @@
-//! What plugins may call. The interfaces are alike in every version of the contract, and what a component
+//! Host functions that plugins may call. The interfaces are alike in every version of the contract, and what a component
 //! imports is checked by the structure of its types: so each is linked under the name that the component
 //! gives it, whatever its version.
 

@@ -19,7 +19,7 @@ pub struct JsonSchema {
 pub struct Violation {
     /// JSON pointer to the value; empty for the whole.
     pub pointer: String,
-    /// What is wrong with it.
+    /// Message that says what is wrong with it.
     pub message: String,
 }
 
@@ -82,7 +82,7 @@ impl JsonSchema {
         }
     }
 
-    /// What to say of a name that an object may not have: those that it may.
+    /// Message about a name that an object may not have: it lists those that it may.
     fn properties(&self, schema_url: &str) -> String {
         let pointer = schema_url
             .split_once('#')

@@ -47,7 +47,7 @@ impl Contract {
     }
 }
 
-/// What a plugin does: the name of an exported interface. A component may export several.
+/// Kind of a plugin: the name of an exported interface. A component may export several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// Renders prompts.

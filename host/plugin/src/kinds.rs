@@ -1,4 +1,4 @@
-//! What plugins are asked and what they answer, in the host's own types. The bindings of each WIT
+//! Requests to plugins and their answers, in the host's own types. The bindings of each WIT
 //! version convert to and from these, so that nothing above knows versions.
 //!
 //! The fields are those of `wit/v0.2`; see there.
@@ -36,7 +36,7 @@ pub struct ControlToken {
 pub struct Vocabulary {
     /// Bytes of all tokens, back to back.
     pub bytes: Vec<u8>,
-    /// Where each token begins, and the end of the last.
+    /// Offset of each token in `bytes`, and the end of the last.
     pub offsets: Vec<u32>,
     /// Tokens that end a sequence.
     pub eos: Vec<u32>,
@@ -63,7 +63,7 @@ impl Vocabulary {
     }
 }
 
-/// What generated text must look like.
+/// Grammar that generated text must follow.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum GrammarSource {
     /// Any JSON object.
@@ -113,7 +113,7 @@ pub enum Segment {
     Plain(String),
 }
 
-/// Which tools may be called.
+/// Choice of the tools that may be called.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum ToolChoice {
     /// None.
@@ -127,12 +127,12 @@ pub enum ToolChoice {
     Named(String),
 }
 
-/// What a parser knows before the first token (`output-parser.setup`).
+/// Setup of a parser before the first token (`output-parser.setup`).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ParserSetup {
     /// JSON array of tool declarations.
     pub tools: String,
-    /// How they may be used.
+    /// Choice among them.
     pub tool_choice: ToolChoice,
     /// Several calls are allowed.
     pub parallel: bool,
@@ -140,14 +140,14 @@ pub struct ParserSetup {
     pub opens_reasoning: bool,
 }
 
-/// What a parser needs of the host (`output-parser.traits`).
+/// Needs of a parser (`output-parser.traits`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ParserTraits {
     /// Generated text must include special tokens.
     pub keep_special_tokens: bool,
 }
 
-/// What the model said (`output-parser.event`).
+/// Parsed part of the generated text (`output-parser.event`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ParserEvent {
     /// Text for the user.
@@ -156,7 +156,7 @@ pub enum ParserEvent {
     Reasoning(String),
     /// A tool call begins.
     CallBegin {
-        /// Which call, from 0.
+        /// Index of the call, from 0.
         index: u32,
         /// The model's id for it.
         id: Option<String>,
@@ -165,19 +165,19 @@ pub enum ParserEvent {
     },
     /// More arguments.
     CallArguments {
-        /// Which call.
+        /// Index of the call.
         index: u32,
         /// JSON text to append.
         delta: String,
     },
     /// The call is complete.
     CallEnd {
-        /// Which call.
+        /// Index of the call.
         index: u32,
     },
 }
 
-/// Why an answer ended, as told to plugins.
+/// Finish reason of an answer, as told to plugins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Finish {
     /// A stop token or string.
@@ -190,7 +190,7 @@ pub enum Finish {
     Error,
 }
 
-/// Where a matcher stands (`grammar.status`).
+/// State of a matcher (`grammar.status`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MatchStatus {
     /// More text is needed.
@@ -204,7 +204,7 @@ pub enum MatchStatus {
 /// The outcome of an advance (`grammar.step`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MatchStep {
-    /// Where the matcher stands.
+    /// State of the matcher.
     pub status: MatchStatus,
     /// Tokens that must follow.
     pub forced: Vec<u32>,
@@ -235,7 +235,7 @@ pub struct Facts {
     pub server_tools: Vec<String>,
 }
 
-/// Which tools a request may have (`policy.tool-grant`).
+/// Grant of tools to a request (`policy.tool-grant`).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum ToolGrant {
     /// All that it asks for.
@@ -258,7 +258,7 @@ impl ToolGrant {
         }
     }
 
-    /// What both this and another grant.
+    /// Intersection of two grants.
     pub fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::All, grant) | (grant, Self::All) => grant,
@@ -282,7 +282,7 @@ impl ToolGrant {
     }
 }
 
-/// Who is asking.
+/// Identity of the caller.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Principal {
     /// Stable id of the caller.
@@ -293,7 +293,7 @@ pub struct Principal {
     pub labels: Vec<(String, String)>,
 }
 
-/// What a policy decided (`policy.decision`).
+/// Decision of a policy (`policy.decision`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
     /// The request may go on.
@@ -307,7 +307,7 @@ pub enum Decision {
 /// `policy.allow`
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Allowance {
-    /// Who is asking.
+    /// Identity of the caller.
     pub principal: Principal,
     /// Higher is served first.
     pub priority: i32,
@@ -340,7 +340,7 @@ pub struct Denial {
     pub headers: Vec<(String, String)>,
 }
 
-/// What a request came to (`policy.usage`).
+/// Usage of a request that has ended (`policy.usage`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UsageReport {
     /// The server's id of the request.
@@ -359,7 +359,7 @@ pub struct UsageReport {
     pub cached_tokens: u32,
     /// Tokens generated over all choices.
     pub completion_tokens: u32,
-    /// How the first choice ended.
+    /// Finish reason of the first choice.
     pub finish: Finish,
     /// From arrival to the last byte.
     pub wall_ms: u64,
@@ -370,31 +370,31 @@ pub struct UsageReport {
 pub struct ToolDeclaration {
     /// 1 to 64 ASCII letters, digits, `_` or `-`.
     pub name: String,
-    /// What it does and when to use it.
+    /// Description for the model: purpose, and when to use it.
     pub description: String,
     /// JSON Schema of the arguments, an object.
     pub parameters: serde_json::Value,
 }
 
-/// What a tool is called for (`tool.context`).
+/// Context of a tool call (`tool.context`).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ToolCaller {
     /// The id of the call within the request.
     pub call_id: String,
     /// The model that calls.
     pub model: String,
-    /// Who is asking.
+    /// Identity of the caller.
     pub subject: String,
     /// The account of who is asking.
     pub tenant: Option<String>,
 }
 
-/// What a tool said. Both are told to the model.
+/// Answer of a tool. Both are told to the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToolAnswer {
     /// The result.
     Result(String),
-    /// Why there is none; the model may try otherwise.
+    /// Reason for which there is no result; the model may try otherwise.
     Refused(String),
 }
 

@@ -28,9 +28,9 @@ const MAX_PERIOD_MS: u64 = 100 * 365 * 24 * 3_600_000;
 pub struct Verdict {
     /// Whether the cost was taken.
     pub allowed: bool,
-    /// What is left in the bucket.
+    /// Amount left in the bucket.
     pub remaining: u64,
-    /// When the same withdrawal could succeed; `u64::MAX` if never.
+    /// Time until the same withdrawal could succeed; `u64::MAX` if never.
     pub retry_after_ms: u64,
 }
 
@@ -40,7 +40,7 @@ const REFUSED: Verdict = Verdict {
     retry_after_ms: u64::MAX,
 };
 
-/// How much a bucket holds and how fast it fills.
+/// Capacity of a bucket and the time in which it fills.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
     /// At most so much.
@@ -62,7 +62,7 @@ impl Rate {
         }
     }
 
-    /// What flows in during `nanoseconds`.
+    /// Amount that flows in during `nanoseconds`.
     fn amount_in(self, nanoseconds: u128) -> u64 {
         match self.period_ns() {
             0 => self.capacity,

@@ -1,4 +1,4 @@
-//! Our side of WebAssembly: load, limit, call. The only room that knows wasmtime.
+//! Host side of the WebAssembly plugins: load, limit, call. The only crate that knows wasmtime.
 //!
 //! A [`PluginHost`] turns files into [`Component`]s. A component is bound to its surroundings as
 //! one of its kinds: [`ChatTemplate`], [`OutputParser`], [`Grammar`], [`Policy`] or [`Tools`]. Each

@@ -1,4 +1,4 @@
-//! What a plugin may use. Every bound has its default here and nowhere else.
+//! Limits of plugins. Every bound has its default here and nowhere else.
 
 use std::path::PathBuf;
 
@@ -52,8 +52,8 @@ pub struct HostConfig {
     /// Instances of all plugins together that may live at once. 1000 is what the pool reserves
     /// 4 GiB of address space each for (4 TiB of 128), without touching memory.
     pub max_instances_total: u32,
-    /// Where compiled plugins are kept between starts; `None` compiles at every start. It is made
-    /// with mode 0700 and ignored if others may write to it, since its files are native code.
+    /// Folder of compiled plugins between starts; `None` compiles at every start. It is made with mode 0700,
+    /// and not used if it belongs to another user or others may write to it, since its files are native code.
     pub cache_dir: Option<PathBuf>,
     /// WebAssembly call stack of one instance. 1 MiB matches the stack that Rust guests keep in
     /// their own memory, so that neither ends long before the other.
@@ -94,21 +94,21 @@ pub struct Limits {
     /// Growth of memory since `prepare` after which an instance is replaced, since memory of an
     /// instance never shrinks.
     pub recycle_growth_bytes: usize,
-    /// How long an idle instance is kept that nobody needs; the one that was used last stays. A minute
+    /// Time for which an idle instance is kept; the one that was used last stays longer. A minute
     /// outlasts the pauses between requests, since preparing a large vocabulary anew takes a second.
     pub idle_ms: u64,
     /// The same for one that has grown by more than 2 MiB: a burst of requests that each needed much
     /// leaves no memory behind ten seconds later.
     pub idle_grown_ms: u64,
-    /// How long a call waits for an instance when all are busy.
+    /// Time for which a call waits for an instance when all are busy.
     pub checkout_wait_ms: u64,
-    /// How long each function may take.
+    /// Deadlines of the functions.
     pub deadlines: Deadlines,
     /// Milliseconds that a guest may run over all calls of one session, or of one matcher and its
     /// forks: a plugin that stays just below each deadline still ends. 60 s is what the slowest masks
     /// that were measured (6 ms) come to over 10 000 tokens.
     pub budget_ms: u64,
-    /// When the plugin is not called for a while, since it keeps failing.
+    /// Failures after which the plugin is not called for a while.
     pub breaker: BreakerLimits,
 }
 
@@ -154,8 +154,8 @@ impl Limits {
     }
 }
 
-/// How long each function may run, in milliseconds of its own; ten times that by the clock. They are hundreds of times what the
-/// default plugins need, so that a busy machine ends no honest call, and short enough that a
+/// Deadlines of the functions, in milliseconds in which the guest runs; ten times that by the clock. They are
+/// hundreds of times what the default plugins need, so that a busy machine ends no honest call, and short enough that a
 /// broken plugin is noticed by its own request only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deadlines {
@@ -202,14 +202,14 @@ impl Default for Deadlines {
     }
 }
 
-/// When a plugin is suspended, and for how long.
+/// Failures that suspend a plugin, and the time for which they do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BreakerLimits {
     /// Failed calls within the window after which no call is made. 0 never suspends.
     pub failures: u32,
     /// The window.
     pub window_ms: u64,
-    /// How long no call is made at first. After a trial that failed it is twice as long.
+    /// First pause. After each trial that fails it is twice as long.
     pub pause_ms: u64,
     /// The longest pause.
     pub max_pause_ms: u64,

@@ -1,4 +1,4 @@
-//! What a component is linked to, by kind. Only what its kind is granted does anything.
+//! Linker of a component, by kind. Only imports that its kind is granted do anything.
 
 use wasmtime::Engine;
 use wasmtime::component::types::{ComponentInstance, ComponentItem};

@@ -1,10 +1,10 @@
-//! Why a plugin could not be loaded. Each text says which file, what is wrong and what to do.
+//! Errors of loading a plugin. Each text says which file, what is wrong and what to do.
 
 use std::path::PathBuf;
 
 use crate::{Kind, PluginError};
 
-/// Why a plugin could not be loaded or bound.
+/// Error of loading or binding a plugin.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
@@ -13,7 +13,7 @@ pub enum LoadError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         #[source]
         source: std::io::Error,
     },
@@ -36,7 +36,7 @@ pub enum LoadError {
     NotWasm {
         /// File or name.
         origin: String,
-        /// What its first bytes are.
+        /// Description of its first bytes.
         found: String,
     },
     /// The bytes are a core module.
@@ -54,7 +54,7 @@ pub enum LoadError {
     Compile {
         /// File or name.
         origin: String,
-        /// What the compiler said.
+        /// Message of the compiler.
         message: String,
     },
     /// Compiling it would take more time or memory than any plugin needs.
@@ -64,11 +64,11 @@ pub enum LoadError {
     TooCostly {
         /// File or name.
         origin: String,
-        /// What there is too much of.
+        /// Name of the quantity that is too large.
         what: &'static str,
-        /// How much of it.
+        /// Its value.
         found: u64,
-        /// How much is allowed.
+        /// Largest value that is allowed.
         limit: u64,
     },
     /// It was built for another version of the WIT package.
@@ -124,7 +124,7 @@ pub enum LoadError {
     Interface {
         /// File or name.
         origin: String,
-        /// What differs.
+        /// Difference.
         message: String,
     },
     /// The binding lacks something that the kind needs.
@@ -142,7 +142,7 @@ pub enum LoadError {
     Settings {
         /// File or name.
         origin: String,
-        /// What the parser said.
+        /// Message of the parser.
         message: String,
     },
     /// The plugin failed while it was being prepared.
@@ -157,7 +157,7 @@ pub enum LoadError {
     /// The runtime cannot start.
     #[error("cannot start the WebAssembly runtime: {message}")]
     Runtime {
-        /// What wasmtime said.
+        /// Message of wasmtime.
         message: String,
     },
 }

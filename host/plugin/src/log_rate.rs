@@ -1,4 +1,4 @@
-//! How much a plugin may write to the server's log over all its calls. A flood costs those who read the
+//! Rate limit of what a plugin writes to the server's log over all its calls. A flood costs those who read the
 //! log more than it costs the guest.
 
 use std::num::NonZeroU32;

@@ -1,4 +1,4 @@
-//! Parsing answers through a plugin.
+//! Output parsers: parsing of answers by a plugin.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ impl OutputParser {
         self.handle.component()
     }
 
-    /// What the parser needs of the host.
+    /// Needs of the parser.
     pub fn traits(&self) -> ParserTraits {
         self.traits
     }

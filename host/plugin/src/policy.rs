@@ -160,7 +160,7 @@ fn check_names(what: &str, names: &[String]) -> Result<(), String> {
     names.iter().try_for_each(|name| check_text(what, name))
 }
 
-/// What goes into a JSON body or back to the policy may hold any character, in bounds.
+/// Text that goes into a JSON body or back to the policy may hold any character, in bounds.
 fn check_length(what: &str, text: &str) -> Result<(), String> {
     match text.len() {
         0..=MAX_MESSAGE_BYTES => Ok(()),

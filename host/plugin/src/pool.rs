@@ -1,4 +1,4 @@
-//! Instances of one binding. An instance serves one call, session or matcher at a time; it goes
+//! Pool of the instances of one binding. An instance serves one call, session or matcher at a time; it goes
 //! back only when its last call ended well, and is dropped in every other case.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -30,8 +30,8 @@ const LARGE_BYTES: usize = 4 << 20;
 /// Times that idle instances are looked at while one that has grown is kept.
 const LOOKS: u32 = 4;
 
-/// How long an instance takes to make before one is made ahead of the call that needs it. What takes less is
-/// made by that call: another thread would have to wake for it, and both would wait for each other in the
+/// Time to make an instance from which on one is made ahead of the call that needs it. A faster one is made by
+/// that call: another thread would have to wake for it, and both would wait for each other in the
 /// kernel, which changes one address space at a time.
 const WORTH_REFILLING: Duration = Duration::from_millis(1);
 

@@ -1,4 +1,4 @@
-//! Where guests spend their time: at each epoch in which one runs, its call stack is noted.
+//! Sampling profiler of guests: at each epoch in which one runs, its call stack is recorded.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,18 +8,18 @@ use wasmtime::WasmBacktrace;
 /// Different stacks that are kept; the rest is counted together.
 const MAX_STACKS: usize = 20_000;
 
-/// What stacks beyond the limit are called.
+/// Name under which stacks beyond the limit are counted.
 const OTHER: &str = "(other)";
 
 /// Samples of call stacks, one for each millisecond in which a guest ran. Times are those of an engine
 /// that compiles as the server's does, so that shares are what they are there.
 #[derive(Debug, Default)]
 pub struct Profile {
-    /// How often each stack was met, outermost function first.
+    /// Samples of each stack, outermost function first.
     stacks: Mutex<HashMap<Vec<String>, u64>>,
 }
 
-/// How much of the time a function had.
+/// Share of the time that a function had.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FunctionShare {
     /// Its name as the compiler wrote it, if the component keeps names, or its number.

@@ -1,4 +1,4 @@
-//! What one instance carries: its grants, the bounds on its memory, and the call in progress.
+//! Store data of one instance: its grants, the bounds on its memory, and the call in progress.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -17,16 +17,16 @@ use crate::{Component, Kind, Ledger, Limits, ModelDescription, Outbound, Profile
 /// Elements of all tables of an instance: function pointers, a few thousand in large plugins.
 const MAX_TABLE_ELEMENTS: usize = 20_000;
 
-/// What a log line costs beside its text, so that empty lines are bounded too.
+/// Cost of a log line beside its text, so that empty lines are bounded too.
 const LOG_LINE_BYTES: usize = 64;
 
-/// What a field of a log line costs beside its text: the signs around it.
+/// Cost of a field of a log line beside its text: the signs around it.
 const LOG_FIELD_BYTES: usize = 2;
 
 /// Bytes of what a guest last wrote to its standard error that are kept for a trap's message.
 const LAST_WORDS_BYTES: usize = 1024;
 
-/// What a binding grants, shared by its instances.
+/// Grants of a binding, shared by its instances.
 pub(crate) struct Grants {
     pub(crate) component: Arc<Component>,
     pub(crate) kind: Kind,
@@ -45,10 +45,10 @@ pub(crate) struct Grants {
     pub(crate) secrets: Vec<(String, [u8; 32])>,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) http: Outbound,
-    /// Where the clock stands still, if it does.
+    /// Time at which the clock is frozen, if it is.
     pub(crate) now_ms: Option<u64>,
     pub(crate) limits: Limits,
-    /// Where to note what the guest is doing.
+    /// Profile that samples of the guest go to.
     pub(crate) profile: Option<Arc<Profile>>,
 }
 
@@ -179,7 +179,7 @@ impl State {
         self.call.log_lines_dropped += 1;
     }
 
-    /// What the guest wrote to standard output or error.
+    /// Log text that the guest wrote to standard output or error.
     pub(crate) fn print(&mut self, level: tracing::Level, bytes: &[u8]) {
         let text = String::from_utf8_lossy(bytes);
         if level == tracing::Level::WARN {
@@ -218,9 +218,9 @@ pub(crate) struct CallState {
     pub(crate) epochs: u64,
     /// The deadline, in epochs.
     pub(crate) epochs_max: u64,
-    /// When the guest goes on running, or went on, after its last interruption.
+    /// Time at which the guest resumes, or resumed, after its last interruption.
     pub(crate) resumes_at: Instant,
-    /// When the call ends, however little of the time the guest had a processor.
+    /// Latest end of the call, however little of the time the guest had a processor.
     pub(crate) latest_end: Instant,
     /// The deadline passed while the guest was running.
     pub(crate) expired: bool,
@@ -261,7 +261,7 @@ impl CallState {
     }
 }
 
-/// Where the guest's masks arrive. Empty for kinds that have none.
+/// Row that the guest's masks are written to. Empty for kinds that have none.
 pub(crate) struct MaskRow {
     pub(crate) words: Vec<u32>,
     /// The slot that the call in progress was given.

@@ -1,4 +1,4 @@
-//! Counters of what plugins do, read by whoever serves metrics.
+//! Counters of plugins: calls, faults, latency and instances, for metrics.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -19,7 +19,7 @@ const OTHER_COUNTER: &str = "other";
 /// Longest name of a counter.
 const MAX_COUNTER_NAME_BYTES: usize = 64;
 
-/// What one plugin did in one of its kinds.
+/// Counters of one plugin in one of its kinds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PluginStats {
     /// Name of the plugin.
@@ -34,7 +34,7 @@ pub struct PluginStats {
     pub created_instances: u64,
     /// Bindings that are not called at present, since they failed too often.
     pub suspended_bindings: u64,
-    /// How often a binding was suspended so far.
+    /// Suspensions of bindings so far.
     pub suspensions: u64,
     /// Most bytes of memory that one instance has had.
     pub memory_peak_bytes: u64,
@@ -42,7 +42,7 @@ pub struct PluginStats {
     pub functions: Vec<FunctionStats>,
     /// Counters that the plugin keeps itself (`host.count`).
     pub custom: Vec<(String, u64)>,
-    /// How it last broke down, if it ever did.
+    /// Its latest breakdown, if there was one.
     pub last_breakdown: Option<Breakdown>,
 }
 
@@ -51,11 +51,11 @@ pub struct PluginStats {
 pub struct Breakdown {
     /// All that is known of it.
     pub error: PluginError,
-    /// When it was.
+    /// Time of the breakdown.
     pub at: SystemTime,
 }
 
-/// What one function did.
+/// Counters of one function.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FunctionStats {
     /// Its name, such as `chat-template.render`.

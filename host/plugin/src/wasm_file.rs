@@ -3,7 +3,7 @@
 
 use wasmparser::{Parser, Payload};
 
-/// What the first eight bytes say.
+/// Kind of file, by its first eight bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum FileKind {
     Component,
@@ -68,7 +68,7 @@ pub(crate) fn cases(wasm: &[u8]) -> Option<&str> {
     text_section(wasm, CASES_SECTION)
 }
 
-/// What the author says of the models that it serves, if it is text of a plausible size.
+/// Models that it serves, as its author says, if it is text of a plausible size.
 pub(crate) fn serves(wasm: &[u8]) -> Option<&str> {
     text_section(wasm, SERVES_SECTION)
 }

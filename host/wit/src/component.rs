@@ -4,7 +4,7 @@ use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 
 use crate::{WitError, package};
 
-/// How every core module begins: the magic number and version 1.
+/// First bytes of every core module: the magic number and version 1.
 const CORE_MODULE: &[u8] = b"\0asm\x01\0\0\0";
 
 /// Whether these bytes are a core module, and not a component or anything else.

@@ -24,7 +24,7 @@ pub const FILES: &[(&str, &str)] = &[
     ("worlds.wit", include_str!("../../../wit/v0.2/worlds.wit")),
 ];
 
-/// Why a tool failed.
+/// Error of a tool.
 #[derive(Debug, thiserror::Error)]
 pub enum WitError {
     /// The package itself is wrong: a defect of this program.
@@ -33,9 +33,9 @@ pub enum WitError {
     /// There is no such world.
     #[error("`{kind}` is no kind of plugin; the kinds are: {kinds}")]
     Kind {
-        /// What was asked for.
+        /// Kind that was asked for.
         kind: String,
-        /// What there is.
+        /// Kinds that there are.
         kinds: String,
     },
     /// The module was not built for this world.
@@ -43,11 +43,11 @@ pub enum WitError {
         "the module is no {kind} plugin: {message}; it must export what the world `{kind}-plugin` of {package} says, and import nothing else (`mortise plugin new` writes the headers of this version)"
     )]
     Module {
-        /// What it should be.
+        /// Kind that it should be.
         kind: String,
         /// The package with its version.
         package: String,
-        /// What is missing or wrong.
+        /// Part that is missing or wrong.
         message: String,
     },
     /// A section would be too large for a server.

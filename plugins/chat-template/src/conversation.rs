@@ -12,7 +12,7 @@
 
 use serde_json::{Map, Value, json};
 
-/// What a template expects of messages.
+/// Expectations of a template about messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Needs {
     /// Renders content that is text.

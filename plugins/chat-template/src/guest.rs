@@ -25,7 +25,7 @@ use bindings::exports::mortise::plugin::{chat_template, lifecycle};
 use bindings::mortise::plugin::types::Fault;
 use bindings::mortise::plugin::{model, settings};
 
-/// What `prepare` compiled. An instance serves one model and has one thread.
+/// Renderer that `prepare` compiled. An instance serves one model and has one thread.
 static RENDERER: OnceLock<Renderer> = OnceLock::new();
 
 /// The schema of the settings: the host tells a misspelt one by its line.

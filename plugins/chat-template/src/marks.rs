@@ -102,7 +102,7 @@ impl Trie {
     }
 }
 
-/// What counts as a look-alike.
+/// Tokens that count as look-alikes.
 #[derive(Debug)]
 struct LookAlikes {
     forward: Trie,
@@ -161,7 +161,7 @@ impl LookAlikes {
     }
 }
 
-/// Which tokens are looked for.
+/// Tokens that are looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scope {
     /// All control tokens, and the marks of reasoning.

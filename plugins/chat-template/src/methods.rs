@@ -3,7 +3,7 @@
 use minijinja::value::{Tuple, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State, Value};
 
-/// What a template gets for a method that minijinja does not know.
+/// Result of a method that minijinja does not know.
 pub(crate) fn call(
     state: &mut State,
     value: &Value,

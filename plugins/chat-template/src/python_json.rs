@@ -8,7 +8,7 @@ use minijinja::{Error, ErrorKind, Value};
 /// Nesting that is still written.
 const MAX_DEPTH: usize = 200;
 
-/// How to write.
+/// Options of the writer.
 struct Style {
     ensure_ascii: bool,
     indent: Option<String>,

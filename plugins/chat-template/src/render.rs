@@ -1,4 +1,4 @@
-//! Renders one conversation.
+//! Rendering of one conversation.
 
 use minijinja::{Environment, ErrorKind};
 use serde::Deserialize;
@@ -34,7 +34,7 @@ const TURN_ENDS: [&str; 6] = [
     "<|end_of_text|>",
 ];
 
-/// Why there is no prompt.
+/// Error of rendering.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum RenderError {
     /// The conversation, its tools or its arguments are wrong, or the template refuses them: the
@@ -53,7 +53,7 @@ pub enum RenderError {
     TooComplex,
 }
 
-/// What the model's files say.
+/// Facts from the model's files.
 #[derive(Debug, Clone, Default)]
 pub struct Model {
     /// The Jinja source, if the model has one.
@@ -66,7 +66,7 @@ pub struct Model {
     pub control_tokens: Vec<ControlToken>,
 }
 
-/// What to render; the fields are those of `chat-template.input`.
+/// Conversation to render; the fields are those of `chat-template.input`.
 #[derive(Debug, Clone, Default)]
 pub struct Input {
     /// JSON array of messages.

@@ -48,7 +48,7 @@ struct Schemas<'a> {
 }
 
 impl<'a> Schemas<'a> {
-    /// How many schemas are below this one, which is at this depth.
+    /// Levels of schemas below this one, which is at this depth.
     fn below(&mut self, schema: &'a Value, depth: usize) -> Result<usize, GrammarError> {
         self.steps += 1;
         if self.steps > MAX_STEPS {
@@ -122,7 +122,7 @@ fn schema_at(reference: &str) -> String {
     format!("the JSON schema, by its reference to `{path}`,")
 }
 
-/// What llguidance finds by this reference.
+/// Schema that llguidance finds by this reference.
 fn find<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
     let path = reference.strip_prefix('#')?;
     if path.is_empty() || path == "/" {

@@ -1,4 +1,4 @@
-//! Compiles grammars against one vocabulary.
+//! Compiler of grammars for one vocabulary.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ const MAX_LEXER_GROWTH_BYTES: usize = 1 << 20;
 pub struct Vocabulary {
     /// Bytes of all tokens, back to back.
     pub bytes: Vec<u8>,
-    /// Where each token begins, and the end of the last.
+    /// Offset of each token in `bytes`, and the end of the last.
     pub offsets: Vec<u32>,
     /// Tokens that end a sequence.
     pub eos: Vec<u32>,

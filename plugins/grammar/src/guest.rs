@@ -28,7 +28,7 @@ use bindings::mortise::plugin::types::{Fault, GrammarSource};
 use bindings::mortise::plugin::{mask_sink, settings, vocabulary};
 
 thread_local! {
-    /// What `prepare` built. An instance serves one model and has one thread.
+    /// Engine that `prepare` built. An instance serves one model and has one thread.
     static ENGINE: RefCell<Option<Engine>> = const { RefCell::new(None) };
 }
 

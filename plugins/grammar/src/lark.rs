@@ -1,4 +1,4 @@
-//! Which rules of a Lark grammar refer to which: as much of llguidance's dialect as that takes.
+//! References between the rules of a Lark grammar: as much of llguidance's dialect as that takes.
 
 use std::collections::HashMap;
 
@@ -77,7 +77,7 @@ fn is_number(token: &Token<'_>) -> bool {
     matches!(token, Token::Sign(b'0' | b'+' | b'-'))
 }
 
-/// What follows a list in these brackets, if one is here. Groups of a rule look alike, and have no commas
+/// Rest behind a list in these brackets, if one is here. Groups of a rule look alike, and have no commas
 /// between names.
 fn behind_list<'r, 'a>(rest: &'r [Token<'a>], open: u8, close: u8) -> &'r [Token<'a>] {
     if rest.first() != Some(&Token::Sign(open)) {

@@ -1,4 +1,4 @@
-//! One sequence being constrained.
+//! Matcher of one sequence that is being constrained.
 
 use llguidance::Matcher as Inner;
 use toktrie::{SimpleVob, TokEnv};
@@ -8,7 +8,7 @@ use crate::error::{GrammarError, excerpt};
 /// Tokens that are still listed; beyond, a bit for each is smaller.
 const MAX_LISTED: usize = 64;
 
-/// Where a matcher stands.
+/// State of a matcher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
     /// More text is needed.
@@ -19,7 +19,7 @@ pub enum Status {
     Finished,
 }
 
-/// Which tokens may come next.
+/// Tokens that may come next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mask {
     /// A bit for each token.
@@ -133,7 +133,7 @@ impl Matcher {
         Ok((Mask::smallest(allowed, self.tokens), status))
     }
 
-    /// Where the matcher stands.
+    /// State of the matcher.
     pub fn status(&mut self) -> Result<Status, GrammarError> {
         if self.ended > 0 {
             return Ok(Status::Finished);
@@ -180,7 +180,7 @@ impl Matcher {
         Ok(())
     }
 
-    /// How many of these tokens would be accepted.
+    /// Number of these tokens, from the first, that would be accepted.
     pub fn probe(&mut self, tokens: &[u32]) -> Result<usize, GrammarError> {
         if tokens.iter().any(|&token| token as usize >= self.tokens) {
             let known = tokens

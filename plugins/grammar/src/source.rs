@@ -59,7 +59,7 @@ impl Source {
         self.len() == 0
     }
 
-    /// What messages call it.
+    /// Name in messages.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::JsonObject | Self::JsonSchema(_) => "JSON schema",

@@ -1,9 +1,9 @@
-//! Which formats a model writes.
+//! Formats that a model writes.
 
 use mortise_plugin_sdk::{ControlToken, Model, formats};
 use serde::Deserialize;
 
-/// How tool calls are written.
+/// Format of tool calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// `<tool_call>\n{"name": …, "arguments": …}\n</tool_call>`
@@ -13,7 +13,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// What opens a call, or may.
+    /// Mark that opens a call, or may.
     pub fn opening(self) -> &'static str {
         match self {
             Self::Hermes => "<tool_call>",
@@ -21,7 +21,7 @@ impl Format {
         }
     }
 
-    /// What closes a call.
+    /// Mark that closes a call.
     pub fn closing(self) -> Option<&'static str> {
         match self {
             Self::Hermes => Some("</tool_call>"),
@@ -49,7 +49,7 @@ impl Format {
 /// The formats of one model.
 #[derive(Debug, Clone)]
 pub struct Style {
-    /// How tool calls are written.
+    /// Format of tool calls.
     pub format: Format,
     /// Answers may begin with a block of reasoning.
     pub reasons: bool,
@@ -57,7 +57,7 @@ pub struct Style {
     pub model: Model,
 }
 
-/// What an operator may say.
+/// Settings of the operator.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
@@ -88,7 +88,7 @@ enum ReasoningSetting {
 }
 
 impl Style {
-    /// What the settings leave open is decided by the model's files.
+    /// Formats by the settings and, where they leave it open, by the model's files.
     pub fn new(settings: &Settings, model: Model) -> Self {
         let format = match settings.format {
             FormatSetting::Auto => detect_format(&model),

@@ -25,7 +25,7 @@ const WITHOUT_ANSWER: [&str; 7] = [
 /// A credential longer than this is refused unread.
 const MAX_CREDENTIAL_BYTES: usize = 4_096;
 
-/// What the policy asks of its host.
+/// Host functions that the policy uses.
 pub trait Host {
     /// `ledger.take`
     fn take(&self, bucket: &str, cost: u64, capacity: u64, period_ms: u64) -> Verdict;
@@ -40,9 +40,9 @@ pub trait Host {
 pub struct Verdict {
     /// The cost was taken.
     pub allowed: bool,
-    /// What is left.
+    /// Amount left.
     pub remaining: u64,
-    /// When it could be taken; `u64::MAX` for never.
+    /// Time until it could be taken; `u64::MAX` for never.
     pub retry_after_ms: u64,
 }
 

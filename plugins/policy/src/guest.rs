@@ -25,7 +25,7 @@ use bindings::exports::mortise::plugin::{lifecycle, policy};
 use bindings::mortise::plugin::types::Fault;
 use bindings::mortise::plugin::{ledger, secrets, settings};
 
-/// What `prepare` read. An instance serves one binding and has one thread.
+/// Settings that `prepare` read. An instance serves one binding and has one thread.
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
 
 /// The schema of the settings: the host tells a misspelt one by its line.

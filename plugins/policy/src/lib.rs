@@ -1,4 +1,4 @@
-//! Who may use the server, and how much: API keys, the models each may name, requests and tokens
+//! Default policy, access and rate limits: API keys, the models each may name, requests and tokens
 //! per minute.
 //!
 //! The logic is plain Rust and is tested natively; `guest` joins it to the WIT world. Truth about

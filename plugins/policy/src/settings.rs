@@ -10,7 +10,7 @@ pub const MAX_NAME_BYTES: usize = 128;
 /// Patterns in one list.
 pub const MAX_PATTERNS: usize = 1_000;
 
-/// Why settings were refused.
+/// Error in the settings.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum SettingsError {
     /// Not JSON, or not an object.
@@ -26,12 +26,12 @@ pub enum SettingsError {
         index: usize,
         /// Its id, or `?` if it has none.
         id: String,
-        /// What is wrong and what would be right.
+        /// Defect, and what would be right.
         problem: String,
     },
 }
 
-/// What a caller may do.
+/// Limits of a caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Patterns of the models that may be named.
@@ -50,7 +50,7 @@ pub struct Limits {
     pub priority: i32,
 }
 
-/// How a key is recognised.
+/// Proof by which a key is recognised.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Proof {
     /// By the SHA-256 of the key.
@@ -66,9 +66,9 @@ pub struct Key {
     pub id: String,
     /// Account that usage is kept by.
     pub tenant: Option<String>,
-    /// How it is recognised.
+    /// Proof of the key.
     pub proof: Proof,
-    /// What it may do.
+    /// Its limits.
     pub limits: Limits,
 }
 
@@ -77,7 +77,7 @@ pub struct Key {
 pub struct Settings {
     /// All keys.
     pub keys: Vec<Key>,
-    /// What callers without a key may do; none if they are refused.
+    /// Limits of callers without a key; none if they are refused.
     pub anonymous: Option<Limits>,
     /// Patterns of routes that need no key.
     pub public_routes: Vec<String>,

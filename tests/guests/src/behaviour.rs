@@ -1,4 +1,4 @@
-//! What any function of the guest can be told to do.
+//! Commands that any function of the guest can be given.
 
 use std::hint::black_box;
 use std::sync::Mutex;
@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use crate::every_kind::mortise::plugin::host::{self, Level};
 use crate::every_kind::mortise::plugin::{clock, ledger, secrets, settings};
 
-/// What an earlier call left behind.
+/// Text that an earlier call left behind.
 static MEMORY: Mutex<String> = Mutex::new(String::new());
 
 /// Keep a text in the instance.
@@ -14,7 +14,7 @@ pub fn remember(text: &str) {
     *MEMORY.lock().unwrap() = text.to_owned();
 }
 
-/// What the instance kept.
+/// Text that the instance kept.
 pub fn recall() -> String {
     MEMORY.lock().unwrap().clone()
 }

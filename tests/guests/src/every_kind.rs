@@ -41,7 +41,7 @@ impl lifecycle::Guest for Guest {
     }
 }
 
-/// What the settings tell a function to do: `{"prepare":"loop"}`, without a parser.
+/// Command of the settings for a function, such as `{"prepare":"loop"}`, read without a parser.
 fn setting(function: &str) -> Option<String> {
     let settings = settings::get();
     let mut words = settings.split('"').skip(1).step_by(2);

@@ -341,6 +341,24 @@ fn c1_references_that_lead_too_deep_suspend_nobodys_grammars() {
     assert_eq!((faults("stack"), faults("suspended")), (0, 0), "{metrics}");
 }
 
+#[test]
+fn c1_grammars_that_lead_nowhere_are_the_callers_fault() {
+    let mut server = server(&[patient()]);
+    let mut witness = Witness::new(&mut server, WITNESS);
+    let refused = Expected::Refusal(400, "invalid_value");
+    let case = case("C1", "grammars that lead nowhere", refused);
+    let bodies = [
+        constrained("guided_grammar", json!("start: \"x\" /[^\\s\\S]/")),
+        constrained("guided_grammar", json!("start: \"ab\" /[^\\s\\S]+/ \"c\"")),
+        constrained("guided_regex", json!("a[^\\s\\S]")),
+        constrained("response_format", schema(json!({"type": "string", "pattern": "^[^\\s\\S]$"}))),
+    ];
+    witness.endures(&case, |server| {
+        let asked = bodies.iter().map(|body| server.post(CHAT, &patiently(body)));
+        asked.collect()
+    });
+}
+
 /// A grammar that is easy to begin with, and then has more ways to go on than llguidance follows at once.
 fn hard_later() -> String {
     let ways = (0..12_100).map(|way| format!("L \"{}u\" \"{}v\"", way / 110, way % 110));

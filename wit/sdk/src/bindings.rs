@@ -1,4 +1,4 @@
-//! What `wit-bindgen` makes of the WIT package. One module holds everything that a plugin may
+//! Bindings that `wit-bindgen` makes of the WIT package. One module holds everything that a plugin may
 //! import, so that all kinds share its types; what every kind exports has one, and so has what each
 //! exports besides. `export!` joins two of them, and the tool that makes the component joins their
 //! worlds. Of the imports only those that a plugin calls end up in its component.
@@ -34,7 +34,7 @@ pub mod imports {
     });
 }
 
-/// What every plugin exports.
+/// Exports of every plugin.
 pub mod lifecycle {
     wit_bindgen::generate!({
         path: "wit",

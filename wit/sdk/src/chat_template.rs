@@ -79,7 +79,7 @@ impl Prompt {
     }
 }
 
-/// What [`export!`](crate::export) exports for a chat template.
+/// Exports of [`export!`](crate::export) for a chat template.
 #[doc(hidden)]
 pub struct Component<T>(PhantomData<T>);
 

@@ -1,4 +1,4 @@
-//! How well-known models write tool calls: each a few lines over [`stream`](crate::stream). A parser for a
+//! Formats in which well-known models write tool calls: each a few lines over [`stream`](crate::stream). A parser for a
 //! model of a known family needs no more than
 //! `stream::open(&setup, async |text| Format::QwenCoder.read(text).await)`.
 

@@ -36,14 +36,14 @@ pub trait Grammar: Sized + 'static {
 
 /// One sequence being constrained.
 pub trait Matcher {
-    /// Where it stands.
+    /// State of the matcher.
     fn status(&self) -> Status;
 
-    /// Which tokens may come next. End-of-sequence tokens belong in it unless the status is
+    /// Tokens that may come next. End-of-sequence tokens belong in it unless the status is
     /// [`Status::Active`].
     fn allowed(&self) -> Allowed;
 
-    /// Why it cannot be followed further, if that is so: [`Fault::TooComplex`] ends the answer as the
+    /// Fault, if it cannot be followed further: [`Fault::TooComplex`] ends the answer as the
     /// caller's fault. Asked before [`Matcher::allowed`].
     fn fault(&self) -> Option<Fault> {
         None
@@ -88,7 +88,7 @@ impl Vocabulary {
     }
 }
 
-/// What [`export!`](crate::export) exports for a grammar.
+/// Exports of [`export!`](crate::export) for a grammar.
 #[doc(hidden)]
 pub struct Component<G>(PhantomData<G>);
 

@@ -3,7 +3,7 @@
 /// Nesting that is still read.
 const MAX_DEPTH: usize = 64;
 
-/// What a character did.
+/// Effect of a character.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// It belongs to the value, which goes on.

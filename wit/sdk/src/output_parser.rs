@@ -72,7 +72,7 @@ pub trait Session {
     fn close(&mut self, reason: Finish) -> Result<Vec<Event>, Fault>;
 }
 
-/// What [`export!`](crate::export) exports for an output parser.
+/// Exports of [`export!`](crate::export) for an output parser.
 #[doc(hidden)]
 pub struct Component<P>(PhantomData<P>);
 

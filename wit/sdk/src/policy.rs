@@ -137,7 +137,7 @@ impl Facts {
     }
 }
 
-/// What [`export!`](crate::export) exports for a policy.
+/// Exports of [`export!`](crate::export) for a policy.
 #[doc(hidden)]
 pub struct Component<P>(PhantomData<P>);
 

@@ -32,7 +32,7 @@ pub(crate) fn keep<P: 'static>(plugin: P) -> Result<(), Fault> {
     })
 }
 
-/// What `prepare` made.
+/// Plugin that `prepare` made.
 pub(crate) fn plugin<P: 'static>() -> Result<&'static P, Fault> {
     PLUGIN
         .with(|cell| cell.get().and_then(|plugin| plugin.downcast_ref()))

@@ -44,7 +44,7 @@ impl Declaration {
     }
 }
 
-/// What [`export!`](crate::export) exports for a tool.
+/// Exports of [`export!`](crate::export) for a tool.
 #[doc(hidden)]
 pub struct Component<T>(PhantomData<T>);
 

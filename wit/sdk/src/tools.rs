@@ -17,7 +17,7 @@ pub struct Tool {
     pub parameters: Value,
 }
 
-/// What a request allows.
+/// Tools that a request allows.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Tools {
     tools: Vec<Tool>,
@@ -137,7 +137,7 @@ impl Tool {
         }
     }
 
-    /// What text stands for as the argument `key`. Formats that write values bare leave it to the
+    /// Value that a text stands for as the argument `key`. Formats that write values bare leave it to the
     /// schema: `5` is a number if the schema has one there, and text if it has a string or nothing.
     pub fn typed(&self, key: &str, text: &str) -> Value {
         let mut types = Vec::new();

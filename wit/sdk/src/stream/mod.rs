@@ -21,7 +21,7 @@
 //! pieces begin and end, so how the text was cut changes nothing; and it reads each character a bounded
 //! number of times, so the time is linear in the text.
 //!
-//! What it reads is passed on in one of three ways. [`Text::content_until`] and [`Text::reasoning`] pass
+//! Text that was read is passed on in one of three ways. [`Text::content_until`] and [`Text::reasoning`] pass
 //! text on as it comes. [`Text::json_arguments`], [`Text::json_calls`], [`Text::python_calls`] and
 //! [`Text::call`] make tool calls. All else that was read since then is held back, and is handed out as
 //! content, exactly as generated, if no call came of it. So a reader gives up on a call by returning

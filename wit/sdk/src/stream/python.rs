@@ -184,7 +184,7 @@ impl Text {
         Some(())
     }
 
-    /// What stands behind a backslash.
+    /// Characters that an escape, behind its backslash, stands for.
     async fn python_escape(&mut self) -> Option<Escaped> {
         let c = self.next().await?;
         let one = |c| Some(Escaped([Some(c), None]));

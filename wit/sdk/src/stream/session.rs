@@ -47,7 +47,7 @@ impl Parsing {
         self.go_on()
     }
 
-    /// How often a character or a mark was looked for so far: the work that the text has made. A test
+    /// Look-ups of a character or a mark so far: the work that the text has made. A test
     /// of a format holds with it that no text makes it read again and again.
     pub fn reads(&self) -> usize {
         self.text.reads()

@@ -9,20 +9,20 @@ use super::MAX_NAME_BYTES;
 use crate::output_parser::{CallArguments, CallBegin, Event};
 use crate::tools::{Tool, Tools};
 
-/// What the reading function and the session that feeds it share.
+/// State that the reading function and the session that feeds it share.
 #[derive(Debug, Default)]
 struct Shared {
-    /// What has come and is still needed.
+    /// Text that has come and is still needed.
     text: String,
     /// Bytes of the answer before `text`.
     before: usize,
-    /// Where in `text` that begins which was read and not passed on.
+    /// Offset in `text` of what was read and not passed on.
     held: usize,
-    /// Where in `text` reading goes on; never before `held`.
+    /// Offset in `text` at which reading goes on; never before `held`.
     at: usize,
     ended: bool,
     events: Vec<Event>,
-    /// How often a character or a mark was looked for.
+    /// Look-ups of a character or a mark so far.
     reads: usize,
 }
 
@@ -194,7 +194,7 @@ impl Text {
         }
     }
 
-    /// Where reading stands, in bytes from the beginning of the answer.
+    /// Position of the reader, in bytes from the beginning of the answer.
     pub fn position(&self) -> usize {
         let shared = self.shared.borrow();
         shared.before + shared.at
