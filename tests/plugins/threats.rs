@@ -136,10 +136,7 @@ fn b1_b2_b4_template_bombs_cost_their_own_request() {
             case(
                 "B4",
                 "a macro that calls itself",
-                Expected::Either(&[
-                    (400, "invalid_value"),
-                    (400, "too_complex"),
-                ]),
+                Expected::Either(&[(400, "invalid_value"), (400, "too_complex")]),
             ),
             "{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}",
         ),

@@ -16,12 +16,17 @@ fn prebuilt_plugins_are_what_their_sources_make() {
         .output()
         .expect("run host/bundle/build-plugins");
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "host/bundle/build-plugins failed:\n{errors}");
+    assert!(
+        output.status.success(),
+        "host/bundle/build-plugins failed:\n{errors}"
+    );
     for plugin in PLUGINS {
         let name = format!("{plugin}.wasm");
         let new = fs::read(rebuilt.join(&name)).expect("read a plugin that was just built");
-        let committed = fs::read(root.join("host/bundle/prebuilt").join(&name))
-            .unwrap_or_else(|error| panic!("host/bundle/prebuilt/{name}: {error}; run host/bundle/build-plugins"));
+        let committed =
+            fs::read(root.join("host/bundle/prebuilt").join(&name)).unwrap_or_else(|error| {
+                panic!("host/bundle/prebuilt/{name}: {error}; run host/bundle/build-plugins")
+            });
         let same = new.iter().zip(&committed).take_while(|(a, b)| a == b);
         assert!(
             new == committed,

@@ -417,8 +417,10 @@ fn dead_ends_are_the_callers_fault() {
         lark("start: item+\nitem: \"<\" inner \">\"\ninner: /[^\\s\\S]/"),
         Source::Regex("ab[^\\s\\S]".to_owned()),
         schema(json!({"type": "string", "pattern": "^a[^\\s\\S]$"})),
-        schema(json!({"type": "object", "required": ["a"], "additionalProperties": false,
-            "properties": {"a": {"type": "string", "pattern": "^[^\\s\\S]$"}}})),
+        schema(
+            json!({"type": "object", "required": ["a"], "additionalProperties": false,
+            "properties": {"a": {"type": "string", "pattern": "^[^\\s\\S]$"}}}),
+        ),
     ] {
         let mut engine = engine();
         let outcome = engine.compile(&source).and_then(|mut matcher| {

@@ -351,10 +351,15 @@ fn c1_grammars_that_lead_nowhere_are_the_callers_fault() {
         constrained("guided_grammar", json!("start: \"x\" /[^\\s\\S]/")),
         constrained("guided_grammar", json!("start: \"ab\" /[^\\s\\S]+/ \"c\"")),
         constrained("guided_regex", json!("a[^\\s\\S]")),
-        constrained("response_format", schema(json!({"type": "string", "pattern": "^[^\\s\\S]$"}))),
+        constrained(
+            "response_format",
+            schema(json!({"type": "string", "pattern": "^[^\\s\\S]$"})),
+        ),
     ];
     witness.endures(&case, |server| {
-        let asked = bodies.iter().map(|body| server.post(CHAT, &patiently(body)));
+        let asked = bodies
+            .iter()
+            .map(|body| server.post(CHAT, &patiently(body)));
         asked.collect()
     });
 }
