@@ -11,6 +11,9 @@
 
 mod processor_time;
 
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+
 use mortise_engine::{
     Constraint, ConstraintError, Engine, EngineConfig, ForwardPass, LogprobParams, MaskStep,
     SamplingParams, SequenceRequest, Share, TokenEvent, TokenStream,
@@ -87,16 +90,14 @@ impl ForwardPass for Prepared {
 }
 
 /// Allows three of four tokens.
-struct MostTokens(Vec<u32>);
+struct MostTokens(Arc<Vec<u32>>);
 
 impl Constraint for MostTokens {
     fn advance(&mut self, _: &[u32]) {}
 
-    fn poll(&mut self) -> Option<Result<MaskStep<'_>, ConstraintError>> {
-        Some(Ok(MaskStep::Allow(&self.0)))
+    fn poll(&mut self, _: &Waker) -> Poll<Result<MaskStep<'_>, ConstraintError>> {
+        Poll::Ready(Ok(MaskStep::Allow(&self.0)))
     }
-
-    fn wait(&mut self) {}
 }
 
 /// What is asked of the sampler.
@@ -171,7 +172,7 @@ fn request(case: &Case, stream: usize) -> SequenceRequest {
         salt: None,
         constraint: case
             .masked
-            .then(|| Box::new(MostTokens(mask)) as Box<dyn Constraint>),
+            .then(|| Box::new(MostTokens(Arc::new(mask))) as Box<dyn Constraint>),
     }
 }
 

@@ -1,5 +1,5 @@
-//! A beam search in the engine: its beams are sequences of the scheduler, which take a step together
-//! when all of them are computed.
+//! A beam search in the engine. Its beams are sequences of the scheduler that step together, once all of
+//! them are computed.
 
 use std::collections::VecDeque;
 
@@ -24,20 +24,20 @@ pub(crate) struct BeamSubmission {
 
 /// The beams of one request.
 pub(crate) struct BeamGroup {
-    /// Until its first turn.
+    /// `None` once it was admitted.
     place: Option<QueuePlace>,
     prompt: usize,
     search: BeamSearch,
     /// The beams' sequences; the search's beams are the first of them, in its order.
     ids: Vec<SequenceId>,
-    /// What each beam offers, once it is computed.
-    offers: Vec<Option<Vec<Candidate>>>,
+    /// Candidates of each beam, once it is computed.
+    candidates: Vec<Option<Vec<Candidate>>>,
     outboxes: Vec<Outbox>,
     ended: bool,
 }
 
 impl BeamGroup {
-    /// Queue the beams. All but the first pause until there is something for them to follow.
+    /// Queue the beams. All but the first are paused until the first step branches.
     pub(crate) fn new(
         submission: BeamSubmission,
         first_id: SequenceId,
@@ -68,7 +68,7 @@ impl BeamGroup {
             place: Some(place),
             prompt,
             search: BeamSearch::new(request.beams, request.stop_tokens, tokens_max - prompt),
-            offers: vec![None; size],
+            candidates: vec![None; size],
             ids,
             outboxes,
             ended: false,
@@ -85,18 +85,18 @@ impl BeamGroup {
         &self.ids
     }
 
-    /// Continuations that are returned.
+    /// Number of continuations that are returned.
     pub(crate) fn results(&self) -> usize {
         self.outboxes.len()
     }
 
-    /// It has its first turn: the place in the queue is free.
+    /// Free its place in the queue: it was admitted.
     pub(crate) fn leave_queue(&mut self) {
         self.place = None;
     }
 
-    /// A beam is computed. It waits for the others, and yields to whoever needs its blocks. Returns
-    /// the tokens that were chosen, once all are computed.
+    /// Take the logits of a beam. It is paused until the others are computed, and is preempted first
+    /// where blocks are short. Returns the number of tokens committed, 0 until all beams are computed.
     pub(crate) fn take(
         &mut self,
         id: SequenceId,
@@ -106,22 +106,22 @@ impl BeamGroup {
         let Some(beam) = self.ids.iter().position(|own| *own == id) else {
             return 0;
         };
-        let Some(offers) = self.search.offers(logits) else {
+        let Some(candidates) = self.search.candidates(logits) else {
             let problem = "the model computed logits that are no numbers";
             self.fail(&SequenceError::Inference(problem.to_owned()), scheduler);
             return 0;
         };
-        self.offers[beam] = Some(offers);
+        self.candidates[beam] = Some(candidates);
         scheduler.set_paused(id, true);
         let beams = self.search.beams();
-        if self.offers[..beams].iter().any(Option::is_none) {
+        if self.candidates[..beams].iter().any(Option::is_none) {
             return 0;
         }
-        let offers: Vec<_> = self.offers[..beams]
+        let candidates: Vec<_> = self.candidates[..beams]
             .iter_mut()
             .filter_map(Option::take)
             .collect();
-        match self.search.step(&offers) {
+        match self.search.step(&candidates) {
             Some(branches) => {
                 let parents: Vec<usize> = branches.iter().map(|branch| branch.parent).collect();
                 let order = keep_places(&parents, self.ids.len());
@@ -155,7 +155,7 @@ impl BeamGroup {
         }
     }
 
-    /// The search fails; others go on.
+    /// Fail the search.
     pub(crate) fn fail(&mut self, error: &SequenceError, scheduler: &mut Scheduler) {
         if self.ended {
             return;
@@ -178,8 +178,8 @@ impl BeamGroup {
         }
     }
 
-    /// Hand events to the readers. Whether the search lives on: one that has ended does until its
-    /// last event has found room, and one that nobody waits for does not.
+    /// Send events to the readers. Returns whether the search stays: an ended one does until its last
+    /// event has found room; a cancelled one does not.
     pub(crate) fn deliver(&mut self, scheduler: &mut Scheduler) -> bool {
         for outbox in &mut self.outboxes {
             outbox.flush();
@@ -193,8 +193,8 @@ impl BeamGroup {
     }
 }
 
-/// Which of `places` each branch goes on at: the first branch of a parent at its parent's own place,
-/// where its blocks are; the others at places that are left. Then the places without a branch.
+/// Assign each branch one of `places`: the first branch of a parent stays at the parent's place, where
+/// its blocks are; the others take places that are left. Places without a branch come last.
 fn keep_places(parents: &[usize], places: usize) -> Vec<usize> {
     let mut order: Vec<Option<usize>> = Vec::with_capacity(places);
     let mut free = vec![true; places];
@@ -211,7 +211,7 @@ fn keep_places(parents: &[usize], places: usize) -> Vec<usize> {
     placed
 }
 
-/// What a reader is told of a result.
+/// The events of a result.
 fn events(
     hypothesis: &Hypothesis,
     prompt: usize,

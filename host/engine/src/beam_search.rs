@@ -1,17 +1,16 @@
-//! Beam search over log-probabilities, as `transformers` defines it: which continuations live on,
-//! which are complete, and when nothing better can come. It knows no blocks and no steps.
+//! Beam search over log-probabilities, as `transformers` defines it: selection of the continuations that
+//! go on, of those that are complete, and the stopping rule. It knows no blocks and no steps.
 //!
-//! Each step looks at the best continuations of all beams together, so many that enough of them
-//! are left to go on with whichever end here. One that ends counts only if it is among the best
-//! `size`; complete ones are compared by their log-probability over their length to the power of
-//! the length penalty.
+//! Each step considers the best continuations of all beams together, so many that enough are left
+//! however many of them end here. A continuation that ends counts only if it is among the best `size`;
+//! complete ones are compared by log-probability over length to the power of the length penalty.
 
 use mortise_kernels::log_softmax::log_sum_exp;
 use mortise_kernels::select::{Candidate, top};
 
-use crate::request::{BeamParams, EarlyStopping};
+use crate::beam_params::{BeamParams, EarlyStopping};
 
-/// Stands for impossible, as in the original, where sums with it must stay comparable.
+/// Score of an impossible continuation, finite as in `transformers` so that sums stay comparable.
 const NEVER: f32 = -1e9;
 
 /// A beam search under way.
@@ -22,9 +21,9 @@ pub(crate) struct BeamSearch {
     tokens_max: usize,
     /// At first one, then `size`; the likeliest first.
     beams: Vec<Beam>,
-    /// The likeliest first, at most `size`.
+    /// Complete continuations, the likeliest first, at most `size`.
     complete: Vec<Hypothesis>,
-    /// Whether something better than what is complete may come.
+    /// Whether a beam may still become better than the complete continuations.
     improvable: bool,
 }
 
@@ -45,10 +44,10 @@ pub(crate) struct Hypothesis {
     pub(crate) score: f32,
 }
 
-/// How a beam of the next step comes about.
+/// Origin of a beam of the next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Branch {
-    /// Which beam it continues.
+    /// The beam that it continues.
     pub(crate) parent: usize,
     pub(crate) token: u32,
 }
@@ -74,19 +73,19 @@ impl BeamSearch {
         }
     }
 
-    /// Beams that live.
+    /// Number of live beams.
     pub(crate) fn beams(&self) -> usize {
         self.beams.len()
     }
 
-    /// What one beam's logits offer: its best continuations, as many as could matter. `None` where
-    /// the logits are no numbers.
-    pub(crate) fn offers(&self, logits: &[f32]) -> Option<Vec<Candidate>> {
+    /// The best continuations of one beam by its logits, as many as could matter. `None` where the logits
+    /// are not numbers.
+    pub(crate) fn candidates(&self, logits: &[f32]) -> Option<Vec<Candidate>> {
         let total = log_sum_exp(logits);
         if !total.is_finite() {
             return None;
         }
-        let best = top(logits, offered(self.params.size, self.stop_tokens.len()));
+        let best = top(logits, self.params.candidates(self.stop_tokens.len()));
         let with_logprob = |candidate: Candidate| Candidate {
             value: candidate.value - total,
             ..candidate
@@ -94,11 +93,11 @@ impl BeamSearch {
         Some(best.into_iter().map(with_logprob).collect())
     }
 
-    /// Take a step with the offers of all beams. The beams that go on, or `None` at the end.
-    pub(crate) fn step(&mut self, offers: &[Vec<Candidate>]) -> Option<Vec<Branch>> {
+    /// Take a step with the candidates of all beams. Returns the beams that go on, or `None` at the end.
+    pub(crate) fn step(&mut self, candidates: &[Vec<Candidate>]) -> Option<Vec<Branch>> {
         let size = self.params.size as usize;
         let length = self.beams[0].generated.len() + 1;
-        let best = self.best_continuations(offers, length);
+        let best = self.best_continuations(candidates, length);
         self.complete_some(&best[..size.min(best.len())], length);
         let mut next: Vec<Continuation> = best.iter().filter(|one| !one.ends).copied().collect();
         let goes_on = !next.is_empty();
@@ -106,7 +105,7 @@ impl BeamSearch {
         let highest = next.first().map_or(NEVER, |one| one.score);
         self.improvable &= self.could_improve(highest, length);
         let full = self.complete.len() == size;
-        // One beam is the greedy continuation, which ends where it ends.
+        // One beam is the greedy continuation: nothing can follow its end.
         let at_once = size == 1 || self.params.early_stopping == EarlyStopping::Full;
         let stops_early = full && at_once;
         if !self.improvable || stops_early || !goes_on {
@@ -126,25 +125,29 @@ impl BeamSearch {
     }
 
     /// The best continuations of all beams, the likeliest first.
-    fn best_continuations(&self, offers: &[Vec<Candidate>], length: usize) -> Vec<Continuation> {
+    fn best_continuations(
+        &self,
+        candidates: &[Vec<Candidate>],
+        length: usize,
+    ) -> Vec<Continuation> {
         let mut all = Vec::new();
-        for (parent, (beam, offers)) in self.beams.iter().zip(offers).enumerate() {
-            all.extend(offers.iter().map(|offer| Continuation {
+        for (parent, (beam, candidates)) in self.beams.iter().zip(candidates).enumerate() {
+            all.extend(candidates.iter().map(|candidate| Continuation {
                 branch: Branch {
                     parent,
-                    token: offer.id,
+                    token: candidate.id,
                 },
-                score: beam.score + offer.value,
-                ends: length >= self.tokens_max || self.stop_tokens.contains(&offer.id),
+                score: beam.score + candidate.value,
+                ends: length >= self.tokens_max || self.stop_tokens.contains(&candidate.id),
             }));
         }
-        // Stable: equals stay in the order of their beams.
+        // A stable sort keeps equals in the order of their beams.
         all.sort_by(|one, other| other.score.total_cmp(&one.score));
-        all.truncate(offered(self.params.size, self.stop_tokens.len()));
+        all.truncate(self.params.candidates(self.stop_tokens.len()));
         all
     }
 
-    /// Those of the best that end are complete, if they are better than what is.
+    /// Keep those of the best that end, as far as they are among the best complete ones.
     fn complete_some(&mut self, best: &[Continuation], length: usize) {
         let size = self.params.size as usize;
         for one in best.iter().filter(|one| one.ends) {
@@ -156,7 +159,7 @@ impl BeamSearch {
             self.complete.push(Hypothesis {
                 tokens,
                 stopped,
-                score: self.weighed(one.score, length),
+                score: self.length_normalized(one.score, length),
             });
         }
         self.complete
@@ -164,32 +167,27 @@ impl BeamSearch {
         self.complete.truncate(size);
     }
 
-    /// Whether a beam with the score `highest` could come to be better than the worst that is
-    /// complete: by its present length, or by the greatest where that is what is asked for.
+    /// Whether a beam with the score `highest` could become better than the worst complete continuation:
+    /// at its present length, or at the greatest length where the stopping rule says so.
     fn could_improve(&self, highest: f32, length: usize) -> bool {
         let longest =
             self.params.early_stopping == EarlyStopping::Never && self.params.length_penalty > 0.0;
         let length = if longest { self.tokens_max } else { length };
         let full = self.complete.len() == self.params.size as usize;
         match self.complete.last() {
-            Some(worst) if full => self.weighed(highest, length) > worst.score,
+            Some(worst) if full => self.length_normalized(highest, length) > worst.score,
             _ => true,
         }
     }
 
-    fn weighed(&self, score: f32, length: usize) -> f32 {
+    fn length_normalized(&self, score: f32, length: usize) -> f32 {
         let divisor = (length as f64).powf(f64::from(self.params.length_penalty));
         score / divisor as f32
     }
 
-    /// What is complete, the best first.
+    /// The results, the best first.
     pub(crate) fn results(&self) -> &[Hypothesis] {
         let results = self.params.results as usize;
         &self.complete[..results.min(self.complete.len())]
     }
-}
-
-/// Continuations that a step looks at, so that `size` are left even if the others end.
-pub(crate) fn offered(size: u32, stop_tokens: usize) -> usize {
-    size as usize * (1 + stop_tokens).max(2)
 }

@@ -1,11 +1,11 @@
-//! The part of a sequence that is in the cache: its blocks, from the first token on.
+//! The block table of one sequence, whose leading full blocks are in the radix tree.
 
 use crate::block_pool::{BlockPool, Parent, Salt};
 
 /// Blocks of one sequence. The tokens themselves are kept elsewhere and handed in.
 #[derive(Debug, Default)]
 pub(crate) struct CachedPrefix {
-    /// Who may share the blocks.
+    /// Sequences with equal salts share blocks.
     pub(crate) salt: Salt,
     /// In the order of the tokens. The first `committed` are in the tree and never written again.
     pub(crate) table: Vec<u32>,
@@ -55,7 +55,7 @@ impl CachedPrefix {
         found
     }
 
-    /// Go on as far as the tree holds blocks for `tokens`.
+    /// Take blocks from the tree as far as it holds `tokens`.
     pub(crate) fn advance(&mut self, tokens: &[u32], pool: &mut BlockPool) {
         let size = pool.block_tokens();
         while self.committed < shareable(tokens, size) {
@@ -67,7 +67,7 @@ impl CachedPrefix {
             };
             pool.acquire(block);
             match self.table.get_mut(self.committed) {
-                // What was begun is there already, complete.
+                // Another sequence completed the block that this one was filling.
                 Some(own) => pool.release([std::mem::replace(own, block)]),
                 None => self.table.push(block),
             }
@@ -76,7 +76,7 @@ impl CachedPrefix {
         }
     }
 
-    /// Give the full blocks of `tokens` that are computed their place in the tree.
+    /// Put the computed full blocks of `tokens` into the tree.
     pub(crate) fn commit(&mut self, tokens: &[u32], pool: &mut BlockPool) {
         let size = pool.block_tokens();
         while (self.committed + 1) * size <= self.computed {
@@ -89,21 +89,22 @@ impl CachedPrefix {
         }
     }
 
-    /// Give up the blocks after the first `kept`, which are all private.
+    /// Release the blocks after the first `kept`, which are all private.
     pub(crate) fn truncate(&mut self, kept: usize, pool: &mut BlockPool) {
         let kept = kept.min(self.table.len());
         pool.release(self.table.drain(kept..).rev());
     }
 
-    /// Give up all blocks.
-    pub(crate) fn give_up(&mut self, pool: &mut BlockPool) {
+    /// Release all blocks.
+    pub(crate) fn release(&mut self, pool: &mut BlockPool) {
         pool.release(self.table.drain(..).rev());
         self.committed = 0;
         self.computed = 0;
     }
 }
 
-/// Blocks that a sequence may have from others: at least the last token is its own to compute.
+/// Most blocks that a sequence may take from the cache: at least its last token is computed for its
+/// logits.
 pub(crate) fn shareable(tokens: &[u32], block_tokens: usize) -> usize {
     tokens.len().saturating_sub(1) / block_tokens
 }

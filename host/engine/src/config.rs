@@ -1,4 +1,4 @@
-//! How an engine is set up, and what can be wrong with that.
+//! Configuration of an engine, and its errors.
 
 use std::time::Duration;
 
@@ -7,36 +7,34 @@ use mortise_model::{BLOCK_TOKENS, KvCache, KvType, ModelError, ModelSpec};
 /// Limits of an engine. [`EngineConfig::default`] suits small models.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineConfig {
-    /// Sequences that share a step.
+    /// Most sequences in a step.
     pub max_sequences: usize,
-    /// Sequences that may wait for their turn; more are refused.
+    /// Most queued sequences; more are refused.
     pub max_queue: usize,
-    /// Tokens that the prompts of waiting sequences may have together; more are refused. A prompt
-    /// that is longer than this may wait alone.
+    /// Most prompt tokens of queued sequences together; more are refused. A longer prompt may wait alone.
     pub max_queued_tokens: usize,
-    /// Keep room in the queue: a tenant may wait with fewer sequences than there are places free, so
-    /// that one who floods the queue leaves half of it to the others.
+    /// Reserve places in the queue: a tenant may queue fewer sequences than there are free places, so that
+    /// a tenant that floods the queue leaves half of it to the others.
     pub reserve_queue: bool,
-    /// Tokens computed in one step, decoding and prompts together. At least `max_sequences`. A
-    /// smaller budget keeps streams smooth while long prompts come in, a larger one computes
-    /// prompts sooner.
+    /// Most tokens computed in one step, decode and prefill together. At least `max_sequences`. A smaller
+    /// budget lowers inter-token latency beside long prompts, a larger one raises prefill throughput.
     pub step_token_budget: usize,
-    /// About how long the prompts of a step may take while somebody decodes and waits for it; 32
-    /// tokens are computed however long they take, and more than 256 only in the time of eight steps
-    /// without prompts. `None`: as many as the budget leaves.
+    /// Target time of a step with prefill while sequences decode; at least 32 prompt tokens are computed
+    /// however long they take, and more than 256 only in the time of eight steps without prefill. `None`:
+    /// as many as the budget leaves.
     pub prefill_chunk: Option<Duration>,
     /// Tokens that the KV cache holds, of all sequences together. `None`: as many as
     /// `max_sequences` full contexts need, within `kv_cache_bytes`.
     pub kv_cache_tokens: Option<usize>,
     /// Bound of the KV cache where `kv_cache_tokens` is not given. Memory is used as it fills.
     pub kv_cache_bytes: usize,
-    /// As what the KV cache keeps its numbers.
+    /// Element type of the KV cache.
     pub kv_type: KvType,
     /// Keep the blocks of sequences that have ended, for others that begin with the same tokens.
     pub prefix_cache: bool,
-    /// Whether to compute tokens on the chance that they follow.
+    /// Speculative decoding.
     pub speculation: Speculation,
-    /// Threads that compute, the engine's own included; 0 takes one for each processor.
+    /// Threads that compute, the engine's own included; 0 is one for each processor.
     pub threads: usize,
 }
 
@@ -59,23 +57,23 @@ impl Default for EngineConfig {
     }
 }
 
-/// Tokens computed on the chance that they follow. Whether they do is decided as without, so that
-/// speculation changes how fast tokens come and never which.
+/// Method of speculative decoding. Draft tokens are accepted only if the sampler takes them, so that
+/// speculation changes the speed and never the tokens.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Speculation {
     /// None.
     #[default]
     Off,
-    /// What followed the last time that the same tokens stood at the end. Pays where answers quote
+    /// Draft tokens from behind the latest earlier occurrence of the last tokens. Pays where answers quote
     /// their prompts; costs computation where they do not.
     PromptLookup {
-        /// Most tokens to guess in a step, 1 to 32.
+        /// Most draft tokens of a sequence in a step, 1 to 32.
         draft_tokens: usize,
     },
-    /// What a smaller model says ([`Engine::start_drafted`](crate::Engine::start_drafted)). Pays
+    /// Draft tokens of a smaller model ([`Engine::start_drafted`](crate::Engine::start_drafted)). Pays
     /// where that model is several times as fast and often agrees.
     DraftModel {
-        /// Most tokens to guess in a step, 1 to 32.
+        /// Most draft tokens of a sequence in a step, 1 to 32.
         draft_tokens: usize,
     },
 }
@@ -90,7 +88,7 @@ impl Speculation {
         }
     }
 
-    /// Most tokens to guess in a step.
+    /// Most draft tokens of a sequence in a step.
     pub(crate) fn draft_max(self) -> usize {
         match self {
             Self::Off => 0,
@@ -99,19 +97,19 @@ impl Speculation {
     }
 }
 
-/// Why an engine did not start.
+/// Reason that an engine did not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
-    /// A limit makes no sense.
+    /// A setting is out of its bounds.
     #[error("engine setting `{field}` {problem}")]
     Config {
         /// The setting.
         field: &'static str,
-        /// What is wrong, as the rest of a sentence.
+        /// The problem, as the rest of a sentence.
         problem: String,
     },
-    /// The KV cache cannot be had.
+    /// The KV cache cannot be allocated.
     #[error("cannot allocate the KV cache")]
     Cache(#[source] ModelError),
     /// The system gave no threads.
@@ -120,7 +118,7 @@ pub enum EngineError {
 }
 
 impl EngineConfig {
-    /// The same for a model that has no draft model.
+    /// The same configuration without a draft model.
     pub fn without_draft_model(self) -> Self {
         match self.speculation {
             Speculation::DraftModel { .. } => Self {

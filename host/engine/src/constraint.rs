@@ -1,36 +1,57 @@
-//! The engine's view of a grammar: a mask over the vocabulary for each step.
+//! Constrained decoding: the interface of a grammar that masks the vocabulary at each position.
 
-/// Restricts the tokens of one sequence. The engine calls `advance` as soon as tokens are
-/// committed and asks for the mask only after the next forward pass, so that an implementation
-/// can compute it meanwhile on a thread of its own.
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+
+use crate::waker::thread_waker;
+
+/// Restricts the tokens of one sequence. The engine calls `advance` as soon as tokens are committed and
+/// polls for the mask after the next forward pass, so that an implementation can compute the mask
+/// meanwhile on another thread. No method may block: they run on the engine's thread.
 pub trait Constraint: Send {
-    /// Take these tokens, which were committed in order, and begin computing what may follow. Called
-    /// first with no tokens, then with one, or with all that were forced. Must not block.
+    /// Take tokens that were committed, in order, and begin to compute the next mask. The first call
+    /// has no tokens; each later call has one, or all tokens that were forced.
     fn advance(&mut self, committed: &[u32]);
 
-    /// The outcome of the last `advance`, or `None` while it is being computed. Must not block.
-    fn poll(&mut self) -> Option<Result<MaskStep<'_>, ConstraintError>>;
-
-    /// Block until `poll` has an outcome. An implementation bounds the time.
-    fn wait(&mut self);
+    /// The outcome of the last `advance`. Polling again without an `advance` between gives the same
+    /// outcome. An implementation that returns `Pending` wakes `waker` when the outcome is ready, and
+    /// bounds the time until then.
+    fn poll(&mut self, waker: &Waker) -> Poll<Result<MaskStep<'_>, ConstraintError>>;
 }
 
-/// What a constraint says of the next token.
+/// The tokens that a constraint allows next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MaskStep<'a> {
-    /// Exactly these tokens may follow, one after the other, at least one. The constraint stands
-    /// behind them already and hears of them in one `advance`, when all are committed.
+    /// Exactly these tokens follow, one after the other, at least one. The constraint's own state is
+    /// behind them already; one `advance` names all of them once they are committed. A constraint whose
+    /// mask would allow exactly one token says so here: forced tokens cost no step of their own.
     Forced(&'a [u32]),
-    /// Bit `i % 32` of word `i / 32` is 1 if token `i` is allowed; `ceil(vocabulary / 32)` words.
-    Allow(&'a [u32]),
+    /// Bit `i % 32` of word `i / 32` is 1 if token `i` is allowed; `ceil(vocabulary / 32)` words. The
+    /// sampler shares the mask with the constraint instead of copying it.
+    Allow(&'a Arc<Vec<u32>>),
     /// The text is complete: the sequence ends here as by a stop token.
     Finished,
 }
 
-/// Why a constraint failed. It ends its sequence and nothing else.
+/// The failure of a constraint. It ends its sequence and no other.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{message}")]
 pub struct ConstraintError {
-    /// For the caller, naming the plugin where one failed.
+    /// Message for the caller, naming the plugin where one failed.
     pub message: String,
+}
+
+/// Block the current thread until the constraint has an outcome. For callers that run one sequence on a
+/// thread of its own; the engine never calls it.
+pub fn blocking_poll(constraint: &mut dyn Constraint) -> Result<MaskStep<'_>, ConstraintError> {
+    let waker = thread_waker(std::thread::current());
+    while constraint.poll(&waker).is_pending() {
+        std::thread::park();
+    }
+    match constraint.poll(&waker) {
+        Poll::Ready(outcome) => outcome,
+        Poll::Pending => Err(ConstraintError {
+            message: "the constraint withdrew the outcome of an advance".to_owned(),
+        }),
+    }
 }

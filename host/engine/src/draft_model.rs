@@ -1,12 +1,12 @@
-//! Guesses by a smaller model (speculative decoding: Leviathan et al., 2023), which reads the same
-//! tokens into a cache of its own and goes on alone for a few.
+//! Speculative decoding with a draft model (Leviathan et al., 2023): a smaller model reads the same tokens
+//! into a cache of its own and runs ahead for a few tokens.
 //!
-//! Guesses count only if they are what the sampler takes from the large model's logits. The draft
-//! model therefore chooses with a copy of the sequence's sampler: with the same random numbers, two
-//! models that agree on what is likely choose alike at any temperature.
+//! A draft token counts only if the sampler takes it from the large model's logits. The draft model
+//! therefore samples with a copy of the sequence's sampler: with the same random numbers, two models that
+//! agree on what is likely sample alike at any temperature.
 //!
-//! What the draft model has computed of wrong guesses is forgotten by counting: the next tokens are
-//! written over them. Its prompts are found in its own prefix cache, as those of the large model are.
+//! Keys and values of rejected draft tokens are discarded by moving back the count of computed tokens;
+//! the next tokens overwrite them. Prompts are found in the draft model's own prefix cache.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,24 +17,24 @@ use mortise_model::{BLOCK_TOKENS, LogitRows, ModelInput, SequenceInput};
 use crate::block_pool::{BlockPool, Salt};
 use crate::cached_prefix::CachedPrefix;
 use crate::forward::ForwardPass;
+use crate::panics::panic_message;
 use crate::sampler::Sampler;
 use crate::scheduler::SequenceId;
-use crate::sequence::panic_message;
 
-/// A sequence that has room for a guess.
-pub(crate) struct Wanted<'a> {
+/// A sequence that has room for draft tokens.
+pub(crate) struct DraftRequest<'a> {
     pub(crate) id: SequenceId,
     /// All its tokens, at least one.
     pub(crate) tokens: &'a [u32],
-    /// Most tokens to guess.
+    /// Most draft tokens.
     pub(crate) room: usize,
-    /// Who may share its blocks.
+    /// Salt of its prefix.
     pub(crate) salt: Salt,
-    /// A copy, which the guesses use up.
+    /// A copy of its sampler, which drafting advances.
     pub(crate) sampler: Sampler,
-    /// Nothing follows these.
+    /// Tokens that end it.
     pub(crate) stop_tokens: &'a [u32],
-    /// Tokens that the large model knows.
+    /// Vocabulary of the large model.
     pub(crate) vocabulary: usize,
 }
 
@@ -42,29 +42,29 @@ pub(crate) struct Wanted<'a> {
 pub(crate) struct DraftModel {
     model: Box<dyn ForwardPass>,
     pool: BlockPool,
-    sequences: BTreeMap<SequenceId, Followed>,
+    sequences: BTreeMap<SequenceId, DraftSequence>,
     /// Most tokens in a forward pass.
     step_tokens: usize,
     steps: u64,
-    /// Calls of `propose` so far, which tell what was used how recently.
+    /// Calls of `propose` so far, the clock of least-recently-used eviction.
     calls: u64,
-    /// It failed, and is not asked again.
+    /// Set when it failed: it is not called again.
     broken: bool,
 }
 
-/// How far the draft model has followed a sequence.
-struct Followed {
+/// The draft model's state of a sequence.
+struct DraftSequence {
     kv: CachedPrefix,
-    /// Guesses whose keys and values follow those of the known tokens.
+    /// Draft tokens whose keys and values follow those of the known tokens.
     ahead: Vec<u32>,
     last_call: u64,
 }
 
-/// A guess that may go on.
-struct Going {
-    /// Which of the wanted.
+/// A draft that is being extended.
+struct ActiveDraft {
+    /// Index of the request.
     index: usize,
-    /// Most tokens of it.
+    /// Most tokens of the draft.
     most: usize,
 }
 
@@ -86,74 +86,78 @@ impl DraftModel {
         self.steps
     }
 
-    /// Forget the sequences that are gone. Their full blocks stay in the cache until room is needed.
+    /// Drop sequences that have ended. Their full blocks stay in the cache until they are evicted.
     pub(crate) fn retain(&mut self, lives: impl Fn(SequenceId) -> bool) {
         let pool = &mut self.pool;
-        self.sequences.retain(|id, followed| {
+        self.sequences.retain(|id, sequence| {
             let lives = lives(*id);
             if !lives {
-                followed.kv.give_up(pool);
+                sequence.kv.release(pool);
             }
             lives
         });
     }
 
-    /// For each of `wanted` a guess, which is empty where the draft model has yet to read the prompt,
-    /// has no room or cannot tell. All sequences go through the model together.
-    pub(crate) fn propose(&mut self, mut wanted: Vec<Wanted<'_>>) -> Vec<Vec<u32>> {
-        let mut guesses: Vec<Vec<u32>> = wanted.iter().map(|_| Vec::new()).collect();
+    /// A draft for each request, which is empty where the draft model is still in prefill, has no room or
+    /// failed. All sequences share each forward pass.
+    pub(crate) fn propose(&mut self, mut wanted: Vec<DraftRequest<'_>>) -> Vec<Vec<u32>> {
+        let mut drafts: Vec<Vec<u32>> = wanted.iter().map(|_| Vec::new()).collect();
         if self.broken {
-            return guesses;
+            return drafts;
         }
         self.calls += 1;
-        if let Err(error) = self.guess(&mut wanted, &mut guesses) {
+        if let Err(error) = self.draft(&mut wanted, &mut drafts) {
             tracing::error!(%error, "the draft model failed; speculation is off from now on");
             self.broken = true;
             self.retain(|_| false);
         }
-        guesses
+        drafts
     }
 
-    fn guess(&mut self, wanted: &mut [Wanted<'_>], guesses: &mut [Vec<u32>]) -> Result<(), String> {
-        let mut going = self.read(wanted, guesses)?;
+    fn draft(
+        &mut self,
+        wanted: &mut [DraftRequest<'_>],
+        drafts: &mut [Vec<u32>],
+    ) -> Result<(), String> {
+        let mut active = self.read(wanted, drafts)?;
         loop {
-            going.retain(|going| guesses[going.index].len() < going.most);
-            if going.is_empty() {
+            active.retain(|active| drafts[active.index].len() < active.most);
+            if active.is_empty() {
                 return Ok(());
             }
             let mut input = ModelInput::new();
-            for Going { index, .. } in &going {
-                let (wanted, guess) = (&wanted[*index], &guesses[*index]);
-                let Some(followed) = self.sequences.get_mut(&wanted.id) else {
+            for ActiveDraft { index, .. } in &active {
+                let (wanted, draft) = (&wanted[*index], &drafts[*index]);
+                let Some(sequence) = self.sequences.get_mut(&wanted.id) else {
                     return Err("it lost track of a sequence".to_owned());
                 };
-                let last = guess.len() - 1;
+                let last = draft.len() - 1;
                 input.push(SequenceInput {
-                    tokens: &guess[last..],
+                    tokens: &draft[last..],
                     first_position: wanted.tokens.len() + last,
-                    block_table: &followed.kv.table,
+                    block_table: &sequence.kv.table,
                     logits: LogitRows::Last,
                 });
-                followed.ahead.extend(&guess[last..]);
+                sequence.ahead.extend(&draft[last..]);
             }
-            let wishes = going
+            let wanted_logits = active
                 .iter()
-                .map(|going| wanted[going.index].wish(&*self.model));
-            let mut scores = self.score(&input, wishes.collect())?;
+                .map(|active| wanted[active.index].wanted_logits(&*self.model));
+            let mut scores = self.score(&input, wanted_logits.collect())?;
             let mut rows = scores.rows_mut();
-            going.retain(|going| {
+            active.retain(|active| {
                 let row = rows.next();
-                row.is_some_and(|row| wanted[going.index].choose(row, &mut guesses[going.index]))
+                row.is_some_and(|row| wanted[active.index].sample(row, &mut drafts[active.index]))
             });
         }
     }
 
-    /// Compute the tokens that are new since the last time, and choose the first guesses.
+    /// Compute the tokens that are new since the last call, and sample the first draft tokens.
     fn read(
         &mut self,
-        wanted: &mut [Wanted<'_>],
-        guesses: &mut [Vec<u32>],
-    ) -> Result<Vec<Going>, String> {
+        wanted: &mut [DraftRequest<'_>],
+        drafts: &mut [Vec<u32>],
+    ) -> Result<Vec<ActiveDraft>, String> {
         let ids: Vec<SequenceId> = wanted.iter().map(|wanted| wanted.id).collect();
         let mut input = ModelInput::new();
         let mut left = self.step_tokens;
@@ -180,31 +184,31 @@ impl DraftModel {
             return Ok(Vec::new());
         }
         let asking = read.iter().filter(|(_, _, most)| most.is_some());
-        let wishes = asking.map(|(index, ..)| wanted[*index].wish(&*self.model));
-        let mut scores = self.score(&input, wishes.collect())?;
+        let wanted_logits = asking.map(|(index, ..)| wanted[*index].wanted_logits(&*self.model));
+        let mut scores = self.score(&input, wanted_logits.collect())?;
         let mut rows = scores.rows_mut();
-        let mut going = Vec::new();
+        let mut active = Vec::new();
         for (index, end, most) in read {
             let wanted = &mut wanted[index];
-            if let Some(followed) = self.sequences.get_mut(&wanted.id) {
-                followed.kv.computed = end;
-                followed.kv.commit(wanted.tokens, &mut self.pool);
+            if let Some(sequence) = self.sequences.get_mut(&wanted.id) {
+                sequence.kv.computed = end;
+                sequence.kv.commit(wanted.tokens, &mut self.pool);
             }
             if let Some(most) = most
                 && let Some(row) = rows.next()
-                && wanted.choose(row, &mut guesses[index])
+                && wanted.sample(row, &mut drafts[index])
             {
-                going.push(Going { index, most });
+                active.push(ActiveDraft { index, most });
             }
         }
-        Ok(going)
+        Ok(active)
     }
 
-    /// Where to go on with a sequence: the first token to compute, how many, and the most to guess
-    /// afterwards. `None` where nothing can be done for it now.
+    /// The work for a sequence: the first token to compute, how many, and the most draft tokens behind
+    /// them. `None` where nothing can be done for it now.
     fn prepare(
         &mut self,
-        wanted: &Wanted<'_>,
+        wanted: &DraftRequest<'_>,
         left: usize,
         ids: &[SequenceId],
     ) -> Option<(usize, usize, usize)> {
@@ -215,22 +219,25 @@ impl DraftModel {
         if most == 0 || left == 0 {
             return None;
         }
-        let followed = self.sequences.entry(wanted.id).or_insert_with(|| Followed {
-            kv: CachedPrefix::new(wanted.salt.clone()),
-            ahead: Vec::new(),
-            last_call: 0,
-        });
-        followed.last_call = self.calls;
-        let behind = &tokens[followed.kv.computed..];
-        let right = followed.ahead.iter().zip(behind);
-        let right = right.take_while(|(guess, token)| guess == token).count();
-        followed.ahead.clear();
+        let sequence = self
+            .sequences
+            .entry(wanted.id)
+            .or_insert_with(|| DraftSequence {
+                kv: CachedPrefix::new(wanted.salt.clone()),
+                ahead: Vec::new(),
+                last_call: 0,
+            });
+        sequence.last_call = self.calls;
+        let behind = &tokens[sequence.kv.computed..];
+        let right = sequence.ahead.iter().zip(behind);
+        let right = right.take_while(|(draft, token)| draft == token).count();
+        sequence.ahead.clear();
         // The last token is computed for its logits, again if need be.
-        followed.kv.computed = (followed.kv.computed + right).min(tokens.len() - 1);
-        followed.kv.advance(tokens, &mut self.pool);
-        let first = followed.kv.computed;
-        if first < followed.kv.committed * BLOCK_TOKENS {
-            // Nothing is new, and what others may read is not written again.
+        sequence.kv.computed = (sequence.kv.computed + right).min(tokens.len() - 1);
+        sequence.kv.advance(tokens, &mut self.pool);
+        let first = sequence.kv.computed;
+        if first < sequence.kv.committed * BLOCK_TOKENS {
+            // Nothing is new, and shared blocks are not written again.
             return None;
         }
         let known = self.model.vocabulary();
@@ -239,7 +246,7 @@ impl DraftModel {
         }
         let count = (tokens.len() - first).min(left);
         let end = if first + count == tokens.len() {
-            // The last guess is not computed.
+            // The last draft token is not computed.
             tokens.len() + most - 1
         } else {
             first + count
@@ -248,43 +255,47 @@ impl DraftModel {
             .then_some((first, count, most))
     }
 
-    /// Give a sequence blocks for `tokens` tokens, if need be those of sequences that guess nothing
+    /// Allocate blocks for `tokens` tokens of a sequence, if need be from sequences that are not drafting
     /// now, the least recently used first.
     fn find_blocks(&mut self, id: SequenceId, tokens: usize, ids: &[SequenceId]) -> bool {
         let needed = self.pool.blocks_for(tokens);
         loop {
-            let Some(followed) = self.sequences.get_mut(&id) else {
+            let Some(sequence) = self.sequences.get_mut(&id) else {
                 return false;
             };
-            if followed.kv.table.len() >= needed {
+            if sequence.kv.table.len() >= needed {
                 return true;
             }
             if let Some(block) = self.pool.take() {
-                followed.kv.table.push(block);
+                sequence.kv.table.push(block);
                 continue;
             }
             let idle = self
                 .sequences
                 .iter()
-                .filter(|(other, followed)| !ids.contains(other) && !followed.kv.table.is_empty())
-                .min_by_key(|(_, followed)| followed.last_call);
+                .filter(|(other, sequence)| !ids.contains(other) && !sequence.kv.table.is_empty())
+                .min_by_key(|(_, sequence)| sequence.last_call);
             let Some(idle) = idle.map(|(idle, _)| *idle) else {
                 return false;
             };
             if let Some(mut idle) = self.sequences.remove(&idle) {
-                idle.kv.give_up(&mut self.pool);
+                idle.kv.release(&mut self.pool);
             }
         }
     }
 
-    /// One forward pass, fenced.
-    fn score(&mut self, input: &ModelInput, wishes: Vec<WantedLogits>) -> Result<Scores, String> {
+    /// One forward pass. A panic becomes an error.
+    fn score(
+        &mut self,
+        input: &ModelInput,
+        wanted_logits: Vec<WantedLogits>,
+    ) -> Result<Scores, String> {
         let model = &mut self.model;
-        let mut wanted = || wishes.clone();
+        let mut wanted = || wanted_logits.clone();
         let scores = catch_unwind(AssertUnwindSafe(|| model.score(input, &mut wanted)))
             .map_err(|panic| format!("it panicked: {}", panic_message(&*panic)))?
             .map_err(|error| error.to_string())?;
-        let (rows, found) = (wishes.len(), scores.len());
+        let (rows, found) = (wanted_logits.len(), scores.len());
         if found != rows {
             return Err(format!("it gave {found} rows of logits for {rows}"));
         }
@@ -293,18 +304,18 @@ impl DraftModel {
     }
 }
 
-impl Wanted<'_> {
-    /// What is wanted of a row of logits.
-    fn wish(&self, model: &dyn ForwardPass) -> WantedLogits {
-        // Some models have rows beyond the last token, and not equally many.
-        match self.sampler.takes_likeliest() && model.vocabulary() <= self.vocabulary {
+impl DraftRequest<'_> {
+    /// The logits that sampling needs.
+    fn wanted_logits(&self, model: &dyn ForwardPass) -> WantedLogits {
+        // Some models pad their vocabulary, and not equally.
+        match self.sampler.is_greedy() && model.vocabulary() <= self.vocabulary {
             true => WantedLogits::Highest(None),
             false => WantedLogits::All,
         }
     }
 
-    /// Choose the next token of a guess as the sequence would. Whether another may come after it.
-    fn choose(&mut self, row: RowLogits<'_>, guess: &mut Vec<u32>) -> bool {
+    /// Sample the next draft token as the sequence would. Returns whether another may follow.
+    fn sample(&mut self, row: RowLogits<'_>, draft: &mut Vec<u32>) -> bool {
         let token = match row {
             RowLogits::All(row) => {
                 let known = row.len().min(self.vocabulary);
@@ -316,7 +327,7 @@ impl Wanted<'_> {
             return false;
         };
         self.sampler.observe(token.id);
-        guess.push(token.id);
+        draft.push(token.id);
         !self.stop_tokens.contains(&token.id)
     }
 }

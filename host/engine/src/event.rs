@@ -1,11 +1,11 @@
-//! What comes out of the engine: one bounded stream of events for each sequence.
+//! Output of the engine: one bounded stream of events for each sequence.
 
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use crate::doorbell::StreamDoorbell;
 use crate::queue_time::QueueTimer;
+use crate::waker::StreamWaker;
 
 /// Events of one sequence, in order. Exactly one `Finished` or `Failed` comes last, unless the
 /// engine stops first, which closes the stream without it.
@@ -15,12 +15,12 @@ pub enum TokenEvent {
     Token(GeneratedToken),
     /// The sequence is complete.
     Finished {
-        /// Why it ended.
+        /// Reason of the end.
         reason: FinishReason,
-        /// What it took.
+        /// Token counts.
         usage: SequenceUsage,
     },
-    /// The sequence failed; others go on.
+    /// The sequence failed; no other is affected.
     Failed(SequenceError),
 }
 
@@ -37,36 +37,36 @@ pub struct GeneratedToken {
 /// but after `logit_bias` and penalties.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TokenLogprobs {
-    /// Of the committed token.
+    /// Log-probability of the committed token.
     pub chosen: f32,
-    /// Of the most likely tokens, highest first.
+    /// Likeliest tokens with their log-probabilities, highest first.
     pub top: Vec<(u32, f32)>,
 }
 
-/// Why a sequence is complete.
+/// Reason that a sequence is complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FinishReason {
-    /// A stop token was chosen or the constraint was fulfilled.
+    /// A stop token was sampled, or the constraint said that the text is complete.
     Stop,
     /// `max_tokens` or the context length was reached.
     Length,
 }
 
-/// Tokens that a sequence took.
+/// Token counts of a sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SequenceUsage {
     /// Tokens of the prompt.
     pub prompt_tokens: u32,
-    /// Of those, tokens whose keys and values were cached.
+    /// Of those, tokens found in the prefix cache.
     pub cached_tokens: u32,
     /// Tokens generated, the stop token not counted.
     pub completion_tokens: u32,
 }
 
-/// Why a sequence failed.
+/// Reason that a sequence failed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum SequenceError {
-    /// The constraint could not say what may follow.
+    /// The constraint failed.
     #[error("constraint failed: {0}")]
     Constraint(String),
     /// The forward pass or the sampler failed on this sequence.
@@ -80,13 +80,13 @@ pub enum SequenceError {
 pub struct TokenStream {
     receiver: mpsc::Receiver<TokenEvent>,
     /// Wakes the engine that feeds the stream.
-    doorbell: Option<StreamDoorbell>,
+    waker: Option<StreamWaker>,
     /// `None` where there is no queue.
     queue: Option<QueueTimer>,
 }
 
 impl TokenStream {
-    /// Events that may wait for the reader. A full stream pauses its sequence, and no other.
+    /// Events that a stream buffers. A full stream pauses its sequence (backpressure), and no other.
     pub const CAPACITY: usize = 64;
 
     /// A stream and the sender that feeds it.
@@ -96,15 +96,15 @@ impl TokenStream {
             sender,
             Self {
                 receiver,
-                doorbell: None,
+                waker: None,
                 queue: None,
             },
         )
     }
 
-    /// The same for a sender that sleeps while the stream is full.
-    pub(crate) fn with_doorbell(
-        doorbell: StreamDoorbell,
+    /// A stream whose reader wakes the engine when it makes room.
+    pub(crate) fn with_waker(
+        waker: StreamWaker,
         queue: QueueTimer,
     ) -> (mpsc::Sender<TokenEvent>, Self) {
         let (sender, receiver) = mpsc::channel(Self::CAPACITY);
@@ -112,7 +112,7 @@ impl TokenStream {
             sender,
             Self {
                 receiver,
-                doorbell: Some(doorbell),
+                waker: Some(waker),
                 queue: Some(queue),
             },
         )
@@ -130,27 +130,27 @@ impl TokenStream {
     /// The next event; `None` after the last.
     pub async fn next(&mut self) -> Option<TokenEvent> {
         let event = self.receiver.recv().await;
-        self.ring_if_stalled();
+        self.wake_if_stalled();
         event
     }
 
     /// The next event if one is waiting.
     pub fn try_next(&mut self) -> Option<TokenEvent> {
         let event = self.receiver.try_recv().ok();
-        self.ring_if_stalled();
+        self.wake_if_stalled();
         event
     }
 
     /// Block until the next event; `None` after the last. Not for asynchronous code.
     pub fn blocking_next(&mut self) -> Option<TokenEvent> {
         let event = self.receiver.blocking_recv();
-        self.ring_if_stalled();
+        self.wake_if_stalled();
         event
     }
 
-    fn ring_if_stalled(&self) {
-        if let Some(doorbell) = &self.doorbell {
-            doorbell.ring_if_stalled();
+    fn wake_if_stalled(&self) {
+        if let Some(waker) = &self.waker {
+            waker.wake_if_stalled();
         }
     }
 }
@@ -159,8 +159,8 @@ impl Drop for TokenStream {
     fn drop(&mut self) {
         // Closed first, so that the engine finds it closed when it wakes.
         self.receiver.close();
-        if let Some(doorbell) = &self.doorbell {
-            doorbell.ring();
+        if let Some(waker) = &self.waker {
+            waker.wake();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What computes logits: the model, or a fake in tests.
+//! The forward pass: a model on the processor, a model on a device, or a fake in tests.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ pub trait ForwardPass: Send {
     /// Tokens that the model knows.
     fn vocabulary(&self) -> usize;
 
-    /// Tokens that a sequence may have by the model's making.
+    /// The model's context length, in tokens.
     fn context_length(&self) -> usize;
 
     /// Blocks that the cache has.
@@ -22,9 +22,9 @@ pub trait ForwardPass: Send {
     /// May be called again with the same tokens after it failed.
     fn forward(&mut self, input: &ModelInput) -> Result<Logits, InputError>;
 
-    /// Compute a batch and find, of each row that [`forward`](Self::forward) would give, what is `wanted`
-    /// of it, where that costs less than the row. It is asked once, as late as possible: masks are made
-    /// meanwhile. Whole rows are an answer to all wishes.
+    /// Compute a batch and return, for each row that [`forward`](Self::forward) would give, what `wanted`
+    /// names, where that costs less than the whole row; whole rows are valid for every wish. `wanted` is
+    /// called once, as late as possible, since masks are computed during the forward pass.
     fn score(
         &mut self,
         input: &ModelInput,
@@ -34,33 +34,33 @@ pub trait ForwardPass: Send {
         self.forward(input).map(Scores::from)
     }
 
-    /// This, where its logits can stay where they were computed: the engine then asks for whole rows
-    /// only where it must.
-    fn remote(&mut self) -> Option<&mut dyn RemoteLogits> {
+    /// The model as one whose logits stay on a device, if it is. The engine then samples there and copies
+    /// whole rows only where it must.
+    fn device(&mut self) -> Option<&mut dyn DeviceLogits> {
         None
     }
 }
 
-/// Logits that stay where they were computed, and tokens that are chosen there, by the rules of the
-/// engine's sampler. Work is queued and done in order.
-pub trait RemoteLogits {
-    /// Queue a batch; its rows of logits are those that [`ForwardPass::forward`] would give. Tokens named
-    /// by `sources` are those that were chosen last, whatever stands in the batch. May be called again
+/// A model whose logits stay in device memory, where tokens are sampled by the rules of the engine's own
+/// sampler. Work is enqueued and done in order.
+pub trait DeviceLogits {
+    /// Enqueue a batch; its rows of logits are those that [`ForwardPass::forward`] would give. The tokens
+    /// that `sources` names are those that were sampled last, whatever the batch says. May be called again
     /// with the same tokens after it failed.
     fn queue(&mut self, input: &ModelInput, sources: &[TokenSource]) -> Result<(), InputError>;
 
-    /// Wait until everything that was queued is done.
+    /// Wait until everything that was enqueued is done.
     fn wait(&mut self) -> Result<(), InputError>;
 
-    /// Copy a row of logits of the last batch from which nothing was chosen.
+    /// Copy a row of logits of the last batch that was not sampled from.
     fn logit_row(&mut self, row: usize) -> Result<Vec<f32>, InputError>;
 
-    /// Queue choices from the last batch, at most one of a row.
-    fn choose(&mut self, choices: Vec<Choice>) -> Result<(), InputError>;
+    /// Enqueue the sampling of rows of the last batch, each row at most once.
+    fn sample(&mut self, params: Vec<Choice>) -> Result<(), InputError>;
 
-    /// Wait for the oldest choices that nobody has waited for, and for nothing that was queued after
-    /// them.
-    fn chosen(&mut self) -> Result<Vec<Chosen>, InputError>;
+    /// Wait for the oldest sampled tokens that were not waited for yet, and for nothing that was enqueued
+    /// after them.
+    fn sampled(&mut self) -> Result<Vec<Chosen>, InputError>;
 }
 
 /// A model with its cache.
@@ -113,12 +113,12 @@ impl ForwardPass for DeviceModel {
         DeviceModel::forward(self, input)
     }
 
-    fn remote(&mut self) -> Option<&mut dyn RemoteLogits> {
+    fn device(&mut self) -> Option<&mut dyn DeviceLogits> {
         Some(self)
     }
 }
 
-impl RemoteLogits for DeviceModel {
+impl DeviceLogits for DeviceModel {
     fn queue(&mut self, input: &ModelInput, sources: &[TokenSource]) -> Result<(), InputError> {
         DeviceModel::queue(self, input, sources)
     }
@@ -131,11 +131,11 @@ impl RemoteLogits for DeviceModel {
         DeviceModel::logit_row(self, row)
     }
 
-    fn choose(&mut self, choices: Vec<Choice>) -> Result<(), InputError> {
-        DeviceModel::choose(self, choices)
+    fn sample(&mut self, params: Vec<Choice>) -> Result<(), InputError> {
+        DeviceModel::choose(self, params)
     }
 
-    fn chosen(&mut self) -> Result<Vec<Chosen>, InputError> {
+    fn sampled(&mut self) -> Result<Vec<Chosen>, InputError> {
         DeviceModel::chosen(self)
     }
 }

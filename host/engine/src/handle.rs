@@ -1,20 +1,19 @@
-//! The outside of an engine: start it, submit to it, ask how it does, stop it.
+//! The handle of an engine: start, submit, read the load, shut down.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
-use std::thread::{JoinHandle, Thread};
+use std::task::Waker;
+use std::thread::JoinHandle;
 
 use mortise_kernels::pool::ThreadPool;
 use mortise_model::{BLOCK_TOKENS, KvCache, Model};
 
-use crate::SubmitError;
 use crate::beam_group::BeamSubmission;
 use crate::block_pool::BlockPool;
 use crate::config::{EngineConfig, EngineError, Speculation};
-use crate::doorbell::{Stalled, StreamDoorbell};
-use crate::drafter::Drafter;
 use crate::event::TokenStream;
+use crate::fair_queue::Share;
 use crate::forward::{ForwardPass, LocalModel};
 use crate::load::{Counters, EngineLoad};
 use crate::outbox::Outbox;
@@ -23,8 +22,10 @@ use crate::queue::{Queue, QueueBounds, QueuePlace};
 use crate::request::{BeamRequest, SequenceRequest};
 use crate::scheduler::{Scheduler, StepLimits};
 use crate::sequence::Submission;
-use crate::shares::Share;
+use crate::speculator::Speculator;
 use crate::step_loop::{Shared, StepLoop, Submitted};
+use crate::submit_error::SubmitError;
+use crate::waker::{Stalled, StreamWaker, thread_waker};
 
 /// Starts engines.
 #[derive(Debug)]
@@ -36,7 +37,7 @@ pub struct EngineHandle {
     shared: Arc<Shared>,
     submissions: mpsc::SyncSender<Submitted>,
     max_sequences: usize,
-    engine: Thread,
+    waker: Waker,
     join: Mutex<Option<JoinHandle<()>>>,
     vocabulary: usize,
     context_length: usize,
@@ -48,9 +49,8 @@ impl Engine {
         Self::start_local(model, None, config)
     }
 
-    /// The same with a smaller model that guesses what the first one says. They must know the same
-    /// tokens, by the same numbers; which is the caller's to see to. The draft model's KV cache is
-    /// part of what the configuration allows.
+    /// Start with a smaller draft model for speculative decoding. The caller ensures that both models
+    /// have the same vocabulary. The draft model's KV cache counts towards the configured bound.
     pub fn start_drafted(
         model: Arc<Model>,
         draft: Arc<Model>,
@@ -75,7 +75,7 @@ impl Engine {
         Self::launch(with_cache(model)?, draft, config)
     }
 
-    /// Start an engine on anything that computes logits and brings its cache.
+    /// Start an engine on any forward pass that has its own cache.
     pub fn start_with(
         model: Box<dyn ForwardPass>,
         config: EngineConfig,
@@ -83,7 +83,7 @@ impl Engine {
         Self::launch(model, None, config)
     }
 
-    /// The same with a draft model; see [`Engine::start_drafted`].
+    /// Start on any forward passes, with a draft model; see [`Engine::start_drafted`].
     pub fn start_drafted_with(
         model: Box<dyn ForwardPass>,
         draft: Box<dyn ForwardPass>,
@@ -128,25 +128,31 @@ impl Engine {
             sequences: config.max_sequences,
             tokens: config.step_token_budget,
         };
-        let step_loop = StepLoop {
-            model,
-            scheduler: Scheduler::new(limits, pool),
-            prefill_chunk: PrefillChunk::new(config.prefill_chunk),
-            submissions: receiver,
-            shared: Arc::clone(&shared),
-            sequences: BTreeMap::new(),
-            beams: Vec::new(),
-            next_id: 0,
-            draft_max: config.speculation.draft_max(),
-            drafter: Drafter::new(config.speculation, draft, config.step_token_budget),
-            in_flight: Vec::new(),
+        let for_loop = Arc::clone(&shared);
+        let run = move |waker| {
+            StepLoop {
+                model,
+                waker,
+                scheduler: Scheduler::new(limits, pool),
+                prefill_chunk: PrefillChunk::new(config.prefill_chunk),
+                submissions: receiver,
+                shared: for_loop,
+                sequences: BTreeMap::new(),
+                beams: Vec::new(),
+                next_id: 0,
+                draft_max: config.speculation.draft_max(),
+                speculator: Speculator::new(config.speculation, draft, config.step_token_budget),
+                in_flight: Vec::new(),
+                blocked_since: None,
+            }
+            .run();
         };
-        let join = spawn(step_loop, config.threads)?;
+        let join = spawn(run, config.threads)?;
         Ok(EngineHandle {
             shared,
             submissions,
             max_sequences: config.max_sequences,
-            engine: join.thread().clone(),
+            waker: thread_waker(join.thread().clone()),
             join: Mutex::new(Some(join)),
             vocabulary,
             context_length,
@@ -154,19 +160,23 @@ impl Engine {
     }
 }
 
-/// Start the engine's thread, which is the first of the threads that compute.
-fn spawn(step_loop: StepLoop, threads: usize) -> Result<JoinHandle<()>, EngineError> {
+/// Run `step_loop` on the engine's thread, which is the first of the threads that compute. It gets the
+/// waker of that thread.
+fn spawn(
+    step_loop: impl FnOnce(Waker) + Send + 'static,
+    threads: usize,
+) -> Result<JoinHandle<()>, EngineError> {
     let (ready, started) = mpsc::sync_channel(1);
     let run = move || {
         let (built, pool) = match ThreadPool::new(threads) {
             Ok(pool) => (Ok(()), Some(pool)),
             Err(error) => (Err(error.to_string()), None),
         };
-        // Nobody listens only if the starter is gone, and with it the engine's handle.
+        // The send fails only if the starting thread is gone, and with it the handle.
         if ready.send(built).is_ok()
             && let Some(pool) = pool
         {
-            pool.install(|| step_loop.run());
+            pool.install(|| step_loop(thread_waker(std::thread::current())));
         }
     };
     let threads_error = |error: String| EngineError::Threads(error);
@@ -200,8 +210,8 @@ impl EngineHandle {
         Ok(stream)
     }
 
-    /// Queue a beam search. Each of the streams, of which there are as many as results, gets one
-    /// continuation, the best one first, when the search is over. Dropping all of them cancels it.
+    /// Queue a beam search. There is one stream for each result; each gets one continuation, the best
+    /// first, when the search is over. Dropping all streams cancels the search.
     pub fn submit_beams(&self, request: BeamRequest) -> Result<Vec<TokenStream>, SubmitError> {
         request
             .check(self.vocabulary, self.max_sequences)
@@ -219,7 +229,7 @@ impl EngineHandle {
         Ok(streams)
     }
 
-    /// A place in the queue, and the tokens that prompt and output may have together.
+    /// Take a place in the queue. Returns it with the bound on the tokens of prompt and output together.
     fn admit(
         &self,
         prompt: &[u32],
@@ -240,8 +250,8 @@ impl EngineHandle {
 
     fn stream(&self, place: &QueuePlace) -> (Outbox, TokenStream) {
         let stalled = Stalled::default();
-        let doorbell = StreamDoorbell::new(self.engine.clone(), Arc::clone(&stalled));
-        let (sender, stream) = TokenStream::with_doorbell(doorbell, place.timer().clone());
+        let waker = StreamWaker::new(self.waker.clone(), Arc::clone(&stalled));
+        let (sender, stream) = TokenStream::with_waker(waker, place.timer().clone());
         (Outbox::new(sender, stalled), stream)
     }
 
@@ -250,29 +260,29 @@ impl EngineHandle {
         if self.submissions.try_send(submitted).is_err() {
             return Err(SubmitError::Stopped);
         }
-        self.engine.unpark();
+        self.waker.wake_by_ref();
         Ok(())
     }
 
-    /// Tokens that a sequence may have, prompt and output together.
+    /// The context length in tokens, prompt and output together.
     pub fn context_length(&self) -> usize {
         self.context_length
     }
 
-    /// Tokens that the model knows.
+    /// Size of the model's vocabulary.
     pub fn vocabulary(&self) -> usize {
         self.vocabulary
     }
 
-    /// What the engine is doing now.
+    /// Current gauges and counters.
     pub fn load(&self) -> EngineLoad {
         self.shared.counters.read(&self.shared.queue)
     }
 
-    /// Stop after the current step and wait for that. Streams that are not finished are closed.
+    /// Stop after the current step, and wait until the thread has ended. Unfinished streams are closed.
     pub fn shutdown(&self) {
         self.shared.stopping.store(true, Ordering::Release);
-        self.engine.unpark();
+        self.waker.wake_by_ref();
         let join = self
             .join
             .lock()

@@ -1,4 +1,4 @@
-//! What the engine is doing, readable from any thread.
+//! Gauges and counters of an engine, readable from any thread.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -15,45 +15,45 @@ pub struct EngineLoad {
     pub waiting: usize,
     /// Tokens of their prompts.
     pub waiting_tokens: usize,
-    /// Sequences that gave up their blocks and wait to go on.
+    /// Preempted sequences that wait for readmission.
     pub preempted: usize,
     /// KV cache blocks in use.
     pub kv_blocks_used: usize,
-    /// KV cache blocks that nobody uses and that hold tokens for whoever asks for them again.
+    /// KV cache blocks not in use that hold cached prefixes.
     pub kv_blocks_idle: usize,
     /// KV cache blocks in all.
     pub kv_blocks_total: usize,
-    /// Sequences that have ended so far, however they did.
+    /// Sequences that ended, for any reason.
     pub finished: u64,
-    /// Forward passes so far.
+    /// Forward passes.
     pub steps: u64,
-    /// Prompt tokens computed so far.
+    /// Prompt tokens computed (prefill throughput).
     pub prefill_tokens: u64,
-    /// Tokens generated so far.
+    /// Tokens generated (decode throughput).
     pub decode_tokens: u64,
-    /// Of those, tokens about which a constraint left no choice, and which cost no step of their own.
+    /// Of those, tokens forced by a constraint, which cost no step of their own.
     pub forced_tokens: u64,
-    /// Prompt tokens of all sequences that were admitted.
+    /// Prompt tokens of admitted sequences.
     pub prefix_queried_tokens: u64,
-    /// Of those, tokens that were found in the cache.
+    /// Of those, tokens found in the prefix cache.
     pub prefix_hit_tokens: u64,
-    /// Blocks of cached tokens that were evicted.
+    /// Evictions of cached blocks.
     pub prefix_evicted_blocks: u64,
-    /// Sequences that had to give up their blocks.
+    /// Preemptions.
     pub preemptions: u64,
-    /// Tokens computed again for sequences that were preempted.
+    /// Tokens computed again after preemptions.
     pub recomputed_tokens: u64,
-    /// How tokens are guessed.
+    /// Method of speculative decoding.
     pub speculation: Speculation,
-    /// Forward passes of a draft model.
+    /// Forward passes of the draft model.
     pub draft_steps: u64,
-    /// Tokens computed on the chance that they follow.
+    /// Draft tokens computed.
     pub drafted_tokens: u64,
-    /// Of those, tokens that did follow.
+    /// Of those, tokens accepted.
     pub accepted_tokens: u64,
 }
 
-/// The same, being written. The figures are independent of one another: no order is needed.
+/// The same as atomics. The figures are independent of one another, so that no ordering is needed.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) running: AtomicUsize,
@@ -114,7 +114,7 @@ impl Counters {
         }
     }
 
-    /// Take over what the scheduler says.
+    /// Publish the scheduler's figures.
     pub(crate) fn publish(&self, scheduler: &Scheduler) {
         let (pool, tally) = (scheduler.pool(), scheduler.tally());
         for (gauge, value) in [

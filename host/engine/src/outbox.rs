@@ -1,4 +1,4 @@
-//! Events on their way to a reader: none is lost while the stream is full.
+//! Backpressure: events wait here while their stream is full, and none is lost.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
-use crate::doorbell::Stalled;
 use crate::event::TokenEvent;
+use crate::waker::Stalled;
 
-/// The sending end of a stream, and what found it full.
+/// The sending end of a stream, with the events that it had no room for.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     sender: mpsc::Sender<TokenEvent>,
@@ -34,12 +34,12 @@ impl Outbox {
         self.events.is_empty()
     }
 
-    /// Whether nobody reads any more.
+    /// Whether the reader dropped the stream.
     pub(crate) fn is_closed(&self) -> bool {
         self.sender.is_closed()
     }
 
-    /// Send what the stream has room for.
+    /// Send events as far as the stream has room.
     pub(crate) fn flush(&mut self) {
         while let Some(event) = self.events.pop_front() {
             let Err(error) = self.sender.try_send(event) else {
@@ -48,7 +48,7 @@ impl Outbox {
             let TrySendError::Full(event) = error else {
                 return self.events.clear();
             };
-            // Room that was made before the flag was set rings no bell: look once more.
+            // A reader that made room before the flag was set did not wake us: try once more.
             self.stalled.store(true, Ordering::SeqCst);
             match self.sender.try_send(event) {
                 Ok(()) => self.stalled.store(false, Ordering::SeqCst),

@@ -1,31 +1,31 @@
-//! How many tokens of prompts a step computes while somebody decodes: as many as take about so long, or
-//! about as long as some steps without prompts if that is less, since everybody who decodes waits for them
-//! (chunked prefill, Agrawal et al., "Sarathi-Serve", OSDI 2024).
+//! The size of prefill chunks while sequences decode (chunked prefill, Agrawal et al., "Sarathi-Serve",
+//! OSDI 2024): as many prompt tokens as take about a target time, or about as long as some steps without
+//! prefill if that is less, since every decoding sequence waits for them.
 
 use std::time::Duration;
 
-/// Fewest tokens of prompts in a step. The weights are read for them anyway, which takes about as long
-/// as it takes to compute them.
+/// Fewest prompt tokens in a step. Reading the weights, which happens anyway, takes about as long as
+/// computing them.
 const LEAST: usize = 32;
-/// Chunks are multiples of so many tokens, the rows that kernels like to take together.
+/// Granularity of chunks, the rows that kernels compute together.
 const STEP: usize = 16;
-/// Share of the newest measurement in the pace.
+/// Weight of the newest measurement in the moving averages.
 const NEWEST: f64 = 0.3;
-/// A step with prompts takes as long as so many without, at most: streams of a small model, whose steps
-/// take a millisecond, would come to a halt for a hundred of them.
+/// Most time of a step with prefill, in steps without: streams of a small model, whose steps take a
+/// millisecond, would stall for a hundred of them.
 const DECODE_STEPS: f64 = 8.0;
-/// Tokens of prompts that this leaves in any case. Fewer would have prompts wait longer than others gain;
-/// and where prompts keep coming, the last step without any may have had fewer streams.
+/// Prompt tokens that the bound in steps allows in any case. Fewer would delay prompts more than streams
+/// gain; and while prompts keep coming, the last step without any may have had fewer streams.
 const BATCH: usize = 256;
 
-/// The pace of steps, and what follows from it.
+/// Moving averages of step times, and the chunk size that follows.
 #[derive(Debug)]
 pub(crate) struct PrefillChunk {
-    /// Seconds that a step with prompts should take; `None` sets no bound.
+    /// Target seconds of a step with prefill; `None` sets no bound.
     target: Option<f64>,
-    /// Seconds for each token of such a step, once one was measured.
-    pace: Option<f64>,
-    /// Seconds of a step without prompts, once one was measured.
+    /// Seconds per token of such a step, once one was measured.
+    token_time: Option<f64>,
+    /// Seconds of a step without prefill, once one was measured.
     decode: Option<f64>,
 }
 
@@ -33,39 +33,38 @@ impl PrefillChunk {
     pub(crate) fn new(target: Option<Duration>) -> Self {
         Self {
             target: target.map(|target| target.as_secs_f64()),
-            pace: None,
+            token_time: None,
             decode: None,
         }
     }
 
-    /// Most tokens of prompts in a step in which somebody decodes.
+    /// Most prompt tokens in a step in which a sequence decodes.
     pub(crate) fn tokens(&self) -> usize {
-        match (self.target, self.pace) {
-            (Some(target), Some(pace)) if pace > 0.0 => {
+        match (self.target, self.token_time) {
+            (Some(target), Some(token_time)) if token_time > 0.0 => {
                 let decode = self.decode.unwrap_or(f64::INFINITY);
-                let beside_streams = ((DECODE_STEPS * decode / pace) as usize).max(BATCH);
-                let tokens = ((target / pace) as usize).min(beside_streams);
+                let beside_streams = ((DECODE_STEPS * decode / token_time) as usize).max(BATCH);
+                let tokens = ((target / token_time) as usize).min(beside_streams);
                 (tokens - tokens % STEP).max(LEAST)
             }
             _ => usize::MAX,
         }
     }
 
-    /// A step with prompts computed so many tokens in this time. Those of a few tokens say nothing about
-    /// prompts.
+    /// Record a step with prefill. Steps of a few tokens say nothing about prefill.
     pub(crate) fn measured(&mut self, tokens: usize, took: Duration) {
         if tokens >= LEAST {
-            follow(&mut self.pace, took.as_secs_f64() / tokens as f64);
+            follow(&mut self.token_time, took.as_secs_f64() / tokens as f64);
         }
     }
 
-    /// A step without prompts took so long.
+    /// Record a step without prefill.
     pub(crate) fn decoded(&mut self, took: Duration) {
         follow(&mut self.decode, took.as_secs_f64());
     }
 }
 
-/// Let a mean follow the newest measurement.
+/// Update a moving average.
 fn follow(mean: &mut Option<f64>, newest: f64) {
     *mean = Some(match *mean {
         Some(mean) => mean + NEWEST * (newest - mean),
@@ -100,7 +99,7 @@ mod tests {
         for _ in 0..50 {
             chunk.measured(64, Duration::from_micros(64 * 500));
         }
-        assert_eq!(chunk.tokens(), 192, "it follows the pace");
+        assert_eq!(chunk.tokens(), 192, "it follows the token_time");
     }
 
     /// Steps whose time has a part that does not depend on their tokens come to rest near the target.

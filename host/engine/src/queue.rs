@@ -1,24 +1,24 @@
-//! Sequences that wait for their first turn: how many there may be, and how many of one tenant.
+//! Bounds on the queue of sequences that were never admitted, in all and for each tenant.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::SubmitError;
 use crate::queue_time::QueueTimer;
+use crate::submit_error::SubmitError;
 
-/// What may wait.
+/// Bounds of the queue.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct QueueBounds {
     pub(crate) sequences: usize,
     /// Tokens of their prompts.
     pub(crate) tokens: usize,
-    /// Whether one tenant leaves room to the others.
+    /// Whether places are reserved for other tenants.
     pub(crate) reserved: bool,
 }
 
-/// Places for sequences that wait. Those who submit take turns at the book of tenants; the engine's
-/// thread only counts down, and waits for nobody.
+/// Places in the queue. Submitting threads lock the map of tenants; the engine's thread only decrements
+/// counters, and never waits for the lock.
 #[derive(Debug)]
 pub(crate) struct Queue {
     bounds: QueueBounds,
@@ -48,8 +48,8 @@ impl QueuePlace {
     }
 }
 
-/// Tenants in the book beyond which those who have no place are struck out.
-const BOOK_MAX: usize = 1024;
+/// Size of the tenant map above which tenants with nothing queued are evicted.
+const TENANTS_MAX: usize = 1024;
 
 impl Queue {
     pub(crate) fn new(bounds: QueueBounds) -> Self {
@@ -60,17 +60,17 @@ impl Queue {
         }
     }
 
-    /// Sequences that wait, and the tokens of their prompts.
+    /// Queued sequences, and the tokens of their prompts.
     pub(crate) fn waiting(&self) -> (usize, usize) {
         self.all.get()
     }
 
-    /// Take a place for a prompt of `tokens` tokens, if there is one within the bounds. A prompt
-    /// that is longer than the bound on tokens may wait if no other does.
+    /// Take a place for a prompt of `tokens` tokens within the bounds. A prompt that is longer than the
+    /// bound on tokens may wait alone.
     ///
-    /// Where room is reserved, a tenant may take a place while it has fewer than are free, and tokens
-    /// likewise: one who floods the queue leaves half of it to the others, two leave a third (the
-    /// dynamic thresholds of Choudhury and Hahne, 1998, for buffers that many share).
+    /// With reservation, a tenant may take a place while it has fewer than are free, and tokens likewise:
+    /// one tenant that floods the queue leaves half of it to the others, two leave a third (the dynamic
+    /// thresholds of Choudhury and Hahne, 1998, for shared buffers).
     pub(crate) fn enter(
         &self,
         tenant: &Arc<str>,
@@ -81,11 +81,11 @@ impl Queue {
             tokens: token_limit,
             reserved,
         } = self.bounds;
-        let mut book = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
-        if book.len() >= BOOK_MAX {
-            book.retain(|_, waiting| Arc::strong_count(waiting) > 1);
+        let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        if tenants.len() >= TENANTS_MAX {
+            tenants.retain(|_, waiting| Arc::strong_count(waiting) > 1);
         }
-        let own = Arc::clone(book.entry(Arc::clone(tenant)).or_default());
+        let own = Arc::clone(tenants.entry(Arc::clone(tenant)).or_default());
         let (all_sequences, all_tokens) = self.all.get();
         let (own_sequences, own_tokens) = own.get();
         if all_sequences >= limit {
@@ -143,7 +143,7 @@ mod tests {
         })
     }
 
-    /// Places that a tenant gets with prompts of this length until it is refused.
+    /// Places that a tenant gets until it is refused.
     fn fill(queue: &Queue, tenant: &str, tokens: usize) -> (Vec<QueuePlace>, SubmitError) {
         let mut places = Vec::new();
         loop {
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn one_who_floods_leaves_half_two_leave_a_third() {
+    fn one_flooding_tenant_leaves_half_two_leave_a_third() {
         let queue = queue(12, 1000, true);
         let (first, error) = fill(&queue, "a", 1);
         assert_eq!(first.len(), 6);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn without_reservation_all_places_are_anybodys() {
+    fn without_reservation_one_tenant_may_take_all_places() {
         let queue = queue(4, 10, false);
         let (places, error) = fill(&queue, "a", 1);
         assert_eq!(
@@ -211,12 +211,12 @@ mod tests {
     }
 
     #[test]
-    fn tenants_of_the_past_are_struck_out() {
+    fn tenants_with_nothing_queued_are_evicted() {
         let queue = queue(4, 10, true);
-        for number in 0..5 * BOOK_MAX {
+        for number in 0..5 * TENANTS_MAX {
             let tenant = Arc::from(number.to_string());
             drop(queue.enter(&tenant, 1).unwrap());
         }
-        assert!(queue.tenants.lock().unwrap().len() <= BOOK_MAX + 1);
+        assert!(queue.tenants.lock().unwrap().len() <= TENANTS_MAX + 1);
     }
 }

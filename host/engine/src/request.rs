@@ -1,10 +1,10 @@
-//! What a caller asks of the engine: token ids in, limits, and how to choose the next token.
+//! Requests to the engine: prompt tokens, limits, and sampling parameters.
 
 use std::sync::Arc;
 
-use crate::beam_search::offered;
+use crate::beam_params::BeamParams;
 use crate::constraint::Constraint;
-use crate::shares::Share;
+use crate::fair_queue::Share;
 
 /// One sequence to generate. Several choices of one API request are several sequences.
 pub struct SequenceRequest {
@@ -14,22 +14,22 @@ pub struct SequenceRequest {
     pub max_tokens: u32,
     /// Tokens that end the sequence. They are not emitted.
     pub stop_tokens: Vec<u32>,
-    /// How the next token is chosen.
+    /// Sampling parameters.
     pub sampling: SamplingParams,
     /// Log-probabilities to report with each token.
     pub logprobs: Option<LogprobParams>,
-    /// Higher ones come first, and displace lower ones where room is short. 0 is normal.
+    /// Higher priorities are admitted first, and preempt lower ones where room is short. 0 is normal.
     pub priority: i32,
-    /// Among equal priorities, who has had least comes first.
+    /// Tenant, weight and key for fair queuing among equal priorities.
     pub share: Share,
-    /// Sequences share cached tokens only if their salts are equal. Whoever must not learn, by how
-    /// fast a prompt is taken in, what others have asked gets a salt of their own.
+    /// Sequences share cached prefixes only if their salts are equal. A salt of its own keeps a tenant
+    /// from learning, by prefill times, what others have asked.
     pub salt: Option<Arc<str>>,
     /// Restricts which tokens may follow.
     pub constraint: Option<Box<dyn Constraint>>,
 }
 
-/// A beam search: the likeliest of the continuations of a prompt, not sampled.
+/// A beam search for the likeliest continuations of a prompt.
 #[derive(Debug, Clone)]
 pub struct BeamRequest {
     /// The prompt; at least one token, each below the vocabulary size.
@@ -38,7 +38,7 @@ pub struct BeamRequest {
     pub max_tokens: u32,
     /// Tokens that end a continuation. They are not emitted.
     pub stop_tokens: Vec<u32>,
-    /// How to search.
+    /// Parameters of the search.
     pub beams: BeamParams,
     /// As in [`SequenceRequest`].
     pub priority: i32,
@@ -48,45 +48,19 @@ pub struct BeamRequest {
     pub salt: Option<Arc<str>>,
 }
 
-/// How to search with beams, in the terms of `transformers`.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct BeamParams {
-    /// Continuations that are followed at once, 1 to 16 and no more than sequences fit in a step.
-    pub size: u32,
-    /// Continuations that are returned, the best ones; 1 to `size`.
-    pub results: u32,
-    /// Scores are log-probabilities divided by the length to this power: above 0 favours long
-    /// continuations, below 0 short ones. -10 to 10.
-    pub length_penalty: f32,
-    /// When to stop.
-    pub early_stopping: EarlyStopping,
-}
-
-/// When a beam search stops, once as many continuations are complete as there are beams.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum EarlyStopping {
-    /// When the best beam is worse than all that are complete, if it ended now.
-    #[default]
-    Unlikely,
-    /// At once.
-    Full,
-    /// When no beam can come to be better, however long it becomes.
-    Never,
-}
-
-/// How to choose a token from logits. Order of application: `logit_bias`, penalties, constraint
+/// Sampling parameters. Order of application: `logit_bias`, penalties, constraint
 /// mask, temperature, top-k, min-p, top-p.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SamplingParams {
-    /// 0 takes the most likely token.
+    /// 0 samples greedily.
     pub temperature: f32,
-    /// Nucleus: the smallest set of tokens whose probabilities reach this; 1 is off.
+    /// Nucleus sampling: the smallest set of tokens whose probabilities reach this; 1 is off.
     pub top_p: f32,
     /// Keep this many tokens; 0 is off.
     pub top_k: u32,
     /// Keep tokens at least this likely relative to the most likely; 0 is off.
     pub min_p: f32,
-    /// Seed of this sequence's own random stream; drawn at submission when absent.
+    /// Seed of the sequence's random stream; `None` draws one at submission.
     pub seed: Option<u64>,
     /// Divides positive and multiplies negative logits of tokens in prompt and output; 1 is off.
     pub repetition_penalty: f32,
@@ -114,21 +88,18 @@ impl Default for SamplingParams {
     }
 }
 
-/// Which log-probabilities to report.
+/// Reported log-probabilities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogprobParams {
-    /// How many of the most likely tokens to report beside the chosen one, at most 20.
+    /// Number of likeliest tokens to report beside the sampled one, at most 20.
     pub top: u8,
 }
 
-/// Most beams of a search.
-pub const BEAMS_MAX: u32 = 16;
-
-/// Most log-probabilities reported beside the chosen one.
+/// Most log-probabilities reported beside the sampled one.
 const LOGPROBS_MAX: u8 = 20;
 
 impl SequenceRequest {
-    /// Whether the request keeps the rules above, or which it breaks.
+    /// Check the bounds above; the error names the one that is broken.
     pub(crate) fn check(&self, vocabulary: usize) -> Result<(), String> {
         check_extent(&self.prompt, self.max_tokens, vocabulary)?;
         if let Some(logprobs) = self.logprobs
@@ -144,38 +115,11 @@ impl SequenceRequest {
 }
 
 impl BeamRequest {
-    /// Whether the request keeps the rules above, or which it breaks; `sequences` fit in a step.
+    /// Check the bounds above, for steps of at most `sequences` sequences.
     pub(crate) fn check(&self, vocabulary: usize, sequences: usize) -> Result<(), String> {
         check_extent(&self.prompt, self.max_tokens, vocabulary)?;
-        let BeamParams {
-            size,
-            results,
-            length_penalty,
-            ..
-        } = self.beams;
-        let most = sequences.min(BEAMS_MAX as usize);
-        if !(1..=most).contains(&(size as usize)) {
-            return Err(format!(
-                "a search with {size} beams; 1 to {most} are possible"
-            ));
-        }
-        if !(1..=size).contains(&results) {
-            return Err(format!(
-                "{results} results of {size} beams; expected 1 to {size}"
-            ));
-        }
-        if !(-10.0..=10.0).contains(&length_penalty) {
-            return Err(format!(
-                "`length_penalty` is {length_penalty}; expected -10 to 10"
-            ));
-        }
-        let offered = offered(size, self.stop_tokens.len());
-        if offered > vocabulary {
-            return Err(format!(
-                "{size} beams look at {offered} tokens; the model knows {vocabulary}"
-            ));
-        }
-        Ok(())
+        self.beams
+            .check(self.stop_tokens.len(), vocabulary, sequences)
     }
 }
 

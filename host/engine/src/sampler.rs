@@ -1,8 +1,9 @@
-//! From a row of logits to a token, for one sequence: here, or where the logits were computed, which
-//! gives the same token to the bit.
+//! The sampler of one sequence: from a row of logits to a token, on the host or on the device that
+//! computed the row, with the same token to the bit.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
 
 use mortise_kernels::linear::Highest;
 use mortise_kernels::mask::allows_any;
@@ -14,14 +15,14 @@ use rand_pcg::Pcg64;
 use crate::event::{GeneratedToken, SequenceError, TokenLogprobs};
 use crate::request::{LogprobParams, SamplingParams};
 
-/// Chooses the tokens of one sequence. Its random stream is its own: the same seed gives the same
-/// tokens whoever else is in the batch.
+/// Samples the tokens of one sequence. Each sampler has a random stream of its own: the same seed gives
+/// the same tokens whatever else is in the batch.
 #[derive(Debug, Clone)]
 pub(crate) struct Sampler {
     params: SamplingParams,
-    /// One number is drawn from it for each token, unless the likeliest is taken.
+    /// One number is drawn for each token, unless sampling is greedy.
     random: Pcg64,
-    /// Of `logit_bias`, which may name a token twice.
+    /// Sums of `logit_bias`, which may name a token twice.
     biases: BTreeMap<u32, f32>,
     /// Tokens that penalties apply to, with their number in the output. Empty without penalties.
     occurrences: BTreeMap<u32, u32>,
@@ -51,7 +52,7 @@ impl Sampler {
         }
     }
 
-    /// Choose from `logits`, which are used up.
+    /// Sample from `logits`, which are overwritten.
     pub(crate) fn sample(
         &mut self,
         logits: &mut [f32],
@@ -90,23 +91,23 @@ impl Sampler {
             .get(id as usize)
             .copied()
             .unwrap_or(f32::NEG_INFINITY);
-        self.settle(Chosen {
+        self.accept(Chosen {
             token: Ok((id, logit)),
             report,
         })
     }
 
-    /// How the logits of a row are to be chosen from where they lie, `ahead` tokens after the next one.
-    /// [`Self::settle`] takes what comes of it; until then nothing here changes.
-    pub(crate) fn ask(
+    /// Parameters to sample a row on the device, `ahead` tokens after the next one. The sampler's state
+    /// does not change until [`accept`](Self::accept).
+    pub(crate) fn params(
         &self,
         row: usize,
         ahead: usize,
-        mask: Option<Vec<u32>>,
+        mask: Option<Arc<Vec<u32>>>,
         logprobs: Option<LogprobParams>,
         vocabulary: usize,
     ) -> Result<Choice, SequenceError> {
-        let allows = |mask: &Vec<u32>| allows_any(mask, vocabulary);
+        let allows = |mask: &Arc<Vec<u32>>| allows_any(mask, vocabulary);
         if !mask.as_ref().is_none_or(allows) {
             return Err(allows_none());
         }
@@ -127,8 +128,8 @@ impl Sampler {
         })
     }
 
-    /// What was chosen: the random stream moves on.
-    pub(crate) fn settle(&mut self, chosen: Chosen) -> Result<GeneratedToken, SequenceError> {
+    /// Accept a sampled token, and advance the random stream.
+    pub(crate) fn accept(&mut self, chosen: Chosen) -> Result<GeneratedToken, SequenceError> {
         let (id, logit) = chosen.token.map_err(no_token)?;
         let logprobs = chosen.report.map(|report| {
             let total = log_total(report.highest, report.weights);
@@ -145,8 +146,8 @@ impl Sampler {
         })
     }
 
-    /// Whether the token with the highest logit is always chosen, whatever came before.
-    pub(crate) fn takes_likeliest(&self) -> bool {
+    /// Whether sampling always takes the token with the highest logit of the unadjusted row.
+    pub(crate) fn is_greedy(&self) -> bool {
         let params = &self.params;
         params.temperature == 0.0
             && params.logit_bias.is_empty()
@@ -155,8 +156,7 @@ impl Sampler {
             && params.presence_penalty == 0.0
     }
 
-    /// What [`sample`](Self::sample) would choose from a row of which this is the highest, of a sampler that
-    /// takes the likeliest token.
+    /// The token of a greedy sampler for a row of which only the highest logit is known.
     pub(crate) fn take_highest(highest: Highest) -> Result<GeneratedToken, SequenceError> {
         if !highest.all_numbers {
             return Err(no_token(NoChoice::NotNumbers));
@@ -166,8 +166,8 @@ impl Sampler {
         Ok(GeneratedToken { id, logprobs: None })
     }
 
-    /// Take the only token that may follow, for which no logits are needed. The random stream moves
-    /// on as if it had been drawn.
+    /// Take a forced token, for which no logits are needed. The random stream advances as if the token
+    /// had been sampled.
     pub(crate) fn take(&mut self, id: u32) -> GeneratedToken {
         if self.params.temperature != 0.0 {
             let _: u64 = self.random.random();
@@ -175,15 +175,15 @@ impl Sampler {
         GeneratedToken { id, logprobs: None }
     }
 
-    /// Whether what is chosen next depends on what was chosen before, the text apart.
-    pub(crate) fn looks_back(&self) -> bool {
+    /// Whether sampling depends on the counts of earlier tokens.
+    pub(crate) fn has_penalties(&self) -> bool {
         let params = &self.params;
         params.repetition_penalty != 1.0
             || params.frequency_penalty != 0.0
             || params.presence_penalty != 0.0
     }
 
-    /// The random number of the token that comes so many after the next one.
+    /// The random number of the token `ahead` after the next one.
     fn random_ahead(&self, ahead: usize) -> u64 {
         let mut random = self.random.clone();
         for _ in 0..ahead {
@@ -194,7 +194,7 @@ impl Sampler {
 
     /// Remember a committed token for the penalties.
     pub(crate) fn observe(&mut self, token: u32) {
-        if self.looks_back() {
+        if self.has_penalties() {
             let count = self.occurrences.entry(token).or_insert(0);
             *count = count.saturating_add(1);
         }
@@ -232,7 +232,7 @@ impl Sampler {
     }
 }
 
-/// What is reported of a row, before the mask.
+/// The reported log-probabilities of a row, before the mask.
 fn report(survey: &mut Survey<'_>, wanted: LogprobParams) -> Report {
     let likeliest = survey.top(usize::from(wanted.top)).into_iter();
     Report {
@@ -242,7 +242,7 @@ fn report(survey: &mut Survey<'_>, wanted: LogprobParams) -> Report {
     }
 }
 
-/// Choose from a row whose mask was applied. `candidates` is room for those that filters keep.
+/// Sample from a row whose mask was applied. `candidates` is scratch space for the filters.
 fn choose(
     params: &SamplingParams,
     survey: &mut Survey<'_>,
@@ -256,7 +256,7 @@ fn choose(
         top_p,
         ..
     } = *params;
-    // The first filter finds in the row what it keeps; the others choose among that.
+    // The first filter scans the row; the others narrow what the first one kept.
     if temperature == 0.0 {
         return survey.likeliest();
     } else if top_k > 0 {
@@ -290,7 +290,7 @@ fn allows_none() -> SequenceError {
     SequenceError::Constraint("the constraint allows no token at all".to_owned())
 }
 
-/// A seed that nobody can foresee: the standard library seeds its hashers from the system.
+/// An unpredictable seed: the standard library seeds its hashers from the system.
 fn draw_seed() -> u64 {
     RandomState::new().build_hasher().finish()
 }

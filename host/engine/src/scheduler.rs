@@ -1,21 +1,20 @@
-//! Who computes which tokens in the next step: a state machine of integers. It knows no logits, no
-//! clock and no thread.
+//! The scheduler: admission, preemption, and the plan of each step, as a state machine of integers
+//! without logits, clocks or threads.
 //!
 //! ```text
-//! enqueue → waiting ⇄ running → remove        (⇄: admitted, and preempted where room is short)
+//! enqueue → waiting ⇄ running → remove        (⇄: admission, and preemption where room is short)
 //! ```
 //!
 //! A sequence has *known* tokens (the prompt, and every token committed since) of which the first
-//! *computed* have their keys and values in the cache. It takes part in a step while it has tokens
-//! to compute and is not paused; once all are computed it is *scored* and waits to be extended. Its
-//! last token may be *undecided*: steps are planned with it as with any other, and it is known before
-//! [`Scheduler::computed`] hears of it.
+//! *computed* have their keys and values in the cache. It takes part in a step while it has tokens to
+//! compute and is not paused; once all are computed it is *scored* and waits to be extended. Its last
+//! token may be *pending*: steps are planned with it as with any other, and it is known before
+//! [`Scheduler::computed`] is called.
 //!
-//! Sequences are ranked by priority, and among equals by who was admitted first. A sequence is
-//! admitted when there is room for the tokens that it has, not for those that it may come to have.
-//! When blocks run out, the last in rank gives its own up and waits; later it is computed again, as
-//! far as the cache has forgotten it. The first in rank can displace all others, so that it always
-//! goes on, and everyone is first at last.
+//! Sequences are ranked by priority, and among equals by their first admission. A sequence is admitted
+//! when there is room for the tokens that it has, not for those that it may come to have. When blocks
+//! run out, the last in rank is preempted: it loses its blocks, and computes later what the cache no
+//! longer holds. The first in rank can preempt all others, so every sequence ends at last.
 
 mod admission;
 mod plan;
@@ -24,15 +23,15 @@ mod task;
 use std::collections::BTreeMap;
 
 use crate::block_pool::{BlockPool, Salt};
-use crate::shares::{Share, Shares};
+use crate::fair_queue::{FairQueue, Share};
 
 use self::task::Task;
 
-/// Names a sequence for as long as the engine lives. Later arrivals have higher numbers.
+/// Identifies a sequence for the lifetime of the engine. Later arrivals have higher numbers.
 pub(crate) type SequenceId = u64;
 
-/// Stands for a token that is chosen and not known yet. No vocabulary is as large.
-pub(crate) const UNDECIDED: u32 = u32::MAX;
+/// Placeholder of a token that is sampled but not known yet. No vocabulary is as large.
+pub(crate) const PENDING_TOKEN: u32 = u32::MAX;
 
 /// Bounds of a step.
 #[derive(Debug, Clone, Copy)]
@@ -51,11 +50,11 @@ pub(crate) struct Arrival {
     pub(crate) prompt: Vec<u32>,
     /// The sequence will never have more tokens: a number that the cache must be able to hold.
     pub(crate) tokens_max: usize,
-    /// Higher ones come first, whatever the shares.
+    /// Higher priorities come first, whatever the virtual times.
     pub(crate) priority: i32,
-    /// Who may share its blocks.
+    /// Sequences with equal salts share blocks.
     pub(crate) salt: Salt,
-    /// Whose turn it takes.
+    /// The account that its tokens are charged to.
     pub(crate) share: Share,
     /// Most tokens to draft in a step; 0 drafts none.
     pub(crate) draft_max: usize,
@@ -71,24 +70,24 @@ pub(crate) struct Slice {
     pub(crate) count: usize,
     /// Whether these are the last known tokens, so that the next one is to be sampled.
     pub(crate) last: bool,
-    /// Tokens that may follow, computed on the chance that they do. Only after a single last token.
+    /// Draft tokens behind the known ones. Only a single last token has any.
     pub(crate) draft: Vec<u32>,
 }
 
-/// What the scheduler has counted so far.
+/// Counters of the scheduler.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     /// Prompt tokens of the sequences that were admitted.
     pub(crate) queried_tokens: u64,
-    /// Of those, tokens that were found in the cache.
+    /// Of those, tokens found in the cache.
     pub(crate) hit_tokens: u64,
-    /// Sequences that had to give up their blocks.
+    /// Preemptions.
     pub(crate) preemptions: u64,
-    /// Tokens computed that had been computed before, for sequences that were preempted.
+    /// Tokens computed again after preemptions.
     pub(crate) recomputed_tokens: u64,
-    /// Tokens computed as drafts.
+    /// Draft tokens computed.
     pub(crate) drafted_tokens: u64,
-    /// Of those, tokens that turned out to follow.
+    /// Of those, tokens accepted.
     pub(crate) accepted_tokens: u64,
 }
 
@@ -96,17 +95,19 @@ pub(crate) struct Tally {
 pub(crate) struct Scheduler {
     limits: StepLimits,
     pool: BlockPool,
-    shares: Shares,
+    fair_queue: FairQueue,
     waiting: BTreeMap<SequenceId, Task>,
     /// By rank, the first in rank first.
     running: Vec<Task>,
-    /// Admissions so far, each sequence counted once.
-    turns: u64,
-    /// Sequences that were never admitted.
+    /// First admissions so far.
+    admissions: u64,
+    /// Number of waiting sequences that were never admitted.
     queued: usize,
     tally: Tally,
-    /// Most tokens of prompts in a step in which somebody decodes.
+    /// Most prompt tokens in a step in which a sequence decodes.
     prefill_chunk: usize,
+    /// The next step may preempt sequences that wait for masks.
+    preempts_blocked: bool,
 }
 
 impl Scheduler {
@@ -114,17 +115,18 @@ impl Scheduler {
         Self {
             limits,
             pool,
-            shares: Shares::default(),
+            fair_queue: FairQueue::default(),
             waiting: BTreeMap::new(),
             running: Vec::new(),
-            turns: 0,
+            admissions: 0,
             queued: 0,
             tally: Tally::default(),
             prefill_chunk: usize::MAX,
+            preempts_blocked: false,
         }
     }
 
-    /// From now on, prompts have at most so many tokens in a step in which somebody decodes.
+    /// Bound the prompt tokens of steps in which a sequence decodes.
     pub(crate) fn set_prefill_chunk(&mut self, tokens: usize) {
         self.prefill_chunk = tokens.max(1);
     }
@@ -137,19 +139,19 @@ impl Scheduler {
         self.tally
     }
 
-    /// Whether a sequence waits for its first turn.
+    /// Whether a sequence was never admitted.
     pub(crate) fn is_queued(&self, id: SequenceId) -> bool {
         let waiting = self.waiting.get(&id);
-        waiting.is_some_and(|task| task.turn.is_none())
+        waiting.is_some_and(|task| task.admission.is_none())
     }
 
-    /// Sequences that wait for their first turn. For tests.
+    /// Number of sequences that were never admitted. For tests.
     #[cfg(test)]
     pub(crate) fn queued(&self) -> usize {
         self.queued
     }
 
-    /// Sequences that gave up their blocks and wait to go on.
+    /// Number of preempted sequences that wait for readmission.
     pub(crate) fn preempted(&self) -> usize {
         self.waiting.len() - self.queued
     }
@@ -160,9 +162,20 @@ impl Scheduler {
 
     /// Queue a sequence.
     pub(crate) fn enqueue(&mut self, arrival: Arrival) {
-        self.shares.enter(&arrival.share);
+        self.fair_queue.enter(&arrival.share);
         self.queued += 1;
         self.waiting.insert(arrival.id, Task::new(arrival));
+    }
+
+    /// Whether a sequence has tokens to compute and is not paused, be it admitted or not.
+    pub(crate) fn has_runnable(&self) -> bool {
+        let mut all = self.running.iter().chain(self.waiting.values());
+        all.any(Task::runnable)
+    }
+
+    /// If nothing else can be computed in the next step, let it preempt sequences that wait for masks.
+    pub(crate) fn preempt_blocked(&mut self) {
+        self.preempts_blocked = true;
     }
 
     /// The known tokens of a sequence.
@@ -181,19 +194,19 @@ impl Scheduler {
         self.task(id).map_or(0, |task| task.cached)
     }
 
-    /// Who may share the blocks of a sequence.
+    /// The salt of a sequence.
     pub(crate) fn salt(&self, id: SequenceId) -> Salt {
         self.task(id).and_then(|task| task.kv.salt.clone())
     }
 
-    /// Whether a running sequence has come past its prompt.
+    /// Whether a running sequence has computed its prompt.
     pub(crate) fn decodes(&self, id: SequenceId) -> bool {
         self.running
             .iter()
             .any(|task| task.id == id && task.decoding)
     }
 
-    /// The known tokens of a slice are in the cache.
+    /// Record that the known tokens of a slice were computed.
     pub(crate) fn computed(&mut self, slice: &Slice) {
         let Some(task) = self.running.iter_mut().find(|task| task.id == slice.id) else {
             return;
@@ -202,8 +215,8 @@ impl Scheduler {
         let anew = end.saturating_sub(task.reached.max(slice.first));
         self.tally.recomputed_tokens += (slice.count - anew) as u64;
         self.tally.drafted_tokens += slice.draft.len() as u64;
-        // What was lost to others is computed again at nobody's cost.
-        self.shares.charge(&task.share, anew);
+        // Tokens computed again after a preemption are not charged.
+        self.fair_queue.charge(&task.share, anew);
         task.reached = task.reached.max(end);
         task.kv.computed = end;
         task.scored = slice.last;
@@ -211,13 +224,13 @@ impl Scheduler {
         task.kv.commit(&task.tokens, &mut self.pool);
     }
 
-    /// A token was committed: the one that was undecided, or else another one.
+    /// Append a committed token, or put it in the place of the pending one.
     pub(crate) fn extend(&mut self, id: SequenceId, token: u32) {
         let Some(task) = self.task_mut(id) else {
             return;
         };
         match task.tokens.last_mut() {
-            Some(last) if *last == UNDECIDED => *last = token,
+            Some(last) if *last == PENDING_TOKEN => *last = token,
             _ => {
                 task.tokens.push(token);
                 task.scored = false;
@@ -225,12 +238,12 @@ impl Scheduler {
         }
     }
 
-    /// Let sequences go on as others: each of `branches` names one, whose tokens it takes over, and the
-    /// token that follows. Full blocks are shared; what is left of the last one is computed again.
+    /// Branch sequences of a beam search: each of `branches` names a sequence, the parent whose tokens it
+    /// takes over, and the next token. Full blocks are shared; the rest of the last block is computed again.
     pub(crate) fn branch(&mut self, branches: &[(SequenceId, SequenceId, u32)]) {
         let others = branches.iter().filter(|(id, parent, _)| id != parent);
         let mut taken = Vec::new();
-        // What is taken over is referred to before anything is given up.
+        // Parents' blocks are acquired before any are released.
         for (id, parent, _) in others {
             let running = self.running.iter().any(|task| task.id == *id);
             let Some(parent) = self.task(*parent) else {
@@ -250,13 +263,13 @@ impl Scheduler {
             let Some(task) = running.or_else(|| self.waiting.get_mut(&id)) else {
                 continue;
             };
-            task.kv.give_up(&mut self.pool);
+            task.kv.release(&mut self.pool);
             task.kv.committed = blocks.len();
             task.kv.computed = blocks.len() * self.pool.block_tokens();
             task.kv.table = blocks;
             task.reached = tokens.len();
             task.tokens = tokens;
-            // It is somewhere in the middle, wherever its own tokens had got to.
+            // Whether it decodes depends on the blocks that it took over, not on its own progress.
             task.decoding = task.kv.computed > 0;
         }
         for (id, _, token) in branches {
@@ -264,50 +277,50 @@ impl Scheduler {
         }
     }
 
-    /// The token that was committed last had been computed as a draft.
+    /// Record that the token committed last equals its draft token, whose keys and values are in the cache.
     pub(crate) fn confirm_draft(&mut self, id: SequenceId) {
         let Some(task) = self.running.iter_mut().find(|task| task.id == id) else {
             return;
         };
         self.tally.accepted_tokens += 1;
-        self.shares.charge(&task.share, 1);
+        self.fair_queue.charge(&task.share, 1);
         task.kv.computed += 1;
         task.reached = task.reached.max(task.kv.computed);
         task.scored = true;
         task.kv.commit(&task.tokens, &mut self.pool);
     }
 
-    /// All drafts of a step are judged, `accepted` of them followed: give up the blocks of the rest.
-    pub(crate) fn settle_drafts(&mut self, slice: &Slice, accepted: usize) {
+    /// Record how many draft tokens of a slice were accepted, and release the blocks of the rest.
+    pub(crate) fn resolve_draft(&mut self, slice: &Slice, accepted: usize) {
         if slice.draft.is_empty() {
             return;
         }
         if let Some(task) = self.running.iter_mut().find(|task| task.id == slice.id) {
-            task.draft_length.judge(slice.draft.len(), accepted);
+            task.draft_length.update(slice.draft.len(), accepted);
             let kept = self.pool.blocks_for(task.tokens.len());
             task.kv.truncate(kept, &mut self.pool);
         }
     }
 
-    /// A paused sequence takes part in no step. It keeps its blocks until somebody needs them.
+    /// Pause or resume a sequence. A paused one takes part in no step, and is preempted first.
     pub(crate) fn set_paused(&mut self, id: SequenceId, paused: bool) {
         if let Some(task) = self.task_mut(id) {
             task.paused = paused;
         }
     }
 
-    /// Forget a sequence, wherever it is. Its full blocks stay in the cache until they are needed.
+    /// Remove a sequence, waiting or running. Its full blocks stay in the cache until they are evicted.
     pub(crate) fn remove(&mut self, id: SequenceId) {
         let task = match self.running.iter().position(|task| task.id == id) {
             Some(index) => Some(self.running.remove(index)),
             None => self.waiting.remove(&id),
         };
         let Some(mut task) = task else { return };
-        if task.turn.is_none() {
+        if task.admission.is_none() {
             self.queued -= 1;
         }
-        task.kv.give_up(&mut self.pool);
-        self.shares.leave(&task.share);
+        task.kv.release(&mut self.pool);
+        self.fair_queue.leave(&task.share);
     }
 
     fn task(&self, id: SequenceId) -> Option<&Task> {

@@ -1,17 +1,22 @@
-//! One sequence while it lives in the engine: its sampler, its constraint and the stream that it
-//! feeds; its tokens are with the scheduler. Whatever runs here on behalf of one request is fenced:
-//! a panic becomes that sequence's error.
+//! One sequence of the engine: its sampler, its constraint and its output stream. Its tokens and blocks
+//! are in the scheduler.
+//!
+//! Code that runs on behalf of one request catches panics: a panic fails that sequence and no other.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::task::Waker;
 
 use mortise_kernels::linear::{RowLogits, WantedLogits};
 use mortise_kernels::mask::allows_any;
 use mortise_model::{Choice, Chosen};
 
-use crate::event::{FinishReason, GeneratedToken, SequenceError, SequenceUsage, TokenEvent};
-use crate::guide::{Allowed, Guide};
+use crate::constraint_state::{Allowed, ConstraintState};
+use crate::decision::Decision;
+use crate::event::{FinishReason, SequenceError, SequenceUsage, TokenEvent};
 use crate::outbox::Outbox;
+use crate::panics::panicked;
 use crate::queue::QueuePlace;
 use crate::request::{LogprobParams, SequenceRequest};
 use crate::sampler::Sampler;
@@ -27,41 +32,30 @@ pub(crate) struct Submission {
 
 /// A sequence in the engine.
 pub(crate) struct Sequence {
-    /// Until its first turn.
+    /// `None` once it was admitted.
     place: Option<QueuePlace>,
     /// Tokens of the prompt.
     prompt: usize,
-    /// Tokens committed since.
+    /// Tokens generated.
     generated: usize,
     tokens_max: usize,
     stop_tokens: Vec<u32>,
     sampler: Sampler,
     logprobs: Option<LogprobParams>,
-    guide: Guide,
-    /// Holds no more than two steps commit: while it holds anything nothing is decided but what was
-    /// chosen before.
+    vocabulary: usize,
+    constraint: ConstraintState,
+    /// Holds at most the events of two steps: while it holds any, only tokens that are in flight
+    /// already are committed.
     outbox: Outbox,
-    /// Logits of the last token whose successor is not sampled yet.
+    /// Logits behind the last token, kept until the mask is ready.
     held: Option<Vec<f32>>,
     ended: bool,
 }
 
-/// What comes of a row of logits.
-#[derive(Debug, PartialEq)]
-pub(crate) enum Decision {
-    /// Commit this token.
-    Token(GeneratedToken),
-    /// The text is complete.
-    Complete,
-    /// The mask is not ready.
-    NotYet,
-    /// The sequence fails.
-    Fail(SequenceError),
-}
-
 impl Sequence {
-    /// Take in what was submitted, but for its prompt; the constraint begins to work.
-    pub(crate) fn new(submission: Submission, vocabulary: usize) -> (Self, Vec<u32>) {
+    /// The sequence of a submission, and its prompt. The constraint starts on its first mask, which
+    /// wakes the engine by `waker`.
+    pub(crate) fn new(submission: Submission, vocabulary: usize, waker: Waker) -> (Self, Vec<u32>) {
         let Submission {
             request,
             place,
@@ -76,17 +70,18 @@ impl Sequence {
             stop_tokens: request.stop_tokens,
             sampler: Sampler::new(request.sampling, &request.prompt),
             logprobs: request.logprobs,
-            guide: Guide::new(request.constraint, vocabulary),
+            vocabulary,
+            constraint: ConstraintState::new(request.constraint, vocabulary, waker),
             outbox,
             held: None,
             ended: false,
         };
-        let begun = sequence.guide.begin();
+        let begun = sequence.constraint.begin();
         sequence.fail_on(begun);
         (sequence, request.prompt)
     }
 
-    /// What chooses its tokens.
+    /// The sampler of its tokens.
     pub(crate) fn sampler(&self) -> &Sampler {
         &self.sampler
     }
@@ -96,7 +91,7 @@ impl Sequence {
         &self.stop_tokens
     }
 
-    /// It has its first turn: the place in the queue is free.
+    /// Free its place in the queue: it was admitted.
     pub(crate) fn leave_queue(&mut self) {
         self.place = None;
     }
@@ -106,18 +101,18 @@ impl Sequence {
         self.prompt
     }
 
-    /// Whether nobody reads the stream any more, or all has been read into it.
+    /// Whether the reader cancelled it, or has been sent all its events.
     pub(crate) fn is_over(&self) -> bool {
         self.outbox.is_closed() || (self.ended && self.outbox.is_empty())
     }
 
-    /// Whether the reader must make room first.
+    /// Whether it waits for room in its stream (backpressure).
     pub(crate) fn is_paused(&self) -> bool {
         !self.outbox.is_empty()
     }
 
-    /// Whether a row of logits waits to be sampled.
-    pub(crate) fn holds_logits(&self) -> bool {
+    /// Whether a row of logits waits for its mask.
+    pub(crate) fn awaits_mask(&self) -> bool {
         self.held.is_some() && !self.ended
     }
 
@@ -125,33 +120,34 @@ impl Sequence {
         self.ended
     }
 
-    /// Say what is wanted of the rows behind its last token and those of a guess. Where the likeliest token
-    /// is taken and nothing else asked for, that is the highest logit.
-    pub(crate) fn want(&mut self, rows: usize, vocabulary: usize, wanted: &mut Vec<WantedLogits>) {
+    /// Append the wanted logits of the rows of its last token and of its draft tokens. Greedy sampling
+    /// without log-probabilities needs only the highest logit.
+    pub(crate) fn wanted_logits(&mut self, rows: usize, wanted: &mut Vec<WantedLogits>) {
         let end = wanted.len() + rows;
-        if self.logprobs.is_none() && self.sampler.takes_likeliest() {
-            if self.guide.is_free() {
+        if self.logprobs.is_none() && self.sampler.is_greedy() {
+            if self.constraint.is_unconstrained() {
                 wanted.resize(end, WantedLogits::Highest(None));
-            } else if let Some(mask) = self.mask_in_time(vocabulary) {
+            } else if let Some(mask) = self.ready_mask() {
                 wanted.push(WantedLogits::Highest(Some(mask)));
             }
         }
-        // The masks of what follows a guess are made when it was right.
+        // Masks behind draft tokens are computed only once the drafts are accepted.
         wanted.resize(end, WantedLogits::All);
     }
 
-    /// The mask of the next token, if it is ready and leaves a choice. Whatever else there is to decide is
-    /// decided later.
-    fn mask_in_time(&mut self, vocabulary: usize) -> Option<Vec<u32>> {
-        let guide = &mut self.guide;
-        let mask = catch_unwind(AssertUnwindSafe(|| match guide.allowed() {
-            Ok(Allowed::Masked(mask)) => Some(mask.to_vec()),
+    /// The mask of the next token, if it is ready and allows any. Failures are found again, and
+    /// reported, when the row is sampled.
+    fn ready_mask(&mut self) -> Option<Arc<Vec<u32>>> {
+        let vocabulary = self.vocabulary;
+        let constraint = &mut self.constraint;
+        let mask = catch_unwind(AssertUnwindSafe(|| match constraint.allowed() {
+            Ok(Allowed::Masked(mask)) => Some(Arc::clone(mask)),
             _ => None,
         }));
         mask.ok()?.filter(|mask| allows_any(mask, vocabulary))
     }
 
-    /// Choose from what was found of a new row of logits. A whole row is kept if the mask is not ready.
+    /// Sample from a new row of logits. A whole row is kept if its mask is not ready.
     pub(crate) fn decide(&mut self, row: &mut RowLogits<'_>) -> Decision {
         let logits = match row {
             RowLogits::All(logits) => logits,
@@ -162,89 +158,99 @@ impl Sequence {
                 };
             }
         };
-        let decision = fenced(|| self.decide_unfenced(logits));
-        if decision == Decision::NotYet {
+        let decision = catch_panic(|| self.sample(logits));
+        if decision == Decision::Pending {
             self.held = Some(logits.to_vec());
         }
         decision
     }
 
-    /// Try again with the row that was kept.
+    /// Sample from the row that was kept, if its mask is ready now.
     pub(crate) fn decide_held(&mut self) -> Decision {
         let Some(mut logits) = self.held.take() else {
-            return Decision::NotYet;
+            return Decision::Pending;
         };
-        let decision = fenced(|| self.decide_unfenced(&mut logits));
-        if decision == Decision::NotYet {
+        let decision = catch_panic(|| self.sample(&mut logits));
+        if decision == Decision::Pending {
             self.held = Some(logits);
         }
         decision
     }
 
-    /// Keep a row of logits until the mask is ready.
+    /// Keep a row of logits until its mask is ready.
     pub(crate) fn hold(&mut self, logits: Vec<f32>) {
         self.held = Some(logits);
     }
 
-    /// Whether nothing but the text before decides what comes next, so that it can be asked for before
-    /// the last token is known.
-    pub(crate) fn can_ask_ahead(&self) -> bool {
-        self.guide.is_free() && !self.sampler.looks_back()
+    /// Whether sampling the next token needs neither a mask nor the counts of earlier tokens, so that it
+    /// can be enqueued on the device before the last token is known.
+    pub(crate) fn can_enqueue_ahead(&self) -> bool {
+        self.constraint.is_unconstrained() && !self.sampler.has_penalties()
     }
 
-    /// Whether tokens may come after the one that comes after `known` tokens.
-    pub(crate) fn may_go_on(&self, known: usize) -> bool {
+    /// Whether tokens may follow the one after `known` tokens.
+    pub(crate) fn may_continue(&self, known: usize) -> bool {
         known + 1 < self.tokens_max
     }
 
-    /// How to choose from a row where it lies; or what is decided without.
-    pub(crate) fn ask(&mut self, row: usize, vocabulary: usize) -> Result<Choice, Decision> {
-        let asked = catch_unwind(AssertUnwindSafe(|| self.ask_unfenced(row, vocabulary)));
-        asked.unwrap_or_else(|panic| Err(Decision::Fail(of_choice(panic.as_ref()))))
+    /// Parameters to sample a row on the device, or the decision where none is to be sampled.
+    pub(crate) fn sample_params(
+        &mut self,
+        row: usize,
+        vocabulary: usize,
+    ) -> Result<Choice, Decision> {
+        let params = catch_unwind(AssertUnwindSafe(|| self.masked_params(row, vocabulary)));
+        params.unwrap_or_else(|panic| Err(Decision::Fail(sampling_panic(panic.as_ref()))))
     }
 
-    fn ask_unfenced(&mut self, row: usize, vocabulary: usize) -> Result<Choice, Decision> {
+    fn masked_params(&mut self, row: usize, vocabulary: usize) -> Result<Choice, Decision> {
         let words = vocabulary.div_ceil(32);
-        let mask = match self.guide.allowed()? {
+        let mask = match self.constraint.allowed()? {
             Allowed::Any => None,
             Allowed::Only(token) if self.logprobs.is_none() => {
                 return Err(Decision::Token(self.sampler.take(token)));
             }
-            Allowed::Only(token) => Some(one_hot(token, words)),
+            Allowed::Only(token) => Some(Arc::new(one_hot(token, words))),
+            Allowed::Masked(mask) if mask.len() == words => Some(Arc::clone(mask)),
             Allowed::Masked(mask) => {
                 let mut mask = mask.to_vec();
                 mask.resize(words, 0);
-                Some(mask)
+                Some(Arc::new(mask))
             }
         };
-        let choice = self.sampler.ask(row, 0, mask, self.logprobs, vocabulary);
-        choice.map_err(Decision::Fail)
+        let params = self.sampler.params(row, 0, mask, self.logprobs, vocabulary);
+        params.map_err(Decision::Fail)
     }
 
-    /// How to choose from a row where it lies, `ahead` tokens after the next one, of a sequence that can
-    /// be asked so.
-    pub(crate) fn ask_ahead(&self, row: usize, ahead: usize, vocabulary: usize) -> Option<Choice> {
+    /// Parameters to sample a row on the device, `ahead` tokens after the next one, of a sequence that
+    /// [can be enqueued ahead](Self::can_enqueue_ahead).
+    pub(crate) fn sample_params_ahead(
+        &self,
+        row: usize,
+        ahead: usize,
+        vocabulary: usize,
+    ) -> Option<Choice> {
         let sampler = &self.sampler;
         sampler
-            .ask(row, ahead, None, self.logprobs, vocabulary)
+            .params(row, ahead, None, self.logprobs, vocabulary)
             .ok()
     }
 
-    /// What was chosen where the logits lie.
-    pub(crate) fn settle(&mut self, chosen: Chosen) -> Decision {
-        fenced(|| match self.sampler.settle(chosen) {
+    /// Accept the token that the device sampled.
+    pub(crate) fn accept_sampled(&mut self, sampled: Chosen) -> Decision {
+        catch_panic(|| match self.sampler.accept(sampled) {
             Ok(token) => Decision::Token(token),
             Err(error) => Decision::Fail(error),
         })
     }
 
-    /// Leaves the row untouched where the decision is [`Decision::NotYet`].
-    fn decide_unfenced(&mut self, logits: &mut [f32]) -> Decision {
+    /// Leaves the row untouched where the decision is [`Decision::Pending`].
+    fn sample(&mut self, logits: &mut [f32]) -> Decision {
         let only: Vec<u32>;
-        let mask = match self.guide.allowed() {
+        let mask = match self.constraint.allowed() {
             Err(decision) => return decision,
             Ok(Allowed::Any) => None,
-            Ok(Allowed::Masked(mask)) => Some(mask),
+            Ok(Allowed::Masked(mask)) => Some(&mask[..]),
             Ok(Allowed::Only(token)) if self.logprobs.is_none() => {
                 return Decision::Token(self.sampler.take(token));
             }
@@ -259,26 +265,26 @@ impl Sequence {
         }
     }
 
-    /// Decide without logits, which can be done where the constraint leaves no choice. Whoever
-    /// wants log-probabilities needs them all the same.
-    pub(crate) fn decide_unscored(&mut self) -> Decision {
-        let may = !self.guide.is_free() && self.logprobs.is_none();
+    /// The decision of a constraint that forces the next token or ends, which needs no logits.
+    /// Log-probabilities need them all the same.
+    pub(crate) fn decide_without_logits(&mut self) -> Decision {
+        let may = !self.constraint.is_unconstrained() && self.logprobs.is_none();
         if !may || self.ended {
-            return Decision::NotYet;
+            return Decision::Pending;
         }
-        let decision = fenced(|| match self.guide.allowed() {
+        let decision = catch_panic(|| match self.constraint.allowed() {
             Ok(Allowed::Only(token)) => Decision::Token(self.sampler.take(token)),
-            Ok(Allowed::Any | Allowed::Masked(_)) => Decision::NotYet,
+            Ok(Allowed::Any | Allowed::Masked(_)) => Decision::Pending,
             Err(decision) => decision,
         });
-        if decision != Decision::NotYet {
+        if decision != Decision::Pending {
             self.held = None;
         }
         decision
     }
 
-    /// Take a decision into account; `cached` prompt tokens were found in the cache. Returns the
-    /// token that was added.
+    /// Commit a decision; `cached` prompt tokens were found in the cache. Returns the token that was
+    /// added.
     pub(crate) fn commit(&mut self, decision: Decision, cached: usize) -> Option<u32> {
         let token = match decision {
             Decision::Token(token) if !self.stop_tokens.contains(&token.id) => token,
@@ -290,7 +296,7 @@ impl Sequence {
                 self.end(TokenEvent::Failed(error));
                 return None;
             }
-            Decision::NotYet => return None,
+            Decision::Pending => return None,
         };
         let id = token.id;
         self.generated += 1;
@@ -299,19 +305,13 @@ impl Sequence {
         if self.prompt + self.generated >= self.tokens_max {
             self.finish(FinishReason::Length, cached);
         } else {
-            let told = self.guide.committed(id);
-            self.fail_on(told);
+            let advanced = self.constraint.committed(id);
+            self.fail_on(advanced);
         }
         Some(id)
     }
 
-    /// Block until the constraint has an outcome.
-    pub(crate) fn wait(&mut self) {
-        let waited = self.guide.wait();
-        self.fail_on(waited);
-    }
-
-    /// Send what the stream has room for.
+    /// Send events as far as the stream has room.
     pub(crate) fn flush(&mut self) {
         self.outbox.flush();
     }
@@ -337,37 +337,23 @@ impl Sequence {
             self.ended = true;
             self.held = None;
             self.outbox.push(event);
-            self.guide.end();
+            self.constraint.end();
         }
     }
 }
 
-/// The mask of so many words that allows one token.
+/// A mask of `words` words that allows one token.
 fn one_hot(token: u32, words: usize) -> Vec<u32> {
     let bit = |word| u32::from(word == token as usize / 32) << (token % 32);
     (0..words).map(bit).collect()
 }
 
 /// Turn a panic into the failure of the sequence.
-fn fenced(decide: impl FnOnce() -> Decision) -> Decision {
+fn catch_panic(decide: impl FnOnce() -> Decision) -> Decision {
     catch_unwind(AssertUnwindSafe(decide))
-        .unwrap_or_else(|panic| Decision::Fail(of_choice(panic.as_ref())))
+        .unwrap_or_else(|panic| Decision::Fail(sampling_panic(panic.as_ref())))
 }
 
-fn of_choice(panic: &(dyn Any + Send)) -> SequenceError {
+fn sampling_panic(panic: &(dyn Any + Send)) -> SequenceError {
     panicked("the sampler or the constraint", panic)
-}
-
-pub(crate) fn panicked(what: &str, panic: &(dyn Any + Send)) -> SequenceError {
-    SequenceError::Inference(format!("{what} panicked: {}", panic_message(panic)))
-}
-
-/// What a panic said.
-pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
-    match panic.downcast_ref::<&str>() {
-        Some(message) => message,
-        None => panic
-            .downcast_ref::<String>()
-            .map_or("(no message)", String::as_str),
-    }
 }

@@ -1,34 +1,44 @@
-//! The engine's thread: schedule, forward, sample, commit.
+//! The loop of the engine's thread: schedule, forward pass, sampling, commit.
+//!
+//! The loop waits for nothing but the model's own computation. With an empty plan the thread parks until
+//! its waker is called: by a new request, by a reader that made room, or by a mask that became ready.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
-use std::time::Instant;
+use std::task::Waker;
+use std::time::{Duration, Instant};
 
 use mortise_kernels::linear::{Scores, WantedLogits};
 use mortise_model::{InputError, LogitRows, ModelInput, SequenceInput};
 
 use crate::beam_group::{BeamGroup, BeamSubmission};
-use crate::draft_model::Wanted;
-use crate::drafter::Drafter;
+use crate::decision::Decision;
+use crate::draft_model::DraftRequest;
 use crate::forward::ForwardPass;
 use crate::load::Counters;
+use crate::panics::panic_message;
 use crate::prefill_chunk::PrefillChunk;
 use crate::queue::Queue;
-use crate::scheduler::{Arrival, Scheduler, SequenceId, Slice, UNDECIDED};
-use crate::sequence::{Decision, Sequence, Submission, panic_message};
+use crate::scheduler::{Arrival, PENDING_TOKEN, Scheduler, SequenceId, Slice};
+use crate::sequence::{Sequence, Submission};
+use crate::speculator::Speculator;
 
-mod remote;
+mod device_step;
 mod sampling;
 
 use self::sampling::commit;
 
-/// Tokens without a choice that one sequence commits before a step.
-const JUMP_MAX: usize = 64;
+/// Most forced tokens that one sequence commits before a step.
+const FORCED_MAX: usize = 64;
 
-/// What the thread shares with its handle.
+/// Time without any computation after which sequences that wait for masks give their places and blocks
+/// to queued ones that need them. Most masks are ready sooner, and preemption costs a block's tokens.
+const MASK_GRACE: Duration = Duration::from_millis(5);
+
+/// State shared by the thread and its handle.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) counters: Counters,
@@ -38,75 +48,80 @@ pub(crate) struct Shared {
 
 pub(crate) struct StepLoop {
     pub(crate) model: Box<dyn ForwardPass>,
+    /// Wakes this thread.
+    pub(crate) waker: Waker,
     pub(crate) scheduler: Scheduler,
     pub(crate) prefill_chunk: PrefillChunk,
     pub(crate) submissions: mpsc::Receiver<Submitted>,
     pub(crate) shared: Arc<Shared>,
-    /// In order of arrival.
+    /// By arrival.
     pub(crate) sequences: BTreeMap<SequenceId, Sequence>,
     pub(crate) beams: Vec<BeamGroup>,
     pub(crate) next_id: SequenceId,
-    /// Most tokens to draft for a sequence in a step.
+    /// Most draft tokens of a sequence in a step.
     pub(crate) draft_max: usize,
-    pub(crate) drafter: Drafter,
-    /// Sequences whose next tokens are chosen where the logits lie, by the number of the choice, and
-    /// not known yet.
+    pub(crate) speculator: Speculator,
+    /// Sequences whose next tokens are being sampled on the device, in the order of the sampled rows.
     pub(crate) in_flight: Vec<SequenceId>,
+    /// Since when nothing could be computed although sequences could run, but for those that hold
+    /// places and blocks while they wait for masks.
+    pub(crate) blocked_since: Option<Instant>,
 }
 
-/// What comes from the handle.
+/// A request from the handle.
 pub(crate) enum Submitted {
     Sequence(Submission),
     Beams(BeamSubmission),
 }
 
-/// What a forward pass gave.
+/// The result of a forward pass.
 #[derive(Default)]
-struct Scored {
-    /// What was found of rows of logits, with the slices whose rows they are: each has a row for its last
-    /// known token and one for each token of its draft.
+struct ForwardOutput {
+    /// Logits, or what was searched of them, with the slices that they belong to: each slice has a row
+    /// for its last known token and one for each draft token.
     rows: Vec<(Vec<Slice>, Scores)>,
-    /// Sequences that could not be computed even alone, and why.
+    /// Sequences that failed even when computed alone, with the error.
     failed: Vec<(SequenceId, String)>,
 }
 
 impl StepLoop {
-    /// Work until the handle says stop. Whatever is unfinished then is dropped, which closes the
-    /// streams.
+    /// Run until the handle asks to stop. Unfinished sequences are dropped, which closes their streams.
     pub(crate) fn run(mut self) {
         while self.receive() {
-            let jumped = self.jump();
+            let forced = self.commit_forced();
             let begun = Instant::now();
             let mut plan = self.schedule();
             self.draft(&mut plan);
             let idle = plan.is_empty();
-            // Whoever decodes computes one token; a step of such alone says nothing about prompts.
+            // A decoding sequence computes one token: a step of only such says nothing about prefill.
             let prefills = plan.iter().any(|slice| slice.count > 1);
             let tokens = plan.iter().map(|slice| slice.count).sum();
-            let sampled = if self.model.remote().is_some() {
-                self.step_remotely(plan)
+            let sampled = if self.model.device().is_some() {
+                self.device_step(plan)
             } else {
-                let scored = self.forward(plan);
-                self.sample(scored)
+                let output = self.forward(plan);
+                self.sample(output)
             };
             if prefills {
                 self.prefill_chunk.measured(tokens, begun.elapsed());
             } else if !idle {
                 self.prefill_chunk.decoded(begun.elapsed());
             }
-            if idle && !jumped && !sampled {
-                self.rest();
+            if !idle {
+                self.blocked_since = None;
+            } else if !forced && !sampled {
+                self.idle();
             }
         }
     }
 
-    /// Take in new sequences, forget those whose readers have gone, and see which streams have
-    /// room again. Returns whether to go on.
+    /// Accept new sequences, drop cancelled ones, and flush streams that have room again. Returns
+    /// whether to go on.
     fn receive(&mut self) -> bool {
         while let Ok(submission) = self.submissions.try_recv() {
             match submission {
-                Submitted::Sequence(submission) => self.take_in(submission),
-                Submitted::Beams(submission) => self.take_in_beams(submission),
+                Submitted::Sequence(submission) => self.accept(submission),
+                Submitted::Beams(submission) => self.accept_beams(submission),
             }
         }
         self.deliver();
@@ -114,7 +129,15 @@ impl StepLoop {
         !self.shared.stopping.load(Ordering::Acquire)
     }
 
-    fn take_in(&mut self, submission: Submission) {
+    fn accept(&mut self, submission: Submission) {
+        if submission.outbox.is_closed() {
+            // Cancelled before the engine saw it: not even its constraint starts.
+            self.shared
+                .counters
+                .finished
+                .fetch_add(1, Ordering::Relaxed);
+            return;
+        }
         let request = &submission.request;
         let arrival = Arrival {
             id: self.next_id,
@@ -125,19 +148,20 @@ impl StepLoop {
             draft_max: self.draft_max,
             prompt: Vec::new(),
         };
-        let (sequence, prompt) = Sequence::new(submission, self.model.vocabulary());
+        let vocabulary = self.model.vocabulary();
+        let (sequence, prompt) = Sequence::new(submission, vocabulary, self.waker.clone());
         self.scheduler.enqueue(Arrival { prompt, ..arrival });
         self.sequences.insert(self.next_id, sequence);
         self.next_id += 1;
     }
 
-    fn take_in_beams(&mut self, submission: BeamSubmission) {
+    fn accept_beams(&mut self, submission: BeamSubmission) {
         let group = BeamGroup::new(submission, self.next_id, &mut self.scheduler);
         self.next_id += group.ids().len() as SequenceId;
         self.beams.push(group);
     }
 
-    /// Plan a step. Whoever has a turn now leaves the queue before anybody hears of it.
+    /// Plan a step. Admitted sequences free their places in the queue before their readers see events.
     fn schedule(&mut self) -> Vec<Slice> {
         self.scheduler
             .set_prefill_chunk(self.prefill_chunk.tokens());
@@ -155,17 +179,17 @@ impl StepLoop {
         plan
     }
 
-    /// Let the sequences that have room for it compute what may follow. Under a constraint, what
-    /// follows a right guess is sampled when its mask is there, from the row that is kept for it.
+    /// Add draft tokens to the slices that have room for them. Under a constraint, the token behind an
+    /// accepted draft token is sampled once its mask is ready, from the row that is kept for it.
     fn draft(&mut self, plan: &mut [Slice]) {
         let vocabulary = self.model.vocabulary();
-        let mut guessing = Vec::new();
-        let mut wanted = Vec::new();
+        let mut drafting = Vec::new();
+        let mut requests = Vec::new();
         for (index, room) in self.scheduler.draft_room(plan).into_iter().enumerate() {
             let id = plan[index].id;
             if let (1.., Some(sequence)) = (room, self.sequences.get(&id)) {
-                guessing.push(index);
-                wanted.push(Wanted {
+                drafting.push(index);
+                requests.push(DraftRequest {
                     id,
                     tokens: self.scheduler.tokens(id),
                     room,
@@ -176,31 +200,31 @@ impl StepLoop {
                 });
             }
         }
-        if wanted.is_empty() {
+        if requests.is_empty() {
             return;
         }
-        let drafts = self.drafter.propose(wanted);
-        for (index, draft) in guessing.into_iter().zip(drafts) {
+        let drafts = self.speculator.propose(requests);
+        for (index, draft) in drafting.into_iter().zip(drafts) {
             self.scheduler.add_draft(&mut plan[index], draft);
         }
         let steps = &self.shared.counters.draft_steps;
-        steps.store(self.drafter.steps(), Ordering::Relaxed);
+        steps.store(self.speculator.steps(), Ordering::Relaxed);
     }
 
-    /// Commit tokens about which there is no choice: they are computed together, in one slice.
-    /// Returns whether anything was decided.
-    fn jump(&mut self) -> bool {
-        let mut jumped = false;
+    /// Commit forced tokens, which are computed together in one slice. Returns whether anything was
+    /// decided.
+    fn commit_forced(&mut self) -> bool {
+        let mut decided = false;
         for (id, sequence) in &mut self.sequences {
             if sequence.is_paused() || !self.scheduler.decodes(*id) {
                 continue;
             }
-            for _ in 0..JUMP_MAX {
-                let decision = sequence.decide_unscored();
-                if decision == Decision::NotYet {
+            for _ in 0..FORCED_MAX {
+                let decision = sequence.decide_without_logits();
+                if decision == Decision::Pending {
                     break;
                 }
-                jumped = true;
+                decided = true;
                 if commit(
                     &mut self.scheduler,
                     &self.shared.counters,
@@ -213,23 +237,23 @@ impl StepLoop {
                 }
             }
         }
-        if jumped {
+        if decided {
             self.deliver();
         }
-        jumped
+        decided
     }
 
-    /// Compute the planned tokens. When a batch fails, each sequence is tried alone, so that only
-    /// the culprit fails.
-    fn forward(&mut self, plan: Vec<Slice>) -> Scored {
-        let mut scored = Scored::default();
+    /// Compute the planned tokens. When a batch fails, each sequence is computed alone, so that only the
+    /// one at fault fails.
+    fn forward(&mut self, plan: Vec<Slice>) -> ForwardOutput {
+        let mut output = ForwardOutput::default();
         if plan.is_empty() {
-            return scored;
+            return output;
         }
         let error = match self.compute(&plan) {
             Ok(scores) => {
-                scored.rows.push((plan, scores));
-                return scored;
+                output.rows.push((plan, scores));
+                return output;
             }
             Err(error) => error,
         };
@@ -243,24 +267,23 @@ impl StepLoop {
                 self.compute(alone)
             };
             match result {
-                Ok(scores) => scored.rows.push((vec![slice], scores)),
-                Err(error) => scored.failed.push((slice.id, error)),
+                Ok(scores) => output.rows.push((vec![slice], scores)),
+                Err(error) => output.failed.push((slice.id, error)),
             }
         }
-        scored
+        output
     }
 
-    /// One forward pass over `slices`, fenced. Each sequence says what is wanted of its rows.
+    /// One forward pass over `slices`. A panic of the model becomes an error.
     fn compute(&mut self, slices: &[Slice]) -> Result<Scores, String> {
         let input = self.input(slices);
-        let vocabulary = self.model.vocabulary();
         let sequences = &mut self.sequences;
         let mut wanted = || {
             let mut wanted = Vec::new();
             for slice in slices {
                 match sequences.get_mut(&slice.id) {
                     Some(sequence) if slice.last => {
-                        sequence.want(rows(slice), vocabulary, &mut wanted)
+                        sequence.wanted_logits(rows(slice), &mut wanted)
                     }
                     _ => wanted.extend((0..rows(slice)).map(|_| WantedLogits::All)),
                 }
@@ -268,7 +291,7 @@ impl StepLoop {
             wanted
         };
         let model = &mut self.model;
-        let scores = fenced(|| model.score(&input, &mut wanted))?;
+        let scores = catch_panic(|| model.score(&input, &mut wanted))?;
         let expected: usize = slices.iter().map(rows).sum();
         if scores.len() != expected {
             let found = scores.len();
@@ -276,7 +299,7 @@ impl StepLoop {
                 "the model gave {found} rows of logits for {expected}"
             ));
         }
-        self.take_as_computed(slices);
+        self.record_computed(slices);
         Ok(scores)
     }
 
@@ -287,8 +310,8 @@ impl StepLoop {
             let known = self.scheduler.tokens(slice.id);
             let known = known.get(slice.first..slice.first + slice.count);
             let mut tokens = known.unwrap_or(&[]).to_vec();
-            // The model has it where it chose it.
-            if let Some(last @ &mut UNDECIDED) = tokens.last_mut() {
+            // The device has the sampled token in its own memory.
+            if let Some(last @ &mut PENDING_TOKEN) = tokens.last_mut() {
                 *last = 0;
             }
             tokens.extend(&slice.draft);
@@ -306,8 +329,8 @@ impl StepLoop {
         input
     }
 
-    /// A forward pass over these was done.
-    fn take_as_computed(&mut self, slices: &[Slice]) {
+    /// Record that a forward pass over these slices was done.
+    fn record_computed(&mut self, slices: &[Slice]) {
         for slice in slices {
             self.scheduler.computed(slice);
             self.count_prefill(slice);
@@ -332,19 +355,22 @@ impl StepLoop {
             .fetch_add(of_prompt as u64, Ordering::Relaxed);
     }
 
-    /// Nothing could be computed and nothing sampled: wait for a mask if one is being made, else
-    /// sleep until somebody rings.
-    fn rest(&mut self) {
-        let waiting = self
-            .sequences
-            .values_mut()
-            .find(|sequence| sequence.holds_logits() && !sequence.is_paused());
-        match waiting {
-            Some(sequence) => sequence.wait(),
-            None => {
-                self.publish();
-                std::thread::park();
-            }
+    /// Park until somebody wakes the engine. Sequences that could run if others, which wait for masks,
+    /// gave up places or blocks wait for these no longer than [`MASK_GRACE`].
+    fn idle(&mut self) {
+        self.publish();
+        if !self.scheduler.has_runnable() {
+            self.blocked_since = None;
+            std::thread::park();
+            return;
+        }
+        let since = *self.blocked_since.get_or_insert_with(Instant::now);
+        let left = MASK_GRACE.saturating_sub(since.elapsed());
+        if left.is_zero() {
+            self.blocked_since = None;
+            self.scheduler.preempt_blocked();
+        } else {
+            std::thread::park_timeout(left);
         }
     }
 
@@ -353,14 +379,14 @@ impl StepLoop {
     }
 }
 
-/// What the model does, with its panics and errors in words.
-fn fenced<T>(call: impl FnOnce() -> Result<T, InputError>) -> Result<T, String> {
+/// Run the model. Panics and errors become messages.
+fn catch_panic<T>(call: impl FnOnce() -> Result<T, InputError>) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(call))
         .map_err(|panic| format!("the forward pass panicked: {}", panic_message(&*panic)))?
         .map_err(|error| error.to_string())
 }
 
-/// Rows of logits that a slice has.
+/// Rows of logits of a slice.
 fn rows(slice: &Slice) -> usize {
     usize::from(slice.last) + slice.draft.len()
 }

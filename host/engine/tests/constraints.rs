@@ -3,7 +3,7 @@
 mod support;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Poll, Waker};
 
 use mortise_engine::{
     Constraint, ConstraintError, Engine, EngineConfig, EngineHandle, FinishReason, LogprobParams,
@@ -11,15 +11,14 @@ use mortise_engine::{
 };
 use support::{FakeModel, collect, config, engine, expected, greedy, until_empty};
 
-/// Allows exactly the tokens of a script, one after the other, each mask some polls late.
+/// Allows exactly the tokens of a script, one after the other. Each mask is `late` polls late.
 struct Script {
     tokens: Vec<u32>,
     done: usize,
     /// Polls that find no mask, after each `advance`.
     late: usize,
     left: usize,
-    mask: Vec<u32>,
-    waits: Arc<AtomicUsize>,
+    mask: Arc<Vec<u32>>,
     /// What happens instead of the mask after the script.
     at_end: AtEnd,
 }
@@ -31,7 +30,6 @@ enum AtEnd {
     AllowNothing,
     PanicInPoll,
     PanicInAdvance,
-    PanicInWait,
 }
 
 impl Script {
@@ -41,8 +39,7 @@ impl Script {
             done: 0,
             late,
             left: usize::MAX,
-            mask: vec![0; 2],
-            waits: Arc::default(),
+            mask: Arc::new(vec![0; 2]),
             at_end,
         }
     }
@@ -74,39 +71,30 @@ impl Constraint for Script {
             "told to panic"
         );
         self.left = self.late;
-        if self.ended() && matches!(self.at_end, AtEnd::PanicInWait) {
-            self.left = usize::MAX - 1;
-        }
     }
 
-    fn poll(&mut self) -> Option<Result<MaskStep<'_>, ConstraintError>> {
+    fn poll(&mut self, waker: &Waker) -> Poll<Result<MaskStep<'_>, ConstraintError>> {
         assert_ne!(self.left, usize::MAX, "polled before the first advance");
         if self.left > 0 {
             self.left -= 1;
-            return None;
+            waker.wake_by_ref();
+            return Poll::Pending;
         }
-        self.mask.fill(0);
+        let mut mask = vec![0; 2];
         if let Some(token) = self.tokens.get(self.done) {
-            self.mask[*token as usize / 32] |= 1 << (token % 32);
-            return Some(Ok(MaskStep::Allow(&self.mask)));
+            mask[*token as usize / 32] |= 1 << (token % 32);
+            self.mask = Arc::new(mask);
+            return Poll::Ready(Ok(MaskStep::Allow(&self.mask)));
         }
-        match self.at_end {
-            AtEnd::Finish => Some(Ok(MaskStep::Finished)),
-            AtEnd::Fail => Some(Err(ConstraintError {
+        self.mask = Arc::new(mask);
+        Poll::Ready(match self.at_end {
+            AtEnd::Finish => Ok(MaskStep::Finished),
+            AtEnd::Fail => Err(ConstraintError {
                 message: "plugin x broke".to_owned(),
-            })),
+            }),
             AtEnd::PanicInPoll => panic!("told to panic"),
-            _ => Some(Ok(MaskStep::Allow(&self.mask))),
-        }
-    }
-
-    fn wait(&mut self) {
-        assert!(
-            !(self.ended() && matches!(self.at_end, AtEnd::PanicInWait)),
-            "told to panic"
-        );
-        self.waits.fetch_add(1, Ordering::Relaxed);
-        self.left = 0;
+            _ => Ok(MaskStep::Allow(&self.mask)),
+        })
     }
 }
 
@@ -117,9 +105,9 @@ fn request(script: Script) -> SequenceRequest {
     }
 }
 
-/// Guesses under a constraint: masks in time, late, and with tokens that the model would not choose.
+/// Speculation under a constraint: masks in time, late, and with tokens that the model would not choose.
 #[test]
-fn guesses_under_a_constraint_change_nothing() {
+fn speculation_under_a_constraint_changes_no_token() {
     let prompt = [1, 2, 3];
     let mut likely = expected(&prompt, 20);
     let mut forced = likely.clone();
@@ -146,7 +134,7 @@ fn guesses_under_a_constraint_change_nothing() {
         );
         until_empty(&engine);
         let load = engine.load();
-        // Where the first mask is late already, the step's guesses are lost.
+        // Where the first mask is late already, the step's draft tokens are lost.
         assert_eq!(load.accepted_tokens > 0, late == 0, "{load:?}");
         if late == 0 && tokens == &likely {
             assert!(load.steps < 10, "{load:?}");
@@ -168,30 +156,25 @@ fn masks_are_obeyed_and_the_end_is_a_stop() {
 }
 
 #[test]
-fn the_engine_waits_only_with_nothing_else_to_do() {
+fn late_masks_and_other_sequences_do_not_change_each_other() {
     let engine = engine(40, 400, config());
-    let script = Script::new(&[9, 33, 8], 1000, AtEnd::Finish);
-    let waits = Arc::clone(&script.waits);
-    let alone = collect(&mut engine.submit(request(script)).unwrap());
-    assert_eq!(waits.load(Ordering::Relaxed), 4);
-    // While another sequence decodes, late masks neither stall it nor are waited for.
+    let script = || Script::new(&[9, 33, 8], 1000, AtEnd::Finish);
+    let alone = collect(&mut engine.submit(request(script())).unwrap());
+    assert_eq!(alone.0, [9, 33, 8]);
     let mut other = engine.submit(greedy(&[4], 300)).unwrap();
-    let script = Script::new(&[9, 33, 8], 5, AtEnd::Finish);
-    let waits = Arc::clone(&script.waits);
-    let mut constrained = engine.submit(request(script)).unwrap();
+    let mut constrained = engine.submit(request(script())).unwrap();
     let reader = std::thread::spawn(move || collect(&mut constrained));
     let (tokens, _) = collect(&mut other);
     assert_eq!(tokens, expected(&[4], 300));
     assert_eq!(reader.join().unwrap(), alone);
-    assert!(waits.load(Ordering::Relaxed) <= 4);
     until_empty(&engine);
 }
 
-/// Leaves no choice at every fifth to eighth token, and any ordinary token elsewhere.
+/// Allows one token at every fifth to eighth place, and any ordinary token elsewhere.
 struct Pattern {
     done: usize,
     way: Way,
-    mask: Vec<u32>,
+    mask: Arc<Vec<u32>>,
     forced: Vec<u32>,
 }
 
@@ -221,25 +204,24 @@ impl Constraint for Pattern {
         self.forced.clear();
     }
 
-    fn poll(&mut self) -> Option<Result<MaskStep<'_>, ConstraintError>> {
+    fn poll(&mut self, _: &Waker) -> Poll<Result<MaskStep<'_>, ConstraintError>> {
         let Some(token) = Self::must(self.done) else {
-            self.mask = vec![u32::MAX, 0xFF];
-            return Some(Ok(MaskStep::Allow(&self.mask)));
+            self.mask = Arc::new(vec![u32::MAX, 0xFF]);
+            return Poll::Ready(Ok(MaskStep::Allow(&self.mask)));
         };
         if self.way == Way::Lists {
             self.forced = (self.done..).map_while(Self::must).collect();
-            return Some(Ok(MaskStep::Forced(&self.forced)));
+            return Poll::Ready(Ok(MaskStep::Forced(&self.forced)));
         }
-        self.mask = vec![0; 2];
-        self.mask[token as usize / 32] |= 1 << (token % 32);
-        Some(Ok(MaskStep::Allow(&self.mask)))
+        let mut mask = vec![0; 2];
+        mask[token as usize / 32] |= 1 << (token % 32);
+        self.mask = Arc::new(mask);
+        Poll::Ready(Ok(MaskStep::Allow(&self.mask)))
     }
-
-    fn wait(&mut self) {}
 }
 
 #[test]
-fn tokens_without_a_choice_cost_no_steps_and_change_nothing() {
+fn forced_tokens_cost_no_steps_and_change_nothing() {
     let request = |way, logprobs| SequenceRequest {
         sampling: SamplingParams {
             seed: Some(3),
@@ -249,7 +231,7 @@ fn tokens_without_a_choice_cost_no_steps_and_change_nothing() {
         constraint: Some(Box::new(Pattern {
             done: 0,
             way,
-            mask: Vec::new(),
+            mask: Arc::default(),
             forced: Vec::new(),
         })),
         ..greedy(&[1, 2, 3], 61)
@@ -262,16 +244,16 @@ fn tokens_without_a_choice_cost_no_steps_and_change_nothing() {
     let expected = run(&stepwise, request(Way::Masks, wanted));
     assert_eq!(run(&stepwise, request(Way::Lists, wanted)), expected);
     assert_eq!(stepwise.load().steps, 2 * 61);
-    for way in [Way::Masks, Way::Lists] {
-        let engine = engine_of();
-        assert_eq!(run(&engine, request(way, None)), expected);
-        until_empty(&engine);
-        let load = engine.load();
-        // Of eight tokens, four come without a choice: the step that computes them is one.
-        assert!(load.steps <= 61 - 7 * 4 + 1, "{load:?}");
-        assert!(load.forced_tokens >= 7 * 3, "{load:?}");
-        assert_eq!(load.decode_tokens, 61);
-    }
+    // A mask of one token is sampled like any other.
+    assert_eq!(run(&engine_of(), request(Way::Masks, None)), expected);
+    let engine = engine_of();
+    assert_eq!(run(&engine, request(Way::Lists, None)), expected);
+    until_empty(&engine);
+    let load = engine.load();
+    // Of eight tokens, four are forced: the step that computes them is one.
+    assert!(load.steps <= 61 - 7 * 4 + 1, "{load:?}");
+    assert!(load.forced_tokens >= 7 * 3, "{load:?}");
+    assert_eq!(load.decode_tokens, 61);
 }
 
 #[test]
@@ -279,10 +261,9 @@ fn a_constraint_that_forces_nonsense_ends_its_own_sequence_only() {
     struct Nonsense(Vec<u32>);
     impl Constraint for Nonsense {
         fn advance(&mut self, _: &[u32]) {}
-        fn poll(&mut self) -> Option<Result<MaskStep<'_>, ConstraintError>> {
-            Some(Ok(MaskStep::Forced(&self.0)))
+        fn poll(&mut self, _: &Waker) -> Poll<Result<MaskStep<'_>, ConstraintError>> {
+            Poll::Ready(Ok(MaskStep::Forced(&self.0)))
         }
-        fn wait(&mut self) {}
     }
     let engine = engine(40, 200, config());
     for (tokens, message) in [(vec![], "names none"), (vec![3, 50], "token 50")] {
@@ -320,7 +301,6 @@ fn a_broken_constraint_ends_its_own_sequence_only() {
             AtEnd::PanicInAdvance,
             "the constraint panicked: told to panic",
         ),
-        (AtEnd::PanicInWait, "the constraint panicked: told to panic"),
     ] {
         for late in [0, 3] {
             let mut other = engine.submit(greedy(&[4], 20)).unwrap();

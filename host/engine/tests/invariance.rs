@@ -7,6 +7,7 @@ mod support;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Poll, Waker};
 
 use mortise_engine::{
     Constraint, ConstraintError, Engine, EngineConfig, EngineHandle, ForwardPass, KvType,
@@ -353,16 +354,14 @@ impl ForwardPass for Watched {
 }
 
 /// Allows the same tokens always, more than one.
-struct Some32([u32; 1]);
+struct Some32(Arc<Vec<u32>>);
 
 impl Constraint for Some32 {
     fn advance(&mut self, _: &[u32]) {}
 
-    fn poll(&mut self) -> Option<Result<MaskStep<'_>, ConstraintError>> {
-        Some(Ok(MaskStep::Allow(&self.0)))
+    fn poll(&mut self, _: &Waker) -> Poll<Result<MaskStep<'_>, ConstraintError>> {
+        Poll::Ready(Ok(MaskStep::Allow(&self.0)))
     }
-
-    fn wait(&mut self) {}
 }
 
 /// Which rows of a batch are written is each sequence's own affair, and no token depends on it.
@@ -371,7 +370,7 @@ fn whoever_takes_the_likeliest_needs_no_logits_whoever_else_does() {
     const TOKENS: u32 = 40;
     let masked = |sampling: SamplingParams, bits| SequenceRequest {
         sampling,
-        constraint: Some(Box::new(Some32([bits]))),
+        constraint: Some(Box::new(Some32(Arc::new(vec![bits])))),
         ..greedy(&[9, 8, 7], TOKENS)
     };
     let batch = || {

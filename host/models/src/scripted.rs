@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use mortise_engine::{
     Constraint, EngineLoad, FinishReason, GeneratedToken, MaskStep, SequenceError, SequenceRequest,
-    SequenceUsage, SubmitError, TokenEvent, TokenLogprobs, TokenStream,
+    SequenceUsage, SubmitError, TokenEvent, TokenLogprobs, TokenStream, blocking_poll,
 };
 use tokio::sync::mpsc::Sender;
 
@@ -216,13 +216,11 @@ impl Playback {
         }
         constraint.advance(committed);
         committed.clear();
-        constraint.wait();
-        let mask = match constraint.poll() {
-            None => return fail("it has no outcome after waiting".to_owned()),
-            Some(Err(error)) => return fail(error.to_string()),
-            Some(Ok(MaskStep::Finished)) => return Ok(Verdict::Complete),
-            Some(Ok(MaskStep::Allow(mask))) => mask,
-            Some(Ok(MaskStep::Forced(tokens))) => {
+        let mask = match blocking_poll(constraint.as_mut()) {
+            Err(error) => return fail(error.to_string()),
+            Ok(MaskStep::Finished) => return Ok(Verdict::Complete),
+            Ok(MaskStep::Allow(mask)) => mask,
+            Ok(MaskStep::Forced(tokens)) => {
                 forced.extend(tokens);
                 return match forced.pop_front() {
                     Some(token) => forces(token),

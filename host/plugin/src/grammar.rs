@@ -185,11 +185,12 @@ impl Matcher {
 
     /// Write the mask of the present state to `row`: bit `i % 32` of word `i / 32` for token `i`.
     /// The row needs [`Vocabulary::mask_words`] words; further ones are cleared. It stays as it
-    /// was if the call fails.
+    /// was if the call fails. The guest's mask is copied once, out of its memory: the row that it was
+    /// copied to is swapped with the caller's.
     ///
     /// # Errors
     /// When the grammar is too complex to go on, the plugin fails, or the row is too short.
-    pub async fn mask(&mut self, row: &mut [u32]) -> Result<MatchStatus, PluginError> {
+    pub async fn mask(&mut self, row: &mut Vec<u32>) -> Result<MatchStatus, PluginError> {
         let resource = self.resource;
         self.call(
             "grammar.mask",
@@ -217,7 +218,7 @@ impl Matcher {
     pub async fn advance(
         &mut self,
         tokens: &[u32],
-        row: &mut [u32],
+        row: &mut Vec<u32>,
     ) -> Result<MatchStep, PluginError> {
         let resource = self.resource;
         self.call(
@@ -322,16 +323,14 @@ impl Drop for Matcher {
     }
 }
 
-/// Copy the mask that the guest pushed to the caller's row.
-fn deliver(status: MatchStatus, state: &mut State, row: &mut [u32]) -> Result<(), String> {
+/// Swap the row that the guest's mask was copied to with the caller's row.
+fn deliver(status: MatchStatus, state: &mut State, row: &mut Vec<u32>) -> Result<(), String> {
     let mask = &mut state.mask;
     let width = mask.words.len();
-    let Some((used, rest)) = row.split_at_mut_checked(width) else {
-        return Err(format!(
-            "a mask has {width} words, the host's row {}",
-            row.len()
-        ));
-    };
+    let wanted = row.len();
+    if wanted < width {
+        return Err(format!("a mask has {width} words, the host's row {wanted}"));
+    }
     match (mask.written, status) {
         (true, _) => {}
         (false, MatchStatus::Finished) => {
@@ -343,8 +342,9 @@ fn deliver(status: MatchStatus, state: &mut State, row: &mut [u32]) -> Result<()
     if status != MatchStatus::Finished && mask.words.iter().all(|word| *word == 0) {
         return Err(DEAD_END.to_owned());
     }
-    used.copy_from_slice(&mask.words);
-    rest.fill(0);
+    std::mem::swap(&mut mask.words, row);
+    mask.words.resize(width, 0);
+    row.resize(wanted, 0);
     Ok(())
 }
 

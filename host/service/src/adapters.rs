@@ -87,7 +87,7 @@ impl CompileGrammar for Grammar {
 impl MatchTokens for Matcher {
     fn mask<'a>(
         &'a mut self,
-        mask: &'a mut [u32],
+        mask: &'a mut Vec<u32>,
     ) -> BoxFuture<'a, Result<MatchStatus, PluginError>> {
         Box::pin(Matcher::mask(self, mask))
     }
@@ -95,7 +95,7 @@ impl MatchTokens for Matcher {
     fn advance<'a>(
         &'a mut self,
         tokens: &'a [u32],
-        mask: &'a mut [u32],
+        mask: &'a mut Vec<u32>,
     ) -> BoxFuture<'a, Result<MatchStep, PluginError>> {
         Box::pin(Matcher::advance(self, tokens, mask))
     }

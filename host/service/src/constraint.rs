@@ -1,7 +1,12 @@
-//! A plugin's matcher as the engine's constraint: masks are computed on threads of their own
-//! while the engine runs its forward pass.
+//! A plugin's matcher as the engine's constraint: masks are computed on threads of their own while the
+//! engine runs its forward pass, and wake the engine when they are ready.
+//!
+//! A mask is copied once, from the plugin's memory into a buffer that the worker, the constraint and the
+//! sampler then share. Exactly one allowed token is recognised here and nowhere else: the worker goes on
+//! behind it, and the engine commits it without a step of its own.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use mortise_engine::{Constraint, ConstraintError, MaskStep};
@@ -14,7 +19,7 @@ use crate::plugins::MatchTokens;
 /// Advances that may wait for a matcher. The engine asks for a mask after each, so one is usual.
 const QUEUED_ADVANCES: usize = 8;
 
-/// Tokens without a choice that a worker runs ahead of the engine.
+/// Most forced tokens that a worker runs ahead of the engine.
 const FORCED_MAX: usize = 32;
 
 /// The threads that compute masks.
@@ -27,7 +32,7 @@ pub(crate) struct MaskThreads {
 }
 
 impl MaskThreads {
-    /// Start `threads` threads. A mask that is not there after `deadline` fails its sequence.
+    /// Start `threads` threads. A mask that takes longer than `deadline` fails its sequence.
     pub(crate) fn start(threads: usize, deadline: Duration) -> std::io::Result<Self> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(threads.max(1))
@@ -41,30 +46,30 @@ impl MaskThreads {
         })
     }
 
-    /// A constraint that asks `matcher` for masks of `words` words, and where to read the fault of the
-    /// plugin if it fails: the engine passes on texts only.
+    /// A constraint that takes masks of `words` words from `matcher`, and a slot for the plugin's fault
+    /// if it fails: the engine passes on texts only.
     pub(crate) fn constrain(
         &self,
         matcher: Box<dyn MatchTokens>,
         words: usize,
     ) -> (Box<dyn Constraint>, MatcherFault) {
         let (work, inbox) = mpsc::channel(QUEUED_ADVANCES);
-        let board = Arc::new(Board::default());
+        let results = Arc::new(Results::default());
         let fault = MatcherFault::default();
         let worker = Worker {
-            board: Arc::clone(&board),
+            results: Arc::clone(&results),
             fault: fault.clone(),
             words,
+            deadline: self.deadline,
         };
         self.handle.spawn(worker.run(matcher, inbox));
         let constraint = Box::new(PluginConstraint {
             work,
-            board,
+            results,
             asked: 0,
             forced: Vec::new(),
-            mask: Vec::new(),
+            mask: Arc::default(),
             outcome: None,
-            deadline: self.deadline,
         });
         (constraint, fault)
     }
@@ -88,12 +93,9 @@ impl MatcherFault {
     }
 }
 
-/// Where a worker leaves its latest outcome for the engine.
+/// The latest outcome of a worker, shared with the engine's thread.
 #[derive(Default)]
-struct Board {
-    slot: Mutex<Slot>,
-    changed: Condvar,
-}
+struct Results(Mutex<Slot>);
 
 #[derive(Default)]
 struct Slot {
@@ -102,60 +104,80 @@ struct Slot {
     outcome: Option<Outcome>,
     /// The worker has ended.
     closed: bool,
+    /// Wakes the engine, if it found no outcome.
+    waker: Option<Waker>,
 }
 
-/// What may follow.
+/// The outcome of an advance.
 struct Outcome {
-    /// First exactly these tokens.
+    /// Tokens that must come first.
     forced: Vec<u32>,
-    /// Then what a mask allows, nothing if the text is complete, or nobody knows.
+    /// The mask behind them, or `None` if the text is complete there.
     then: Result<Option<Vec<u32>>, ConstraintError>,
 }
 
-impl Board {
+impl Results {
     fn lock(&self) -> MutexGuard<'_, Slot> {
-        // A slot is whole after each statement, so a panic elsewhere leaves nothing half done.
-        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+        // A slot is consistent after each statement, so a panic elsewhere does not break it.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Change the slot, then wake the engine if it waits.
+    fn update(&self, change: impl FnOnce(&mut Slot)) {
+        let mut slot = self.lock();
+        change(&mut slot);
+        let waker = slot.waker.take();
+        drop(slot);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
     }
 }
 
 struct Work {
     tokens: Vec<u32>,
-    /// The buffer of the mask before the last, to be written anew.
+    /// The buffer of an earlier mask, to be overwritten.
     buffer: Vec<u32>,
 }
 
 struct Worker {
-    board: Arc<Board>,
+    results: Arc<Results>,
     fault: MatcherFault,
     words: usize,
+    deadline: Duration,
 }
 
 impl Worker {
     async fn run(self, mut matcher: Box<dyn MatchTokens>, mut inbox: mpsc::Receiver<Work>) {
         while let Some(work) = inbox.recv().await {
             let mut forced = Vec::new();
-            let then = self.follow(matcher.as_mut(), work, &mut forced).await;
-            let then = then.map_err(|error| {
-                let message = error.to_string();
-                // A worker fails once, so nothing stands there yet.
-                let _ = self.fault.0.set(error);
-                ConstraintError { message }
-            });
+            let then = self.follow(matcher.as_mut(), work, &mut forced);
+            let then = match tokio::time::timeout(self.deadline, then).await {
+                Ok(then) => then.map_err(|error| {
+                    let message = error.to_string();
+                    // A worker fails once, so the slot is empty.
+                    let _ = self.fault.0.set(error);
+                    ConstraintError { message }
+                }),
+                Err(_) => {
+                    let limit = self.deadline.as_millis();
+                    let message = format!("the grammar plugin gave no mask within {limit} ms");
+                    Err(ConstraintError { message })
+                }
+            };
             let failed = then.is_err();
-            let mut slot = self.board.lock();
-            slot.answered += 1;
-            slot.outcome = Some(Outcome { forced, then });
-            drop(slot);
-            self.board.changed.notify_all();
+            self.results.update(|slot| {
+                slot.answered += 1;
+                slot.outcome = Some(Outcome { forced, then });
+            });
             if failed {
                 return;
             }
         }
     }
 
-    /// Advance the matcher, and go on over tokens about which there is no choice: they cost the
-    /// engine no step of their own if it learns of all of them at once.
+    /// Advance the matcher, also over forced tokens: they cost the engine no step of their own if it
+    /// learns of all of them at once.
     async fn follow(
         &self,
         matcher: &mut dyn MatchTokens,
@@ -180,7 +202,7 @@ impl Worker {
             if step.status == MatchStatus::Finished {
                 return Ok(None);
             }
-            tokens = must_follow(step, &buffer);
+            tokens = forced_tokens(step, &buffer);
             if tokens.is_empty() || forced.len() + tokens.len() > FORCED_MAX {
                 return Ok(Some(buffer));
             }
@@ -189,8 +211,9 @@ impl Worker {
     }
 }
 
-/// Tokens about which there is no choice. Where the text may end, an end token is one.
-fn must_follow(step: MatchStep, mask: &[u32]) -> Vec<u32> {
+/// The tokens that must follow: those that the plugin names, or the only one that its mask allows. Where
+/// the text may end, an end token is allowed too, and nothing is forced.
+fn forced_tokens(step: MatchStep, mask: &[u32]) -> Vec<u32> {
     if step.status != MatchStatus::Active || !step.forced.is_empty() {
         return step.forced;
     }
@@ -204,25 +227,23 @@ fn must_follow(step: MatchStep, mask: &[u32]) -> Vec<u32> {
 }
 
 impl Drop for Worker {
-    /// However the worker ends, the engine must not wait for it.
+    /// Tell the engine, however the worker ends, that no outcome will follow.
     fn drop(&mut self) {
-        self.board.lock().closed = true;
-        self.board.changed.notify_all();
+        self.results.update(|slot| slot.closed = true);
     }
 }
 
 /// The engine's end.
 struct PluginConstraint {
     work: mpsc::Sender<Work>,
-    board: Arc<Board>,
+    results: Arc<Results>,
     /// Advances so far.
     asked: u64,
-    /// Tokens that come before the outcome.
+    /// Forced tokens before the outcome.
     forced: Vec<u32>,
-    mask: Vec<u32>,
-    /// The outcome of the last advance: the mask is in `mask`.
+    mask: Arc<Vec<u32>>,
+    /// The outcome of the last advance. The mask of `Allow` is in `mask`.
     outcome: Option<Result<Step, ConstraintError>>,
-    deadline: Duration,
 }
 
 #[derive(Clone, Copy)]
@@ -232,18 +253,19 @@ enum Step {
 }
 
 impl PluginConstraint {
-    fn take(&mut self) {
+    /// Take the worker's outcome, or leave the waker to be called when there is one.
+    fn receive(&mut self, waker: &Waker) {
         if self.outcome.is_some() {
             return;
         }
-        let mut slot = self.board.lock();
-        let taken = if slot.answered == self.asked {
+        let mut slot = self.results.lock();
+        let received = if slot.answered == self.asked {
             slot.outcome.take()
         } else {
             None
         };
         // A failure ends the worker, whatever was asked after it.
-        let taken = match taken {
+        let received = match received {
             None if slot.closed => {
                 let failed = slot.outcome.take().filter(|outcome| outcome.then.is_err());
                 let message = "the grammar plugin's worker ended".to_owned();
@@ -255,14 +277,18 @@ impl PluginConstraint {
             }
             other => other,
         };
-        drop(slot);
-        let Some(Outcome { forced, then }) = taken else {
+        let Some(Outcome { forced, then }) = received else {
+            match &mut slot.waker {
+                Some(known) => known.clone_from(waker),
+                none => *none = Some(waker.clone()),
+            }
             return;
         };
+        drop(slot);
         self.forced = forced;
         self.outcome = Some(then.map(|mask| match mask {
             Some(mask) => {
-                self.mask = mask;
+                self.mask = Arc::new(mask);
                 Step::Allow
             }
             None => Step::Finished,
@@ -277,7 +303,7 @@ impl PluginConstraint {
 impl Constraint for PluginConstraint {
     fn advance(&mut self, committed: &[u32]) {
         if !self.forced.is_empty() {
-            // The worker is there already.
+            // The worker has advanced over them already.
             if std::mem::take(&mut self.forced) != committed {
                 self.fail("tokens were committed that were not forced".to_owned());
             }
@@ -291,7 +317,8 @@ impl Constraint for PluginConstraint {
         self.asked += 1;
         let work = Work {
             tokens: committed.to_vec(),
-            buffer: std::mem::take(&mut self.mask),
+            // The sampler has dropped its reference by now; if not, the worker takes a new buffer.
+            buffer: Arc::try_unwrap(std::mem::take(&mut self.mask)).unwrap_or_default(),
         };
         match self.work.try_send(work) {
             // A closed inbox shows in the outcome.
@@ -302,35 +329,19 @@ impl Constraint for PluginConstraint {
         }
     }
 
-    fn poll(&mut self) -> Option<Result<MaskStep<'_>, ConstraintError>> {
-        self.take();
-        let outcome = self.outcome.as_ref()?;
+    fn poll(&mut self, waker: &Waker) -> Poll<Result<MaskStep<'_>, ConstraintError>> {
+        self.receive(waker);
+        let Some(outcome) = &self.outcome else {
+            return Poll::Pending;
+        };
         if !self.forced.is_empty() {
-            return Some(Ok(MaskStep::Forced(&self.forced)));
+            return Poll::Ready(Ok(MaskStep::Forced(&self.forced)));
         }
-        match outcome {
-            Ok(Step::Allow) => Some(Ok(MaskStep::Allow(&self.mask))),
-            Ok(Step::Finished) => Some(Ok(MaskStep::Finished)),
-            Err(error) => Some(Err(error.clone())),
-        }
-    }
-
-    fn wait(&mut self) {
-        if self.outcome.is_some() {
-            return;
-        }
-        let waiting = |slot: &mut Slot| slot.answered != self.asked && !slot.closed;
-        let guard = self.board.lock();
-        let (guard, timeout) = self
-            .board
-            .changed
-            .wait_timeout_while(guard, self.deadline, waiting)
-            .unwrap_or_else(PoisonError::into_inner);
-        drop(guard);
-        if timeout.timed_out() {
-            let limit = self.deadline.as_millis();
-            self.fail(format!("the grammar plugin gave no mask within {limit} ms"));
-        }
+        Poll::Ready(match outcome {
+            Ok(Step::Allow) => Ok(MaskStep::Allow(&self.mask)),
+            Ok(Step::Finished) => Ok(MaskStep::Finished),
+            Err(error) => Err(error.clone()),
+        })
     }
 }
 

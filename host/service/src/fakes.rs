@@ -272,7 +272,7 @@ impl Literal {
 impl MatchTokens for Literal {
     fn mask<'a>(
         &'a mut self,
-        mask: &'a mut [u32],
+        mask: &'a mut Vec<u32>,
     ) -> BoxFuture<'a, Result<MatchStatus, PluginError>> {
         let status = self.write(mask);
         Box::pin(async move { status })
@@ -281,7 +281,7 @@ impl MatchTokens for Literal {
     fn advance<'a>(
         &'a mut self,
         tokens: &'a [u32],
-        mask: &'a mut [u32],
+        mask: &'a mut Vec<u32>,
     ) -> BoxFuture<'a, Result<MatchStep, PluginError>> {
         for id in tokens {
             assert_eq!(

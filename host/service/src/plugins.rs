@@ -85,14 +85,14 @@ pub trait MatchTokens: Send {
     /// Write the mask of the present state.
     fn mask<'a>(
         &'a mut self,
-        mask: &'a mut [u32],
+        mask: &'a mut Vec<u32>,
     ) -> BoxFuture<'a, Result<MatchStatus, PluginError>>;
 
     /// Take tokens, then write the mask of the new state.
     fn advance<'a>(
         &'a mut self,
         tokens: &'a [u32],
-        mask: &'a mut [u32],
+        mask: &'a mut Vec<u32>,
     ) -> BoxFuture<'a, Result<MatchStep, PluginError>>;
 }
 

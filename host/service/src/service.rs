@@ -41,7 +41,8 @@ pub struct ServiceConfig {
     pub max_choices: u32,
     /// Threads that compute masks.
     pub mask_threads: usize,
-    /// A mask that takes longer fails its sequence. A backstop: plugins have deadlines of their own.
+    /// A mask that takes longer fails its sequence. A backstop, far above the deadlines that the plugin host
+    /// sets to each call: its verdict says whose fault a slow mask is.
     pub mask_deadline: Duration,
     /// Weights by which tenants share the engines; a tenant that is not named has 1.
     pub tenant_weights: BTreeMap<String, u32>,
@@ -60,7 +61,7 @@ impl Default for ServiceConfig {
             default_max_tokens: 2048,
             max_choices: MAX_CHOICES,
             mask_threads: 2,
-            mask_deadline: Duration::from_secs(10),
+            mask_deadline: Duration::from_secs(600),
             tenant_weights: BTreeMap::new(),
             share_prefixes: false,
             tools: ToolLimits::default(),

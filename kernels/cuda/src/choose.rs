@@ -2,6 +2,8 @@
 //! What crosses the bus is some bytes of parameters a row, masks and adjustments where there are any,
 //! and [`CHOSEN_WORDS`] words that come back.
 
+use std::sync::Arc;
+
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::buffer::Slice;
@@ -57,7 +59,7 @@ pub struct Choice {
     pub adjustments: Vec<Adjustment>,
     /// Bit `i % 32` of word `i / 32` is 1 where token `i` may be chosen, those beyond may not; `None`
     /// is all tokens. Masks of one call have equally many words.
-    pub mask: Option<Vec<u32>>,
+    pub mask: Option<Arc<Vec<u32>>>,
     /// 0 takes the highest, the lowest token of such. Not below 0.
     pub temperature: f32,
     /// Keep so many; 0 keeps all.
@@ -136,8 +138,8 @@ impl Requests {
         assert!(all.clone().all(|one| (one.token as usize) < vocabulary));
         let adjustments_at = choices.len() * CHOICE_WORDS;
         let masks_at = adjustments_at + all.clone().count() * ADJUSTMENT_WORDS;
-        let masks = || choices.iter().filter_map(|choice| choice.mask.as_deref());
-        let mask_words = masks().next().map_or(0, <[u32]>::len);
+        let masks = || choices.iter().filter_map(|choice| choice.mask.as_ref());
+        let mask_words = masks().next().map_or(0, |mask| mask.len());
         assert!(masks().all(|mask| mask.len() == mask_words));
         let mut requests = Self {
             words: Vec::with_capacity(masks_at + masks().count() * mask_words),
@@ -172,7 +174,7 @@ impl Requests {
             requests.add(adjustment.as_bytes());
         }
         for mask in masks() {
-            requests.words.extend(mask);
+            requests.words.extend(mask.iter());
         }
         requests
     }

@@ -1,7 +1,7 @@
 //! Logits: of some rows all of them, of others the highest alone, which is all that some samplers ask of
 //! the head of a model.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::job::Job;
 use super::sink::{Cells, MOST_TOGETHER, Sink};
@@ -45,7 +45,7 @@ pub enum WantedLogits {
     All,
     /// The highest of those that may be chosen: all, or those whose bits are 1 in a mask of the kind that
     /// [`apply_mask`](crate::mask::apply_mask) takes.
-    Highest(Option<Vec<u32>>),
+    Highest(Option<Arc<Vec<u32>>>),
 }
 
 /// The highest logit of a row.
@@ -145,7 +145,9 @@ pub(super) fn run(job: &Job<'_>, scale: LogitScale, wanted: &[WantedLogits]) -> 
                 whole += 1;
                 Row::Whole(whole - 1)
             }
-            WantedLogits::Highest(mask) => Row::Search(mask.as_deref(), Lanes::NONE),
+            WantedLogits::Highest(mask) => {
+                Row::Search(mask.as_ref().map(|mask| &mask[..]), Lanes::NONE)
+            },
         })
         .collect();
     let mut values = vec![0.0; whole * width];

@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use proptest::prelude::*;
 
 use super::{
@@ -169,7 +171,7 @@ proptest! {
                     // Some masks end before the row does.
                     let words = width.div_ceil(32) - usize::from(row % 3 == 0);
                     let word = |k| ((row + k + 1) as u32).wrapping_mul(0x9e37_79b9) ^ seed;
-                    WantedLogits::Highest(Some((0..words).map(word).collect()))
+                    WantedLogits::Highest(Some(Arc::new((0..words).map(word).collect())))
                 }
             }).collect();
             let mut found = stack.scores(&steps, logits, &wanted);
@@ -212,7 +214,7 @@ fn what_is_no_number_is_told_and_minus_infinity_is_no_candidate() {
             bias: None,
         };
         let x = Activations::new(&[1.0][..], 1, Forms::PLAIN);
-        let wanted = WantedLogits::Highest(mask.map(|word| vec![word]));
+        let wanted = WantedLogits::Highest(mask.map(|word| Arc::new(vec![word])));
         let mut scores = stack.scores(&x, LogitScale::PLAIN, &[wanted]);
         let Some(RowLogits::Highest(highest)) = scores.rows_mut().next() else {
             panic!("one row");

@@ -1,18 +1,18 @@
-//! Who gets a place, and who gives one up.
+//! Admission and preemption.
 
 use std::cmp::Reverse;
 
 use crate::cached_prefix::shareable;
-use crate::shares::TOKEN;
+use crate::fair_queue::TOKEN;
 
 use super::Scheduler;
 use super::task::Task;
 
 impl Scheduler {
-    /// Give places to those who wait, one by one, while there is room. Whoever stands behind one
-    /// that does not fit waits too, so that long ones are not starved.
+    /// Admit waiting sequences one by one while there is room. A sequence that does not fit holds up
+    /// those behind it, so that long prompts are not starved.
     pub(super) fn admit(&mut self) {
-        // Shares are evened out one sequence a step, so that nobody loses all places at once.
+        // Fairness preempts one sequence a step, so that no tenant loses all places at once.
         let mut displaced = false;
         while let Some(mut task) = self.next_in_line() {
             if !self.make_room(&task, &mut displaced) {
@@ -20,9 +20,9 @@ impl Scheduler {
                 return;
             }
             task.expected = self.computed_by_others(&task);
-            if task.turn.is_none() {
-                task.turn = Some(self.turns);
-                self.turns += 1;
+            if task.admission.is_none() {
+                task.admission = Some(self.admissions);
+                self.admissions += 1;
                 self.queued -= 1;
                 self.tally.queried_tokens += task.prompt as u64;
             }
@@ -33,21 +33,20 @@ impl Scheduler {
         }
     }
 
-    /// Take out whose turn it is: of the highest priority, whoever has had least, by tenant and then
-    /// by key, and of theirs the one that came first.
+    /// Remove the next sequence to admit: of the highest priority, that with the lowest virtual time, by
+    /// tenant and then by key, and of these the first to arrive.
     fn next_in_line(&mut self) -> Option<Task> {
         let candidates = self.waiting.values().filter(|task| task.runnable());
         let next = candidates.min_by_key(|task| {
-            let standing = self.shares.standing(&task.share);
-            (Reverse(task.priority), standing, task.id)
+            let virtual_time = self.fair_queue.virtual_time(&task.share);
+            (Reverse(task.priority), virtual_time, task.id)
         });
         let id = next?.id;
         self.waiting.remove(&id)
     }
 
-    /// See that there is a place and room for the known tokens of `task`, if need be by displacing
-    /// others; `displaced` says whether somebody already was for having had too much. Returns whether
-    /// there is room.
+    /// Make room for the known tokens of `task`, if need be by preemption; `displaced` says whether this
+    /// step preempted a sequence for fairness already. Returns whether there is room.
     fn make_room(&mut self, task: &Task, displaced: &mut bool) -> bool {
         loop {
             if self.running.is_empty() {
@@ -69,8 +68,8 @@ impl Scheduler {
         }
     }
 
-    /// Blocks that neither are in use nor will be for tokens that are known, less one for each
-    /// sequence that runs and for one more: each may soon need another.
+    /// Blocks that are neither in use nor needed for known tokens of running sequences, less one for each
+    /// running sequence and the new one: each may soon need another.
     fn spare_blocks(&self) -> usize {
         let missing = |task: &Task| {
             let held = task.kv.table.len().max(task.expected);
@@ -81,7 +80,7 @@ impl Scheduler {
         self.pool.available().saturating_sub(promised + reserve)
     }
 
-    /// Blocks that `task` would take from those spare.
+    /// Spare blocks that `task` would take.
     fn needed_blocks(&self, task: &Task) -> usize {
         let found = task.kv.matches(&task.tokens, &self.pool);
         let idle = found.iter().filter(|block| self.pool.is_idle(**block));
@@ -89,7 +88,7 @@ impl Scheduler {
         self.pool.blocks_for(task.tokens.len()) - shared + idle.count()
     }
 
-    /// Blocks at the start of `task` that those who run have or will have.
+    /// Leading blocks of `task` that running sequences have or will have computed.
     fn computed_by_others(&self, task: &Task) -> usize {
         if !self.pool.caches() {
             return 0;
@@ -109,28 +108,39 @@ impl Scheduler {
         shared.max().unwrap_or(0).min(shareable(&task.tokens, size))
     }
 
-    /// Who must yield to `task`, if anybody: first one that is paused, then one of lower priority;
-    /// of those, the last in rank.
+    /// The sequence to preempt for `task`, if any: first a paused one, then one of lower priority, then,
+    /// where nothing else could be computed, one that waits for its mask; of these the last in rank.
     fn displaceable(&self, task: &Task) -> Option<usize> {
         let paused = self.running.iter().rposition(|other| other.paused);
         let lower = |other: &Task| other.priority < task.priority;
-        paused.or_else(|| self.running.iter().rposition(lower))
+        paused
+            .or_else(|| self.running.iter().rposition(lower))
+            .or_else(|| self.blocked())
     }
 
-    /// The last in rank of those whose share has had more than a step's tokens more than that of
-    /// `task`.
+    /// The last in rank of the sequences that wait for masks, if they may be preempted and no running
+    /// sequence can be computed.
+    fn blocked(&self) -> Option<usize> {
+        if !self.preempts_blocked || self.running.iter().any(Task::runnable) {
+            return None;
+        }
+        self.running.iter().rposition(Task::awaits_mask)
+    }
+
+    /// The last in rank of the sequences whose virtual time is ahead of that of `task` by more than the
+    /// tokens of a step.
     fn ahead_of(&self, task: &Task) -> Option<usize> {
         let allowance = TOKEN.saturating_mul(self.limits.tokens as u64);
         self.running.iter().rposition(|other| {
             other.priority == task.priority
-                && self.shares.lead(&other.share, &task.share) > allowance
+                && self.fair_queue.lead(&other.share, &task.share) > allowance
         })
     }
 
-    /// Take place and blocks from a running sequence, which waits until it gets them back.
+    /// Preempt a running sequence: it loses its place and blocks and waits for readmission.
     pub(super) fn preempt(&mut self, index: usize) {
         let mut task = self.running.remove(index);
-        task.give_up(&mut self.pool);
+        task.release(&mut self.pool);
         self.tally.preemptions += 1;
         self.waiting.insert(task.id, task);
     }

@@ -1,4 +1,4 @@
-//! What a step computes.
+//! The plan of a step.
 
 use std::cmp::Reverse;
 
@@ -9,27 +9,46 @@ use super::task::Task;
 use super::{Scheduler, SequenceId, Slice};
 
 impl Scheduler {
-    /// Admit whom there is room for, then plan a step: a token for each sequence that decodes, then
-    /// what the budget leaves for prompts. Drafts are added to the plan afterwards.
+    /// Admit sequences, then plan a step: one token for each decoding sequence, then prefill with the rest
+    /// of the token budget. Draft tokens are added to the plan afterwards.
     pub(crate) fn schedule(&mut self) -> Vec<Slice> {
         self.admit();
         let mut plan = self.divide_budget();
         self.find_blocks(&mut plan);
-        if plan.is_empty()
+        while plan.is_empty()
             && let Some(first) = self.running.iter().position(Task::runnable)
         {
-            // Everyone waits for somebody's blocks: the first in rank computes its own.
+            // All wait for blocks of others: the first in rank that can run gets its own.
+            let id = self.running[first].id;
             plan.push(slice(&self.running[first], self.limits.tokens));
             self.find_blocks(&mut plan);
+            if plan.is_empty() && !self.preempt_one_blocked(id) {
+                break;
+            }
         }
+        self.preempts_blocked = false;
         plan
     }
 
-    /// How many tokens each computes.
+    /// Preempt the last in rank of the sequences that wait for masks, if that is allowed now, so that
+    /// `id` gets blocks.
+    fn preempt_one_blocked(&mut self, id: SequenceId) -> bool {
+        let blocked = |task: &Task| task.id != id && task.awaits_mask();
+        let victim = self.running.iter().rposition(blocked);
+        match victim.filter(|_| self.preempts_blocked) {
+            Some(victim) => {
+                self.preempt(victim);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Divide the token budget among the running sequences.
     fn divide_budget(&mut self) -> Vec<Slice> {
         let decoding = |task: &&Task| task.runnable() && task.decoding;
         let decoders = self.running.iter().filter(decoding).count();
-        // Each decodes one token; tokens that need no choice are computed along with it.
+        // Each decodes one token; forced tokens are computed along with it.
         let mut left = self.limits.tokens.saturating_sub(decoders);
         let mut plan = Vec::new();
         for task in self.running.iter().filter(decoding) {
@@ -44,8 +63,8 @@ impl Scheduler {
         plan
     }
 
-    /// Prompts in the order in which places are given. Of those that need the same block next, only
-    /// the first computes it; the others have it from the cache afterwards.
+    /// Prefill in the order of admission. Of the prompts that need the same block next, only the first
+    /// computes it; the others take it from the cache afterwards.
     fn divide_among_prompts(&mut self, budget: usize, plan: &mut Vec<Slice>) {
         let mut prompts: Vec<usize> = Vec::new();
         for (index, task) in self.running.iter_mut().enumerate() {
@@ -58,8 +77,8 @@ impl Scheduler {
             let task = &self.running[*index];
             (
                 Reverse(task.priority),
-                self.shares.standing(&task.share),
-                task.turn,
+                self.fair_queue.virtual_time(&task.share),
+                task.admission,
             )
         });
         let size = self.pool.block_tokens();
@@ -85,8 +104,8 @@ impl Scheduler {
         }
     }
 
-    /// Find blocks for the slices, for the first in rank first. One for which there are none
-    /// displaces the last in rank, as long as that is not itself; else it is left out of the step.
+    /// Allocate blocks for the slices, for the first in rank first. A slice without blocks preempts the
+    /// last in rank, unless that is its own sequence; then it is left out of the step.
     fn find_blocks(&mut self, plan: &mut Vec<Slice>) {
         let mut order: Vec<SequenceId> = self.running.iter().map(|task| task.id).collect();
         order.retain(|id| plan.iter().any(|slice| slice.id == *id));
@@ -102,7 +121,7 @@ impl Scheduler {
         plan.retain(|slice| self.running.iter().any(|task| task.id == slice.id));
     }
 
-    /// Give a running sequence `needed` blocks. Whether it has them and still runs.
+    /// Extend a running sequence to `needed` blocks. Returns whether it has them and still runs.
     fn grow(&mut self, id: SequenceId, needed: usize) -> bool {
         loop {
             let Some(index) = self.running.iter().position(|task| task.id == id) else {
@@ -127,8 +146,8 @@ impl Scheduler {
         }
     }
 
-    /// How many tokens each slice of a plan may guess, as far as the budget is left over: only where
-    /// a sequence that decodes computes a single last token.
+    /// Most draft tokens of each slice, within the budget that the plan leaves. Only a decoding sequence
+    /// that computes a single last token gets any.
     pub(crate) fn draft_room(&self, plan: &[Slice]) -> Vec<usize> {
         let planned: usize = plan.iter().map(|slice| slice.count).sum();
         let mut left = self.limits.tokens.saturating_sub(planned);
@@ -138,7 +157,7 @@ impl Scheduler {
             let Some(task) = task.filter(|task| single && task.decoding) else {
                 return 0;
             };
-            // Of the tokens that may still come, the last need not be computed.
+            // The last token that may still come need not be computed.
             let to_come = task.tokens_max.saturating_sub(task.tokens.len());
             let most = task
                 .draft_length
@@ -151,7 +170,7 @@ impl Scheduler {
         plan.iter().map(room).collect()
     }
 
-    /// Let a slice compute `draft`, which is no longer than its room, as far as there are blocks.
+    /// Add `draft`, which is no longer than the slice's room, as far as there are blocks.
     pub(crate) fn add_draft(&mut self, slice: &mut Slice, mut draft: Vec<u32>) {
         let task = self.running.iter_mut().find(|task| task.id == slice.id);
         let Some(task) = task.filter(|_| !draft.is_empty()) else {

@@ -11,10 +11,10 @@ use std::sync::Arc;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
-use super::{Arrival, Scheduler, SequenceId, Slice, StepLimits, UNDECIDED};
+use super::{Arrival, PENDING_TOKEN, Scheduler, SequenceId, Slice, StepLimits};
 use crate::block_pool::BlockPool;
-use crate::draft::lookup;
-use crate::shares::Share;
+use crate::fair_queue::Share;
+use crate::prompt_lookup::lookup;
 
 const BLOCK_TOKENS: usize = 4;
 
@@ -356,7 +356,7 @@ impl Simulation {
             return;
         }
         if self.ahead && !self.chance(6) {
-            return self.go_ahead(slice.id);
+            return self.keep_in_flight(slice.id);
         }
         let mut accepted = 0;
         while self.extend(slice.id) {
@@ -368,7 +368,7 @@ impl Simulation {
             self.scheduler.confirm_draft(slice.id);
         }
         if self.sequences.contains_key(&slice.id) {
-            self.scheduler.settle_drafts(slice, accepted);
+            self.scheduler.resolve_draft(slice, accepted);
             // Tokens about which there is no choice.
             for _ in 0..if self.chance(12) { 3 } else { 0 } {
                 if accepted < slice.draft.len() || !self.extend(slice.id) {
@@ -379,14 +379,14 @@ impl Simulation {
     }
 
     /// The next token is chosen, and the scheduler does not know it.
-    fn go_ahead(&mut self, id: SequenceId) {
+    fn keep_in_flight(&mut self, id: SequenceId) {
         let expected = self.sequences.get_mut(&id).unwrap();
         if expected.tokens.len() + 1 == expected.tokens_max {
             self.extend(id);
             return;
         }
         expected.tokens.push(successor(&expected.tokens));
-        self.scheduler.extend(id, UNDECIDED);
+        self.scheduler.extend(id, PENDING_TOKEN);
         self.undecided.push(id);
     }
 

@@ -4,12 +4,12 @@ use std::cmp::Reverse;
 
 use crate::block_pool::BlockPool;
 use crate::cached_prefix::CachedPrefix;
-use crate::draft::DraftLength;
-use crate::shares::Share;
+use crate::fair_queue::Share;
+use crate::prompt_lookup::DraftLength;
 
 use super::{Arrival, SequenceId};
 
-/// Where a sequence stands among those that run: lower is better.
+/// Order of preemption among running sequences: the highest rank is preempted first.
 pub(super) type Rank = (Reverse<i32>, u64);
 
 #[derive(Debug)]
@@ -21,20 +21,20 @@ pub(super) struct Task {
     pub(super) tokens_max: usize,
     pub(super) priority: i32,
     pub(super) share: Share,
-    /// As the how-manieth it was admitted first; `None` before that.
-    pub(super) turn: Option<u64>,
+    /// Number of its first admission; `None` before that.
+    pub(super) admission: Option<u64>,
     /// Its blocks, with at most the known tokens in them.
     pub(super) kv: CachedPrefix,
-    /// Blocks from the first on that it will have from others, as it seemed when it was admitted.
+    /// Leading blocks that it expects to take from the cache, estimated at admission.
     pub(super) expected: usize,
-    /// The most that was ever computed, preemptions apart.
+    /// Most tokens ever computed, regardless of preemptions.
     pub(super) reached: usize,
     /// Prompt tokens found in the cache.
     pub(super) cached: usize,
     pub(super) paused: bool,
-    /// All tokens were computed, and what follows is not decided yet.
+    /// All known tokens are computed, and the next one is not committed yet.
     pub(super) scored: bool,
-    /// It was scored since it was last admitted.
+    /// Scored since its last admission.
     pub(super) decoding: bool,
     pub(super) draft_length: DraftLength,
 }
@@ -48,7 +48,7 @@ impl Task {
             tokens_max: arrival.tokens_max,
             priority: arrival.priority,
             share: arrival.share,
-            turn: None,
+            admission: None,
             kv: CachedPrefix::new(arrival.salt),
             expected: 0,
             reached: 0,
@@ -60,13 +60,18 @@ impl Task {
         }
     }
 
-    /// Whether it would compute something if it had a place.
+    /// Whether it has tokens to compute and is not paused.
     pub(super) fn runnable(&self) -> bool {
         !self.paused && !self.scored
     }
 
+    /// Whether it holds its place only to wait for a mask.
+    pub(super) fn awaits_mask(&self) -> bool {
+        self.scored && !self.paused
+    }
+
     pub(super) fn rank(&self) -> Rank {
-        (Reverse(self.priority), self.turn.unwrap_or(u64::MAX))
+        (Reverse(self.priority), self.admission.unwrap_or(u64::MAX))
     }
 
     /// Known tokens that are not computed.
@@ -74,8 +79,8 @@ impl Task {
         self.tokens.len() - self.kv.computed
     }
 
-    /// Go on as far as the tree holds blocks for the known tokens. Returns the prompt tokens that
-    /// were found so for the first time.
+    /// Take blocks from the cache as far as it holds the known tokens. Returns the prompt tokens that
+    /// were found there for the first time.
     pub(super) fn advance(&mut self, pool: &mut BlockPool) -> usize {
         let before = self.kv.computed;
         self.kv.advance(&self.tokens, pool);
@@ -86,9 +91,9 @@ impl Task {
         new
     }
 
-    /// Give up all blocks.
-    pub(super) fn give_up(&mut self, pool: &mut BlockPool) {
-        self.kv.give_up(pool);
+    /// Release all blocks.
+    pub(super) fn release(&mut self, pool: &mut BlockPool) {
+        self.kv.release(pool);
         self.expected = 0;
         self.decoding = false;
     }

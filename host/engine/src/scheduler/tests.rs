@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Arrival, Scheduler, SequenceId, StepLimits};
 use crate::block_pool::BlockPool;
-use crate::shares::Share;
+use crate::fair_queue::Share;
 
 const BLOCK_TOKENS: usize = 4;
 
@@ -432,7 +432,7 @@ fn guesses_use_what_the_budget_leaves_and_cost_nothing_when_wrong() {
         scheduler.confirm_draft(0);
     }
     scheduler.extend(0, 9);
-    scheduler.settle_drafts(&plan[0], 2);
+    scheduler.resolve_draft(&plan[0], 2);
     assert_eq!(before - scheduler.pool().used(), 0);
     let slice = &scheduler.schedule()[0];
     assert_eq!((slice.first, slice.count, slice.last), (12, 1, true));

@@ -1,4 +1,4 @@
-//! What comes of a forward pass: tokens are chosen and committed, and handed to the readers.
+//! Sampling after a forward pass: tokens are sampled, committed, and sent to the readers.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -6,21 +6,22 @@ use std::sync::atomic::Ordering;
 use mortise_kernels::linear::RowLogits;
 use mortise_kernels::pool::for_each_piece;
 
-use super::{Scored, StepLoop, rows};
+use super::{ForwardOutput, StepLoop, rows};
+use crate::decision::Decision;
 use crate::event::SequenceError;
 use crate::load::Counters;
 use crate::scheduler::{Scheduler, SequenceId, Slice};
-use crate::sequence::{Decision, Sequence};
+use crate::sequence::Sequence;
 
-/// A sequence, what was found of its row, and what it decides.
-type Choosing<'a> = (&'a mut Sequence, RowLogits<'a>, Option<Decision>);
+/// A sequence, its row of logits, and the decision once it is made.
+type Sampling<'a> = (&'a mut Sequence, RowLogits<'a>, Option<Decision>);
 
 impl StepLoop {
-    /// Choose a token for each sequence whose logits and mask are there, the logits new or kept
-    /// from an earlier step. Returns whether anything was decided.
-    pub(super) fn sample(&mut self, scored: Scored) -> bool {
+    /// Sample a token for each sequence whose logits and mask are ready, from new rows and from rows kept
+    /// from earlier steps. Returns whether anything was decided.
+    pub(super) fn sample(&mut self, output: ForwardOutput) -> bool {
         let mut decided = self.decide_held();
-        for (slices, mut scores) in scored.rows {
+        for (slices, mut scores) in output.rows {
             let mut all = scores.rows_mut();
             let own = slices
                 .iter()
@@ -31,7 +32,7 @@ impl StepLoop {
                 decided |= self.sample_slice(slice, first, rows);
             }
         }
-        for (id, error) in scored.failed {
+        for (id, error) in output.failed {
             decided = true;
             self.fail(id, error);
         }
@@ -39,8 +40,8 @@ impl StepLoop {
         decided
     }
 
-    /// Choose what follows the last known token of each slice, for all sequences at once: whole rows take
-    /// long, and no sequence's choice depends on another's. Takes the rows that this uses.
+    /// Sample behind the last known token of each slice, for all sequences in parallel: a whole row takes
+    /// long, and sequences do not depend on each other. Removes the rows that it uses from `own`.
     fn decide_together(
         &mut self,
         slices: &[Slice],
@@ -53,8 +54,8 @@ impl StepLoop {
             let sequence = sequences.remove(&slice.id).filter(|_| !rows.is_empty())?;
             Some((sequence, rows.remove(0), None))
         });
-        let mut choices: Vec<Option<Choosing<'_>>> = choices.collect();
-        let decide = |choices: &mut [Option<Choosing<'_>>]| {
+        let mut choices: Vec<Option<Sampling<'_>>> = choices.collect();
+        let decide = |choices: &mut [Option<Sampling<'_>>]| {
             for (sequence, row, decision) in choices.iter_mut().flatten() {
                 *decision = Some(sequence.decide(row));
             }
@@ -71,14 +72,13 @@ impl StepLoop {
         decisions.collect()
     }
 
-    /// Choose from the logits that are kept, where the masks are there now. Returns whether anything
-    /// was decided.
+    /// Sample from kept rows whose masks are ready now. Returns whether anything was decided.
     pub(super) fn decide_held(&mut self) -> bool {
         let mut decided = false;
         for (id, sequence) in &mut self.sequences {
-            if sequence.holds_logits() && !sequence.is_paused() {
+            if sequence.awaits_mask() && !sequence.is_paused() {
                 let decision = sequence.decide_held();
-                decided |= decision != Decision::NotYet;
+                decided |= decision != Decision::Pending;
                 commit(
                     &mut self.scheduler,
                     &self.shared.counters,
@@ -91,7 +91,7 @@ impl StepLoop {
         decided
     }
 
-    /// A sequence, or the search that it is a beam of, could not be computed.
+    /// Fail a sequence, or the beam search that it belongs to.
     pub(super) fn fail(&mut self, id: SequenceId, error: String) {
         let error = SequenceError::Inference(error);
         let mut groups = self.beams.iter_mut();
@@ -101,7 +101,7 @@ impl StepLoop {
         self.decide(id, Decision::Fail(error));
     }
 
-    /// Take a decision about a sequence into account, if it is still there.
+    /// Commit a decision about a sequence, if it is still there.
     pub(super) fn decide(&mut self, id: SequenceId, decision: Decision) {
         if let Some(sequence) = self.sequences.get_mut(&id) {
             commit(
@@ -114,8 +114,8 @@ impl StepLoop {
         }
     }
 
-    /// Choose what follows a slice, unless the `first` of that is decided already. While it is what the
-    /// draft guessed, the next row tells what follows the guess.
+    /// Sample behind a slice; `first` is the decision behind its last known token if it is made already.
+    /// While a sampled token equals the draft token, the next row tells what follows.
     pub(super) fn sample_slice(
         &mut self,
         slice: &Slice,
@@ -123,7 +123,7 @@ impl StepLoop {
         rows: Vec<RowLogits<'_>>,
     ) -> bool {
         let Some(sequence) = self.sequences.get_mut(&slice.id) else {
-            return self.take_offers(slice, rows);
+            return self.step_beam(slice, rows);
         };
         let mut decided = false;
         let mut accepted = 0;
@@ -133,7 +133,7 @@ impl StepLoop {
             let Some(decision) = first.take().or_else(next) else {
                 break;
             };
-            decided |= decision != Decision::NotYet;
+            decided |= decision != Decision::Pending;
             let scheduler = &mut self.scheduler;
             let Decision::Token(token) = &decision else {
                 commit(
@@ -145,7 +145,7 @@ impl StepLoop {
                 );
                 break;
             };
-            let guessed = slice.draft.get(index) == Some(&token.id);
+            let drafted = slice.draft.get(index) == Some(&token.id);
             let added = commit(
                 scheduler,
                 &self.shared.counters,
@@ -153,30 +153,30 @@ impl StepLoop {
                 sequence,
                 decision,
             );
-            if !added || !guessed || sequence.has_ended() {
+            if !added || !drafted || sequence.has_ended() {
                 break;
             }
             accepted += 1;
             scheduler.confirm_draft(slice.id);
         }
-        self.scheduler.settle_drafts(slice, accepted);
+        self.scheduler.resolve_draft(slice, accepted);
         decided
     }
 
-    /// A beam is computed, if the slice is one's.
-    fn take_offers(&mut self, slice: &Slice, rows: Vec<RowLogits<'_>>) -> bool {
+    /// Give the row of a beam to its search, if the slice belongs to one.
+    fn step_beam(&mut self, slice: &Slice, rows: Vec<RowLogits<'_>>) -> bool {
         let mut groups = self.beams.iter_mut();
         let group = groups.find(|group| group.ids().contains(&slice.id));
         let (Some(group), Some(RowLogits::All(row))) = (group, rows.into_iter().next()) else {
             return false;
         };
-        let chosen = group.take(slice.id, row, &mut self.scheduler);
+        let committed = group.take(slice.id, row, &mut self.scheduler);
         let counter = &self.shared.counters.decode_tokens;
-        counter.fetch_add(chosen as u64, Ordering::Relaxed);
+        counter.fetch_add(committed as u64, Ordering::Relaxed);
         true
     }
 
-    /// Hand events to the readers, and forget the sequences that are over.
+    /// Send events to the readers, and drop the sequences that are over.
     pub(super) fn deliver(&mut self) {
         let before = self.sequences.len();
         let scheduler = &mut self.scheduler;
@@ -191,14 +191,14 @@ impl StepLoop {
         });
         if over > 0 {
             let sequences = &self.sequences;
-            self.drafter.retain(|id| sequences.contains_key(&id));
+            self.speculator.retain(|id| sequences.contains_key(&id));
         }
         let counter = &self.shared.counters.finished;
         counter.fetch_add(over as u64, Ordering::Relaxed);
     }
 }
 
-/// Take a decision into account. Returns whether a token was added.
+/// Commit a decision. Returns whether a token was added.
 pub(super) fn commit(
     scheduler: &mut Scheduler,
     counters: &Counters,
@@ -214,8 +214,8 @@ pub(super) fn commit(
     true
 }
 
-/// Hand events to the reader and let the scheduler know how that went. Returns whether the
-/// sequence lives on: an ended one does until its last event has found room.
+/// Send events to the reader, and tell the scheduler whether the stream is full. Returns whether the
+/// sequence stays: an ended one does until its last event has found room.
 fn deliver(scheduler: &mut Scheduler, id: SequenceId, sequence: &mut Sequence) -> bool {
     sequence.flush();
     let over = sequence.is_over();

@@ -119,7 +119,7 @@ impl ForwardPass for FakeModel {
             scores.push(match wanted {
                 WantedLogits::All => RowLogits::All(&mut logits),
                 WantedLogits::Highest(mask) => {
-                    RowLogits::Highest(highest(&mut logits, mask.as_deref()))
+                    RowLogits::Highest(highest(&mut logits, mask.as_ref().map(|mask| &mask[..])))
                 }
             });
         }

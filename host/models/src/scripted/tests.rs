@@ -1,5 +1,6 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use mortise_engine::{
@@ -186,31 +187,32 @@ async fn refuses_what_the_engine_refuses() {
 /// Plays back masks: each is the set of allowed tokens, `None` for finished.
 struct Masks {
     steps: VecDeque<Option<Vec<u32>>>,
-    current: Vec<u32>,
+    current: Option<Option<Arc<Vec<u32>>>>,
     committed: Vec<u32>,
 }
 
 impl Constraint for Masks {
     fn advance(&mut self, committed: &[u32]) {
         self.committed.extend_from_slice(committed);
+        let mask = |allowed: Vec<u32>| {
+            let mut mask = vec![0; 9];
+            for id in allowed {
+                mask[id as usize / 32] |= 1 << (id % 32);
+            }
+            Arc::new(mask)
+        };
+        self.current = self.steps.pop_front().map(|step| step.map(mask));
     }
 
-    fn poll(&mut self) -> Option<Result<MaskStep<'_>, ConstraintError>> {
-        let Some(step) = self.steps.pop_front() else {
-            let message = "no more masks".to_owned();
-            return Some(Err(ConstraintError { message }));
-        };
-        let Some(allowed) = step else {
-            return Some(Ok(MaskStep::Finished));
-        };
-        self.current = vec![0; 9];
-        for id in allowed {
-            self.current[id as usize / 32] |= 1 << (id % 32);
-        }
-        Some(Ok(MaskStep::Allow(&self.current)))
+    fn poll(&mut self, _: &Waker) -> Poll<Result<MaskStep<'_>, ConstraintError>> {
+        Poll::Ready(match &self.current {
+            Some(Some(mask)) => Ok(MaskStep::Allow(mask)),
+            Some(None) => Ok(MaskStep::Finished),
+            None => Err(ConstraintError {
+                message: "no more masks".to_owned(),
+            }),
+        })
     }
-
-    fn wait(&mut self) {}
 }
 
 async fn constrained(text: &str, steps: &[Option<&[u32]>]) -> (String, Option<TokenEvent>) {
@@ -218,7 +220,7 @@ async fn constrained(text: &str, steps: &[Option<&[u32]>]) -> (String, Option<To
     let mut request = request("x");
     request.constraint = Some(Box::new(Masks {
         steps: steps.iter().map(|s| s.map(<[u32]>::to_vec)).collect(),
-        current: Vec::new(),
+        current: None,
         committed: Vec::new(),
     }));
     collect(backend.submit(request).expect("accepted")).await

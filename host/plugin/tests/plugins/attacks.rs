@@ -251,7 +251,10 @@ async fn every_function_has_a_deadline() {
     is_deadline(error, "grammar.compile");
     let masks = GrammarSource::Regex("then-loop".to_owned());
     let mut matcher = grammar.compile(&context(), &masks).await.unwrap();
-    is_deadline(matcher.mask(&mut [0; 3]).await.unwrap_err(), "grammar.mask");
+    is_deadline(
+        matcher.mask(&mut vec![0; 3]).await.unwrap_err(),
+        "grammar.mask",
+    );
 
     let policy = fixture.policy(hasty()).await;
     let facts = Facts {
@@ -292,8 +295,8 @@ async fn a_broken_session_or_matcher_stays_broken() {
     let source = GrammarSource::Regex("then-panic".to_owned());
     let mut matcher = grammar.compile(&context(), &source).await.unwrap();
     let mut fork = matcher.fork().await.unwrap();
-    matcher.mask(&mut [0; 3]).await.unwrap_err();
-    let error = fork.mask(&mut [0; 3]).await.unwrap_err();
+    matcher.mask(&mut vec![0; 3]).await.unwrap_err();
+    let error = fork.mask(&mut vec![0; 3]).await.unwrap_err();
     assert!(matches!(error.fault, Fault::Trap(text) if text.contains("lost")));
 }
 
@@ -303,7 +306,7 @@ async fn nonsense(command: &str) -> String {
     let grammar = fixture.grammar(binding()).await;
     let source = GrammarSource::Regex(command.to_owned());
     let mut matcher = grammar.compile(&context(), &source).await.unwrap();
-    let mut row = [9u32; 3];
+    let mut row = vec![9u32; 3];
     let error = matcher.mask(&mut row).await.unwrap_err();
     assert_eq!(row, [9; 3], "a wrong mask must not reach the sampler");
     let good = GrammarSource::Regex("only".to_owned());
@@ -332,7 +335,7 @@ async fn wrong_masks_are_refused() {
     let grammar = shared().grammar(binding()).await;
     let huge = GrammarSource::Regex("huge".to_owned());
     let mut matcher = grammar.compile(&context(), &huge).await.unwrap();
-    let error = matcher.mask(&mut [0; 3]).await.unwrap_err();
+    let error = matcher.mask(&mut vec![0; 3]).await.unwrap_err();
     assert!(matches!(error.fault, Fault::Output { .. }), "{error}");
     let boast = GrammarSource::Regex("boast".to_owned());
     let mut matcher = grammar.compile(&context(), &boast).await.unwrap();
@@ -348,7 +351,7 @@ async fn a_row_that_is_too_short_is_told() {
     let grammar = shared().grammar(binding()).await;
     let source = GrammarSource::Regex("only".to_owned());
     let mut matcher = grammar.compile(&context(), &source).await.unwrap();
-    let error = matcher.mask(&mut [0; 2]).await.unwrap_err();
+    let error = matcher.mask(&mut vec![0; 2]).await.unwrap_err();
     let text = error.to_string();
     assert!(text.contains("3 words, the host's row 2"), "{text}");
 }

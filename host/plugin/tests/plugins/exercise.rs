@@ -110,11 +110,11 @@ pub(crate) async fn exercise(
             let grammar = Grammar::bind(host, component, binding).await?;
             let source = GrammarSource::Regex("only".to_owned());
             let mut matcher = grammar.compile(&context, &source).await?;
-            matcher.mask(&mut [0; 3]).await?;
-            matcher.advance(&[0], &mut [0; 3]).await?;
+            matcher.mask(&mut vec![0; 3]).await?;
+            matcher.advance(&[0], &mut vec![0; 3]).await?;
             matcher.probe(&[1]).await?;
             matcher.rollback(1).await?;
-            matcher.fork().await?.mask(&mut [0; 3]).await?;
+            matcher.fork().await?.mask(&mut vec![0; 3]).await?;
         }
         Kind::Policy => {
             let policy = Policy::bind(host, component, binding).await?;
@@ -161,7 +161,7 @@ impl Witness {
                 let mut session = parser.open(&context(), &setup()).await.unwrap().unwrap();
                 let said = session.feed(&text, &[7]).await.unwrap();
                 assert_eq!(said, [ParserEvent::Content(format!("{text}[7]"))]);
-                let mut row = [0; 3];
+                let mut row = vec![0; 3];
                 let mut matcher = grammar.compile(&context(), &only).await.unwrap();
                 matcher.advance(&[0, 0], &mut row).await.unwrap();
                 assert_eq!(row, [4, 0, 0]);

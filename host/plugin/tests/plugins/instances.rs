@@ -176,7 +176,7 @@ async fn sessions_and_matchers_dropped_at_any_time_give_their_place_back() {
         let source = GrammarSource::Regex(command.to_owned());
         let mut matcher = grammar.compile(&context(), &source).await.unwrap();
         let _fork = matcher.fork().await.unwrap();
-        let mut row = [0; 3];
+        let mut row = vec![0; 3];
         let mask = matcher.mask(&mut row);
         let _ = tokio::time::timeout(Duration::from_millis(2), mask).await;
     }

@@ -60,9 +60,9 @@ async fn what_it_is_told_and_says_is_converted() {
     let grammar = Grammar::bind(host, &component, binding()).await.unwrap();
     let source = GrammarSource::Regex("dense".to_owned());
     let mut matcher = grammar.compile(&context(), &source).await.unwrap();
-    let mut row = [0; 3];
+    let mut row = vec![0; 3];
     let step = matcher.advance(&[0, 1], &mut row).await.unwrap();
-    assert_eq!((row, step.forced), ([1 << 2, 0, 0], vec![2]));
+    assert_eq!((row, step.forced), (vec![1 << 2, 0, 0], vec![2]));
 
     let tools = Tools::bind(host, &component, binding()).await.unwrap();
     let call = |name: &'static str| {

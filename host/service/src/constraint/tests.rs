@@ -1,6 +1,9 @@
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Poll, Wake, Waker};
+use std::time::{Duration, Instant};
 
-use mortise_engine::{Constraint, MaskStep};
+use mortise_engine::{Constraint, MaskStep, blocking_poll};
 use mortise_plugin::{Fault, Kind, MatchStatus, MatchStep, PluginError};
 use tokio::sync::oneshot;
 
@@ -50,7 +53,7 @@ impl Counting {
 impl MatchTokens for Counting {
     fn mask<'a>(
         &'a mut self,
-        mask: &'a mut [u32],
+        mask: &'a mut Vec<u32>,
     ) -> BoxFuture<'a, Result<MatchStatus, PluginError>> {
         Box::pin(self.write(mask))
     }
@@ -58,7 +61,7 @@ impl MatchTokens for Counting {
     fn advance<'a>(
         &'a mut self,
         tokens: &'a [u32],
-        mask: &'a mut [u32],
+        mask: &'a mut Vec<u32>,
     ) -> BoxFuture<'a, Result<MatchStep, PluginError>> {
         Box::pin(async move {
             self.taken += tokens.len() as u32;
@@ -103,13 +106,73 @@ fn constrain(matcher: Counting, deadline: Duration) -> (MaskThreads, Box<dyn Con
 /// Advance, wait, and say what was allowed: `None` if the text is complete.
 fn step(constraint: &mut dyn Constraint, committed: &[u32]) -> Result<Option<Vec<u32>>, String> {
     constraint.advance(committed);
-    constraint.wait();
-    match constraint.poll().expect("an outcome after waiting") {
+    match blocking_poll(constraint) {
         Ok(MaskStep::Allow(mask)) => Ok(Some(mask.to_vec())),
         Ok(MaskStep::Finished) => Ok(None),
         Ok(MaskStep::Forced(tokens)) => Err(format!("forced {tokens:?}")),
         Err(error) => Err(error.message),
     }
+}
+
+/// The mask of the last advance.
+fn allowed(constraint: &mut dyn Constraint) -> Vec<u32> {
+    match blocking_poll(constraint) {
+        Ok(MaskStep::Allow(mask)) => mask.to_vec(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Counts how often it is called.
+#[derive(Default)]
+struct CountingWaker(AtomicUsize);
+
+impl Wake for CountingWaker {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl CountingWaker {
+    fn until(&self, calls: usize) {
+        let begun = Instant::now();
+        while self.0.load(Ordering::SeqCst) < calls {
+            assert!(begun.elapsed() < PATIENCE, "it is not called");
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+}
+
+#[test]
+fn a_mask_that_becomes_ready_wakes_whoever_polled_last() {
+    let (open, matcher) = gated();
+    let (_threads, mut constraint) = constrain(matcher, PATIENCE);
+    let (first, last) = (
+        Arc::<CountingWaker>::default(),
+        Arc::<CountingWaker>::default(),
+    );
+    constraint.advance(&[]);
+    for waker in [&first, &last] {
+        let waker = Waker::from(Arc::clone(waker));
+        assert!(constraint.poll(&waker).is_pending());
+    }
+    open.send(()).expect("somebody waits");
+    last.until(1);
+    let outcome = constraint.poll(Waker::noop());
+    assert!(matches!(outcome, Poll::Ready(Ok(MaskStep::Allow(_)))));
+    assert_eq!(first.0.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn a_worker_that_ends_without_an_outcome_wakes_the_engine() {
+    let (_closed, matcher) = gated();
+    let (threads, mut constraint) = constrain(matcher, PATIENCE);
+    let calls = Arc::<CountingWaker>::default();
+    constraint.advance(&[]);
+    let waker = Waker::from(Arc::clone(&calls));
+    assert!(constraint.poll(&waker).is_pending());
+    drop(threads);
+    calls.until(1);
+    assert!(matches!(constraint.poll(&waker), Poll::Ready(Err(_))));
 }
 
 #[test]
@@ -134,13 +197,9 @@ fn advancing_does_not_wait_for_the_plugin() {
     let (open, matcher) = gated();
     let (_threads, mut constraint) = constrain(matcher, PATIENCE);
     constraint.advance(&[]);
-    assert!(constraint.poll().is_none());
+    assert!(constraint.poll(Waker::noop()).is_pending());
     open.send(()).expect("somebody waits");
-    constraint.wait();
-    assert!(matches!(
-        constraint.poll(),
-        Some(Ok(MaskStep::Allow(&[1, 1])))
-    ));
+    assert_eq!(allowed(&mut *constraint), [1, 1]);
 }
 
 #[test]
@@ -154,10 +213,8 @@ fn tokens_without_a_choice_come_at_once() {
     assert_eq!(forced, "forced [0, 1, 2]");
     // When they are committed the mask after them is there.
     constraint.advance(&[0, 1, 2]);
-    assert!(matches!(
-        constraint.poll(),
-        Some(Ok(MaskStep::Allow(&[8, 1])))
-    ));
+    assert!(constraint.poll(Waker::noop()).is_ready(), "no wait");
+    assert_eq!(allowed(&mut *constraint), [8, 1]);
     assert_eq!(step(&mut *constraint, &[3]), Ok(Some(vec![16, 1])));
 }
 
@@ -172,7 +229,8 @@ fn a_fault_behind_forced_tokens_comes_after_them() {
     let forced = step(&mut *constraint, &[]).expect_err("no mask yet");
     assert_eq!(forced, "forced [0, 1]");
     constraint.advance(&[0, 1]);
-    assert!(matches!(constraint.poll(), Some(Err(_))));
+    let outcome = constraint.poll(Waker::noop());
+    assert!(matches!(outcome, Poll::Ready(Err(_))));
 }
 
 #[test]
@@ -203,8 +261,7 @@ fn stopped_threads_fail_the_sequence_at_once() {
     let (threads, mut constraint) = constrain(matcher, PATIENCE);
     constraint.advance(&[]);
     drop(threads);
-    constraint.wait();
-    assert!(matches!(constraint.poll(), Some(Err(_))));
+    assert!(blocking_poll(&mut *constraint).is_err());
 }
 
 #[tokio::test]

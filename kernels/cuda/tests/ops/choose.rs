@@ -113,7 +113,7 @@ fn choice() -> impl Strategy<Value = Choice> {
                 })
                 .collect(),
             // Made longer or shorter below.
-            mask: masked.map(|seed| vec![seed as u32]),
+            mask: masked.map(|seed| Arc::new(vec![seed as u32])),
             temperature,
             top_k,
             min_p,
@@ -149,7 +149,7 @@ proptest! {
             if let Some(mask) = &mut choice.mask {
                 let bits = numbers(u64::from(mask[0]), words);
                 let word = |x: &f32| if *x < -0.5 { 0 } else { x.to_bits().wrapping_mul(0x9e37_79b9) };
-                *mask = bits.iter().map(word).collect();
+                *mask = Arc::new(bits.iter().map(word).collect());
             }
         }
         let rows = logits.chunks(vocabulary);
@@ -219,7 +219,7 @@ fn what_cannot_be_chosen_from_is_told_apart() {
             let impossible = of(&[f32::NEG_INFINITY; 40], &choice);
             assert_eq!(impossible.token, Err(NoChoice::Impossible));
             let masked = Choice {
-                mask: Some(vec![0b10]),
+                mask: Some(Arc::new(vec![0b10])),
                 ..choice
             };
             let chosen = of(&[5.0, -3.0, 9.0], &masked);

@@ -94,8 +94,8 @@ impl Case {
                 let grammar = Grammar::bind(host, component, bounds()).await?;
                 let source = GrammarSource::Regex((*command).to_owned());
                 let mut matcher = grammar.compile(&context, &source).await?;
-                matcher.mask(&mut [0; 3]).await?;
-                matcher.advance(&[0], &mut [0; 3]).await?;
+                matcher.mask(&mut vec![0; 3]).await?;
+                matcher.advance(&[0], &mut vec![0; 3]).await?;
                 matcher.probe(&[1, 2]).await?;
                 Ok(())
             }

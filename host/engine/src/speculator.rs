@@ -1,20 +1,20 @@
-//! Who guesses what may follow.
+//! The source of draft tokens.
 
 use crate::config::Speculation;
-use crate::draft::lookup;
-use crate::draft_model::{DraftModel, Wanted};
+use crate::draft_model::{DraftModel, DraftRequest};
 use crate::forward::ForwardPass;
+use crate::prompt_lookup::lookup;
 use crate::scheduler::SequenceId;
 
-/// A way to guess. Whatever it guesses, the sampler decides.
-pub(crate) enum Drafter {
+/// A source of draft tokens. The sampler decides which are accepted.
+pub(crate) enum Speculator {
     Off,
     PromptLookup,
     Model(Box<DraftModel>),
 }
 
-impl Drafter {
-    /// `model` is the draft model, where that is the way; it computes at most `step_tokens` tokens
+impl Speculator {
+    /// `model` is the draft model, if `speculation` asks for one; it computes at most `step_tokens` tokens
     /// at once.
     pub(crate) fn new(
         speculation: Speculation,
@@ -30,19 +30,20 @@ impl Drafter {
         }
     }
 
-    /// For each of `wanted` a guess of at most as many tokens as it has room for.
-    pub(crate) fn propose(&mut self, wanted: Vec<Wanted<'_>>) -> Vec<Vec<u32>> {
+    /// A draft for each request, of at most as many tokens as it has room for.
+    pub(crate) fn propose(&mut self, requests: Vec<DraftRequest<'_>>) -> Vec<Vec<u32>> {
         match self {
-            Self::Off => wanted.iter().map(|_| Vec::new()).collect(),
+            Self::Off => requests.iter().map(|_| Vec::new()).collect(),
             Self::PromptLookup => {
-                let guess = |wanted: &Wanted<'_>| lookup(wanted.tokens, wanted.room).to_vec();
-                wanted.iter().map(guess).collect()
+                let draft =
+                    |request: &DraftRequest<'_>| lookup(request.tokens, request.room).to_vec();
+                requests.iter().map(draft).collect()
             }
-            Self::Model(model) => model.propose(wanted),
+            Self::Model(model) => model.propose(requests),
         }
     }
 
-    /// Forget the sequences that are gone.
+    /// Drop sequences that have ended.
     pub(crate) fn retain(&mut self, lives: impl Fn(SequenceId) -> bool) {
         if let Self::Model(model) = self {
             model.retain(lives);

@@ -1,14 +1,14 @@
-//! Guesses at the next tokens, free of charge: what followed the last time that the same tokens
-//! stood at the end (prompt lookup decoding). Long quotations from the prompt, code that is edited
-//! and lists are full of such repetitions.
+//! Prompt-lookup speculation: draft tokens without a model, copied from behind the latest earlier
+//! occurrence of the last tokens. Quotations from the prompt, code that is edited, and lists are full of
+//! such repetitions.
 
-/// Tokens at the end that must have occurred before. Longer matches guess better.
+/// Lengths of the suffix that must have occurred before, the longest first: longer matches predict better.
 const SUFFIXES: [usize; 2] = [3, 2];
 
-/// How far back to look.
+/// Tokens of history that are searched.
 const LOOKBACK: usize = 8192;
 
-/// What followed the latest earlier occurrence of the last tokens, at most `most` tokens.
+/// The tokens behind the latest earlier occurrence of the last tokens, at most `most`.
 pub(crate) fn lookup(tokens: &[u32], most: usize) -> &[u32] {
     let tokens = &tokens[tokens.len().saturating_sub(LOOKBACK)..];
     for length in SUFFIXES {
@@ -24,7 +24,7 @@ pub(crate) fn lookup(tokens: &[u32], most: usize) -> &[u32] {
     &[]
 }
 
-/// How many tokens to guess: more while guesses are right, fewer while they are wrong.
+/// Adaptive number of draft tokens: it grows while drafts are accepted and shrinks when they are rejected.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DraftLength {
     now: usize,
@@ -32,7 +32,7 @@ pub(crate) struct DraftLength {
 }
 
 impl DraftLength {
-    /// At most `most`; 0 guesses nothing ever.
+    /// At most `most`; 0 drafts nothing.
     pub(crate) fn new(most: usize) -> Self {
         Self {
             now: most.div_ceil(2),
@@ -44,8 +44,8 @@ impl DraftLength {
         self.now
     }
 
-    /// Learn that of `drafted` guesses, at least one, the first `accepted` were right.
-    pub(crate) fn judge(&mut self, drafted: usize, accepted: usize) {
+    /// Record that of `drafted` tokens, at least one, the first `accepted` were accepted.
+    pub(crate) fn update(&mut self, drafted: usize, accepted: usize) {
         if accepted == drafted {
             self.now = (2 * self.now).min(self.most);
         } else {
@@ -71,16 +71,16 @@ mod tests {
     }
 
     #[test]
-    fn guesses_grow_while_they_are_right() {
+    fn drafts_grow_while_they_are_accepted() {
         let mut length = DraftLength::new(8);
         assert_eq!(length.get(), 4);
-        length.judge(4, 4);
+        length.update(4, 4);
         assert_eq!(length.get(), 8);
-        length.judge(8, 8);
+        length.update(8, 8);
         assert_eq!(length.get(), 8);
-        length.judge(8, 0);
+        length.update(8, 0);
         assert_eq!(length.get(), 1);
-        length.judge(1, 1);
+        length.update(1, 1);
         assert_eq!(length.get(), 2);
         assert_eq!(DraftLength::new(0).get(), 0);
     }

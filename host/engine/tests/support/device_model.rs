@@ -1,5 +1,4 @@
-//! The fake model with logits that stay where they are: the emulator chooses from them, by the kernels
-//! of the GPU.
+//! The fake model with logits that stay on a device: the emulator samples from them with the GPU's kernels.
 
 #![allow(unreachable_pub, reason = "as in the file beside it")]
 
@@ -10,17 +9,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use mortise_cuda::choose::{CHOSEN_WORDS, Requests, choose};
 use mortise_cuda::{Buffer, Device};
 use mortise_cuda_emulator::Emulator;
-use mortise_engine::{ForwardPass, RemoteLogits};
+use mortise_engine::{DeviceLogits, ForwardPass};
 use mortise_model::{
     Choice, Chosen, InputError, LogitRows, Logits, ModelInput, SequenceInput, TokenSource,
 };
 
 use crate::support::{FakeModel, VOCABULARY};
 
-/// What was asked of a model.
+/// Calls of a device model.
 #[derive(Debug, Default)]
-pub struct Asked {
-    /// Batches that were queued before it was known what the last one chose.
+pub struct DeviceCalls {
+    /// Batches that were enqueued before the tokens of the previous one were read.
     pub ahead: AtomicUsize,
     /// Batches in all.
     pub batches: AtomicUsize,
@@ -30,25 +29,25 @@ pub struct Asked {
     pub outcomes: AtomicUsize,
 }
 
-impl Asked {
+impl DeviceCalls {
     pub fn get(counter: &AtomicUsize) -> usize {
         counter.load(Ordering::Relaxed)
     }
 }
 
-pub struct RemoteModel {
+pub struct FakeDeviceModel {
     model: FakeModel,
     device: Arc<dyn Device>,
     logits: Logits,
     /// By the choices made last.
     last: Vec<u32>,
     pending: VecDeque<Vec<Chosen>>,
-    asked: Arc<Asked>,
+    asked: Arc<DeviceCalls>,
     /// Of the outcomes, the one that is lost.
     lost: usize,
 }
 
-impl RemoteModel {
+impl FakeDeviceModel {
     pub fn new(model: FakeModel) -> Self {
         Self {
             model,
@@ -69,12 +68,12 @@ impl RemoteModel {
         }
     }
 
-    pub fn asked(&self) -> Arc<Asked> {
+    pub fn asked(&self) -> Arc<DeviceCalls> {
         Arc::clone(&self.asked)
     }
 }
 
-impl ForwardPass for RemoteModel {
+impl ForwardPass for FakeDeviceModel {
     fn vocabulary(&self) -> usize {
         self.model.vocabulary()
     }
@@ -91,12 +90,12 @@ impl ForwardPass for RemoteModel {
         panic!("whole rows of logits for everything");
     }
 
-    fn remote(&mut self) -> Option<&mut dyn RemoteLogits> {
+    fn device(&mut self) -> Option<&mut dyn DeviceLogits> {
         Some(self)
     }
 }
 
-impl RemoteLogits for RemoteModel {
+impl DeviceLogits for FakeDeviceModel {
     fn queue(&mut self, input: &ModelInput, sources: &[TokenSource]) -> Result<(), InputError> {
         self.asked.batches.fetch_add(1, Ordering::Relaxed);
         if !self.pending.is_empty() {
@@ -132,7 +131,7 @@ impl RemoteLogits for RemoteModel {
         Ok(self.logits.rows().nth(row).unwrap().to_vec())
     }
 
-    fn choose(&mut self, choices: Vec<Choice>) -> Result<(), InputError> {
+    fn sample(&mut self, choices: Vec<Choice>) -> Result<(), InputError> {
         let rows: Vec<f32> = self.logits.rows().flatten().copied().collect();
         let logits = Buffer::of(&self.device, &rows)?;
         let requests = Requests::new(&choices, VOCABULARY);
@@ -150,7 +149,7 @@ impl RemoteLogits for RemoteModel {
         Ok(())
     }
 
-    fn chosen(&mut self) -> Result<Vec<Chosen>, InputError> {
+    fn sampled(&mut self) -> Result<Vec<Chosen>, InputError> {
         assert!(self.pending.len() <= 2, "more than one step ahead");
         let chosen = self.pending.pop_front().unwrap();
         if self.asked.outcomes.fetch_add(1, Ordering::Relaxed) == self.lost {

@@ -1,12 +1,14 @@
-//! Steps queued while the host does not know the tokens of the last one, and choices made where the
-//! logits lie: readers get what they get of a model that gives whole rows, to the bit.
+//! Overlap scheduling: steps enqueued before the tokens of the previous one are known, and sampling on
+//! the device. Readers get what they get from a model that returns whole rows, to the bit.
 
-#[path = "support/remote.rs"]
-mod remote;
+#[path = "support/device_model.rs"]
+mod device_model;
 mod support;
 
 use std::sync::Arc;
+use std::task::{Poll, Waker};
 
+use device_model::{DeviceCalls, FakeDeviceModel};
 use mortise_engine::{
     BeamParams, BeamRequest, Constraint, ConstraintError, EarlyStopping, Engine, EngineConfig,
     EngineHandle, FinishReason, LogprobParams, MaskStep, SamplingParams, SequenceRequest, Share,
@@ -14,16 +16,22 @@ use mortise_engine::{
 };
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use remote::{Asked, RemoteModel};
 use support::{
     ERROR, FakeModel, NAN, PANIC, collect, config, engine, expected, greedy, next, until_empty,
 };
 
-fn remote(blocks: usize, context: usize, config: EngineConfig) -> (EngineHandle, Arc<Asked>) {
-    start(RemoteModel::new(FakeModel::new(blocks, context)), config)
+fn on_device(
+    blocks: usize,
+    context: usize,
+    config: EngineConfig,
+) -> (EngineHandle, Arc<DeviceCalls>) {
+    start(
+        FakeDeviceModel::new(FakeModel::new(blocks, context)),
+        config,
+    )
 }
 
-fn start(model: RemoteModel, config: EngineConfig) -> (EngineHandle, Arc<Asked>) {
+fn start(model: FakeDeviceModel, config: EngineConfig) -> (EngineHandle, Arc<DeviceCalls>) {
     let asked = model.asked();
     (Engine::start_with(Box::new(model), config).unwrap(), asked)
 }
@@ -48,24 +56,24 @@ fn events(mut stream: TokenStream) -> Vec<String> {
 }
 
 #[test]
-fn the_next_step_is_queued_before_the_last_one_is_known() {
-    let (engine, asked) = remote(20, 200, config());
+fn the_next_step_is_enqueued_before_the_last_one_is_known() {
+    let (engine, asked) = on_device(20, 200, config());
     let prompt = [1, 2, 3, 4, 5];
     let (tokens, end) = collect(&mut engine.submit(greedy(&prompt, 30)).unwrap());
     assert_eq!(tokens, expected(&prompt, 30));
     assert_eq!(end.unwrap().0, FinishReason::Length);
     until_empty(&engine);
-    // The length is known before: nothing is computed in vain.
-    assert_eq!(Asked::get(&asked.batches), 30);
-    assert_eq!(Asked::get(&asked.ahead), 29);
-    assert_eq!(Asked::get(&asked.rows), 0);
+    // The length is known before: no result is discarded.
+    assert_eq!(DeviceCalls::get(&asked.batches), 30);
+    assert_eq!(DeviceCalls::get(&asked.ahead), 29);
+    assert_eq!(DeviceCalls::get(&asked.rows), 0);
     let load = engine.load();
     assert_eq!((load.steps, load.decode_tokens), (30, 30));
 }
 
 #[test]
-fn a_sequence_that_has_ended_is_computed_once_in_vain() {
-    let (engine, asked) = remote(20, 200, config());
+fn the_step_in_flight_of_a_finished_sequence_is_discarded() {
+    let (engine, asked) = on_device(20, 200, config());
     let all = expected(&[3], 20);
     let before: Vec<u32> = all
         .iter()
@@ -82,8 +90,8 @@ fn a_sequence_that_has_ended_is_computed_once_in_vain() {
     assert_eq!(reason, FinishReason::Stop);
     assert_eq!(usage.completion_tokens as usize, before.len());
     until_empty(&engine);
-    // One batch for each token and for the stop token, and one in vain.
-    assert_eq!(Asked::get(&asked.batches), before.len() + 2);
+    // One batch for each token and for the stop token, and one that is discarded.
+    assert_eq!(DeviceCalls::get(&asked.batches), before.len() + 2);
     assert_eq!(engine.load().steps as usize, before.len() + 1);
 }
 
@@ -129,7 +137,7 @@ fn random_crowds_get_what_each_would_get_of_whole_rows() {
             step_token_budget: sequences + random.random_range(0..30),
             ..config()
         };
-        let (engine, asked) = remote(random.random_range(8..30), 120, config);
+        let (engine, asked) = on_device(random.random_range(8..30), 120, config);
         let reference = support::engine(200, 120, support::config());
         let mut streams = Vec::new();
         for number in 0..random.random_range(1..20) {
@@ -154,8 +162,8 @@ fn random_crowds_get_what_each_would_get_of_whole_rows() {
             assert_eq!(end(&found), end(&expected), "seed {seed}");
         }
         until_empty(&engine);
-        assert_eq!(Asked::get(&asked.rows), 0, "seed {seed}");
-        ahead += Asked::get(&asked.ahead);
+        assert_eq!(DeviceCalls::get(&asked.rows), 0, "seed {seed}");
+        ahead += DeviceCalls::get(&asked.ahead);
         preemptions += engine.load().preemptions;
     }
     // What is never exercised is not tested.
@@ -170,7 +178,7 @@ struct InTurns {
     done: usize,
     late: usize,
     left: usize,
-    mask: [u32; 2],
+    mask: Arc<Vec<u32>>,
 }
 
 impl Constraint for InTurns {
@@ -186,23 +194,20 @@ impl Constraint for InTurns {
         self.left = self.late;
     }
 
-    fn poll(&mut self) -> Option<Result<MaskStep<'_>, ConstraintError>> {
+    fn poll(&mut self, waker: &Waker) -> Poll<Result<MaskStep<'_>, ConstraintError>> {
         if self.left > 0 {
             self.left -= 1;
-            return None;
+            waker.wake_by_ref();
+            return Poll::Pending;
         }
         let even = 0x5555_5555 << (self.done % 2);
-        self.mask = [even, even & 0xff];
-        Some(Ok(MaskStep::Allow(&self.mask)))
-    }
-
-    fn wait(&mut self) {
-        self.left = 0;
+        self.mask = Arc::new(vec![even, even & 0xff]);
+        Poll::Ready(Ok(MaskStep::Allow(&self.mask)))
     }
 }
 
 #[test]
-fn masks_are_waited_for_and_obeyed() {
+fn masks_are_obeyed_however_late() {
     let request = |late, seed| SequenceRequest {
         sampling: SamplingParams {
             seed,
@@ -214,21 +219,25 @@ fn masks_are_waited_for_and_obeyed() {
             done: 0,
             late,
             left: 0,
-            mask: [0; 2],
+            mask: Arc::default(),
         })),
         ..greedy(&[1, 2, 3], 40)
     };
     let reference = engine(40, 200, config());
-    let (engine, asked) = remote(40, 200, config());
+    let (engine, asked) = on_device(40, 200, config());
     for seed in [None, Some(4)] {
         for late in [0, 1, 4] {
             let free = engine.submit(greedy(&[4], 90)).unwrap();
-            let rows = Asked::get(&asked.rows);
+            let rows = DeviceCalls::get(&asked.rows);
             let found = events(engine.submit(request(late, seed)).unwrap());
             let expected = events(reference.submit(request(late, seed)).unwrap());
             assert_eq!(found, expected, "{late} late");
             // Rows are copied where their masks are late, and only there.
-            assert_eq!(Asked::get(&asked.rows) > rows, late > 0, "{late} late");
+            assert_eq!(
+                DeviceCalls::get(&asked.rows) > rows,
+                late > 0,
+                "{late} late"
+            );
             let tokens = events(free);
             assert_eq!(tokens.len(), 91);
         }
@@ -238,7 +247,7 @@ fn masks_are_waited_for_and_obeyed() {
 
 #[test]
 fn slow_readers_lose_nothing() {
-    let (engine, _) = remote(60, 500, config());
+    let (engine, _) = on_device(60, 500, config());
     let mut slow = engine.submit(greedy(&[9, 1], 300)).unwrap();
     // Its stream is full long before this one ends.
     let (tokens, _) = collect(&mut engine.submit(greedy(&[2, 7], 300)).unwrap());
@@ -250,18 +259,18 @@ fn slow_readers_lose_nothing() {
 }
 
 #[test]
-fn guesses_and_beams_take_whole_rows() {
+fn speculation_and_beams_copy_whole_rows() {
     let config = EngineConfig {
         speculation: Speculation::PromptLookup { draft_tokens: 3 },
         ..config()
     };
-    let (engine, asked) = remote(40, 200, config);
+    let (engine, asked) = on_device(40, 200, config);
     let prompt = [7, 8, 9];
     let (tokens, _) = collect(&mut engine.submit(greedy(&prompt, 150)).unwrap());
     assert_eq!(tokens, expected(&prompt, 150));
-    assert_eq!(Asked::get(&asked.ahead), 0);
+    assert_eq!(DeviceCalls::get(&asked.ahead), 0);
     assert!(engine.load().drafted_tokens > 0);
-    let rows = Asked::get(&asked.rows);
+    let rows = DeviceCalls::get(&asked.rows);
     assert!(rows > 0);
 
     let reference = support::engine(40, 200, support::config());
@@ -289,18 +298,18 @@ fn guesses_and_beams_take_whole_rows() {
         streams.into_iter().map(tokens).collect()
     };
     assert_eq!(search(&engine), search(&reference));
-    assert!(Asked::get(&asked.rows) > rows);
+    assert!(DeviceCalls::get(&asked.rows) > rows);
     until_empty(&engine);
 }
 
 #[test]
-fn a_batch_that_fails_ends_only_the_culprit() {
+fn a_batch_that_fails_ends_only_the_sequence_at_fault() {
     for (culprit, message) in [
         (ERROR, "made for another model"),
         (PANIC, "panicked: told to panic"),
         (NAN, "no numbers"),
     ] {
-        let (engine, _) = remote(40, 200, config());
+        let (engine, _) = on_device(40, 200, config());
         let mut other = engine.submit(greedy(&[4], 80)).unwrap();
         let (none, end) = collect(&mut engine.submit(greedy(&[1, culprit], 20)).unwrap());
         assert!(none.is_empty());
@@ -313,7 +322,7 @@ fn a_batch_that_fails_ends_only_the_culprit() {
 
 #[test]
 fn an_outcome_that_is_lost_ends_its_sequences_and_no_others() {
-    let model = RemoteModel::new(FakeModel::new(40, 200)).that_loses(5);
+    let model = FakeDeviceModel::new(FakeModel::new(40, 200)).that_loses(5);
     let (engine, _) = start(model, config());
     let (tokens, end) = collect(&mut engine.submit(greedy(&[4], 80)).unwrap());
     assert_eq!(tokens, expected(&[4], 5));

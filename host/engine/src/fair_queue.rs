@@ -1,15 +1,15 @@
-//! Who has had how much: virtual time for weighted fair sharing, in two levels.
+//! Weighted fair queuing by virtual time, in two levels.
 //!
-//! Each tenant, and each key within a tenant, has a counter that grows by what was computed for it,
-//! divided by its weight; whoever's counter is lowest is served next (the virtual token counter of
-//! Sheng et al., "Fairness in Serving Large Language Models", 2024). One who comes back after a
-//! pause starts no lower than the lowest of those present: idle time cannot be saved up. One who
-//! was ahead stays ahead, so that leaving for a moment does not clear the books.
+//! Each tenant, and each key within a tenant, has a virtual time that grows by the tokens computed for it,
+//! divided by its weight; the lowest is served next (the virtual token counter of Sheng et al., "Fairness
+//! in Serving Large Language Models", 2024). A tenant that returns after a pause starts no lower than the
+//! lowest of those present: idle time cannot be saved up. A tenant that was ahead stays ahead, so that
+//! leaving for a moment does not reset its account.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Whose turn a sequence is taken from.
+/// The account that a sequence is charged to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Share {
     /// Tenants share the engine by weight. Those without a name share one account.
@@ -33,15 +33,15 @@ impl Default for Share {
 /// Virtual time of one token at weight 1: room for the divisions by weights.
 pub(crate) const TOKEN: u64 = 1 << 16;
 
-/// Accounts without sequences that are remembered because they are ahead.
+/// Most accounts without sequences that are kept because they are ahead.
 const REMEMBERED: usize = 1024;
 
 /// Virtual times of a tenant and of a key within it.
-pub(crate) type Standing = (u64, u64);
+pub(crate) type VirtualTime = (u64, u64);
 
-/// The books of all tenants.
+/// Virtual times of all tenants.
 #[derive(Debug, Default)]
-pub(crate) struct Shares {
+pub(crate) struct FairQueue {
     tenants: BTreeMap<Arc<str>, Tenant>,
 }
 
@@ -59,8 +59,8 @@ struct Account {
     present: usize,
 }
 
-impl Shares {
-    /// A sequence has arrived.
+impl FairQueue {
+    /// Add a sequence to its account.
     pub(crate) fn enter(&mut self, share: &Share) {
         let floor = lowest(self.tenants.values().map(|tenant| &tenant.account));
         let tenant = self.tenants.entry(Arc::clone(&share.tenant)).or_default();
@@ -70,7 +70,7 @@ impl Shares {
         key.enter(floor);
     }
 
-    /// A sequence has gone.
+    /// Remove a sequence from its account.
     pub(crate) fn leave(&mut self, share: &Share) {
         if let Some(tenant) = self.tenants.get_mut(&share.tenant) {
             tenant.account.present -= 1;
@@ -82,7 +82,7 @@ impl Shares {
         forget(&mut self.tenants, |tenant| &tenant.account);
     }
 
-    /// `tokens` tokens were computed.
+    /// Charge `tokens` computed tokens.
     pub(crate) fn charge(&mut self, share: &Share, tokens: usize) {
         let time = TOKEN.saturating_mul(tokens as u64);
         if let Some(tenant) = self.tenants.get_mut(&share.tenant) {
@@ -94,8 +94,8 @@ impl Shares {
         }
     }
 
-    /// The virtual times that decide whose turn it is: lower ones first.
-    pub(crate) fn standing(&self, share: &Share) -> Standing {
+    /// The virtual time by which sequences are ordered, lowest first.
+    pub(crate) fn virtual_time(&self, share: &Share) -> VirtualTime {
         let Some(tenant) = self.tenants.get(&share.tenant) else {
             return (0, 0);
         };
@@ -103,9 +103,9 @@ impl Shares {
         (tenant.account.time, key.map_or(0, |key| key.time))
     }
 
-    /// By how much virtual time `one` is ahead of `other`, where their books first differ.
+    /// The virtual time by which `one` is ahead of `other`, on the level where their accounts differ.
     pub(crate) fn lead(&self, one: &Share, other: &Share) -> u64 {
-        let (mine, theirs) = (self.standing(one), self.standing(other));
+        let (mine, theirs) = (self.virtual_time(one), self.virtual_time(other));
         if one.tenant == other.tenant {
             mine.1.saturating_sub(theirs.1)
         } else {
@@ -113,7 +113,7 @@ impl Shares {
         }
     }
 
-    /// Accounts of tenants that are kept. For tests.
+    /// Number of tenants. For tests.
     #[cfg(test)]
     pub(crate) fn tenants(&self) -> usize {
         self.tenants.len()
@@ -129,17 +129,17 @@ impl Account {
     }
 }
 
-/// The lowest virtual time of those who have sequences here.
+/// The lowest virtual time of the accounts that have sequences.
 fn lowest<'a>(accounts: impl Iterator<Item = &'a Account>) -> Option<u64> {
     let present = accounts.filter(|account| account.present > 0);
     present.map(|account| account.time).min()
 }
 
-/// Forget absent accounts that would start at the floor anyway, and, should there be very many of
-/// the others, those that are least ahead.
+/// Drop accounts without sequences that would start at the floor anyway and, above [`REMEMBERED`], those
+/// of the others that are least ahead.
 fn forget<T>(accounts: &mut BTreeMap<Arc<str>, T>, account: impl Fn(&T) -> &Account) {
     let floor = lowest(accounts.values().map(&account));
-    // Nobody is present: nobody is ahead of anybody.
+    // With no account present, none is ahead.
     let floor = floor.unwrap_or(u64::MAX);
     let ahead = |entry: &T| account(entry).present > 0 || account(entry).time > floor;
     accounts.retain(|_, entry| ahead(entry));
@@ -171,51 +171,55 @@ mod tests {
 
     #[test]
     fn weights_divide_and_idle_time_is_not_saved_up() {
-        let mut shares = Shares::default();
+        let mut queue = FairQueue::default();
         let (a, b, late) = (share("a", 1, ""), share("b", 4, ""), share("c", 1, ""));
-        shares.enter(&a);
-        shares.enter(&b);
-        shares.charge(&a, 100);
-        shares.charge(&b, 100);
-        assert_eq!(shares.standing(&a).0, 100 * TOKEN);
-        assert_eq!(shares.standing(&b).0, 25 * TOKEN);
-        assert_eq!(shares.lead(&a, &b), 75 * TOKEN);
-        assert_eq!(shares.lead(&b, &a), 0);
-        shares.enter(&late);
-        assert_eq!(shares.standing(&late).0, 25 * TOKEN, "the lowest present");
+        queue.enter(&a);
+        queue.enter(&b);
+        queue.charge(&a, 100);
+        queue.charge(&b, 100);
+        assert_eq!(queue.virtual_time(&a).0, 100 * TOKEN);
+        assert_eq!(queue.virtual_time(&b).0, 25 * TOKEN);
+        assert_eq!(queue.lead(&a, &b), 75 * TOKEN);
+        assert_eq!(queue.lead(&b, &a), 0);
+        queue.enter(&late);
+        assert_eq!(
+            queue.virtual_time(&late).0,
+            25 * TOKEN,
+            "the lowest present"
+        );
     }
 
     #[test]
-    fn leaving_for_a_moment_does_not_clear_the_books() {
-        let mut shares = Shares::default();
+    fn leaving_for_a_moment_does_not_reset_an_account() {
+        let mut queue = FairQueue::default();
         let (greedy, modest) = (share("a", 1, ""), share("b", 1, ""));
-        shares.enter(&greedy);
-        shares.enter(&modest);
-        shares.charge(&greedy, 500);
-        shares.charge(&modest, 10);
-        shares.leave(&greedy);
-        shares.enter(&greedy);
-        assert_eq!(shares.standing(&greedy).0, 500 * TOKEN);
-        // Once the others have caught up there is nothing to remember.
-        shares.leave(&greedy);
-        shares.charge(&modest, 1000);
-        shares.leave(&modest);
-        assert_eq!(shares.tenants(), 0);
+        queue.enter(&greedy);
+        queue.enter(&modest);
+        queue.charge(&greedy, 500);
+        queue.charge(&modest, 10);
+        queue.leave(&greedy);
+        queue.enter(&greedy);
+        assert_eq!(queue.virtual_time(&greedy).0, 500 * TOKEN);
+        // Once the others have caught up, the account is dropped.
+        queue.leave(&greedy);
+        queue.charge(&modest, 1000);
+        queue.leave(&modest);
+        assert_eq!(queue.tenants(), 0);
     }
 
     #[test]
     fn keys_share_what_their_tenant_gets() {
-        let mut shares = Shares::default();
+        let mut queue = FairQueue::default();
         let (x, y, other) = (share("a", 2, "x"), share("a", 2, "y"), share("b", 1, ""));
         for share in [&x, &y, &other] {
-            shares.enter(share);
+            queue.enter(share);
         }
-        shares.charge(&x, 10);
-        assert_eq!(shares.standing(&x), (5 * TOKEN, 10 * TOKEN));
-        assert_eq!(shares.standing(&y), (5 * TOKEN, 0));
-        assert_eq!(shares.lead(&x, &y), 10 * TOKEN, "within a tenant, by key");
+        queue.charge(&x, 10);
+        assert_eq!(queue.virtual_time(&x), (5 * TOKEN, 10 * TOKEN));
+        assert_eq!(queue.virtual_time(&y), (5 * TOKEN, 0));
+        assert_eq!(queue.lead(&x, &y), 10 * TOKEN, "within a tenant, by key");
         assert_eq!(
-            shares.lead(&y, &other),
+            queue.lead(&y, &other),
             5 * TOKEN,
             "between tenants, by tenant"
         );
@@ -223,15 +227,15 @@ mod tests {
 
     #[test]
     fn made_up_keys_do_not_fill_the_memory() {
-        let mut shares = Shares::default();
+        let mut queue = FairQueue::default();
         let steady = share("a", 1, "steady");
-        shares.enter(&steady);
+        queue.enter(&steady);
         for number in 0..5000 {
             let made_up = share("a", 1, &number.to_string());
-            shares.enter(&made_up);
-            shares.charge(&made_up, 1 + number);
-            shares.leave(&made_up);
+            queue.enter(&made_up);
+            queue.charge(&made_up, 1 + number);
+            queue.leave(&made_up);
         }
-        assert_eq!(shares.tenants["a"].keys.len(), REMEMBERED + 1);
+        assert_eq!(queue.tenants["a"].keys.len(), REMEMBERED + 1);
     }
 }
