@@ -12,6 +12,7 @@ mod gguf;
 mod h2;
 mod life;
 mod memory;
+mod ollama;
 mod selection;
 mod threats;
 

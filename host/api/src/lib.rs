@@ -3,6 +3,7 @@
 //!
 //! No dialect knows another, and the service knows none.
 
+pub mod ollama;
 pub mod openai;
 
 mod answering;

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use mortise_admin::Admin;
-use mortise_api::{ApiState, openai};
+use mortise_api::{ApiState, ollama, openai};
 use mortise_config::{AdminConfig, Config, ConfigSource, LimitConfig, hub_config};
 use mortise_engine::{
     BeamRequest, Engine, EngineHandle, EngineLoad, SequenceRequest, SubmitError, TokenStream,
@@ -108,7 +108,11 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
     }
     tracing::info!("listening on http://{address}");
     let http = Arc::clone(&front.http);
-    let router = router(http, vec![openai::api(front)], openai::error_body);
+    let router = router(
+        http,
+        vec![openai::api(Arc::clone(&front)), ollama::api(front)],
+        openai::error_body,
+    );
     listen(listener, router, connection_limits, signals, stop).await;
     // Usage of the last requests still has to reach the policies.
     let _ = tokio::time::timeout(SETTLE, service.settle()).await;

@@ -112,6 +112,9 @@ impl Outermost {
     }
 }
 
+/// Content types of responses that are written while they are made.
+const STREAMED_TYPES: [&[u8]; 2] = [b"text/event-stream", b"application/x-ndjson"];
+
 const HEALTH: &str = "/health";
 const READY: &str = "/ready";
 const METRICS: &str = "/metrics";
@@ -209,7 +212,10 @@ async fn observe(
 fn finish(response: Response, access: AccessGuard, version: Version) -> Response {
     let (mut parts, body) = response.into_parts();
     let content_type = parts.headers.get(header::CONTENT_TYPE);
-    let streams = content_type.is_some_and(|value| value.as_bytes().starts_with(b"text/event-"));
+    let streams = content_type.is_some_and(|value| {
+        let value = value.as_bytes();
+        STREAMED_TYPES.iter().any(|kind| value.starts_with(kind))
+    });
     if streams && version == Version::HTTP_11 {
         let keep = HeaderValue::from_static("keep-alive");
         parts.headers.entry(header::CONNECTION).or_insert(keep);

@@ -1,0 +1,79 @@
+//! The Ollama dialect: `POST /api/generate`.
+
+mod answer;
+mod error;
+mod generate;
+mod object;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Extension, State};
+use axum::response::Response;
+use axum::routing::post;
+use http::{Request as HttpRequest, StatusCode};
+use mortise_http::{Api, Context, Problem, append_headers, json_response, parse_object, read_json};
+use mortise_service::Request;
+
+use self::answer::{Generated, stream_response, whole};
+use crate::answering::Answering;
+use crate::call::call_of;
+use crate::problem::problem_of;
+use crate::state::ApiState;
+
+pub use self::error::error_body;
+
+const GENERATE: &str = "/api/generate";
+
+/// The dialect's routes.
+pub fn api(state: Arc<ApiState>) -> Api {
+    Api {
+        router: Router::new()
+            .route(GENERATE, post(generate))
+            .with_state(state),
+        prefix: "/api",
+        routes: &[GENERATE],
+        shape: error_body,
+    }
+}
+
+/// `POST /api/generate`
+async fn generate(
+    State(state): State<Arc<ApiState>>,
+    Extension(context): Extension<Context>,
+    request: HttpRequest<Body>,
+) -> Result<Response, Problem> {
+    let began = Instant::now();
+    let (parts, body) = request.into_parts();
+    let limits = &state.http;
+    let body = read_json(
+        &parts.headers,
+        body,
+        limits.max_body_bytes,
+        limits.body_timeout,
+    );
+    let fields = generate::parse(parse_object(&body.await?)?)?;
+    let stream = fields.stream;
+    context.notes.asked(&fields.model, stream);
+    let request = Request::check(fields).map_err(problem_of)?;
+    let call = call_of(&context, GENERATE, "POST", &parts.headers);
+    let answer = state.service.start_all(call, vec![request]).await;
+    let answer = answer.map_err(problem_of)?;
+    context.notes.answers(answer.model());
+    if let Some(principal) = answer.principal() {
+        context.notes.principal(&principal.subject);
+    }
+    let generated = Generated::new(answer.model(), began);
+    let headers = answer.headers().to_vec();
+    let abort = state.http.cut.clone();
+    let answering = Answering::new(answer, Arc::clone(&context.notes), abort);
+    let mut response = if stream {
+        stream_response(answering, generated, state.http.heartbeat)
+    } else {
+        json_response(StatusCode::OK, &whole(answering, generated).await?)
+    };
+    append_headers(response.headers_mut(), &headers);
+    Ok(response)
+}
