@@ -9,18 +9,13 @@ use anyhow::Context as _;
 use mortise_admin::Admin;
 use mortise_api::{ApiState, ollama, openai};
 use mortise_config::{AdminConfig, Config, ConfigSource, LimitConfig, hub_config};
-use mortise_engine::{
-    BeamRequest, Engine, EngineHandle, EngineLoad, SequenceRequest, SubmitError, TokenStream,
-};
+use mortise_engine::EngineLoad;
 use mortise_harness::golden_cases;
 use mortise_http::{
     ConnectionLimits, Guard, HttpState, Stop, router, serve as listen, serve_beside,
 };
-use mortise_model::Embedder;
 use mortise_models::{
-    DeviceChoice, EmbeddingRuntime, EngineSettings, LoadedWeights, ModelConfig, ModelFiles,
-    ModelSource, NameMatching, Placed, Placement, ScriptCodec, Scripted, TokenRuntime, download,
-    start_engine,
+    EngineSettings, LoadedWeights, ModelConfig, ModelSource, NameMatching, download, start_runtime,
 };
 use mortise_plugin::PluginHost;
 use mortise_plugin_manager::{LivePlugins, LoadedPlugins, ModelFacts, ReadConfig, SwapCounters};
@@ -29,8 +24,6 @@ use mortise_telemetry::{Metrics, PluginSwaps, start_logging};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
-
-use crate::embedder::LocalEmbedder;
 
 /// Time for policies to hear of the last requests, and for threads to end.
 const SETTLE: Duration = Duration::from_secs(2);
@@ -300,18 +293,18 @@ async fn open_model(
     let engine = engine.clone();
     let weights = Arc::clone(weights);
     let opening = move || -> anyhow::Result<_> {
-        let text = model_source().open(&config)?;
-        let opened = backend(&config, &text, limits, engine, &weights)
-            .with_context(|| format!("the model `{}` cannot be served", config.name))?;
-        Ok((config, text, opened))
+        let source = model_source();
+        let text = source.open(&config)?;
+        let context = limits.max_context;
+        let runtime = start_runtime(&config, &text, context, engine, &source, &weights)?;
+        Ok((config, text, runtime))
     };
-    let (config, text, Opened { backend, embedder }) =
-        tokio::task::spawn_blocking(opening).await??;
+    let (config, text, runtime) = tokio::task::spawn_blocking(opening).await??;
     tracing::info!(
         model = config.name,
         folder = text.folder.name(),
         architecture = text.architecture,
-        context = backend.context_length(),
+        context = runtime.tokens.context_length(),
         scripted = config.script.is_some(),
         "model loaded"
     );
@@ -331,120 +324,9 @@ async fn open_model(
         tokenizer: text.tokenizer,
         plugins: ModelPlugins::default(),
         mask_tokens: text.vocabulary_size,
-        backend,
-        embedder,
+        backend: runtime.tokens,
+        embedder: runtime.embeddings,
         defaults: text.defaults,
     };
     Ok((model, facts))
-}
-
-fn backend(
-    config: &ModelConfig,
-    text: &ModelFiles,
-    limits: LimitConfig,
-    engine: EngineSettings,
-    weights: &LoadedWeights,
-) -> anyhow::Result<Opened> {
-    if let Some(script) = &config.script {
-        let (encoder, decoder) = (Arc::clone(&text.tokenizer), Arc::clone(&text.tokenizer));
-        let codec = ScriptCodec {
-            encode: Arc::new(move |text| encoder.encode_special(text).unwrap_or_default()),
-            decode: Arc::new(move |tokens| decoder.decode(tokens, true)),
-        };
-        return Ok(Opened::generating(Scripted::new(script.clone(), codec)));
-    }
-    if Embedder::describes(&text.folder, config.embedding)? {
-        anyhow::ensure!(
-            config.draft.is_none(),
-            "`draft_model` is set and the model generates no text to guess"
-        );
-        let embedder = LocalEmbedder::open(
-            &text.folder,
-            config.precision(),
-            config.embedding,
-            limits.max_context,
-            engine.engine.max_queue,
-        )?;
-        let embedder = Arc::new(embedder);
-        return Ok(Opened {
-            backend: embedder.clone(),
-            embedder: Some(embedder),
-        });
-    }
-    anyhow::ensure!(
-        config.embedding.normalised.is_none(),
-        "`normalize` is set and the model makes no embeddings; set `pooling` too"
-    );
-    let placement = Placement {
-        device: match (&config.draft, engine.device) {
-            (Some(_), DeviceChoice::Cuda(_)) => anyhow::bail!(
-                "`draft_model` is set, and models with one are computed on the processor only; \
-                 use device = \"cpu\" or \"auto\""
-            ),
-            (Some(_), _) => DeviceChoice::Cpu,
-            (None, device) => device,
-        },
-        precision: config.precision(),
-        max_context: limits.max_context,
-        engine: match config.draft {
-            Some(_) => engine.engine,
-            None => engine.engine.without_draft_model(),
-        },
-    };
-    let on_processor = |engine| {
-        let model = weights.of(config, text, limits.max_context)?;
-        Ok(match &config.draft {
-            Some(draft) => {
-                let draft =
-                    weights.draft(draft, &model_source(), &text.tokenizer, limits.max_context)?;
-                Engine::start_drafted(model, draft, engine)?
-            }
-            None => Engine::start(model, engine)?,
-        })
-    };
-    let Placed { engine, device } = start_engine(&text.folder, placement, on_processor)?;
-    tracing::info!(model = config.name, device, "engine started");
-    Ok(Opened::generating(LocalEngine {
-        engine,
-        max_context: limits.max_context,
-    }))
-}
-
-/// What serves a model's requests.
-struct Opened {
-    backend: Arc<dyn TokenRuntime>,
-    embedder: Option<Arc<dyn EmbeddingRuntime>>,
-}
-
-impl Opened {
-    fn generating(backend: impl TokenRuntime + 'static) -> Self {
-        Self {
-            backend: Arc::new(backend),
-            embedder: None,
-        }
-    }
-}
-
-/// An engine within the operator's limit on context.
-struct LocalEngine {
-    engine: EngineHandle,
-    max_context: usize,
-}
-
-impl TokenRuntime for LocalEngine {
-    fn submit(&self, request: SequenceRequest) -> Result<TokenStream, SubmitError> {
-        self.engine.submit(request)
-    }
-
-    fn submit_beams(&self, request: BeamRequest) -> Result<Vec<TokenStream>, SubmitError> {
-        self.engine.submit_beams(request)
-    }
-
-    fn context_length(&self) -> usize {
-        self.engine.context_length().min(self.max_context)
-    }
-
-    fn load(&self) -> EngineLoad {
-        self.engine.load()
-    }
 }

@@ -4,7 +4,6 @@ mod app;
 mod bench;
 mod cli;
 mod commands;
-mod embedder;
 
 use std::process::ExitCode;
 

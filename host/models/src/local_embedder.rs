@@ -1,4 +1,4 @@
-//! Models that make embeddings behind the service: vectors are made on threads that may block, one batch at a time.
+//! An embedding model on the processor: batches are computed one at a time, on threads that may block.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use anyhow::Context as _;
 use mortise_engine::{EngineLoad, SequenceRequest, SubmitError, TokenStream};
 use mortise_model::{Embedder, EmbedderOptions, ModelFolder, WeightPrecision};
-use mortise_models::{EmbedError, EmbeddingFuture, EmbeddingRuntime, TokenRuntime};
 use tokio::sync::Semaphore;
+
+use crate::embedding_runtime::{EmbedError, EmbeddingFuture, EmbeddingRuntime};
+use crate::token_runtime::TokenRuntime;
 
 /// Tokens that are embedded together: enough to keep all threads busy, and few enough that what
 /// waits behind them does not wait long.

@@ -1,0 +1,180 @@
+//! The runtime of a model: which one its configuration and files ask for.
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use mortise_engine::{
+    BeamRequest, Engine, EngineHandle, EngineLoad, SequenceRequest, SubmitError, TokenStream,
+};
+use mortise_model::Embedder;
+
+use crate::config::{EngineSettings, ModelConfig};
+use crate::device_choice::DeviceChoice;
+use crate::embedding_runtime::EmbeddingRuntime;
+use crate::files::{ModelFiles, ModelSource};
+use crate::local_embedder::LocalEmbedder;
+use crate::placement::{Placed, Placement, start_engine};
+use crate::script::Script;
+use crate::scripted::{ScriptCodec, Scripted};
+use crate::token_runtime::TokenRuntime;
+use crate::weights::LoadedWeights;
+
+/// Start the runtime that a model's configuration and files ask for: a script, an embedder, or an engine.
+/// Blocks.
+///
+/// # Errors
+/// When the weights cannot be loaded or do not fit the configuration.
+pub fn start_runtime(
+    config: &ModelConfig,
+    files: &ModelFiles,
+    max_context: usize,
+    engine: EngineSettings,
+    source: &ModelSource,
+    weights: &LoadedWeights,
+) -> anyhow::Result<ModelRuntime> {
+    start(config, files, max_context, engine, source, weights)
+        .with_context(|| format!("the model `{}` cannot be served", config.name))
+}
+
+fn start(
+    config: &ModelConfig,
+    files: &ModelFiles,
+    max_context: usize,
+    engine: EngineSettings,
+    source: &ModelSource,
+    weights: &LoadedWeights,
+) -> anyhow::Result<ModelRuntime> {
+    if let Some(script) = &config.script {
+        return Ok(scripted(script, files));
+    }
+    if Embedder::describes(&files.folder, config.embedding)? {
+        return embedder(config, files, max_context, &engine);
+    }
+    anyhow::ensure!(
+        config.embedding.normalised.is_none(),
+        "`normalize` is set and the model makes no embeddings; set `pooling` too"
+    );
+    let placement = placement(config, max_context, engine)?;
+    let on_processor = |engine| {
+        let model = weights.of(config, files, max_context)?;
+        Ok(match &config.draft {
+            Some(draft) => {
+                let draft = weights.draft(draft, source, &files.tokenizer, max_context)?;
+                Engine::start_drafted(model, draft, engine)?
+            }
+            None => Engine::start(model, engine)?,
+        })
+    };
+    let Placed { engine, device } = start_engine(&files.folder, placement, on_processor)?;
+    tracing::info!(model = config.name, device, "engine started");
+    Ok(ModelRuntime::generating(LocalEngine {
+        engine,
+        max_context,
+    }))
+}
+
+/// The script in place of the weights.
+fn scripted(script: &Script, files: &ModelFiles) -> ModelRuntime {
+    let (encoder, decoder) = (Arc::clone(&files.tokenizer), Arc::clone(&files.tokenizer));
+    let codec = ScriptCodec {
+        encode: Arc::new(move |text| encoder.encode_special(text).unwrap_or_default()),
+        decode: Arc::new(move |tokens| decoder.decode(tokens, true)),
+    };
+    ModelRuntime::generating(Scripted::new(script.clone(), codec))
+}
+
+fn embedder(
+    config: &ModelConfig,
+    files: &ModelFiles,
+    max_context: usize,
+    engine: &EngineSettings,
+) -> anyhow::Result<ModelRuntime> {
+    anyhow::ensure!(
+        config.draft.is_none(),
+        "`draft_model` is set and the model generates no text to guess"
+    );
+    let embedder = LocalEmbedder::open(
+        &files.folder,
+        config.precision(),
+        config.embedding,
+        max_context,
+        engine.engine.max_queue,
+    )?;
+    let embedder = Arc::new(embedder);
+    Ok(ModelRuntime {
+        tokens: embedder.clone(),
+        embeddings: Some(embedder),
+    })
+}
+
+/// The device and the engine of a model; speculative decoding with a draft model needs the processor.
+fn placement(
+    config: &ModelConfig,
+    max_context: usize,
+    engine: EngineSettings,
+) -> anyhow::Result<Placement> {
+    Ok(Placement {
+        device: match (&config.draft, engine.device) {
+            (Some(_), DeviceChoice::Cuda(_)) => anyhow::bail!(
+                "`draft_model` is set, and models with one are computed on the processor only; \
+                 use device = \"cpu\" or \"auto\""
+            ),
+            (Some(_), _) => DeviceChoice::Cpu,
+            (None, device) => device,
+        },
+        precision: config.precision(),
+        max_context,
+        engine: match config.draft {
+            Some(_) => engine.engine,
+            None => engine.engine.without_draft_model(),
+        },
+    })
+}
+
+/// The runtimes of a model.
+#[derive(Clone)]
+pub struct ModelRuntime {
+    /// Tokens in, tokens out; an embedding model refuses.
+    pub tokens: Arc<dyn TokenRuntime>,
+    /// Texts in, vectors out, if the model can.
+    pub embeddings: Option<Arc<dyn EmbeddingRuntime>>,
+}
+
+impl std::fmt::Debug for ModelRuntime {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("ModelRuntime")
+    }
+}
+
+impl ModelRuntime {
+    fn generating(runtime: impl TokenRuntime + 'static) -> Self {
+        Self {
+            tokens: Arc::new(runtime),
+            embeddings: None,
+        }
+    }
+}
+
+/// An engine within the operator's limit on context.
+struct LocalEngine {
+    engine: EngineHandle,
+    max_context: usize,
+}
+
+impl TokenRuntime for LocalEngine {
+    fn submit(&self, request: SequenceRequest) -> Result<TokenStream, SubmitError> {
+        self.engine.submit(request)
+    }
+
+    fn submit_beams(&self, request: BeamRequest) -> Result<Vec<TokenStream>, SubmitError> {
+        self.engine.submit_beams(request)
+    }
+
+    fn context_length(&self) -> usize {
+        self.engine.context_length().min(self.max_context)
+    }
+
+    fn load(&self) -> EngineLoad {
+        self.engine.load()
+    }
+}
