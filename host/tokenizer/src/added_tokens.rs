@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 
 use aho_corasick::{AhoCorasick, Anchored, Input, MatchKind, StartKind};
-use tokenizers::{AddedToken, NormalizedString, Normalizer};
+use tokenizers::AddedToken;
 
-use crate::error::{TokenizerError, guarded, malformed};
+use crate::error::{TokenizerError, malformed};
+use crate::limits::{EncodeLimits, Meter};
+use crate::normalize::Normalizer;
 
 /// A token outside the ordinary vocabulary.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,7 +47,7 @@ pub(crate) struct ControlMatcher {
 
 impl ControlMatcher {
     pub(crate) fn new(
-        tokenizer: &tokenizers::Tokenizer,
+        normalizer: &Normalizer,
         added: &BTreeMap<u32, AddedToken>,
         unknown: Option<&str>,
     ) -> Result<Self, TokenizerError> {
@@ -56,14 +58,11 @@ impl ControlMatcher {
                 continue;
             }
             if token.normalized {
-                let mut text = NormalizedString::from(token.content.as_str());
-                if let Some(normalizer) = tokenizer.get_normalizer() {
-                    guarded(|| normalizer.normalize(&mut text))
-                        .and_then(|done| done.map_err(|error| error.to_string()))
-                        .map_err(|reason| malformed("tokenizer.json", reason))?;
-                }
+                let text = normalizer
+                    .apply(&token.content, &mut Meter::new(EncodeLimits::NONE))
+                    .map_err(|error| malformed("tokenizer.json", error))?;
                 if !text.is_empty() {
-                    normalized.push((text.get().to_owned(), id, token.clone()));
+                    normalized.push((text, id, token.clone()));
                 }
             } else {
                 verbatim.push((token.content.clone(), id, token.clone()));
@@ -95,7 +94,7 @@ pub(crate) struct AddedTokens {
     /// Those that are found in any text.
     ordinary: Option<AhoCorasick>,
     tokens: Vec<(u32, AddedToken)>,
-    /// Where the patterns of `ordinary` are in `tokens`.
+    /// Index in `tokens` of each pattern of `ordinary`.
     ordinary_tokens: Vec<usize>,
 }
 
@@ -173,6 +172,11 @@ impl AddedTokens {
             cuts.push((None, done..sentence.len()));
         }
         cuts
+    }
+
+    /// Whether any of the tokens stands in a sentence.
+    pub(crate) fn occur_in(&self, sentence: &str) -> bool {
+        self.all.as_ref().is_some_and(|all| all.is_match(sentence))
     }
 
     fn leftmost(&self, sentence: &str, position: usize) -> Option<Found> {

@@ -14,6 +14,18 @@ pub(crate) fn byte_of(character: char) -> Option<u8> {
     }
 }
 
+/// The character of the alphabet that stands for a byte.
+pub(crate) fn character_of(byte: u8) -> char {
+    let code = u32::from(byte);
+    let shifted = match byte {
+        0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF => code,
+        0x00..=0x20 => 0x100 + code,
+        0x7F..=0xA0 => 0x121 + code - 0x7F,
+        0xAD => 0x143,
+    };
+    char::from_u32(shifted).unwrap_or(char::REPLACEMENT_CHARACTER)
+}
+
 /// The bytes of a token text, if it is written in the alphabet.
 pub(crate) fn bytes_of(text: &str) -> Option<Vec<u8>> {
     text.chars().map(byte_of).collect()
@@ -28,7 +40,7 @@ pub(crate) fn fallback_byte(text: &str) -> Option<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::{byte_of, bytes_of, fallback_byte};
+    use super::{byte_of, bytes_of, character_of, fallback_byte};
 
     #[test]
     fn the_alphabet_is_that_of_the_library() {
@@ -41,6 +53,9 @@ mod tests {
             );
         }
         assert!(seen.iter().all(|&seen| seen));
+        for byte in 0..=255 {
+            assert_eq!(byte_of(character_of(byte)), Some(byte));
+        }
         assert_eq!(byte_of('Ġ'), Some(b' '));
         assert_eq!(byte_of('Ċ'), Some(b'\n'));
         assert_eq!(byte_of('\u{144}'), None);

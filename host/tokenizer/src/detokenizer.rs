@@ -1,5 +1,4 @@
-//! Tokens to text as they come: never half a character, and nothing that would have to be taken
-//! back.
+//! Incremental detokenization: text is emitted in whole characters and is never revised.
 
 use std::sync::Arc;
 
@@ -61,7 +60,10 @@ impl Detokenizer {
         let mut encoded = [0; 4];
         let skipped: &[u8] = self.start.character.encode_utf8(&mut encoded).as_bytes();
         for _ in 0..self.start.count {
-            bytes = bytes.strip_prefix(skipped).unwrap_or(bytes);
+            match bytes.strip_prefix(skipped) {
+                Some(rest) => bytes = rest,
+                None => break,
+            }
         }
         bytes
     }

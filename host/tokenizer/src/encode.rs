@@ -1,19 +1,21 @@
-//! Text to token ids, with the library's own steps: split at added tokens, normalize, split at
-//! normalized added tokens, pre-tokenize, look up. Only the splits at control tokens are done
-//! here, since they depend on who wrote the text.
+//! Text to token ids: split at added tokens, normalize, split at normalized added tokens,
+//! pre-tokenize, look up.
+//!
+//! Splits at control tokens depend on who wrote the text. A text is worked through piece by piece, so
+//! that an encoding can be stopped at any time, and keeps little more than the text and its ids.
 
-use std::cell::RefCell;
 use std::ops::Range;
 
 use tokenizers::normalizer::Range as Referential;
-use tokenizers::{
-    Encoding, Model, NormalizedString, Normalizer, OffsetType, PostProcessor, PreTokenizedString,
-    PreTokenizer, Token,
-};
+use tokenizers::{Model, NormalizedString, Token};
 
-use crate::added_tokens::{Cut, lies_in};
-use crate::error::{TokenizerError, guarded};
+use crate::added_tokens::lies_in;
+use crate::error::{TokenizerError, failed_on_text, guarded};
+use crate::limits::{EncodeLimits, Meter};
 use crate::tokenizer::Tokenizer;
+
+/// Work of one split at an added token, in bytes of text.
+const CUT_COST: usize = 16;
 
 /// A piece of a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,10 +26,28 @@ pub enum Segment<'a> {
     Plain(&'a str),
 }
 
+/// A text to encode: where control tokens are recognised, and what it was so far encoded to.
+struct Encoder<'e, 'm> {
+    tokenizer: &'e Tokenizer,
+    text: &'e str,
+    special: &'e [Range<usize>],
+    ids: Vec<u32>,
+    meter: Meter<'m>,
+}
+
 impl Tokenizer {
     /// Encode a prompt. Control tokens are recognised in special segments only; all other text
     /// between two control tokens is encoded as one piece, whichever segments it came from.
     pub fn encode_segments(&self, segments: &[Segment<'_>]) -> Result<Vec<u32>, TokenizerError> {
+        self.encode_segments_within(segments, EncodeLimits::NONE)
+    }
+
+    /// [`Tokenizer::encode_segments`] within bounds.
+    pub fn encode_segments_within(
+        &self,
+        segments: &[Segment<'_>],
+        limits: EncodeLimits<'_>,
+    ) -> Result<Vec<u32>, TokenizerError> {
         let mut text = String::new();
         let mut special: Vec<Range<usize>> = Vec::new();
         for segment in segments {
@@ -44,116 +64,196 @@ impl Tokenizer {
                 }
             }
         }
-        Ok(self.encode(&text, &special)?.get_ids().to_vec())
+        self.encode(&text, &special, limits)
     }
 
     /// Encode text in which control tokens are recognised, such as a script or a file that the
     /// operator wrote.
     pub fn encode_special(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
         let whole = 0..text.len();
-        Ok(self
-            .encode(text, std::slice::from_ref(&whole))?
-            .get_ids()
-            .to_vec())
+        self.encode(text, std::slice::from_ref(&whole), EncodeLimits::NONE)
     }
 
     /// Encode text in which control tokens are not recognised.
     pub fn encode_plain(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
-        Ok(self.encode(text, &[])?.get_ids().to_vec())
+        self.encode(text, &[], EncodeLimits::NONE)
     }
 
     /// Encode a text prompt: as [`Tokenizer::encode_plain`], between the tokens that the
     /// tokenizer puts around a text, such as beginning-of-sequence.
     pub fn encode_text(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
-        let plain = self.encode(text, &[])?;
-        let length = plain.len();
-        let processed = match self.inner.get_post_processor() {
-            None => Ok(plain),
-            Some(processor) => guarded(|| processor.process(plain, None, true))
-                .and_then(|result| result.map_err(|error| error.to_string())),
-        };
-        let mut ids = processed
-            .map_err(TokenizerError::Encode)?
-            .get_ids()
-            .to_vec();
+        self.encode_text_within(text, EncodeLimits::NONE)
+    }
+
+    /// [`Tokenizer::encode_text`] within bounds.
+    pub fn encode_text_within(
+        &self,
+        text: &str,
+        limits: EncodeLimits<'_>,
+    ) -> Result<Vec<u32>, TokenizerError> {
+        let plain = self.encode(text, &[], limits)?;
+        let (before, after) = &self.pipeline.around;
+        let mut ids = Vec::with_capacity(before.len() + plain.len() + after.len() + 1);
+        ids.extend_from_slice(before);
+        ids.extend_from_slice(&plain);
+        ids.extend_from_slice(after);
         if let (Some(add), Some(bos)) = (self.config.add_bos_token, self.bos) {
             let has = ids.first() == Some(&bos);
             if add && !has {
                 ids.insert(0, bos);
-            } else if !add && has && ids.len() > length {
+            } else if !add && has && ids.len() > plain.len() {
                 ids.remove(0);
             }
         }
         Ok(ids)
     }
 
-    fn encode(&self, text: &str, special: &[Range<usize>]) -> Result<Encoding, TokenizerError> {
-        let fault = RefCell::new(None);
-        let result = guarded(|| self.encode_steps(text, special, &fault));
-        if let Some(error) = fault.into_inner() {
-            return Err(error);
-        }
-        result
-            .and_then(|encoded| encoded.map_err(|error| error.to_string()))
-            .map_err(TokenizerError::Encode)
-    }
-
-    fn encode_steps(
+    fn encode(
         &self,
         text: &str,
         special: &[Range<usize>],
-        fault: &RefCell<Option<TokenizerError>>,
-    ) -> tokenizers::Result<Encoding> {
-        let mut pieces = PreTokenizedString::from(text);
-        pieces.split(|_, sentence| {
-            let allowed = |range: Range<usize>| lies_in(special, &range);
-            let cuts = self.matcher.verbatim.cuts(sentence.get(), special, allowed);
-            split(&sentence, cuts)
-        })?;
-        pieces.split(|_, mut sentence| {
-            if let Some(normalizer) = self.inner.get_normalizer() {
-                normalizer.normalize(&mut sentence)?;
+        limits: EncodeLimits<'_>,
+    ) -> Result<Vec<u32>, TokenizerError> {
+        let mut encoder = Encoder {
+            tokenizer: self,
+            text,
+            special,
+            ids: Vec::new(),
+            meter: Meter::new(limits),
+        };
+        encoder
+            .meter
+            .check_tokens(self.pipeline.bound.tokens(text))?;
+        // The library panics on some malformed files.
+        guarded(|| encoder.run()).map_err(|reason| failed_on_text("a step", &reason))??;
+        Ok(encoder.ids)
+    }
+}
+
+impl Encoder<'_, '_> {
+    fn run(&mut self) -> Result<(), TokenizerError> {
+        let special = self.special;
+        let matcher = &self.tokenizer.matcher.verbatim;
+        let allowed = |range: Range<usize>| lies_in(special, &range);
+        let cuts = matcher.cuts(self.text, special, allowed);
+        self.meter.spend(self.text.len() / 8)?;
+        for (id, range) in cuts {
+            self.meter.spend(CUT_COST)?;
+            match id {
+                Some(id) => self.ids.push(id),
+                None => self.sentence(range)?,
             }
-            let shift = sentence.offsets_original().0;
-            let whole = shift..shift + sentence.len_original();
-            let allowed = |range: Range<usize>| {
-                lies_in(special, &whole)
-                    || sentence
-                        .convert_offsets(Referential::Normalized(range))
-                        .and_then(|own| visible(text, own.start + shift..own.end + shift))
-                        .is_some_and(|own| lies_in(special, &own))
-            };
-            let cuts = self.matcher.normalized.cuts(sentence.get(), &[], allowed);
-            split(&sentence, cuts)
-        })?;
-        if let Some(pre_tokenizer) = self.inner.get_pre_tokenizer() {
-            pre_tokenizer.pre_tokenize(&mut pieces)?;
         }
-        pieces.tokenize(|piece| {
-            self.tokenize_plain(piece.get()).map_err(|error| {
-                let text = error.to_string();
-                fault.replace(Some(error));
-                text.into()
-            })
-        })?;
-        pieces.into_encoding(None, 0, OffsetType::None)
+        self.meter.check_tokens(self.ids.len())
+    }
+
+    /// Encode text between two added tokens.
+    fn sentence(&mut self, range: Range<usize>) -> Result<(), TokenizerError> {
+        let tokenizer = self.tokenizer;
+        let normalizer = &tokenizer.pipeline.normalizer;
+        let at_start = range.start == 0;
+        let sentence = self.text.get(range.clone()).unwrap_or_default();
+        if sentence.is_empty() {
+            return Ok(());
+        }
+        let normalized = match normalizer.is_empty() {
+            true => None,
+            false => Some(normalizer.apply(sentence, &mut self.meter)?),
+        };
+        let normalized = normalized.as_deref().unwrap_or(sentence);
+        match tokenizer.matcher.normalized.occur_in(normalized) {
+            true => self.aligned(range),
+            false => self.words(normalized, at_start),
+        }
+    }
+
+    /// Encode text between two added tokens that has normalized ones in it. Where those may be
+    /// depends on which characters of the text they came from.
+    fn aligned(&mut self, range: Range<usize>) -> Result<(), TokenizerError> {
+        let tokenizer = self.tokenizer;
+        let (text, special) = (self.text, self.special);
+        let shift = range.start;
+        let mut sentence = NormalizedString::from(text.get(range.clone()).unwrap_or_default());
+        let normalizer = &tokenizer.pipeline.normalizer;
+        normalizer.apply_aligned(&mut sentence, &mut self.meter)?;
+        let allowed = |found: Range<usize>| {
+            lies_in(special, &range)
+                || sentence
+                    .convert_offsets(Referential::Normalized(found))
+                    .and_then(|own| visible(text, own.start + shift..own.end + shift))
+                    .is_some_and(|own| lies_in(special, &own))
+        };
+        let matcher = &tokenizer.matcher.normalized;
+        for (id, found) in matcher.cuts(sentence.get(), &[], allowed) {
+            let words = sentence.get().get(found.clone());
+            let words = words.ok_or_else(|| {
+                let reason = "a token does not lie on character boundaries";
+                TokenizerError::Encode(reason.to_owned())
+            })?;
+            match id {
+                Some(id) => self.ids.push(id),
+                None => self.words(words, shift == 0 && found.start == 0)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Encode normalized text without added tokens.
+    fn words(&mut self, text: &str, at_start: bool) -> Result<(), TokenizerError> {
+        let (tokenizer, ids) = (self.tokenizer, &mut self.ids);
+        let pre_tokenizer = &tokenizer.pipeline.pre_tokenizer;
+        pre_tokenizer.cut(text, at_start, &mut self.meter, &mut |word, meter| {
+            meter.spend(word.len())?;
+            tokenizer.encode_word(word, ids, meter)?;
+            meter.check_tokens(ids.len())
+        })
+    }
+}
+
+impl Tokenizer {
+    fn encode_word(
+        &self,
+        word: &str,
+        ids: &mut Vec<u32>,
+        meter: &mut Meter<'_>,
+    ) -> Result<(), TokenizerError> {
+        let Some(long) = self.pipeline.long_words.as_ref().filter(|l| l.serves(word)) else {
+            return self.look_up(word, ids, meter);
+        };
+        let before = ids.len();
+        long.encode(
+            word,
+            &|text| self.inner.get_model().token_to_id(text),
+            ids,
+            meter,
+        )?;
+        let is_control = |id: &u32| self.matcher.control.contains(id);
+        if ids[before..].iter().any(is_control) {
+            ids.truncate(before);
+            return self.look_up(word, ids, meter);
+        }
+        Ok(())
     }
 
     /// Look up text that is no control token. Vocabularies that are matched by text (Unigram,
     /// WordLevel, BPE that ignores merges) may hold the control tokens too; a text that would be
     /// taken for one is cut behind its first character until it is not.
-    fn tokenize_plain(&self, text: &str) -> Result<Vec<Token>, TokenizerError> {
-        let mut tokens = Vec::new();
+    fn look_up(
+        &self,
+        text: &str,
+        ids: &mut Vec<u32>,
+        meter: &mut Meter<'_>,
+    ) -> Result<(), TokenizerError> {
         let mut work = vec![text];
         while let Some(piece) = work.pop() {
-            let found = self
-                .inner
-                .get_model()
+            meter.spend(piece.len())?;
+            let model = self.inner.get_model();
+            let found = model
                 .tokenize(piece)
-                .map_err(|error| TokenizerError::Encode(error.to_string()))?;
+                .map_err(|error| failed_on_text("the model", &error.to_string()))?;
             let taken = |token: &&Token| self.matcher.control.contains(&token.id);
             if !found.iter().any(|token| taken(&token)) {
-                tokens.extend(found);
+                ids.extend(found.iter().map(|token| token.id));
                 continue;
             }
             let mut rest = piece;
@@ -179,27 +279,8 @@ impl Tokenizer {
             work.push(rest);
             work.extend(cut.into_iter().rev());
         }
-        Ok(tokens)
+        Ok(())
     }
-}
-
-fn split(
-    sentence: &NormalizedString,
-    cuts: Vec<Cut>,
-) -> tokenizers::Result<Vec<(NormalizedString, Option<Vec<Token>>)>> {
-    cuts.into_iter()
-        .map(|(id, range)| {
-            let slice = sentence
-                .slice(Referential::Normalized(range))
-                .ok_or("a token does not lie on character boundaries")?;
-            let tokens = id.map(|id| {
-                let value = slice.get().to_owned();
-                let length = value.len();
-                vec![Token::new(id, value, (0, length))]
-            });
-            Ok((slice, tokens))
-        })
-        .collect()
 }
 
 /// The part of a range that is not white space around it. A normalizer may make a token swallow

@@ -19,6 +19,27 @@ pub enum TokenizerError {
     /// The text cannot be encoded.
     #[error("cannot encode the text: {0}")]
     Encode(String),
+    /// The text grew beyond reason in a step of the tokenizer.
+    #[error(
+        "cannot encode the text: the tokenizer's normalizer {step} makes {after} bytes or more of {before}"
+    )]
+    Growth {
+        /// Name of the step in `tokenizer.json`.
+        step: String,
+        /// Bytes of the text.
+        before: usize,
+        /// Bytes that it had grown to when it was given up.
+        after: usize,
+    },
+    /// The text has more tokens than can be used; encoding stopped there.
+    #[error("the text has at least {at_least} tokens, more than can be used")]
+    TooLong {
+        /// Tokens that the text has at least.
+        at_least: usize,
+    },
+    /// The request was dropped.
+    #[error("the encoding was cancelled")]
+    Cancelled,
     /// A text from a caller could only be encoded as a control token.
     #[error(
         "the text contains `{text}`, which this model's tokenizer can only encode as a control token; remove it"
@@ -41,6 +62,13 @@ pub(crate) fn guarded<T>(run: impl FnOnce() -> T) -> Result<T, String> {
             text.unwrap_or("no reason given")
         )
     })
+}
+
+/// A step of the library that fails on a text. The log gets the reason, which may tell of the library's
+/// insides; the caller of the server does not.
+pub(crate) fn failed_on_text(step: &str, reason: &str) -> TokenizerError {
+    tracing::error!(step, reason, "the tokenizer failed on a text");
+    TokenizerError::Encode(format!("{step} of the tokenizer fails on it"))
 }
 
 pub(crate) fn malformed(file: &'static str, reason: impl ToString) -> TokenizerError {

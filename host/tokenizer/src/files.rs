@@ -1,5 +1,5 @@
-//! Reading the JSON files beside a tokenizer, and a first look at `tokenizer.json` itself, whose
-//! library panics on some malformed files.
+//! The JSON files of a tokenizer: the small ones are read here, and `tokenizer.json` is checked before the
+//! library, which panics on some malformed files, reads it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use tokenizers::AddedToken;
 
+use crate::checks::{check_added_tokens, check_steps};
 use crate::error::{TokenizerError, malformed};
 
 /// The files that describe a tokenizer, as bytes.
@@ -33,9 +34,30 @@ const MAX_ADDED_TOKEN_BYTES: usize = 4096;
 /// Largest chat template. The largest in use have 30 KB.
 const MAX_TEMPLATE_BYTES: usize = 4 << 20;
 
-/// What must be true of `tokenizer.json` before the library sees it.
+/// Longest word, in characters, that a WordPiece model looks up; 100 is usual. The time that a word
+/// takes grows with the square of its length.
+const MAX_WORD_CHARACTERS: u64 = 1000;
+
+/// Facts about `tokenizer.json` that are read and checked before the library sees it.
 pub(crate) struct Outline {
     pub(crate) unknown_token: Option<String>,
+    /// `BPE`, `Unigram`, `WordPiece` or `WordLevel`.
+    pub(crate) model: String,
+    pub(crate) byte_fallback: bool,
+    /// The merges, if the model is a byte-pair encoding.
+    pub(crate) bpe: Option<BpeOutline>,
+}
+
+/// A byte-pair model as the file describes it.
+pub(crate) struct BpeOutline {
+    /// Pairs, the first to be merged first.
+    pub(crate) merges: Vec<(String, String)>,
+    /// Tokens are spelled otherwise at the end of a word, or everywhere but at its beginning.
+    pub(crate) has_affixes: bool,
+    pub(crate) byte_fallback: bool,
+    pub(crate) unknown_token: Option<String>,
+    pub(crate) fuse_unknown: bool,
+    pub(crate) ignore_merges: bool,
 }
 
 #[derive(Deserialize)]
@@ -43,6 +65,12 @@ struct RawOutline {
     model: RawModel,
     #[serde(default)]
     added_tokens: Vec<RawAddedToken>,
+    #[serde(default)]
+    normalizer: Value,
+    #[serde(default)]
+    pre_tokenizer: Value,
+    #[serde(default)]
+    decoder: Value,
 }
 
 #[derive(Deserialize)]
@@ -50,11 +78,29 @@ struct RawModel {
     vocab: Option<RawVocabulary>,
     unk_token: Option<String>,
     unk_id: Option<u32>,
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    merges: Option<Vec<RawMerge>>,
+    continuing_subword_prefix: Option<String>,
+    end_of_word_suffix: Option<String>,
+    fuse_unk: Option<bool>,
+    byte_fallback: Option<bool>,
+    ignore_merges: Option<bool>,
+    dropout: Option<f64>,
+    max_input_chars_per_word: Option<u64>,
+}
+
+/// A merge as `["a", "b"]` or `"a b"`.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum RawMerge {
+    Pair(String, String),
+    Joined(String),
 }
 
 enum RawVocabulary {
     Scored(Vec<(String, f64)>),
-    /// How many entries there are; what they are is read once, by the library.
+    /// The number of entries; the library reads the entries themselves.
     Numbered(usize),
 }
 
@@ -95,6 +141,47 @@ struct RawAddedToken {
     #[serde(rename = "id")]
     _id: u32,
     content: String,
+    #[serde(default)]
+    normalized: Option<bool>,
+}
+
+impl RawModel {
+    fn check(&self) -> Result<(), TokenizerError> {
+        if self.dropout.is_some_and(|dropout| dropout != 0.0) {
+            let feature = "dropout, which makes the tokens of a text random,";
+            return Err(TokenizerError::Unsupported(feature.to_owned()));
+        }
+        let longest = self.max_input_chars_per_word.unwrap_or(0);
+        if longest > MAX_WORD_CHARACTERS {
+            let reason = format!(
+                "max_input_chars_per_word is {longest}; at most {MAX_WORD_CHARACTERS} are allowed"
+            );
+            return Err(malformed("tokenizer.json", reason));
+        }
+        Ok(())
+    }
+
+    /// The byte-pair encoding, if the model is one. Files may leave the type out, but only these models
+    /// have merges.
+    fn bpe(&mut self) -> Option<BpeOutline> {
+        let merges = self.merges.take()?;
+        let pair = |merge| match merge {
+            RawMerge::Pair(left, right) => Some((left, right)),
+            RawMerge::Joined(joined) => joined
+                .split_once(' ')
+                .filter(|_| !joined.starts_with("#version"))
+                .map(|(left, right)| (left.to_owned(), right.to_owned())),
+        };
+        let has = |affix: &Option<String>| affix.as_ref().is_some_and(|text| !text.is_empty());
+        Some(BpeOutline {
+            merges: merges.into_iter().filter_map(pair).collect(),
+            has_affixes: has(&self.continuing_subword_prefix) || has(&self.end_of_word_suffix),
+            byte_fallback: self.byte_fallback.unwrap_or(false),
+            unknown_token: self.unk_token.clone(),
+            fuse_unknown: self.fuse_unk.unwrap_or(false),
+            ignore_merges: self.ignore_merges.unwrap_or(false),
+        })
+    }
 }
 
 impl Outline {
@@ -106,8 +193,9 @@ impl Outline {
                 "it has {size} bytes, and at most {MAX_TOKENIZER_BYTES} are read"
             ));
         }
-        let raw: RawOutline =
+        let mut raw: RawOutline =
             serde_json::from_slice(bytes).map_err(|error| malformed("tokenizer.json", error))?;
+        raw.model.check()?;
         if raw.added_tokens.len() > MAX_ADDED_TOKENS {
             let count = raw.added_tokens.len();
             return fail(format!(
@@ -124,6 +212,13 @@ impl Outline {
                 "an added token has {size} bytes, and at most {MAX_ADDED_TOKEN_BYTES} are read"
             ));
         }
+        check_steps(&raw.pre_tokenizer)?;
+        check_steps(&raw.decoder)?;
+        let normalized = raw.added_tokens.iter();
+        let normalized = normalized.filter(|token| token.normalized != Some(false));
+        let normalized = normalized.map(|token| token.content.len()).sum();
+        check_added_tokens(normalized, check_steps(&raw.normalizer)?)?;
+        let bpe = raw.model.bpe();
         let unknown_token = match (&raw.model.vocab, raw.model.unk_id) {
             (Some(RawVocabulary::Scored(scored)), Some(id)) => {
                 let Some((text, _)) = scored.get(id as usize) else {
@@ -135,13 +230,19 @@ impl Outline {
                 return fail("its vocabulary is empty".to_owned());
             }
             (None, _) => return fail("its model has no vocabulary".to_owned()),
-            _ => raw.model.unk_token,
+            _ => raw.model.unk_token.clone(),
         };
-        Ok(Self { unknown_token })
+        let kind = raw.model.kind.as_deref();
+        Ok(Self {
+            unknown_token,
+            model: kind.unwrap_or_default().to_owned(),
+            byte_fallback: raw.model.byte_fallback.unwrap_or(false),
+            bpe,
+        })
     }
 }
 
-/// What the smaller files say.
+/// Settings from the smaller files.
 #[derive(Debug, Default)]
 pub(crate) struct Config {
     pub(crate) bos_token: Option<String>,

@@ -2,7 +2,9 @@
 //! vocabulary of a GGUF file. Generated tokens become text incrementally.
 
 mod added_tokens;
+mod bound;
 mod bytes;
+mod checks;
 mod detokenizer;
 mod encode;
 mod error;
@@ -10,7 +12,12 @@ mod files;
 #[cfg(test)]
 mod fixtures;
 mod gguf;
-mod probe;
+mod limits;
+mod long_words;
+mod normalize;
+mod pattern;
+mod pipeline;
+mod pre_tokenize;
 mod token_table;
 mod tokenizer;
 
@@ -20,5 +27,6 @@ pub use encode::Segment;
 pub use error::TokenizerError;
 pub use files::TokenizerFiles;
 pub use gguf::GgufVocabulary;
-pub use token_table::TokenTable;
+pub use limits::EncodeLimits;
+pub use token_table::{MAX_TOKEN_ID, TokenTable};
 pub use tokenizer::Tokenizer;

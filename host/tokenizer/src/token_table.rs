@@ -1,5 +1,5 @@
-//! The text of every token, worked out once: what the tokenizer's decoder does to a token
-//! depends on the token and on whether it is the first, and on nothing else.
+//! The text of every token, computed when the tokenizer is loaded. What a decoder makes of a token
+//! depends only on the token and on whether it is the first of the text.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,7 +10,12 @@ use crate::bytes::{bytes_of, fallback_byte};
 use crate::error::{TokenizerError, malformed};
 
 /// Ids above this are refused: the table has an entry for each id below the highest.
-const MAX_TOKEN_ID: u32 = 1 << 22;
+pub const MAX_TOKEN_ID: u32 = 1 << 22;
+/// Bytes of all tokens at most; the largest vocabularies in use have some 5 MB.
+const MAX_TABLE_BYTES: u32 = 256 << 20;
+/// Growth of one token by the decoder at most: a factor, and bytes in addition.
+const GROWTH_MAX: usize = 64;
+const GROWTH_FREE: usize = 4096;
 
 /// The bytes of every token.
 #[derive(Debug)]
@@ -26,7 +31,7 @@ pub struct TokenTable {
     each_byte: bool,
 }
 
-/// What happens at the start of a text: up to `count` times `character` is left out.
+/// Characters dropped at the start of a text: up to `count` times `character`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TextStart {
     pub(crate) character: char,
@@ -75,12 +80,18 @@ impl TokenTable {
             each_byte: !rules.byte_level,
         };
         for id in 0..=highest {
-            table.add(id, tokenizer.id_to_token(id), added.get(&id), &rules);
+            table.add(id, tokenizer.id_to_token(id), added.get(&id), &rules)?;
         }
         Ok(table)
     }
 
-    fn add(&mut self, id: u32, text: Option<String>, added: Option<&AddedToken>, rules: &Rules) {
+    fn add(
+        &mut self,
+        id: u32,
+        text: Option<String>,
+        added: Option<&AddedToken>,
+        rules: &Rules,
+    ) -> Result<(), TokenizerError> {
         let kind = match text {
             None => Kind::Unknown,
             Some(text) => {
@@ -90,10 +101,10 @@ impl TokenTable {
                     .map(|token| &token.content);
                 let (bytes, raw) = match verbatim {
                     Some(content) => (content.as_bytes().to_vec(), true),
-                    None => rules.apply(&text, false),
+                    None => rules.apply(&text, false)?,
                 };
                 if verbatim.is_none() {
-                    let (first, _) = rules.apply(&text, true);
+                    let (first, _) = rules.apply(&text, true)?;
                     if first != bytes {
                         self.first.insert(id, first.into());
                     }
@@ -107,7 +118,13 @@ impl TokenTable {
             }
         };
         self.kinds.push(kind);
-        self.offsets.push(self.bytes.len() as u32);
+        let end = u32::try_from(self.bytes.len()).ok();
+        let end = end.filter(|&end| end <= MAX_TABLE_BYTES).ok_or_else(|| {
+            let reason = format!("its tokens have more than {MAX_TABLE_BYTES} bytes of text");
+            malformed("tokenizer.json", reason)
+        })?;
+        self.offsets.push(end);
+        Ok(())
     }
 
     /// One more than the highest id.
@@ -246,14 +263,15 @@ impl Rules {
     }
 
     /// The bytes of a token, and whether they may be parts of characters.
-    fn apply(&self, text: &str, first: bool) -> (Vec<u8>, bool) {
+    fn apply(&self, text: &str, first: bool) -> Result<(Vec<u8>, bool), TokenizerError> {
+        let before = text.len();
         let mut text = text.to_owned();
         for step in &self.steps {
             match step {
                 Step::Replace { from, to } => text = text.replace(from.as_str(), to),
                 Step::ByteFallback => {
                     if let Some(byte) = fallback_byte(&text) {
-                        return (vec![byte], true);
+                        return Ok((vec![byte], true));
                     }
                 }
                 Step::Metaspace {
@@ -277,18 +295,28 @@ impl Rules {
                 Step::Strip { character, count } => {
                     let mut rest = text.as_str();
                     for _ in 0..*count {
-                        rest = rest.strip_prefix(*character).unwrap_or(rest);
+                        match rest.strip_prefix(*character) {
+                            Some(shorter) => rest = shorter,
+                            None => break,
+                        }
                     }
                     text = rest.to_owned();
                 }
                 Step::ByteLevel => {
-                    return (bytes_of(&text).unwrap_or_else(|| text.into_bytes()), true);
+                    return Ok((bytes_of(&text).unwrap_or_else(|| text.into_bytes()), true));
                 }
                 Step::Join if !first => text.insert(0, ' '),
                 Step::Join => {}
             }
+            if text.len() > before.saturating_mul(GROWTH_MAX) + GROWTH_FREE {
+                let reason = format!(
+                    "its decoder makes {} bytes of a token of {before}",
+                    text.len()
+                );
+                return Err(malformed("tokenizer.json", reason));
+            }
         }
-        (text.into_bytes(), false)
+        Ok((text.into_bytes(), false))
     }
 }
 

@@ -1,7 +1,7 @@
-//! Text to token ids and back, by the model's own files.
+//! A model's tokenizer, loaded from its files.
 //!
-//! Control tokens are recognised only where the prompt's author put them: text that came from a
-//! caller never yields one, whatever it contains.
+//! Control tokens are recognised only where the prompt's author put them. Text from a caller never
+//! becomes one, whatever it contains.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,12 +12,13 @@ use crate::added_tokens::{ControlMatcher, ControlToken, is_control};
 use crate::detokenizer::Detokenizer;
 use crate::error::{TokenizerError, guarded, malformed};
 use crate::files::{Config, Outline, TokenizerFiles};
-use crate::probe;
+use crate::pipeline::Pipeline;
 use crate::token_table::TokenTable;
 
 /// A model's tokenizer.
 pub struct Tokenizer {
     pub(crate) inner: tokenizers::Tokenizer,
+    pub(crate) pipeline: Pipeline,
     pub(crate) matcher: ControlMatcher,
     table: Arc<TokenTable>,
     /// By id, rising.
@@ -47,7 +48,6 @@ impl Tokenizer {
                 file: "tokenizer.json",
                 reason,
             })?;
-        probe::check(&inner)?;
         add_configured_tokens(&mut inner, &config);
         let added: BTreeMap<u32, AddedToken> =
             inner.get_added_tokens_decoder().into_iter().collect();
@@ -65,8 +65,11 @@ impl Tokenizer {
         let eos = token_id(&config.eos_token);
         let table = guarded(|| TokenTable::build(&inner, &added))
             .map_err(|reason| malformed("tokenizer.json", reason))??;
-        let matcher = ControlMatcher::new(&inner, &added, outline.unknown_token.as_deref())?;
+        let pipeline = Pipeline::new(&inner, &outline, &added)?;
+        let unknown = outline.unknown_token.as_deref();
+        let matcher = ControlMatcher::new(&pipeline.normalizer, &added, unknown)?;
         Ok(Self {
+            pipeline,
             matcher,
             table: Arc::new(table),
             control,
@@ -166,5 +169,9 @@ fn add_configured_tokens(inner: &mut tokenizers::Tokenizer, config: &Config) {
     }
 }
 
+#[cfg(test)]
+mod bounds_tests;
+#[cfg(test)]
+mod hostile_tests;
 #[cfg(test)]
 mod tests;

@@ -17,7 +17,7 @@ const CAPITALISED: &str =
 const CAPITALS: &str =
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*";
 
-/// How a family cuts text.
+/// Pre-tokenization of a family.
 struct Cutting {
     /// Expressions, one after the other; none for GPT-2's own.
     expressions: Vec<String>,

@@ -1,5 +1,5 @@
-//! Tokenizers that GGUF files describe: vocabularies and a few flags, from which the same tokenizer is
-//! built that a `tokenizer.json` would describe.
+//! Tokenizers of GGUF files. The vocabulary and the flags of a file are rewritten as the `tokenizer.json`
+//! of the same tokenizer.
 
 mod byte_level;
 mod sentence_piece;
@@ -13,7 +13,7 @@ use crate::error::{TokenizerError, malformed};
 use crate::files::TokenizerFiles;
 use crate::tokenizer::Tokenizer;
 
-/// What messages call the file.
+/// Name of the file in messages.
 const FILE: &str = "the GGUF file's tokenizer";
 /// Tokens at most; as many as `tokenizer.json` may have.
 const TOKENS_MAX: usize = 1 << 22;

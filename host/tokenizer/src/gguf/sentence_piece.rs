@@ -1,5 +1,4 @@
-//! SentencePiece vocabularies: those that merge pairs by score, and those that choose the best of all
-//! segmentations (unigram).
+//! SentencePiece vocabularies: byte-pair encoding by score, and unigram.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -11,7 +10,7 @@ use serde_json::{Value, json};
 use super::{BYTE, CONTROL, GgufVocabulary, UNKNOWN, UNUSED, wrong};
 use crate::error::TokenizerError;
 
-/// What stands for a space.
+/// Character that stands for a space.
 const SPACE: &str = "▁";
 
 /// `tokenizer.json` of a vocabulary that merges pairs.

@@ -18,7 +18,7 @@ struct Entry {
 struct Case {
     text: String,
     ids: Vec<u32>,
-    /// What the reference decodes the ids to, if it is a reference for that.
+    /// Text that the reference decodes the ids to, if it is a reference for that.
     decoded: Option<String>,
 }
 
@@ -227,7 +227,9 @@ fn a6_vocabularies_that_contradict_themselves() {
         v.tokens[1] = "[OTHER]".to_owned();
         v.unknown = None;
     });
-    refused("t5", "tokenizer", &|v| v.character_map.truncate(7));
+    refused("t5", "precompiled_charsmap", &|v| {
+        v.character_map.truncate(7)
+    });
 }
 
 #[test]
