@@ -6,6 +6,7 @@ mod bench;
 mod config;
 mod devices;
 mod doors;
+mod encoding;
 mod engine;
 mod errors;
 mod gguf;

@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail};
 use mortise_hub::ModelReference;
 use mortise_model::gguf::{Gguf, GgufError};
 use mortise_model::{FileBytes, ModelFolder};
-use mortise_tokenizer::{GgufVocabulary, Tokenizer, TokenizerFiles};
+use mortise_tokenizer::{GgufVocabulary, MAX_TOKEN_ID, Tokenizer, TokenizerFiles};
 use serde_json::Value;
 
 use crate::config::ModelConfig;
@@ -135,6 +135,11 @@ impl ModelFiles {
             .and_then(Value::as_u64)
             .and_then(|size| usize::try_from(size).ok())
             .map_or(known, |size| size.max(known));
+        if size > MAX_TOKEN_ID as usize {
+            bail!(
+                "`config.json`: vocab_size is {size}; at most {MAX_TOKEN_ID} tokens are supported"
+            );
+        }
         let architecture = architecture.to_owned();
         Ok(Self::new(
             folder,

@@ -11,8 +11,8 @@ use crate::error::ServiceError;
 use crate::limits::MAX_EMBEDDING_INPUTS;
 use crate::observer::{Outcome, Summary};
 use crate::refusal::invalid;
-use crate::service::Service;
-use mortise_tokenizer::Tokenizer;
+use crate::service::{Service, account};
+use mortise_tokenizer::{EncodeLimits, Tokenizer, TokenizerError};
 
 /// Input of one vector.
 #[derive(Debug, Clone, PartialEq)]
@@ -80,7 +80,10 @@ impl Service {
         check_dimensions(request.dimensions, embedder.dimensions())?;
         let tokenizer = Arc::clone(&entry.tokenizer);
         let (context, inputs) = (embedder.context_length(), request.inputs);
-        let encoded = encoding::encode(bytes(&inputs), move || encode(&tokenizer, context, inputs));
+        let tenant = account(&admission.allowance().principal);
+        let encoded = encoding::encode(&tenant, bytes(&inputs), context, move |limits| {
+            encode(&tokenizer, limits, inputs)
+        });
         let texts = encoded.await??;
         let tokens: usize = texts.iter().map(Vec::len).sum();
         admission.spent().usage.prompt_tokens = u32::try_from(tokens).unwrap_or(u32::MAX);
@@ -141,7 +144,7 @@ fn bytes(inputs: &[EmbeddingInput]) -> usize {
 
 fn encode(
     tokenizer: &Tokenizer,
-    context: usize,
+    limits: EncodeLimits<'_>,
     inputs: Vec<EmbeddingInput>,
 ) -> Result<Vec<Vec<u32>>, ServiceError> {
     if !(1..=MAX_EMBEDDING_INPUTS).contains(&inputs.len()) {
@@ -164,22 +167,34 @@ fn encode(
                 }
                 tokens
             }
-            EmbeddingInput::Text(text) => tokenizer
-                .encode_text(&text)
-                .map_err(|error| invalid(&param, error.to_string()))?,
+            EmbeddingInput::Text(text) => {
+                tokenizer
+                    .encode_text_within(&text, limits)
+                    .map_err(|error| match error {
+                        TokenizerError::TooLong { at_least } => {
+                            too_long(at_least, true, limits.max_tokens)
+                        }
+                        error => invalid(&param, error.to_string()),
+                    })?
+            }
         };
         if tokens.is_empty() {
             return Err(invalid(&param, format!("{param} has no tokens")));
         }
-        if tokens.len() > context {
-            return Err(ServiceError::ContextLength {
-                param: "input",
-                prompt: tokens.len(),
-                requested: 0,
-                context,
-            });
+        if tokens.len() > limits.max_tokens {
+            return Err(too_long(tokens.len(), false, limits.max_tokens));
         }
         texts.push(tokens);
     }
     Ok(texts)
+}
+
+fn too_long(prompt: usize, at_least: bool, context: usize) -> ServiceError {
+    ServiceError::ContextLength {
+        param: "input",
+        prompt,
+        at_least,
+        requested: 0,
+        context,
+    }
 }

@@ -1,84 +1,119 @@
-//! Encoding texts without keeping others waiting: short ones where they come, longer ones on threads for
-//! blocking work, and of large ones only so many at a time that the engines keep most processors.
+//! Encoding texts without keeping others waiting: short ones where they come, longer ones on a few
+//! threads, in slices. Tenants take turns, and a request that is dropped ends its encoding.
 
 use std::num::NonZeroUsize;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::available_parallelism;
 
-use tokio::sync::Semaphore;
+use mortise_tokenizer::EncodeLimits;
 
 use crate::error::ServiceError;
+use crate::turns::Turns;
 
 /// Texts up to this are encoded where they come.
 const INLINE_BYTES: usize = 4096;
 
-/// Texts beyond this take turns: a MiB takes half a second of a processor.
-const LARGE_BYTES: usize = 256 << 10;
-
-/// The turns of large texts, over all models: a quarter of the processors.
-fn turns() -> &'static Semaphore {
-    static TURNS: OnceLock<Semaphore> = OnceLock::new();
+/// The turns of longer texts, over all models: a quarter of the processors, so that the engines keep
+/// most.
+fn turns() -> &'static Arc<Turns> {
+    static TURNS: OnceLock<Arc<Turns>> = OnceLock::new();
     TURNS.get_or_init(|| {
         let processors = available_parallelism().map_or(1, NonZeroUsize::get);
-        Semaphore::new((processors / 4).max(1))
+        Turns::new(processors / 4)
     })
 }
 
-/// Do the work of encoding texts of so many bytes.
+/// Encode texts of so many bytes that belong to `tenant`: `work` gets the bounds that it must keep,
+/// `max_tokens` among them.
 ///
 /// # Errors
 /// When the work panics, or the runtime ends before it is done.
 pub(crate) async fn encode<T: Send + 'static>(
+    tenant: &Arc<str>,
     bytes: usize,
-    work: impl FnOnce() -> T + Send + 'static,
+    max_tokens: usize,
+    work: impl FnOnce(EncodeLimits<'_>) -> T + Send + 'static,
 ) -> Result<T, ServiceError> {
     if bytes <= INLINE_BYTES {
-        return Ok(work());
+        return Ok(work(EncodeLimits {
+            max_tokens,
+            ..EncodeLimits::NONE
+        }));
     }
-    // Nobody closes it, so it fails for nobody.
-    let _turn = match bytes > LARGE_BYTES {
-        true => turns().acquire().await.ok(),
-        false => None,
-    };
-    tokio::task::spawn_blocking(work)
-        .await
-        .map_err(|error| ServiceError::Engine(format!("a text was not encoded: {error}")))
+    let turn = turns().take(tenant).await.ok_or(ServiceError::Stopping)?;
+    let wanted = Wanted(Arc::new(AtomicBool::new(true)));
+    let still = Arc::clone(&wanted.0);
+    let task = tokio::task::spawn_blocking(move || {
+        let turn = Mutex::new(turn);
+        let proceed = |done| {
+            let wanted = || still.load(Ordering::Relaxed);
+            if wanted() {
+                turn.lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .pause(done);
+            }
+            wanted()
+        };
+        work(EncodeLimits {
+            max_tokens,
+            proceed: &proceed,
+        })
+    });
+    let done = task.await;
+    drop(wanted);
+    done.map_err(|error| ServiceError::Engine(format!("a text was not encoded: {error}")))
+}
+
+/// Whether somebody waits for the result.
+struct Wanted(Arc<AtomicBool>);
+
+impl Drop for Wanted {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc;
 
     use super::*;
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-    async fn large_texts_take_turns_and_others_do_not_wait_for_them() {
-        let at_once = turns().available_permits();
-        let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let (go_on, waits) = std::sync::mpsc::channel::<()>();
-        let waits = Arc::new(std::sync::Mutex::new(waits));
-        let large: Vec<_> = (0..at_once + 3)
-            .map(|_| {
-                let (running, most, waits) =
-                    (Arc::clone(&running), Arc::clone(&most), Arc::clone(&waits));
-                tokio::spawn(encode(LARGE_BYTES + 1, move || {
-                    let now = running.fetch_add(1, Ordering::SeqCst) + 1;
-                    most.fetch_max(now, Ordering::SeqCst);
-                    waits.lock().unwrap().recv().unwrap();
-                    running.fetch_sub(1, Ordering::SeqCst);
-                }))
-            })
-            .collect();
-        for bytes in [1, INLINE_BYTES + 1, LARGE_BYTES] {
-            assert_eq!(encode(bytes, || 7).await.unwrap(), 7);
-        }
-        (0..large.len()).for_each(|_| go_on.send(()).unwrap());
-        for task in large {
-            task.await.unwrap().unwrap();
-        }
-        assert!((1..=at_once).contains(&most.load(Ordering::SeqCst)));
-        let broken = encode(INLINE_BYTES + 1, || panic!("a defect")).await;
+    async fn short_texts_wait_for_nobody_and_dropped_requests_end_their_work() {
+        let tenant: Arc<str> = Arc::from("a");
+        let (began, begins) = mpsc::channel();
+        let (ended, ends) = mpsc::channel();
+        let long = tokio::spawn({
+            let tenant = Arc::clone(&tenant);
+            async move {
+                encode(&tenant, INLINE_BYTES + 1, 7, move |limits| {
+                    began.send(limits.max_tokens).unwrap();
+                    while (limits.proceed)(1) {
+                        std::thread::yield_now();
+                    }
+                    ended.send(()).unwrap();
+                })
+                .await
+            }
+        });
+        let max_tokens = tokio::task::spawn_blocking(move || begins.recv())
+            .await
+            .unwrap();
+        assert_eq!(max_tokens.unwrap(), 7);
+        let short = encode(&tenant, INLINE_BYTES, 9, |limits| limits.max_tokens).await;
+        assert_eq!(short.unwrap(), 9);
+        long.abort();
+        // It would go on for ever if nobody told it.
+        tokio::task::spawn_blocking(move || ends.recv())
+            .await
+            .unwrap()
+            .unwrap();
+        let broken = encode(&tenant, INLINE_BYTES + 1, 1, |_| panic!("a defect")).await;
         assert!(matches!(broken, Err(ServiceError::Engine(_))));
+        // The turn of a panic is not lost.
+        let again = encode(&tenant, INLINE_BYTES + 1, 1, |_| 3).await;
+        assert_eq!(again.unwrap(), 3);
     }
 }

@@ -30,13 +30,16 @@ pub enum ServiceError {
     Denied(Denial),
     /// The prompt, with the tokens asked for, exceeds the context.
     #[error(
-        "this model's context holds {context} tokens; the prompt has {prompt} and {requested} more were asked for"
+        "this model's context holds {context} tokens; the prompt has {}{prompt} and {requested} more were asked for",
+        if *at_least { "at least " } else { "" }
     )]
     ContextLength {
         /// The field that holds the prompt.
         param: &'static str,
         /// Tokens of the prompt.
         prompt: usize,
+        /// The prompt has as many or more: it was not encoded to its end.
+        at_least: bool,
         /// Tokens asked for.
         requested: usize,
         /// Tokens that the context holds.

@@ -38,6 +38,7 @@ mod tally;
 mod throughput;
 mod token_spans;
 mod tool_loop;
+mod turns;
 
 pub use admission::{Admission, Call};
 pub use answer::Answer;

@@ -20,7 +20,7 @@ use crate::plugins::{ParseOutput, RequestId};
 use crate::refusal::{invalid, refuse};
 use crate::request::{ChatPrompt, ContentConstraint, Prompt, PromptEnd, RequestFields};
 use crate::stop::StopMatcher;
-use mortise_tokenizer::{Tokenizer, TokenizerError};
+use mortise_tokenizer::{EncodeLimits, Tokenizer, TokenizerError};
 
 /// A parser and what it is told of a request.
 type Parsing = (Arc<dyn ParseOutput>, ParserSetup);
@@ -41,6 +41,7 @@ pub(crate) struct Prepared {
 pub(crate) async fn prepare(
     model: &ServedModel,
     plugins: &RequestPlugins,
+    tenant: &Arc<str>,
     request_id: &RequestId,
     request: &Request,
 ) -> Result<Prepared, ServiceError> {
@@ -53,7 +54,7 @@ pub(crate) async fn prepare(
         }
         Prompt::Text(_) | Prompt::Tokens(_) => None,
     };
-    let ids = encode(model, &fields.prompt, rendered.as_ref()).await?;
+    let ids = encode(model, tenant, fields, rendered.as_ref()).await?;
     if ids.is_empty() {
         return Err(invalid(
             "prompt",
@@ -223,10 +224,11 @@ fn parser_for(
 
 async fn encode(
     model: &ServedModel,
-    prompt: &Prompt,
+    tenant: &Arc<str>,
+    fields: &RequestFields,
     rendered: Option<&RenderedPrompt>,
 ) -> Result<Vec<u32>, ServiceError> {
-    let source = match (prompt, rendered) {
+    let source = match (&fields.prompt, rendered) {
         (Prompt::Tokens(ids), _) => return Ok(ids.clone()),
         (Prompt::Text(text), _) => Source::Text(text.clone()),
         (Prompt::Chat(_), rendered) => {
@@ -238,8 +240,19 @@ async fn encode(
         Source::Segments(_) => "messages",
     };
     let tokenizer = Arc::clone(&model.tokenizer);
-    let encoded = encoding::encode(source.bytes(), move || source.encode(&tokenizer));
+    let context = model.backend.context_length();
+    let requested = fields.max_tokens.unwrap_or(1) as usize;
+    let encoded = encoding::encode(tenant, source.bytes(), context, move |limits| {
+        source.encode(&tokenizer, limits)
+    });
     encoded.await?.map_err(|error| match error {
+        TokenizerError::TooLong { at_least } => ServiceError::ContextLength {
+            param,
+            prompt: at_least,
+            at_least: true,
+            requested,
+            context,
+        },
         TokenizerError::ControlToken { .. } => refuse(param, "control_token", error.to_string()),
         error => ServiceError::Engine(error.to_string()),
     })
@@ -261,10 +274,16 @@ impl Source {
         }
     }
 
-    fn encode(&self, tokenizer: &Tokenizer) -> Result<Vec<u32>, TokenizerError> {
+    fn encode(
+        &self,
+        tokenizer: &Tokenizer,
+        limits: EncodeLimits<'_>,
+    ) -> Result<Vec<u32>, TokenizerError> {
         match self {
-            Self::Text(text) => tokenizer.encode_text(text),
-            Self::Segments(segments) => tokenizer.encode_segments(&for_tokenizer(segments)),
+            Self::Text(text) => tokenizer.encode_text_within(text, limits),
+            Self::Segments(segments) => {
+                tokenizer.encode_segments_within(&for_tokenizer(segments), limits)
+            }
         }
     }
 }
@@ -285,6 +304,7 @@ pub(crate) fn max_tokens(
         return Err(ServiceError::ContextLength {
             param: prompt_param(request.fields()),
             prompt,
+            at_least: false,
             requested,
             context,
         });
@@ -388,6 +408,7 @@ pub(crate) fn rejected(
         SubmitError::ContextLength { prompt, context } => ServiceError::ContextLength {
             param: prompt_param(fields),
             prompt,
+            at_least: false,
             requested: requested as usize,
             context,
         },

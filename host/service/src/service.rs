@@ -280,7 +280,9 @@ impl Service {
         let plugins = model.plugins.select(&key);
         let tools = serving.tools.select(&request.fields().server_tools, &key)?;
         let request = request.with_server_tools(tools.declarations())?;
-        let prepared = prepare::prepare(&model, &plugins, &call.request_id, &request).await?;
+        let tenant = account(&admission.allowance().principal);
+        let id = &call.request_id;
+        let prepared = prepare::prepare(&model, &plugins, &tenant, id, &request).await?;
         let prompt = prepared.ids.len();
         admission.spent().usage.prompt_tokens = prompt as u32;
         let allowed = admission.allowance().max_tokens;
@@ -408,7 +410,7 @@ struct Numbers {
 
 /// Account that a request counts against: its tenant, or a caller without one. The two have separate
 /// name spaces.
-fn account(principal: &Principal) -> Arc<str> {
+pub(crate) fn account(principal: &Principal) -> Arc<str> {
     Arc::from(match &principal.tenant {
         Some(tenant) => format!("tenant {tenant}"),
         None => format!("caller {}", principal.subject),

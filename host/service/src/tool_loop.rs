@@ -120,7 +120,11 @@ impl ToolLoopState {
         self.request = self.request.continued(turn.messages(&called));
         let submitter = &self.submitter;
         let (model, id) = (submitter.model(), &submitter.request_id);
-        let prepared = prepare::prepare(model, &submitter.plugins, id, &self.request).await?;
+        let (plugins, tenant) = (&submitter.plugins, &submitter.share.tenant);
+        let prepared = match prepare::prepare(model, plugins, tenant, id, &self.request).await {
+            Err(ServiceError::ContextLength { .. }) => return Ok(None),
+            prepared => prepared?,
+        };
         let room = model
             .backend
             .context_length()
