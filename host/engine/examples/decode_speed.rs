@@ -1,4 +1,4 @@
-//! How fast the engine decodes, on weights that a seed makes.
+//! Decode throughput of the engine, on random weights.
 //!
 //! ```text
 //! cargo run --release -p mortise-engine --example decode_speed -- [SEQUENCES] [THREADS] [f32|bf16]

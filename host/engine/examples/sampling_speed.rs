@@ -1,4 +1,4 @@
-//! What choosing a token costs, in processor time a token, by what is asked of the sampler.
+//! Processor time per sampled token, by sampling parameters.
 //!
 //! ```text
 //! cargo run --release -p mortise-engine --example sampling_speed -- [STREAMS] [THREADS] [ROUNDS]
@@ -100,7 +100,7 @@ impl Constraint for MostTokens {
     }
 }
 
-/// What is asked of the sampler.
+/// A case of sampling parameters.
 struct Case {
     name: &'static str,
     sampling: SamplingParams,

@@ -1,4 +1,4 @@
-//! How fast a model computes, told what to measure line by line. For scripts: see
+//! Prefill and decode throughput of a model, measured as told line by line. For scripts: see
 //! `kernels/bench/compare_llama_cpp.py`.
 //!
 //!     step_speed MODEL.gguf THREADS ISA [f32|f16|bf16|q8_0]

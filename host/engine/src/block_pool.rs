@@ -1,36 +1,39 @@
-//! The blocks of the KV cache as numbers: which are free, which hold tokens that somebody uses, and
-//! which hold tokens that somebody may use again.
+//! The blocks of the KV cache as numbers: free blocks, blocks in use, and idle blocks that hold cached
+//! prefixes.
 //!
-//! Full blocks form a radix tree whose edges are exactly one block long: a block is found by its
-//! parent and the tokens in it, so that a path from the root spells out a whole prefix. A chain of
-//! hashes would need no tree, yet two prefixes with one hash would share keys and values; here the
-//! tokens themselves are compared, and the table that finds them is keyed at random.
+//! Full blocks form a radix tree whose edges are exactly one block long: a block is found by its parent
+//! and its tokens, so that a path from the root spells a whole prefix. A chain of hashes would need no
+//! tree, but two prefixes with equal hashes would share keys and values; here the tokens themselves are
+//! compared, and the hash table is keyed at random.
 //!
 //! ```text
-//! free → take → private (one owner writes it) → commit → shared (read by all whose prefix it ends)
+//! free → take → private (one owner writes it) → commit → shared (read by all sequences with its prefix)
 //!   ↑                     │ release                           │ release by the last reader
 //!   └─────────────────────┴──────────── evict ←── idle ───────┘ acquire takes it back
 //! ```
 //!
-//! A sequence refers to every block on its path, so whoever is referred to has a parent that is
-//! referred to, and idle blocks can be evicted leaf by leaf, the least recently used first.
+//! A sequence refers to every block on its path, so the parent of a block in use is in use, and idle
+//! blocks are evicted leaf by leaf, the least recently used first. [`CacheShares`] says whose leaf: each
+//! block counts for the tenant whose sequence took it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Keeps prefixes apart: sequences share blocks only if their salts are equal.
+use crate::cache_shares::{AccountId, CacheShares};
+
+/// Separates prefixes: sequences share blocks only if their salts are equal.
 pub(crate) type Salt = Option<Arc<str>>;
 
-/// Where a block hangs in the tree.
+/// Parent of a block in the tree.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Parent {
-    /// It holds the first tokens of all sequences with this salt.
+    /// The block holds the first tokens of sequences with this salt.
     Root(Salt),
-    /// It follows this block.
+    /// The block follows this one.
     Block(u32),
 }
 
-/// What a full block is found by.
+/// Key of a full block.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Edge {
     parent: Parent,
@@ -41,30 +44,33 @@ struct Edge {
 #[derive(Debug)]
 pub(crate) struct BlockPool {
     block_tokens: usize,
-    /// Whether full blocks are kept for others.
+    /// Whether full blocks are cached.
     caching: bool,
     blocks: Vec<Block>,
-    /// Blocks without tokens; the last is handed out first.
+    /// Blocks without tokens; the last is taken first.
     free: Vec<u32>,
     tree: HashMap<Arc<Edge>, u32>,
-    /// Blocks in the tree that nobody refers to and that have no children, by when they were last
-    /// used.
-    evictable: BTreeSet<(u64, u32)>,
-    /// Blocks in the tree that nobody refers to, with children or without.
+    /// Blocks of each tenant, with the leaves that can be evicted.
+    shares: CacheShares,
+    /// Blocks in the tree that no sequence refers to, with children or without.
     idle: usize,
-    /// Counts releases: the measure of what was used how recently.
+    /// Number of releases: the clock of least-recently-used eviction.
     releases: u64,
     evictions: u64,
+    /// Evictions as a last resort.
+    last_resorts: u64,
 }
 
 #[derive(Debug, Default)]
 struct Block {
     references: u32,
+    /// The account that took it; meaningless while it is free.
+    owner: AccountId,
     /// `None` while the block is free or private.
     node: Option<Node>,
 }
 
-/// A block's place in the tree.
+/// Position of a block in the tree.
 #[derive(Debug)]
 struct Node {
     edge: Arc<Edge>,
@@ -73,7 +79,7 @@ struct Node {
 }
 
 impl BlockPool {
-    /// `total` free blocks of `block_tokens` tokens. Without `caching`, nothing is shared.
+    /// A pool of `total` free blocks of `block_tokens` tokens. Without `caching`, nothing is shared.
     pub(crate) fn new(total: usize, block_tokens: usize, caching: bool) -> Self {
         let last = u32::try_from(total).unwrap_or(u32::MAX);
         let free: Vec<u32> = (0..last).rev().collect();
@@ -83,14 +89,15 @@ impl BlockPool {
             blocks: free.iter().map(|_| Block::default()).collect(),
             free,
             tree: HashMap::new(),
-            evictable: BTreeSet::new(),
+            shares: CacheShares::new(last as usize),
             idle: 0,
             releases: 0,
             evictions: 0,
+            last_resorts: 0,
         }
     }
 
-    /// Whether full blocks are kept for others.
+    /// Whether full blocks are cached.
     pub(crate) fn caches(&self) -> bool {
         self.caching
     }
@@ -115,22 +122,54 @@ impl BlockPool {
         self.total() - self.available()
     }
 
-    /// Blocks that nobody refers to and that hold tokens.
+    /// Blocks that hold cached prefixes and that no sequence refers to.
     pub(crate) fn idle(&self) -> usize {
         self.idle
     }
 
-    /// Blocks that can be taken: those free, and those idle, which are evicted for it.
+    /// Blocks that are free or idle.
     pub(crate) fn available(&self) -> usize {
         self.free.len() + self.idle
     }
 
-    /// Blocks evicted so far.
+    /// Blocks that an account may take: free ones, and idle ones that no other tenant is entitled to.
+    pub(crate) fn available_to(&self, account: AccountId) -> usize {
+        self.free.len() + self.shares.evictable_for(account)
+    }
+
+    /// Whether an account can take a block now. For tests.
+    #[cfg(test)]
+    pub(crate) fn can_take(&self, account: AccountId) -> bool {
+        !self.free.is_empty() || self.shares.victim(account, false).is_some()
+    }
+
+    /// Evictions as a last resort, from tenants within their shares. For tests.
+    #[cfg(test)]
+    pub(crate) fn last_resorts(&self) -> u64 {
+        self.last_resorts
+    }
+
+    /// Shares of the tenants.
+    pub(crate) fn shares(&self) -> &CacheShares {
+        &self.shares
+    }
+
+    /// Add a sequence of a tenant, whose blocks count for the account that this returns.
+    pub(crate) fn enter(&mut self, tenant: &Arc<str>, weight: u32) -> AccountId {
+        self.shares.enter(tenant, weight)
+    }
+
+    /// Remove a sequence, which has released its blocks.
+    pub(crate) fn leave(&mut self, account: AccountId) {
+        self.shares.leave(account);
+    }
+
+    /// Number of evictions.
     pub(crate) fn evictions(&self) -> u64 {
         self.evictions
     }
 
-    /// Whether nobody refers to a block.
+    /// Whether no sequence refers to a block.
     pub(crate) fn is_idle(&self, block: u32) -> bool {
         self.blocks[block as usize].references == 0
     }
@@ -155,22 +194,39 @@ impl BlockPool {
             && let Some(node) = &entry.node
         {
             self.idle -= 1;
-            self.evictable.remove(&(node.last_used, block));
+            self.shares.not_idle(entry.owner, (node.last_used, block));
         }
     }
 
-    /// A block to write: a free one, or the idle one that was not used for longest.
-    pub(crate) fn take(&mut self) -> Option<u32> {
-        if self.free.is_empty() {
-            self.evict();
+    /// Take a block to write for an account: a free one, or an idle one that is evicted. `None` where all
+    /// idle blocks are of other tenants within their shares.
+    pub(crate) fn take(&mut self, account: AccountId) -> Option<u32> {
+        self.take_block(account, false)
+    }
+
+    /// Take a block as [`take`](Self::take) does, as a last resort from a tenant within its share: for a
+    /// sequence that runs alone and could not go on.
+    pub(crate) fn take_unprotected(&mut self, account: AccountId) -> Option<u32> {
+        self.take_block(account, true)
+    }
+
+    fn take_block(&mut self, account: AccountId, unprotected: bool) -> Option<u32> {
+        if self.free.is_empty()
+            && let Some(victim) = self.shares.victim(account, unprotected)
+        {
+            self.evict(victim);
+            self.last_resorts += u64::from(unprotected);
         }
         let block = self.free.pop()?;
-        self.blocks[block as usize].references = 1;
+        let entry = &mut self.blocks[block as usize];
+        entry.references = 1;
+        entry.owner = account;
+        self.shares.take(account);
         Some(block)
     }
 
-    /// A private block is full: give it its place in the tree. Returns the block to use from now
-    /// on, which is another one if the same tokens were there already; the one given is then free.
+    /// Put a full private block into the tree. Returns the block to use from now on, which is another one
+    /// if the tree had the same tokens already; the given one is then free.
     pub(crate) fn commit(&mut self, parent: Parent, tokens: &[u32], block: u32) -> u32 {
         debug_assert_eq!(tokens.len(), self.block_tokens);
         if !self.caching {
@@ -199,7 +255,7 @@ impl BlockPool {
         block
     }
 
-    /// Refer to these blocks no more. Private ones become free, those in the tree idle.
+    /// Release references. Private blocks become free, blocks in the tree idle.
     pub(crate) fn release(&mut self, blocks: impl IntoIterator<Item = u32>) {
         self.releases += 1;
         for block in blocks {
@@ -209,26 +265,30 @@ impl BlockPool {
                 continue;
             }
             match &mut entry.node {
-                None => self.free.push(block),
+                None => {
+                    self.free.push(block);
+                    self.shares.free(entry.owner);
+                }
                 Some(node) => {
                     self.idle += 1;
+                    self.shares.idle(entry.owner);
                     node.last_used = self.releases;
                     if node.children == 0 {
-                        self.evictable.insert((node.last_used, block));
+                        self.shares.add_leaf(entry.owner, (node.last_used, block));
                     }
                 }
             }
         }
     }
 
-    /// Free the leaf that was not used for longest.
-    fn evict(&mut self) {
-        let Some((_, block)) = self.evictable.pop_first() else {
+    /// Free a leaf.
+    fn evict(&mut self, block: u32) {
+        let entry = &mut self.blocks[block as usize];
+        let Some(node) = entry.node.take() else {
             return;
         };
-        let Some(node) = self.blocks[block as usize].node.take() else {
-            return;
-        };
+        self.shares.not_idle(entry.owner, (node.last_used, block));
+        self.shares.free(entry.owner);
         self.tree.remove(&node.edge);
         self.free.push(block);
         self.idle -= 1;
@@ -240,16 +300,20 @@ impl BlockPool {
         if let Some(node) = &mut entry.node {
             node.children -= 1;
             if node.children == 0 && entry.references == 0 {
-                self.evictable.insert((node.last_used, parent));
+                self.shares.add_leaf(entry.owner, (node.last_used, parent));
             }
         }
     }
 
-    /// Check the books against who refers to which block. For tests.
+    /// Compare with the references that sequences hold. For tests.
     #[cfg(test)]
     pub(crate) fn audit(&self, references: &std::collections::BTreeMap<u32, u32>) {
         let mut idle = 0;
-        let mut seen = BTreeSet::new();
+        let mut seen = std::collections::BTreeSet::new();
+        let mut accounts = std::collections::BTreeMap::<
+            AccountId,
+            (usize, usize, std::collections::BTreeSet<(u64, u32)>),
+        >::new();
         for (number, block) in self.blocks.iter().enumerate() {
             let number = number as u32;
             let expected = references.get(&number).copied().unwrap_or(0);
@@ -264,6 +328,9 @@ impl BlockPool {
                 !is_free || seen.insert(number),
                 "block {number} is free twice"
             );
+            if !is_free {
+                accounts.entry(block.owner).or_default().0 += 1;
+            }
             let Some(node) = &block.node else { continue };
             assert_eq!(self.tree.get(&node.edge), Some(&number), "block {number}");
             let children = self.tree.keys();
@@ -275,14 +342,17 @@ impl BlockPool {
                 assert!(parent.references > 0 || expected == 0);
             }
             idle += usize::from(expected == 0);
-            let leaf = expected == 0 && node.children == 0;
-            assert_eq!(leaf, self.evictable.contains(&(node.last_used, number)));
+            let account = accounts.entry(block.owner).or_default();
+            account.1 += usize::from(expected == 0);
+            if expected == 0 && node.children == 0 {
+                account.2.insert((node.last_used, number));
+            }
         }
         assert_eq!(idle, self.idle);
         assert_eq!(seen.len(), self.free.len());
         let nodes = self.blocks.iter().filter(|block| block.node.is_some());
         assert_eq!(nodes.count(), self.tree.len());
-        assert!(self.evictable.len() <= self.idle);
+        self.shares.audit(&accounts);
     }
 }
 

@@ -10,11 +10,13 @@
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use mortise_kernels::linear::{RowLogits, Scores, WantedLogits};
 use mortise_model::{BLOCK_TOKENS, LogitRows, ModelInput, SequenceInput};
 
 use crate::block_pool::{BlockPool, Salt};
+use crate::cache_shares::AccountId;
 use crate::cached_prefix::CachedPrefix;
 use crate::forward::ForwardPass;
 use crate::panics::panic_message;
@@ -42,6 +44,8 @@ pub(crate) struct DraftRequest<'a> {
 pub(crate) struct DraftModel {
     model: Box<dyn ForwardPass>,
     pool: BlockPool,
+    /// All blocks count for one account.
+    account: AccountId,
     sequences: BTreeMap<SequenceId, DraftSequence>,
     /// Most tokens in a forward pass.
     step_tokens: usize,
@@ -70,10 +74,12 @@ struct ActiveDraft {
 
 impl DraftModel {
     pub(crate) fn new(model: Box<dyn ForwardPass>, step_tokens: usize) -> Self {
-        let pool = BlockPool::new(model.cache_blocks(), BLOCK_TOKENS, true);
+        let mut pool = BlockPool::new(model.cache_blocks(), BLOCK_TOKENS, true);
+        let account = pool.enter(&Arc::from(""), 1);
         Self {
             model,
             pool,
+            account,
             sequences: BTreeMap::new(),
             step_tokens,
             steps: 0,
@@ -266,7 +272,7 @@ impl DraftModel {
             if sequence.kv.table.len() >= needed {
                 return true;
             }
-            if let Some(block) = self.pool.take() {
+            if let Some(block) = self.pool.take(self.account) {
                 sequence.kv.table.push(block);
                 continue;
             }

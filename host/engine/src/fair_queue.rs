@@ -48,6 +48,7 @@ pub(crate) struct FairQueue {
 #[derive(Debug, Default)]
 struct Tenant {
     account: Account,
+    weight: u32,
     keys: BTreeMap<Arc<str>, Account>,
 }
 
@@ -65,6 +66,7 @@ impl FairQueue {
         let floor = lowest(self.tenants.values().map(|tenant| &tenant.account));
         let tenant = self.tenants.entry(Arc::clone(&share.tenant)).or_default();
         tenant.account.enter(floor);
+        tenant.weight = share.weight.max(1);
         let floor = lowest(tenant.keys.values());
         let key = tenant.keys.entry(Arc::clone(&share.key)).or_default();
         key.enter(floor);
@@ -101,6 +103,22 @@ impl FairQueue {
         };
         let key = tenant.keys.get(&share.key);
         (tenant.account.time, key.map_or(0, |key| key.time))
+    }
+
+    /// Number of tenants that have sequences.
+    pub(crate) fn present(&self) -> usize {
+        let tenants = self.tenants.values();
+        tenants.filter(|tenant| tenant.account.present > 0).count()
+    }
+
+    /// A tenant's part of `places` by its weight among the tenants that have sequences, at least one.
+    pub(crate) fn entitlement(&self, tenant: &Arc<str>, places: usize) -> usize {
+        let tenants = self.tenants.values();
+        let present = tenants.filter(|tenant| tenant.account.present > 0);
+        let weights: u128 = present.map(|tenant| u128::from(tenant.weight)).sum();
+        let weight = self.tenants.get(tenant).map_or(1, |tenant| tenant.weight);
+        let part = places as u128 * u128::from(weight) / weights.max(1);
+        usize::try_from(part).unwrap_or(places).max(1)
     }
 
     /// The virtual time by which `one` is ahead of `other`, on the level where their accounts differ.

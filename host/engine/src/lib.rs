@@ -7,6 +7,7 @@ mod beam_group;
 mod beam_params;
 mod beam_search;
 mod block_pool;
+mod cache_shares;
 mod cached_prefix;
 mod config;
 mod constraint;

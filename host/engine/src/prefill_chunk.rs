@@ -18,6 +18,10 @@ const DECODE_STEPS: f64 = 8.0;
 /// gain; and while prompts keep coming, the last step without any may have had fewer streams.
 const BATCH: usize = 256;
 
+/// Most seconds of a step with prefill while tenants contend: a request that comes in the middle of one waits
+/// for its end.
+const CONTENDED: f64 = 0.010;
+
 /// Moving averages of step times, and the chunk size that follows.
 #[derive(Debug)]
 pub(crate) struct PrefillChunk {
@@ -45,6 +49,17 @@ impl PrefillChunk {
                 let decode = self.decode.unwrap_or(f64::INFINITY);
                 let beside_streams = ((DECODE_STEPS * decode / token_time) as usize).max(BATCH);
                 let tokens = ((target / token_time) as usize).min(beside_streams);
+                (tokens - tokens % STEP).max(LEAST)
+            }
+            _ => usize::MAX,
+        }
+    }
+
+    /// Most prompt tokens in a step while tenants contend, whether sequences decode or not.
+    pub(crate) fn contended_tokens(&self) -> usize {
+        match (self.target, self.token_time) {
+            (Some(target), Some(token_time)) if token_time > 0.0 => {
+                let tokens = (target.min(CONTENDED) / token_time) as usize;
                 (tokens - tokens % STEP).max(LEAST)
             }
             _ => usize::MAX,
@@ -130,6 +145,20 @@ mod tests {
             chunk.decoded(Duration::from_millis(25));
         }
         assert_eq!(chunk.tokens(), 992, "the bound in time is less again");
+    }
+
+    #[test]
+    fn chunks_are_shorter_while_tenants_contend() {
+        let mut chunk = chunk(100);
+        assert_eq!(chunk.contended_tokens(), usize::MAX, "not measured yet");
+        chunk.measured(512, Duration::from_micros(51_200));
+        assert_eq!(chunk.contended_tokens(), 96, "ten milliseconds");
+        chunk.measured(512, Duration::from_secs(100));
+        assert_eq!(chunk.contended_tokens(), LEAST);
+        let mut short = self::chunk(5);
+        short.measured(512, Duration::from_micros(51_200));
+        assert_eq!(short.contended_tokens(), 48, "the target is less");
+        assert_eq!(PrefillChunk::new(None).contended_tokens(), usize::MAX);
     }
 
     #[test]

@@ -30,6 +30,9 @@ use self::task::Task;
 /// Identifies a sequence for the lifetime of the engine. Later arrivals have higher numbers.
 pub(crate) type SequenceId = u64;
 
+/// Steps for which tenants count as contending after more than one of them had sequences.
+const CONTENTION_STEPS: u64 = 1024;
+
 /// Placeholder of a token that is sampled but not known yet. No vocabulary is as large.
 pub(crate) const PENDING_TOKEN: u32 = u32::MAX;
 
@@ -106,6 +109,11 @@ pub(crate) struct Scheduler {
     tally: Tally,
     /// Most prompt tokens in a step in which a sequence decodes.
     prefill_chunk: usize,
+    /// Most prompt tokens in a step while tenants contend.
+    contended_chunk: usize,
+    /// Steps so far, and the first one for which tenants no longer count as contending.
+    steps: u64,
+    contended_until: u64,
     /// The next step may preempt sequences that wait for masks.
     preempts_blocked: bool,
 }
@@ -122,6 +130,9 @@ impl Scheduler {
             queued: 0,
             tally: Tally::default(),
             prefill_chunk: usize::MAX,
+            contended_chunk: usize::MAX,
+            steps: 0,
+            contended_until: 0,
             preempts_blocked: false,
         }
     }
@@ -129,6 +140,12 @@ impl Scheduler {
     /// Bound the prompt tokens of steps in which a sequence decodes.
     pub(crate) fn set_prefill_chunk(&mut self, tokens: usize) {
         self.prefill_chunk = tokens.max(1);
+    }
+
+    /// Bound the prompt tokens of steps while several tenants are active, or were lately: the time to first
+    /// token of one tenant is at least the time of a step with the prompts of another.
+    pub(crate) fn set_contended_chunk(&mut self, tokens: usize) {
+        self.contended_chunk = tokens.max(1);
     }
 
     pub(crate) fn pool(&self) -> &BlockPool {
@@ -164,7 +181,9 @@ impl Scheduler {
     pub(crate) fn enqueue(&mut self, arrival: Arrival) {
         self.fair_queue.enter(&arrival.share);
         self.queued += 1;
-        self.waiting.insert(arrival.id, Task::new(arrival));
+        let Share { tenant, weight, .. } = &arrival.share;
+        let account = self.pool.enter(tenant, *weight);
+        self.waiting.insert(arrival.id, Task::new(arrival, account));
     }
 
     /// Whether a sequence has tokens to compute and is not paused, be it admitted or not.
@@ -320,6 +339,7 @@ impl Scheduler {
             self.queued -= 1;
         }
         task.kv.release(&mut self.pool);
+        self.pool.leave(task.account);
         self.fair_queue.leave(&task.share);
     }
 

@@ -165,6 +165,8 @@ impl StepLoop {
     fn schedule(&mut self) -> Vec<Slice> {
         self.scheduler
             .set_prefill_chunk(self.prefill_chunk.tokens());
+        self.scheduler
+            .set_contended_chunk(self.prefill_chunk.contended_tokens());
         let plan = self.scheduler.schedule();
         for (id, sequence) in &mut self.sequences {
             if !self.scheduler.is_queued(*id) {
@@ -355,7 +357,7 @@ impl StepLoop {
             .fetch_add(of_prompt as u64, Ordering::Relaxed);
     }
 
-    /// Park until somebody wakes the engine. Sequences that could run if others, which wait for masks,
+    /// Park until the waker is called. Sequences that could run if others, which wait for masks,
     /// gave up places or blocks wait for these no longer than [`MASK_GRACE`].
     fn idle(&mut self) {
         self.publish();

@@ -1,5 +1,4 @@
-//! Beam search: as `transformers` searches on the tiny models of `tests/parity`, and the same
-//! whatever else the engine does.
+//! Beam search: the results of `transformers` on the tiny models of `tests/parity`, alone and in a batch.
 
 mod support;
 
@@ -176,7 +175,7 @@ fn beams_share_their_blocks() {
 }
 
 #[test]
-fn searches_that_nobody_waits_for_end() {
+fn cancelled_searches_end() {
     let engine = engine(100, 400, config());
     let mut streams = engine.submit_beams(request(&[1, 2], 4, 300)).unwrap();
     // One reader is enough to go on.

@@ -236,7 +236,7 @@ fn forced_tokens_cost_no_steps_and_change_nothing() {
         })),
         ..greedy(&[1, 2, 3], 61)
     };
-    // Whoever wants log-probabilities gets every token from a row of logits.
+    // With log-probabilities, every token is sampled from a row of logits.
     let engine_of = || engine(40, 200, config());
     let stepwise = engine_of();
     let wanted = Some(LogprobParams { top: 0 });

@@ -1,5 +1,5 @@
 //! The same request gives the same tokens, bit for bit, however it is computed: alone or among
-//! others, in one piece or in chunks, from the cache or anew, interrupted or not, guessed or not.
+//! others, in one piece or in chunks, from the cache or anew, preempted or not, with speculation or without.
 //! On the tiny models of `tests/parity`, with log-probabilities, so that one bit would show.
 
 mod support;
@@ -98,7 +98,7 @@ fn engine(model: &Arc<Model>, config: EngineConfig) -> EngineHandle {
     Engine::start(Arc::clone(model), config).unwrap()
 }
 
-/// Nothing shared, nothing guessed, one after the other.
+/// No prefix cache, no speculation, one sequence after the other.
 fn plainly(model: &Arc<Model>) -> Vec<Vec<String>> {
     plainly_with(model, KvType::F32)
 }
@@ -193,7 +193,7 @@ fn a_crowd_changes_nothing() {
 }
 
 #[test]
-fn whoever_is_interrupted_goes_on_as_if_nothing_had_happened() {
+fn preemption_changes_no_token() {
     for name in MODELS {
         let model = model(name);
         let expected = plainly(&model);
@@ -217,7 +217,7 @@ fn whoever_is_interrupted_goes_on_as_if_nothing_had_happened() {
 }
 
 #[test]
-fn guesses_change_nothing() {
+fn prompt_lookup_changes_no_token() {
     let mut accepted = 0;
     for name in MODELS {
         let model = model(name);
@@ -242,7 +242,7 @@ fn guesses_change_nothing() {
 
 /// The draft is the same model with coarser weights, and a different model.
 #[test]
-fn guesses_of_a_draft_model_change_nothing() {
+fn a_draft_model_changes_no_token() {
     let mut accepted = [0, 0];
     for name in MODELS {
         let large = model(name);
@@ -366,7 +366,7 @@ impl Constraint for Some32 {
 
 /// Which rows of a batch are written is each sequence's own affair, and no token depends on it.
 #[test]
-fn whoever_takes_the_likeliest_needs_no_logits_whoever_else_does() {
+fn greedy_sequences_need_no_logits_beside_others_that_do() {
     const TOKENS: u32 = 40;
     let masked = |sampling: SamplingParams, bits| SequenceRequest {
         sampling,

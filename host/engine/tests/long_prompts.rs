@@ -1,5 +1,5 @@
-//! What a long prompt costs others, and what it costs the second time: counted in steps, which no
-//! busy machine changes. The engine takes a step when it is told to.
+//! The cost of a long prompt, to others and the second time: counted in steps, which no busy machine
+//! changes. The engine takes a step when the test permits it.
 
 mod support;
 

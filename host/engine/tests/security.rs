@@ -1,6 +1,6 @@
-//! Tenants that spy and clients that flood: the engine's cases of the project's threat list, named
-//! by their ids (H: isolation of tenants, L: overload). What a clock would show is shown here by
-//! what is computed, which a busy machine does not change.
+//! Side channels between tenants, and floods: the engine's cases of the project's threat list, named by their
+//! ids (H: isolation of tenants, L: overload). Latency is shown by the tokens that are computed, which a
+//! busy machine does not change.
 
 mod support;
 

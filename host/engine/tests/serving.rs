@@ -1,4 +1,4 @@
-//! The engine on a fake model: what readers get, whatever the others do.
+//! The engine on a fake model: the output of each stream, whatever the others do.
 
 mod support;
 

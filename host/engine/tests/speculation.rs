@@ -1,4 +1,4 @@
-//! Guesses by a draft model: they change how many steps an answer takes, and nothing else, whatever
+//! Speculative decoding with a draft model: it changes the number of steps and never the tokens, whatever
 //! the draft model does.
 
 mod support;
@@ -12,7 +12,7 @@ use mortise_engine::{
 use mortise_model::{InputError, Logits, ModelInput};
 use support::{FakeModel, VOCABULARY, collect, config, expected, greedy, until_empty};
 
-/// A fake model that guesses.
+/// A fake draft model.
 struct Draft {
     model: FakeModel,
     vocabulary: usize,
@@ -143,7 +143,7 @@ fn a_draft_that_is_often_wrong_changes_nothing() {
 }
 
 #[test]
-fn sampling_draws_the_same_numbers_guessed_or_not() {
+fn sampling_draws_the_same_numbers_with_speculation_and_without() {
     let request = |seed: u64| SequenceRequest {
         sampling: SamplingParams {
             seed: Some(seed),
@@ -162,13 +162,13 @@ fn sampling_draws_the_same_numbers_guessed_or_not() {
     }
     until_empty(&engine);
     let load = engine.load();
-    // The draft chooses with the sequence's own random numbers.
+    // The draft model samples with the sequence's own random numbers.
     assert_eq!(load.accepted_tokens, load.drafted_tokens);
     assert!(load.accepted_tokens > 20 * 40);
 }
 
 #[test]
-fn a_draft_that_fails_is_given_up_and_nobody_notices() {
+fn a_draft_model_that_fails_is_turned_off_without_an_error() {
     for steps in [0, 1, 9] {
         let draft = Draft {
             steps,
@@ -182,7 +182,7 @@ fn a_draft_that_fails_is_given_up_and_nobody_notices() {
 }
 
 #[test]
-fn a_draft_with_little_room_guesses_when_it_can() {
+fn a_draft_model_with_a_small_cache_drafts_when_it_can() {
     // A cache for one or two of eight, a context that ends before theirs, few tokens.
     for (blocks, context, vocabulary) in [
         (9, 1000, VOCABULARY),
@@ -213,7 +213,7 @@ fn a_crowded_engine_with_a_draft_stays_exact() {
         speculation: Speculation::DraftModel { draft_tokens: 4 },
         ..config
     };
-    // Too few blocks for all: some are interrupted while they are guessed at.
+    // Too few blocks for all: some are preempted while they have drafts.
     let model = Box::new(FakeModel::new(20, 1000));
     let engine = Engine::start_drafted_with(model, Box::new(draft), config).unwrap();
     check(&engine);
@@ -225,7 +225,7 @@ fn a_crowded_engine_with_a_draft_stays_exact() {
 fn the_draft_finds_prompts_in_its_own_cache_and_keeps_tenants_apart() {
     let engine = drafted(Draft::right(), config());
     let prompt: Vec<u32> = (0..300).map(|n| n * n % 37).collect();
-    let guessed = |tenant: &str| {
+    let drafted = |tenant: &str| {
         let before = engine.load().accepted_tokens;
         let name: Arc<str> = tenant.into();
         let request = SequenceRequest {
@@ -241,14 +241,10 @@ fn the_draft_finds_prompts_in_its_own_cache_and_keeps_tenants_apart() {
         until_empty(&engine);
         engine.load().accepted_tokens - before
     };
-    // It reads twenty tokens at a time, and until it has read all of them it guesses nothing.
-    let cold = guessed("a");
-    assert_eq!(
-        guessed("b"),
-        cold,
-        "another tenant's guesses come no sooner"
-    );
-    assert!(guessed("a") > cold + 8);
+    // Its prefill takes twenty tokens at a time, and it drafts nothing before its end.
+    let cold = drafted("a");
+    assert_eq!(drafted("b"), cold, "another tenant's drafts come no sooner");
+    assert!(drafted("a") > cold + 8);
 }
 
 #[test]

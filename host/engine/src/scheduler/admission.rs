@@ -1,12 +1,20 @@
 //! Admission and preemption.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::cached_prefix::shareable;
 use crate::fair_queue::TOKEN;
 
 use super::Scheduler;
 use super::task::Task;
+
+/// Running sequences by tenant, and the number that each tenant is entitled to.
+pub(super) type Served = BTreeMap<Arc<str>, (usize, usize)>;
+
+/// Order of admission and prefill: lower is sooner.
+pub(super) type Turn = (Reverse<i32>, u64, bool, u64);
 
 impl Scheduler {
     /// Admit waiting sequences one by one while there is room. A sequence that does not fit holds up
@@ -33,16 +41,37 @@ impl Scheduler {
         }
     }
 
-    /// Remove the next sequence to admit: of the highest priority, that with the lowest virtual time, by
-    /// tenant and then by key, and of these the first to arrive.
+    /// Remove the next sequence to admit: the first by [`turn`](Self::turn), and of these the first to
+    /// arrive.
     fn next_in_line(&mut self) -> Option<Task> {
         let candidates = self.waiting.values().filter(|task| task.runnable());
-        let next = candidates.min_by_key(|task| {
-            let virtual_time = self.fair_queue.virtual_time(&task.share);
-            (Reverse(task.priority), virtual_time, task.id)
-        });
+        let served = self.served();
+        let next = candidates.min_by_key(|task| (self.turn(task, &served), task.id));
         let id = next?.id;
         self.waiting.remove(&id)
+    }
+
+    /// Running sequences of each tenant that has any, and its entitlement.
+    pub(super) fn served(&self) -> Served {
+        let mut served = Served::new();
+        for task in &self.running {
+            let (running, entitled) = served.entry(Arc::clone(&task.share.tenant)).or_default();
+            if *running == 0 {
+                let places = self.limits.sequences;
+                *entitled = self.fair_queue.entitlement(&task.share.tenant, places);
+            }
+            *running += 1;
+        }
+        served
+    }
+
+    /// The order in which sequences are admitted and prompts are computed: by priority, then the tenant
+    /// with the lowest virtual time, of equals one below its entitlement, then by key.
+    pub(super) fn turn(&self, task: &Task, served: &Served) -> Turn {
+        let (tenant, key) = self.fair_queue.virtual_time(&task.share);
+        let served = served.get(&task.share.tenant);
+        let full = served.is_some_and(|(running, entitled)| running >= entitled);
+        (Reverse(task.priority), tenant, full, key)
     }
 
     /// Make room for the known tokens of `task`, if need be by preemption; `displaced` says whether this
@@ -53,10 +82,11 @@ impl Scheduler {
                 return true;
             }
             let free_place = self.running.len() < self.limits.sequences;
-            if free_place && self.spare_blocks() >= self.needed_blocks(task) {
+            if free_place && self.spare_blocks(task) >= self.needed_blocks(task) {
                 return true;
             }
-            if let Some(victim) = self.displaceable(task) {
+            let victim = self.displaceable(task);
+            if let Some(victim) = victim.or_else(|| self.above_share(task, free_place)) {
                 self.preempt(victim);
                 continue;
             }
@@ -68,16 +98,17 @@ impl Scheduler {
         }
     }
 
-    /// Blocks that are neither in use nor needed for known tokens of running sequences, less one for each
-    /// running sequence and the new one: each may soon need another.
-    fn spare_blocks(&self) -> usize {
+    /// Blocks that `task` may take and that are not needed for known tokens of running sequences, less one
+    /// for each running sequence and for `task`: each may soon need another.
+    fn spare_blocks(&self, task: &Task) -> usize {
         let missing = |task: &Task| {
             let held = task.kv.table.len().max(task.expected);
             self.pool.blocks_for(task.tokens.len()).saturating_sub(held)
         };
         let promised: usize = self.running.iter().map(missing).sum();
         let reserve = self.running.len() + 1;
-        self.pool.available().saturating_sub(promised + reserve)
+        let available = self.pool.available_to(task.account);
+        available.saturating_sub(promised + reserve)
     }
 
     /// Spare blocks that `task` would take.
@@ -125,6 +156,34 @@ impl Scheduler {
             return None;
         }
         self.running.iter().rposition(Task::awaits_mask)
+    }
+
+    /// The last in rank of the sequences that hold what the tenant of `task` is entitled to: a place, if
+    /// none is free, or else blocks. A tenant within its share does not wait until another, which holds
+    /// more than its own, has fallen behind in virtual time.
+    fn above_share(&self, task: &Task, free_place: bool) -> Option<usize> {
+        let served = self.served();
+        let shares = self.pool.shares();
+        let within = match free_place {
+            true => shares.is_within_share(task.account, self.needed_blocks(task)),
+            // A tenant with no sequence running is entitled to one at least.
+            false => served
+                .get(&task.share.tenant)
+                .is_none_or(|(running, entitled)| running < entitled),
+        };
+        if !within {
+            return None;
+        }
+        self.running.iter().rposition(|other| {
+            other.priority == task.priority
+                && other.share.tenant != task.share.tenant
+                && match free_place {
+                    true => shares.uses_more_than_share(other.account),
+                    false => served
+                        .get(&other.share.tenant)
+                        .is_some_and(|(running, entitled)| running > entitled),
+                }
+        })
     }
 
     /// The last in rank of the sequences whose virtual time is ahead of that of `task` by more than the

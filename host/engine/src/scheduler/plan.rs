@@ -1,17 +1,19 @@
 //! The plan of a step.
 
-use std::cmp::Reverse;
-
 use crate::block_pool::Parent;
 use crate::cached_prefix::shareable;
 
 use super::task::Task;
-use super::{Scheduler, SequenceId, Slice};
+use super::{CONTENTION_STEPS, Scheduler, SequenceId, Slice};
 
 impl Scheduler {
     /// Admit sequences, then plan a step: one token for each decoding sequence, then prefill with the rest
     /// of the token budget. Draft tokens are added to the plan afterwards.
     pub(crate) fn schedule(&mut self) -> Vec<Slice> {
+        self.steps += 1;
+        if self.fair_queue.present() > 1 {
+            self.contended_until = self.steps + CONTENTION_STEPS;
+        }
         self.admit();
         let mut plan = self.divide_budget();
         self.find_blocks(&mut plan);
@@ -59,12 +61,21 @@ impl Scheduler {
         if decoders > 0 {
             left = left.min(self.prefill_chunk);
         }
+        if self.is_contended() {
+            left = left.min(self.contended_chunk);
+        }
         self.divide_among_prompts(left, &mut plan);
         plan
     }
 
-    /// Prefill in the order of admission. Of the prompts that need the same block next, only the first
-    /// computes it; the others take it from the cache afterwards.
+    /// Whether several tenants are active, or were lately.
+    fn is_contended(&self) -> bool {
+        self.steps < self.contended_until
+    }
+
+    /// Prefill in the order of virtual time. Of the prompts that need the same block next, only the first
+    /// computes it; the others take it from the cache afterwards. While tenants contend, a step in which a
+    /// prompt ends computes no prompts of tenants behind it: they would only delay its first token.
     fn divide_among_prompts(&mut self, budget: usize, plan: &mut Vec<Slice>) {
         let mut prompts: Vec<usize> = Vec::new();
         for (index, task) in self.running.iter_mut().enumerate() {
@@ -73,20 +84,23 @@ impl Scheduler {
                 prompts.push(index);
             }
         }
+        let served = self.served();
         prompts.sort_by_cached_key(|index| {
             let task = &self.running[*index];
-            (
-                Reverse(task.priority),
-                self.fair_queue.virtual_time(&task.share),
-                task.admission,
-            )
+            (self.turn(task, &served), task.admission)
         });
+        let contended = self.is_contended();
+        let mut ending: Option<&Task> = None;
         let size = self.pool.block_tokens();
         let mut claimed: Vec<(Parent, &[u32])> = Vec::new();
         let mut left = budget;
         for task in prompts.iter().map(|index| &self.running[*index]) {
             if left == 0 {
                 return;
+            }
+            let delays = |other: &Task| other.share.tenant != task.share.tenant;
+            if contended && ending.is_some_and(delays) {
+                continue;
             }
             let next = task
                 .kv
@@ -100,6 +114,9 @@ impl Scheduler {
             }
             let slice = slice(task, left);
             left -= slice.count;
+            if slice.last {
+                ending = Some(task);
+            }
             plan.push(slice);
         }
     }
@@ -131,7 +148,8 @@ impl Scheduler {
             if missing == 0 {
                 return true;
             }
-            if let Some(block) = self.pool.take() {
+            let account = self.running[index].account;
+            if let Some(block) = self.pool.take(account) {
                 self.running[index].kv.table.push(block);
                 continue;
             }
@@ -141,6 +159,11 @@ impl Scheduler {
             match paused {
                 Some(paused) => self.preempt(paused),
                 None if last > index => self.preempt(last),
+                // No sequence is left to preempt: evict what other tenants have cached.
+                None if last == 0 => match self.pool.take_unprotected(account) {
+                    Some(block) => self.running[index].kv.table.push(block),
+                    None => return false,
+                },
                 None => return false,
             }
         }
@@ -178,7 +201,7 @@ impl Scheduler {
         };
         let size = self.pool.block_tokens();
         while task.kv.table.len() * size < task.tokens.len() + draft.len() {
-            match self.pool.take() {
+            match self.pool.take(task.account) {
                 Some(block) => task.kv.table.push(block),
                 None => draft.truncate(task.kv.table.len() * size - task.tokens.len()),
             }

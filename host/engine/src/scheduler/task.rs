@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 
 use crate::block_pool::BlockPool;
+use crate::cache_shares::AccountId;
 use crate::cached_prefix::CachedPrefix;
 use crate::fair_queue::Share;
 use crate::prompt_lookup::DraftLength;
@@ -23,6 +24,8 @@ pub(super) struct Task {
     pub(super) share: Share,
     /// Number of its first admission; `None` before that.
     pub(super) admission: Option<u64>,
+    /// Account of its tenant in the shares of the cache.
+    pub(super) account: AccountId,
     /// Its blocks, with at most the known tokens in them.
     pub(super) kv: CachedPrefix,
     /// Leading blocks that it expects to take from the cache, estimated at admission.
@@ -40,7 +43,7 @@ pub(super) struct Task {
 }
 
 impl Task {
-    pub(super) fn new(arrival: Arrival) -> Self {
+    pub(super) fn new(arrival: Arrival, account: AccountId) -> Self {
         Self {
             id: arrival.id,
             prompt: arrival.prompt.len(),
@@ -49,6 +52,7 @@ impl Task {
             priority: arrival.priority,
             share: arrival.share,
             admission: None,
+            account,
             kv: CachedPrefix::new(arrival.salt),
             expected: 0,
             reached: 0,

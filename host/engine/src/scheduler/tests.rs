@@ -1,4 +1,4 @@
-//! What the scheduler does in situations that one can follow by hand.
+//! The scheduler in situations that can be followed by hand.
 
 use std::sync::Arc;
 
@@ -33,8 +33,8 @@ fn from(tenant: &str, arrival: Arrival) -> Arrival {
     Arrival { share, ..arrival }
 }
 
-/// Plan a step, compute it, and let every sequence that is scored have one more token. Returns who
-/// computed how many.
+/// Plan a step, compute it, and extend every scored sequence by a token. Returns the computed tokens of each
+/// sequence.
 fn step(scheduler: &mut Scheduler) -> Vec<(SequenceId, usize)> {
     let plan = scheduler.schedule();
     for slice in &plan {
@@ -59,7 +59,7 @@ fn admission_asks_for_the_tokens_there_are_and_not_for_those_to_come() {
         "a block is kept back for each that runs"
     );
     assert_eq!(scheduler.queued(), 1);
-    // The third fits when one has gone, and whoever stands behind one that does not fit waits too.
+    // The third fits when one has gone, and holds up those behind it until then.
     scheduler.enqueue(arrival(3, 1, 2));
     assert_eq!(step(&mut scheduler), [(0, 1), (1, 1)]);
     scheduler.remove(0);
@@ -67,7 +67,7 @@ fn admission_asks_for_the_tokens_there_are_and_not_for_those_to_come() {
 }
 
 #[test]
-fn when_blocks_run_out_the_last_yields_and_is_computed_again() {
+fn when_blocks_run_out_the_last_is_preempted_and_computed_again() {
     let mut scheduler = scheduler(2, 64, 5);
     scheduler.enqueue(arrival(0, 7, 20));
     scheduler.enqueue(arrival(1, 4, 20));
@@ -242,7 +242,7 @@ fn answers_are_found_as_part_of_the_next_prompt() {
 }
 
 #[test]
-fn whoever_waits_for_a_prefix_goes_on_when_its_maker_has_gone() {
+fn a_sequence_that_waits_for_a_prefix_goes_on_when_its_maker_has_gone() {
     let mut scheduler = scheduler(2, 8, 100);
     let prompt: Vec<u32> = (0..30).collect();
     for id in 0..2 {
@@ -398,7 +398,7 @@ fn tenants_that_always_have_work_share_by_weight() {
 }
 
 #[test]
-fn guesses_use_what_the_budget_leaves_and_cost_nothing_when_wrong() {
+fn drafts_use_what_the_budget_leaves_and_rejected_ones_are_released() {
     let mut scheduler = scheduler(2, 7, 100);
     let arrival = arrival(0, 0, 40);
     let prompt = vec![1, 2, 3, 4, 5, 6, 1, 2, 3];
@@ -408,11 +408,7 @@ fn guesses_use_what_the_budget_leaves_and_cost_nothing_when_wrong() {
         ..arrival
     });
     let mut plan = scheduler.schedule();
-    assert_eq!(
-        scheduler.draft_room(&plan),
-        [0],
-        "prompts are not guessed on"
-    );
+    assert_eq!(scheduler.draft_room(&plan), [0], "no drafts behind prompts");
     scheduler.computed(&plan[0]);
     plan = scheduler.schedule();
     scheduler.computed(&plan[0]);
@@ -425,7 +421,7 @@ fn guesses_use_what_the_budget_leaves_and_cost_nothing_when_wrong() {
     );
     scheduler.add_draft(&mut plan[0], vec![5, 6, 1, 2]);
     let before = scheduler.pool().used();
-    // Two of four guesses follow, then something else.
+    // Two of four draft tokens are accepted.
     scheduler.computed(&plan[0]);
     for token in [5, 6] {
         scheduler.extend(0, token);
@@ -441,11 +437,11 @@ fn guesses_use_what_the_budget_leaves_and_cost_nothing_when_wrong() {
 }
 
 #[test]
-fn prompts_are_cut_shorter_where_somebody_waits_for_the_step() {
+fn prefill_chunks_are_shorter_while_a_sequence_decodes() {
     let mut scheduler = scheduler(3, 32, 100);
     scheduler.set_prefill_chunk(4);
     scheduler.enqueue(arrival(0, 40, 50));
-    assert_eq!(step(&mut scheduler), [(0, 32)], "nobody waits");
+    assert_eq!(step(&mut scheduler), [(0, 32)], "no sequence decodes");
     assert_eq!(step(&mut scheduler), [(0, 8)]);
     scheduler.enqueue(arrival(1, 6, 10));
     scheduler.enqueue(arrival(2, 9, 10));
@@ -454,5 +450,128 @@ fn prompts_are_cut_shorter_where_somebody_waits_for_the_step() {
     assert_eq!(step(&mut scheduler), [(0, 1), (1, 1), (2, 4)]);
     scheduler.remove(0);
     scheduler.remove(1);
-    assert_eq!(step(&mut scheduler), [(2, 3)], "nobody waits any more");
+    assert_eq!(
+        step(&mut scheduler),
+        [(2, 3)],
+        "no sequence decodes any more"
+    );
+}
+
+/// A sequence of a tenant whose tokens are its own, salted as the service does.
+fn salted(tenant: &str, arrival: Arrival) -> Arrival {
+    Arrival {
+        salt: Some(Arc::from(tenant)),
+        ..from(tenant, arrival)
+    }
+}
+
+/// Prompts that are computed one after the other, each to its first token.
+fn run_each(scheduler: &mut Scheduler, arrivals: impl Iterator<Item = Arrival>) -> usize {
+    let mut cached = 0;
+    for arrival in arrivals {
+        let id = arrival.id;
+        let prompt = arrival.prompt.len();
+        scheduler.enqueue(arrival);
+        while scheduler.tokens(id).len() == prompt {
+            step(scheduler);
+        }
+        cached = scheduler.cached_tokens(id);
+        scheduler.remove(id);
+    }
+    cached
+}
+
+#[test]
+fn foreign_prompts_do_not_empty_a_tenants_prefix_cache() {
+    let mut scheduler = scheduler(8, 64, 60);
+    let modest = |id| Arrival {
+        prompt: (0..81).collect(),
+        ..salted("modest", arrival(id, 0, 90))
+    };
+    assert_eq!(run_each(&mut scheduler, std::iter::once(modest(0))), 0);
+    // One after the other, far more than the cache holds.
+    let flood = (1..20).map(|id| salted("flood", arrival(id, 100, 110)));
+    run_each(&mut scheduler, flood);
+    assert_eq!(run_each(&mut scheduler, std::iter::once(modest(20))), 80);
+    // And at the same time.
+    for id in 21..61 {
+        scheduler.enqueue(salted("flood", arrival(id, 100, 140)));
+    }
+    for _ in 0..200 {
+        for (id, _) in step(&mut scheduler) {
+            if scheduler.tokens(id).len() == 140 {
+                scheduler.remove(id);
+            }
+        }
+    }
+    scheduler.enqueue(modest(61));
+    step(&mut scheduler);
+    assert_eq!(scheduler.cached_tokens(61), 80);
+}
+
+#[test]
+fn a_prompt_that_needs_the_whole_cache_still_runs() {
+    let mut scheduler = scheduler(4, 64, 30);
+    let modest = salted("modest", arrival(0, 41, 50));
+    run_each(&mut scheduler, std::iter::once(modest));
+    assert_eq!(scheduler.pool().shares().held("modest"), 10);
+    let huge = salted("huge", arrival(1, 118, 120));
+    run_each(&mut scheduler, std::iter::once(huge));
+    assert_eq!(scheduler.pool().shares().held("modest"), 0);
+}
+
+#[test]
+fn a_flood_delays_the_first_token_of_another_tenant_by_no_more_than_a_step() {
+    let mut scheduler = scheduler(8, 256, 2000);
+    scheduler.set_contended_chunk(32);
+    for id in 0..100 {
+        scheduler.enqueue(salted("flood", arrival(id, 200, 300)));
+    }
+    for _ in 0..20 {
+        step(&mut scheduler);
+    }
+    // All places are taken and the queue is full of prompts: each time, the first step after its
+    // arrival computes the whole prompt, and besides it only what decodes.
+    for id in 100..110 {
+        scheduler.enqueue(salted("modest", arrival(id, 20, 30)));
+        let plan = step(&mut scheduler);
+        assert!(plan.contains(&(id, 20)), "{plan:?}");
+        let others = plan.iter().filter(|(other, _)| *other != id);
+        assert!(others.clone().all(|(_, count)| *count == 1), "{plan:?}");
+        for _ in 0..9 {
+            let plan = step(&mut scheduler);
+            assert!(plan.contains(&(id, 1)), "{plan:?}");
+            let prefill: usize = plan.iter().map(|(_, count)| count - 1).sum();
+            assert!(prefill <= 32, "{plan:?}");
+        }
+        scheduler.remove(id);
+        // Between two requests the steps stay as short.
+        for _ in 0..10 {
+            let plan = step(&mut scheduler);
+            let prefill: usize = plan.iter().map(|(_, count)| count - 1).sum();
+            assert!(prefill <= 32, "{plan:?}");
+        }
+    }
+}
+
+#[test]
+fn places_are_shared_by_weight_and_lent_while_they_are_free() {
+    let mut scheduler = scheduler(8, 64, 2000);
+    for id in 0..20 {
+        scheduler.enqueue(from("a", arrival(id, 3, 4000)));
+    }
+    step(&mut scheduler);
+    assert_eq!(scheduler.running(), 8, "alone it has all places");
+    let weighted = |id| {
+        let mut arrival = from("b", arrival(id, 3, 4000));
+        arrival.share.weight = 3;
+        arrival
+    };
+    for id in 20..40 {
+        scheduler.enqueue(weighted(id));
+    }
+    let plan = step(&mut scheduler);
+    let of_a = plan.iter().filter(|(id, _)| *id < 20).count();
+    assert_eq!((plan.len(), of_a), (8, 2), "{plan:?}");
+    assert_eq!(scheduler.preempted(), 6);
 }

@@ -4,7 +4,7 @@
 //! step can be enqueued ahead, the next step is planned and enqueued with *pending* tokens (overlap
 //! scheduling): the device reads them from where it sampled them, and the host commits one step while
 //! the device computes the next. If a sequence finished or was cancelled while its next step was in
-//! flight, that step's result is discarded; whoever gets its blocks writes to them later.
+//! flight, that step's result is discarded; the next owner of its blocks writes to them later.
 //!
 //! Other steps are waited for: prefill that continues, masks, penalties, speculation and beam search
 //! need the last token first. Whole rows are copied to the host only for draft tokens, for beams and

@@ -1,6 +1,5 @@
-//! A fake model whose next token depends on every token that its cache holds for the sequence, so
-//! that a block in the wrong hands shows in the output; and readers that give up instead of
-//! hanging.
+//! A fake model whose next token depends on every token that its cache holds for the sequence, so that a
+//! block overwritten by another sequence shows in the output; and readers with a timeout.
 
 #![allow(
     dead_code,
