@@ -147,7 +147,7 @@ pub(super) fn run(job: &Job<'_>, scale: LogitScale, wanted: &[WantedLogits]) -> 
             }
             WantedLogits::Highest(mask) => {
                 Row::Search(mask.as_ref().map(|mask| &mask[..]), Lanes::NONE)
-            },
+            }
         })
         .collect();
     let mut values = vec![0.0; whole * width];
