@@ -1,6 +1,8 @@
 //! Rules that reviewers would otherwise repeat: who may depend on whom, how long a file may be,
 //! which names are no names, what the CI must run.
 
+mod limits;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -9,6 +9,7 @@ pub mod openai;
 mod answering;
 mod call;
 mod fields;
+mod limits;
 mod problem;
 mod state;
 mod unsupported;

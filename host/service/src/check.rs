@@ -99,7 +99,7 @@ impl Request {
         }
     }
 
-    /// How tools may be used. Without a choice, the model decides if there are tools.
+    /// Tool choice. Without one, the model decides if there are tools.
     pub fn tool_choice(&self) -> ToolChoice {
         match (&self.fields.tool_choice, self.tools().next()) {
             (Some(choice), _) => choice.clone(),

@@ -25,7 +25,7 @@ use mortise_tokenizer::{EncodeLimits, Tokenizer, TokenizerError};
 /// A parser and what it is told of a request.
 type Parsing = (Arc<dyn ParseOutput>, ParserSetup);
 
-/// What all choices of a request share.
+/// Prompt, stop strings, parser and constraint, which all choices of a request share.
 pub(crate) struct Prepared {
     pub(crate) ids: Vec<u32>,
     pub(crate) stop: StopMatcher,
@@ -318,7 +318,7 @@ pub(crate) fn max_tokens(
     Ok(wanted.min(share))
 }
 
-/// How choice `index` chooses its tokens.
+/// Sampling parameters of choice `index`.
 pub(crate) fn sampling(model: &ServedModel, fields: &RequestFields, index: u32) -> SamplingParams {
     let defaults = &model.defaults;
     let or =
@@ -343,7 +343,7 @@ pub(crate) fn sampling(model: &ServedModel, fields: &RequestFields, index: u32) 
     }
 }
 
-/// Which log-probabilities to ask of the engine: those that the caller wants, and those by which the
+/// Log-probabilities to ask of the engine: those that the caller wants, and those by which the
 /// best choices are found.
 pub(crate) fn logprobs(request: &Request) -> Option<LogprobParams> {
     let ranked = request.candidates().0 > request.choices();

@@ -48,7 +48,7 @@ pub struct RequestFields {
     pub tools: Tools,
     /// Names of tools that the server may run itself, beside the caller's own.
     pub server_tools: Vec<String>,
-    /// How tools may be used.
+    /// Tool choice; the model decides if absent.
     pub tool_choice: Option<ToolChoice>,
     /// One answer may hold several calls; true if absent.
     pub parallel_tool_calls: Option<bool>,

@@ -14,10 +14,8 @@ use super::inputs::{Input, Inputs};
 use super::reply::{FINGERPRINT, Identity, Shape, UsageBody, finish_name, finite};
 use super::sampling::{Beams, Sampling, Streaming, positive};
 use crate::fields::{FieldPath, FieldReader, refused_fields};
+use crate::limits::MAX_PROMPTS;
 use crate::unsupported::Unsupported;
-
-/// Most prompts in one request.
-const MAX_PROMPTS: usize = 32;
 
 /// OpenAI's default on this route.
 const DEFAULT_MAX_TOKENS: u32 = 16;

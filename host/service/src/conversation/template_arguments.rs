@@ -28,7 +28,7 @@ pub struct TemplateArguments(JsonObject);
 pub struct TemplateArgumentError {
     /// Name of the argument.
     pub name: String,
-    /// What is wrong with it.
+    /// The problem.
     pub problem: String,
 }
 

@@ -8,7 +8,10 @@ use crate::fakes::{
     FakePolicy, FakeTemplate, ask, chat, constrained, functions, model, says, service,
 };
 use crate::plugins::DecidePolicy;
-use crate::{FinishReason, PluginRoutes, Prompt, RequestFields, ServiceError};
+use crate::{
+    Audio, Conversation, FinishReason, Image, ImageSource, Message, Origin, Part, PluginRoutes,
+    Prompt, RequestFields, Role, ServiceError,
+};
 
 #[tokio::test]
 async fn limits_come_from_caller_policy_model_and_context() {
@@ -182,4 +185,47 @@ async fn an_injected_control_token_reaches_the_model_as_text() {
         (1, 2),
         "the template's own"
     );
+}
+
+#[tokio::test]
+async fn images_and_recordings_are_refused_under_the_name_of_the_caller() {
+    let service = service(model(says("x")), Vec::new());
+    let origin = |kind: &str| Origin {
+        path: "messages[0].content[1]".to_owned(),
+        kind: kind.to_owned(),
+    };
+    let image = Image {
+        source: ImageSource::Url("https://example.com/cat.png".to_owned()),
+        detail: None,
+        origin: origin("image_url"),
+    };
+    let audio = Audio {
+        bytes: vec![0; 8],
+        format: "wav".to_owned(),
+        origin: origin("input_audio"),
+    };
+    for (part, kind) in [
+        (Part::Image(image), "image_url"),
+        (Part::Audio(audio), "input_audio"),
+    ] {
+        let mut message = Message::text(Role::User, "look");
+        message.content.push(part);
+        let mut fields = chat("hi");
+        let Prompt::Chat(prompt) = &mut fields.prompt else {
+            panic!("a chat");
+        };
+        prompt.conversation = Conversation::new(vec![message]).expect("a conversation");
+        match ask(&service, fields).await {
+            Err(ServiceError::Invalid {
+                param,
+                code,
+                message,
+            }) => {
+                assert_eq!(param.as_deref(), Some("messages[0].content[1].type"));
+                assert_eq!(code, "unsupported_parameter");
+                assert!(message.contains(kind), "{message}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
 }
