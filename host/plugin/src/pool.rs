@@ -427,6 +427,8 @@ impl<E: Exports> Lease<E> {
             let fault = Fault::Budget { budget_ms };
             let error =
                 call::plugin_error(&self.pool.grants, function, context.request_id(), fault);
+            let counters = &self.pool.grants.counters;
+            counters.ended(function, Duration::ZERO, None);
             if !attribution::is_deferred(E::KIND, function, &error.fault) {
                 let message = "a plugin is not called again for a request";
                 self.pool.settle(&error, message);
