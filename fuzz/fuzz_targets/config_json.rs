@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use mortise_model::{EncoderSpec, GenerationDefaults, ModelFolder, ModelSpec};
+use mortise_model::{EncoderSpec, GenerationConfig, ModelFolder, ModelSpec};
 
 fuzz_target!(|data: &[u8]| {
     let folder = tempfile::tempdir().expect("make a folder");
@@ -11,7 +11,7 @@ fuzz_target!(|data: &[u8]| {
         std::fs::write(folder.path().join(name), data).expect("write a file");
     }
     let folder = ModelFolder::open(folder.path()).expect("open the folder");
-    let _ = GenerationDefaults::read(&folder);
+    let _ = GenerationConfig::read(&folder, 1 << 16);
     let _ = EncoderSpec::read(&folder);
     if let Ok(spec) = ModelSpec::read(&folder) {
         assert_eq!(spec.layer_specs.len(), spec.layers);

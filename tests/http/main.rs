@@ -13,6 +13,7 @@ mod gguf;
 mod h2;
 mod life;
 mod memory;
+mod model_files;
 mod ollama;
 mod selection;
 mod threats;

@@ -313,7 +313,7 @@ async fn open_model(
         &text.name,
         &text.architecture,
         &text.tokenizer,
-        &text.defaults.eos,
+        &text.defaults.eos_tokens,
         text.vocabulary_size,
     );
     let model = ServedModel {

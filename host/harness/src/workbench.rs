@@ -55,7 +55,7 @@ impl Workbench {
             &text.name,
             &text.architecture,
             &text.tokenizer,
-            &text.defaults.eos,
+            &text.defaults.eos_tokens,
             text.vocabulary_size,
         );
         let now = now.unwrap_or(Moment::GOLDEN);

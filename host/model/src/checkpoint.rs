@@ -1,19 +1,34 @@
 //! The tensors of a model, wherever they are stored.
 
-use std::ops::Range;
-use std::sync::Arc;
-
 use mortise_kernels::linear::RowOrder;
 use zerocopy::IntoBytes;
 
 use crate::error::ModelError;
-use crate::folder::{FileBytes, ModelFolder};
-use crate::fp8;
+use crate::folder::ModelFolder;
 use crate::gguf::GgufTensors;
+use crate::limits::VOCABULARY_MAX;
 use crate::rearrange::Unordered;
-use crate::shards::Shards;
+use crate::shards::{SINGLE_FILE, Shards};
 use crate::spec::ModelSpec;
+use crate::stored_tensor::{StoredTensor, TensorPlace};
 use crate::weights::{Mapped, NumberType, Numbers, WeightPrecision, widen};
+
+/// Names of the token embedding in safetensors files, of decoders and of encoders.
+const EMBEDDINGS: [&str; 3] = [
+    "model.embed_tokens.weight",
+    "embeddings.word_embeddings.weight",
+    "bert.embeddings.word_embeddings.weight",
+];
+
+/// Size of the vocabulary with its padding: the rows of the token embedding, as many as the file has
+/// bytes for. `None` for a folder without weights.
+///
+/// Headers are read, weights are not. `vocab_size` in `config.json` is compared with this number when
+/// the model is loaded.
+pub fn vocabulary_size(folder: &ModelFolder) -> Result<Option<usize>, ModelError> {
+    let checkpoint = Checkpoint::open_optional(folder)?;
+    checkpoint.map(|open| open.embedding_rows()).transpose()
+}
 
 /// The tensors of a model, still in their files. Names are those of safetensors files.
 pub(crate) enum Checkpoint {
@@ -23,43 +38,58 @@ pub(crate) enum Checkpoint {
     Gguf(GgufTensors),
 }
 
-/// Where a tensor is and how it is stored.
-pub(crate) struct StoredTensor {
-    pub(crate) place: TensorPlace,
-    pub(crate) numbers: NumberType,
-    /// Of numbers of eight bits.
-    pub(crate) scales: Option<fp8::Scales>,
-}
-
-/// Where a tensor is. The range lies in the file.
-pub(crate) struct TensorPlace {
-    pub(crate) file: Arc<FileBytes>,
-    pub(crate) range: Range<usize>,
-    /// The slowest side first.
-    pub(crate) shape: Vec<usize>,
-}
-
 impl Checkpoint {
     /// Open the files and check their headers.
     pub(crate) fn open(folder: &ModelFolder) -> Result<Self, ModelError> {
+        Self::open_optional(folder)?.ok_or_else(|| folder.missing(SINGLE_FILE))
+    }
+
+    /// Open the files of a folder that may have no weights.
+    fn open_optional(folder: &ModelFolder) -> Result<Option<Self>, ModelError> {
         match folder.gguf() {
             Some(gguf) => {
                 let tensors = GgufTensors::new(gguf).map_err(|source| ModelError::Gguf {
                     file: folder.name(),
                     source,
                 })?;
-                Ok(Self::Gguf(tensors))
+                Ok(Some(Self::Gguf(tensors)))
             }
-            None => Ok(Self::Shards(Shards::open(folder)?)),
+            None => Ok(Shards::open(folder)?.map(Self::Shards)),
         }
     }
 
-    /// Where a tensor of a shape that the caller knows lies.
+    fn embedding_rows(&self) -> Result<usize, ModelError> {
+        let found = EMBEDDINGS.iter().find_map(|name| match self.stored(name) {
+            Err(ModelError::MissingTensor { .. }) => None,
+            stored => Some(stored.map(|stored| (name, stored.place))),
+        });
+        let (tensor, place) = found.unwrap_or_else(|| {
+            Err(ModelError::MissingTensor {
+                tensor: EMBEDDINGS[0].to_owned(),
+            })
+        })?;
+        // A shape such as [2^62, 0] takes no bytes.
+        let most = place.range.len().min(VOCABULARY_MAX);
+        match place.shape[..] {
+            [rows, _] if (1..=most).contains(&rows) => Ok(rows),
+            _ => Err(ModelError::Embedding {
+                tensor: (*tensor).to_owned(),
+                found: place.shape.clone(),
+                limit: VOCABULARY_MAX,
+            }),
+        }
+    }
+
+    fn stored(&self, tensor: &str) -> Result<StoredTensor, ModelError> {
+        match self {
+            Self::Shards(shards) => shards.find(tensor),
+            Self::Gguf(gguf) => gguf.find(tensor),
+        }
+    }
+
+    /// A tensor of the shape that the configuration asks for.
     pub(crate) fn find(&self, tensor: &str, shape: &[usize]) -> Result<StoredTensor, ModelError> {
-        let stored = match self {
-            Self::Shards(shards) => shards.find(tensor)?,
-            Self::Gguf(gguf) => gguf.find(tensor)?,
-        };
+        let stored = self.stored(tensor)?;
         stored.place.check(tensor, shape)?;
         Ok(stored)
     }
@@ -189,39 +219,6 @@ impl Checkpoint {
                 .load_vector(GgufTensors::ROPE_DIVISORS, pairs)
                 .map(Some),
             _ => Ok(None),
-        }
-    }
-}
-
-impl TensorPlace {
-    /// The bytes of the tensor.
-    pub(crate) fn bytes(&self) -> &[u8] {
-        // Whoever made this checked the range.
-        self.file.get(self.range.clone()).unwrap_or_default()
-    }
-
-    fn check(&self, tensor: &str, shape: &[usize]) -> Result<(), ModelError> {
-        if self.shape == shape {
-            return Ok(());
-        }
-        Err(ModelError::Shape {
-            tensor: tensor.to_owned(),
-            expected: shape.to_vec(),
-            found: self.shape.clone(),
-        })
-    }
-}
-
-impl StoredTensor {
-    /// Whether the numbers are in the wanted precision already.
-    fn stays(&self, precision: WeightPrecision) -> bool {
-        match precision {
-            WeightPrecision::AsStored => true,
-            WeightPrecision::F32 => self.numbers == NumberType::F32,
-            WeightPrecision::Bf16 => self.numbers == NumberType::Bf16,
-            WeightPrecision::Q8_0 | WeightPrecision::Q4K => {
-                matches!(self.numbers, NumberType::Blocks(_))
-            }
         }
     }
 }

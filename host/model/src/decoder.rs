@@ -11,7 +11,6 @@ use crate::attention::Batch;
 use crate::checkpoint::Checkpoint;
 use crate::error::{InputError, ModelError};
 use crate::folder::ModelFolder;
-use crate::generation::GenerationDefaults;
 use crate::input::ModelInput;
 use crate::kv_cache::{BLOCK_TOKENS, CachePlan, KvCache};
 use crate::layers::Layer;
@@ -25,7 +24,6 @@ use crate::weights::WeightPrecision;
 #[derive(Debug)]
 pub struct Model {
     spec: ModelSpec,
-    generation: GenerationDefaults,
     vocabulary: Vocabulary,
     layers: Vec<Layer>,
     final_norm: Norm,
@@ -87,7 +85,6 @@ impl Model {
         with_head: bool,
     ) -> Result<Self, ModelError> {
         let mut spec = ModelSpec::read(folder)?;
-        let generation = GenerationDefaults::read(folder)?;
         let checkpoint = Checkpoint::open(folder)?;
         for rope in &mut spec.ropes {
             rope.divisors = checkpoint.rope_divisors(rope.turned / 2)?;
@@ -119,7 +116,6 @@ impl Model {
         }
         let final_norm = loader.norm(names.final_norm, spec.hidden)?;
         Ok(Self {
-            generation,
             vocabulary,
             layers,
             final_norm,
@@ -136,11 +132,6 @@ impl Model {
     /// positions are stretched for long texts only compute better so.
     pub fn limit_context(&mut self, tokens: usize) {
         self.spec.context = self.spec.context.min(tokens.max(1));
-    }
-
-    /// What the model's files recommend for generation.
-    pub fn generation_defaults(&self) -> &GenerationDefaults {
-        &self.generation
     }
 
     /// Compute a batch: store keys and values of its tokens in the cache and return the logits that

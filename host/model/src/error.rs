@@ -127,6 +127,19 @@ pub enum ModelError {
         /// The shape in the file.
         found: Vec<usize>,
     },
+    /// The token embedding is no matrix with a row for each token.
+    #[error(
+        "tensor `{tensor}` has shape {found:?}; a token embedding has 1 to {limit} rows of at least \
+         one number"
+    )]
+    Embedding {
+        /// The tensor.
+        tensor: String,
+        /// Its shape.
+        found: Vec<usize>,
+        /// Most rows.
+        limit: usize,
+    },
     /// The scales of a matrix of eight bits do not fit it.
     #[error(
         "tensor `{tensor}` has shape {found:?}; expected one scale for the whole matrix of {matrix:?}, \

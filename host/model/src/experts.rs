@@ -6,7 +6,6 @@
 use mortise_kernels::linear::{Activations, Forms};
 use mortise_kernels::route::{Route, Routing, route};
 
-use crate::checkpoint::TensorPlace;
 use crate::error::ModelError;
 use crate::feed_forward::GatedLayer;
 use crate::linear::{Linear, Residual};
@@ -15,6 +14,7 @@ use crate::mxfp4;
 use crate::names::ExpertLayout;
 use crate::rearrange::Unordered;
 use crate::spec::ExpertsSpec;
+use crate::stored_tensor::TensorPlace;
 use crate::weights::{Numbers, WeightPrecision};
 
 /// The experts of a layer.

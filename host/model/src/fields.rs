@@ -6,15 +6,9 @@ use std::ops::RangeInclusive;
 use serde_json::{Map, Value};
 
 use crate::error::ModelError;
-use crate::folder::ModelFolder;
+use crate::folder::{CONFIG_FILE, ModelFolder};
 use crate::gguf::{Gguf, config_fields, generation_fields, metadata_key};
-use crate::spec::CONFIG_FILE;
-
-/// Bytes of the largest configuration file that is read.
-pub(crate) const CONFIG_BYTES_MAX: u64 = 4 << 20;
-
-/// Entries of the longest list that is read.
-pub(crate) const LIST_MAX: usize = 1 << 12;
+use crate::limits::{CONFIG_BYTES_MAX, LIST_MAX};
 
 /// The members of one JSON object, with the names that messages give them.
 #[derive(Debug)]

@@ -2,15 +2,17 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use memmap2::Mmap;
-
 use crate::error::ModelError;
+use crate::file_bytes::FileBytes;
 use crate::gguf::{Gguf, PartName, sole_file};
-use crate::spec::CONFIG_FILE;
+
+/// File with the shape of a model.
+pub(crate) const CONFIG_FILE: &str = "config.json";
+/// File with recommended generation settings.
+pub(crate) const GENERATION_FILE: &str = "generation_config.json";
 
 /// A model's files: a directory on disk, one GGUF file, or bytes that are part of the program.
 #[derive(Debug, Clone)]
@@ -23,46 +25,6 @@ enum Source {
     Directory(PathBuf),
     Gguf(PathBuf, Gguf),
     Embedded(Vec<(&'static str, &'static [u8])>),
-}
-
-/// The bytes of one file.
-#[derive(Debug)]
-pub struct FileBytes(Bytes);
-
-#[derive(Debug)]
-enum Bytes {
-    Owned(Vec<u8>),
-    Embedded(&'static [u8]),
-    Mapped(Mmap),
-}
-
-impl Deref for FileBytes {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        match &self.0 {
-            Bytes::Owned(bytes) => bytes,
-            Bytes::Embedded(bytes) => bytes,
-            Bytes::Mapped(map) => map,
-        }
-    }
-}
-
-impl FileBytes {
-    /// Take a range that is not needed for now out of the memory of the process. It is read from the
-    /// file again when it is.
-    pub(crate) fn release(&self, range: Range<usize>) {
-        #[cfg(unix)]
-        if let Bytes::Mapped(map) = &self.0 {
-            let advice = memmap2::UncheckedAdvice::DontNeed;
-            // SAFETY: pages of a mapped file that nobody writes to come back as they were. Should the
-            // system refuse, they stay, which is harmless.
-            #[allow(unsafe_code, reason = "memory-maps the weights")]
-            let _ = unsafe { map.unchecked_advise_range(advice, range.start, range.len()) };
-        }
-        #[cfg(not(unix))]
-        let _ = range;
-    }
 }
 
 impl ModelFolder {
@@ -157,7 +119,7 @@ impl ModelFolder {
                 limit,
             });
         }
-        Ok(Some(FileBytes(Bytes::Owned(content))))
+        Ok(Some(FileBytes::from(content)))
     }
 
     /// A file that may be there, of any size, not copied into memory.
@@ -165,7 +127,8 @@ impl ModelFolder {
         match self.locate(file)? {
             None => Ok(None),
             Some((Location::Disk(handle), length)) if length > 0 => {
-                let map = map(&handle).map_err(|source| self.unreadable(file, source))?;
+                let map =
+                    FileBytes::map(&handle).map_err(|source| self.unreadable(file, source))?;
                 Ok(Some(map))
             }
             Some((location, _)) => Ok(Some(location.into_embedded())),
@@ -214,16 +177,6 @@ impl ModelFolder {
             source,
         }
     }
-}
-
-/// Map a file that is not empty.
-fn map(file: &File) -> std::io::Result<FileBytes> {
-    // SAFETY: the mapping is only read, as bytes and as numbers, for which any bits are values. Whoever
-    // writes into a model file while it is mapped changes what is computed, and whoever cuts it kills the
-    // process, as with every program that maps files; the README tells operators to rename instead.
-    #[allow(unsafe_code, reason = "memory-maps the weights")]
-    let map = unsafe { Mmap::map(file) }?;
-    Ok(FileBytes(Bytes::Mapped(map)))
 }
 
 /// By the name, since a file that was damaged should be called a damaged GGUF file.
@@ -309,20 +262,14 @@ fn parse_gguf(path: &Path) -> Result<Gguf, ModelError> {
     let file = File::open(path).map_err(unreadable)?;
     let length = file.metadata().map_err(unreadable)?.len();
     let bytes = if length == 0 {
-        FileBytes(Bytes::Owned(Vec::new()))
+        FileBytes::from(Vec::new())
     } else {
-        map(&file).map_err(unreadable)?
+        FileBytes::map(&file).map_err(unreadable)?
     };
     Gguf::parse(Arc::new(bytes)).map_err(|source| ModelError::Gguf {
         file: path.display().to_string(),
         source,
     })
-}
-
-impl From<Vec<u8>> for FileBytes {
-    fn from(bytes: Vec<u8>) -> Self {
-        Self(Bytes::Owned(bytes))
-    }
 }
 
 enum Location {
@@ -333,9 +280,9 @@ enum Location {
 impl Location {
     /// The embedded bytes; of a file on disk, which is asked only when it is empty, none.
     fn into_embedded(self) -> FileBytes {
-        FileBytes(match self {
-            Self::Disk(_) => Bytes::Owned(Vec::new()),
-            Self::Embedded(bytes) => Bytes::Embedded(bytes),
-        })
+        match self {
+            Self::Disk(_) => FileBytes::from(Vec::new()),
+            Self::Embedded(bytes) => FileBytes::from(bytes),
+        }
     }
 }

@@ -6,11 +6,11 @@ use std::ops::Range;
 
 use crate::error::ModelError;
 use crate::fields::Fields;
+use crate::limits::SCALE_BLOCK_MAX;
 
 /// Names of the scales, in the place of `weight`: those of DeepSeek, which are factors whatever the name
 /// says, and those of compressed-tensors.
 pub(crate) const SCALES: [&str; 2] = ["weight_scale_inv", "weight_scale"];
-const BLOCK_MAX: usize = 1 << 16;
 
 /// The scales of a matrix.
 #[derive(Debug)]
@@ -169,13 +169,13 @@ fn read_sides(fields: &Fields, field: &str) -> Result<Option<[usize; 2]>, ModelE
     };
     let side = |value: &serde_json::Value| {
         let side = value.as_u64().and_then(|side| usize::try_from(side).ok());
-        side.filter(|side| (1..=BLOCK_MAX).contains(side))
+        side.filter(|side| (1..=SCALE_BLOCK_MAX).contains(side))
     };
     match list.iter().map(side).collect::<Option<Vec<_>>>().as_deref() {
         Some([rows, columns]) => Ok(Some([*rows, *columns])),
         _ => Err(fields.wrong(
             field,
-            format!("must hold two sizes of a block from 1 to {BLOCK_MAX}"),
+            format!("must hold two sizes of a block from 1 to {SCALE_BLOCK_MAX}"),
         )),
     }
 }

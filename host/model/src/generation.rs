@@ -1,79 +1,149 @@
-//! What a model's files recommend for generation.
+//! Generation settings that a model's files recommend.
 
 use serde_json::Value;
 
 use crate::error::ModelError;
 use crate::fields::{Fields, brief};
-use crate::folder::ModelFolder;
-use crate::spec::CONFIG_FILE;
+use crate::folder::{CONFIG_FILE, GENERATION_FILE, ModelFolder};
+use crate::limits::EOS_TOKENS_MAX;
 
-const GENERATION_FILE: &str = "generation_config.json";
-const EOS_TOKENS_MAX: usize = 256;
+/// Fields with end-of-sequence tokens. GGUF metadata also names the ends of a turn and of a message.
+const EOS_FIELD: &str = "eos_token_id";
+const GGUF_EOS_FIELDS: [&str; 3] = [EOS_FIELD, "eot_token_id", "eom_token_id"];
 
-/// Recommendations of `generation_config.json`; end tokens also from `config.json`.
+/// Generation settings of a model: `generation_config.json`, or `config.json` where that file is
+/// absent, or the metadata of a GGUF file.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
-pub struct GenerationDefaults {
-    /// Tokens that end a text.
+pub struct GenerationConfig {
+    /// Tokens that end a sequence.
     pub eos_tokens: Vec<u32>,
     /// Temperature; 0 where the files say not to sample.
-    pub temperature: Option<f32>,
-    /// Nucleus.
-    pub top_p: Option<f32>,
-    /// Candidates; 0 is off.
+    pub temperature: Option<f64>,
+    /// Cumulative probability of the candidates.
+    pub top_p: Option<f64>,
+    /// Number of candidates; 0 is off.
     pub top_k: Option<u32>,
-    /// Smallest relative probability.
-    pub min_p: Option<f32>,
+    /// Least probability of a candidate, relative to the most likely one.
+    pub min_p: Option<f64>,
     /// Repetition penalty.
-    pub repetition_penalty: Option<f32>,
+    pub repetition_penalty: Option<f64>,
+    /// Most tokens to generate.
+    pub max_tokens: Option<u32>,
 }
 
-impl GenerationDefaults {
-    /// Read and check both files. `generation_config.json` may be absent.
-    pub fn read(folder: &ModelFolder) -> Result<Self, ModelError> {
-        let config =
-            Fields::read(folder, CONFIG_FILE)?.ok_or_else(|| folder.missing(CONFIG_FILE))?;
-        let model_eos = read_eos(&config)?.unwrap_or_default();
-        let Some(generation) = Fields::read(folder, GENERATION_FILE)? else {
-            return Ok(Self {
-                eos_tokens: model_eos,
-                ..Self::default()
-            });
+impl GenerationConfig {
+    /// Read and check the settings of a model whose token ids are below `vocabulary`.
+    ///
+    /// As in transformers, `config.json` (and its `text_config`) counts only where
+    /// `generation_config.json` is absent. Its end tokens also count where the other file has none.
+    pub fn read(folder: &ModelFolder, vocabulary: usize) -> Result<Self, ModelError> {
+        let generation = Fields::read(folder, GENERATION_FILE)?;
+        let (eos_fields, fallback): (&[&str], _) = match folder.gguf() {
+            Some(_) => (&GGUF_EOS_FIELDS, Vec::new()),
+            None => (&[EOS_FIELD], config_objects(folder)?),
         };
-        let number = |field, bounds| {
-            let number = generation.number(field, bounds)?;
-            Ok::<_, ModelError>(number.map(|number| number as f32))
-        };
-        let sampled = generation.flag("do_sample")?.unwrap_or(true);
-        let temperature = number("temperature", 0.0..=100.0)?;
-        let top_k = generation.count("top_k", 0..=u32::MAX as usize)?;
+        let mut eos_tokens = Vec::new();
+        for fields in generation.iter().chain(&fallback) {
+            if eos_tokens.is_empty() {
+                eos_tokens = read_eos(fields, eos_fields, vocabulary)?;
+            }
+        }
+        let settings = Settings(match &generation {
+            Some(generation) => std::slice::from_ref(generation),
+            None => &fallback,
+        });
+        let greedy = settings.find(|fields| fields.flag("do_sample"))? == Some(false);
+        let temperature = settings.number("temperature", 0.0, 100.0)?;
         Ok(Self {
-            eos_tokens: read_eos(&generation)?.unwrap_or(model_eos),
-            temperature: if sampled { temperature } else { Some(0.0) },
-            top_p: number("top_p", 0.0..=1.0)?,
-            top_k: top_k.and_then(|top_k| u32::try_from(top_k).ok()),
-            min_p: number("min_p", 0.0..=1.0)?,
-            repetition_penalty: number("repetition_penalty", 1e-3..=100.0)?,
+            eos_tokens,
+            temperature: if greedy { Some(0.0) } else { temperature },
+            top_p: settings.number("top_p", 0.0, 1.0)?,
+            top_k: settings.count("top_k", 0)?,
+            min_p: settings.number("min_p", 0.0, 1.0)?,
+            repetition_penalty: settings.number("repetition_penalty", 1e-3, 100.0)?,
+            max_tokens: settings.count("max_new_tokens", 1)?,
         })
+    }
+
+    /// Add tokens that end a sequence, such as the tokenizer's own.
+    pub fn with_eos_tokens(mut self, ids: impl IntoIterator<Item = u32>) -> Self {
+        self.eos_tokens.extend(ids);
+        self.eos_tokens.sort_unstable();
+        self.eos_tokens.dedup();
+        self
     }
 }
 
-/// One token or a list of them.
-fn read_eos(fields: &Fields) -> Result<Option<Vec<u32>>, ModelError> {
-    const FIELD: &str = "eos_token_id";
-    let token = |value: &Value| value.as_u64().and_then(|token| u32::try_from(token).ok());
-    let Some(value) = fields.get(FIELD) else {
-        return Ok(None);
+/// The object of `config.json` and, in models of several parts, that of the text decoder.
+fn config_objects(folder: &ModelFolder) -> Result<Vec<Fields>, ModelError> {
+    let Some(config) = Fields::read(folder, CONFIG_FILE)? else {
+        return Ok(Vec::new());
     };
-    let tokens = match value {
-        Value::Array(list) if list.len() <= EOS_TOKENS_MAX => list.iter().map(token).collect(),
-        single => token(single).map(|token| vec![token]),
-    };
-    tokens.map(Some).ok_or_else(|| {
+    let text = config.object("text_config")?;
+    Ok(std::iter::once(config).chain(text).collect())
+}
+
+/// Objects that may have a setting; the first that has it counts.
+struct Settings<'a>(&'a [Fields]);
+
+impl Settings<'_> {
+    fn find<T>(
+        &self,
+        read: impl Fn(&Fields) -> Result<Option<T>, ModelError>,
+    ) -> Result<Option<T>, ModelError> {
+        for fields in self.0 {
+            if let Some(found) = read(fields)? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    fn number(&self, field: &str, least: f64, most: f64) -> Result<Option<f64>, ModelError> {
+        self.find(|fields| fields.number(field, least..=most))
+    }
+
+    fn count(&self, field: &str, least: usize) -> Result<Option<u32>, ModelError> {
+        let count = self.find(|fields| fields.count(field, least..=u32::MAX as usize))?;
+        Ok(count.and_then(|count| u32::try_from(count).ok()))
+    }
+}
+
+/// Read the tokens of fields that hold one id or a list of ids.
+fn read_eos(fields: &Fields, names: &[&str], vocabulary: usize) -> Result<Vec<u32>, ModelError> {
+    let mut tokens = Vec::new();
+    for name in names {
+        match fields.get(name) {
+            None => {}
+            Some(Value::Array(list)) if list.len() > EOS_TOKENS_MAX => {
+                let problem = format!(
+                    "has {} entries; at most {EOS_TOKENS_MAX} are read",
+                    list.len()
+                );
+                return Err(fields.wrong(name, problem));
+            }
+            Some(Value::Array(list)) => {
+                for id in list {
+                    tokens.push(token(fields, name, id, vocabulary)?);
+                }
+            }
+            Some(id) => tokens.push(token(fields, name, id, vocabulary)?),
+        }
+    }
+    Ok(tokens)
+}
+
+/// A token id of the model.
+fn token(fields: &Fields, name: &str, id: &Value, vocabulary: usize) -> Result<u32, ModelError> {
+    let token = id.as_u64().filter(|id| *id < vocabulary as u64);
+    let token = token.and_then(|token| u32::try_from(token).ok());
+    token.ok_or_else(|| {
         let problem = format!(
-            "is {}; expected a token id or a list of at most {EOS_TOKENS_MAX} of them",
-            brief(value)
+            "names token {}; the model has tokens 0 to {}",
+            brief(id),
+            vocabulary.saturating_sub(1)
         );
-        fields.wrong(FIELD, problem)
+        fields.wrong(name, problem)
     })
 }

@@ -2,13 +2,12 @@
 
 use crate::error::ModelError;
 use crate::fields::{Fields, brief};
-use crate::folder::ModelFolder;
-use crate::spec::CONFIG_FILE;
+use crate::folder::{CONFIG_FILE, ModelFolder};
+use crate::limits::MODULES_MAX;
 
 /// Where sentence-transformers says what becomes of the rows.
 const MODULES_FILE: &str = "modules.json";
 const POOLING_FILE: &str = "1_Pooling/config.json";
-const MODULES_MAX: usize = 16;
 
 /// How the rows of a text become one vector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,26 +1,26 @@
 //! Tensors from safetensors files: one file, or several with an index.
 
+mod header;
+
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use safetensors::tensor::{Dtype, Metadata, SafeTensors};
-use serde_json::{Map, Value};
+use serde::Deserialize;
 
-use crate::checkpoint::{StoredTensor, TensorPlace};
 use crate::error::ModelError;
 use crate::fields::Fields;
-use crate::folder::{FileBytes, ModelFolder};
+use crate::file_bytes::FileBytes;
+use crate::folder::{CONFIG_FILE, ModelFolder};
 use crate::fp8;
-use crate::spec::CONFIG_FILE;
+use crate::limits::{INDEX_BYTES_MAX, SHARDS_MAX};
+use crate::stored_tensor::{StoredTensor, TensorPlace};
+use crate::unique_map::UniqueMap;
 use crate::weights::{NumberType, widen};
 
-const SINGLE_FILE: &str = "model.safetensors";
+pub(crate) const SINGLE_FILE: &str = "model.safetensors";
 const INDEX_FILE: &str = "model.safetensors.index.json";
-const INDEX_BYTES_MAX: u64 = 64 << 20;
-const SHARDS_MAX: usize = 1 << 10;
-/// Bytes before the header, which hold its length.
-const LENGTH_BYTES: usize = 8;
 
 /// The tensors of a folder, still in their files.
 pub(crate) struct Shards {
@@ -69,9 +69,11 @@ struct Shard {
 }
 
 impl Shards {
-    /// Open the files and check their headers.
-    pub(crate) fn open(folder: &ModelFolder) -> Result<Self, ModelError> {
-        let mut shards = Self::open_files(folder)?;
+    /// Open the files and check their headers; `None` if the folder has none.
+    pub(crate) fn open(folder: &ModelFolder) -> Result<Option<Self>, ModelError> {
+        let Some(mut shards) = Self::open_files(folder)? else {
+            return Ok(None);
+        };
         let embedding = format!("{HEADED_PREFIX}{EMBEDDING}");
         let fits = |naming: &Naming| shards.locate(&naming.stored(&embedding)).is_ok();
         let naming = [Naming::OfText, Naming::Headless].into_iter().find(fits);
@@ -79,20 +81,20 @@ impl Shards {
         if let Some(config) = Fields::read(folder, CONFIG_FILE)? {
             shards.scaled_block = fp8::read_block(&config)?;
         }
-        Ok(shards)
+        Ok(Some(shards))
     }
 
-    fn open_files(folder: &ModelFolder) -> Result<Self, ModelError> {
+    fn open_files(folder: &ModelFolder) -> Result<Option<Self>, ModelError> {
         if let Some(bytes) = folder.map_optional(SINGLE_FILE)? {
-            return Ok(Self {
+            return Ok(Some(Self {
                 shards: vec![Shard::open(SINGLE_FILE, bytes)?],
                 index: None,
                 naming: Naming::Same,
                 scaled_block: None,
-            });
+            }));
         }
         let Some(index) = folder.read_optional(INDEX_FILE, INDEX_BYTES_MAX)? else {
-            return Err(folder.missing(SINGLE_FILE));
+            return Ok(None);
         };
         let mut shards: Vec<Shard> = Vec::new();
         let mut numbers: HashMap<String, usize> = HashMap::new();
@@ -110,12 +112,12 @@ impl Shards {
             };
             tensors.insert(tensor, number);
         }
-        Ok(Self {
+        Ok(Some(Self {
             shards,
             index: Some(tensors),
             naming: Naming::Same,
             scaled_block: None,
-        })
+        }))
     }
 
     /// Where a tensor is.
@@ -224,37 +226,37 @@ fn wrong_type(tensor: &str, found: Dtype) -> ModelError {
     }
 }
 
-/// Which file has which tensor.
-fn read_index(bytes: &[u8]) -> Result<Vec<(String, String)>, ModelError> {
+/// Content of the index file; other fields are not kept.
+#[derive(Deserialize)]
+struct Index {
+    weight_map: UniqueMap<String>,
+}
+
+/// Names of tensors with the files that hold them, in the order of their names.
+fn read_index(bytes: &[u8]) -> Result<BTreeMap<String, String>, ModelError> {
     let wrong = |problem: String| ModelError::Field {
         file: INDEX_FILE.to_owned(),
         field: "weight_map".to_owned(),
         problem,
     };
-    let json = |source| ModelError::Json {
-        file: INDEX_FILE.to_owned(),
-        source,
-    };
-    let mut index: Map<String, Value> = serde_json::from_slice(bytes).map_err(json)?;
-    let Some(Value::Object(map)) = index.remove("weight_map") else {
-        return Err(wrong(
-            "must be an object of tensor and file names".to_owned(),
-        ));
-    };
-    let mut files = std::collections::HashSet::new();
-    let mut tensors = Vec::new();
-    for (tensor, file) in map {
-        let plain = file
-            .as_str()
-            .filter(|file| file.ends_with(".safetensors") && !file.contains(['/', '\\', '\0']));
-        let Some(file) = plain else {
-            let shown = crate::fields::brief(&file);
+    let Index { weight_map } = serde_json::from_slice(bytes).map_err(|source| {
+        if source.is_data() {
+            return wrong(format!("must map names of tensors to files: {source}"));
+        }
+        ModelError::Json {
+            file: INDEX_FILE.to_owned(),
+            source,
+        }
+    })?;
+    let mut files = HashSet::new();
+    for (tensor, file) in &weight_map.0 {
+        if !file.ends_with(".safetensors") || file.contains(['/', '\\', '\0']) {
+            let shown = crate::fields::brief(&file.as_str().into());
             return Err(wrong(format!(
                 "maps `{tensor}` to {shown}; expected a .safetensors file"
             )));
-        };
-        files.insert(file.to_owned());
-        tensors.push((tensor, file.to_owned()));
+        }
+        files.insert(file);
     }
     if files.len() > SHARDS_MAX {
         return Err(wrong(format!(
@@ -262,7 +264,7 @@ fn read_index(bytes: &[u8]) -> Result<Vec<(String, String)>, ModelError> {
             files.len()
         )));
     }
-    Ok(tensors)
+    Ok(weight_map.0.into_iter().collect())
 }
 
 impl Shard {
@@ -271,48 +273,14 @@ impl Shard {
             file: file.to_owned(),
             problem,
         };
-        check_extent(&bytes).map_err(damaged)?;
-        let (header, metadata) =
+        header::check(&bytes).map_err(damaged)?;
+        let (length, metadata) =
             SafeTensors::read_metadata(&bytes).map_err(|error| damaged(error.to_string()))?;
         Ok(Self {
             file: file.to_owned(),
-            data_start: LENGTH_BYTES + header,
+            data_start: header::LENGTH_BYTES + length,
             bytes: Arc::new(bytes),
             metadata,
         })
     }
-}
-
-/// Every tensor must end within the file. The parser adds these numbers up before it compares
-/// them, and says less clearly what a truncated file lacks.
-fn check_extent(bytes: &[u8]) -> Result<(), String> {
-    let Some((length, rest)) = bytes.split_first_chunk::<LENGTH_BYTES>() else {
-        return Err(format!(
-            "it has {} bytes, too few for a header",
-            bytes.len()
-        ));
-    };
-    let length = u64::from_le_bytes(*length);
-    let header = usize::try_from(length)
-        .ok()
-        .and_then(|length| rest.split_at_checked(length));
-    let Some((header, tensors)) = header else {
-        return Err(format!(
-            "its header should have {length} bytes and it ends before"
-        ));
-    };
-    let header: Map<String, Value> = serde_json::from_slice(header)
-        .map_err(|error| format!("its header is not a JSON object: {error}"))?;
-    for (tensor, info) in &header {
-        let end = info.get("data_offsets").and_then(|offsets| offsets.get(1));
-        if let Some(end) = end.and_then(Value::as_u64)
-            && end > tensors.len() as u64
-        {
-            return Err(format!(
-                "tensor `{tensor}` ends at byte {end} of the data and the file has {}",
-                tensors.len()
-            ));
-        }
-    }
-    Ok(())
 }

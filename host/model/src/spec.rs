@@ -7,7 +7,7 @@ use mortise_kernels::route::Routing;
 
 use crate::error::ModelError;
 use crate::fields::Fields;
-use crate::folder::ModelFolder;
+use crate::folder::{CONFIG_FILE, ModelFolder};
 use crate::rope::RopeSpec;
 
 mod experts;
@@ -17,9 +17,6 @@ mod read;
 
 pub use families::Architecture;
 pub(crate) use families::Family;
-
-/// Name of the file that tells the shape.
-pub(crate) const CONFIG_FILE: &str = "config.json";
 
 /// The shape of a decoder. The sizes are consistent with one another and within sane bounds.
 #[derive(Debug, Clone, PartialEq)]

@@ -8,7 +8,7 @@ use mortise_kernels::floats::FloatType;
 use mortise_kernels::quant::{BlockType, dequantise, quantise_q4_k, quantise_q8_0};
 use zerocopy::IntoBytes;
 
-use crate::folder::FileBytes;
+use crate::file_bytes::FileBytes;
 use crate::fp8;
 
 // Files are little endian, and weights are packed as they are mapped.

@@ -9,8 +9,8 @@ use mortise_test_support::gguf_file::{self, F32, GgufFile, text, u32};
 use half::f16;
 use mortise_kernels::quant::BlockType;
 use mortise_model::{
-    Architecture, KvCache, KvType, LogitRows, Model, ModelFolder, ModelInput, ModelSpec,
-    SequenceInput, WeightPrecision,
+    Architecture, GenerationConfig, KvCache, KvType, LogitRows, Model, ModelFolder, ModelInput,
+    ModelSpec, SequenceInput, WeightPrecision, vocabulary_size,
 };
 use references::References;
 
@@ -67,6 +67,14 @@ fn from_gguf(name: &str, precision: WeightPrecision) -> Model {
 fn from_folder(name: &str, precision: WeightPrecision) -> Model {
     let folder = ModelFolder::open(data("parity").join(name)).unwrap();
     Model::load(&folder, precision).unwrap()
+}
+
+fn eos_tokens(path: PathBuf) -> Vec<u32> {
+    let folder = ModelFolder::open(path).unwrap();
+    let vocabulary = vocabulary_size(&folder).unwrap().unwrap();
+    GenerationConfig::read(&folder, vocabulary)
+        .unwrap()
+        .eos_tokens
 }
 
 /// All logits of sequences that are computed in one batch.
@@ -191,8 +199,8 @@ fn the_shape_is_that_of_the_folder() {
         assert_eq!(found.tied_embeddings, expected.tied_embeddings, "{name}");
         assert_eq!(found.norm_epsilon, expected.norm_epsilon, "{name}");
         assert_eq!(
-            gguf.generation_defaults().eos_tokens,
-            folder.generation_defaults().eos_tokens,
+            eos_tokens(data("gguf").join(format!("{name}.gguf"))),
+            eos_tokens(data("parity").join(name)),
             "{name}"
         );
     }

@@ -7,12 +7,11 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use mortise_hub::ModelReference;
 use mortise_model::gguf::{Gguf, GgufError};
-use mortise_model::{FileBytes, ModelFolder};
-use mortise_tokenizer::{GgufVocabulary, MAX_TOKEN_ID, Tokenizer, TokenizerFiles};
+use mortise_model::{FileBytes, GenerationConfig, ModelFolder, vocabulary_size};
+use mortise_tokenizer::{GgufVocabulary, Tokenizer, TokenizerFiles};
 use serde_json::Value;
 
 use crate::config::ModelConfig;
-use crate::generation::GenerationDefaults;
 
 /// Largest tokenizer file that is read; a vocabulary of 256 000 tokens has about 20 MB.
 const TOKENIZER_BYTES_MAX: u64 = 128 << 20;
@@ -89,7 +88,7 @@ pub struct ModelFiles {
     /// Logits of the model: at least the tokens that the tokenizer knows.
     pub vocabulary_size: usize,
     /// What holds where a request does not say.
-    pub defaults: GenerationDefaults,
+    pub defaults: GenerationConfig,
 }
 
 impl ModelFiles {
@@ -118,28 +117,12 @@ impl ModelFiles {
             Some(bytes) => parse_json("config.json", &bytes)?,
             None => Value::Null,
         };
-        let mut defaults = match small("generation_config.json")? {
-            Some(bytes) => GenerationDefaults::read(&bytes)
-                .context("`generation_config.json` is not valid JSON")?,
-            None => GenerationDefaults::default(),
-        };
-        defaults = defaults.with_eos(tokenizer.eos());
         let architecture = model
             .get("model_type")
             .and_then(Value::as_str)
             .unwrap_or_default();
-        let known = tokenizer.vocabulary_size();
-        // Logits may be padded beyond the tokens that the tokenizer knows.
-        let size = model
-            .get("vocab_size")
-            .and_then(Value::as_u64)
-            .and_then(|size| usize::try_from(size).ok())
-            .map_or(known, |size| size.max(known));
-        if size > MAX_TOKEN_ID as usize {
-            bail!(
-                "`config.json`: vocab_size is {size}; at most {MAX_TOKEN_ID} tokens are supported"
-            );
-        }
+        let size = padded_vocabulary(&folder, &tokenizer)?;
+        let defaults = GenerationConfig::read(&folder, size)?.with_eos_tokens(tokenizer.eos());
         let architecture = architecture.to_owned();
         Ok(Self::new(
             folder,
@@ -158,26 +141,12 @@ impl ModelFiles {
         let architecture = vocabulary.architecture.clone();
         let tokenizer = Tokenizer::from_gguf(vocabulary)
             .with_context(|| format!("in the GGUF file `{}`", folder.name()))?;
-        let own = mortise_model::GenerationDefaults::read(&folder)?;
         let named = END_TOKENS
             .iter()
             .filter_map(|text| tokenizer.token_id(text))
             .filter(|id| tokenizer.table().is_special(*id));
-        let defaults = GenerationDefaults {
-            eos: own.eos_tokens,
-            temperature: own.temperature.map(f64::from),
-            top_p: own.top_p.map(f64::from),
-            top_k: own.top_k,
-            min_p: own.min_p.map(f64::from),
-            repetition_penalty: own.repetition_penalty.map(f64::from),
-            max_tokens: None,
-        }
-        .with_eos(named);
-        let rows = gguf
-            .tensor("token_embd.weight")
-            .and_then(|embedding| embedding.shape.first().copied());
-        let known = tokenizer.vocabulary_size();
-        let size = rows.map_or(known, |rows| rows.max(known));
+        let size = padded_vocabulary(&folder, &tokenizer)?;
+        let defaults = GenerationConfig::read(&folder, size)?.with_eos_tokens(named);
         Ok(Self::new(
             folder,
             tokenizer,
@@ -191,7 +160,7 @@ impl ModelFiles {
     fn new(
         folder: ModelFolder,
         tokenizer: Tokenizer,
-        defaults: GenerationDefaults,
+        defaults: GenerationConfig,
         architecture: &str,
         size: usize,
         name: &str,
@@ -199,7 +168,7 @@ impl ModelFiles {
         // What a tokenizer puts behind every text ends texts; encoders know no other end.
         let around = tokenizer.encode_text("").unwrap_or_default();
         let defaults = match around.as_slice() {
-            [_, .., last] if defaults.eos.is_empty() => defaults.with_eos([*last]),
+            [_, .., last] if defaults.eos_tokens.is_empty() => defaults.with_eos_tokens([*last]),
             _ => defaults,
         };
         Self {
@@ -211,6 +180,13 @@ impl ModelFiles {
             folder,
         }
     }
+}
+
+/// Tokens of the model: logits may be padded beyond those that the tokenizer knows.
+fn padded_vocabulary(folder: &ModelFolder, tokenizer: &Tokenizer) -> anyhow::Result<usize> {
+    let known = tokenizer.vocabulary_size();
+    let rows = vocabulary_size(folder)?;
+    Ok(rows.map_or(known, |rows| rows.max(known)))
 }
 
 /// The entries of a GGUF file that describe its tokenizer. What is no tokenizer is found when one is

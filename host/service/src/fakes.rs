@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use mortise_models::{Script, ScriptCodec, Scripted, TokenRuntime};
+use mortise_models::{GenerationConfig, Script, ScriptCodec, Scripted, TokenRuntime};
 use mortise_plugin::{
     Decision, Facts, Fault, Finish, GrammarSource, Kind, MatchStatus, MatchStep, ParserEvent,
     ParserSetup, ParserTraits, PluginError, RenderedPrompt, Segment, TemplateInput, UsageReport,
@@ -19,10 +19,9 @@ use crate::plugins::{
     RequestId,
 };
 use crate::{
-    Call, ChatPrompt, ContentConstraint, Conversation, Delta, Event, FinishReason,
-    GenerationDefaults, Message, Prompt, PromptEnd, Request, RequestFields, Role, ServedModel,
-    ServerToolCall, Service, ServiceConfig, ServiceError, TemplateArguments, TokenLogprob,
-    ToolDeclaration, ToolName, Tools, Usage,
+    Call, ChatPrompt, ContentConstraint, Conversation, Delta, Event, FinishReason, Message, Prompt,
+    PromptEnd, Request, RequestFields, Role, ServedModel, ServerToolCall, Service, ServiceConfig,
+    ServiceError, TemplateArguments, TokenLogprob, ToolDeclaration, ToolName, Tools, Usage,
 };
 
 /// The tokenizer that a `tokenizer.json` describes.
@@ -364,7 +363,7 @@ pub(crate) fn model(script: Script) -> ServedModel {
         },
         mask_tokens: tokenizer.vocabulary_size(),
         embedder: None,
-        defaults: GenerationDefaults::default().with_eos(tokenizer.token_id(END)),
+        defaults: GenerationConfig::default().with_eos_tokens(tokenizer.token_id(END)),
         tokenizer,
         backend,
     }

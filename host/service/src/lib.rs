@@ -55,7 +55,7 @@ pub use event::{Event, ServerToolCall, ToolOutcome};
 pub use failure::{Fallback, RawOnFailure, ScopedPolicy, ScopedTools};
 pub use model::ServedModel;
 pub use mortise_engine::EarlyStopping;
-pub use mortise_models::{Delta, FinishReason, GenerationDefaults, TokenLogprob, Usage};
+pub use mortise_models::{Delta, FinishReason, GenerationConfig, TokenLogprob, Usage};
 pub use mortise_plugin::{Fault, GrammarSource, Kind, PluginError, ToolChoice};
 pub use observer::{ModelObserver, NoObserver, Observer, Outcome, Summary, ToolRun};
 pub use offline::{

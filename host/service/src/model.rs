@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mortise_models::{EmbeddingRuntime, GenerationDefaults, Named, TokenRuntime};
+use mortise_models::{EmbeddingRuntime, GenerationConfig, Named, TokenRuntime};
 use mortise_tokenizer::Tokenizer;
 
 use crate::plugin_routing::ModelPlugins;
@@ -28,8 +28,8 @@ pub struct ServedModel {
     pub backend: Arc<dyn TokenRuntime>,
     /// Makes vectors of texts, if the model can.
     pub embedder: Option<Arc<dyn EmbeddingRuntime>>,
-    /// What holds where the caller does not say.
-    pub defaults: GenerationDefaults,
+    /// Sampling settings and end tokens where the request names none.
+    pub defaults: GenerationConfig,
 }
 
 impl Named for ServedModel {

@@ -90,7 +90,7 @@ impl Submitter {
             .submit(SequenceRequest {
                 prompt: prepared.ids.clone(),
                 max_tokens,
-                stop_tokens: model.defaults.eos.clone(),
+                stop_tokens: model.defaults.eos_tokens.clone(),
                 sampling: prepare::sampling(model, fields, slot.index),
                 logprobs: prepare::logprobs(request),
                 priority: self.priority,
@@ -120,7 +120,7 @@ impl Submitter {
         let streams = model.backend.submit_beams(BeamRequest {
             prompt: prepared.ids.clone(),
             max_tokens,
-            stop_tokens: model.defaults.eos.clone(),
+            stop_tokens: model.defaults.eos_tokens.clone(),
             beams: BeamParams {
                 size: beams.size,
                 results: request.choices(),

@@ -21,7 +21,6 @@ use mortise_cuda::{Buffer, Device, DeviceError};
 use crate::decoder::Logits;
 use crate::error::{InputError, ModelError};
 use crate::folder::ModelFolder;
-use crate::generation::GenerationDefaults;
 use crate::input::ModelInput;
 use crate::kv_cache::KvType;
 use crate::loader::Loader;
@@ -54,7 +53,6 @@ pub struct DeviceSettings {
 #[derive(Debug)]
 pub struct DeviceModel {
     spec: ModelSpec,
-    generation: GenerationDefaults,
     device: Arc<dyn Device>,
     weights: Weights,
     blocks: usize,
@@ -85,7 +83,6 @@ impl DeviceModel {
     ) -> Result<Self, ModelError> {
         let mut spec = ModelSpec::read(folder)?;
         refuse_what_is_missing(&spec)?;
-        let generation = GenerationDefaults::read(folder)?;
         spec.context = spec.context.min(settings.context.max(1));
         let checkpoint = Checkpoint::open(folder)?;
         for rope in &mut spec.ropes {
@@ -110,7 +107,6 @@ impl DeviceModel {
             blocks: settings.blocks,
             weights,
             device,
-            generation,
             spec,
         })
     }
@@ -118,11 +114,6 @@ impl DeviceModel {
     /// The shape of the model.
     pub fn spec(&self) -> &ModelSpec {
         &self.spec
-    }
-
-    /// What the model's files recommend for generation.
-    pub fn generation_defaults(&self) -> &GenerationDefaults {
-        &self.generation
     }
 
     /// Blocks of the cache.

@@ -9,10 +9,10 @@ use mortise_cuda::{Buffer, Device, DeviceError, FP8_SCALED, Format, Matrix, Scal
 use mortise_kernels::quant::{BlockType, quantise_q4_k, quantise_q8_0};
 use zerocopy::IntoBytes;
 
-use crate::checkpoint::StoredTensor;
 use crate::error::ModelError;
 use crate::loader::Loader;
 use crate::names::StackNames;
+use crate::stored_tensor::StoredTensor;
 use crate::weights::{NumberType, WeightPrecision, widen};
 
 /// Matrices of the same inputs that are multiplied as one, with an optional bias.

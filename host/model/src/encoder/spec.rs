@@ -2,16 +2,14 @@
 
 use crate::error::ModelError;
 use crate::fields::{Fields, brief};
-use crate::folder::ModelFolder;
+use crate::folder::{CONFIG_FILE, ModelFolder};
+use crate::limits::{
+    ENCODER_CONTEXT_MAX, ENCODER_HIDDEN_MAX, ENCODER_INTERMEDIATE_MAX, ENCODER_LAYERS_MAX,
+    ENCODER_SEGMENTS_MAX, VOCABULARY_MAX,
+};
 use crate::pooling::{Pooling, PoolingSpec};
-use crate::spec::CONFIG_FILE;
 
 const ARCHITECTURES: [&str; 2] = ["BertModel", "BertForMaskedLM"];
-
-const HIDDEN_MAX: usize = 1 << 14;
-const LAYERS_MAX: usize = 1 << 8;
-const CONTEXT_MAX: usize = 1 << 17;
-const VOCABULARY_MAX: usize = 1 << 22;
 
 /// The shape of an encoder of the BERT family.
 #[derive(Debug, Clone, PartialEq)]
@@ -63,8 +61,8 @@ impl EncoderSpec {
                 return Err(config.wrong(field, problem));
             }
         }
-        let hidden = config.required_count("hidden_size", 1..=HIDDEN_MAX)?;
-        let heads = config.required_count("num_attention_heads", 1..=HIDDEN_MAX)?;
+        let hidden = config.required_count("hidden_size", 1..=ENCODER_HIDDEN_MAX)?;
+        let heads = config.required_count("num_attention_heads", 1..=ENCODER_HIDDEN_MAX)?;
         if !hidden.is_multiple_of(heads) {
             let problem = format!("is {heads}; it must divide `hidden_size`, which is {hidden}");
             return Err(config.wrong("num_attention_heads", problem));
@@ -72,11 +70,14 @@ impl EncoderSpec {
         Ok(Self {
             vocabulary: config.required_count("vocab_size", 1..=VOCABULARY_MAX)?,
             hidden,
-            intermediate: config.required_count("intermediate_size", 1..=4 * HIDDEN_MAX)?,
-            layers: config.required_count("num_hidden_layers", 1..=LAYERS_MAX)?,
+            intermediate: config
+                .required_count("intermediate_size", 1..=ENCODER_INTERMEDIATE_MAX)?,
+            layers: config.required_count("num_hidden_layers", 1..=ENCODER_LAYERS_MAX)?,
             heads,
-            context: config.required_count("max_position_embeddings", 1..=CONTEXT_MAX)?,
-            segments: config.count("type_vocab_size", 1..=1 << 10)?.unwrap_or(2),
+            context: config.required_count("max_position_embeddings", 1..=ENCODER_CONTEXT_MAX)?,
+            segments: config
+                .count("type_vocab_size", 1..=ENCODER_SEGMENTS_MAX)?
+                .unwrap_or(2),
             norm_epsilon: config.number("layer_norm_eps", 0.0..=0.1)?.unwrap_or(1e-12) as f32,
             pooling: PoolingSpec::read(folder)?.unwrap_or(PoolingSpec {
                 pooling: Pooling::Mean,

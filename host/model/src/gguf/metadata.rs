@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::folder::FileBytes;
+use crate::file_bytes::FileBytes;
 
 use super::cursor::Cursor;
 use super::{GgufError, Place};

@@ -7,6 +7,7 @@
 
 mod config;
 mod cursor;
+mod error;
 mod metadata;
 mod names;
 mod parts;
@@ -17,9 +18,10 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::folder::FileBytes;
+use crate::file_bytes::FileBytes;
 
 pub(crate) use config::{config_fields, generation_fields, metadata_key};
+pub use error::GgufError;
 pub use metadata::{Array, Metadata, Value};
 pub use names::gguf_name;
 pub(crate) use names::{KEY_UPS, VALUE_UPS};
@@ -35,61 +37,6 @@ const VERSIONS: std::ops::RangeInclusive<u32> = 2..=3;
 const ENTRIES_MAX: u64 = 1 << 14;
 /// Tensors. The largest models in use have about 2,000.
 const TENSORS_MAX: u64 = 1 << 16;
-
-/// What is wrong with a GGUF file.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum GgufError {
-    /// The first four bytes are others.
-    #[error("it does not begin with `GGUF`")]
-    Magic,
-    /// A version that is not read.
-    #[error("it has version {found}; versions 2 and 3 are read{hint}")]
-    Version {
-        /// The version.
-        found: u32,
-        /// What it may be instead.
-        hint: &'static str,
-    },
-    /// The file ends within its header.
-    #[error("it ends within {what}")]
-    Truncated {
-        /// What could not be read.
-        what: String,
-    },
-    /// A number that announces more than is read.
-    #[error("it announces {found} {what}; at most {limit} are read")]
-    Limit {
-        /// Of what.
-        what: &'static str,
-        /// How many.
-        found: u64,
-        /// The limit.
-        limit: u64,
-    },
-    /// Bytes that should be text.
-    #[error("{what} is not UTF-8")]
-    Text {
-        /// What it is.
-        what: String,
-    },
-    /// An entry of the metadata that makes no sense or is not supported.
-    #[error("`{key}` {problem}")]
-    Entry {
-        /// Its key.
-        key: String,
-        /// What is wrong, as the rest of a sentence.
-        problem: String,
-    },
-    /// A tensor that makes no sense.
-    #[error("tensor `{tensor}` {problem}")]
-    Tensor {
-        /// Its name.
-        tensor: String,
-        /// What is wrong, as the rest of a sentence.
-        problem: String,
-    },
-}
 
 /// An opened GGUF file, or several that are parts of one model.
 #[derive(Debug, Clone)]

@@ -10,6 +10,7 @@ use crate::weights::NumberType;
 
 /// Bytes of a name; the format's own limit.
 const NAME_BYTES_MAX: u64 = 64;
+/// Dimensions of a GGUF tensor.
 const DIMENSIONS_MAX: u32 = 4;
 
 /// How a tensor's numbers are stored. Every type that GGUF defines has one; [`Self::numbers`] says

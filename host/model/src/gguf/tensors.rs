@@ -6,8 +6,8 @@ use mortise_kernels::linear::RowOrder;
 
 use super::names::{gguf_name, gguf_part};
 use super::{Gguf, GgufError, TensorInfo};
-use crate::checkpoint::{StoredTensor, TensorPlace};
 use crate::error::ModelError;
+use crate::stored_tensor::{StoredTensor, TensorPlace};
 
 /// Architectures whose files have the rows of queries and keys in rotary pairs side by side.
 const PAIRED_ROWS: &[&str] = &["llama", "granite", "mistral3", "smollm3"];

@@ -5,11 +5,12 @@ use std::ops::RangeInclusive;
 use super::{RopeScaling, RopeSpec};
 use crate::error::ModelError;
 use crate::fields::{Fields, brief};
+use crate::limits::CONTEXT_MAX;
 use crate::spec::Family;
 
 const THETA_BOUNDS: RangeInclusive<f64> = 1.0..=1e12;
 const FACTOR_BOUNDS: RangeInclusive<f64> = 1e-3..=1e6;
-const CONTEXT_BOUNDS: RangeInclusive<usize> = 2..=1 << 24;
+const CONTEXT_BOUNDS: RangeInclusive<usize> = 2..=CONTEXT_MAX;
 
 /// The rotary embeddings of a model.
 pub(crate) struct Ropes {

@@ -4,11 +4,9 @@ use mortise_kernels::route::{ExpertGroups, GroupRank, RouterScores, Routing};
 
 use super::ExpertsSpec;
 use super::families::{Family, RouterRule};
-use super::read::INTERMEDIATE_MAX;
 use crate::error::ModelError;
 use crate::fields::{Fields, brief};
-
-const EXPERTS_MAX: usize = 1 << 12;
+use crate::limits::{EXPERTS_MAX, INTERMEDIATE_MAX};
 
 pub(super) fn read_experts(
     config: &Fields,

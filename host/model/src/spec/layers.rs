@@ -6,8 +6,8 @@ use super::LayerSpec;
 use super::families::{Family, RouterRule, WindowRule};
 use crate::error::ModelError;
 use crate::fields::{Fields, brief};
+use crate::limits::{LAYER_RULE_MAX, WINDOW_MAX};
 
-const WINDOW_MAX: usize = 1 << 24;
 const EVERY: &str = "full_attention";
 const WINDOW: &str = "sliding_attention";
 
@@ -42,7 +42,7 @@ fn read_turned(config: &Fields, family: &Family, layers: usize) -> Result<Vec<bo
         return Ok(vec![true; layers]);
     }
     let Some(list) = config.list(FIELD)? else {
-        let interval = config.count("no_rope_layer_interval", 1..=1 << 20)?;
+        let interval = config.count("no_rope_layer_interval", 1..=LAYER_RULE_MAX)?;
         let interval = interval.unwrap_or(4);
         return Ok((1..=layers).map(|number| number % interval != 0).collect());
     };
@@ -112,7 +112,7 @@ fn window_rule(config: &Fields, family: &Family, turned: &[bool]) -> Result<Vec<
         WindowRule::Set => vec![set; layers],
         WindowRule::Switched => vec![switched; layers],
         WindowRule::SwitchedFrom => {
-            let first = config.count("max_window_layers", 0..=1 << 20)?;
+            let first = config.count("max_window_layers", 0..=LAYER_RULE_MAX)?;
             let first = first.unwrap_or(28);
             (0..layers)
                 .map(|number| switched && number >= first)
@@ -123,7 +123,7 @@ fn window_rule(config: &Fields, family: &Family, turned: &[bool]) -> Result<Vec<
         }
         WindowRule::AllBut(each) => {
             let each = config
-                .count("sliding_window_pattern", 1..=1 << 20)?
+                .count("sliding_window_pattern", 1..=LAYER_RULE_MAX)?
                 .unwrap_or(each);
             (1..=layers).map(|number| number % each != 0).collect()
         }
@@ -140,15 +140,19 @@ fn read_expert_layers(
         None => Ok(vec![false; layers]),
         Some(RouterRule::Mixtral | RouterRule::GptOss) => Ok(vec![true; layers]),
         Some(RouterRule::DeepseekV2 | RouterRule::DeepseekV3) => {
-            let dense = config.count("first_k_dense_replace", 0..=1 << 20)?;
+            let dense = config.count("first_k_dense_replace", 0..=LAYER_RULE_MAX)?;
             let dense = dense.unwrap_or(0);
-            if config.count("moe_layer_freq", 0..=1 << 20)?.unwrap_or(1) != 1 {
+            if config
+                .count("moe_layer_freq", 0..=LAYER_RULE_MAX)?
+                .unwrap_or(1)
+                != 1
+            {
                 return Err(config.wrong("moe_layer_freq", "must be 1"));
             }
             Ok((0..layers).map(|number| number >= dense).collect())
         }
         Some(RouterRule::Qwen) => {
-            let step = config.count("decoder_sparse_step", 1..=1 << 20)?;
+            let step = config.count("decoder_sparse_step", 1..=LAYER_RULE_MAX)?;
             let step = step.unwrap_or(1);
             let plain = config.list("mlp_only_layers")?.unwrap_or_default();
             let plain = |number: usize| plain.contains(&Value::from(number));

@@ -13,17 +13,11 @@ use super::{AttentionSpec, FeedForwardSpec, LatentSpec, ModelSpec, QueryGrowth};
 use crate::error::ModelError;
 use crate::fields::{Fields, brief};
 use crate::fp8;
+use crate::limits::{
+    CONTEXT_MAX, HEAD_DIM_MAX, HEADS_MAX, HIDDEN_MAX, INTERMEDIATE_MAX, LAYERS_MAX, RANK_MAX,
+    VOCABULARY_MAX,
+};
 use crate::rope::{RopeScaling, RopeTarget, read_ropes};
-
-const HIDDEN_MAX: usize = 1 << 16;
-pub(super) const INTERMEDIATE_MAX: usize = 1 << 20;
-const LAYERS_MAX: usize = 1 << 10;
-const HEADS_MAX: usize = 1 << 10;
-const HEAD_DIM_MAX: usize = 1 << 10;
-const RANK_MAX: usize = 1 << 14;
-const VOCABULARY_MAX: usize = 1 << 22;
-/// Positions stay exact in f32 up to here.
-const CONTEXT_MAX: usize = 1 << 24;
 
 /// The sizes of attention heads.
 #[derive(Clone, Copy)]

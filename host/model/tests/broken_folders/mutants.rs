@@ -3,6 +3,7 @@
 use std::fs;
 use std::sync::OnceLock;
 
+use mortise_model::GenerationConfig;
 use mortise_model::KvCache;
 use mortise_model::KvType;
 use mortise_model::LogitRows;
@@ -75,6 +76,9 @@ proptest! {
         cut in prop::option::weighted(0.1, any::<Index>()),
     ) {
         let folder = mutant(model, file, &mutations, cut);
+        if let Err(error) = GenerationConfig::read(&folder, 1 << 10) {
+            prop_assert!(!error.to_string().is_empty());
+        }
         match Model::load(&folder, WeightPrecision::AsStored) {
             Ok(model) => check_computes(&model),
             Err(error) => prop_assert!(!error.to_string().is_empty()),

@@ -1,9 +1,7 @@
 //! Configurations that are right in one way or another, and what is read from them.
 
-use std::fs;
 use std::path::Path;
 
-use mortise_model::GenerationDefaults;
 use mortise_model::KvCache;
 use mortise_model::KvType;
 use mortise_model::LogitRows;
@@ -16,9 +14,8 @@ use mortise_model::SequenceInput;
 use mortise_model::WeightPrecision;
 use serde_json::Value;
 use serde_json::json;
-use tempfile::TempDir;
 
-use crate::{MODEL, check, copy, original, with_config};
+use crate::{MODEL, original, with_config};
 
 /// What a model's configuration says, changed or as it is.
 fn spec(name: &str, change: impl FnOnce(&mut Value)) -> ModelSpec {
@@ -178,40 +175,6 @@ fn the_limit_on_context_chooses_the_factors_of_longrope() {
     let (limited, whole) = (logits(&original(LONG), 4), logits(&original(LONG), 256));
     assert_eq!(limited, logits(short_only.path(), 256));
     assert_ne!(limited, whole);
-}
-
-#[test]
-fn generation_defaults_come_from_both_files() {
-    let read = |folder: &TempDir| {
-        GenerationDefaults::read(&ModelFolder::open(folder.path()).unwrap()).unwrap()
-    };
-    let folder = copy(MODEL);
-    let defaults = read(&folder);
-    assert_eq!(defaults.eos_tokens, [2, 3]);
-    assert_eq!(
-        (defaults.temperature, defaults.top_p, defaults.top_k),
-        (Some(0.7), Some(0.9), Some(20))
-    );
-    assert_eq!((defaults.min_p, defaults.repetition_penalty), (None, None));
-    let path = folder.path().join("generation_config.json");
-    fs::write(
-        &path,
-        json!({"do_sample": false, "temperature": 0.7, "eos_token_id": 9}).to_string(),
-    )
-    .unwrap();
-    let defaults = read(&folder);
-    assert_eq!(
-        (defaults.temperature, defaults.eos_tokens),
-        (Some(0.0), vec![9])
-    );
-    fs::remove_file(&path).unwrap();
-    assert_eq!(read(&folder).eos_tokens, [2, 3]);
-    assert_eq!(read(&folder).temperature, None);
-    fs::write(&path, json!({"top_p": 1.5}).to_string()).unwrap();
-    check(
-        folder.path(),
-        &["`top_p` in `generation_config.json` is 1.5"],
-    );
 }
 
 #[test]

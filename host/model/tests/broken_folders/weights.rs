@@ -139,14 +139,86 @@ fn a8_headers_of_safetensors() {
         let tensor = format!(r#"{{"a":{{"dtype":"F32","shape":{shape},"data_offsets":[0,4]}}}}"#);
         spoiled(&header(&tensor, 4), "");
     }
-    // The name stands for two places, of which only one can be meant.
     spoiled(
         &header(
-            r#"{"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"a":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}}"#,
-            8,
+            r#"{"a":{"dtype":"U8","shape":[1,1,1,1,1,1,1,1,1],"data_offsets":[0,1]}}"#,
+            1,
         ),
-        "",
+        "expected at most 8 sizes",
     );
+    spoiled(
+        &header(
+            r#"{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1],"more":[]}}"#,
+            1,
+        ),
+        "unknown field `more`",
+    );
+}
+
+#[test]
+fn duplicate_keys_of_safetensors_are_refused() {
+    let at =
+        |first, last| format!(r#"{{"dtype":"U8","shape":[4],"data_offsets":[{first},{last}]}}"#);
+    let (low, high) = (at(0, 4), at(4, 8));
+    let twice = r#"{"dtype":"U8","dtype":"U8","shape":[4],"data_offsets":[0,4]}"#;
+    for (header, named) in [
+        (format!(r#"{{"a":{low},"a":{low}}}"#), "`a` is there twice"),
+        (format!(r#"{{"a":{low},"a":{high}}}"#), "`a` is there twice"),
+        (
+            format!(r#"{{"a":{high},"b":{low},"a":{high}}}"#),
+            "`a` is there twice",
+        ),
+        (
+            format!(r#"{{"a":{low},"\u0061":{low}}}"#),
+            "`a` is there twice",
+        ),
+        (
+            format!(r#"{{"__metadata__":{{"k":"1","k":"2"}},"a":{low}}}"#),
+            "`k` is there twice",
+        ),
+        (
+            r#"{"__metadata__":{},"__metadata__":{}}"#.to_owned(),
+            "`__metadata__` is there twice",
+        ),
+        (format!(r#"{{"a":{twice}}}"#), "duplicate field `dtype`"),
+    ] {
+        let folder = copy(MODEL);
+        let length = (header.len() as u64).to_le_bytes();
+        let file = [&length[..], header.as_bytes(), &[0; 8]].concat();
+        fs::write(folder.path().join("model.safetensors"), file).unwrap();
+        check(
+            folder.path(),
+            &["weights file `model.safetensors` is damaged", named],
+        );
+    }
+    let shard = "model-00001-of-00003.safetensors";
+    for (index, named) in [
+        (
+            format!(r#"{{"weight_map": {{"a": "{shard}", "a": "{shard}"}}}}"#),
+            "`a` is there twice",
+        ),
+        (
+            r#"{"weight_map": {}, "weight_map": {}}"#.to_owned(),
+            "duplicate field `weight_map`",
+        ),
+        (
+            r#"{"weight_map": {"a": 5}}"#.to_owned(),
+            "invalid type: integer `5`",
+        ),
+        (r#"{"weight_map": []}"#.to_owned(), "expected an object"),
+        ("{}".to_owned(), "missing field `weight_map`"),
+    ] {
+        let folder = copy(SHARDED);
+        let path = folder.path().join("model.safetensors.index.json");
+        fs::write(path, index).unwrap();
+        check(
+            folder.path(),
+            &[
+                "`weight_map` in `model.safetensors.index.json` must map names",
+                named,
+            ],
+        );
+    }
 }
 
 #[test]

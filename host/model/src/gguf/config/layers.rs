@@ -5,7 +5,7 @@ use serde_json::{Map, Value as Json, json};
 use super::super::metadata::Value;
 use super::super::{Gguf, GgufError};
 use super::{DEEPSEEK, take};
-use crate::fields::LIST_MAX;
+use crate::limits::LIST_MAX;
 
 /// Field of `config.json`, key in GGUF behind the architecture and a dot.
 pub(super) const FIELDS: &[(&str, &str)] = &[

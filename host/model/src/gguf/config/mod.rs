@@ -53,6 +53,17 @@ const FIELDS: &[(&str, &str)] = &[
     ("pooling_type", "pooling_type"),
 ];
 
+/// Field of `generation_config.json`, whole key in GGUF.
+const GENERATION_FIELDS: &[(&str, &str)] = &[
+    ("eos_token_id", "tokenizer.ggml.eos_token_id"),
+    ("eot_token_id", "tokenizer.ggml.eot_token_id"),
+    ("eom_token_id", "tokenizer.ggml.eom_token_id"),
+    ("temperature", "general.sampling.temp"),
+    ("top_k", "general.sampling.top_k"),
+    ("top_p", "general.sampling.top_p"),
+    ("min_p", "general.sampling.min_p"),
+];
+
 /// Keys that change what a model computes, and the architectures where that is computed.
 const REFUSED: &[(&str, &[&str])] = &[
     (
@@ -78,7 +89,10 @@ pub(crate) fn metadata_key(architecture: &str, field: &str) -> String {
     match known {
         Some((_, key)) => format!("{architecture}.{key}"),
         None if field == "architectures" => "general.architecture".to_owned(),
-        None => field.to_owned(),
+        None => {
+            let known = GENERATION_FIELDS.iter().find(|(known, _)| *known == field);
+            known.map_or(field, |(_, key)| key).to_owned()
+        }
     }
 }
 
@@ -167,25 +181,10 @@ fn query_scalar(fields: &Map<String, Json>) -> Json {
 /// The members that `generation_config.json` would have.
 pub(crate) fn generation_fields(gguf: &Gguf) -> Result<Map<String, Json>, GgufError> {
     let metadata = gguf.metadata();
-    let mut ends = Vec::new();
-    for key in ["eos_token_id", "eot_token_id", "eom_token_id"] {
-        if let Some(token) = metadata.count(&format!("tokenizer.ggml.{key}"))? {
-            ends.push(json!(token));
-        }
-    }
     let mut fields = Map::new();
-    if !ends.is_empty() {
-        fields.insert("eos_token_id".to_owned(), Json::Array(ends));
-    }
-    for (field, key) in [
-        ("temperature", "temp"),
-        ("top_k", "top_k"),
-        ("top_p", "top_p"),
-        ("min_p", "min_p"),
-    ] {
-        let key = format!("general.sampling.{key}");
-        if let Some(value) = metadata.get(&key)? {
-            fields.insert(field.to_owned(), to_json(&key, value)?);
+    for (field, key) in GENERATION_FIELDS {
+        if let Some(value) = metadata.get(key)? {
+            fields.insert((*field).to_owned(), to_json(key, value)?);
         }
     }
     Ok(fields)
@@ -226,7 +225,11 @@ fn refuse_unsupported(gguf: &Gguf, architecture: &str) -> Result<(), GgufError> 
 /// layers differ are refused.
 fn to_json(key: &str, value: Value<'_>) -> Result<Json, GgufError> {
     Ok(match value {
-        Value::Integer(number) => i64::try_from(number).map_or(Json::Null, Json::from),
+        Value::Integer(number) => match (i64::try_from(number), u64::try_from(number)) {
+            (Ok(number), _) => json!(number),
+            (_, Ok(number)) => json!(number),
+            _ => Json::Null,
+        },
         Value::Float(number) => json!(shortest(number)),
         Value::Flag(flag) => json!(flag),
         Value::Text(text) => json!(text),
