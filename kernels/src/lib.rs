@@ -33,6 +33,7 @@ pub mod quant;
 pub mod rms_norm;
 pub mod rope;
 pub mod route;
+mod row_order;
 pub mod select;
 pub mod soft_cap;
 
@@ -55,7 +56,7 @@ fn has_avx2_fma() -> bool {
         && std::arch::is_x86_feature_detected!("f16c")
 }
 
-/// Whether vectors are for use that code is written for by hand: AVX2 and its company, or NEON.
+/// Whether the hand-written vector code can run: AVX2 with FMA and F16C, or NEON.
 #[cfg(target_arch = "x86_64")]
 fn has_vectors() -> bool {
     has_avx2_fma()

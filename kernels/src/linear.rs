@@ -14,8 +14,9 @@ mod matrix;
 mod search;
 mod sink;
 
+pub use crate::row_order::RowOrder;
 pub use activations::{Activations, Forms};
-pub use matrix::{Matrix, RowOrder};
+pub use matrix::Matrix;
 pub use search::{Highest, LogitScale, RowLogits, Scores, WantedLogits};
 
 use job::Job;

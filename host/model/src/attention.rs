@@ -4,42 +4,16 @@
 use mortise_kernels::attention::Scoring;
 use mortise_kernels::linear::{Activations, Forms};
 use mortise_kernels::qkv::QkvStage;
-use mortise_kernels::rope::{RopeHeads, RopeTable};
+use mortise_kernels::rope::RopeHeads;
 
+use crate::batch::Batch;
 use crate::error::ModelError;
-use crate::kv_cache::{CachePlan, LayerCache};
+use crate::kv_cache::LayerCache;
 use crate::latent_attention::LatentAttention;
 use crate::linear::{Linear, Residual};
 use crate::loader::Loader;
 use crate::norm::Norm;
-use crate::spec::{LayerSpec, ModelSpec, QkNorm};
-
-/// What all layers ask of a batch.
-pub(crate) struct Batch<'a> {
-    pub(crate) spec: &'a ModelSpec,
-    pub(crate) plan: CachePlan<'a>,
-    /// A table for each of the model's rotary embeddings.
-    pub(crate) ropes: Vec<RopeTable>,
-    /// A factor for each row's queries, in models whose queries grow.
-    pub(crate) query_factors: Option<Vec<f32>>,
-}
-
-impl Batch<'_> {
-    /// Rows of the batch.
-    pub(crate) fn rows(&self) -> usize {
-        self.plan.rows.len()
-    }
-
-    /// The positions of a layer for these heads, if it has any.
-    pub(crate) fn rope(
-        &self,
-        layer: LayerSpec,
-        heads: RopeHeads,
-    ) -> Option<(&RopeTable, RopeHeads)> {
-        let table = layer.rope.and_then(|rope| self.ropes.get(rope))?;
-        Some((table, heads))
-    }
-}
+use crate::spec::{LayerSpec, QkNorm};
 
 /// The attention of a layer.
 #[derive(Debug)]

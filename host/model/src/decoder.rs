@@ -7,7 +7,7 @@ pub use whole_texts::EmbedError;
 use mortise_kernels::attention::AttentionRow;
 use mortise_kernels::linear::{Activations, LogitScale, Scores, WantedLogits};
 
-use crate::attention::Batch;
+use crate::batch::Batch;
 use crate::checkpoint::Checkpoint;
 use crate::error::{InputError, ModelError};
 use crate::folder::ModelFolder;

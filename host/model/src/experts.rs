@@ -7,7 +7,7 @@ use mortise_kernels::linear::{Activations, Forms};
 use mortise_kernels::route::{Route, Routing, route};
 
 use crate::error::ModelError;
-use crate::feed_forward::GatedLayer;
+use crate::gated_mlp::GatedMlp;
 use crate::linear::{Linear, Residual};
 use crate::loader::{Loader, StackPart};
 use crate::mxfp4;
@@ -24,9 +24,9 @@ pub(crate) struct Experts {
     router: Linear,
     /// Concerns the choice alone.
     correction: Option<Vec<f32>>,
-    experts: Vec<GatedLayer>,
+    experts: Vec<GatedMlp>,
     /// Computes every row, and perhaps the gate through which it goes.
-    shared: Option<(GatedLayer, Option<Linear>)>,
+    shared: Option<(GatedMlp, Option<Linear>)>,
 }
 
 impl Experts {
@@ -63,7 +63,7 @@ impl Experts {
         let shared = match spec.shared {
             None => None,
             Some(width) => Some((
-                GatedLayer {
+                GatedMlp {
                     activation: loader.spec.feed_forward.activation,
                     gate_up: loader.stack(
                         &names.shared_gate_up,
@@ -176,7 +176,7 @@ fn load_each(
     gate_up: [&str; 2],
     down: &str,
     spec: ExpertsSpec,
-) -> Result<Vec<GatedLayer>, ModelError> {
+) -> Result<Vec<GatedMlp>, ModelError> {
     let (hidden, width, biased) = (loader.spec.hidden, spec.intermediate, spec.bias);
     let expert = |expert: usize| {
         let name = |part: &str| loader.layer_name(number, &format!("{prefix}{expert}.{part}"));
@@ -185,7 +185,7 @@ fn load_each(
             outputs: width,
             biased,
         });
-        Ok(GatedLayer {
+        Ok(GatedMlp {
             activation: loader.spec.feed_forward.activation,
             gate_up: loader.stacked(gate, [up], hidden)?,
             down: loader.matrix(name(down), hidden, width, biased)?,
@@ -200,7 +200,7 @@ fn load_interleaved(
     gate_up: &str,
     down: &str,
     spec: ExpertsSpec,
-) -> Result<Vec<GatedLayer>, ModelError> {
+) -> Result<Vec<GatedMlp>, ModelError> {
     let (experts, hidden, width) = (spec.experts, loader.spec.hidden, spec.intermediate);
     let biases = |name: &str, width| {
         let shape = [experts, width];
@@ -220,7 +220,7 @@ fn load_interleaved(
         let gate_up = gate_ups.expert(expert, loader.precision, &source);
         let down_bias = down_biases[expert * hidden..][..hidden].to_vec();
         let down = downs.expert(expert, loader.precision, |row| row);
-        Ok(GatedLayer {
+        Ok(GatedMlp {
             activation: loader.spec.feed_forward.activation,
             gate_up: Linear::new(gate_up, Some(biases), 2 * width, hidden)?,
             down: Linear::new(down, Some(down_bias), hidden, width)?,

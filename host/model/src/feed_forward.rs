@@ -1,17 +1,17 @@
 //! The feed-forward part of a layer: gated products, by one for all tokens or by experts.
 
-use mortise_kernels::gate_mul::Activation;
 use mortise_kernels::linear::{Activations, Forms};
 
 use crate::error::ModelError;
 use crate::experts::Experts;
-use crate::linear::{Linear, Residual};
+use crate::gated_mlp::GatedMlp;
+use crate::linear::Residual;
 use crate::loader::Loader;
 
 /// The feed-forward part of a layer.
 #[derive(Debug)]
 pub(crate) enum FeedForward {
-    Gated(GatedLayer),
+    Gated(GatedMlp),
     Experts(Box<Experts>),
 }
 
@@ -28,7 +28,7 @@ impl FeedForward {
         let name = |part: &str| loader.layer_name(number, part);
         let (width, hidden) = (feed_forward.intermediate, loader.spec.hidden);
         let down = name(names.down);
-        Ok(Self::Gated(GatedLayer {
+        Ok(Self::Gated(GatedMlp {
             activation: feed_forward.activation,
             gate_up: loader.stack(
                 &names.gate_up,
@@ -55,35 +55,5 @@ impl FeedForward {
             Self::Gated(layer) => layer.add(x, residual),
             Self::Experts(experts) => experts.add(x, residual),
         }
-    }
-}
-
-/// Two products with a gate between them.
-#[derive(Debug)]
-pub(crate) struct GatedLayer {
-    pub(crate) activation: Activation,
-    /// Gates, then ups.
-    pub(crate) gate_up: Linear,
-    pub(crate) down: Linear,
-}
-
-impl GatedLayer {
-    pub(crate) fn add(&self, x: &Activations<'_>, residual: Residual<'_>) {
-        let gated = self.gate_up.gate(x, self.activation, self.down.forms());
-        self.down.add_of(&gated, residual);
-    }
-
-    /// What comes of rows of the hidden width.
-    pub(crate) fn apply(&self, x: &Activations<'_>) -> Vec<f32> {
-        let mut rows = vec![0.0; x.rows() * self.down.outputs()];
-        let scale = 1.0;
-        self.add(
-            x,
-            Residual {
-                rows: &mut rows,
-                scale,
-            },
-        );
-        rows
     }
 }

@@ -10,7 +10,7 @@ use mortise_kernels::linear::{Activations, Forms};
 use mortise_kernels::qkv::QkvStage;
 use mortise_kernels::rope::RopeHeads;
 
-use crate::attention::Batch;
+use crate::batch::Batch;
 use crate::error::ModelError;
 use crate::gguf::{KEY_UPS, VALUE_UPS};
 use crate::kv_cache::LayerCache;

@@ -2,7 +2,8 @@
 
 use mortise_kernels::linear::{Activations, Forms};
 
-use crate::attention::{Attention, Batch};
+use crate::attention::Attention;
+use crate::batch::Batch;
 use crate::error::ModelError;
 use crate::feed_forward::FeedForward;
 use crate::kv_cache::LayerCache;

@@ -9,6 +9,7 @@
 //! no sampling and no scheduling.
 
 mod attention;
+mod batch;
 mod checkpoint;
 mod decoder;
 mod device;
@@ -21,6 +22,7 @@ mod fields;
 mod file_bytes;
 mod folder;
 mod fp8;
+mod gated_mlp;
 mod generation;
 pub mod gguf;
 mod input;

@@ -20,6 +20,7 @@ pub mod experts;
 mod find;
 #[cfg(feature = "cuda")]
 mod gpu;
+mod gpu_info;
 pub mod linear;
 mod matrix;
 pub mod memory;
@@ -29,7 +30,8 @@ pub use buffer::{Buffer, Number, Pending, Slice};
 pub use device::{
     Address, Device, DeviceError, Download, HalfType, Launch, Product, Recording, Scalars,
 };
-pub use find::{Gpu, find, open};
+pub use find::{find, open};
 #[cfg(feature = "cuda")]
 pub use gpu::CudaDevice;
+pub use gpu_info::Gpu;
 pub use matrix::{FP8_SCALED, Format, Matrix};

@@ -1,7 +1,6 @@
 //! Products of queries with keys, their softmax, and products of weights with values, in what vectors the
 //! compiler finds.
 
-use super::tile::larger;
 use crate::exp::exp;
 use crate::kv_page::BLOCK_TOKENS;
 
@@ -65,4 +64,10 @@ fn reduce(numbers: [f32; BLOCK_TOKENS], combine: impl Fn(f32, f32) -> f32) -> f3
         width /= 2;
     }
     numbers[0]
+}
+
+/// The larger of two, without the NaN rule of `f32::max`, which does not vectorise.
+#[inline(always)]
+pub(super) fn larger(a: f32, b: f32) -> f32 {
+    if a > b { a } else { b }
 }

@@ -59,7 +59,7 @@ impl Attended {
                 // It sees nothing of this part.
                 continue;
             }
-            let highest = larger(query.highest, more.highest);
+            let highest = portable::larger(query.highest, more.highest);
             let factors = [query.highest, more.highest].map(|of| exp(of - highest));
             query.highest = highest;
             query.total = query.total * factors[0] + more.total * factors[1];
@@ -379,10 +379,4 @@ fn add_whole_registers<const N: usize>(
         first += ONE;
     }
     first
-}
-
-/// The larger of two, without the care for NaN that does not vectorise.
-#[inline(always)]
-pub(super) fn larger(a: f32, b: f32) -> f32 {
-    if a > b { a } else { b }
 }

@@ -18,8 +18,8 @@ mod x86;
 use half::{bf16, f16};
 
 use crate::isa::Isa;
-use crate::linear::RowOrder;
 use crate::memory::{OutOfMemory, Piece};
+use crate::row_order::RowOrder;
 use tile::Operands;
 pub(crate) use tile::{TILE_SUMS, TilePlace, panels_together, tiles};
 

@@ -19,12 +19,14 @@ mod layout;
 mod neon;
 mod packed;
 mod quantise;
+mod quantised_group;
 
 pub(crate) use activations::PASS_ROWS;
-pub use activations::{QuantisedGroup, QuantisedRows};
+pub use activations::QuantisedRows;
 pub(crate) use packed::PANEL_ROWS;
 pub use packed::PackedMatrix;
 pub use quantise::{quantise_q4_k, quantise_q8_0};
+pub use quantised_group::QuantisedGroup;
 
 /// Weights that are unpacked together.
 pub const GROUP: usize = 32;

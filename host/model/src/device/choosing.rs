@@ -9,18 +9,9 @@ use mortise_cuda::choose::{CHOSEN_WORDS, Choice, Chosen, Requests, choose};
 use mortise_cuda::{Buffer, Device, DeviceError, Pending};
 
 use super::DeviceModel;
-use super::step::Taken;
+use super::token_source::{Taken, TokenSource};
 use crate::error::InputError;
 use crate::input::ModelInput;
-
-/// Says that a token of a batch is one that the device chose, whatever stands in the batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TokenSource {
-    /// Row of the batch.
-    pub row: usize,
-    /// Number of the choice, of those made last.
-    pub choice: usize,
-}
 
 /// Choices as the device sees them, and those on their way to the host.
 #[derive(Debug)]

@@ -2,21 +2,19 @@
 
 use std::sync::Arc;
 
-use mortise_cuda::experts::{
-    Common, ExpertLinear, Inputs, Router, Routes, combine, products, route,
-};
+use mortise_cuda::experts::{Common, ExpertLinear, Inputs, Router, combine, products, route};
 use mortise_cuda::linear::Rows;
 use mortise_cuda::rows::{Activation, gate_mul};
 use mortise_cuda::{Buffer, Device, DeviceError, Matrix, Scalars};
 use mortise_kernels::route::RouterScores;
 
-use super::layer::Batch;
+use super::batch::{Batch, ExpertScratch};
 use super::weights::{Encoded, Stack, encode, encode_numbers};
 use crate::error::ModelError;
 use crate::experts::{ExpertTensor, interleaved_source};
 use crate::loader::Loader;
 use crate::names::ExpertLayout;
-use crate::spec::{ExpertsSpec, ModelSpec};
+use crate::spec::ExpertsSpec;
 use crate::weights::WeightPrecision;
 
 /// The experts of a layer.
@@ -45,38 +43,6 @@ struct SharedExpert {
 struct ExpertMatrices {
     matrix: Matrix,
     bias: Option<Buffer<f32>>,
-}
-
-/// What a batch's experts compute with.
-#[derive(Debug)]
-pub(super) struct ExpertRoom {
-    logits: Buffer<f32>,
-    routes: Routes,
-    /// What each part gave.
-    results: Buffer<f32>,
-    /// What the shared expert gave, and its gates.
-    common: Buffer<f32>,
-    common_gates: Buffer<f32>,
-}
-
-impl ExpertRoom {
-    /// For so many rows.
-    pub(super) fn new(
-        device: &Arc<dyn Device>,
-        spec: &ModelSpec,
-        experts: ExpertsSpec,
-        rows: usize,
-    ) -> Result<Self, DeviceError> {
-        let chosen = experts.routing.chosen;
-        let shared = if experts.shared.is_some() { rows } else { 0 };
-        Ok(Self {
-            logits: Buffer::zeros(device, rows * experts.experts)?,
-            routes: Routes::new(device, experts.experts, chosen, rows)?,
-            results: Buffer::zeros(device, rows * chosen * spec.hidden)?,
-            common: Buffer::zeros(device, shared * spec.hidden)?,
-            common_gates: Buffer::zeros(device, shared)?,
-        })
-    }
 }
 
 impl DeviceExperts {
@@ -158,7 +124,7 @@ impl DeviceExperts {
     pub(super) fn forward(
         &self,
         batch: &Batch<'_>,
-        room: &ExpertRoom,
+        room: &ExpertScratch,
         activation: Activation,
         (x, out): (&Buffer<f32>, &Buffer<f32>),
         scalars: Scalars,

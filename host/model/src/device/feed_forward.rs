@@ -6,12 +6,11 @@ use mortise_cuda::rows::{Activation, gate_mul};
 use mortise_cuda::{Buffer, Device, DeviceError, Scalars};
 use mortise_kernels::gate_mul::Activation as HostActivation;
 
+use super::batch::Batch;
 use super::experts::DeviceExperts;
-use super::layer::Batch;
 use super::weights::Stack;
 use crate::error::ModelError;
 use crate::loader::Loader;
-use crate::spec::ModelSpec;
 
 /// The feed-forward part of a layer.
 #[derive(Debug)]
@@ -58,16 +57,6 @@ impl DeviceFeedForward {
             Self::Gated { .. } => 0,
             Self::Experts(experts) => experts.chosen_bytes(),
         }
-    }
-
-    /// Numbers of a row of gates and ups, half of which is left when they are multiplied.
-    pub(super) fn gates(spec: &ModelSpec) -> usize {
-        let dense = spec.feed_forward.intermediate;
-        let experts = spec.feed_forward.experts.map_or(0, |experts| {
-            let parts = experts.routing.chosen * experts.intermediate;
-            parts.max(experts.shared.unwrap_or(0))
-        });
-        2 * dense.max(experts)
     }
 
     /// Write what comes of rows of `x` to those of `out`, or add it there.

@@ -3,20 +3,19 @@
 use std::sync::Arc;
 
 use mortise_cuda::attention::{
-    BatchPlaces, FinishQkv, KvBlocks, KvNumbers, Scoring, Splits, decode, finish_qkv, prefill,
+    BatchPlaces, FinishQkv, KvBlocks, KvNumbers, Scoring, decode, finish_qkv, prefill,
 };
-use mortise_cuda::linear::{Rows, Workspace};
+use mortise_cuda::linear::Rows;
 use mortise_cuda::rows::{RmsNorm, rms_norm};
-use mortise_cuda::{Buffer, Device, DeviceError, Scalars, Slice};
+use mortise_cuda::{Buffer, Device, DeviceError, Scalars};
 
-use super::experts::ExpertRoom;
+use super::batch::{Activations, Batch};
 use super::feed_forward::DeviceFeedForward;
 use super::heads;
-use super::rotary::Rotary;
 use super::weights::Stack;
 use crate::error::ModelError;
 use crate::loader::Loader;
-use crate::spec::{LayerSpec, ModelSpec, QkNorm};
+use crate::spec::{LayerSpec, QkNorm};
 
 /// One layer with its cache.
 #[derive(Debug)]
@@ -37,83 +36,6 @@ pub(super) struct DeviceLayer {
 struct Norms {
     input: Option<Buffer<f32>>,
     output: Option<Buffer<f32>>,
-}
-
-/// Activations of a batch.
-#[derive(Debug)]
-pub(super) struct Activations {
-    /// What the layers add to.
-    pub(super) hidden: Buffer<f32>,
-    /// Normalised rows, and what a branch gives where it is normalised before it is added.
-    pub(super) normed: Buffer<f32>,
-    pub(super) qkv: Buffer<f32>,
-    pub(super) attended: Buffer<f32>,
-    pub(super) gate_up: Buffer<f32>,
-    pub(super) gated: Buffer<f32>,
-    /// Of models that have experts.
-    pub(super) experts: Option<ExpertRoom>,
-}
-
-impl Activations {
-    /// For so many rows.
-    pub(super) fn new(
-        device: &Arc<dyn Device>,
-        spec: &ModelSpec,
-        rows: usize,
-    ) -> Result<Self, DeviceError> {
-        let of = |width: usize| Buffer::zeros(device, rows * width);
-        let (queries, gates) = (spec.heads * spec.head_dim, DeviceFeedForward::gates(spec));
-        let experts = spec.feed_forward.experts;
-        Ok(Self {
-            hidden: of(spec.hidden)?,
-            normed: of(spec.hidden)?,
-            qkv: of(queries + 2 * spec.kv_heads * spec.head_dim)?,
-            attended: of(queries)?,
-            gate_up: of(gates)?,
-            gated: of(gates / 2)?,
-            experts: experts
-                .map(|experts| ExpertRoom::new(device, spec, experts, rows))
-                .transpose()?,
-        })
-    }
-}
-
-/// A batch, as a layer sees it.
-pub(super) struct Batch<'a> {
-    pub(super) device: &'a dyn Device,
-    pub(super) spec: &'a ModelSpec,
-    pub(super) ropes: &'a [Rotary],
-    pub(super) activations: &'a Activations,
-    pub(super) workspace: &'a Workspace,
-    pub(super) rows: usize,
-    pub(super) places: BatchPlaces<'a>,
-    /// Positions of the rows that attend each by itself; negative for the others.
-    pub(super) single_positions: Slice<'a, i32>,
-    /// Rows up to the last of them.
-    pub(super) single_rows: usize,
-    /// Splits that the longest of their sequences needs.
-    pub(super) splits: (&'a Splits, usize),
-    /// Tiles of the other rows, and how many.
-    pub(super) tiles: (Slice<'a, i32>, usize),
-}
-
-impl Batch<'_> {
-    fn whole<'b>(&self, buffer: &'b Buffer<f32>, width: usize) -> Rows<'b> {
-        Rows {
-            slice: buffer.all(),
-            stride: width,
-            count: self.rows,
-        }
-    }
-
-    fn norm<'b>(&self, weight: &'b Buffer<f32>) -> RmsNorm<'b> {
-        RmsNorm {
-            weight: weight.all(),
-            epsilon: self.spec.norm_epsilon,
-            sources: None,
-            added: None,
-        }
-    }
 }
 
 impl DeviceLayer {

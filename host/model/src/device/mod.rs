@@ -5,12 +5,14 @@
 //! but the former, which is what decoding is, is rounded up to one of few sizes and recorded when it
 //! comes the second time: from then on, a step is one launch.
 
+mod batch;
 mod choosing;
 mod experts;
 mod feed_forward;
 mod layer;
 mod rotary;
 mod step;
+mod token_source;
 mod weights;
 
 use std::sync::Arc;
@@ -30,10 +32,10 @@ use crate::weights::WeightPrecision;
 use crate::{checkpoint::Checkpoint, kv_cache::BLOCK_TOKENS};
 
 use choosing::Choosing;
-pub use choosing::TokenSource;
 use layer::DeviceLayer;
 use rotary::Rotary;
 use step::Step;
+pub use token_source::TokenSource;
 use weights::Stack;
 
 /// How a model is put on a device.

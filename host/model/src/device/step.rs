@@ -9,9 +9,9 @@ use mortise_cuda::linear::{FEW_ROWS, Rows, Workspace};
 use mortise_cuda::rows::{RmsNorm, embed, rms_norm, soft_cap};
 use mortise_cuda::{Buffer, Device, DeviceError, Recording, Scalars, Slice};
 
-use super::choosing::TokenSource;
-use super::feed_forward::DeviceFeedForward;
-use super::layer::{Activations, Batch, DeviceLayer};
+use super::batch::{Activations, Batch, gate_width};
+use super::layer::DeviceLayer;
+use super::token_source::{Taken, TokenSource};
 use super::{Weights, heads};
 use crate::input::{LogitRows, ModelInput};
 use crate::kv_cache::BLOCK_TOKENS;
@@ -77,13 +77,6 @@ enum Column {
     /// Which choice gives a row's token.
     Sources,
     Blocks,
-}
-
-/// Tokens of a batch that the device chose.
-pub(super) struct Taken<'a> {
-    pub(super) chosen: Slice<'a, u32>,
-    /// For some rows, which choice.
-    pub(super) sources: &'a [TokenSource],
 }
 
 /// How much a forward pass computes.
@@ -312,7 +305,7 @@ impl Room {
         widened: usize,
     ) -> Result<Self, DeviceError> {
         let widest = spec.hidden.max(spec.heads * spec.head_dim);
-        let widest = widest.max(DeviceFeedForward::gates(spec) / 2);
+        let widest = widest.max(gate_width(spec) / 2);
         // Sequences of more rows attend in tiles, which need no room.
         let singles = rows.min(RECORDED_ROWS_MAX);
         Ok(Self {

@@ -18,7 +18,7 @@ use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys;
 
 use crate::device::{Address, Device, DeviceError, Download, Launch, Product, Recording};
-use crate::find::Gpu;
+use crate::gpu_info::Gpu;
 use download::Downloads;
 use library::{Library, OUT_ALIGNMENT};
 use staging::Staging;

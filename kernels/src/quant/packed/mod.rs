@@ -14,8 +14,8 @@ mod x86;
 use super::activations::TILE_ROWS;
 use super::{BlockType, GROUP, PASS_ROWS, QuantisedGroup};
 use crate::isa::Isa;
-use crate::linear::RowOrder;
 use crate::memory::{OutOfMemory, Piece};
+use crate::row_order::RowOrder;
 #[cfg(target_arch = "aarch64")]
 use neon as vector;
 use shape::Shape;
