@@ -1,44 +1,43 @@
-//! Which tokens stay candidates for sampling. Nothing here sorts the whole vocabulary, nor lists it: what a
-//! row keeps is found in it ([`Survey`]), selection partitions that, and only what was asked for in order is
-//! put in order.
+//! Sampling filters: top-k, min-p, top-p and the draw. The vocabulary is neither sorted nor listed:
+//! [`LogitScan`] finds the candidates of a row, selection partitions them, and only top logprobs are
+//! sorted.
 //!
-//! Weights are summed as whole numbers of [`WEIGHT_UNIT`]: such sums do not depend on their order, so
-//! that a GPU, which adds in another, keeps and draws the same tokens (`choose.cu` of
-//! `kernels/cuda`).
+//! Weights are summed as integers in [`WEIGHT_UNIT`]s. Such sums do not depend on the order of
+//! additions, so that a GPU keeps and draws the same tokens (`sample.cu` of `kernels/cuda`).
 
 use std::cmp::Ordering;
 
-mod survey;
+mod logit_scan;
 
-pub use survey::{Room, Survey};
+pub use logit_scan::{LogitScan, ScanScratch};
 
-/// What weights are counted in, of the likeliest token's: 2^-40. A token that weighs less has no
-/// weight; all of them together, in a vocabulary of 2^18, have less than a four millionth.
+/// Unit of weights: 2^-40 of the weight of the most likely token. Lighter tokens count as 0; together,
+/// in a vocabulary of 2^18, they have less than a four millionth of the weight.
 pub const WEIGHT_UNIT: f32 = 1.0 / (1u64 << 40) as f32;
 
-/// `top_p` is counted in this part of the whole.
+/// `top_p` is rounded to a multiple of 2^-32.
 const SHARE_BITS: u32 = 32;
 
-/// A token that may be chosen.
+/// A token that may be sampled.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Candidate {
     /// Token id.
     pub id: u32,
-    /// Its logit, or its unnormalised probability, as the op says.
+    /// Logit or unnormalised probability, as the op says.
     pub value: f32,
 }
 
-/// The highest value first; among equals the lowest id.
+/// Order of candidates: highest value first, equals by id.
 fn best_first(a: &Candidate, b: &Candidate) -> Ordering {
     b.value.total_cmp(&a.value).then(a.id.cmp(&b.id))
 }
 
 /// The `count` highest of `values`, highest first, equals by index. None is NaN.
 pub fn top(values: &[f32], count: usize) -> Vec<Candidate> {
-    Survey::new(values, &mut Room::default()).top(count)
+    LogitScan::new(values, &mut ScanScratch::default()).top(count)
 }
 
-/// Keep the `count` highest, in no particular but in a reproducible order.
+/// Top-k: keep the `count` highest. Their order is unspecified but reproducible.
 pub fn keep_top_k(candidates: &mut Vec<Candidate>, count: usize) {
     if count < candidates.len() {
         if count > 0 {
@@ -48,8 +47,8 @@ pub fn keep_top_k(candidates: &mut Vec<Candidate>, count: usize) {
     }
 }
 
-/// Keep those at least `min_p` times as likely as the likeliest. Values are probabilities, not
-/// necessarily normalised.
+/// Min-p: keep candidates at least `min_p` times as likely as the most likely one. Values are
+/// probabilities, normalised or not.
 pub fn keep_min_p(candidates: &mut Vec<Candidate>, min_p: f32) {
     let highest = candidates
         .iter()
@@ -58,8 +57,8 @@ pub fn keep_min_p(candidates: &mut Vec<Candidate>, min_p: f32) {
     candidates.retain(|candidate| candidate.value >= min_p * highest);
 }
 
-/// Keep the fewest of the likeliest whose probabilities reach `top_p` of all. Values are weights of at
-/// most 1. Keeps at least one.
+/// Top-p: keep the fewest of the most likely candidates that reach the part `top_p` of all weight. Values
+/// are weights of at most 1. Keeps at least one.
 pub fn keep_top_p(candidates: &mut Vec<Candidate>, top_p: f32) {
     let total = sum_units(candidates);
     keep_reaching(candidates, target(total, top_p));
@@ -70,21 +69,21 @@ fn target(total: u64, top_p: f32) -> u64 {
     ((u128::from(total) * u128::from(share(top_p))) >> SHARE_BITS) as u64
 }
 
-/// Keep the fewest of the heaviest that have so many units, in their order. Keeps at least one.
+/// Keep the fewest of the heaviest candidates that have `target` units, in their order, and at least one.
 fn keep_reaching(candidates: &mut Vec<Candidate>, target: u64) {
     let mut sums = [0u64; CLASSES];
     for candidate in &*candidates {
         sums[class(candidate.value)] += units(candidate.value);
     }
     let (mut reached, mut last) = (0, CLASSES - 1);
-    // Some weight, so that the last class is not empty if there is any.
+    // At least one unit, so that the last class is not empty if any candidate has weight.
     while last > 0 && reached + sums[last] < target.max(1) {
         reached += sums[last];
         last -= 1;
     }
     let of_class = candidates.iter().filter(|one| class(one.value) == last);
     let mut inside: Vec<Candidate> = of_class.copied().collect();
-    // Everything before `low` belongs to the result, everything from `high` on does not.
+    // Binary search: candidates before `low` are kept, those from `high` on are not.
     let (mut low, mut high) = (0, inside.len());
     while high - low > 1 {
         let middle = low + (high - low) / 2;
@@ -102,8 +101,8 @@ fn keep_reaching(candidates: &mut Vec<Candidate>, target: u64) {
     }
 }
 
-/// Keep those that are no worse than `worst`, in their order. Without branches, which nobody can predict
-/// where about half are kept.
+/// Keep candidates that are no worse than `worst`, in their order. Branch-free: with about half of them
+/// kept, branches would be mispredicted.
 fn keep_down_to(candidates: &mut Vec<Candidate>, worst: Candidate) {
     let mut kept = 0;
     for place in 0..candidates.len() {
@@ -115,29 +114,29 @@ fn keep_down_to(candidates: &mut Vec<Candidate>, worst: Candidate) {
     candidates.truncate(kept);
 }
 
-/// Weights are told apart by eighths of their powers of two at first: all from a unit to 1.
+/// Classes of weights from a unit to 1: eight for each power of two.
 const CLASSES: usize = (40 << 3) + 1;
-/// What is left of the bits of a weight in its class.
+/// Bits of a weight below its class.
 const CLASS_BITS: u32 = 20;
 
-/// The class of a weight; those below a unit are in the first.
+/// Class of a weight; weights below a unit are in the first.
 #[inline(always)]
 fn class(weight: f32) -> usize {
     let above_unit = weight.to_bits().saturating_sub(WEIGHT_UNIT.to_bits());
     ((above_unit >> CLASS_BITS) as usize).min(CLASSES - 1)
 }
 
-/// The lowest weight of a class, from a unit on.
+/// Lowest weight of a class.
 fn lowest_of_class(class: usize) -> f32 {
     f32::from_bits(WEIGHT_UNIT.to_bits() + ((class as u32) << CLASS_BITS))
 }
 
-/// `top_p` as a whole number of 2^-32, at most all.
+/// `top_p` in units of 2^-32.
 pub fn share(top_p: f32) -> u64 {
     (f64::from(top_p.clamp(0.0, 1.0)) * (1u64 << SHARE_BITS) as f64) as u64
 }
 
-/// A weight of at most 1, in whole units: by shifts, since no processor converts many at once.
+/// Units of a weight of at most 1, by shifts: there is no vector conversion to 64 bits.
 #[inline(always)]
 fn units(weight: f32) -> u64 {
     let bits = weight.to_bits();
@@ -147,29 +146,29 @@ fn units(weight: f32) -> u64 {
     mantissa << 17 >> below_one.min(63)
 }
 
-/// All weights, counted.
+/// Sum of all weights, in units.
 fn sum_units(candidates: &[Candidate]) -> u64 {
     candidates.iter().map(|one| units(one.value)).sum()
 }
 
-/// Draw one of the candidates, whose values are weights of at most 1: in the order of their ids, the
-/// first one up to which the weights exceed the part `random / 2^64` of all. `None` if nothing has
-/// weight. Leaves them in that order.
+/// Sample one of the candidates, whose values are weights of at most 1: in the order of their ids, the
+/// first one at which the cumulative weight exceeds `random / 2^64` of all. `None` if none has weight.
+/// Sorts the candidates by id.
 pub fn draw(candidates: &mut [Candidate], random: u64) -> Option<u32> {
-    /// Candidates that are passed over at once.
-    const STRETCH: usize = 256;
+    /// Candidates whose weights are summed before they are searched.
+    const CHUNK: usize = 256;
     if !candidates.is_sorted_by_key(|candidate| candidate.id) {
         candidates.sort_unstable_by_key(|candidate| candidate.id);
     }
-    let stretches: Vec<u64> = candidates.chunks(STRETCH).map(sum_units).collect();
-    let total: u64 = stretches.iter().sum();
+    let chunks: Vec<u64> = candidates.chunks(CHUNK).map(sum_units).collect();
+    let total: u64 = chunks.iter().sum();
     let mut left = ((u128::from(random) * u128::from(total)) >> 64) as u64;
-    for (stretch, weight) in candidates.chunks(STRETCH).zip(stretches) {
+    for (chunk, weight) in candidates.chunks(CHUNK).zip(chunks) {
         if left >= weight {
             left -= weight;
             continue;
         }
-        for candidate in stretch {
+        for candidate in chunk {
             let weight = units(candidate.value);
             if left < weight {
                 return Some(candidate.id);
@@ -180,8 +179,8 @@ pub fn draw(candidates: &mut [Candidate], random: u64) -> Option<u32> {
     None
 }
 
-/// The logarithm of the sum of `exp(logits)` from the highest and from the sum of all weights at
-/// temperature 1, in units: minus infinity where nothing has weight.
+/// Log-sum-exp of a row from its highest logit and the units of all weights at temperature 1; minus
+/// infinity if none has weight.
 pub fn log_total(highest: f32, weights: u64) -> f32 {
     highest + (weights as f64 * f64::from(WEIGHT_UNIT)).ln() as f32
 }

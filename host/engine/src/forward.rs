@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use mortise_kernels::linear::{Scores, WantedLogits};
 use mortise_model::{
-    Choice, Chosen, DeviceModel, InputError, KvCache, Logits, Model, ModelInput, TokenSource,
+    DeviceModel, InputError, KvCache, Logits, Model, ModelInput, SampleParams, SampledToken,
+    TokenSource,
 };
 
 /// Computes batches against a KV cache of its own.
@@ -56,11 +57,11 @@ pub trait DeviceLogits {
     fn logit_row(&mut self, row: usize) -> Result<Vec<f32>, InputError>;
 
     /// Enqueue the sampling of rows of the last batch, each row at most once.
-    fn sample(&mut self, params: Vec<Choice>) -> Result<(), InputError>;
+    fn sample(&mut self, params: Vec<SampleParams>) -> Result<(), InputError>;
 
     /// Wait for the oldest sampled tokens that were not waited for yet, and for nothing that was enqueued
     /// after them.
-    fn sampled(&mut self) -> Result<Vec<Chosen>, InputError>;
+    fn sampled(&mut self) -> Result<Vec<SampledToken>, InputError>;
 }
 
 /// A model with its cache.
@@ -131,11 +132,11 @@ impl DeviceLogits for DeviceModel {
         DeviceModel::logit_row(self, row)
     }
 
-    fn sample(&mut self, params: Vec<Choice>) -> Result<(), InputError> {
-        DeviceModel::choose(self, params)
+    fn sample(&mut self, params: Vec<SampleParams>) -> Result<(), InputError> {
+        DeviceModel::sample(self, params)
     }
 
-    fn sampled(&mut self) -> Result<Vec<Chosen>, InputError> {
-        DeviceModel::chosen(self)
+    fn sampled(&mut self) -> Result<Vec<SampledToken>, InputError> {
+        DeviceModel::sampled(self)
     }
 }

@@ -7,8 +7,10 @@ use std::sync::Arc;
 
 use mortise_kernels::linear::Highest;
 use mortise_kernels::mask::allows_any;
-use mortise_kernels::select::{Candidate, Room, Survey, draw, keep_min_p, keep_top_p, log_total};
-use mortise_model::{Adjustment, Choice, Chosen, NoChoice, Report};
+use mortise_kernels::select::{
+    Candidate, LogitScan, ScanScratch, draw, keep_min_p, keep_top_p, log_total,
+};
+use mortise_model::{Adjustment, LogprobReport, SampleError, SampleParams, SampledToken};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
@@ -26,7 +28,7 @@ pub(crate) struct Sampler {
     biases: BTreeMap<u32, f32>,
     /// Tokens that penalties apply to, with their number in the output. Empty without penalties.
     occurrences: BTreeMap<u32, u32>,
-    room: Room,
+    scratch: ScanScratch,
     candidates: Vec<Candidate>,
 }
 
@@ -47,7 +49,7 @@ impl Sampler {
             random,
             biases,
             occurrences,
-            room: Room::default(),
+            scratch: ScanScratch::default(),
             candidates: Vec::new(),
         }
     }
@@ -63,35 +65,36 @@ impl Sampler {
         let random = self.random_ahead(0);
         let Self {
             params,
-            room,
+            scratch,
             candidates,
             ..
         } = self;
-        let (mut survey, any_allowed, report) = match mask {
+        let (mut scan, any_allowed, report) = match mask {
             Some(mask) => {
-                let report = logprobs.map(|wanted| report(&mut Survey::new(logits, room), wanted));
-                let (survey, allowed) = Survey::masked(logits, mask, room);
-                (survey, allowed > 0, report)
+                let report =
+                    logprobs.map(|wanted| report(&mut LogitScan::new(logits, scratch), wanted));
+                let (scan, allowed) = LogitScan::masked(logits, mask, scratch);
+                (scan, allowed > 0, report)
             }
             None => {
-                let mut survey = Survey::new(logits, room);
-                let report = logprobs.map(|wanted| report(&mut survey, wanted));
-                (survey, true, report)
+                let mut scan = LogitScan::new(logits, scratch);
+                let report = logprobs.map(|wanted| report(&mut scan, wanted));
+                (scan, true, report)
             }
         };
-        if !survey.all_numbers() {
-            return Err(no_token(NoChoice::NotNumbers));
+        if !scan.all_numbers() {
+            return Err(no_token(SampleError::NotNumbers));
         }
         if !any_allowed {
             return Err(allows_none());
         }
-        let id = choose(params, &mut survey, candidates, random);
-        let id = id.ok_or_else(|| no_token(NoChoice::Impossible))?;
+        let id = choose(params, &mut scan, candidates, random);
+        let id = id.ok_or_else(|| no_token(SampleError::Impossible))?;
         let logit = logits
             .get(id as usize)
             .copied()
             .unwrap_or(f32::NEG_INFINITY);
-        self.accept(Chosen {
+        self.accept(SampledToken {
             token: Ok((id, logit)),
             report,
         })
@@ -106,14 +109,14 @@ impl Sampler {
         mask: Option<Arc<Vec<u32>>>,
         logprobs: Option<LogprobParams>,
         vocabulary: usize,
-    ) -> Result<Choice, SequenceError> {
+    ) -> Result<SampleParams, SequenceError> {
         let allows = |mask: &Arc<Vec<u32>>| allows_any(mask, vocabulary);
         if !mask.as_ref().is_none_or(allows) {
             return Err(allows_none());
         }
         let params = &self.params;
         let adjustments = self.adjustments();
-        Ok(Choice {
+        Ok(SampleParams {
             row,
             adjustments: adjustments
                 .filter(|one| (one.token as usize) < vocabulary)
@@ -129,7 +132,7 @@ impl Sampler {
     }
 
     /// Accept a sampled token, and advance the random stream.
-    pub(crate) fn accept(&mut self, chosen: Chosen) -> Result<GeneratedToken, SequenceError> {
+    pub(crate) fn accept(&mut self, chosen: SampledToken) -> Result<GeneratedToken, SequenceError> {
         let (id, logit) = chosen.token.map_err(no_token)?;
         let logprobs = chosen.report.map(|report| {
             let total = log_total(report.highest, report.weights);
@@ -159,10 +162,12 @@ impl Sampler {
     /// The token of a greedy sampler for a row of which only the highest logit is known.
     pub(crate) fn take_highest(highest: Highest) -> Result<GeneratedToken, SequenceError> {
         if !highest.all_numbers {
-            return Err(no_token(NoChoice::NotNumbers));
+            return Err(no_token(SampleError::NotNumbers));
         }
         let candidate = highest.candidate;
-        let id = candidate.ok_or_else(|| no_token(NoChoice::Impossible))?.id;
+        let id = candidate
+            .ok_or_else(|| no_token(SampleError::Impossible))?
+            .id;
         Ok(GeneratedToken { id, logprobs: None })
     }
 
@@ -233,11 +238,11 @@ impl Sampler {
 }
 
 /// The reported log-probabilities of a row, before the mask.
-fn report(survey: &mut Survey<'_>, wanted: LogprobParams) -> Report {
-    let likeliest = survey.top(usize::from(wanted.top)).into_iter();
-    Report {
-        highest: survey.highest(),
-        weights: survey.total(1.0),
+fn report(scan: &mut LogitScan<'_>, wanted: LogprobParams) -> LogprobReport {
+    let likeliest = scan.top(usize::from(wanted.top)).into_iter();
+    LogprobReport {
+        highest: scan.highest(),
+        weights: scan.total(1.0),
         likeliest: likeliest.map(|one| (one.id, one.value)).collect(),
     }
 }
@@ -245,7 +250,7 @@ fn report(survey: &mut Survey<'_>, wanted: LogprobParams) -> Report {
 /// Sample from a row whose mask was applied. `candidates` is scratch space for the filters.
 fn choose(
     params: &SamplingParams,
-    survey: &mut Survey<'_>,
+    scan: &mut LogitScan<'_>,
     candidates: &mut Vec<Candidate>,
     random: u64,
 ) -> Option<u32> {
@@ -258,16 +263,16 @@ fn choose(
     } = *params;
     // The first filter scans the row; the others narrow what the first one kept.
     if temperature == 0.0 {
-        return survey.likeliest();
+        return scan.likeliest();
     } else if top_k > 0 {
-        survey.heaviest(temperature, top_k as usize, candidates);
+        scan.heaviest(temperature, top_k as usize, candidates);
     } else if min_p > 0.0 {
-        survey.at_least(temperature, min_p, candidates);
+        scan.at_least(temperature, min_p, candidates);
     } else if top_p < 1.0 {
-        survey.heaviest_part(temperature, top_p, candidates);
+        scan.heaviest_part(temperature, top_p, candidates);
         return draw(candidates, random);
     } else {
-        return survey.draw(temperature, random);
+        return scan.draw(temperature, random);
     }
     if min_p > 0.0 {
         keep_min_p(candidates, min_p);
@@ -278,10 +283,10 @@ fn choose(
     draw(candidates, random)
 }
 
-fn no_token(reason: NoChoice) -> SequenceError {
+fn no_token(reason: SampleError) -> SequenceError {
     let problem = match reason {
-        NoChoice::NotNumbers => "the model computed logits that are no numbers",
-        NoChoice::Impossible => "every token that may follow has probability 0",
+        SampleError::NotNumbers => "the model computed logits that are no numbers",
+        SampleError::Impossible => "every token that may follow has probability 0",
     };
     SequenceError::Inference(problem.to_owned())
 }

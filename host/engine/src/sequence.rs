@@ -10,7 +10,7 @@ use std::task::Waker;
 
 use mortise_kernels::linear::{RowLogits, WantedLogits};
 use mortise_kernels::mask::allows_any;
-use mortise_model::{Choice, Chosen};
+use mortise_model::{SampleParams, SampledToken};
 
 use crate::constraint_state::{Allowed, ConstraintState};
 use crate::decision::Decision;
@@ -198,12 +198,12 @@ impl Sequence {
         &mut self,
         row: usize,
         vocabulary: usize,
-    ) -> Result<Choice, Decision> {
+    ) -> Result<SampleParams, Decision> {
         let params = catch_unwind(AssertUnwindSafe(|| self.masked_params(row, vocabulary)));
         params.unwrap_or_else(|panic| Err(Decision::Fail(sampling_panic(panic.as_ref()))))
     }
 
-    fn masked_params(&mut self, row: usize, vocabulary: usize) -> Result<Choice, Decision> {
+    fn masked_params(&mut self, row: usize, vocabulary: usize) -> Result<SampleParams, Decision> {
         let words = vocabulary.div_ceil(32);
         let mask = match self.constraint.allowed()? {
             Allowed::Any => None,
@@ -229,7 +229,7 @@ impl Sequence {
         row: usize,
         ahead: usize,
         vocabulary: usize,
-    ) -> Option<Choice> {
+    ) -> Option<SampleParams> {
         let sampler = &self.sampler;
         sampler
             .params(row, ahead, None, self.logprobs, vocabulary)
@@ -237,7 +237,7 @@ impl Sequence {
     }
 
     /// Accept the token that the device sampled.
-    pub(crate) fn accept_sampled(&mut self, sampled: Chosen) -> Decision {
+    pub(crate) fn accept_sampled(&mut self, sampled: SampledToken) -> Decision {
         catch_panic(|| match self.sampler.accept(sampled) {
             Ok(token) => Decision::Token(token),
             Err(error) => Decision::Fail(error),

@@ -17,8 +17,8 @@ use std::time::Instant;
 
 use mortise_cuda::{Buffer, Device, memory};
 use mortise_model::{
-    Choice, DeviceModel, DeviceSettings, KvType, LogitRows, ModelFolder, ModelInput, SequenceInput,
-    TokenSource, WeightPrecision,
+    DeviceModel, DeviceSettings, KvType, LogitRows, ModelFolder, ModelInput, SampleParams,
+    SequenceInput, TokenSource, WeightPrecision,
 };
 use serde_json::{Map, Value, json};
 
@@ -410,7 +410,7 @@ fn decode(
     streams: usize,
     table: impl Fn(usize) -> Vec<u32>,
 ) -> Outcome<()> {
-    let greedy = |row| Choice {
+    let greedy = |row| SampleParams {
         row,
         adjustments: Vec::new(),
         mask: None,
@@ -433,14 +433,14 @@ fn decode(
             });
         }
         model.queue(&input, &sources)?;
-        model.choose((0..streams).map(greedy).collect())?;
+        model.sample((0..streams).map(greedy).collect())?;
         sources = (0..streams)
-            .map(|row| TokenSource { row, choice: row })
+            .map(|row| TokenSource { row, sample: row })
             .collect();
         if step > 0 {
-            assert_eq!(model.chosen()?.len(), streams);
+            assert_eq!(model.sampled()?.len(), streams);
         }
     }
-    assert_eq!(model.chosen()?.len(), streams);
+    assert_eq!(model.sampled()?.len(), streams);
     Ok(())
 }

@@ -233,13 +233,13 @@ pub enum InputError {
         /// Rows of logits that there are.
         rows: usize,
     },
-    /// A token from a choice that was not made, or for a row that the batch does not have.
-    #[error("row {row} takes its token from choice {choice}: there is no such row or choice")]
+    /// A token from a sample that was not made, or for a row that the batch does not have.
+    #[error("row {row} takes its token from sample {sample}: there is no such row or sample")]
     Source {
         /// Row of the batch.
         row: usize,
-        /// Number of the choice.
-        choice: usize,
+        /// Number of the sample.
+        sample: usize,
     },
     /// The device refused.
     #[error("the device failed: {0}")]

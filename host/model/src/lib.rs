@@ -55,7 +55,9 @@ pub use folder::ModelFolder;
 pub use generation::GenerationConfig;
 pub use input::{LogitRows, ModelInput, SequenceInput, SequenceView};
 pub use kv_cache::{BLOCK_TOKENS, KvCache, KvType};
-pub use mortise_cuda::choose::{Adjustment, Choice, Chosen, NoChoice, Report};
+pub use mortise_cuda::sample::{
+    Adjustment, LogprobReport, SampleError, SampleParams, SampledToken,
+};
 pub use pooling::{Pooling, PoolingSpec};
 pub use rope::{RopeScaling, RopeSpec};
 pub use spec::{

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use mortise_cuda::Device;
 use mortise_cuda_emulator::{Emulator, gpu};
 use mortise_model::{
-    Choice, DeviceModel, DeviceSettings, KvCache, KvType, LogitRows, Model, ModelError,
-    ModelFolder, ModelInput, ModelSpec, SequenceInput, TokenSource, WeightPrecision,
+    DeviceModel, DeviceSettings, KvCache, KvType, LogitRows, Model, ModelError, ModelFolder,
+    ModelInput, ModelSpec, SampleParams, SequenceInput, TokenSource, WeightPrecision,
 };
 use references::References;
 
@@ -278,8 +278,8 @@ fn a_mixed_batch_gives_what_each_sequence_gives_alone() {
 }
 
 /// The choice of the likeliest token of a row.
-fn likeliest(row: usize) -> Choice {
-    Choice {
+fn likeliest(row: usize) -> SampleParams {
+    SampleParams {
         row,
         adjustments: Vec::new(),
         mask: None,
@@ -307,19 +307,19 @@ fn decode_ahead(
         let input = batch(&parts, LogitRows::Last);
         model.queue(&input, &sources).unwrap();
         let rows = 0..last.len();
-        model.choose(rows.clone().map(likeliest).collect()).unwrap();
+        model.sample(rows.clone().map(likeliest).collect()).unwrap();
         // From now on what stands in the batch does not count.
-        sources = rows.map(|row| TokenSource { row, choice: row }).collect();
+        sources = rows.map(|row| TokenSource { row, sample: row }).collect();
     }
     let mut tokens = vec![Vec::new(); last.len()];
     for _ in 0..steps {
-        let chosen = model.chosen().unwrap();
+        let chosen = model.sampled().unwrap();
         assert_eq!(chosen.len(), last.len());
         for (tokens, chosen) in tokens.iter_mut().zip(chosen) {
             tokens.push(chosen.token.unwrap().0);
         }
     }
-    assert!(model.chosen().unwrap().is_empty());
+    assert!(model.sampled().unwrap().is_empty());
     tokens
 }
 
@@ -374,24 +374,24 @@ fn rows_that_are_asked_for_are_those_of_the_batch() {
     }
     let refused = model.logit_row(2).unwrap_err().to_string();
     assert!(refused.contains("2 rows"), "{refused}");
-    assert!(model.choose(vec![likeliest(2)]).is_err());
+    assert!(model.sample(vec![likeliest(2)]).is_err());
     // Nothing was chosen yet.
-    let source = TokenSource { row: 0, choice: 0 };
+    let source = TokenSource { row: 0, sample: 0 };
     assert!(model.queue(&input, &[source]).is_err());
     model.queue(&input, &[]).unwrap();
-    model.choose(vec![likeliest(1)]).unwrap();
+    model.sample(vec![likeliest(1)]).unwrap();
     assert!(
         model
-            .queue(&input, &[TokenSource { row: 4, choice: 0 }])
+            .queue(&input, &[TokenSource { row: 4, sample: 0 }])
             .is_err()
     );
     assert!(
         model
-            .queue(&input, &[TokenSource { row: 0, choice: 1 }])
+            .queue(&input, &[TokenSource { row: 0, sample: 1 }])
             .is_err()
     );
     let best = best(expected.rows().nth(1).unwrap());
-    assert_eq!(model.chosen().unwrap()[0].token.unwrap().0, best);
+    assert_eq!(model.sampled().unwrap()[0].token.unwrap().0, best);
 }
 
 /// Weights and caches of fewer bits, against the processor with the same.

@@ -14,7 +14,6 @@
 
 pub mod attention;
 mod buffer;
-pub mod choose;
 mod device;
 pub mod experts;
 mod find;
@@ -25,6 +24,7 @@ pub mod linear;
 mod matrix;
 pub mod memory;
 pub mod rows;
+pub mod sample;
 
 pub use buffer::{Buffer, Number, Pending, Slice};
 pub use device::{

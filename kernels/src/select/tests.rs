@@ -4,7 +4,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::{
-    Candidate, Room, Survey, WEIGHT_UNIT, draw, keep_min_p, keep_top_k, keep_top_p, log_total, top,
+    Candidate, LogitScan, ScanScratch, WEIGHT_UNIT, draw, keep_min_p, keep_top_k, keep_top_p,
+    log_total, top,
 };
 use crate::mask::apply_mask;
 
@@ -55,8 +56,8 @@ proptest! {
         let expected = candidates(&values).into_iter().filter(|c| c.value >= limit);
         prop_assert_eq!(kept, expected.collect::<Vec<_>>());
 
-        let mut room = Room::default();
-        prop_assert_eq!(Survey::new(&values, &mut room).likeliest(), Some(order[0].id));
+        let mut scratch = ScanScratch::default();
+        prop_assert_eq!(LogitScan::new(&values, &mut scratch).likeliest(), Some(order[0].id));
     }
 
     /// What is found in a row without a list is what filters leave of the list of all: of rows with equal
@@ -75,24 +76,24 @@ proptest! {
             let uniform = (state >> 8) as f32 / (1 << 24) as f32;
             if uniform > 0.97 { f32::NEG_INFINITY } else { (uniform * levels).round() / levels * spread }
         }).collect();
-        let mut room = Room::default();
+        let mut scratch = ScanScratch::default();
         let mut given = logits.clone();
-        let mut survey = match &words {
-            None => Survey::new(&given, &mut room),
+        let mut scan = match &words {
+            None => LogitScan::new(&given, &mut scratch),
             Some(words) => {
                 let allowed = apply_mask(&mut logits, words);
-                let (survey, found) = Survey::masked(&mut given, words, &mut room);
+                let (scan, found) = LogitScan::masked(&mut given, words, &mut scratch);
                 prop_assert_eq!(found, allowed);
-                survey
+                scan
             }
         };
         let order = sorted(&logits);
-        prop_assert_eq!(survey.top(k), &order[..k.min(count)]);
+        prop_assert_eq!(scan.top(k), &order[..k.min(count)]);
         let likeliest = order[0].value > f32::NEG_INFINITY;
-        prop_assert_eq!(survey.likeliest(), likeliest.then_some(order[0].id));
+        prop_assert_eq!(scan.likeliest(), likeliest.then_some(order[0].id));
 
         let (mut all, mut kept, mut found) = (Vec::new(), Vec::new(), Vec::new());
-        survey.at_least(temperature, WEIGHT_UNIT, &mut all);
+        scan.at_least(temperature, WEIGHT_UNIT, &mut all);
         for Candidate { id, value } in &all {
             let scaled = f64::from(logits[*id as usize] - order[0].value) / f64::from(temperature);
             prop_assert!((f64::from(*value) - scaled.exp()).abs() < 1e-5 * scaled.exp());
@@ -102,17 +103,17 @@ proptest! {
 
         kept.clone_from(&all);
         keep_top_k(&mut kept, k);
-        survey.heaviest(temperature, k, &mut found);
+        scan.heaviest(temperature, k, &mut found);
         prop_assert_eq!(by_id(found.clone()), by_id(kept.clone()));
         kept.clone_from(&all);
         keep_top_p(&mut kept, p);
-        survey.heaviest_part(temperature, p, &mut found);
+        scan.heaviest_part(temperature, p, &mut found);
         prop_assert_eq!(by_id(found.clone()), by_id(kept.clone()));
         kept.clone_from(&all);
         kept.retain(|one| one.value >= p);
-        survey.at_least(temperature, p, &mut found);
+        scan.at_least(temperature, p, &mut found);
         prop_assert_eq!(&found, &kept);
-        prop_assert_eq!(survey.draw(temperature, random), draw(&mut all, random));
+        prop_assert_eq!(scan.draw(temperature, random), draw(&mut all, random));
     }
 
     /// Whatever order filters leave, draws walk through the tokens in theirs.
@@ -138,33 +139,33 @@ proptest! {
 
     #[test]
     fn weights_sum_up_to_the_softmax_s_divisor(logits in vec(-60f32..60.0, 1..50)) {
-        let mut room = Room::default();
-        let mut survey = Survey::new(&logits, &mut room);
+        let mut scratch = ScanScratch::default();
+        let mut scan = LogitScan::new(&logits, &mut scratch);
         let total: f64 = logits.iter().map(|x| f64::from(*x).exp()).sum();
-        let found = f64::from(log_total(survey.highest(), survey.total(1.0)));
+        let found = f64::from(log_total(scan.highest(), scan.total(1.0)));
         prop_assert!((found - total.ln()).abs() < 1e-5 * (1.0 + total.ln().abs()));
     }
 }
 
 #[test]
 fn nothing_likely_gives_no_maximum() {
-    let mut room = Room::default();
+    let mut scratch = ScanScratch::default();
     for count in [1, 2, 200] {
         let mut logits = vec![f32::NEG_INFINITY; count];
-        let mut survey = Survey::new(&logits, &mut room);
-        assert!(survey.all_numbers());
-        assert_eq!((survey.likeliest(), survey.draw(1.0, 7)), (None, None));
+        let mut scan = LogitScan::new(&logits, &mut scratch);
+        assert!(scan.all_numbers());
+        assert_eq!((scan.likeliest(), scan.draw(1.0, 7)), (None, None));
         assert_eq!(
-            log_total(survey.highest(), survey.total(1.0)),
+            log_total(scan.highest(), scan.total(1.0)),
             f32::NEG_INFINITY
         );
         logits[count - 1] = f32::NAN;
-        let survey = Survey::new(&logits, &mut room);
-        assert_eq!((survey.likeliest(), survey.all_numbers()), (None, false));
+        let scan = LogitScan::new(&logits, &mut scratch);
+        assert_eq!((scan.likeliest(), scan.all_numbers()), (None, false));
         logits[count - 1] = f32::INFINITY;
-        assert!(!Survey::new(&logits, &mut room).all_numbers());
-        let (survey, allowed) = Survey::masked(&mut logits, &[0], &mut room);
-        assert_eq!((survey.all_numbers(), allowed), (false, 0));
+        assert!(!LogitScan::new(&logits, &mut scratch).all_numbers());
+        let (scan, allowed) = LogitScan::masked(&mut logits, &[0], &mut scratch);
+        assert_eq!((scan.all_numbers(), allowed), (false, 0));
     }
     assert_eq!(draw(&mut [], 7), None);
 }

@@ -11,7 +11,7 @@
 //! for masks that are late.
 
 use mortise_kernels::linear::RowLogits;
-use mortise_model::{Choice, Chosen, InputError, TokenSource};
+use mortise_model::{InputError, SampleParams, SampledToken, TokenSource};
 
 use super::{StepLoop, catch_panic, rows};
 use crate::decision::Decision;
@@ -50,7 +50,7 @@ impl StepLoop {
         &self,
         plan: &[Slice],
         before: &[SequenceId],
-    ) -> Option<(Vec<SequenceId>, Vec<Choice>)> {
+    ) -> Option<(Vec<SequenceId>, Vec<SampleParams>)> {
         let vocabulary = self.model.vocabulary();
         let (mut sampled, mut params) = (Vec::new(), Vec::new());
         for slice in plan.iter().filter(|slice| slice.last) {
@@ -71,7 +71,7 @@ impl StepLoop {
         &mut self,
         plan: &[Slice],
         before: &[SequenceId],
-        params: Option<Vec<Choice>>,
+        params: Option<Vec<SampleParams>>,
     ) -> Result<(), String> {
         if plan.is_empty() {
             return Ok(());
@@ -97,7 +97,7 @@ impl StepLoop {
             {
                 sources.push(TokenSource {
                     row: row - 1,
-                    choice,
+                    sample: choice,
                 });
             }
         }
@@ -114,7 +114,7 @@ impl StepLoop {
         self.deliver();
     }
 
-    fn commit_sampled(&mut self, ids: Vec<SequenceId>, sampled: Result<Vec<Chosen>, String>) {
+    fn commit_sampled(&mut self, ids: Vec<SequenceId>, sampled: Result<Vec<SampledToken>, String>) {
         let sampled = sampled.and_then(|sampled| match sampled.len() == ids.len() {
             true => Ok(sampled),
             false => Err(format!(

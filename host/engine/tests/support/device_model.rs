@@ -6,12 +6,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use mortise_cuda::choose::{CHOSEN_WORDS, Requests, choose};
+use mortise_cuda::sample::{SAMPLED_WORDS, SampleBatch, sample};
 use mortise_cuda::{Buffer, Device};
 use mortise_cuda_emulator::Emulator;
 use mortise_engine::{DeviceLogits, ForwardPass};
 use mortise_model::{
-    Choice, Chosen, InputError, LogitRows, Logits, ModelInput, SequenceInput, TokenSource,
+    InputError, LogitRows, Logits, ModelInput, SampleParams, SampledToken, SequenceInput,
+    TokenSource,
 };
 
 use crate::support::{FakeModel, VOCABULARY};
@@ -41,7 +42,7 @@ pub struct FakeDeviceModel {
     logits: Logits,
     /// By the choices made last.
     last: Vec<u32>,
-    pending: VecDeque<Vec<Chosen>>,
+    pending: VecDeque<Vec<SampledToken>>,
     asked: Arc<DeviceCalls>,
     /// Of the outcomes, the one that is lost.
     lost: usize,
@@ -107,7 +108,7 @@ impl DeviceLogits for FakeDeviceModel {
             let mut tokens = sequence.tokens.to_vec();
             for token in &mut tokens {
                 if let Some(source) = sources.iter().find(|source| source.row == row) {
-                    *token = self.last[source.choice];
+                    *token = self.last[source.sample];
                 }
                 row += 1;
             }
@@ -131,25 +132,27 @@ impl DeviceLogits for FakeDeviceModel {
         Ok(self.logits.rows().nth(row).unwrap().to_vec())
     }
 
-    fn sample(&mut self, choices: Vec<Choice>) -> Result<(), InputError> {
+    fn sample(&mut self, choices: Vec<SampleParams>) -> Result<(), InputError> {
         let rows: Vec<f32> = self.logits.rows().flatten().copied().collect();
         let logits = Buffer::of(&self.device, &rows)?;
-        let requests = Requests::new(&choices, VOCABULARY);
+        let requests = SampleBatch::new(&choices, VOCABULARY);
         let copied = Buffer::of(&self.device, requests.words())?;
-        let words = Buffer::zeros(&self.device, choices.len() * CHOSEN_WORDS)?;
+        let words = Buffer::zeros(&self.device, choices.len() * SAMPLED_WORDS)?;
         let (from, to) = (copied.all(), words.all());
-        choose(&*self.device, logits.all(), VOCABULARY, &requests, from, to)?;
+        sample(&*self.device, logits.all(), VOCABULARY, &requests, from, to)?;
         let words = words.to_vec()?;
         let (words, _) = words.as_chunks();
         let read = words.iter().zip(&choices);
-        let chosen: Vec<Chosen> = read.map(|(words, one)| Chosen::read(words, one)).collect();
-        let token = |one: &Chosen| one.token.map_or(0, |(token, _)| token);
+        let chosen: Vec<SampledToken> = read
+            .map(|(words, one)| SampledToken::read(words, one))
+            .collect();
+        let token = |one: &SampledToken| one.token.map_or(0, |(token, _)| token);
         self.last = chosen.iter().map(token).collect();
         self.pending.push_back(chosen);
         Ok(())
     }
 
-    fn sampled(&mut self) -> Result<Vec<Chosen>, InputError> {
+    fn sampled(&mut self) -> Result<Vec<SampledToken>, InputError> {
         assert!(self.pending.len() <= 2, "more than one step ahead");
         let chosen = self.pending.pop_front().unwrap();
         if self.asked.outcomes.fetch_add(1, Ordering::Relaxed) == self.lost {

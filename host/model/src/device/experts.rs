@@ -124,7 +124,7 @@ impl DeviceExperts {
     pub(super) fn forward(
         &self,
         batch: &Batch<'_>,
-        room: &ExpertScratch,
+        scratch: &ExpertScratch,
         activation: Activation,
         (x, out): (&Buffer<f32>, &Buffer<f32>),
         scalars: Scalars,
@@ -134,7 +134,7 @@ impl DeviceExperts {
         let plain = |stack: &Stack, x: &Buffer<f32>, out: &Buffer<f32>| {
             stack.apply(device, x, out, rows, Scalars::PLAIN, batch.workspace)
         };
-        plain(&self.router, x, &room.logits)?;
+        plain(&self.router, x, &scratch.logits)?;
         let router = Router {
             experts: self.spec.experts,
             chosen: routing.chosen,
@@ -143,29 +143,36 @@ impl DeviceExperts {
             normalised: routing.normalised,
             scale: routing.scale,
         };
-        route(device, &router, room.logits.all(), rows, &room.routes)?;
+        route(device, &router, scratch.logits.all(), rows, &scratch.routes)?;
         let (gate_up, gated) = (&batch.activations.gate_up, &batch.activations.gated);
         let inputs = (x.all(), Inputs::OfRows);
         let linear = self.gate_up.linear();
-        products(device, &linear, &room.routes, rows, inputs, gate_up.all())?;
+        products(
+            device,
+            &linear,
+            &scratch.routes,
+            rows,
+            inputs,
+            gate_up.all(),
+        )?;
         let (width, parts) = (self.spec.intermediate, rows * routing.chosen);
         gate_mul(device, activation, gate_up.all(), width, parts, gated.all())?;
         let inputs = (gated.all(), Inputs::OfParts);
-        let (linear, results) = (self.down.linear(), room.results.all());
-        products(device, &linear, &room.routes, rows, inputs, results)?;
+        let (linear, results) = (self.down.linear(), scratch.results.all());
+        products(device, &linear, &scratch.routes, rows, inputs, results)?;
         let common = match &self.shared {
             None => None,
             Some(shared) => {
                 plain(&shared.gate_up, x, gate_up)?;
                 let width = shared.width;
                 gate_mul(device, activation, gate_up.all(), width, rows, gated.all())?;
-                plain(&shared.down, gated, &room.common)?;
+                plain(&shared.down, gated, &scratch.common)?;
                 if let Some(gate) = &shared.gate {
-                    plain(gate, x, &room.common_gates)?;
+                    plain(gate, x, &scratch.common_gates)?;
                 }
                 Some(Common {
-                    results: room.common.all(),
-                    gates: shared.gate.as_ref().map(|_| room.common_gates.all()),
+                    results: scratch.common.all(),
+                    gates: shared.gate.as_ref().map(|_| scratch.common_gates.all()),
                 })
             }
         };
@@ -174,7 +181,7 @@ impl DeviceExperts {
             stride: batch.spec.hidden,
             count: rows,
         };
-        combine(device, &room.routes, results, common, scalars, out)
+        combine(device, &scratch.routes, results, common, scalars, out)
     }
 }
 

@@ -78,10 +78,12 @@ impl DeviceFeedForward {
                 gate_mul(device, activation, gates.all(), width, rows, gated.all())?;
                 down.apply(device, gated, out, rows, scalars, workspace)
             }
-            (Self::Experts(experts), Some(room)) => {
-                experts.forward(batch, room, activation, (x, out), scalars)
+            (Self::Experts(experts), Some(scratch)) => {
+                experts.forward(batch, scratch, activation, (x, out), scalars)
             }
-            (Self::Experts(_), None) => unreachable!("a model with experts has room for them"),
+            (Self::Experts(_), None) => {
+                unreachable!("a model with experts has scratch memory for them")
+            }
         }
     }
 }

@@ -6,11 +6,11 @@
 //! comes the second time: from then on, a step is one launch.
 
 mod batch;
-mod choosing;
 mod experts;
 mod feed_forward;
 mod layer;
 mod rotary;
+mod sampling;
 mod step;
 mod token_source;
 mod weights;
@@ -31,9 +31,9 @@ use crate::spec::ModelSpec;
 use crate::weights::WeightPrecision;
 use crate::{checkpoint::Checkpoint, kv_cache::BLOCK_TOKENS};
 
-use choosing::Choosing;
 use layer::DeviceLayer;
 use rotary::Rotary;
+use sampling::Sampling;
 use step::Step;
 pub use token_source::TokenSource;
 use weights::Stack;
@@ -59,7 +59,7 @@ pub struct DeviceModel {
     weights: Weights,
     blocks: usize,
     step: Step,
-    choosing: Choosing,
+    sampling: Sampling,
 }
 
 /// What is computed with.
@@ -105,7 +105,7 @@ impl DeviceModel {
         };
         Ok(Self {
             step: Step::new(&device, &spec)?,
-            choosing: Choosing::new(&device)?,
+            sampling: Sampling::new(&device)?,
             blocks: settings.blocks,
             weights,
             device,
@@ -138,8 +138,8 @@ impl DeviceModel {
     /// it asks for, row by row in the order of the batch.
     pub fn forward(&mut self, input: &ModelInput) -> Result<Logits, InputError> {
         self.queue(input, &[])?;
-        let mut values = vec![0.0; self.choosing.rows() * self.spec.vocabulary];
-        self.step.room.logits.download(0, &mut values)?;
+        let mut values = vec![0.0; self.sampling.rows() * self.spec.vocabulary];
+        self.step.scratch.logits.download(0, &mut values)?;
         Ok(Logits::new(values, self.spec.vocabulary))
     }
 }

@@ -1,35 +1,35 @@
-//! One forward pass on a device: where each row belongs, room for what is computed, recordings.
+//! One forward pass on a device: places of the rows, scratch memory, recorded decode steps.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mortise_cuda::attention::{BatchPlaces, Splits, TILE_ROWS};
-use mortise_cuda::choose::take_tokens;
 use mortise_cuda::linear::{FEW_ROWS, Rows, Workspace};
 use mortise_cuda::rows::{RmsNorm, embed, rms_norm, soft_cap};
+use mortise_cuda::sample::take_tokens;
 use mortise_cuda::{Buffer, Device, DeviceError, Recording, Scalars, Slice};
 
 use super::batch::{Activations, Batch, gate_width};
 use super::layer::DeviceLayer;
-use super::token_source::{Taken, TokenSource};
+use super::token_source::Taken;
 use super::{Weights, heads};
 use crate::input::{LogitRows, ModelInput};
 use crate::kv_cache::BLOCK_TOKENS;
 use crate::spec::ModelSpec;
 
-/// Rows that there is room for at first; the room grows when a batch has more.
+/// Rows of the first scratch memory; it grows when a batch has more.
 const ROWS: usize = 64;
 /// Recorded batches have 1, 2, 4 rows or a multiple of this.
 const BUCKET: usize = 8;
 /// Recorded batches have no more rows than this: larger ones take longer than their launches.
 const RECORDED_ROWS_MAX: usize = 256;
-/// Numbers of a quantised matrix that is made bf16 for many rows, at most: 256 MiB of room.
+/// Most weights of a quantised matrix that is widened to bf16 for many rows: 256 MiB of scratch memory.
 const WIDENED_MAX: usize = 128 << 20;
 
 /// What a forward pass works with.
 #[derive(Debug)]
 pub(super) struct Step {
-    pub(super) room: Room,
+    pub(super) scratch: StepScratch,
     /// Decode steps by what they were recorded for.
     recordings: BTreeMap<Shape, Seen>,
 }
@@ -53,7 +53,7 @@ enum Seen {
 
 /// Buffers. Recordings hold their addresses, and are dropped when they are made anew.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct StepScratch {
     rows: usize,
     logit_rows: usize,
     blocks: usize,
@@ -64,7 +64,7 @@ pub(super) struct Room {
     workspace: Workspace,
 }
 
-/// The parts of [`Room::places`] that have a number for each row, and where the others begin.
+/// The parts of [`StepScratch::places`] that have a number for each row, and where the others begin.
 #[derive(Debug, Clone, Copy)]
 enum Column {
     Tokens,
@@ -74,7 +74,7 @@ enum Column {
     Tables,
     LogitRows,
     Tiles,
-    /// Which choice gives a row's token.
+    /// Number of the sample that gives a row's token.
     Sources,
     Blocks,
 }
@@ -112,7 +112,7 @@ impl Places {
         let mut places = Self::default();
         for sequence in input.sequences() {
             let first_row = places.tokens.len();
-            // There is no room for partial results of later rows.
+            // Partial results of attention have memory for these rows only.
             let single = sequence.tokens.len() == 1 && first_row < RECORDED_ROWS_MAX;
             for (index, token) in sequence.tokens.iter().enumerate() {
                 let position = sequence.first_position + index;
@@ -165,13 +165,13 @@ fn bucket(rows: usize) -> usize {
 impl Step {
     pub(super) fn new(device: &Arc<dyn Device>, spec: &ModelSpec) -> Result<Self, DeviceError> {
         Ok(Self {
-            room: Room::new(device, spec, [ROWS, FEW_ROWS, ROWS], 0)?,
+            scratch: StepScratch::new(device, spec, [ROWS, FEW_ROWS, ROWS], 0)?,
             recordings: BTreeMap::new(),
         })
     }
 
     /// Queue a batch that was checked; how many rows of logits it asks for. Tokens of `taken` are those
-    /// that were chosen last.
+    /// that were sampled last.
     pub(super) fn queue(
         &mut self,
         device: &Arc<dyn Device>,
@@ -198,14 +198,14 @@ impl Step {
             weights,
             [rows, logit_rows, places.blocks.len()],
         )?;
-        self.room.write(&places)?;
+        self.scratch.write(&places)?;
         if let Some(taken) = taken {
-            self.room.take(&**device, &taken, rows)?;
+            self.scratch.take(&**device, &taken, rows)?;
         }
         let mut counts = Counts {
             rows,
             single_rows: places.single_rows,
-            splits: self.room.splits.needed(places.single_tokens),
+            splits: self.scratch.splits.needed(places.single_tokens),
             tiles: places.tiles.len() / 2,
             logit_rows,
         };
@@ -216,11 +216,11 @@ impl Step {
                 rows,
                 splits: counts.splits,
             };
-            self.repeat(device, shape, |room| {
-                room.compute(&**device, spec, weights, counts)
+            self.repeat(device, shape, |scratch| {
+                scratch.compute(&**device, spec, weights, counts)
             })?;
         } else {
-            self.room.compute(&**device, spec, weights, counts)?;
+            self.scratch.compute(&**device, spec, weights, counts)?;
         }
         Ok(wanted)
     }
@@ -230,20 +230,20 @@ impl Step {
         &mut self,
         device: &Arc<dyn Device>,
         shape: Shape,
-        work: impl Fn(&Room) -> Result<(), DeviceError>,
+        work: impl Fn(&StepScratch) -> Result<(), DeviceError>,
     ) -> Result<(), DeviceError> {
-        let room = &self.room;
+        let scratch = &self.scratch;
         match self.recordings.get(&shape) {
             Some(Seen::Recorded(recording)) => return recording.replay(),
-            Some(Seen::Never) => return work(room),
+            Some(Seen::Never) => return work(scratch),
             None => {
-                work(room)?;
+                work(scratch)?;
                 self.recordings.insert(shape, Seen::Once);
                 return Ok(());
             }
             Some(Seen::Once) => {}
         }
-        match device.record(&mut || work(room))? {
+        match device.record(&mut || work(scratch))? {
             Some(recording) => {
                 recording.replay()?;
                 self.recordings.insert(shape, Seen::Recorded(recording));
@@ -251,12 +251,12 @@ impl Step {
             }
             None => {
                 self.recordings.insert(shape, Seen::Never);
-                work(room)
+                work(scratch)
             }
         }
     }
 
-    /// Have room for so many rows, rows of logits, and blocks of tables.
+    /// Grow the scratch memory to so many rows, rows of logits and blocks of tables.
     fn make_room(
         &mut self,
         device: &Arc<dyn Device>,
@@ -264,22 +264,26 @@ impl Step {
         weights: &Weights,
         needed: [usize; 3],
     ) -> Result<(), DeviceError> {
-        let room = [self.room.rows, self.room.logit_rows, self.room.blocks];
+        let held = [
+            self.scratch.rows,
+            self.scratch.logit_rows,
+            self.scratch.blocks,
+        ];
         if needed
             .iter()
-            .zip(room)
-            .all(|(needed, room)| *needed <= room)
+            .zip(held)
+            .all(|(needed, held)| *needed <= held)
         {
             return Ok(());
         }
         // Twice what is needed, so that growing is rare; rows of logits are large, and come in few
         // numbers.
-        let grown = |needed: usize, room: usize| if needed <= room { room } else { 2 * needed };
-        let logit_rows = needed[1].max(room[1]).next_multiple_of(FEW_ROWS);
+        let grown = |needed: usize, held: usize| if needed <= held { held } else { 2 * needed };
+        let logit_rows = needed[1].max(held[1]).next_multiple_of(FEW_ROWS);
         let sizes = [
-            grown(needed[0], room[0]),
+            grown(needed[0], held[0]),
             logit_rows,
-            grown(needed[2], room[2]),
+            grown(needed[2], held[2]),
         ];
         let stacks = weights.layers.iter().flat_map(DeviceLayer::stacks);
         let widened = match sizes[0] > ROWS {
@@ -292,12 +296,12 @@ impl Step {
         // Recordings that run must not go before they are done.
         device.synchronize()?;
         self.recordings.clear();
-        self.room = Room::new(device, spec, sizes, widened.min(WIDENED_MAX))?;
+        self.scratch = StepScratch::new(device, spec, sizes, widened.min(WIDENED_MAX))?;
         Ok(())
     }
 }
 
-impl Room {
+impl StepScratch {
     fn new(
         device: &Arc<dyn Device>,
         spec: &ModelSpec,
@@ -306,7 +310,7 @@ impl Room {
     ) -> Result<Self, DeviceError> {
         let widest = spec.hidden.max(spec.heads * spec.head_dim);
         let widest = widest.max(gate_width(spec) / 2);
-        // Sequences of more rows attend in tiles, which need no room.
+        // Longer slices attend in tiles, which need no partial results.
         let singles = rows.min(RECORDED_ROWS_MAX);
         Ok(Self {
             rows,
@@ -338,16 +342,16 @@ impl Room {
         self.places.upload(0, &numbers)
     }
 
-    /// Put chosen tokens where the others lie.
+    /// Copy sampled tokens into the batch.
     fn take(&self, device: &dyn Device, taken: &Taken<'_>, rows: usize) -> Result<(), DeviceError> {
         let mut sources = vec![-1; rows];
         for source in taken.sources {
-            sources[source.row] = source.choice as i32;
+            sources[source.row] = source.sample as i32;
         }
         self.places
             .upload(Column::Sources.begin(self.rows), &sources)?;
         let (from, to) = (self.column(Column::Sources), self.column(Column::Tokens));
-        take_tokens(device, taken.chosen, from, to, rows)
+        take_tokens(device, taken.sampled, from, to, rows)
     }
 
     fn column(&self, column: Column) -> Slice<'_, i32> {
@@ -437,7 +441,7 @@ impl Room {
 }
 
 impl Column {
-    /// Where the column begins, where there is room for so many rows.
+    /// First number of the column in memory for so many rows.
     fn begin(self, rows: usize) -> usize {
         match self {
             Self::Tokens => 0,

@@ -2,18 +2,17 @@
 
 use mortise_cuda::Slice;
 
-/// Says that a token of a batch is one that the device chose, whatever stands in the batch.
+/// Takes the token of a row from a sample on the device instead of from the batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenSource {
     /// Row of the batch.
     pub row: usize,
-    /// Number of the choice, of those made last.
-    pub choice: usize,
+    /// Number of the sample, of those made last.
+    pub sample: usize,
 }
 
-/// Tokens of a batch that the device chose.
+/// Rows of a batch whose tokens the device sampled.
 pub(super) struct Taken<'a> {
-    pub(super) chosen: Slice<'a, u32>,
-    /// For some rows, which choice.
+    pub(super) sampled: Slice<'a, u32>,
     pub(super) sources: &'a [TokenSource],
 }

@@ -2,10 +2,10 @@
 //! always, and on a GPU where this is built with the feature `cuda` and finds one.
 
 mod attention;
-mod choose;
 mod experts;
 mod linear;
 mod rows;
+mod sample;
 
 use std::sync::Arc;
 

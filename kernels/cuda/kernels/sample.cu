@@ -1,8 +1,8 @@
-// Tokens by the rules of the host's sampler: adjustments, mask, temperature, top-k, min-p, top-p and
-// the draw. They are the host's to the bit, since the weights are.
-#include "sampling.cuh"
+// Sampling with the same bits as the sampler of the host: adjustments, mask, temperature, top-k, min-p,
+// top-p and the draw.
+#include "weigh.cuh"
 
-namespace choosing {
+namespace sampling {
 
 constexpr int REPORTED_MAX = 20;
 // A search looks at so many bits at once; those of a weight, less the unit's, are no more than three
@@ -11,7 +11,7 @@ constexpr int DIGIT = 10;
 constexpr int BINS = 1 << DIGIT;
 constexpr unsigned WARPS_MAX = 32;
 
-// What is done to the logit of one token before all else.
+// Bias and penalties of one token.
 struct Adjustment {
     int token;
     float bias;
@@ -19,49 +19,49 @@ struct Adjustment {
     float penalty;
 };
 
-struct Choice {
+struct SampleParams {
     u64 random;
-    // Of 2^32.
+    // In units of 2^-32.
     u64 top_p;
-    // 0 takes the highest.
+    // 0 is greedy.
     float temperature;
     float min_p;
-    // 0 is all.
+    // 0 keeps all.
     unsigned top_k;
     int row;
     int first_adjustment;
     int adjustments;
-    // Which mask; negative is none.
+    // Number of the mask; negative is none.
     int mask;
-    // How many of the likeliest are reported; negative reports nothing.
+    // Number of top logprobs; negative computes none.
     int reported;
 };
 
-struct Chosen {
+struct SampledToken {
     // Sum of all weights at temperature 1 before the mask, and the highest logit then.
     u64 total;
     float highest;
     // Of the token.
     float logit;
-    // -1 where nothing can be chosen, -2 where a logit is no number.
+    // -1 where no allowed token has weight, -2 where a logit is NaN or infinity.
     int token;
     int padding;
     int likeliest[REPORTED_MAX];
     float logits[REPORTED_MAX];
 };
 
-struct ChooseParams {
+struct SampleRowsParams {
     float *logits;
-    const Choice *choices;
+    const SampleParams *params;
     const Adjustment *adjustments;
-    // Bits of the tokens that may be chosen, `words` for each mask.
+    // Bits of the allowed tokens, `words` for each mask.
     const unsigned *masks;
-    Chosen *chosen;
+    SampledToken *sampled;
     int vocabulary;
     int words;
 };
 
-// What a block shares. Its size is known to `choose.rs`.
+// Shared memory of a block. Its size is known to `sample.rs`.
 struct Shared {
     u64 sums[BINS];
     u64 by_warp[WARPS_MAX];
@@ -72,17 +72,17 @@ struct Shared {
     unsigned ties;
     unsigned place;
 };
-static_assert(sizeof(Shared) == 12696 && sizeof(Choice) == 48 && sizeof(Chosen) == 184,
+static_assert(sizeof(Shared) == 12696 && sizeof(SampleParams) == 48 && sizeof(SampledToken) == 184,
               "as on the host");
 
-// The likeliest tokens, before the mask.
-DEVICE void report(const Weighed &row, int count, Chosen *chosen, Shared &shared) {
+// Logprobs: the most likely tokens before the mask.
+DEVICE void report(const Weighed &row, int count, SampledToken *sampled, Shared &shared) {
     u64 total = 0;
     for (int i = threadIdx.x; i < row.vocabulary; i += blockDim.x) total += units(weigh(row, i));
     total = over_block<Sum>(total, shared.by_warp);
     if (threadIdx.x == 0) {
-        chosen->total = total;
-        chosen->highest = row.highest;
+        sampled->total = total;
+        sampled->highest = row.highest;
     }
     u64 below = ~0ull, mine = 0;
     bool stale = true;
@@ -99,8 +99,8 @@ DEVICE void report(const Weighed &row, int count, Chosen *chosen, Shared &shared
         stale = mine == most;
         below = most;
         if (threadIdx.x == 0) {
-            chosen->likeliest[place] = most == 0 ? -1 : token_of(most);
-            chosen->logits[place] = most == 0 ? 0.0f : row.logits[token_of(most)];
+            sampled->likeliest[place] = most == 0 ? -1 : token_of(most);
+            sampled->logits[place] = most == 0 ? 0.0f : row.logits[token_of(most)];
         }
     }
 }
@@ -240,16 +240,16 @@ DEVICE int draw(const Weighed &row, const Cut &cut, u64 random, Shared &shared) 
     return token;
 }
 
-// A block of at most 1024 threads for each choice. Dynamic shared memory: a `Shared`.
-DEVICE void choose(const ChooseParams &p) {
+// A block of at most 1024 threads for each sample. Dynamic shared memory: a `Shared`.
+DEVICE void sample_row(const SampleRowsParams &p) {
     let_next_begin();
     wait_for_last();
     Shared &shared = *(Shared *)shared_memory;
-    const Choice choice = p.choices[blockIdx.x];
-    Chosen *chosen = p.chosen + blockIdx.x;
-    float *logits = p.logits + (size_t)choice.row * p.vocabulary;
-    for (int i = threadIdx.x; i < choice.adjustments; i += blockDim.x) {
-        const Adjustment adjustment = p.adjustments[choice.first_adjustment + i];
+    const SampleParams params = p.params[blockIdx.x];
+    SampledToken *sampled = p.sampled + blockIdx.x;
+    float *logits = p.logits + (size_t)params.row * p.vocabulary;
+    for (int i = threadIdx.x; i < params.adjustments; i += blockDim.x) {
+        const Adjustment adjustment = p.adjustments[params.first_adjustment + i];
         const float biased = __fadd_rn(logits[adjustment.token], adjustment.bias);
         const float repeated = biased > 0.0f ? __fdiv_rn(biased, adjustment.repetition)
                                              : __fmul_rn(biased, adjustment.repetition);
@@ -258,7 +258,7 @@ DEVICE void choose(const ChooseParams &p) {
     __syncthreads();
     Weighed row = {logits, nullptr, p.vocabulary, p.words, 0.0f, 1.0f};
     const unsigned *mask =
-        choice.mask < 0 ? nullptr : p.masks + (size_t)choice.mask * p.words;
+        params.mask < 0 ? nullptr : p.masks + (size_t)params.mask * p.words;
     const float infinity = __uint_as_float(0x7f800000u);
     u64 best = 0, best_allowed = 0;
     bool numbers = true;
@@ -274,25 +274,25 @@ DEVICE void choose(const ChooseParams &p) {
     best = over_block<Most>(numbers ? best : ~0ull, shared.by_warp);
     best_allowed = over_block<Most>(best_allowed, shared.by_warp);
     if (best == ~0ull || best_allowed == 0) {
-        if (threadIdx.x == 0) chosen->token = best == ~0ull ? -2 : -1;
+        if (threadIdx.x == 0) sampled->token = best == ~0ull ? -2 : -1;
         return;
     }
-    if (choice.reported >= 0) {
+    if (params.reported >= 0) {
         row.mask = nullptr;
         row.highest = logits[token_of(best)];
-        report(row, choice.reported, chosen, shared);
+        report(row, params.reported, sampled, shared);
         row.mask = mask;
     }
     int token = threadIdx.x == 0 ? token_of(best_allowed) : -1;
-    if (choice.temperature != 0.0f) {
+    if (params.temperature != 0.0f) {
         row.highest = logits[token_of(best_allowed)];
-        row.temperature = choice.temperature;
-        const unsigned least = __float_as_uint(choice.min_p);
+        row.temperature = params.temperature;
+        const unsigned least = __float_as_uint(params.min_p);
         const unsigned floor = least > UNIT_BITS ? least : UNIT_BITS;
         // All.
         Cut kept = {floor - 1, 0, 0};
-        if (choice.top_k > 0) kept = cut(row, floor, false, choice.top_k, 0, shared);
-        if (choice.top_p < 1ull << 32) kept = cut(row, floor, true, choice.top_p, kept.total, shared);
+        if (params.top_k > 0) kept = cut(row, floor, false, params.top_k, 0, shared);
+        if (params.top_p < 1ull << 32) kept = cut(row, floor, true, params.top_p, kept.total, shared);
         if (kept.total == 0) {
             for (int i = threadIdx.x; i < p.vocabulary; i += blockDim.x) {
                 const unsigned weight = weigh(row, i);
@@ -300,34 +300,34 @@ DEVICE void choose(const ChooseParams &p) {
             }
             kept.total = over_block<Sum>(kept.total, shared.by_warp);
         }
-        token = draw(row, kept, choice.random, shared);
+        token = draw(row, kept, params.random, shared);
     }
     if (token >= 0) {
-        chosen->token = token;
-        chosen->logit = logits[token];
+        sampled->token = token;
+        sampled->logit = logits[token];
     }
 }
 
 struct TakeParams {
-    const Chosen *chosen;
-    // Of each row the choice that gives its token; negative leaves it as it is.
+    const SampledToken *sampled;
+    // Sample that gives the token of each row; negative keeps the token.
     const int *sources;
     int *tokens;
     int rows;
 };
 
-// Tokens of a batch that were chosen on the device.
+// Copies tokens that were sampled on the device into a batch.
 DEVICE void take(const TakeParams &p) {
     let_next_begin();
     wait_for_last();
     const int row = blockIdx.x * blockDim.x + threadIdx.x;
     if (row >= p.rows || p.sources[row] < 0) return;
-    // Nobody asks what follows a token that could not be chosen; it must be one all the same.
-    const int token = p.chosen[p.sources[row]].token;
+    // A sample without a token ends its sequence; the batch needs a valid token all the same.
+    const int token = p.sampled[p.sources[row]].token;
     p.tokens[row] = token < 0 ? 0 : token;
 }
 
-} // namespace choosing
+} // namespace sampling
 
-WIDE_KERNEL(choose_rows, choosing::ChooseParams, choosing::choose)
-KERNEL(take_tokens, choosing::TakeParams, choosing::take)
+WIDE_KERNEL(sample_rows, sampling::SampleRowsParams, sampling::sample_row)
+KERNEL(take_tokens, sampling::TakeParams, sampling::take)

@@ -6,7 +6,7 @@
 
 #include "device.cuh"
 
-namespace choosing {
+namespace sampling {
 
 typedef unsigned long long u64;
 
@@ -110,4 +110,4 @@ DEVICE u64 rank(float logit, int token) {
 
 DEVICE int token_of(u64 rank) { return (int)(0xffffffffu - (unsigned)rank); }
 
-} // namespace choosing
+} // namespace sampling

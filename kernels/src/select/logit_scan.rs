@@ -1,8 +1,7 @@
-//! Choosing from a row of logits without a list of all its tokens.
+//! Filtering and sampling of a row of logits without sorting or listing the vocabulary.
 //!
-//! A row is looked through once for the highest logit of each stretch. Filters and reports then find the
-//! few tokens that they keep in the few stretches that have them, and a draw from all tokens adds their
-//! weights up by stretch and writes none of them.
+//! One pass finds the highest logit of each chunk. Filters and logprobs then read only chunks whose
+//! maximum passes their bound, and a draw from the whole row sums weights by chunk.
 
 use super::{
     CLASSES, Candidate, WEIGHT_UNIT, best_first, class, keep_reaching, keep_top_k, lowest_of_class,
@@ -11,60 +10,64 @@ use super::{
 use crate::exp::exp;
 use crate::mask::apply_mask;
 
-/// Tokens that are looked at together: whole words of a mask.
-const STRETCH: usize = 64;
+/// Tokens of a chunk: whole words of a mask.
+const CHUNK: usize = 64;
 
-/// So much less may the weight of the higher of two logits be, by the error of the exponential function.
+/// Relative error of the exponential function: bounds on chunks are lower by this much.
 const WEIGHT_ERROR: f32 = 1e-6;
 
-/// What is found in a row, kept for the next one.
+/// Buffers of a [`LogitScan`], reused from row to row.
 #[derive(Debug, Clone, Default)]
-pub struct Room {
+pub struct ScanScratch {
     maxima: Vec<f32>,
     sums: Vec<u64>,
     ranked: Vec<f32>,
 }
 
-/// A row of logits that was looked through.
+/// A row of logits with the maximum of each chunk.
 ///
-/// Tokens are weighed by `exp((logit - highest) / temperature)`: probabilities but for a common factor,
-/// 1 for the likeliest. One that weighs less than a [`WEIGHT_UNIT`] weighs nothing.
+/// The weight of a token is `exp((logit - highest) / temperature)`: its unnormalised probability, 1 for
+/// the most likely token. Weights below [`WEIGHT_UNIT`] count as 0.
 #[derive(Debug)]
-pub struct Survey<'a> {
+pub struct LogitScan<'a> {
     logits: &'a [f32],
-    /// The highest logit of each stretch. NaN is lower than all.
+    /// Highest logit of each chunk; NaN is lower than every number.
     maxima: &'a [f32],
-    /// The weight of each stretch in units, at the temperature that is `summed`.
+    /// Weight of each chunk in units, at the temperature in `summed`.
     sums: &'a mut Vec<u64>,
     summed: Option<f32>,
-    /// Numbers to be put in order.
+    /// Scratch for selection.
     ranked: &'a mut Vec<f32>,
     highest: f32,
     all_numbers: bool,
 }
 
-impl<'a> Survey<'a> {
-    /// Look through a row.
-    pub fn new(logits: &'a [f32], room: &'a mut Room) -> Self {
-        room.maxima.clear();
-        let all_numbers = find_maxima(logits, &mut room.maxima);
-        Self::found(logits, all_numbers, room)
+impl<'a> LogitScan<'a> {
+    /// Scan a row.
+    pub fn new(logits: &'a [f32], scratch: &'a mut ScanScratch) -> Self {
+        scratch.maxima.clear();
+        let all_numbers = find_maxima(logits, &mut scratch.maxima);
+        Self::found(logits, all_numbers, scratch)
     }
 
-    /// The same after [`apply_mask`]; tells also how many tokens are allowed. Whether all are numbers is
-    /// said of the row before.
-    pub fn masked(logits: &'a mut [f32], mask: &[u32], room: &'a mut Room) -> (Self, usize) {
-        room.maxima.clear();
-        let (all_numbers, allowed) = mask_and_find_maxima(logits, mask, &mut room.maxima);
-        (Self::found(logits, all_numbers, room), allowed)
+    /// Apply a mask ([`apply_mask`]) and scan the row. Also returns the number of allowed tokens.
+    /// [`Self::all_numbers`] is about the row before masking.
+    pub fn masked(
+        logits: &'a mut [f32],
+        mask: &[u32],
+        scratch: &'a mut ScanScratch,
+    ) -> (Self, usize) {
+        scratch.maxima.clear();
+        let (all_numbers, allowed) = mask_and_find_maxima(logits, mask, &mut scratch.maxima);
+        (Self::found(logits, all_numbers, scratch), allowed)
     }
 
-    fn found(logits: &'a [f32], all_numbers: bool, room: &'a mut Room) -> Self {
-        let Room {
+    fn found(logits: &'a [f32], all_numbers: bool, scratch: &'a mut ScanScratch) -> Self {
+        let ScanScratch {
             maxima,
             sums,
             ranked,
-        } = room;
+        } = scratch;
         Self {
             logits,
             highest: highest_number(maxima).0,
@@ -76,28 +79,28 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// Whether all logits are numbers below infinity.
+    /// Whether no logit is NaN or infinity.
     pub fn all_numbers(&self) -> bool {
         self.all_numbers
     }
 
-    /// The highest logit; minus infinity if there is none.
+    /// Highest logit; minus infinity if there is none.
     pub fn highest(&self) -> f32 {
         self.highest
     }
 
-    /// The token with the highest logit, of several the lowest; `None` if all are minus infinity or NaN.
+    /// Token with the highest logit, of equals the lowest; `None` if all are minus infinity or NaN.
     pub fn likeliest(&self) -> Option<u32> {
         if self.highest == f32::NEG_INFINITY {
             return None;
         }
-        let stretch = self.maxima.iter().position(|max| *max == self.highest)?;
-        let place = self.stretch(stretch).iter();
+        let chunk = self.maxima.iter().position(|max| *max == self.highest)?;
+        let place = self.chunk(chunk).iter();
         let place = place.copied().position(|logit| logit == self.highest)?;
-        Some((stretch * STRETCH + place) as u32)
+        Some((chunk * CHUNK + place) as u32)
     }
 
-    /// The `count` tokens with the highest logits, the highest first, equals by token. None is NaN.
+    /// The `count` tokens with the highest logits, highest first, equals by token. None is NaN.
     pub fn top(&mut self, count: usize) -> Vec<Candidate> {
         let mut found = Vec::new();
         if count == 0 {
@@ -105,12 +108,12 @@ impl<'a> Survey<'a> {
         }
         self.ranked.clear();
         self.ranked.extend(self.maxima);
-        // So many logits, of as many stretches, are not lower.
+        // At least `count` chunks have a logit that is not lower.
         let bound = nth_highest(self.ranked, count).unwrap_or(f32::NEG_INFINITY);
         for (number, max) in self.maxima.iter().enumerate() {
             if *max >= bound {
-                let tokens = (number * STRETCH) as u32..;
-                let tokens = tokens.zip(self.stretch(number));
+                let tokens = (number * CHUNK) as u32..;
+                let tokens = tokens.zip(self.chunk(number));
                 let high = tokens.filter(|(_, logit)| **logit >= bound);
                 found.extend(high.map(|(id, &value)| Candidate { id, value }));
             }
@@ -120,7 +123,7 @@ impl<'a> Survey<'a> {
         found
     }
 
-    /// All weights together, in units.
+    /// Sum of all weights, in units.
     pub fn total(&mut self, temperature: f32) -> u64 {
         if self.summed != Some(temperature) {
             self.sums.clear();
@@ -130,7 +133,7 @@ impl<'a> Survey<'a> {
         self.sums.iter().sum()
     }
 
-    /// Draw from all tokens, as [`draw`](super::draw) does.
+    /// Sample from all tokens, as [`draw`](super::draw) does.
     pub fn draw(&mut self, temperature: f32, random: u64) -> Option<u32> {
         let total = self.total(temperature);
         let mut left = ((u128::from(random) * u128::from(total)) >> 64) as u64;
@@ -139,8 +142,8 @@ impl<'a> Survey<'a> {
                 left -= sum;
                 continue;
             }
-            let weights = weights_of(self.stretch(number), self.highest, temperature);
-            for (id, weight) in ((number * STRETCH) as u32..).zip(weights) {
+            let weights = weights_of(self.chunk(number), self.highest, temperature);
+            for (id, weight) in ((number * CHUNK) as u32..).zip(weights) {
                 let weight = units(weight);
                 if left < weight {
                     return Some(id);
@@ -151,7 +154,7 @@ impl<'a> Survey<'a> {
         None
     }
 
-    /// List the tokens with their weights that weigh at least so much, by token.
+    /// List the tokens whose weight is at least `weight`, in the order of their ids.
     pub fn at_least(&self, temperature: f32, weight: f32, found: &mut Vec<Candidate>) {
         found.clear();
         let least = weight.max(WEIGHT_UNIT);
@@ -159,21 +162,20 @@ impl<'a> Survey<'a> {
         list_heavy(self.logits, self.maxima, scale, least, found);
     }
 
-    /// List the `count` tokens that weigh most, and with each that weighs more than nothing; as
-    /// [`keep_top_k`] of all.
+    /// Top-k: list the `count` heaviest tokens with a weight, as [`keep_top_k`] of all.
     pub fn heaviest(&mut self, temperature: f32, count: usize, found: &mut Vec<Candidate>) {
         self.ranked.clear();
-        for maxima in self.maxima.chunks(STRETCH) {
+        for maxima in self.maxima.chunks(CHUNK) {
             let highest = weights_of(maxima, self.highest, temperature);
             self.ranked.extend(&highest[..maxima.len()]);
         }
-        // So many tokens, of as many stretches, weigh no less.
+        // At least `count` chunks have a token that is not lighter.
         let bound = nth_highest(self.ranked, count).unwrap_or(0.0);
         self.at_least(temperature, bound, found);
         keep_top_k(found, count);
     }
 
-    /// List the fewest of the heaviest tokens that have the part `top_p` of all weight; as
+    /// Top-p: list the fewest of the heaviest tokens that reach the part `top_p` of all weight, as
     /// [`keep_top_p`](super::keep_top_p) of all.
     pub fn heaviest_part(&mut self, temperature: f32, top_p: f32, found: &mut Vec<Candidate>) {
         let total = self.total(temperature);
@@ -183,15 +185,15 @@ impl<'a> Survey<'a> {
         keep_reaching(found, target);
     }
 
-    /// A weight below which all tokens together have no more than `spare` units, after their sums were
-    /// made at this temperature.
+    /// A weight such that all lighter tokens together have at most `spare` units. [`Self::total`] must
+    /// have been called with this temperature.
     fn least_needed(&self, temperature: f32, spare: u64) -> f32 {
-        // Of the stretches whose heaviest token is of a class: their number, the units of those tokens, and
-        // of all.
+        // By the class of a chunk's heaviest token: number of chunks, units of those tokens, units of the
+        // whole chunks.
         let mut classes = [(0u64, 0u64, 0u64); CLASSES];
-        // Units of all tokens but the heaviest of each stretch.
+        // Units of all tokens but the heaviest of each chunk.
         let mut others = 0;
-        let blocks = self.maxima.chunks(STRETCH).zip(self.sums.chunks(STRETCH));
+        let blocks = self.maxima.chunks(CHUNK).zip(self.sums.chunks(CHUNK));
         for (maxima, sums) in blocks {
             let heaviest = weights_of(maxima, self.highest, temperature);
             for (weight, sum) in heaviest.into_iter().zip(sums) {
@@ -202,52 +204,52 @@ impl<'a> Survey<'a> {
                 others += sum.saturating_sub(units(weight));
             }
         }
-        // Below a weight lie at most all tokens of the stretches of lower classes, and of others all but the
-        // heaviest; and of those no more than if each of them weighed just less.
-        let (mut below, mut stretches, mut least) = (0u64, self.maxima.len() as u64, 0.0);
+        // Lighter than a weight are at most all tokens of chunks of lower classes and, of other chunks, all
+        // but the heaviest token, each with less than that weight.
+        let (mut below, mut chunks, mut least) = (0u64, self.maxima.len() as u64, 0.0);
         for (class, (count, heaviest, sum)) in classes.into_iter().enumerate() {
             let weight = lowest_of_class(class);
-            let many = stretches.saturating_mul(STRETCH as u64 * units(weight));
+            let many = chunks.saturating_mul(CHUNK as u64 * units(weight));
             if others.min(below.saturating_add(many)) > spare {
                 break;
             }
             least = weight;
-            stretches -= count;
+            chunks -= count;
             others += heaviest;
             below += sum;
         }
         least
     }
 
-    /// Logits of a stretch, from token `number * STRETCH` on.
-    fn stretch(&self, number: usize) -> &'a [f32] {
-        let rest = self.logits.get(number * STRETCH..).unwrap_or(&[]);
-        &rest[..rest.len().min(STRETCH)]
+    /// Logits of a chunk, from token `number * CHUNK` on.
+    fn chunk(&self, number: usize) -> &'a [f32] {
+        let rest = self.logits.get(number * CHUNK..).unwrap_or(&[]);
+        &rest[..rest.len().min(CHUNK)]
     }
 }
 
-/// The `count`th highest of some numbers, which are put in another order; `None` if there are fewer.
+/// The `count`th highest number, `None` if there are fewer. Reorders the numbers.
 fn nth_highest(numbers: &mut [f32], count: usize) -> Option<f32> {
     let place = numbers.len().checked_sub(count)?;
     (count > 0).then(|| *numbers.select_nth_unstable_by(place, f32::total_cmp).1)
 }
 
-/// Weights of the logits of a stretch, followed by zeros. Those of less than about a unit are 0.
+/// Weights of the logits of a chunk, padded with zeros. Weights below about a unit are 0.
 #[inline(always)]
-fn weights_of(stretch: &[f32], highest: f32, temperature: f32) -> [f32; STRETCH] {
+fn weights_of(chunk: &[f32], highest: f32, temperature: f32) -> [f32; CHUNK] {
     // Less than a unit.
     const LOWEST: f32 = -28.0;
-    let mut weights = [0.0; STRETCH];
-    for (weight, logit) in weights.iter_mut().zip(stretch) {
+    let mut weights = [0.0; CHUNK];
+    for (weight, logit) in weights.iter_mut().zip(chunk) {
         let scaled = (logit - highest) / temperature;
-        // None is higher than the highest; said so that weights are at most 1 whatever comes.
+        // Weights are at most 1 even where the row has NaN or infinity.
         let scaled = if scaled > 0.0 { 0.0 } else { scaled };
         *weight = if scaled > LOWEST { exp(scaled) } else { 0.0 };
     }
     weights
 }
 
-/// Defines a function twice: as it is, and compiled for AVX2, which is called where the processor has it.
+/// Compiles a function twice, once for AVX2, and picks by the features of the processor.
 macro_rules! vectorised {
     ($(#[$doc:meta])* fn $name:ident($($argument:ident: $kind:ty),* $(,)?) $(-> $result:ty)? $body:block) => {
         $(#[$doc])*
@@ -271,11 +273,11 @@ macro_rules! vectorised {
 }
 
 vectorised! {
-    /// Add the highest logit of each stretch. Returns whether all are numbers below infinity.
+    /// Push the highest logit of each chunk. Returns whether no logit is NaN or infinity.
     fn find_maxima(logits: &[f32], maxima: &mut Vec<f32>) -> bool {
         let mut all_numbers = true;
-        for stretch in logits.chunks(STRETCH) {
-            let (highest, numbers) = highest_number(stretch);
+        for chunk in logits.chunks(CHUNK) {
+            let (highest, numbers) = highest_number(chunk);
             all_numbers &= numbers;
             maxima.push(highest);
         }
@@ -284,29 +286,30 @@ vectorised! {
 }
 
 vectorised! {
-    /// The same after masking, of which the numbers were before. Returns also how many tokens are allowed.
+    /// As [`find_maxima`], of the masked row; NaN and infinity are looked for before masking. Also returns
+    /// the number of allowed tokens.
     fn mask_and_find_maxima(logits: &mut [f32], mask: &[u32], maxima: &mut Vec<f32>) -> (bool, usize) {
-        const WORDS: usize = STRETCH / 32;
+        const WORDS: usize = CHUNK / 32;
         let (mut all_numbers, mut allowed) = (true, 0);
-        for (number, stretch) in logits.chunks_mut(STRETCH).enumerate() {
-            all_numbers &= highest_number(stretch).1;
+        for (number, chunk) in logits.chunks_mut(CHUNK).enumerate() {
+            all_numbers &= highest_number(chunk).1;
             let words = mask.get(number * WORDS..).unwrap_or(&[]);
-            allowed += apply_mask(stretch, &words[..words.len().min(WORDS)]);
-            maxima.push(highest_number(stretch).0);
+            allowed += apply_mask(chunk, &words[..words.len().min(WORDS)]);
+            maxima.push(highest_number(chunk).0);
         }
         (all_numbers, allowed)
     }
 }
 
 vectorised! {
-    /// Add the weight of each stretch, in units.
+    /// Push the weight of each chunk, in units.
     fn add_up(logits: &[f32], highest: f32, temperature: f32, sums: &mut Vec<u64>) {
         // Units are counted in two parts of 20 bits: 64 of either fit 32 bits, and conversions are of 32.
         const PART_BITS: u32 = 20;
         const PART: f32 = (1 << PART_BITS) as f32;
-        for stretch in logits.chunks(STRETCH) {
+        for chunk in logits.chunks(CHUNK) {
             let (mut high, mut low) = (0u32, 0u32);
-            for weight in weights_of(stretch, highest, temperature) {
+            for weight in weights_of(chunk, highest, temperature) {
                 let scaled = weight * PART;
                 // SAFETY: weights are 0 to about 1, so that this is a number near 2^20 at most.
                 #[allow(unsafe_code, reason = "a conversion without checks, which vectorises")]
@@ -324,7 +327,7 @@ vectorised! {
 }
 
 vectorised! {
-    /// List the tokens with their weights that weigh at least so much, by token.
+    /// List the tokens whose weight is at least `least`, in the order of their ids.
     fn list_heavy(
         logits: &[f32],
         maxima: &[f32],
@@ -333,19 +336,19 @@ vectorised! {
         found: &mut Vec<Candidate>,
     ) {
         let bound = least * (1.0 - WEIGHT_ERROR);
-        let blocks = maxima.chunks(STRETCH).zip(logits.chunks(STRETCH * STRETCH));
+        let blocks = maxima.chunks(CHUNK).zip(logits.chunks(CHUNK * CHUNK));
         for (block, (maxima, logits)) in blocks.enumerate() {
             let heaviest = weights_of(maxima, scale.0, scale.1);
-            for (place, stretch) in logits.chunks(STRETCH).enumerate() {
+            for (place, chunk) in logits.chunks(CHUNK).enumerate() {
                 if heaviest[place] < bound {
                     continue;
                 }
-                let first = (block * STRETCH + place) * STRETCH;
-                let weights = weights_of(stretch, scale.0, scale.1);
-                // Without branches, which nobody can predict where about half are heavy.
-                let (mut heavy, mut count) = ([Candidate { id: 0, value: 0.0 }; STRETCH], 0);
+                let first = (block * CHUNK + place) * CHUNK;
+                let weights = weights_of(chunk, scale.0, scale.1);
+                // Branch-free: with about half of the tokens heavy, branches would be mispredicted.
+                let (mut heavy, mut count) = ([Candidate { id: 0, value: 0.0 }; CHUNK], 0);
                 for (id, value) in (first as u32..).zip(weights) {
-                    heavy[count % STRETCH] = Candidate { id, value };
+                    heavy[count % CHUNK] = Candidate { id, value };
                     count += usize::from(value >= least);
                 }
                 found.extend_from_slice(&heavy[..count]);
@@ -354,8 +357,8 @@ vectorised! {
     }
 }
 
-/// The highest of some logits, minus infinity if there is none, and whether all are numbers below
-/// infinity. NaN is lower than all.
+/// Highest logit, minus infinity if there is none, and whether no logit is NaN or infinity. NaN is lower
+/// than every number.
 #[inline(always)]
 fn highest_number(logits: &[f32]) -> (f32, bool) {
     const LANES: usize = 16;
