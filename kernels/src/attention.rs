@@ -29,13 +29,13 @@ const TILES_PER_THREAD: usize = 4;
 /// One query row: which tokens it sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttentionRow {
-    /// Where in the block tables the sequence's table begins.
+    /// Start of the sequence's table in the block tables.
     pub first_block: usize,
     /// The row's position: it sees the positions up to and with this one.
     pub position: usize,
 }
 
-/// What the rows of a batch attend to.
+/// Inputs of attention over the paged cache.
 #[derive(Debug, Clone, Copy)]
 pub struct AttentionInput<'a, A> {
     /// Query rows, `query_stride` apart, of `heads * key_dim` values.
@@ -52,13 +52,13 @@ pub struct AttentionInput<'a, A> {
     pub shape: KvShape,
     /// Block tables of the sequences, one after the other.
     pub block_tables: &'a [u32],
-    /// What each row sees.
+    /// The positions that each row attends to.
     pub rows: &'a [AttentionRow],
-    /// How the scores become weights.
+    /// Scaling, window, soft cap and sinks of the scores.
     pub scoring: Scoring<'a>,
 }
 
-/// How the products of queries and keys become weights.
+/// From products of queries and keys to attention weights.
 #[derive(Debug, Clone, Copy)]
 pub struct Scoring<'a> {
     /// Factor of the products, commonly `1 / sqrt(key_dim)`.
@@ -173,7 +173,7 @@ fn row_tiles(rows: &[AttentionRow], most: usize) -> Vec<Range<usize>> {
     tiles
 }
 
-/// Where the outputs go. Tiles write to disjoint heads of rows, which slices cannot express.
+/// Pointer to the outputs. Tiles write to disjoint heads of rows, which slices cannot express.
 #[derive(Clone, Copy)]
 struct OutputPointer(*mut f32);
 
@@ -185,7 +185,7 @@ unsafe impl Send for OutputPointer {}
 // SAFETY: as above.
 unsafe impl Sync for OutputPointer {}
 
-/// The same by definition, in double precision, for tests.
+/// Reference implementation in double precision, for tests.
 pub fn reference<A: KvArena>(input: &AttentionInput<'_, A>, out: &mut [f32]) {
     let AttentionInput { shape, scoring, .. } = input;
     let group = input.heads / shape.kv_heads;

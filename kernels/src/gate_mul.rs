@@ -5,7 +5,7 @@ use crate::exp::{exp, tanh};
 /// Rows that one task computes.
 const ROWS_A_TASK: usize = 8;
 
-/// What a gate goes through.
+/// Activation of a gate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Activation {
     /// `gate * sigmoid(gate)`.
@@ -37,7 +37,7 @@ pub fn gate_mul(activation: Activation, gate_up: &[f32], width: usize, out: &mut
     }
 }
 
-/// The same on this thread.
+/// Gate rows on the calling thread.
 pub(crate) fn gate_some_rows(
     activation: Activation,
     gate_up: &[f32],
@@ -56,7 +56,7 @@ pub(crate) fn gate_some_rows(
     rows(activation, gate_up, width, out);
 }
 
-/// The same, in vectors of eight.
+/// Gate rows with AVX2, eight values at a time.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn gate_mul_avx2(activation: Activation, gate_up: &[f32], width: usize, out: &mut [f32]) {

@@ -1,4 +1,4 @@
-//! Which instructions this processor has.
+//! Instruction sets of the processor.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -14,10 +14,11 @@ pub enum Isa {
     Avx2,
     /// And products of bytes.
     AvxVnni,
-    /// The same in 512-bit form. Quantised products use its 256-bit instructions, with 32 registers,
-    /// those in floating point the 512-bit ones.
+    /// AVX-512 with VNNI. Quantised products use its 256-bit instructions with 32 registers,
+    /// floating-point products the 512-bit ones. Quantised products use its 256-bit instructions,
+    /// with 32 registers, those in floating point the 512-bit ones.
     Avx512Vnni,
-    /// What every 64-bit ARM has.
+    /// NEON, which every 64-bit ARM has.
     Neon,
     /// And products of four bytes.
     NeonDotprod,

@@ -5,7 +5,7 @@
 //! sequence gives the same tokens alone and in a batch.
 //!
 //! Shapes are the caller's promise. An op panics on slices that break it, before it touches
-//! memory; the model checks whatever comes from outside. Ops that fan out use the [`pool`] of the
+//! memory; the model checks all input. Ops that fan out use the [`pool`] of the
 //! calling thread.
 //!
 //! This room knows no tensors, no models and no files.

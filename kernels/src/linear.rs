@@ -105,7 +105,7 @@ pub fn linear(x: &[f32], matrix: Matrix<'_>, bias: Option<&[f32]>, out: &mut [f3
     stack.write(&Activations::new(x, matrix.inputs(), stack.forms()), out);
 }
 
-/// The same by definition, in double precision, for tests: weights are widened exactly and
+/// Reference implementation in double precision, for tests: weights are widened exactly and
 /// activations are not rounded.
 pub fn reference(x: &[f32], matrix: Matrix<'_>, bias: Option<&[f32]>, out: &mut [f32]) {
     let (outputs, inputs) = (matrix.outputs(), matrix.inputs());

@@ -7,7 +7,7 @@ use memmap2::{MmapMut, MmapOptions};
 
 /// A huge page, to which regions are aligned.
 const HUGE_PAGE: usize = 2 << 20;
-/// What is asked of the system at once for all that is smaller. Pages that nobody touches cost nothing.
+/// Size of the regions that smaller pieces share. Untouched pages take no memory.
 const REGION: usize = 64 << 20;
 /// A cache line, to which pieces are aligned.
 const LINE: usize = 64;
@@ -16,7 +16,7 @@ const LINE: usize = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the system refuses {bytes} bytes for packed weights")]
 pub struct OutOfMemory {
-    /// What was asked for.
+    /// Bytes that were asked for.
     pub bytes: usize,
 }
 
@@ -58,7 +58,7 @@ unsafe impl Send for Open {}
 static OPEN: Mutex<Option<Open>> = Mutex::new(None);
 
 impl Piece {
-    /// So many zeroed bytes.
+    /// Allocate zeroed bytes.
     pub(crate) fn new(length: usize) -> Result<Self, OutOfMemory> {
         Self::find(length).ok_or(OutOfMemory { bytes: length })
     }

@@ -1,6 +1,6 @@
 //! Threads that share the work of an op.
 //!
-//! An op splits its work into tasks; whoever has time claims the next one from a counter. The caller
+//! An op splits its work into tasks; idle threads claim the next one from a counter. The caller
 //! works too, so that an op ends even if no other thread ever gets to run: a thread that is held up
 //! on a busy machine costs the task that it holds, not the whole op. Idle threads look for work for
 //! some microseconds, as the next op of a layer comes soon, and then sleep.
@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long an idle thread looks for work before it sleeps.
+/// Time that an idle thread spins for work before it sleeps.
 const LOOK: Duration = Duration::from_micros(30);
 /// Looks between two questions for the time.
 const LOOKS: usize = 32;
@@ -254,7 +254,7 @@ impl Shared {
         }
     }
 
-    /// Let others help, unless they help somebody else.
+    /// Offer the job to idle threads, unless they work on another one.
     fn offer(&self, job: Job) -> bool {
         let mut state = self.state();
         if state.job.is_some() || self.helpers.load(Ordering::Acquire) > 0 {
@@ -270,7 +270,7 @@ impl Shared {
         true
     }
 
-    /// Wait until nobody works on the job any more; the panic of a helper, if there was one.
+    /// Wait until no thread works on the job. Returns the panic of a helper, if there was one.
     fn take_back(&self) -> Option<Box<dyn Any + Send>> {
         self.state().job = None;
         look(|| self.helpers.load(Ordering::Acquire) == 0);

@@ -5,8 +5,9 @@ use crate::kv_page::{BlockPages, KvShape};
 use crate::rms_norm::{RmsNorm, rms_norm_in_place};
 use crate::rope::{RopeHeads, RopeTable};
 
-/// What a row of queries, keys and values goes through. A row holds `heads` queries, then the keys, then
-/// the values.
+/// Stage after the QKV projection: norms, rotary embedding and query factors. A row holds `heads`
+/// queries, then the keys, then the values. A row holds `heads` queries, then the keys, then the
+/// values.
 #[derive(Debug, Clone, Copy)]
 pub struct QkvStage<'a> {
     /// Query heads.

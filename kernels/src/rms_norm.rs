@@ -13,7 +13,7 @@ pub struct RmsNorm<'a> {
 }
 
 impl RmsNorm<'_> {
-    /// What a row is multiplied with beside the weights: the inverse of its root mean square.
+    /// Inverse root mean square of a row.
     pub(crate) fn scale(self, row: &[f32]) -> f32 {
         let mut sums = [0.0f32; LANES];
         let chunks = row.chunks_exact(LANES);

@@ -1,6 +1,6 @@
 //! Rotary position embedding.
 
-/// Which dimensions turn together.
+/// Pairing of rotary dimensions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RopePairs {
     /// Dimension `i` with dimension `i + turned / 2`.
@@ -9,7 +9,7 @@ pub enum RopePairs {
     Neighbours,
 }
 
-/// Which numbers of a row turn: of each of the first `heads` heads, as many from `first` on as the
+/// Rotary dimensions of a row: in each of the first `heads` heads, from `first` on, as many as the
 /// table has cosines and sines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RopeHeads {
@@ -19,7 +19,7 @@ pub struct RopeHeads {
     pub head_dim: usize,
     /// Numbers of a head before those that turn.
     pub first: usize,
-    /// Which of them turn together.
+    /// Pairing of the dimensions.
     pub pairs: RopePairs,
 }
 

@@ -1,8 +1,8 @@
-//! Which experts compute a token, and what each one's share is.
+//! Routing of a token to experts: top-k selection and weights.
 
 use crate::log_softmax::log_sum_exp;
 
-/// How a router's logits become scores.
+/// Score function of a router.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RouterScores {
     /// Shares of all experts, which sum to 1.
@@ -11,7 +11,7 @@ pub enum RouterScores {
     Sigmoid,
 }
 
-/// What a group of experts is judged by.
+/// Score of a group of experts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GroupRank {
     /// Its best expert.
@@ -20,27 +20,27 @@ pub enum GroupRank {
     BestTwo,
 }
 
-/// Only experts of the best groups can be chosen.
+/// Group-limited routing: only experts of the best groups are selected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExpertGroups {
     /// Groups; they divide the experts.
     pub groups: usize,
-    /// Groups whose experts can be chosen; at least 1.
+    /// Groups whose experts can be selected; at least 1.
     pub kept: usize,
-    /// What a group is judged by.
+    /// Score of a group.
     pub rank: GroupRank,
 }
 
-/// How a token's experts are chosen.
+/// Routing parameters.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Routing {
-    /// How logits become scores.
+    /// Score function.
     pub scores: RouterScores,
     /// Experts for a token; at least 1, and as many as the kept groups have.
     pub chosen: usize,
     /// `None` is one group of all.
     pub groups: Option<ExpertGroups>,
-    /// Whether the shares of the chosen experts are divided by their sum.
+    /// Whether the weights of the selected experts are divided by their sum.
     pub normalised: bool,
     /// Factor of the shares at last.
     pub scale: f32,
@@ -51,12 +51,12 @@ pub struct Routing {
 pub struct Route {
     /// Number of the expert.
     pub expert: usize,
-    /// What its output is multiplied by.
+    /// Weight of its output.
     pub share: f32,
 }
 
-/// Choose the experts of one token, best first, equals by number. `correction` is added to the
-/// scores for the choice, not for the shares.
+/// Select the experts of one token, best first, equals by number. `correction` is added to the
+/// scores for the selection, not for the weights.
 pub fn route(
     routing: &Routing,
     logits: &[f32],

@@ -15,7 +15,7 @@ pub struct CachedRepository {
 }
 
 impl CachedRepository {
-    /// Where `reference` is kept, whether it is there or not.
+    /// Cache entry of `reference`, which need not exist.
     pub fn new(cache: &Path, reference: &ModelReference) -> Self {
         let name = reference.folder();
         Self {

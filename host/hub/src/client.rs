@@ -12,12 +12,12 @@ use ureq::{Agent, Body};
 use crate::error::HubError;
 use crate::reference::ModelReference;
 
-/// Where the hub is, who asks, and where things are kept.
+/// Endpoint, token and cache of the hub.
 #[derive(Clone)]
 pub struct HubConfig {
     /// `https://huggingface.co`, or a mirror.
     pub endpoint: String,
-    /// Sent to the endpoint, and to nobody it redirects to.
+    /// Sent to the endpoint, but not to hosts that it redirects to.
     pub token: Option<String>,
     /// The cache's folder, `~/.cache/huggingface/hub` for other tools.
     pub cache: PathBuf,
@@ -57,13 +57,13 @@ pub(crate) struct Listing {
     pub(crate) files: Vec<String>,
 }
 
-/// What the hub says about a file before it sends it.
+/// Metadata of a file, from a HEAD request.
 #[derive(Debug)]
 pub(crate) struct RemoteFile {
     /// Names the contents; the name of the blob.
     pub(crate) etag: String,
     pub(crate) size: u64,
-    /// Where the bytes are: the endpoint or a storage that it redirects to.
+    /// URL of the content: the endpoint or the storage that it redirects to.
     url: String,
     /// Whether the bytes come from the endpoint itself, which may see the token.
     own: bool,
@@ -230,7 +230,7 @@ impl Hub {
     }
 
     fn head(&self, url: &str, own: bool) -> Result<Response<Body>, ureq::Error> {
-        // Sizes of contents, not of what a compression would make of them.
+        // Sizes before compression.
         let mut request = self
             .agent
             .head(url)

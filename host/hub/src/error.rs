@@ -1,4 +1,4 @@
-//! What can go wrong on the way from the hub to the disk.
+//! Errors of downloads from the hub.
 
 use std::path::PathBuf;
 
@@ -11,15 +11,15 @@ pub enum HubError {
         "`{text}` does not name a model on the hub: {problem}; expected org/name[:quant][@revision]"
     )]
     Reference {
-        /// What was given.
+        /// Text that was given.
         text: String,
-        /// What is wrong with it.
+        /// Problem.
         problem: String,
     },
     /// The hub's address is unusable.
     #[error("the hub's address `{endpoint}` must begin with https:// or http://")]
     Endpoint {
-        /// What was given.
+        /// Text that was given.
         endpoint: String,
     },
     /// The hub wants a token, or another one.
@@ -29,7 +29,7 @@ pub enum HubError {
         what: String,
         /// HTTP status.
         status: u16,
-        /// What to do.
+        /// Advice.
         advice: &'static str,
     },
     /// There is no such thing.
@@ -53,7 +53,7 @@ pub enum HubError {
     Network {
         /// Repository or file.
         what: String,
-        /// What the connection met.
+        /// Cause.
         #[source]
         source: Box<ureq::Error>,
     },
@@ -76,7 +76,7 @@ pub enum HubError {
     Answer {
         /// Repository or file.
         what: String,
-        /// What is wrong.
+        /// Problem.
         problem: String,
     },
     /// The contents are not those that were announced.
@@ -98,7 +98,7 @@ pub enum HubError {
     NoModel {
         /// The repository.
         repository: String,
-        /// What is missing, and what there is.
+        /// Missing file, and the files that exist.
         problem: String,
     },
     /// The hub is not to be asked, and the cache has not got it all.
@@ -110,7 +110,7 @@ pub enum HubError {
     /// The disk refused.
     #[error("cannot write `{}`", path.display())]
     Disk {
-        /// Where.
+        /// Path.
         path: PathBuf,
         /// Why.
         #[source]

@@ -17,7 +17,7 @@ use crate::select::{Selection, WEIGHTS_INDEX, select, shards};
 pub trait Progress {
     /// A file of `total` bytes begins, of which `present` are on disk from an earlier time.
     fn begin(&self, file: &str, total: u64, present: u64);
-    /// So many more bytes are on disk.
+    /// Report bytes that were written to disk.
     fn advance(&self, bytes: u64);
     /// The file is complete.
     fn end(&self);
@@ -33,7 +33,7 @@ const INDEX_BYTES_MAX: u64 = 64 << 20;
 
 impl Hub {
     /// Bring what `reference` needs into the cache. Returns the model's folder, or its GGUF file.
-    /// What is there already is not fetched again.
+    /// Files in the cache are not fetched again.
     pub fn fetch(
         &self,
         reference: &ModelReference,
@@ -220,7 +220,7 @@ impl Download<'_> {
         Ok(())
     }
 
-    /// One connection: append what it brings.
+    /// Append the content of one connection.
     fn receive(
         &self,
         what: &str,

@@ -1,4 +1,4 @@
-//! How a caller names a model: `org/name[:quant][@revision]`.
+//! References to models: `org/name[:quant][@revision]`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use crate::error::HubError;
 pub struct ModelReference {
     /// `org/name`.
     pub repository: String,
-    /// Which of the repository's GGUF files, such as `Q4_K_M`. Case does not matter.
+    /// Quantisation of the GGUF file, such as `Q4_K_M`. Case does not matter.
     pub quant: Option<String>,
     /// A branch, a tag or a commit.
     pub revision: String,

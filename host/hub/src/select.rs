@@ -1,4 +1,4 @@
-//! Which files of a repository a model needs.
+//! Selection of the files of a repository that a model needs.
 
 use serde::Deserialize;
 
@@ -22,7 +22,7 @@ pub(crate) const WEIGHTS_INDEX: &str = "model.safetensors.index.json";
 /// Taken in this order where the caller names none.
 const PREFERRED_QUANTS: [&str; 3] = ["Q4_K_M", "Q8_0", "Q4_0"];
 
-/// What to fetch.
+/// Files to fetch.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Selection {
     /// One GGUF file, or the parts of one model in order.
@@ -138,7 +138,7 @@ fn whole_split(files: &[&&String]) -> Result<Selection, String> {
     }
 }
 
-/// What stands before the numbers of `…-00001-of-00003.gguf`, and the numbers.
+/// Stem, number and count of a split file such as `…-00001-of-00003.gguf`.
 fn part_of(file: &str) -> Option<(&str, usize, usize)> {
     let number = |digits: &str| {
         let right = digits.len() == 5 && digits.bytes().all(|byte| byte.is_ascii_digit());

@@ -1,5 +1,5 @@
-//! The attention of a layer, in stages: one product for queries, keys and values; norms, positions and
-//! the cache; attention itself; the product of the output, added to the residual.
+//! Attention of a layer in stages: the QKV projection; norms, rotary embedding and cache write;
+//! attention; the output projection, added to the residual.
 
 use mortise_kernels::attention::Scoring;
 use mortise_kernels::linear::{Activations, Forms};
@@ -32,7 +32,7 @@ impl Attention {
         }
     }
 
-    /// The forms of activations that it takes.
+    /// Forms of activations that the layer reads.
     pub(crate) fn forms(&self) -> Forms {
         match self {
             Self::Heads(attention) => attention.qkv.forms(),
@@ -40,8 +40,8 @@ impl Attention {
         }
     }
 
-    /// Store keys and values of normalised rows, attend, and add what comes of it to rows of the hidden
-    /// width.
+    /// Write keys and values to the cache, attend, and add the result: `residual.rows +=
+    /// residual.scale * attention(x)`.
     pub(crate) fn add(
         &self,
         batch: &Batch<'_>,
@@ -61,7 +61,7 @@ impl Attention {
 pub(crate) struct HeadAttention {
     layer: LayerSpec,
     qkv: Linear,
-    /// Norms of queries and of keys, of one head or of all.
+    /// Query and key norms, per head or over all heads.
     qk_norm: Option<[Norm; 2]>,
     sinks: Option<Vec<f32>>,
     output: Linear,

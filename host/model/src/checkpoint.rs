@@ -127,7 +127,7 @@ impl Checkpoint {
         Ok(Numbers::convert(bytes, NumberType::F32, precision, inputs))
     }
 
-    /// The same, to be kept as it is.
+    /// Load a tensor that is kept unpacked.
     pub(crate) fn load_table(
         &self,
         tensor: &str,
@@ -179,7 +179,7 @@ impl Checkpoint {
         matches!(self, Self::Shards(shards) if shards.has(tensor))
     }
 
-    /// Whether experts that safetensors files have in one tensor, gates and ups by turns, are apart.
+    /// Whether gate and up matrices that safetensors files interleave in one tensor are tensors of their own.
     pub(crate) fn has_experts_apart(&self) -> bool {
         matches!(self, Self::Gguf(_))
     }
@@ -189,8 +189,8 @@ impl Checkpoint {
         matches!(self, Self::Gguf(gguf) if gguf.has(tensor))
     }
 
-    /// What is to be added to the weights of norms in a family that adds this to them: GGUF files
-    /// hold the sums.
+    /// Offset of norm weights: the family's in safetensors files, 0 in GGUF files, which store the
+    /// sums.
     pub(crate) fn norm_offset(&self, family: f32) -> f32 {
         match self {
             Self::Shards(_) => family,
@@ -212,7 +212,7 @@ impl Checkpoint {
         }
     }
 
-    /// What each pair's rotary frequency is divided by, if the file says so beside its shape.
+    /// Divisors of the rotary frequencies, one a pair, if the weights have them.
     pub(crate) fn rope_divisors(&self, pairs: usize) -> Result<Option<Vec<f32>>, ModelError> {
         match self {
             Self::Gguf(gguf) if gguf.has_rope_divisors() => self

@@ -20,7 +20,7 @@ use crate::norm::Norm;
 use crate::spec::ModelSpec;
 use crate::weights::WeightPrecision;
 
-/// A loaded model. Immutable: whoever computes brings a cache.
+/// A loaded model. Immutable: each call brings the KV cache.
 #[derive(Debug)]
 pub struct Model {
     spec: ModelSpec,
@@ -215,7 +215,7 @@ impl Model {
     }
 }
 
-/// Where the rows of a batch go in the cache, and what they see.
+/// Cache slots of the rows of a batch, and the positions that they attend to.
 struct Places {
     rows: Vec<AttentionRow>,
     slots: Vec<(usize, usize)>,
@@ -235,7 +235,7 @@ impl Places {
         Self { rows, slots }
     }
 
-    /// What all layers ask of the batch.
+    /// The batch with its rotary tables, as layers read it.
     fn batch<'a>(&'a self, spec: &'a ModelSpec, input: &'a ModelInput) -> Batch<'a> {
         let positions: Vec<u32> = self.rows.iter().map(|row| row.position as u32).collect();
         let growth = spec.attention.query_growth;

@@ -17,10 +17,10 @@ enum Kind {
     Decoder(Box<Model>, PoolingSpec),
 }
 
-/// What the operator says instead of the model's files.
+/// Settings of the operator, which override the model's files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EmbedderOptions {
-    /// Which rows of a text make its vector.
+    /// Pooling of the rows of a text.
     pub pooling: Option<Pooling>,
     /// Whether vectors get length 1.
     pub normalised: Option<bool>,
@@ -82,7 +82,7 @@ impl Embedder {
         }
     }
 
-    /// How rows become vectors.
+    /// Pooling and normalisation.
     pub fn pooling(&self) -> PoolingSpec {
         match &self.0 {
             Kind::Encoder(encoder) => encoder.spec().pooling,

@@ -1,4 +1,4 @@
-//! What can be wrong with a model folder or a batch.
+//! Errors of model files and of batches.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use mortise_kernels::OutOfMemory;
 
 use crate::gguf::GgufError;
 
-/// Why a model could not be loaded.
+/// Reason why a model could not be loaded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModelError {
@@ -15,7 +15,7 @@ pub enum ModelError {
     Folder {
         /// The folder.
         path: PathBuf,
-        /// What the system said.
+        /// Cause.
         #[source]
         source: std::io::Error,
     },
@@ -34,7 +34,7 @@ pub enum ModelError {
         folder: String,
         /// The file.
         file: String,
-        /// What the system said.
+        /// Cause.
         #[source]
         source: std::io::Error,
     },
@@ -53,7 +53,7 @@ pub enum ModelError {
     Json {
         /// The file.
         file: String,
-        /// Where and why.
+        /// Position and cause.
         #[source]
         source: serde_json::Error,
     },
@@ -64,10 +64,10 @@ pub enum ModelError {
         file: String,
         /// The field.
         field: String,
-        /// What is wrong, as the rest of a sentence.
+        /// Problem, as the rest of a sentence.
         problem: String,
     },
-    /// Nobody here knows this architecture.
+    /// The architecture is not supported.
     #[error("architecture `{found}` is not supported; supported are {supported}")]
     UnknownArchitecture {
         /// The architecture in `config.json`.
@@ -80,7 +80,7 @@ pub enum ModelError {
     WeightsFile {
         /// The file.
         file: String,
-        /// How.
+        /// Problem.
         problem: String,
     },
     /// A GGUF file is damaged or has what is not read.
@@ -88,7 +88,7 @@ pub enum ModelError {
     Gguf {
         /// The file.
         file: String,
-        /// What is wrong.
+        /// Cause.
         #[source]
         source: GgufError,
     },
@@ -171,7 +171,7 @@ pub enum ModelError {
     NotOnDevice {
         /// The model's architecture.
         architecture: &'static str,
-        /// What the device lacks.
+        /// Feature that the device lacks.
         feature: String,
     },
     /// The device refused.
@@ -189,7 +189,7 @@ pub enum ModelError {
     },
 }
 
-/// Why a batch was not computed.
+/// Reason why a batch was not computed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InputError {
@@ -230,7 +230,7 @@ pub enum InputError {
     LogitRow {
         /// The row.
         row: usize,
-        /// Rows of logits that there are.
+        /// Rows of logits of the last batch.
         rows: usize,
     },
     /// A token from a sample that was not made, or for a row that the batch does not have.

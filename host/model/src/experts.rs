@@ -1,4 +1,4 @@
-//! Mixture of experts: a router chooses some feed-forward layers for each token.
+//! Mixture of experts: a router selects some feed-forward layers for each token.
 //!
 //! Each expert computes the rows that were routed to it as one product. A row's parts are then added
 //! best expert first, so that its result does not depend on the rows beside it.
@@ -22,10 +22,10 @@ use crate::weights::{Numbers, WeightPrecision};
 pub(crate) struct Experts {
     routing: Routing,
     router: Linear,
-    /// Concerns the choice alone.
+    /// Selection bias, which does not change the weights of the experts.
     correction: Option<Vec<f32>>,
     experts: Vec<GatedMlp>,
-    /// Computes every row, and perhaps the gate through which it goes.
+    /// Shared expert with its gate, if it has one.
     shared: Option<(GatedMlp, Option<Linear>)>,
 }
 
@@ -89,7 +89,7 @@ impl Experts {
         })
     }
 
-    /// The forms of activations that it takes: plain rows are those that experts are given.
+    /// Forms of activations that the layer reads. Experts gather plain rows.
     pub(crate) fn forms(&self) -> Forms {
         let forms = Forms::PLAIN.and(self.router.forms());
         let Some((shared, gate)) = &self.shared else {
@@ -99,7 +99,7 @@ impl Experts {
         gate.as_ref().map_or(forms, |gate| forms.and(gate.forms()))
     }
 
-    /// Add what comes of normalised rows to rows of the hidden width.
+    /// `residual.rows += residual.scale * experts(x)`.
     pub(crate) fn add(&self, x: &Activations<'_>, residual: Residual<'_>) {
         let logits = self.router.apply_to(x);
         let (rows, hidden) = (x.rows(), x.inputs());
@@ -168,7 +168,7 @@ impl Experts {
     }
 }
 
-/// Experts whose matrices are tensors of their own.
+/// Load experts with a tensor for each matrix.
 fn load_each(
     loader: &Loader<'_>,
     number: usize,
@@ -194,7 +194,7 @@ fn load_each(
     (0..spec.experts).map(expert).collect()
 }
 
-/// Experts whose matrices are parts of one tensor, with gates and ups by turns.
+/// Load experts from stacked tensors with interleaved gates and ups.
 fn load_interleaved(
     loader: &Loader<'_>,
     gate_up: &str,
@@ -229,7 +229,8 @@ fn load_interleaved(
     (0..experts).map(expert).collect()
 }
 
-/// Which row of gates and ups by turns is a row of first all `width` gates, then all ups.
+/// Source row of each row when interleaved gates and ups are put apart: first `width` gates, then
+/// ups.
 pub(crate) fn interleaved_source(width: usize) -> impl Fn(usize) -> usize {
     move |row| {
         if row < width {
@@ -280,7 +281,7 @@ impl ExpertTensor {
         })
     }
 
-    /// The matrix of an expert, its rows from where `source` says.
+    /// Matrix of an expert; row `i` is stored row `source(i)`.
     pub(crate) fn expert(
         &self,
         expert: usize,

@@ -1,4 +1,4 @@
-//! The feed-forward part of a layer: gated products, by one for all tokens or by experts.
+//! Feed-forward part of a layer: a gated MLP, or a mixture of experts.
 
 use mortise_kernels::linear::{Activations, Forms};
 
@@ -41,7 +41,7 @@ impl FeedForward {
         }))
     }
 
-    /// The forms of activations that it takes.
+    /// Forms of activations that the layer reads.
     pub(crate) fn forms(&self) -> Forms {
         match self {
             Self::Gated(layer) => layer.gate_up.forms(),
@@ -49,7 +49,7 @@ impl FeedForward {
         }
     }
 
-    /// Add what comes of normalised rows to rows of the hidden width.
+    /// `residual.rows += residual.scale * feed_forward(x)`.
     pub(crate) fn add(&self, x: &Activations<'_>, residual: Residual<'_>) {
         match self {
             Self::Gated(layer) => layer.add(x, residual),

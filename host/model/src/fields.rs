@@ -14,7 +14,7 @@ use crate::limits::{CONFIG_BYTES_MAX, LIST_MAX};
 #[derive(Debug)]
 pub(crate) struct Fields {
     file: &'static str,
-    /// Of a GGUF file, whose keys have other names.
+    /// Architecture of a GGUF file: its keys have other names in messages.
     architecture: Option<String>,
     prefix: String,
     members: Map<String, Value>,
@@ -75,7 +75,7 @@ impl Fields {
         }
     }
 
-    /// What a configuration file would say of a GGUF file.
+    /// The metadata of a GGUF file, with the fields of a configuration file.
     fn of_gguf(folder: &ModelFolder, gguf: &Gguf, file: &str) -> Result<Self, ModelError> {
         let members = if file == CONFIG_FILE {
             config_fields(gguf)

@@ -1,4 +1,4 @@
-//! Where a model's files come from.
+//! Sources of model files.
 
 use std::fs::File;
 use std::io::Read;

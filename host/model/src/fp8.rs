@@ -17,7 +17,7 @@ pub(crate) const SCALES: [&str; 2] = ["weight_scale_inv", "weight_scale"];
 pub(crate) struct Scales {
     /// Row by row.
     values: Vec<f32>,
-    /// Of the matrix.
+    /// Columns of the matrix.
     columns: usize,
     /// Rows and columns of the matrix that share a scale.
     block: [usize; 2],
@@ -25,7 +25,7 @@ pub(crate) struct Scales {
 
 impl Scales {
     /// The scales of a matrix of `[rows, columns]`, stored in some shape; `block` is what the
-    /// configuration says of blocks. `None` if the shape is none of those that there are.
+    /// configuration says of blocks. `None` if the shape fits none of them.
     pub(crate) fn new(
         values: Vec<f32>,
         shape: &[usize],
@@ -132,7 +132,7 @@ fn are_eight_bit_floats(quantization: &Fields) -> Result<bool, ModelError> {
     Ok(!groups.is_empty())
 }
 
-/// What each group of a compressed-tensors checkpoint says of its weights.
+/// The `weights` object of each group of a compressed-tensors checkpoint.
 fn compressed_groups(quantization: &Fields) -> Result<Vec<Fields>, ModelError> {
     let mut found = Vec::new();
     if let Some(groups) = quantization.object("config_groups")? {

@@ -6,7 +6,7 @@ use crate::error::InputError;
 use crate::kv_cache::BLOCK_TOKENS;
 use crate::spec::ModelSpec;
 
-/// Which of a sequence's rows need logits.
+/// Rows of a sequence that need logits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogitRows {
     /// None: a prefill chunk that is not the last.
@@ -41,7 +41,7 @@ pub struct ModelInput {
     sequences: Vec<Span>,
 }
 
-/// Where a sequence's part lies.
+/// Range of a sequence's rows in the batch.
 #[derive(Debug, Clone, Copy)]
 struct Span {
     first_row: usize,
@@ -113,7 +113,7 @@ impl ModelInput {
         rows.collect()
     }
 
-    /// What each row sees.
+    /// The positions that each row attends to.
     pub(crate) fn attention_rows(&self) -> Vec<AttentionRow> {
         let rows = self.sequences.iter().flat_map(|span| {
             (0..span.rows).map(|row| AttentionRow {
@@ -124,7 +124,7 @@ impl ModelInput {
         rows.collect()
     }
 
-    /// Refuse what the ops could not bear, of a cache of so many blocks.
+    /// Check a batch against the shape of the model and a cache of `blocks` blocks.
     pub(crate) fn check(&self, spec: &ModelSpec, blocks: usize) -> Result<(), InputError> {
         let vocabulary = spec.vocabulary;
         if let Some(&token) = self

@@ -1,5 +1,4 @@
-//! The memory of keys and values: for each layer one arena of fixed blocks. Which sequence owns
-//! which block is the engine's business.
+//! KV cache: one arena of fixed-size blocks for each layer. The engine assigns blocks to sequences.
 
 use std::marker::PhantomData;
 
@@ -138,7 +137,7 @@ impl Arenas {
     }
 }
 
-/// Where in the cache the rows of a batch go and what they see.
+/// Cache slots of the rows of a batch, and the blocks that they attend to.
 pub(crate) struct CachePlan<'a> {
     /// Block and slot of each row.
     pub(crate) slots: &'a [(usize, usize)],
@@ -241,7 +240,7 @@ impl LayerCache {
     }
 }
 
-/// What a layer attends with.
+/// Attention parameters of a layer.
 #[derive(Clone, Copy)]
 struct Batch<'a> {
     stage: QkvStage<'a>,

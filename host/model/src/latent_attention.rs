@@ -19,7 +19,7 @@ use crate::loader::{Loader, StackPart};
 use crate::norm::Norm;
 use crate::spec::{LatentSpec, LayerSpec};
 
-/// Of the norms of compressed vectors, whatever the other norms have.
+/// Epsilon of the norms of compressed vectors, in all families.
 const LATENT_EPSILON: f32 = 1e-6;
 
 /// Attention whose keys and values are stored compressed.
@@ -89,7 +89,7 @@ impl LatentAttention {
         })
     }
 
-    /// The forms of activations that it takes.
+    /// Forms of activations that the layer reads.
     pub(crate) fn forms(&self) -> Forms {
         self.down.forms()
     }

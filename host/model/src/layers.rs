@@ -1,4 +1,4 @@
-//! One layer of a decoder: attention, then feed-forward, each added to what came in.
+//! Decoder layer: attention and feed-forward, each with a residual connection.
 
 use mortise_kernels::linear::{Activations, Forms};
 
@@ -18,7 +18,7 @@ pub(crate) struct Layer {
     feed_forward: Branch<FeedForward>,
 }
 
-/// What is added to the hidden values, with the norms before and after it.
+/// A residual branch with its input and output norms.
 #[derive(Debug)]
 struct Branch<T> {
     /// Values of a row.
@@ -51,7 +51,7 @@ impl Layer {
         })
     }
 
-    /// Advance all rows of the batch by this layer.
+    /// Run the layer on all rows of the batch.
     pub(crate) fn forward(&self, batch: &Batch<'_>, cache: &mut LayerCache, hidden: &mut [f32]) {
         let scale = batch.spec.residual_scale;
         let forms = self.attention.inner.forms();
@@ -68,7 +68,8 @@ impl Layer {
 }
 
 impl<T> Branch<T> {
-    /// Add what `add` makes of the rows of `hidden`, in forms that it takes, to them.
+    /// Residual branch: `hidden += scale * add(norm(hidden))`, with the output norm around `add` if
+    /// there is one.
     fn add(
         &self,
         hidden: &mut [f32],

@@ -1,12 +1,12 @@
 //! Model folders and the decoder that runs them.
 //!
 //! A model comes from a [`ModelFolder`]: files in the Hugging Face layout, on disk or in memory, or
-//! one GGUF file. What is quantised is packed for the kernels; the rest of such a file stays mapped.
-//! Whatever the files say is checked before it is believed: a wrong folder gives one
-//! [`ModelError`], never a panic and never an allocation of a size that nobody checked.
+//! one GGUF file. Matrices are packed for the kernels; other tensors of a GGUF file stay mapped. All
+//! numbers in the files are checked before they size memory or a loop (`limits.rs`): a wrong folder
+//! gives a [`ModelError`], never a panic.
 //!
-//! [`Model::forward`] computes a ragged batch against a paged [`KvCache`]. This room knows no text,
-//! no sampling and no scheduling.
+//! [`Model::forward`] computes a ragged batch against a paged [`KvCache`]. This crate knows no text
+//! and no scheduling.
 
 mod attention;
 mod batch;

@@ -44,7 +44,7 @@ enum Part {
 }
 
 impl Part {
-    /// Pack numbers, and give back their memory in the file's mapping.
+    /// Pack numbers and release their pages of the mapped file.
     fn new(
         numbers: Numbers,
         order: RowOrder,
@@ -140,7 +140,7 @@ impl Linear {
         self.add_of(&Activations::new(x, self.inputs, self.forms()), residual);
     }
 
-    /// The same with activations that have the [forms](Self::forms) of these weights.
+    /// [`add`](Self::add), from activations in the [forms](Self::forms) of these weights.
     pub(crate) fn add_of(&self, x: &Activations<'_>, residual: Residual<'_>) {
         self.with_stack(|stack| stack.add(x, residual.scale, residual.rows));
     }

@@ -1,4 +1,4 @@
-//! From names of tensors to the parts of a model.
+//! Loading of norms, tables and matrices by name.
 
 use crate::checkpoint::Checkpoint;
 use crate::error::ModelError;
@@ -8,7 +8,7 @@ use crate::norm::Norm;
 use crate::spec::ModelSpec;
 use crate::weights::WeightPrecision;
 
-/// What a loader needs beside names.
+/// Loads tensors by name, with the shape, names and precision of the model.
 #[derive(Clone, Copy)]
 pub(crate) struct Loader<'a> {
     pub(crate) checkpoint: &'a Checkpoint,

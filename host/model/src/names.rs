@@ -1,5 +1,4 @@
-//! What the tensors are called on disk: data, so that a family that only names them differently
-//! needs no code.
+//! Tensor names, as data: a family that only renames tensors needs no code.
 
 /// Names of a decoder's tensors, without `.weight` and `.bias`. Those of a layer follow its prefix
 /// and its number.
@@ -10,9 +9,9 @@ pub(crate) struct TensorNames {
     pub(crate) head: &'static str,
     /// Stands before the layer's number and a dot.
     pub(crate) layer_prefix: &'static str,
-    /// Of what goes into the attention; `None` where nothing is normalised there.
+    /// Norm before attention; `None` where there is none.
     pub(crate) attention_norm: Option<&'static str>,
-    /// Of what comes out of it.
+    /// Norm after attention.
     pub(crate) attention_output_norm: Option<&'static str>,
     pub(crate) feed_forward_norm: Option<&'static str>,
     pub(crate) feed_forward_output_norm: Option<&'static str>,
@@ -42,7 +41,7 @@ pub(crate) enum StackNames<const PARTS: usize> {
 /// Names of latent attention.
 #[derive(Debug)]
 pub(crate) struct LatentNames {
-    /// Where queries are not compressed.
+    /// Query projection of models whose queries are not compressed.
     pub(crate) query: &'static str,
     pub(crate) query_down: &'static str,
     pub(crate) query_norm: &'static str,
@@ -65,7 +64,7 @@ pub(crate) struct ExpertNames {
     pub(crate) shared_gate: &'static str,
 }
 
-/// How the experts of a layer lie on disk.
+/// Storage of the experts of a layer.
 #[derive(Debug)]
 pub(crate) enum ExpertLayout {
     /// Matrices of each expert, by its number.

@@ -1,15 +1,15 @@
-//! How the rows of a text become one vector, and what models' files say of it.
+//! Pooling: from the rows of a text to one vector.
 
 use crate::error::ModelError;
 use crate::fields::{Fields, brief};
 use crate::folder::{CONFIG_FILE, ModelFolder};
 use crate::limits::MODULES_MAX;
 
-/// Where sentence-transformers says what becomes of the rows.
+/// List of modules of sentence-transformers.
 const MODULES_FILE: &str = "modules.json";
 const POOLING_FILE: &str = "1_Pooling/config.json";
 
-/// How the rows of a text become one vector.
+/// Pooling of the rows of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pooling {
     /// Their mean.
@@ -23,14 +23,15 @@ pub enum Pooling {
 /// From rows to a vector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PoolingSpec {
-    /// Which rows.
+    /// Rows that are pooled.
     pub pooling: Pooling,
     /// Whether the vector gets length 1.
     pub normalised: bool,
 }
 
 impl PoolingSpec {
-    /// What a model's files say; `None` if they say nothing. Vectors are normalised unless
+    /// Read the pooling of a model; `None` if its files name none. Vectors are normalised unless
+    /// `modules.json` is there without a `Normalize` module. Vectors are normalised unless
     /// `modules.json` is there and has no such step.
     pub fn read(folder: &ModelFolder) -> Result<Option<Self>, ModelError> {
         if folder.gguf().is_some() {

@@ -17,11 +17,11 @@ pub struct RopeSpec {
     pub theta: f64,
     /// Stretching of positions.
     pub scaling: RopeScaling,
-    /// What each frequency is divided by beside that, where the weights say so.
+    /// Divisors of the frequencies, one a pair, where the weights have them.
     pub divisors: Option<Vec<f32>>,
 }
 
-/// How a model stretches its positions beyond those it was first trained on.
+/// Scaling of rotary frequencies for contexts beyond the original one.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RopeScaling {
     /// Not at all. Dynamic scaling, which begins where the model's positions end, is the same.
@@ -100,7 +100,7 @@ impl RopeSpec {
         (0..pairs).map(frequency).collect()
     }
 
-    /// What a frequency is multiplied by.
+    /// Factor of a frequency.
     fn stretch(&self, pair: usize, frequency: f64, context: usize) -> f64 {
         // A mean of keeping a frequency and of dividing it.
         let blend = |kept: f64, factor: f64| kept + (1.0 - kept) / factor;
@@ -149,7 +149,7 @@ impl RopeSpec {
         }
     }
 
-    /// The pair of dimensions, a fraction, that turns so many times within `context` positions.
+    /// Index of the pair of dimensions, as a fraction, that makes `turns` rotations within `context` positions.
     fn pair_of_turns(&self, turns: f64, context: usize) -> f64 {
         let wave = context as f64 / (turns * 2.0 * PI);
         self.turned as f64 * wave.ln() / (2.0 * self.theta.ln())

@@ -25,14 +25,14 @@ const INDEX_FILE: &str = "model.safetensors.index.json";
 /// The tensors of a folder, still in their files.
 pub(crate) struct Shards {
     shards: Vec<Shard>,
-    /// Which shard has a tensor; `None` if there is only one.
+    /// Shard of each tensor; `None` for a single file.
     index: Option<HashMap<String, usize>>,
     naming: Naming,
     /// Rows and columns that share a scale in matrices of eight bits, if the configuration says so.
     scaled_block: Option<[usize; 2]>,
 }
 
-/// How names in the files differ from those of a decoder with a head.
+/// Difference of stored names from those of a decoder with a head.
 #[derive(Debug, Clone, Copy)]
 enum Naming {
     Same,
@@ -63,7 +63,7 @@ impl Naming {
 struct Shard {
     file: String,
     bytes: Arc<FileBytes>,
-    /// Where the header ends.
+    /// End of the header.
     data_start: usize,
     metadata: Metadata,
 }
@@ -120,7 +120,7 @@ impl Shards {
         }))
     }
 
-    /// Where a tensor is.
+    /// Find a tensor, with its scales if it is FP8.
     pub(crate) fn find(&self, tensor: &str) -> Result<StoredTensor, ModelError> {
         let (stored, place) = self.place(tensor)?;
         if let (Dtype::F8_E4M3, Some(name), &[rows, columns]) =
@@ -157,7 +157,7 @@ impl Shards {
         })
     }
 
-    /// Where a tensor of bytes is.
+    /// Find a tensor of bytes.
     pub(crate) fn find_bytes(&self, tensor: &str) -> Result<TensorPlace, ModelError> {
         match self.place(tensor)? {
             (Dtype::U8, place) => Ok(place),
@@ -209,7 +209,7 @@ impl Shards {
     }
 }
 
-/// Of numbers that need no scales.
+/// Number type of a tensor without scales.
 fn number_type(stored: Dtype) -> Option<NumberType> {
     match stored {
         Dtype::F32 => Some(NumberType::F32),

@@ -1,4 +1,4 @@
-//! The shape of a model: everything that the decoder asks about it.
+//! Shape and computation of a decoder, as its configuration describes them.
 
 use mortise_kernels::gate_mul::Activation;
 use mortise_kernels::kv_page::KvShape;
@@ -50,17 +50,17 @@ pub struct ModelSpec {
     pub logit_scale: f32,
     /// Bound towards which logits are bent.
     pub logit_soft_cap: Option<f32>,
-    /// What all layers' attention has in common.
+    /// Attention parameters that all layers share.
     pub attention: AttentionSpec,
-    /// What all layers' feed-forward has in common.
+    /// Feed-forward parameters that all layers share.
     pub feed_forward: FeedForwardSpec,
     /// Rotary embeddings; layers name theirs by its place here.
     pub ropes: Vec<RopeSpec>,
-    /// In what each layer differs: as many as there are layers.
+    /// Properties that differ by layer; one entry a layer.
     pub layer_specs: Vec<LayerSpec>,
 }
 
-/// In what layers differ from one another.
+/// Properties that differ by layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LayerSpec {
     /// Positions that a token sees, its own included; `None` is all.
@@ -71,7 +71,7 @@ pub struct LayerSpec {
     pub experts: bool,
 }
 
-/// What all layers' attention has in common.
+/// Attention parameters that all layers share.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct AttentionSpec {
@@ -79,7 +79,7 @@ pub struct AttentionSpec {
     pub qkv_bias: bool,
     /// Whether the output has a bias.
     pub output_bias: bool,
-    /// What of queries and keys is normalised.
+    /// Normalisation of queries and keys.
     pub qk_norm: QkNorm,
     /// Factor of the products of queries and keys.
     pub scale: f32,
@@ -87,7 +87,7 @@ pub struct AttentionSpec {
     pub soft_cap: Option<f32>,
     /// Whether each head has a sink.
     pub sinks: bool,
-    /// Which dimensions turn together.
+    /// Pairing of rotary dimensions.
     pub rope_pairs: RopePairs,
     /// Keys and values that are kept compressed.
     pub latent: Option<LatentSpec>,
@@ -95,7 +95,7 @@ pub struct AttentionSpec {
     pub query_growth: Option<QueryGrowth>,
 }
 
-/// What of queries and keys is normalised.
+/// Normalisation of queries and keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QkNorm {
     /// Nothing.
@@ -125,13 +125,13 @@ pub struct LatentSpec {
 /// Queries times `1 + beta * ln(1 + floor(position / original_context))`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct QueryGrowth {
-    /// How fast they grow.
+    /// Growth rate.
     pub beta: f64,
     /// Positions before they begin to.
     pub original_context: usize,
 }
 
-/// What all layers' feed-forward has in common.
+/// Feed-forward parameters that all layers share.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct FeedForwardSpec {
@@ -139,22 +139,22 @@ pub struct FeedForwardSpec {
     pub intermediate: usize,
     /// Whether its matrices have biases.
     pub bias: bool,
-    /// What gates go through.
+    /// Activation of the gates.
     pub activation: Activation,
     /// The experts of layers that have them.
     pub experts: Option<ExpertsSpec>,
 }
 
-/// Experts: feed-forward layers of which a router chooses some for each token.
+/// Mixture of experts: a router selects some feed-forward layers for each token.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ExpertsSpec {
-    /// Experts to choose from.
+    /// Number of experts.
     pub experts: usize,
     /// Values between the two halves of an expert.
     pub intermediate: usize,
-    /// How they are chosen.
+    /// Routing of tokens to experts.
     pub routing: Routing,
-    /// Whether the router has a correction, which concerns the choice alone.
+    /// Whether the router has a selection bias.
     pub correction: bool,
     /// Whether router and experts have biases.
     pub bias: bool,
@@ -180,7 +180,7 @@ impl ModelSpec {
         Self::from_config(&config)
     }
 
-    /// What one layer of the cache holds for a token.
+    /// Shape of a token's keys and values in one layer of the cache.
     pub fn kv_shape(&self) -> KvShape {
         match self.attention.latent {
             None => KvShape {

@@ -34,7 +34,7 @@ pub enum WeightPrecision {
 }
 
 impl WeightPrecision {
-    /// For the matrix of a router, which is small and whose errors choose other experts.
+    /// For the matrix of a router: it is small, and its rounding errors would select other experts.
     pub(crate) fn of_router(self) -> Self {
         match self {
             Self::Q8_0 | Self::Q4K => Self::AsStored,
@@ -51,7 +51,7 @@ impl WeightPrecision {
     }
 }
 
-/// How a file stores numbers.
+/// Number format of a tensor in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NumberType {
     F32,
@@ -109,7 +109,7 @@ impl Mapped {
     }
 
     fn stored(&self) -> Stored<'_> {
-        // Whoever made this checked the place.
+        // The constructor's caller checked the range.
         let bytes = self.file.get(self.place.clone()).unwrap_or_default();
         match self.kind {
             MappedKind::Floats(kind) => Stored::Floats(kind, bytes),
@@ -148,7 +148,7 @@ impl Numbers {
         }
     }
 
-    /// The same in memory of their own.
+    /// Copy mapped numbers into memory.
     pub(crate) fn into_owned(self) -> Self {
         let Self::Mapped(mapped) = &self else {
             return self;

@@ -10,7 +10,7 @@ struct AttentionParams {
     const void *keys;
     const void *values;
     float *out;
-    // Position of each row; rows where it is negative are nobody's.
+    // Position of each row; negative for padding rows.
     const int *positions;
     // Where in the block tables each row's begins.
     const int *tables;

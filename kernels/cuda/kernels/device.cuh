@@ -18,7 +18,7 @@
 extern __shared__ __align__(16) unsigned char shared_memory[];
 
 #define DEVICE __device__ __forceinline__
-// A kernel's name without C++'s decoration, for whoever launches it.
+// A kernel by its unmangled name.
 #define KERNEL(name, Params, body)                                                                 \
     extern "C" __global__ void name(const __grid_constant__ Params params) { body(params); }
 // One that is launched with more than 256 threads a block: the compiler, a driver's too, must leave

@@ -4,7 +4,7 @@
 
 struct RouteParams {
     const float *logits;
-    // Added to the scores for the choice alone; a number for each expert, or null.
+    // Selection bias, a number for each expert, or null.
     const float *correction;
     // Expert and share of each part.
     int *experts;
@@ -95,7 +95,7 @@ struct GroupParams {
     int tiles_max;
 };
 
-// The sum of what this lane and those before it bring.
+// Inclusive prefix sum over the lanes.
 DEVICE int sum_so_far(int value) {
     const int lane = threadIdx.x % WARP;
     for (int distance = 1; distance < (int)WARP; distance *= 2) {

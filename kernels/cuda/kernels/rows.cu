@@ -12,7 +12,7 @@ struct EmbedParams {
 template <class F> DEVICE void embed(const EmbedParams &p) {
     let_next_begin();
     wait_for_last();
-    // A row that chose no token has a negative one; what it computes from here on is nobody's.
+    // A row without a sampled token has a negative one; its results are not used.
     const int token = p.tokens[blockIdx.x] < 0 ? 0 : p.tokens[blockIdx.x];
     const int pieces = p.matrix.columns / F::WEIGHTS;
     float *out = p.out + (size_t)blockIdx.x * p.matrix.columns;

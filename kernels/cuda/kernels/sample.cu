@@ -87,7 +87,7 @@ DEVICE void report(const Weighed &row, int count, SampledToken *sampled, Shared 
     u64 below = ~0ull, mine = 0;
     bool stale = true;
     for (int place = 0; place < count; place++) {
-        // Whoever's was taken looks for the next one of its own.
+        // The thread whose token was taken finds its next one.
         if (stale) {
             mine = 0;
             for (int i = threadIdx.x; i < row.vocabulary; i += blockDim.x) {

@@ -80,7 +80,7 @@ template <class Op> DEVICE u64 over_warp(u64 value) {
     return value;
 }
 
-// Of what all threads bring, for all of them. `by_warp` has a place for each warp.
+// Reduction over the block, for all threads. `by_warp` has a number for each warp.
 template <class Op> DEVICE u64 over_block(u64 value, u64 *by_warp) {
     value = over_warp<Op>(value);
     if (threadIdx.x % WARP == 0) by_warp[threadIdx.x / WARP] = value;

@@ -15,7 +15,7 @@ use crate::linear::Rows;
 pub const BLOCK_TOKENS: usize = 16;
 /// Rows of a tile of [`prefill`].
 pub const TILE_ROWS: usize = 64;
-/// Of those, rows of a block of the kernel that rounds nothing.
+/// Rows of a block of the kernel that keeps f32.
 const EXACT_ROWS: usize = 16;
 /// Numbers of a head at most.
 pub const DIM_MAX: usize = 256;
@@ -108,15 +108,15 @@ impl KvBlocks {
     }
 }
 
-/// Where the rows of a batch belong. What the numbers mean is not looked at here: positions must lie
-/// in the tables, tables in `blocks`, and blocks and slots in the cache.
+/// Places of the rows of a batch. Values are not checked here: positions must lie in the tables,
+/// tables in `blocks`, and blocks and slots in the cache.
 #[derive(Debug, Clone, Copy)]
 pub struct BatchPlaces<'a> {
-    /// Position of each row in its sequence; negative for rows that are nobody's.
+    /// Position of each row in its sequence; negative for padding rows.
     pub positions: Slice<'a, i32>,
-    /// Where each row's token goes in the cache, counted in tokens; nowhere if negative.
+    /// Cache slot of each row's token, in tokens; negative for none.
     pub slots: Slice<'a, i32>,
-    /// Where each row's table begins in `blocks`.
+    /// Start of each row's table in `blocks`.
     pub tables: Slice<'a, i32>,
     /// Block tables.
     pub blocks: Slice<'a, i32>,
@@ -135,7 +135,7 @@ pub struct Rope<'a> {
     pub neighbours: bool,
 }
 
-/// What is done to queries and keys before they meet.
+/// Norms and rotary embedding of queries and keys.
 #[derive(Debug, Clone, Copy)]
 pub struct FinishQkv<'a> {
     /// Weights of the norms of each head's queries and keys.
@@ -228,7 +228,7 @@ pub fn finish_qkv(
     unsafe { device.launch(&launch) }
 }
 
-/// How the products of queries and keys become weights.
+/// From products of queries and keys to attention weights.
 #[derive(Debug, Clone, Copy)]
 pub struct Scoring<'a> {
     /// Factor of the products.
@@ -276,8 +276,8 @@ impl Splits {
         })
     }
 
-    /// How many splits sequences of so many tokens need, rounded up so that there are few numbers of
-    /// them.
+    /// Number of splits for sequences of so many tokens, rounded up so that there are few distinct
+    /// numbers.
     pub fn needed(&self, tokens: usize) -> usize {
         let needed = tokens.div_ceil(self.tokens).max(1);
         needed.next_power_of_two().min(self.count)

@@ -166,13 +166,13 @@ impl<T> Slice<'_, T> {
         self.length == 0
     }
 
-    /// Where it lies.
+    /// Address on the device.
     pub fn address(&self) -> Address {
         self.address
     }
 }
 
-/// Where an optional slice lies.
+/// Address of an optional slice; null for none.
 pub(crate) fn address_of<T>(slice: Option<Slice<'_, T>>) -> Address {
     slice.map_or(Address::NULL, |slice| slice.address)
 }

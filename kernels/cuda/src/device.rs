@@ -1,10 +1,10 @@
-//! What a device does: memory, launches, recordings.
+//! Interface of a device: memory, launches, recordings.
 
 use std::fmt::Debug;
 
 use zerocopy::{Immutable, IntoBytes};
 
-/// Where something lies in a device's memory.
+/// Address in a device's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoBytes, Immutable)]
 #[repr(transparent)]
 pub struct Address(pub u64);
@@ -54,9 +54,9 @@ pub enum DeviceError {
     /// The driver or a library of it refused something.
     #[error("{call} failed: {problem}")]
     Call {
-        /// What was called.
+        /// Function that was called.
         call: &'static str,
-        /// What it said.
+        /// Its error.
         problem: String,
     },
     /// A kernel cannot be launched like this.
@@ -84,7 +84,7 @@ pub struct Launch<'a> {
     pub params: &'a [u8],
 }
 
-/// How numbers of 16 bits are meant.
+/// Format of 16-bit numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HalfType {
     /// bf16.
@@ -93,7 +93,7 @@ pub enum HalfType {
     F16,
 }
 
-/// What a product is multiplied by, and what was there before.
+/// Scale of a product, and whether it is added to the output.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Scalars {
     /// Factor of the product.
@@ -149,14 +149,14 @@ pub trait Download: Debug + Send {
 
 /// Memory and something that computes on it, in the order of the calls.
 ///
-/// Methods are unsafe where addresses come in: whoever calls them vouches that those lie in memory
+/// Methods that take addresses are unsafe: the caller vouches that those lie in memory
 /// that [`Self::allocate`] gave and that is not released yet, with room for what is read and written.
 #[allow(
     unsafe_code,
     reason = "addresses of another memory cannot be checked by the compiler"
 )]
 pub trait Device: Debug + Send + Sync {
-    /// What it is called.
+    /// Name of the device.
     fn name(&self) -> &str;
 
     /// Memory of zeros, aligned to 256 bytes.

@@ -23,16 +23,16 @@ const WARPS_MAX: usize = 8;
 const THREADS: usize = 256;
 const GROUPING_THREADS_MAX: usize = 1024;
 
-/// How a router's logits become a choice.
+/// Routing parameters.
 #[derive(Debug, Clone, Copy)]
 pub struct Router<'a> {
-    /// Experts to choose from.
+    /// Number of experts.
     pub experts: usize,
     /// Experts of a row.
     pub chosen: usize,
     /// Whether scores are sigmoids of the logits rather than their softmax.
     pub sigmoid: bool,
-    /// Added to the scores for the choice, not for the shares: a number for each expert.
+    /// Selection bias, added to the scores but not to the weights: a number for each expert.
     pub correction: Option<Slice<'a, f32>>,
     /// Whether the shares of a row are divided by their sum.
     pub normalised: bool,
@@ -40,7 +40,7 @@ pub struct Router<'a> {
     pub scale: f32,
 }
 
-/// Which expert computes which part, and its share.
+/// Routes of a batch: expert and weight of each pair of row and rank.
 #[derive(Debug)]
 pub struct Routes {
     experts: Buffer<i32>,
@@ -52,7 +52,7 @@ pub struct Routes {
     chosen: usize,
 }
 
-/// How the parts of a batch are tiled.
+/// Tiling of the routed rows of a batch.
 #[derive(Debug, Clone, Copy)]
 struct Tiling {
     /// Parts of a tile at most.
@@ -128,7 +128,7 @@ struct GroupParams {
     tiles_max: i32,
 }
 
-/// Choose the experts of rows by logits that lie without gaps, and tile their parts.
+/// Select the experts of rows by logits that lie without gaps, and tile the routed rows.
 #[allow(unsafe_code, reason = "shapes are checked first")]
 pub fn route(
     device: &dyn Device,
@@ -205,7 +205,7 @@ pub struct ExpertLinear<'a> {
     pub bias: Option<Slice<'a, f32>>,
 }
 
-/// Which rows experts multiply.
+/// Rows that experts multiply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Inputs {
     /// Parts of a row share it.
@@ -286,7 +286,7 @@ pub fn products(
 /// An expert for all rows.
 #[derive(Debug, Clone, Copy)]
 pub struct Common<'a> {
-    /// What it gave, without gaps.
+    /// Output rows, without gaps.
     pub results: Slice<'a, f32>,
     /// Numbers whose sigmoids are its share in each row; `None` is a share of 1.
     pub gates: Option<Slice<'a, f32>>,

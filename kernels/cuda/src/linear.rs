@@ -50,11 +50,11 @@ impl Workspace {
 /// Rows of a slice.
 #[derive(Debug, Clone, Copy)]
 pub struct Rows<'a> {
-    /// Where the first begins.
+    /// Start of the first row.
     pub slice: Slice<'a, f32>,
     /// Numbers from one to the next.
     pub stride: usize,
-    /// How many.
+    /// Number of rows.
     pub count: usize,
 }
 

@@ -11,7 +11,8 @@ use crate::device::{Address, Device, DeviceError};
 /// Numbers of a row that share a scale in [`Format::Fp8`].
 pub const FP8_SCALED: usize = 128;
 
-/// How the numbers of a matrix are stored. `kernels/weights.cuh` says how each is read.
+/// Number format of a matrix. `kernels/weights.cuh` tells how each is read. `kernels/weights.cuh`
+/// says how each is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Format {
     /// f32.
@@ -43,7 +44,7 @@ impl Format {
         Self::Mxfp4,
     ];
 
-    /// Of what number the columns of a matrix must be a multiple.
+    /// Number of which the columns must be a multiple.
     pub fn columns(self) -> usize {
         match self {
             Self::F32 => 4,
@@ -116,7 +117,7 @@ pub(crate) struct MatrixParams {
 }
 
 impl MatrixParams {
-    /// Where the numbers lie.
+    /// Address of the numbers.
     pub(crate) fn numbers(self) -> Address {
         self.numbers
     }
@@ -204,7 +205,7 @@ impl Matrix {
         to_scales.upload(first_scale, &apart(0..before))
     }
 
-    /// How the numbers are stored.
+    /// Number format.
     pub fn format(&self) -> Format {
         self.format
     }

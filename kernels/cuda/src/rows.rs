@@ -1,4 +1,4 @@
-//! What is done to each row by itself: the embedding of tokens, norms, gates, soft caps.
+//! Row-wise ops: token embedding, norms, gates, soft caps.
 
 use zerocopy::{Immutable, IntoBytes};
 
@@ -132,7 +132,7 @@ pub fn rms_norm(
     unsafe { device.launch(&launch) }
 }
 
-/// What a gate goes through.
+/// Activation of a gate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Activation {
     /// `gate * sigmoid(gate)`.

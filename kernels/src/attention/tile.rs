@@ -28,7 +28,7 @@ struct Query {
     total: f32,
 }
 
-/// What the queries of a tile have of a part, or of all parts so far.
+/// Running softmax of the queries of a tile over one part of the context, or over all parts so far.
 pub(super) struct Attended {
     queries: Vec<Query>,
     /// For each query the weighted sum of the values.
@@ -36,7 +36,7 @@ pub(super) struct Attended {
 }
 
 impl Attended {
-    /// Of nothing at all.
+    /// Empty softmax.
     fn new(queries: usize, value_dim: usize) -> Self {
         let nothing = Query {
             highest: f32::NEG_INFINITY,
@@ -95,7 +95,7 @@ impl<A: KvArena> Tile<'_, A> {
         self.write(&whole, out);
     }
 
-    /// The same from what was found of each part, in their order.
+    /// Merge the results of the parts in their order.
     pub(super) fn finish(&self, parts: impl Iterator<Item = Attended>, out: OutputPointer) {
         let mut whole = self.begin();
         parts.for_each(|part| whole.merge(&part));
@@ -108,7 +108,7 @@ impl<A: KvArena> Tile<'_, A> {
         start / PART_BLOCKS..end.div_ceil(PART_BLOCKS)
     }
 
-    /// What the queries find in a part.
+    /// Attend to one part.
     pub(super) fn attend_to(&self, part: usize) -> Attended {
         let count = self.rows.len() * self.group();
         let mut found = Attended::new(count, self.input.shape.value_dim);
@@ -132,7 +132,7 @@ impl<A: KvArena> Tile<'_, A> {
         self.pass::<true>(part, found);
     }
 
-    /// What the queries have before the first part: a sink takes part as a position that has no value.
+    /// State before the first part: a sink is a position without a value.
     fn begin(&self) -> Attended {
         let count = self.rows.len() * self.group();
         let mut attended = Attended::new(count, self.input.shape.value_dim);
@@ -213,8 +213,8 @@ impl<A: KvArena> Tile<'_, A> {
         }
     }
 
-    /// Which queries see slots of a block. Slots outside hold other tokens or nothing and are never
-    /// used.
+    /// Queries that attend to slots of a block. Other slots hold other tokens or nothing and are
+    /// never used. Slots outside hold other tokens or nothing and are never used.
     fn find_lookers(&self, block: usize, lookers: &mut Vec<Looker>) {
         lookers.clear();
         let begin = block * BLOCK_TOKENS;
@@ -354,7 +354,7 @@ fn add_weighted<const FUSED: bool, const N: usize>(
     }
 }
 
-/// The same for the columns that fill registers; how many those are.
+/// Multiply the columns that fill registers. Returns their number.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[inline]
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma"))]

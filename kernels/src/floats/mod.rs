@@ -75,8 +75,10 @@ impl FloatType {
         }
     }
 
-    /// Where among the sixteen numbers of an input that of a row of a panel stands. Brain floats stand
-    /// in words, rows 0 to 7 in the lower halves: a shift or a mask makes eight numbers of eight words.
+    /// Position of a row of a panel among the sixteen numbers of an input. bf16 numbers stand in
+    /// words, rows 0 to 7 in the lower halves: a shift or a mask widens eight of them. Brain floats
+    /// stand in words, rows 0 to 7 in the lower halves: a shift or a mask makes eight numbers of
+    /// eight words.
     const fn place(self, row: usize) -> usize {
         match self {
             Self::F32 | Self::F16 => row,

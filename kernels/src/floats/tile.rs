@@ -10,7 +10,7 @@ use crate::isa::Isa;
 
 /// Inputs whose products are summed before they are added to what came before.
 const INPUT_BLOCK: usize = 256;
-/// How far ahead a tile fetches weights that it is the only one to use, in bytes.
+/// Prefetch distance of weights that only one tile uses, in bytes.
 const AHEAD: usize = 2048;
 /// Sums of sixteen in a tile, at most.
 pub(crate) const TILE_SUMS: usize = 12;
@@ -43,11 +43,11 @@ pub(super) fn is_a_size(isa: Isa, rows: usize, panels: usize) -> bool {
     (1..=most_rows(isa)).contains(&rows) && (panels == 1 || panels == panels_together(isa, rows))
 }
 
-/// Which tile it is.
+/// Position of a tile.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TilePlace {
     pub(crate) first_panel: usize,
-    /// So many panels.
+    /// Number of panels.
     pub(crate) panels: usize,
     /// Its number among the tiles of these panels.
     pub(crate) tile: usize,
@@ -55,9 +55,9 @@ pub(crate) struct TilePlace {
 }
 
 impl TilePlace {
-    /// What the tile should fetch beside its first input, and how much later for each input after it: one
-    /// that has panels for itself what it reads a little later, others a share of the panel that comes
-    /// next. Nothing need be there.
+    /// Prefetch address at the first input, and its stride for each further input. A tile with
+    /// panels of its own fetches a little ahead in them, others a share of the next panel. The
+    /// address need not be valid.
     pub(super) fn fetched(self, panels: &[u8], inputs: usize) -> (*const u8, usize) {
         let length = panels.len() / self.panels;
         let input = length / inputs;
@@ -70,16 +70,16 @@ impl TilePlace {
     }
 }
 
-/// What a tile computes with.
+/// Inputs of a tile.
 #[derive(Clone, Copy)]
 pub(super) struct Operands {
     /// The first panel; the others follow it.
     pub(super) panels: *const u8,
-    /// Of a row.
+    /// Inputs of a row.
     pub(super) inputs: usize,
     /// The first row; the others follow it.
     pub(super) x: *const f32,
-    /// What [`TilePlace::fetched`] says, for the first panel.
+    /// [`TilePlace::fetched`] for the first panel.
     pub(super) ahead: *const u8,
     pub(super) ahead_step: usize,
     /// For each row, sums of each panel.

@@ -167,7 +167,7 @@ pub(super) unsafe fn tile_of_avx2(kind: FloatType, size: (usize, usize), operand
     unsafe { by_size!(kind, size, avx2(operands)) }
 }
 
-/// The same with 512-bit registers.
+/// The tile product with 512-bit registers.
 ///
 /// # Safety
 /// As above, and the processor has AVX-512 F.

@@ -88,7 +88,7 @@ impl<'a> Job<'a> {
         });
     }
 
-    /// Do `first..last` of so many equal pieces of the job at a time, on all threads if it is worth it.
+    /// Do `first..last` of equally large pieces of the job at a time, on all threads if it is worth it.
     pub(super) fn share(&self, pieces: usize, run: impl Fn(usize, usize) + Sync) {
         if self.rows() == 0 {
             return;

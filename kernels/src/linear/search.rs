@@ -8,7 +8,7 @@ use super::sink::{Cells, MOST_TOGETHER, Sink};
 use crate::select::Candidate;
 use crate::soft_cap::soft_cap;
 
-/// What makes logits of products.
+/// Scaling and soft cap of logits.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LogitScale {
     /// Factor.
@@ -38,12 +38,12 @@ impl LogitScale {
     }
 }
 
-/// What is wanted of a row of logits.
+/// Reduction of a row of logits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WantedLogits {
     /// All of them.
     All,
-    /// The highest of those that may be chosen: all, or those whose bits are 1 in a mask of the kind that
+    /// The highest of the allowed ones: all, or those whose bits are 1 in a mask of the kind that
     /// [`apply_mask`](crate::mask::apply_mask) takes.
     Highest(Option<Arc<Vec<u32>>>),
 }
@@ -51,13 +51,13 @@ pub enum WantedLogits {
 /// The highest logit of a row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Highest {
-    /// The lowest output that has it; `None` where all that may be chosen are minus infinity or NaN.
+    /// The lowest output that has it; `None` where all allowed ones are minus infinity or NaN.
     pub candidate: Option<Candidate>,
-    /// Whether all logits of the row, also those that may not be chosen, are numbers below infinity.
+    /// Whether no logit of the row, allowed or not, is NaN or infinity.
     pub all_numbers: bool,
 }
 
-/// What was found of a row of logits.
+/// Result of a row of logits.
 #[derive(Debug, PartialEq)]
 pub enum RowLogits<'a> {
     /// All of them.
@@ -66,7 +66,7 @@ pub enum RowLogits<'a> {
     Highest(Highest),
 }
 
-/// What was found of rows of logits.
+/// Results of rows of logits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scores {
     /// The rows that are there as a whole, in their order.
@@ -105,7 +105,7 @@ impl Scores {
         }
     }
 
-    /// How many rows.
+    /// Number of rows.
     pub fn len(&self) -> usize {
         self.highest.len()
     }

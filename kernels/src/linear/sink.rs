@@ -1,4 +1,4 @@
-//! Where sums go.
+//! Destinations of the sums of a product.
 
 /// Sums that a sink takes at once, at most.
 pub(super) const MOST_TOGETHER: usize = 16;

@@ -151,7 +151,7 @@ impl QuantisedRows {
     }
 }
 
-/// Where a group of a row stands.
+/// Index of a group of a row.
 fn place(rows: usize, groups_per_row: usize, row: usize, group: usize) -> usize {
     assert!(row < rows && group < groups_per_row);
     let mut first = row / TILE_ROWS * TILE_ROWS;

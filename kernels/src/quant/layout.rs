@@ -1,4 +1,4 @@
-//! Where each format keeps the parts of a group, by the definition of the format.
+//! Block formats: location of scales, minima and codes of each group.
 
 use half::f16;
 
@@ -113,7 +113,7 @@ fn k_scales(block: &[u8], index: usize) -> [f32; 2] {
     ]
 }
 
-/// The same as multiples of the block's: six bits each, in twelve bytes.
+/// Scale and minimum of a group as multiples of the block's, six bits each in twelve bytes.
 pub(super) fn k_multiples(block: &[u8], index: usize) -> [u8; 2] {
     let packed = &block[4..16];
     if index < 4 {

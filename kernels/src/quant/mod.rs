@@ -56,7 +56,7 @@ pub enum BlockType {
     Q6K,
     /// 4 bits that number uneven steps: `IQ4_NL`.
     Iq4Nl,
-    /// The same steps in blocks of 256: `IQ4_XS`.
+    /// 4 bits that number uneven steps, in blocks of 256: `IQ4_XS`.
     Iq4Xs,
     /// 4-bit floats that share an exponent, of the OCP microscaling specification: `MXFP4`.
     Mxfp4,
@@ -131,7 +131,7 @@ impl BlockType {
         }
     }
 
-    /// Bytes of a row of so many weights, or `None` if blocks do not fill it.
+    /// Bytes of a row of `weights` weights; `None` if it is no multiple of the block.
     pub const fn row_bytes(self, weights: usize) -> Option<usize> {
         if weights.is_multiple_of(self.weights()) {
             (weights / self.weights()).checked_mul(self.bytes())
@@ -146,9 +146,9 @@ impl BlockType {
 pub struct Group {
     /// The integers.
     pub quants: [i8; GROUP],
-    /// What one step is worth, for either half.
+    /// Scale of each half.
     pub scales: [f32; 2],
-    /// What is taken off, for either half; zero in formats without minima.
+    /// Minimum of each half, which is subtracted; 0 in formats without minima.
     pub mins: [f32; 2],
 }
 

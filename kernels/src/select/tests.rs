@@ -60,7 +60,7 @@ proptest! {
         prop_assert_eq!(LogitScan::new(&values, &mut scratch).likeliest(), Some(order[0].id));
     }
 
-    /// What is found in a row without a list is what filters leave of the list of all: of rows with equal
+    /// A scan keeps the candidates that filters keep of the full list, also of rows with equal
     /// logits, with some so close that their weights are equal, and with minus infinity.
     #[test]
     fn a_survey_keeps_what_filters_keep_of_all(
@@ -116,7 +116,7 @@ proptest! {
         prop_assert_eq!(scan.draw(temperature, random), draw(&mut all, random));
     }
 
-    /// Whatever order filters leave, draws walk through the tokens in theirs.
+    /// A draw does not depend on the order of the candidates.
     #[test]
     fn draws_follow_the_weights(
         values in vec((0u8..40).prop_map(|v| f32::from(v) / 40.0), 1..80), random in any::<u64>(),

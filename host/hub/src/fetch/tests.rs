@@ -14,7 +14,7 @@ use crate::HubConfig;
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 const TOKEN: &str = "hf_secret";
 
-/// What a fake hub holds and how it fails.
+/// Content and faults of a fake hub.
 #[derive(Default)]
 struct Faults {
     /// Contents break off after so many bytes, once for each entry.

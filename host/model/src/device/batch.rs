@@ -14,7 +14,7 @@ use crate::spec::{ExpertsSpec, ModelSpec};
 /// Activations of a batch.
 #[derive(Debug)]
 pub(super) struct Activations {
-    /// What the layers add to.
+    /// Hidden states, to which the layers add.
     pub(super) hidden: Buffer<f32>,
     /// Normalised rows, and what a branch gives where it is normalised before it is added.
     pub(super) normed: Buffer<f32>,
@@ -22,12 +22,12 @@ pub(super) struct Activations {
     pub(super) attended: Buffer<f32>,
     pub(super) gate_up: Buffer<f32>,
     pub(super) gated: Buffer<f32>,
-    /// Of models that have experts.
+    /// Scratch memory of the experts, in models that have them.
     pub(super) experts: Option<ExpertScratch>,
 }
 
 impl Activations {
-    /// For so many rows.
+    /// Allocate for `rows` rows.
     pub(super) fn new(
         device: &Arc<dyn Device>,
         spec: &ModelSpec,
@@ -93,15 +93,15 @@ impl Batch<'_> {
 pub(super) struct ExpertScratch {
     pub(super) logits: Buffer<f32>,
     pub(super) routes: Routes,
-    /// What each part gave.
+    /// Output of each routed pair of row and expert.
     pub(super) results: Buffer<f32>,
-    /// What the shared expert gave, and its gates.
+    /// Output of the shared expert, and its gates.
     pub(super) common: Buffer<f32>,
     pub(super) common_gates: Buffer<f32>,
 }
 
 impl ExpertScratch {
-    /// For so many rows.
+    /// Allocate for `rows` rows.
     pub(super) fn new(
         device: &Arc<dyn Device>,
         spec: &ModelSpec,

@@ -1,4 +1,4 @@
-//! One layer on a device: attention, then feed-forward, each added to what came in.
+//! Decoder layer on a device: attention and feed-forward, each with a residual connection.
 
 use std::sync::Arc;
 
@@ -116,7 +116,7 @@ impl DeviceLayer {
         attention.into_iter().chain(self.feed_forward.stacks())
     }
 
-    /// Advance all rows of the batch by this layer.
+    /// Run the layer on all rows of the batch.
     pub(super) fn forward(&self, batch: &Batch<'_>) -> Result<(), DeviceError> {
         let Activations { qkv, attended, .. } = batch.activations;
         let (device, rows, workspace) = (batch.device, batch.rows, batch.workspace);
@@ -197,7 +197,7 @@ impl DeviceLayer {
 }
 
 impl Norms {
-    /// What goes into the branch.
+    /// Input of the branch: normalised rows.
     fn before<'a>(&self, batch: &Batch<'a>) -> Result<&'a Buffer<f32>, DeviceError> {
         let Activations { hidden, normed, .. } = batch.activations;
         let Some(weight) = &self.input else {
@@ -209,7 +209,7 @@ impl Norms {
         Ok(normed)
     }
 
-    /// Add to the hidden values what `branch` writes to a buffer, or adds there.
+    /// Add the branch to the hidden states: directly, or through the output norm.
     fn add(
         &self,
         batch: &Batch<'_>,

@@ -38,7 +38,7 @@ use step::Step;
 pub use token_source::TokenSource;
 use weights::Stack;
 
-/// How a model is put on a device.
+/// Settings of a model on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceSettings {
     /// In which precision matrices are kept there.
@@ -62,7 +62,7 @@ pub struct DeviceModel {
     sampling: Sampling,
 }
 
-/// What is computed with.
+/// Weights on the device.
 #[derive(Debug)]
 struct Weights {
     embedding: Stack,
@@ -179,7 +179,7 @@ impl Weights {
     }
 }
 
-/// How many numbers of what size a head has.
+/// Heads and their size.
 fn heads(spec: &ModelSpec) -> Heads {
     Heads {
         heads: spec.heads,

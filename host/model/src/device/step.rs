@@ -26,7 +26,7 @@ const RECORDED_ROWS_MAX: usize = 256;
 /// Most weights of a quantised matrix that is widened to bf16 for many rows: 256 MiB of scratch memory.
 const WIDENED_MAX: usize = 128 << 20;
 
-/// What a forward pass works with.
+/// Forward pass: scratch memory and recorded steps.
 #[derive(Debug)]
 pub(super) struct Step {
     pub(super) scratch: StepScratch,
@@ -34,7 +34,7 @@ pub(super) struct Step {
     recordings: BTreeMap<Shape, Seen>,
 }
 
-/// What decides which launches a decode step consists of.
+/// Shape of a decode step: it determines the launches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Shape {
     rows: usize,
@@ -51,7 +51,7 @@ enum Seen {
     Never,
 }
 
-/// Buffers. Recordings hold their addresses, and are dropped when they are made anew.
+/// Buffers of a forward pass. Recordings hold their addresses and are dropped when they are replaced.
 #[derive(Debug)]
 pub(super) struct StepScratch {
     rows: usize,
@@ -79,7 +79,7 @@ enum Column {
     Blocks,
 }
 
-/// How much a forward pass computes.
+/// Sizes of a forward pass.
 #[derive(Debug, Clone, Copy)]
 struct Counts {
     rows: usize,
@@ -91,7 +91,7 @@ struct Counts {
     logit_rows: usize,
 }
 
-/// Where the rows of a batch belong, on the host.
+/// Places of the rows of a batch, on the host.
 #[derive(Debug, Default)]
 struct Places {
     tokens: Vec<i32>,
@@ -143,7 +143,7 @@ impl Places {
         places
     }
 
-    /// Add rows that are nobody's.
+    /// Add padding rows.
     fn pad(&mut self, rows: usize) {
         self.tokens.resize(rows, 0);
         self.positions.resize(rows, -1);
@@ -154,7 +154,7 @@ impl Places {
     }
 }
 
-/// The size to which a batch of so many decoding rows is rounded up.
+/// Rows to which a batch of decoding rows is padded.
 fn bucket(rows: usize) -> usize {
     match rows {
         0..=4 => rows.next_power_of_two(),
@@ -210,7 +210,7 @@ impl Step {
             logit_rows,
         };
         if recorded {
-            // Rows that are nobody's do nothing.
+            // Padding rows write nothing.
             counts.single_rows = rows;
             let shape = Shape {
                 rows,

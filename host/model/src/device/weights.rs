@@ -30,7 +30,7 @@ pub(super) struct Encoded<'a> {
     pub(super) format: Format,
     pub(super) rows: usize,
     pub(super) bytes: Cow<'a, [u8]>,
-    /// Of [`Format::Fp8`].
+    /// Scales of [`Format::Fp8`].
     pub(super) scales: Vec<f32>,
 }
 
@@ -244,7 +244,7 @@ pub(super) fn encode<'a>(
     encode_numbers(numbers, &narrowed, name, shape).map(Encoded::into_owned)
 }
 
-/// The same of numbers that have no scales beside them.
+/// Encode numbers without scales.
 pub(super) fn encode_numbers<'a>(
     (stored, bytes): (NumberType, &'a [u8]),
     loader: &Loader<'_>,

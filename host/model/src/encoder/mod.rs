@@ -21,7 +21,7 @@ pub struct Encoder {
     spec: EncoderSpec,
     tokens: Table,
     positions: Table,
-    /// What every token of the first segment gets.
+    /// Embedding of the first segment, added to every token.
     segment: Vec<f32>,
     norm: Norm,
     layers: Vec<EncoderLayer>,

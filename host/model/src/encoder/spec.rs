@@ -31,7 +31,7 @@ pub struct EncoderSpec {
     pub segments: usize,
     /// Keeps norms from dividing by zero.
     pub norm_epsilon: f32,
-    /// How rows become one vector: if the files do not say, by their mean, of length 1.
+    /// Pooling; if the files name none, the mean, normalised.
     pub pooling: PoolingSpec,
 }
 

@@ -74,7 +74,7 @@ impl<'a> Cursor<'a> {
         Ok(found)
     }
 
-    /// A length and so many bytes: where they are.
+    /// Range of a byte string that its length precedes.
     pub(super) fn sized(
         &mut self,
         limit: u64,

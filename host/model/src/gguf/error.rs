@@ -12,21 +12,21 @@ pub enum GgufError {
     Version {
         /// The version.
         found: u32,
-        /// What it may be instead.
+        /// Likely cause.
         hint: &'static str,
     },
     /// The file ends within its header.
     #[error("it ends within {what}")]
     Truncated {
-        /// What could not be read.
+        /// Part that could not be read.
         what: String,
     },
     /// A number that announces more than is read.
     #[error("it announces {found} {what}; at most {limit} are read")]
     Limit {
-        /// Of what.
+        /// Kind of things that are counted.
         what: &'static str,
-        /// How many.
+        /// Number found.
         found: u64,
         /// The limit.
         limit: u64,
@@ -34,7 +34,7 @@ pub enum GgufError {
     /// Bytes that should be text.
     #[error("{what} is not UTF-8")]
     Text {
-        /// What it is.
+        /// Part of the file.
         what: String,
     },
     /// An entry of the metadata that makes no sense or is not supported.
@@ -42,7 +42,7 @@ pub enum GgufError {
     Entry {
         /// Its key.
         key: String,
-        /// What is wrong, as the rest of a sentence.
+        /// Problem, as the rest of a sentence.
         problem: String,
     },
     /// A tensor that makes no sense.
@@ -50,7 +50,7 @@ pub enum GgufError {
     Tensor {
         /// Its name.
         tensor: String,
-        /// What is wrong, as the rest of a sentence.
+        /// Problem, as the rest of a sentence.
         problem: String,
     },
 }

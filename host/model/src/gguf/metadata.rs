@@ -14,9 +14,9 @@ const KEY_BYTES_MAX: u64 = (1 << 16) - 1;
 const TEXT_BYTES_MAX: u64 = 16 << 20;
 /// Elements of one array. The largest in use are merges of vocabularies, about 500,000.
 const ELEMENTS_MAX: u64 = 1 << 23;
-/// Where tensors begin if the file does not say.
+/// Default alignment of tensors.
 const ALIGNMENT_DEFAULT: usize = 32;
-/// The format asks for multiples of eight; more than a large page helps nobody.
+/// Alignments that are read: the format asks for multiples of 8, and nothing gains beyond a huge page.
 const ALIGNMENTS: std::ops::RangeInclusive<u64> = 8..=1 << 21;
 const ALIGNMENT_KEY: &str = "general.alignment";
 
@@ -84,7 +84,7 @@ struct Entry {
     kind: Kind,
     /// Elements of an array; 1 else.
     count: usize,
-    /// Of an array, its elements; of a text, its bytes without the length.
+    /// Bytes of the value: elements of an array, bytes of a text without its length.
     place: Place,
     is_array: bool,
 }
@@ -205,7 +205,7 @@ impl Metadata {
         }
     }
 
-    /// What the tensors' places are multiples of.
+    /// Alignment of the tensors.
     pub(super) fn alignment(&self) -> Result<usize, GgufError> {
         let Some(entry) = self.entries.get(ALIGNMENT_KEY) else {
             return Ok(ALIGNMENT_DEFAULT);

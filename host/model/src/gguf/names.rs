@@ -1,4 +1,4 @@
-//! What GGUF calls the tensors that safetensors files have by other names: data.
+//! Tensor names of GGUF for those of safetensors files, as data.
 
 /// Names outside layers: in safetensors, in GGUF.
 const WHOLE: &[(&str, &str)] = &[
@@ -11,7 +11,7 @@ const WHOLE: &[(&str, &str)] = &[
     ("embeddings.LayerNorm", "token_embd_norm"),
 ];
 
-/// What stands before a layer's number: in safetensors of decoders, of encoders, and in GGUF.
+/// Prefix of a layer's number: in safetensors files of decoders, of encoders, and in GGUF.
 const LAYERS: (&str, &str, &str) = ("model.layers.", "encoder.layer.", "blk.");
 
 /// Names within a layer that mean the same in every family.
@@ -75,8 +75,8 @@ const NUMBERED: &[(&str, &str, &str)] = &[
     (VALUE_UPS.0, VALUE_UPS.1, "attn_v_b"),
 ];
 
-/// What stands before and behind the number of a head's matrices of latent attention. Only GGUF files
-/// have them apart.
+/// Prefix and suffix of a head's number in names of latent attention. Only GGUF files store heads
+/// apart. Only GGUF files have them apart.
 pub(crate) const KEY_UPS: (&str, &str) = ("self_attn.k_b_proj.", "key");
 pub(crate) const VALUE_UPS: (&str, &str) = ("self_attn.v_b_proj.", "value");
 

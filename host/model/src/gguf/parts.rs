@@ -17,7 +17,7 @@ pub(crate) struct PartName<'a> {
     stem: &'a str,
     /// From 1.
     pub(crate) number: usize,
-    /// Of all parts.
+    /// Number of parts.
     pub(crate) count: usize,
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn sole_file(files: Vec<String>) -> Result<Option<String>, Vec<String
 }
 
 impl Gguf {
-    /// How many files the model has, this one included.
+    /// Number of files of the model, this one included.
     pub(crate) fn parts(&self) -> Result<usize, GgufError> {
         let count = self.metadata.count(COUNT)?.unwrap_or(1).max(1);
         if count > PARTS_MAX {
@@ -73,7 +73,7 @@ impl Gguf {
         Ok(usize::try_from(count).unwrap_or(usize::MAX))
     }
 
-    /// Whether this is the part of a model with this number, from 0, of so many.
+    /// Check that this is part `number`, from 0, of `count`.
     pub(crate) fn check_part(&self, number: usize, count: usize) -> Result<(), GgufError> {
         for (key, expected) in [(NUMBER, number as u64), (COUNT, count as u64)] {
             let found = self.metadata.count(key)?;

@@ -13,8 +13,9 @@ const NAME_BYTES_MAX: u64 = 64;
 /// Dimensions of a GGUF tensor.
 const DIMENSIONS_MAX: u32 = 4;
 
-/// How a tensor's numbers are stored. Every type that GGUF defines has one; [`Self::numbers`] says
-/// which can be computed with.
+/// Number format of a tensor, for every type that GGUF defines. [`Self::numbers`] tells which are
+/// supported. Every type that GGUF defines has one; [`Self::numbers`] says which can be computed
+/// with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TensorType {
     number: u32,
@@ -72,7 +73,7 @@ impl TensorType {
         })
     }
 
-    /// How to compute with such numbers, if that is supported.
+    /// Format of the kernels, for supported types.
     pub(crate) fn numbers(self) -> Option<NumberType> {
         match self.name {
             "F32" => Some(NumberType::F32),
@@ -93,11 +94,11 @@ pub struct TensorInfo {
     pub name: String,
     /// Its sides, the slowest first: outputs before inputs.
     pub shape: Vec<usize>,
-    /// How its numbers are stored.
+    /// Number format.
     pub kind: TensorType,
     /// In which of the model's files it is.
     pub(super) file: usize,
-    /// Where its bytes are in that file.
+    /// Byte range in that file.
     pub(crate) place: Place,
 }
 

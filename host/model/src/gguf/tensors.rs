@@ -19,7 +19,7 @@ pub(crate) struct GgufTensors {
 }
 
 impl GgufTensors {
-    /// What each pair's rotary frequency is divided by: a tensor that safetensors files lack.
+    /// Divisors of the rotary frequencies, one a pair. Safetensors files have no such tensor.
     pub(crate) const ROPE_DIVISORS: &str = "rope_freqs.weight";
 
     pub(crate) fn new(gguf: &Gguf) -> Result<Self, GgufError> {
@@ -29,7 +29,7 @@ impl GgufTensors {
         })
     }
 
-    /// Where a tensor is.
+    /// Find a tensor.
     pub(crate) fn find(&self, tensor: &str) -> Result<StoredTensor, ModelError> {
         if let Some(part) = gguf_part(tensor) {
             return match self.gguf.tensor(&part.whole) {

@@ -1,4 +1,4 @@
-//! What configuration files say of rotary position embeddings.
+//! Rotary position embeddings in configuration files.
 
 use std::ops::RangeInclusive;
 
@@ -14,13 +14,13 @@ const CONTEXT_BOUNDS: RangeInclusive<usize> = 2..=CONTEXT_MAX;
 
 /// The rotary embeddings of a model.
 pub(crate) struct Ropes {
-    /// Of layers that see everything.
+    /// Embedding of layers with full attention.
     pub(crate) full: RopeSpec,
-    /// Of layers with a window, where those have their own.
+    /// Embedding of layers with a window, where it differs.
     pub(crate) local: Option<RopeSpec>,
 }
 
-/// What a rotary embedding is read for.
+/// Model for which rotary embeddings are read.
 #[derive(Clone, Copy)]
 pub(crate) struct RopeTarget {
     pub(crate) family: &'static Family,
@@ -98,7 +98,7 @@ fn read_rope(
     })
 }
 
-/// How much of a head turns.
+/// Rotary dimensions of a head.
 fn read_turned(
     config: &Fields,
     fields: Option<&Fields>,
@@ -180,7 +180,7 @@ fn read_scaling(
     }
 }
 
-/// What YaRN calls mscale.
+/// `mscale` of YaRN.
 fn attention_growth(factor: f64, weight: f64) -> f64 {
     if factor <= 1.0 {
         1.0

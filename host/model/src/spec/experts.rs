@@ -1,4 +1,4 @@
-//! What configuration files say of experts.
+//! Experts in configuration files.
 
 use mortise_kernels::route::{ExpertGroups, GroupRank, RouterScores, Routing};
 
@@ -63,7 +63,7 @@ pub(super) fn read_experts(
     }))
 }
 
-/// How many experts there are, under one of the names that this has.
+/// Number of experts, by the name that the family uses.
 fn read_number(config: &Fields) -> Result<(&'static str, usize), ModelError> {
     for field in ["num_local_experts", "n_routed_experts", "num_experts"] {
         if let Some(experts) = config.count(field, 1..=EXPERTS_MAX)? {

@@ -60,7 +60,7 @@ impl Family {
     }
 }
 
-/// What the configuration files of a family leave unsaid.
+/// Properties of a family that its configuration files do not state.
 #[derive(Debug)]
 pub(crate) struct Family {
     pub(crate) architecture: Architecture,
@@ -74,7 +74,7 @@ pub(crate) struct Family {
     pub(crate) sizes: Option<DefaultSizes>,
     pub(crate) norm_epsilon: f64,
     pub(crate) rope_theta: f64,
-    /// Of layers with a window, where those have a rotary embedding of their own.
+    /// Rotary base of layers with a window, in families where it differs.
     pub(crate) local_rope_theta: Option<f64>,
     /// `None` is hidden size by heads.
     pub(crate) head_dim: Option<usize>,
@@ -85,7 +85,7 @@ pub(crate) struct Family {
     /// Queries, keys and values have a bias whatever `attention_bias` says, and the output has none.
     pub(crate) qkv_bias_only: bool,
     pub(crate) qk_norm: QkNorm,
-    /// What is added to the weights of norms.
+    /// Offset of norm weights.
     pub(crate) norm_offset: f32,
     /// The embedding is multiplied by the square root of its width.
     pub(crate) scaled_embedding: bool,
@@ -117,7 +117,7 @@ pub(crate) struct DefaultSizes {
     pub(crate) context: usize,
 }
 
-/// What a gate may go through.
+/// Activation of the gates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Gate {
     Silu,
@@ -126,7 +126,7 @@ pub(crate) enum Gate {
     Clamped,
 }
 
-/// Which layers have a window where `layer_types` does not say.
+/// Layers with a sliding window, where `layer_types` is absent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WindowRule {
     /// None.
@@ -135,15 +135,15 @@ pub(crate) enum WindowRule {
     Set,
     /// All, if `use_sliding_window` is true.
     Switched,
-    /// Those from `max_window_layers` on, if `use_sliding_window` is true.
+    /// Layers from `max_window_layers` on, if `use_sliding_window` is true.
     SwitchedFrom,
-    /// Those without positions, if `use_sliding_window` is true.
+    /// Layers without positions, if `use_sliding_window` is true.
     SwitchedWithoutRope,
     /// All but each of this number; `sliding_window_pattern` may say another.
     AllBut(usize),
 }
 
-/// How experts are chosen.
+/// Router of the family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RouterRule {
     /// The best by softmax, normalised; every layer has them.

@@ -1,4 +1,4 @@
-//! In what each layer differs: windows, positions, experts.
+//! Properties that differ by layer: windows, positions, experts.
 
 use serde_json::Value;
 
@@ -35,7 +35,7 @@ pub(super) fn read_layers(
     Ok((0..layers).map(layer).collect())
 }
 
-/// Which layers have positions.
+/// Layers with rotary positions.
 fn read_turned(config: &Fields, family: &Family, layers: usize) -> Result<Vec<bool>, ModelError> {
     const FIELD: &str = "no_rope_layers";
     if !family.layers_without_rope {
@@ -62,7 +62,7 @@ fn read_turned(config: &Fields, family: &Family, layers: usize) -> Result<Vec<bo
         })
 }
 
-/// Which layers have a window.
+/// Layers with a sliding window.
 fn read_windowed(
     config: &Fields,
     family: &Family,
@@ -130,7 +130,7 @@ fn window_rule(config: &Fields, family: &Family, turned: &[bool]) -> Result<Vec<
     })
 }
 
-/// Which layers have experts.
+/// Layers with experts.
 fn read_expert_layers(
     config: &Fields,
     family: &Family,

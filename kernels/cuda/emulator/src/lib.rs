@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use half::{bf16, f16};
 use mortise_cuda::{Address, Device, DeviceError, Download, HalfType, Launch, Product, Recording};
 
-/// What [`mortise_emulator_launch`] says, beside 0 for done.
+/// Errors of [`mortise_emulator_launch`], from 1 on; 0 is success.
 const PROBLEMS: [&str; 7] = [
     "there is no such kernel",
     "its parameter has another size",
@@ -38,7 +38,7 @@ unsafe extern "C" {
 #[derive(Debug, Default)]
 pub struct Emulator {
     library: bool,
-    /// What a recording that is under way consists of so far.
+    /// Work of the recording in progress.
     recording: Mutex<Option<Vec<Work>>>,
 }
 
@@ -62,7 +62,7 @@ impl Emulator {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a GPU refuses while it records.
+    /// Refuse calls that a GPU refuses while it records.
     fn outside_of_recordings(&self, call: &'static str) -> Result<(), DeviceError> {
         match *self.recording() {
             None => Ok(()),
@@ -98,7 +98,7 @@ pub fn gpu() -> Option<Arc<dyn Device>> {
     opened.ok()
 }
 
-/// What was queued, with a copy of its parameters.
+/// Queued work, with a copy of its parameters.
 #[derive(Debug)]
 enum Work {
     Kernel {

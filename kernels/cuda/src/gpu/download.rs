@@ -81,7 +81,7 @@ impl Landing {
         // SAFETY: a context is current; nothing is read before it is written.
         let memory = unsafe { result::malloc_host(bytes, 0) }.map_err(failed("cuMemHostAlloc"))?;
         let memory = NonNull::new(memory.cast()).ok_or(DeviceError::OutOfMemory { bytes })?;
-        // From here on, dropping it gives back what there is.
+        // From here on, dropping it releases the memory.
         let mut landing = Self {
             driver: Arc::clone(driver),
             memory,

@@ -29,7 +29,7 @@ pub(super) struct Library {
 // SAFETY: the library's handles may be used by one thread after another.
 unsafe impl Send for Library {}
 
-/// What decides how a product is computed.
+/// Key of a cuBLASLt plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Shape {
     bf16: bool,

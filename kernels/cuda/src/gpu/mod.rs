@@ -56,7 +56,7 @@ impl Drop for CudaDevice {
     }
 }
 
-/// What the driver gave, given back in the end.
+/// Resources of the driver, released on drop.
 #[derive(Debug)]
 struct Driver {
     device: sys::CUdevice,
@@ -181,7 +181,7 @@ impl CudaDevice {
         })
     }
 
-    /// What the driver says about it.
+    /// Properties that the driver reports.
     pub fn gpu(&self) -> &Gpu {
         &self.gpu
     }
@@ -237,7 +237,7 @@ impl Driver {
             stream: null_mut(),
             module: null_mut(),
         };
-        // From here on, dropping it gives back what there is.
+        // From here on, dropping it releases the handles.
         driver.make_current()?;
         driver.stream = result::stream::create(result::stream::StreamKind::NonBlocking)
             .map_err(failed("cuStreamCreate"))?;
@@ -260,7 +260,7 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        // Nobody is left to hear of errors.
+        // Errors on drop have no receiver.
         let _ = self.make_current();
         // SAFETY: nothing of these is used any more; the primary context was retained once.
         unsafe {

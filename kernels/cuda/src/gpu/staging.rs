@@ -10,7 +10,7 @@ use crate::device::{Address, DeviceError};
 
 /// Bytes of pinned memory: a step's metadata many times, or the logits of a batch.
 const BYTES: usize = 16 << 20;
-/// Where the next copy begins is a multiple of this.
+/// Alignment of copies.
 const ALIGNMENT: usize = 64;
 
 /// Pinned memory, given out from its beginning to its end until the queue is waited for.

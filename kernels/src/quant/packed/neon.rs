@@ -132,7 +132,7 @@ unsafe fn panel_tile<F: Format, D: Dot, const R: usize>(
     }
 }
 
-/// What multiples are multiples of.
+/// Scale and minimum of a block, by which multiples are multiplied.
 struct Units {
     scale: Eight,
     min: Eight,

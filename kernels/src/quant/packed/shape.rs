@@ -1,4 +1,4 @@
-//! How each format is packed: rows of eight outputs side by side.
+//! Packed layout of each format: rows of eight outputs side by side.
 //!
 //! A panel holds eight rows of the matrix. It is a sequence of blocks, as many as a row of the format
 //! has; a block holds parameters of all its groups and then the codes, group by group:
@@ -26,7 +26,7 @@ pub(super) const REGISTERS: usize = 8;
 /// The values of 4-bit floats, doubled and raised by 16, so that they are positive integers.
 const FP4_RAISED: [i8; 16] = [16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4];
 
-/// What scales and minima are made of.
+/// Encoding of scales and minima.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Parameters {
     /// A scale in f16.
@@ -37,7 +37,7 @@ pub(super) enum Parameters {
     Power,
     /// Multiples of scale and minimum for each group.
     GroupMin,
-    /// The same for each half of a group, scales in low nibbles and minima in high ones.
+    /// Multiples for each half of a group, scales in low nibbles and minima in high ones.
     HalvesMin,
     /// Signed multiples of the scale for each group.
     Group,
@@ -45,7 +45,7 @@ pub(super) enum Parameters {
     Halves,
 }
 
-/// What codes mean.
+/// Meaning of the codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Codes {
     /// Integers from 0 to `max`; the weight is the code minus `offset`.
@@ -82,7 +82,7 @@ macro_rules! with_format {
 }
 pub(super) use with_format;
 
-/// How a format is packed.
+/// Packed layout of a format.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shape {
     pub(super) kind: BlockType,
@@ -91,7 +91,7 @@ pub(super) struct Shape {
     pub(super) nibbles: bool,
     pub(super) pairs: bool,
     pub(super) singles: bool,
-    /// What nibbles stand for.
+    /// Values of the nibbles.
     pub(super) table: Option<&'static [i8; 16]>,
     pub(super) codes: Codes,
     pub(super) parameters: Parameters,
@@ -185,7 +185,7 @@ impl Shape {
         )
     }
 
-    /// What is taken off codes.
+    /// Offset that is subtracted from codes.
     pub(super) const fn offset(&self) -> i32 {
         match self.codes {
             Codes::Unsigned { offset, .. } => offset,
@@ -198,18 +198,18 @@ impl Shape {
         self.minima() || self.offset() > 0
     }
 
-    /// Where the multiples of the scales begin.
+    /// Offset of the multiples of the scales.
     pub(super) const fn multiples(&self) -> usize {
         2 * PANEL_ROWS * (1 + self.minima() as usize)
     }
 
-    /// Where the multiples of the minima begin, in formats that keep them apart.
+    /// Offset of the multiples of the minima, in formats that keep them apart.
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     pub(super) const fn min_multiples(&self) -> usize {
         self.multiples() + self.groups() * PANEL_ROWS
     }
 
-    /// Where the codes begin.
+    /// Offset of the codes.
     pub(super) const fn parameter_bytes(&self) -> usize {
         let parts = self.groups() * PANEL_ROWS;
         match self.parameters {
@@ -225,12 +225,12 @@ impl Shape {
     /// Bytes of a register of codes of eight bits.
     pub(super) const REGISTER: usize = 4 * PANEL_ROWS;
 
-    /// Where in a group the pairs begin.
+    /// Offset of the pairs of bits in a group.
     pub(super) const fn pairs_at(&self) -> usize {
         if self.nibbles { 4 * Self::REGISTER } else { 0 }
     }
 
-    /// Where in a group the single bits begin.
+    /// Offset of the single bits in a group.
     pub(super) const fn singles_at(&self) -> usize {
         self.pairs_at() + if self.pairs { 2 * Self::REGISTER } else { 0 }
     }

@@ -24,7 +24,7 @@ mod dot;
 
 use dot::{Avx2, Avx512Vnni, AvxVnni, Dot};
 
-/// How far ahead weights are fetched.
+/// Prefetch distance in bytes.
 const AHEAD: usize = 2048;
 
 /// Products of the rows of a pass, 1, 2, 4 or 8, with the rows of a panel.
@@ -85,15 +85,15 @@ compiled_for!(
     Avx512Vnni
 );
 
-/// The same group of the rows of a pass.
+/// One group of all rows of a pass.
 #[derive(Clone, Copy)]
 struct Groups {
-    /// Those of the first tile and those of the second; the same where there is no second.
+    /// Groups of the first and of the second tile; the first again if there is no second.
     tiles: [*const QuantisedGroup; 2],
 }
 
 impl Groups {
-    /// That of row `r`.
+    /// Group of row `r`.
     ///
     /// # Safety
     /// The pass has more than `r` rows.
@@ -162,7 +162,7 @@ unsafe fn panel_tile<F: Format, D: Dot, const R: usize>(
     }
 }
 
-/// What multiples are multiples of.
+/// Scale and minimum of a block, by which multiples are multiplied.
 struct Units {
     scale: __m256,
     min: __m256,

@@ -84,7 +84,7 @@ fn layer_count(
     Ok(layers.min(LIST_MAX as u64))
 }
 
-/// Which layers have a window: every layer but each of a number, or a list.
+/// Add the layers with a sliding window: all but every nth, or a list.
 fn add_windows(
     gguf: &Gguf,
     architecture: &str,
@@ -139,7 +139,8 @@ fn add_latent(gguf: &Gguf, fields: &mut Map<String, Json>) -> Result<(), GgufErr
     Ok(())
 }
 
-/// How groups of experts are chosen. Files made before there were keys have one group.
+/// Add the selection of expert groups. Files that predate the keys have one group. Files made
+/// before there were keys have one group.
 fn add_groups(gguf: &Gguf, fields: &mut Map<String, Json>) -> Result<(), GgufError> {
     if chooses_by_sigmoid(gguf)? {
         fields.entry("n_group").or_insert(json!(1));

@@ -1,5 +1,5 @@
-//! What `config.json` would say of a GGUF file: the same fields, so that the shape of a model is read
-//! and checked in one place whatever file it comes from.
+//! Metadata of a GGUF file as fields of `config.json`: one reader checks the shape of a model from
+//! either.
 
 mod layers;
 mod rope;
@@ -166,8 +166,8 @@ fn class<'a>(gguf: &Gguf, architecture: &'a str) -> Result<&'a str, GgufError> {
     })
 }
 
-/// What the scale of Gemma's scores follows from, which its files do not say: the size of a head, and
-/// that of the hidden values by heads in the models of 27 billion parameters, known by their layers.
+/// `query_pre_attn_scalar` of Gemma, which GGUF files lack: the head size, but hidden size by heads
+/// in the 27B models, which are known by their number of layers.
 fn query_scalar(fields: &Map<String, Json>) -> Json {
     let count = |field: &str| fields.get(field).and_then(Json::as_u64);
     match (count("num_hidden_layers"), count("num_attention_heads")) {

@@ -59,7 +59,7 @@ pub(super) fn add(
     Ok(())
 }
 
-/// How much of a head turns, where that is a part.
+/// Rotary part of a head, where it is not the whole.
 fn turned_part(architecture: &str, turned: Option<u64>, fields: &Map<String, Json>) -> Option<f64> {
     let count = |field: &str| fields.get(field).and_then(Json::as_u64);
     let head = match count("head_dim") {
@@ -67,11 +67,11 @@ fn turned_part(architecture: &str, turned: Option<u64>, fields: &Map<String, Jso
         None => count("hidden_size")?.checked_div(count("num_attention_heads")?)?,
     };
     let turned = turned.filter(|turned| *turned < head && architecture != DEEPSEEK)?;
-    // Rounded down by whoever multiplies: the quotient may be a little less than the part.
+    // The reader multiplies and rounds down: the quotient must not be less than the part.
     Some((turned as f64 + 0.25) / head as f64)
 }
 
-/// What files leave to whoever knows the architecture.
+/// Add YaRN parameters that follow from the architecture.
 fn complete_yarn(architecture: &str, fields: &Map<String, Json>, scaling: &mut Map<String, Json>) {
     const ORIGINAL: &str = "original_max_position_embeddings";
     if let (None, Some(context)) = (scaling.get(ORIGINAL), fields.get("max_position_embeddings")) {

@@ -1,4 +1,4 @@
-//! Products of the integers of a group on x86-64, by the instructions that there are for bytes.
+//! Integer dot products of a group on x86-64, by instruction set.
 
 use std::arch::asm;
 use std::arch::x86_64::{
@@ -27,12 +27,12 @@ pub(super) trait Dot {
     ) -> [__m256; R];
 }
 
-/// What integer sums begin with, so that they are the bits of that much more in floating point: numbers
-/// from 2^23 on are one apart. A subtraction then converts them, which has ports of the processor that
-/// products do not need. Sums of a group are below 2^21 in size, half of the room.
+/// Bias of integer sums: with it, their bits are those of a float, since floats from 2^23 on are 1
+/// apart. A subtraction converts them, on ports that products do not need. Sums of a group are
+/// below 2^21 in size, half of the range.
 const RAISED: f32 = 12_582_912.0;
 
-/// Where integer sums begin.
+/// Initial value of integer sums.
 #[inline]
 #[target_feature(enable = "avx")]
 fn raised() -> __m256i {
