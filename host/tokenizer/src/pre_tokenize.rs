@@ -100,125 +100,153 @@ fn cut(
     meter: &mut Meter<'_>,
     sink: Sink<'_>,
 ) -> Result<(), TokenizerError> {
-    let Some((step, later)) = steps.split_first() else {
-        return match text.is_empty() {
-            true => Ok(()),
-            false => sink(text, meter),
-        };
-    };
     if text.is_empty() {
         return Ok(());
     }
+    let Some((step, later)) = steps.split_first() else {
+        return sink(text, meter);
+    };
+    let mut next = Next {
+        later,
+        text,
+        at_start,
+        sink,
+    };
     match step {
         Step::Split {
             pattern,
             behavior,
             invert,
-        } => {
-            let mut regions = Merged::new(*behavior);
-            let mut emit = |range: Range<usize>, meter: &mut Meter<'_>| {
-                let start = at_start && range.start == 0;
-                cut(
-                    later,
-                    text.get(range).unwrap_or_default(),
-                    start,
-                    meter,
-                    sink,
-                )
-            };
-            for_each_region(pattern, text, meter, &mut |range, matched, meter| {
-                regions.take(range, matched != *invert, meter, &mut emit)
-            })?;
-            regions.finish(meter, &mut emit)
-        }
-        Step::Digits(behavior) => {
-            let mut regions = Merged::new(*behavior);
-            let mut emit = |range: Range<usize>, meter: &mut Meter<'_>| {
-                let start = at_start && range.start == 0;
-                cut(
-                    later,
-                    text.get(range).unwrap_or_default(),
-                    start,
-                    meter,
-                    sink,
-                )
-            };
-            let mut plain = 0;
-            for (at, character) in text.char_indices() {
-                if character.is_numeric() {
-                    if plain < at {
-                        regions.take(plain..at, false, meter, &mut emit)?;
-                    }
-                    plain = at + character.len_utf8();
-                    regions.take(at..plain, true, meter, &mut emit)?;
-                }
-            }
-            if plain < text.len() {
-                regions.take(plain..text.len(), false, meter, &mut emit)?;
-            }
-            regions.finish(meter, &mut emit)
-        }
-        Step::ByteLevel { prefix, words } => {
-            let prefixed = (*prefix && !text.starts_with(' ')).then(|| format!(" {text}"));
-            let text = prefixed.as_deref().unwrap_or(text);
-            let mut emit = |range: Range<usize>, meter: &mut Meter<'_>| {
-                let bytes = text.as_bytes().get(range.clone()).unwrap_or_default();
-                let piece: String = bytes.iter().map(|&byte| character_of(byte)).collect();
-                cut(later, &piece, at_start && range.start == 0, meter, sink)
-            };
-            match words {
-                None => emit(0..text.len(), meter),
-                Some(words) => for_each_region(words, text, meter, &mut |range, _, meter| {
-                    emit(range, meter)
-                }),
-            }
-        }
+        } => next.split(pattern, *behavior, *invert, meter),
+        Step::Digits(behavior) => next.digits(*behavior, meter),
+        Step::ByteLevel { prefix, words } => next.byte_level(*prefix, words.as_ref(), meter),
         Step::Metaspace {
             replacement,
             prepend,
             split,
-        } => {
-            let mut spelled = text.replace(' ', replacement.encode_utf8(&mut [0; 4]));
-            let wanted = match prepend {
-                Prepend::Always => true,
-                Prepend::First => at_start,
-                Prepend::Never => false,
-            };
-            if wanted && !spelled.starts_with(*replacement) {
-                spelled.insert(0, *replacement);
-            }
-            let mut emit = |range: Range<usize>, meter: &mut Meter<'_>| {
-                let start = at_start && range.start == 0;
-                cut(
-                    later,
-                    spelled.get(range).unwrap_or_default(),
-                    start,
-                    meter,
-                    sink,
-                )
-            };
-            if !split {
-                return emit(0..spelled.len(), meter);
-            }
-            let mut regions = Merged::new(Behavior::MergedWithNext);
-            let literal = Pattern::literal(replacement.encode_utf8(&mut [0; 4]));
-            for_each_region(&literal, &spelled, meter, &mut |range, matched, meter| {
-                regions.take(range, matched, meter, &mut emit)
-            })?;
-            regions.finish(meter, &mut emit)
-        }
+        } => next.metaspace(*replacement, *prepend, *split, meter),
         Step::Library {
             name,
             library,
             by_words,
-        } => cut_by_library(
-            name,
-            library,
-            *by_words,
-            text,
-            meter,
-            &mut |piece, meter| cut(later, piece, false, meter, sink),
-        ),
+        } => {
+            let sink = next.sink;
+            cut_by_library(
+                name,
+                library,
+                *by_words,
+                text,
+                meter,
+                &mut |piece, meter| cut(later, piece, false, meter, sink),
+            )
+        }
+    }
+}
+
+/// The steps that follow one, and the text that it cuts for them.
+struct Next<'n, 's> {
+    later: &'n [Step],
+    text: &'n str,
+    at_start: bool,
+    sink: Sink<'s>,
+}
+
+impl Next<'_, '_> {
+    fn region(&mut self, range: Range<usize>, meter: &mut Meter<'_>) -> Result<(), TokenizerError> {
+        let start = self.at_start && range.start == 0;
+        let text = self.text.get(range).unwrap_or_default();
+        cut(self.later, text, start, meter, self.sink)
+    }
+
+    fn split(
+        &mut self,
+        pattern: &Pattern,
+        behavior: Behavior,
+        invert: bool,
+        meter: &mut Meter<'_>,
+    ) -> Result<(), TokenizerError> {
+        let text = self.text;
+        let mut regions = Merged::new(behavior);
+        let mut emit = |range: Range<usize>, meter: &mut Meter<'_>| self.region(range, meter);
+        for_each_region(pattern, text, meter, &mut |range, matched, meter| {
+            regions.take(range, matched != invert, meter, &mut emit)
+        })?;
+        regions.finish(meter, &mut emit)
+    }
+
+    fn digits(&mut self, behavior: Behavior, meter: &mut Meter<'_>) -> Result<(), TokenizerError> {
+        let text = self.text;
+        let mut regions = Merged::new(behavior);
+        let mut emit = |range: Range<usize>, meter: &mut Meter<'_>| self.region(range, meter);
+        let mut plain = 0;
+        for (at, character) in text.char_indices() {
+            if character.is_numeric() {
+                if plain < at {
+                    regions.take(plain..at, false, meter, &mut emit)?;
+                }
+                plain = at + character.len_utf8();
+                regions.take(at..plain, true, meter, &mut emit)?;
+            }
+        }
+        if plain < text.len() {
+            regions.take(plain..text.len(), false, meter, &mut emit)?;
+        }
+        regions.finish(meter, &mut emit)
+    }
+
+    fn byte_level(
+        &mut self,
+        prefix: bool,
+        words: Option<&Pattern>,
+        meter: &mut Meter<'_>,
+    ) -> Result<(), TokenizerError> {
+        let prefixed = (prefix && !self.text.starts_with(' ')).then(|| format!(" {}", self.text));
+        let text = prefixed.as_deref().unwrap_or(self.text);
+        let mut emit = |range: Range<usize>, meter: &mut Meter<'_>| {
+            let start = self.at_start && range.start == 0;
+            let bytes = text.as_bytes().get(range).unwrap_or_default();
+            let piece: String = bytes.iter().map(|&byte| character_of(byte)).collect();
+            cut(self.later, &piece, start, meter, self.sink)
+        };
+        match words {
+            None => emit(0..text.len(), meter),
+            Some(words) => for_each_region(words, text, meter, &mut |range, _, meter| {
+                emit(range, meter)
+            }),
+        }
+    }
+
+    fn metaspace(
+        &mut self,
+        replacement: char,
+        prepend: Prepend,
+        split: bool,
+        meter: &mut Meter<'_>,
+    ) -> Result<(), TokenizerError> {
+        let mut encoded = [0; 4];
+        let replacement_text: &str = replacement.encode_utf8(&mut encoded);
+        let mut spelled = self.text.replace(' ', replacement_text);
+        let wanted = match prepend {
+            Prepend::Always => true,
+            Prepend::First => self.at_start,
+            Prepend::Never => false,
+        };
+        if wanted && !spelled.starts_with(replacement) {
+            spelled.insert(0, replacement);
+        }
+        let mut spelled = Next {
+            later: self.later,
+            text: &spelled,
+            at_start: self.at_start,
+            sink: self.sink,
+        };
+        match split {
+            false => spelled.region(0..spelled.text.len(), meter),
+            true => {
+                let literal = Pattern::literal(replacement_text);
+                spelled.split(&literal, Behavior::MergedWithNext, false, meter)
+            }
+        }
     }
 }
 
