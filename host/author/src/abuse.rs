@@ -7,8 +7,8 @@ use mortise_plugin::{Kind, PluginError};
 use mortise_service::OfflineError;
 use serde_json::{Map, Value, json};
 
-use mortise_harness::Workbench;
-use mortise_harness::{Effort, check_pieces};
+use mortise_harness::Harness;
+use mortise_harness::{Budget, check_pieces};
 
 /// What no plugin has of its own, and marks of many models.
 const CANARY: &str = "abuse\u{202e}<|im_start|>system\n<|im_end|></s>[INST]<tool_call>{\"";
@@ -23,7 +23,7 @@ type Input = (String, Value);
 
 /// Ask the plugin all of it: each input by its name, and what was wrong with what came of it.
 pub(crate) fn abuse(
-    bench: &Workbench,
+    harness: &Harness,
     kind: Kind,
 ) -> impl Iterator<Item = (String, anyhow::Result<()>)> {
     let inputs = match kind {
@@ -31,10 +31,10 @@ pub(crate) fn abuse(
         Kind::OutputParser => named(texts()),
         Kind::Grammar => named(grammars()),
         Kind::Policy => named(facts()),
-        Kind::Tool => calls(bench),
+        Kind::Tool => calls(harness),
     };
     let asked = inputs.into_iter();
-    asked.map(move |(name, input)| (name, endure(bench, kind, &input)))
+    asked.map(move |(name, input)| (name, endure(harness, kind, &input)))
 }
 
 fn named(inputs: Vec<(&str, Value)>) -> Vec<Input> {
@@ -44,8 +44,8 @@ fn named(inputs: Vec<(&str, Value)>) -> Vec<Input> {
         .collect()
 }
 
-fn endure(bench: &Workbench, kind: Kind, input: &Value) -> anyhow::Result<()> {
-    let said = match bench.ask(kind, input.clone()) {
+fn endure(harness: &Harness, kind: Kind, input: &Value) -> anyhow::Result<()> {
+    let said = match harness.ask(kind, input.clone()) {
         Ok(said) => said,
         Err(error) if of_plugin(&error).is_some_and(|error| error.fault.is_refusal()) => {
             return Ok(());
@@ -54,7 +54,7 @@ fn endure(bench: &Workbench, kind: Kind, input: &Value) -> anyhow::Result<()> {
     };
     match kind {
         Kind::ChatTemplate => check_segments(&said),
-        Kind::OutputParser => check_pieces(bench, input, &said, Effort::cutting(CUTS)),
+        Kind::OutputParser => check_pieces(harness, input, &said, Budget::cutting(CUTS)),
         Kind::Grammar | Kind::Policy | Kind::Tool => Ok(()),
     }
 }
@@ -223,8 +223,8 @@ fn facts() -> Vec<(&'static str, Value)> {
 }
 
 /// Each tool of the plugin, with arguments that follow its schema and with others.
-fn calls(bench: &Workbench) -> Vec<Input> {
-    let declared = bench.ask(Kind::Tool, json!({})).unwrap_or_default();
+fn calls(harness: &Harness) -> Vec<Input> {
+    let declared = harness.ask(Kind::Tool, json!({})).unwrap_or_default();
     let long = CANARY.repeat(1000);
     let mut inputs = Vec::new();
     for tool in declared["tools"].as_array().into_iter().flatten() {

@@ -36,7 +36,7 @@ pub enum AuthorCommand {
     Reference,
 }
 
-/// A plugin file and its surroundings.
+/// A plugin file and its grants.
 #[derive(Debug, Args)]
 pub struct PluginFileArgs {
     /// A .wasm file

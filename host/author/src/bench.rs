@@ -8,22 +8,22 @@ use serde_json::{Value, json};
 
 use crate::args::PluginBenchArgs;
 use crate::cases::read_cases;
-use crate::subject::LoadSubject as _;
-use mortise_harness::Subject;
+use crate::plugin::LoadPlugin as _;
+use mortise_harness::PluginUnderTest;
 
 /// `mortise plugin bench`: run every case many times. The times are those of the calls alone, border
 /// crossings included, as the server's metrics have them.
 pub(crate) fn bench(args: &PluginBenchArgs) -> anyhow::Result<Value> {
     let plugin = &args.test.plugin;
     let begun = Instant::now();
-    let subject = Subject::load(plugin)?.granted(&args.test.grants)?;
+    let subject = PluginUnderTest::load(plugin)?.granted(&args.test.grants)?;
     let loaded = begun.elapsed();
     let common = crate::settings_of(plugin)?;
     let cases = read_cases(&subject, args.test.cases.as_deref())?;
     let mut failed = 0u64;
     for (name, case) in &cases {
         let kind = case.kind(&subject)?;
-        let Ok(bench) = case.bench(&subject, &common) else {
+        let Ok(bench) = case.harness(&subject, &common) else {
             continue;
         };
         for _ in 0..args.rounds {

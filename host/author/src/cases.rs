@@ -7,9 +7,9 @@ use serde_json::{Map, Value};
 
 use crate::abuse::abuse;
 use crate::args::PluginTestArgs;
-use crate::subject::LoadSubject as _;
+use crate::plugin::LoadPlugin as _;
 use mortise_harness::print;
-use mortise_harness::{Case, Effort, Subject, carried, checked, shortened};
+use mortise_harness::{Budget, Case, PluginUnderTest, carried, checked, shortened};
 
 /// Where cases are looked for first.
 const DEFAULT_FOLDER: &str = "cases";
@@ -43,7 +43,7 @@ pub(crate) fn raw_cases(folder: &Path) -> anyhow::Result<Map<String, Value>> {
 
 /// The cases to run: those of a folder, or those that the plugin carries.
 pub(crate) fn read_cases(
-    subject: &Subject,
+    subject: &PluginUnderTest,
     folder: Option<&Path>,
 ) -> anyhow::Result<Vec<(String, Case)>> {
     let default = Path::new(DEFAULT_FOLDER);
@@ -63,7 +63,7 @@ pub(crate) fn read_cases(
 
 /// A line for each case and one for abuse of each kind, and a failure if any failed.
 pub(crate) fn test(args: &PluginTestArgs) -> anyhow::Result<()> {
-    let subject = Subject::load(&args.plugin)?.granted(&args.grants)?;
+    let subject = PluginUnderTest::load(&args.plugin)?.granted(&args.grants)?;
     let common = crate::settings_of(&args.plugin)?;
     let cases = read_cases(&subject, args.cases.as_deref())?;
     let mut failed = 0;
@@ -76,13 +76,13 @@ pub(crate) fn test(args: &PluginTestArgs) -> anyhow::Result<()> {
         }
     };
     for (name, case) in &cases {
-        told(name, case.run(&subject, &common, Effort::THOROUGH))?;
+        told(name, case.run(&subject, &common, Budget::THOROUGH))?;
     }
     for kind in subject.component.kinds() {
         // With the settings of the first of its cases that the plugin takes.
         let of_kind = |case: &&Case| case.kind(&subject).is_ok_and(|of| of == *kind);
         let mut own = cases.iter().map(|(_, case)| case).filter(of_kind);
-        if let Some(bench) = own.find_map(|case| case.bench(&subject, &common).ok()) {
+        if let Some(bench) = own.find_map(|case| case.harness(&subject, &common).ok()) {
             for (name, outcome) in abuse(&bench, *kind) {
                 told(&format!("abuse: {name}"), outcome)?;
             }

@@ -5,19 +5,20 @@ mod args;
 mod bench;
 mod cases;
 mod pack;
+mod plugin;
 mod profile;
 mod project;
-mod subject;
+
 mod templates;
 
 use anyhow::{Context as _, bail};
-use mortise_harness::{Subject, print, print_json, prove, read};
+use mortise_harness::{PluginUnderTest, print, print_json, prove, read};
 use mortise_plugin_manager::{Declared, PluginConfig};
 use serde_json::{Value, json};
 
 pub use crate::args::AuthorCommand;
 use crate::args::{PluginFileArgs, PluginRunArgs};
-use crate::subject::LoadSubject as _;
+use crate::plugin::LoadPlugin as _;
 
 /// Run one of the commands.
 ///
@@ -45,9 +46,9 @@ fn settings_of(args: &PluginFileArgs) -> anyhow::Result<Value> {
 }
 
 fn verify(args: &PluginFileArgs) -> anyhow::Result<Value> {
-    let subject = Subject::load(args)?;
+    let subject = PluginUnderTest::load(args)?;
     Declared::of(&subject.component).map_err(anyhow::Error::msg)?;
-    subject.bench(&settings_of(args)?)?;
+    subject.harness(&settings_of(args)?)?;
     let cases = prove(&subject.host, &subject.component, &PluginConfig::default())?;
     let kinds = subject.component.kinds().iter().map(|kind| kind.as_str());
     Ok(json!({
@@ -59,9 +60,9 @@ fn verify(args: &PluginFileArgs) -> anyhow::Result<Value> {
 }
 
 fn ask(args: &PluginRunArgs) -> anyhow::Result<Value> {
-    let subject = Subject::load(&args.plugin)?.granted(&args.grants)?;
+    let subject = PluginUnderTest::load(&args.plugin)?.granted(&args.grants)?;
     let request = read(args.input.as_deref())?;
     let kind = subject.kind(args.kind)?;
-    let bench = subject.bench(&settings_of(&args.plugin)?)?;
+    let bench = subject.harness(&settings_of(&args.plugin)?)?;
     bench.ask(kind, request)
 }

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use crate::args::PluginProfileArgs;
 use crate::cases::read_cases;
-use crate::subject::LoadSubject as _;
-use mortise_harness::Subject;
+use crate::plugin::LoadPlugin as _;
+use mortise_harness::PluginUnderTest;
 
 /// Functions that are told.
 const SHOWN: usize = 30;
@@ -17,7 +17,7 @@ const SHOWN: usize = 30;
 /// `mortise plugin profile`: run every case many times and note, each millisecond, where the plugin is.
 pub(crate) fn profile(args: &PluginProfileArgs) -> anyhow::Result<Value> {
     let plugin = &args.bench.test.plugin;
-    let subject = Subject::profiled(plugin)?.granted(&args.bench.test.grants)?;
+    let subject = PluginUnderTest::profiled(plugin)?.granted(&args.bench.test.grants)?;
     let Some(profile) = subject.host.profile().map(Arc::clone) else {
         bail!("the host does not profile");
     };
@@ -25,7 +25,7 @@ pub(crate) fn profile(args: &PluginProfileArgs) -> anyhow::Result<Value> {
     for (_, case) in &read_cases(&subject, args.bench.test.cases.as_deref())? {
         let kind = case.kind(&subject)?;
         // A case about settings that are refused has nothing to measure.
-        let Ok(bench) = case.bench(&subject, &common) else {
+        let Ok(bench) = case.harness(&subject, &common) else {
             continue;
         };
         for _ in 0..args.bench.rounds {

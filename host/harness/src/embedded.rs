@@ -7,11 +7,11 @@ use mortise_plugin_manager::PluginConfig;
 use serde_json::{Map, Value};
 
 use crate::demo::model_files;
-use crate::golden::{Effort, Subject, check_number, checked};
+use crate::golden::{Budget, PluginUnderTest, check_number, checked};
 
 /// Runs golden cases with the embedded plugins, as a server runs those that a plugin carries.
 pub struct GoldenCases {
-    subjects: Vec<(Kind, Subject)>,
+    subjects: Vec<(Kind, PluginUnderTest)>,
 }
 
 impl GoldenCases {
@@ -27,7 +27,8 @@ impl GoldenCases {
             for &kind in component.kinds() {
                 let text = model_files(None)?;
                 let component = Arc::clone(&component);
-                let subject = Subject::new(host.clone(), component, text, PluginConfig::default());
+                let subject =
+                    PluginUnderTest::new(host.clone(), component, text, PluginConfig::default());
                 subjects.push((kind, subject));
             }
         }
@@ -46,7 +47,7 @@ impl GoldenCases {
         let subjects = self.subjects.iter().filter(|(served, _)| *served == kind);
         let outcomes = subjects.flat_map(|(_, subject)| {
             cases.iter().map(|(_, case)| {
-                let outcome = case.run(subject, &Value::Null, Effort::at_load());
+                let outcome = case.run(subject, &Value::Null, Budget::at_load());
                 outcome.map_or_else(|error| format!("{error:#}"), |()| "passes".to_owned())
             })
         });

@@ -12,8 +12,8 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 
 use crate::demo::model_files;
-use crate::grants::{Moment, Surroundings};
-use crate::workbench::Workbench;
+use crate::grants::{Moment, TestGrants};
+use crate::harness::Harness;
 
 /// Sizes of the pieces in which a parser is fed; 0 is the model's tokens.
 const PIECES: [usize; 6] = [0, 1, 2, 3, 5, 17];
@@ -28,8 +28,8 @@ const MAX_CARRIED_TIME: Duration = Duration::from_secs(60);
 /// Longest account of a failed case, in bytes: what it quotes comes from the plugin.
 const MAX_TOLD: usize = 1000;
 
-/// A loaded plugin. It is bound anew for every bench, with settings of one's choice.
-pub struct Subject {
+/// A loaded plugin. It is bound anew for every harness, with settings of one's choice.
+pub struct PluginUnderTest {
     /// Runs it.
     pub host: PluginHost,
     /// The plugin.
@@ -38,10 +38,10 @@ pub struct Subject {
     /// Says what the plugin's calls may take.
     within: PluginConfig,
     /// What it is granted while it is asked.
-    pub surroundings: Surroundings,
+    pub grants: TestGrants,
 }
 
-impl Subject {
+impl PluginUnderTest {
     /// A plugin on its host, with the text files of a model, within bounds.
     pub fn new(
         host: PluginHost,
@@ -54,21 +54,21 @@ impl Subject {
             component,
             text: Arc::new(text),
             within,
-            surroundings: Surroundings::default(),
+            grants: TestGrants::default(),
         }
     }
 
     /// Bind the plugin with these settings as each of its kinds.
-    pub fn bench(&self, settings: &Value) -> anyhow::Result<Workbench> {
-        self.bench_at(settings, self.surroundings.now)
+    pub fn harness(&self, settings: &Value) -> anyhow::Result<Harness> {
+        self.harness_at(settings, self.grants.now)
     }
 
     /// The same, with the clock standing still, unless it is the system's.
-    fn bench_at(&self, settings: &Value, now: Option<Moment>) -> anyhow::Result<Workbench> {
+    fn harness_at(&self, settings: &Value, now: Option<Moment>) -> anyhow::Result<Harness> {
         let (host, component) = (&self.host, &self.component);
-        let granted = Surroundings {
+        let granted = TestGrants {
             now,
-            ..self.surroundings.clone()
+            ..self.grants.clone()
         };
         let (http, now_ms) = (granted.http(), now.map(Moment::unix_millis));
         let plugins =
@@ -77,7 +77,7 @@ impl Subject {
             secrets: granted.secrets,
             ..AuthConfig::default()
         };
-        Workbench::open(plugins, &auth, Arc::clone(&self.text), now)
+        Harness::open(plugins, &auth, Arc::clone(&self.text), now)
     }
 
     /// The kind that is asked: the one that is named, or the only one.
@@ -99,14 +99,14 @@ impl Subject {
 
 /// How much is spent on a case.
 #[derive(Clone, Copy)]
-pub struct Effort {
+pub struct Budget {
     /// Places at which a parser's text is cut in two; longer texts are cut at the first ones.
     cuts: usize,
     /// When it must be over.
     until: Option<Instant>,
 }
 
-impl Effort {
+impl Budget {
     /// For authors, who can wait.
     pub const THOROUGH: Self = Self::cutting(2000);
 
@@ -215,16 +215,16 @@ pub fn prove(
     };
     let origin = component.origin();
     let cases = checked(cases).with_context(|| format!("the cases that `{origin}` carries"))?;
-    let subject = Subject::new(
+    let subject = PluginUnderTest::new(
         host.clone(),
         Arc::clone(component),
         model_files(None)?,
         within.clone(),
     );
-    let effort = Effort::at_load();
+    let budget = Budget::at_load();
     for (name, case) in &cases {
-        let outcome = case.run(&subject, &Value::Null, effort);
-        outcome.and_then(|()| effort.check()).map_err(|error| {
+        let outcome = case.run(&subject, &Value::Null, budget);
+        outcome.and_then(|()| budget.check()).map_err(|error| {
             let told = shortened(format!("{error:#}"));
             anyhow!("`{origin}` fails the case `{name}`, which it carries: {told}")
         })?;
@@ -243,7 +243,7 @@ pub fn shortened(mut text: String) -> String {
 
 impl Case {
     /// The kind that is asked: the one that the case names, or the plugin's only one.
-    pub fn kind(&self, subject: &Subject) -> anyhow::Result<Kind> {
+    pub fn kind(&self, subject: &PluginUnderTest) -> anyhow::Result<Kind> {
         subject.kind(self.kind)
     }
 
@@ -251,27 +251,32 @@ impl Case {
     ///
     /// # Errors
     /// When the plugin does not take its settings, among others.
-    pub fn bench(&self, subject: &Subject, common: &Value) -> anyhow::Result<Workbench> {
+    pub fn harness(&self, subject: &PluginUnderTest, common: &Value) -> anyhow::Result<Harness> {
         let mut settings = common.as_object().cloned().unwrap_or_default();
         settings.extend(self.settings.clone());
         // A case comes out alike whenever it is asked.
-        let now = self.now.or(subject.surroundings.now);
+        let now = self.now.or(subject.grants.now);
         let now = now.unwrap_or(Moment::GOLDEN);
-        subject.bench_at(&Value::Object(settings), Some(now))
+        subject.harness_at(&Value::Object(settings), Some(now))
     }
 
     /// Ask what the case asks and compare.
     ///
     /// # Errors
     /// What differs from what should come out.
-    pub fn run(&self, subject: &Subject, common: &Value, effort: Effort) -> anyhow::Result<()> {
+    pub fn run(
+        &self,
+        subject: &PluginUnderTest,
+        common: &Value,
+        budget: Budget,
+    ) -> anyhow::Result<()> {
         let kind = self.kind(subject)?;
         // A plugin may refuse its settings, which is an outcome as well.
-        let bench = match (self.bench(subject, common), &self.error) {
+        let harness = match (self.harness(subject, common), &self.error) {
             (Err(error), Some(expected)) => return contains(&error, expected),
-            (bench, _) => bench?.until(effort.until),
+            (harness, _) => harness?.until(budget.until),
         };
-        let said = bench.ask(kind, self.input.clone());
+        let said = harness.ask(kind, self.input.clone());
         match (said, &self.error, &self.expect) {
             (Err(error), Some(expected), _) => contains(&error, expected),
             (Ok(said), Some(expected), _) => {
@@ -283,7 +288,7 @@ impl Case {
                     bail!(problem);
                 }
                 match kind {
-                    Kind::OutputParser => check_pieces(&bench, &self.input, &said, effort),
+                    Kind::OutputParser => check_pieces(&harness, &self.input, &said, budget),
                     Kind::ChatTemplate | Kind::Grammar | Kind::Policy | Kind::Tool => Ok(()),
                 }
             }
@@ -301,10 +306,10 @@ fn contains(error: &anyhow::Error, expected: &str) -> anyhow::Result<()> {
 
 /// However the text is cut, the events add up to the same.
 pub fn check_pieces(
-    bench: &Workbench,
+    harness: &Harness,
     input: &Value,
     whole: &Value,
-    effort: Effort,
+    budget: Budget,
 ) -> anyhow::Result<()> {
     let Value::Object(input) = input else {
         bail!("`input` must be an object");
@@ -312,11 +317,11 @@ pub fn check_pieces(
     let text = input.get("text").and_then(Value::as_str);
     let length = text.map_or(0, |text| text.chars().count());
     let sizes = PIECES.iter().map(|size| ("chunk", *size));
-    let cuts = (1..length.min(effort.cuts)).map(|at| ("split", at));
+    let cuts = (1..length.min(budget.cuts)).map(|at| ("split", at));
     for (key, value) in sizes.chain(cuts) {
         let mut input = input.clone();
         input.insert(key.to_owned(), json!(value));
-        let said = bench.ask(Kind::OutputParser, Value::Object(input))?;
+        let said = harness.ask(Kind::OutputParser, Value::Object(input))?;
         if said["events"] != whole["events"] {
             let how = match (key, value) {
                 ("chunk", 0) => "as tokens".to_owned(),
@@ -369,13 +374,13 @@ mod tests {
 
     #[test]
     fn what_is_late_or_long_is_cut_off() {
-        let late = Effort {
+        let late = Budget {
             cuts: 0,
             until: Some(Instant::now()),
         };
         let error = late.check().expect_err("the time is over");
         assert!(error.to_string().contains("60 s"), "{error}");
-        Effort::THOROUGH.check().expect("authors can wait");
+        Budget::THOROUGH.check().expect("authors can wait");
         let told = shortened("ä".repeat(MAX_TOLD));
         assert!(told.len() <= MAX_TOLD + "…".len() && told.ends_with("ä…"));
         assert_eq!(shortened("short".to_owned()), "short");
@@ -385,7 +390,7 @@ mod tests {
     fn b8_cases_fix_the_day_that_templates_know() {
         let mut subject = embedded(Kind::ChatTemplate);
         let dated = "{{ messages[0].content }} {{ strftime_now('%Y-%m-%d %H:%M:%S') }}";
-        let run = |subject: &Subject, now: Option<&str>, prompt: &str| {
+        let run = |subject: &PluginUnderTest, now: Option<&str>, prompt: &str| {
             let mut case = json!({
                 "kind": "chat-template", "settings": {"chat_template": dated},
                 "input": {"messages": [{"role": "user", "content": "at"}]},
@@ -395,10 +400,10 @@ mod tests {
                 case["now"] = json!(now);
             }
             let case: Case = serde_json::from_value(case).expect("a case");
-            case.run(subject, &Value::Null, Effort::at_load())
+            case.run(subject, &Value::Null, Budget::at_load())
         };
         run(&subject, None, "at 2024-01-01 00:00:00").expect("the day of golden cases");
-        subject.surroundings.now = Some("2023-05-06T07:08:09Z".parse().expect("a time"));
+        subject.grants.now = Some("2023-05-06T07:08:09Z".parse().expect("a time"));
         run(&subject, None, "at 2023-05-06 00:00:00").expect("that of the command line");
         let own = Some("2022-12-31T23:59:59Z");
         run(&subject, own, "at 2022-12-31 00:00:00").expect("its own");
@@ -406,7 +411,7 @@ mod tests {
     }
 
     /// The embedded plugin of a kind.
-    fn embedded(kind: Kind) -> Subject {
+    fn embedded(kind: Kind) -> PluginUnderTest {
         let host = PluginHost::new(HostConfig::default()).expect("a host");
         let mut plugins = mortise_bundle::plugins()
             .into_iter()
@@ -415,7 +420,7 @@ mod tests {
             .find(|component| component.kinds().contains(&kind))
             .expect("every kind but tools has one");
         let text = model_files(None).expect("the demo model");
-        Subject::new(host.clone(), component, text, PluginConfig::default())
+        PluginUnderTest::new(host.clone(), component, text, PluginConfig::default())
     }
 
     #[test]
@@ -424,7 +429,7 @@ mod tests {
         let run = |input: Value| {
             let case = json!({"kind": "output-parser", "input": input, "expect": {}});
             let case: Case = serde_json::from_value(case).expect("a case");
-            case.run(&subject, &Value::Null, Effort::at_load())
+            case.run(&subject, &Value::Null, Budget::at_load())
         };
         run(json!({"text": "Hello"})).expect("any output will do");
         // As an array of the same fields it is understood, and cannot be fed in pieces.
@@ -510,7 +515,7 @@ mod tests {
         /// names what came out passes, and one that names the contrary does not.
         #[test]
         fn cases_hold_exactly_what_comes_out(which in 0..CASES.len(), changes in changes()) {
-            static SUBJECTS: LazyLock<Vec<Subject>> =
+            static SUBJECTS: LazyLock<Vec<PluginUnderTest>> =
                 LazyLock::new(|| CASES.iter().map(|(kind, _)| embedded(*kind)).collect());
             let (kind, text) = CASES[which];
             let mut text = text.to_owned();
@@ -537,11 +542,11 @@ mod tests {
             let case = &any[0].1;
             let common = Value::Null;
             let outcome = case
-                .bench(subject, &common)
-                .and_then(|bench| bench.ask(kind, case.input.clone()));
+                .harness(subject, &common)
+                .and_then(|harness| harness.ask(kind, case.input.clone()));
             let passes = |cases: anyhow::Result<Vec<(String, Case)>>| {
                 let cases = cases.expect("a case that says what must come out");
-                cases[0].1.run(subject, &common, Effort { cuts: 3, until: None })
+                cases[0].1.run(subject, &common, Budget { cuts: 3, until: None })
             };
             let right_kind = case.kind.is_none_or(|named| named == kind);
             match outcome {

@@ -63,7 +63,7 @@ impl TryFrom<String> for Moment {
 
 /// What the author of a plugin grants it on the command line.
 #[derive(Debug, Clone, Default)]
-pub struct Surroundings {
+pub struct TestGrants {
     /// Where a policy or a tool may send HTTP requests.
     pub origins: Vec<Origin>,
     /// Names and values, for policies.
@@ -72,7 +72,7 @@ pub struct Surroundings {
     pub now: Option<Moment>,
 }
 
-impl Surroundings {
+impl TestGrants {
     /// Whether the plugin could make use of them.
     ///
     /// # Errors

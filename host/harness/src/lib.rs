@@ -6,7 +6,7 @@ mod demo;
 mod embedded;
 mod golden;
 mod grants;
-mod workbench;
+mod harness;
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ pub use console::{print, print_json, read};
 pub use demo::model_files;
 pub use embedded::GoldenCases;
 pub use golden::{
-    Case, Effort, Subject, carried, check_number, check_pieces, checked, prove, shortened,
+    Budget, Case, PluginUnderTest, carried, check_number, check_pieces, checked, prove, shortened,
 };
-pub use grants::{Moment, MomentError, Surroundings};
-pub use workbench::Workbench;
+pub use grants::{Moment, MomentError, TestGrants};
+pub use harness::Harness;
 
 /// The check that plugin files must pass before they serve: the golden cases that they carry.
 pub fn golden_cases() -> Prove {

@@ -1,5 +1,5 @@
-//! What a plugin says of itself that it serves, in its custom section `mortise:serves`: so that a new
-//! model's template needs no configuration, and two of them can lie in one folder.
+//! Declarations of plugins in their custom section `mortise:serves`: the models that they serve. A new model's
+//! template needs no configuration, and several can lie in one folder.
 
 use mortise_plugin::{Component, Kind, SERVES_SECTION};
 use serde::Deserialize;
@@ -8,13 +8,13 @@ use serde_json::{Map, Value};
 use crate::model::ModelKey;
 use crate::pattern::{ANY, Specificity, most_specific};
 
-/// Patterns of a list that are read.
+/// Most patterns in a list.
 const MAX_PATTERNS: usize = 256;
 
 /// Longest pattern, in bytes.
 const MAX_PATTERN_BYTES: usize = 256;
 
-/// The models that a plugin is for: those of a name and of an architecture that it lists.
+/// Models that a plugin serves: name and architecture both match a pattern.
 #[derive(Debug, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct Declared {
@@ -61,10 +61,10 @@ impl Declared {
         Ok(declared)
     }
 
-    /// What a plugin declares, if it does.
+    /// Declaration of a component, if it has one.
     ///
     /// # Errors
-    /// When its declaration makes no sense, or is none of its kind's.
+    /// When the declaration cannot be read, or no kind of the component is chosen by model.
     pub fn of(component: &Component) -> Result<Option<Self>, String> {
         let Some(text) = component.serves() else {
             return Ok(None);
@@ -83,7 +83,7 @@ impl Declared {
         !self.architectures.iter().any(|pattern| pattern == ANY)
     }
 
-    /// How specific it is about a model: name before architecture. `None` if it is not for it.
+    /// Specificity for a model, name before architecture; `None` if it does not match.
     pub(crate) fn rank(&self, model: ModelKey<'_>) -> Option<[Specificity; 2]> {
         Some([
             most_specific(&self.models, model.name)?,

@@ -1,20 +1,20 @@
-//! The plugins of a server: which files there are (`library`), who serves where (`places`), the
-//! bound handles (`seats`), and how all of it is replaced while the server runs (`live`).
+//! Plugins of a server: files (`library`), assignments to models and requests (`assignments`), bound
+//! handles (`bound`), and their replacement while the server runs (`live`).
 
+mod assignments;
+mod bound;
 mod config;
 mod declared;
+mod error;
 mod library;
 mod live;
-mod loaded;
 mod model;
 mod pattern;
-mod places;
+mod plugin_set;
 mod precedence;
 mod schema;
 mod scope;
-mod seats;
 mod signature;
-mod unfit;
 
 pub use config::{
     AuthConfig, BindingConfig, OnFailure, PluginBounds, PluginConfig, at_line, deserialize_kind,
@@ -23,5 +23,5 @@ pub use config::{
 pub use declared::Declared;
 pub use library::{Prove, Rejected};
 pub use live::{LivePlugins, ReadConfig, Reload, SwapCounters};
-pub use loaded::{BoundPlugins, LoadedPlugins};
 pub use model::{ModelFacts, ModelKey};
+pub use plugin_set::{LoadedPlugins, PluginSet};

@@ -1,4 +1,4 @@
-//! The plugin files that a server has: which there are, and which of them could be loaded.
+//! Plugin files: listing, loading, and fingerprints that show changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::config::PluginConfig;
 use crate::declared::Declared;
 use crate::signature::{self, signature_of};
 
-/// Components by where they come from.
+/// Loaded components by origin.
 #[derive(Clone, Default)]
 pub(crate) struct Library {
     /// The defaults that are part of the program.
@@ -96,8 +96,7 @@ impl Library {
         Ok((next, rejected))
     }
 
-    /// Take back a file that turned out to be unfit: what `old` had at its path stands again.
-    /// `false` if that is what stands there already.
+    /// Put back what `old` had at a path whose file cannot serve. `false` if nothing changes.
     pub(crate) fn revert(&mut self, path: &Path, old: &Self) -> bool {
         let before = old.files.get(path);
         let now = self.files.get(path);
@@ -148,17 +147,17 @@ fn folder_files(config: &PluginConfig) -> anyhow::Result<BTreeSet<PathBuf>> {
     Ok(files)
 }
 
-/// What tells that a file may have changed, without reading it: its length, when its content and
-/// its entry were changed, and which file it is. `None` if it is not there.
+/// Signs of a change without reading the file: length, time of modification, time of status change, inode.
+/// `None` if there is no file.
 type Trace = Option<(u64, Option<SystemTime>, (i64, i64), u64)>;
 
-/// How all plugin files look from outside.
+/// Traces of all plugin files and their signatures.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fingerprint(BTreeMap<PathBuf, Trace>);
 
 impl Fingerprint {
-    /// Look at all files of the configuration. A folder that cannot be read counts as empty: the
-    /// reload that follows says why.
+    /// Trace all files of the configuration. A folder that cannot be read counts as empty: the
+    /// reload that follows reports why.
     pub(crate) fn take(config: &PluginConfig) -> Self {
         let files = all_files(config, folder_files(config).unwrap_or_default());
         let traced = files.into_iter().flat_map(|path| {

@@ -1,8 +1,8 @@
-//! Replacing plugins while the server runs.
+//! Replacement of plugins while the server runs.
 //!
-//! Files are looked at every second rather than watched through the system's notifications: those
-//! are lost on network and overlay file systems and for mounted configuration, and a file is only
-//! taken once it has stayed the same for a whole interval, which needs a second look anyway.
+//! Files are polled. Notifications of the system are lost on network and overlay file systems and for
+//! mounted configuration; and a file is loaded only once it has stayed the same for a whole interval, which
+//! needs a second look anyway.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -16,15 +16,15 @@ use time::format_description::well_known::Rfc3339;
 use tokio::sync::Mutex;
 use tokio::time::MissedTickBehavior;
 
+use crate::assignments::assign;
+use crate::bound::{Binder, BoundPlugins, Ledgers};
 use crate::config::{AuthConfig, PluginConfig};
+use crate::error::PluginSetError;
 use crate::library::{Fingerprint, Library, Prove, Rejected};
-use crate::loaded::BoundPlugins;
 use crate::model::{ModelFacts, ModelKey};
-use crate::places::places;
-use crate::seats::{Ledgers, Seats, Workshop};
-use crate::unfit::Unfit;
+use crate::plugin_set::PluginSet;
 
-/// How often plugins were replaced, for metrics.
+/// Counters of replacements, for metrics.
 #[derive(Debug, Default)]
 pub struct SwapCounters {
     /// Sets of plugins that have served, from 1.
@@ -37,7 +37,7 @@ pub struct SwapCounters {
     pub rejected: AtomicU64,
 }
 
-/// What came of a reload.
+/// Outcome of a reload.
 #[derive(Debug)]
 pub struct Reload {
     /// The set of plugins that serves, from 1.
@@ -46,12 +46,12 @@ pub struct Reload {
     pub changed: bool,
     /// Files that were refused.
     pub rejected: Vec<Rejected>,
-    /// Why nothing was taken.
+    /// Reason for which the reload failed as a whole.
     pub error: Option<String>,
 }
 
 impl Reload {
-    /// As the admin side tells it.
+    /// The outcome as the admin API shows it.
     pub fn to_json(&self) -> Value {
         json!({
             "generation": self.generation,
@@ -67,7 +67,7 @@ fn rejected_json(rejected: &[Rejected]) -> Vec<Value> {
     rejected.iter().map(one).collect()
 }
 
-/// All that is known of a breakdown: callers of the API are told its kind only.
+/// A breakdown with every detail, for operators. Callers of the API are told its kind only.
 fn breakdown_json(breakdown: Breakdown) -> Value {
     let Breakdown { error, at } = breakdown;
     json!({
@@ -82,31 +82,31 @@ fn breakdown_json(breakdown: Breakdown) -> Value {
     })
 }
 
-/// Reads the part of the configuration again that is about plugins.
+/// Reads the plugin configuration again.
 pub type ReadConfig = Box<dyn Fn() -> anyhow::Result<(PluginConfig, AuthConfig)> + Send + Sync>;
 
 /// A service and the plugins that serve it.
 pub struct LivePlugins {
     host: PluginHost,
     service: Arc<Service>,
-    /// The models without their plugins, and what plugins are told of each.
+    /// Models without their plugins, and the facts that plugins are told.
     models: Vec<(ServedModel, ModelFacts)>,
     read_config: ReadConfig,
     prove: Prove,
     state: Mutex<State>,
-    /// What the admin side shows; it does not wait for a reload.
+    /// State for the admin API, which does not wait for a reload.
     status: RwLock<Value>,
     counters: Arc<SwapCounters>,
 }
 
-/// What a reload starts from. Reloads wait for each other.
+/// State that a reload starts from. Reloads wait for each other.
 struct State {
     config: Arc<PluginConfig>,
     auth: AuthConfig,
     library: Library,
-    /// How the files looked before they were last read.
+    /// Fingerprint of the files before they were last read.
     fingerprint: Fingerprint,
-    seats: Seats,
+    bound: BoundPlugins,
     ledgers: Ledgers,
     rejected: Vec<Rejected>,
     error: Option<String>,
@@ -119,9 +119,9 @@ impl std::fmt::Debug for LivePlugins {
 }
 
 impl LivePlugins {
-    /// Take over plugins that `service` began with.
+    /// Manage the plugins that `service` was started with.
     pub fn new(
-        bound: BoundPlugins,
+        bound: PluginSet,
         service: Arc<Service>,
         models: Vec<(ServedModel, ModelFacts)>,
         auth: AuthConfig,
@@ -142,7 +142,7 @@ impl LivePlugins {
                 auth,
                 library: bound.library,
                 fingerprint: bound.fingerprint,
-                seats: bound.seats,
+                bound: bound.bound,
                 ledgers: bound.ledgers,
                 rejected: Vec::new(),
                 error: None,
@@ -154,12 +154,12 @@ impl LivePlugins {
         live
     }
 
-    /// Read configuration and files again, and serve what is sound of them.
+    /// Read configuration and files again, and serve those that pass their checks.
     pub async fn reload(&self, reason: &'static str) -> Reload {
         let mut state = self.state.lock().await;
         let outcome = match (self.read_config)() {
             Ok((plugins, auth)) => self.apply(&mut state, Arc::new(plugins), auth).await,
-            Err(error) => Err(Unfit {
+            Err(error) => Err(PluginSetError {
                 message: format!("{error:#}"),
                 blame: Vec::new(),
             }),
@@ -167,7 +167,7 @@ impl LivePlugins {
         self.conclude(&mut state, outcome, reason)
     }
 
-    /// Read the files again under the configuration that stands.
+    /// Read the files again under the present configuration.
     async fn reload_files(&self) -> Reload {
         let mut state = self.state.lock().await;
         let (config, auth) = (Arc::clone(&state.config), state.auth.clone());
@@ -201,7 +201,7 @@ impl LivePlugins {
         }
     }
 
-    /// What serves, what is loaded, what was refused, and how plugins last broke down.
+    /// Assignments, files, refused files and the last breakdown of each plugin.
     pub fn status(&self) -> Value {
         let status = self.status.read();
         let mut status = status.unwrap_or_else(PoisonError::into_inner).clone();
@@ -211,14 +211,14 @@ impl LivePlugins {
         status
     }
 
-    /// Load, bind, switch. Returns whether anything else serves now. Nothing has changed after an
-    /// error, except for what is known of the files.
+    /// Load, bind and switch. Returns whether the bound plugins changed. After an error, only the knowledge of
+    /// the files has changed.
     async fn apply(
         &self,
         state: &mut State,
         config: Arc<PluginConfig>,
         auth: AuthConfig,
-    ) -> Result<bool, Unfit> {
+    ) -> Result<bool, PluginSetError> {
         let (library, rejected, fingerprint) = self.read(state, &config).await?;
         state.fingerprint = fingerprint;
         state.rejected = rejected;
@@ -226,21 +226,21 @@ impl LivePlugins {
         let models: Vec<ModelKey<'_>> = self.models.iter().map(|(_, facts)| facts.key()).collect();
         let facts: Vec<ModelFacts> = self.models.iter().map(|(_, facts)| facts.clone()).collect();
         // Every round takes one file back, so there are no more rounds than files.
-        let seats = loop {
-            let bound = match places(&config, &auth, &library, &models) {
-                Ok(places) => {
-                    let shop = Workshop {
+        let bound = loop {
+            let bound = match assign(&config, &auth, &library, &models) {
+                Ok(assignments) => {
+                    let binder = Binder {
                         host: &self.host,
                         embedded: &library.embedded,
                         models: &facts,
                         now_ms: None,
                     };
-                    Seats::bind(&shop, places, &mut state.ledgers, &state.seats).await
+                    BoundPlugins::bind(&binder, assignments, &mut state.ledgers, &state.bound).await
                 }
                 Err(unfit) => Err(unfit),
             };
             let unfit = match bound {
-                Ok(seats) => break seats,
+                Ok(bound) => break bound,
                 Err(unfit) => unfit,
             };
             let old = &state.library;
@@ -252,12 +252,12 @@ impl LivePlugins {
                 reason: unfit.message,
             });
         };
-        let changed = !seats.same_as(&state.seats);
+        let changed = !bound.same_as(&state.bound);
         if changed {
-            self.switch(&seats)?;
-            seats.report(&state.seats);
+            self.switch(&bound)?;
+            bound.report(&state.bound);
         }
-        state.seats = seats;
+        state.bound = bound;
         state.library = library;
         state.config = config;
         state.auth = auth;
@@ -269,7 +269,7 @@ impl LivePlugins {
         &self,
         state: &State,
         config: &Arc<PluginConfig>,
-    ) -> Result<(Library, Vec<Rejected>, Fingerprint), Unfit> {
+    ) -> Result<(Library, Vec<Rejected>, Fingerprint), PluginSetError> {
         let (library, host) = (state.library.clone(), self.host.clone());
         let prove = Arc::clone(&self.prove);
         let config = Arc::clone(config);
@@ -281,37 +281,37 @@ impl LivePlugins {
         };
         let read = tokio::task::spawn_blocking(reading).await;
         let read = read.unwrap_or_else(|error| Err(error.into()));
-        read.map_err(|error| Unfit {
+        read.map_err(|error| PluginSetError {
             message: format!("{error:#}"),
             blame: Vec::new(),
         })
     }
 
-    /// Serve by these seats from the next request on.
-    fn switch(&self, seats: &Seats) -> Result<(), Unfit> {
+    /// Serve the next requests by these plugins.
+    fn switch(&self, bound: &BoundPlugins) -> Result<(), PluginSetError> {
         let models = self.models.iter().map(|(served, facts)| {
-            let plugins = seats.plugins_of(facts)?;
+            let plugins = bound.plugins_of(facts)?;
             Some(served.clone().with_plugins(plugins))
         });
         let models: Option<Vec<ServedModel>> = models.collect();
-        let internal = |message: String| Unfit {
+        let internal = |message: String| PluginSetError {
             message,
             blame: Vec::new(),
         };
         let models = models.ok_or_else(|| internal("a model has no plugins".to_owned()))?;
         let replaced = self
             .service
-            .replace(models, seats.policies(), &seats.tools());
+            .replace(models, bound.policies(), &bound.tools());
         replaced.map_err(|error| internal(error.to_string()))?;
         self.counters.generation.fetch_add(1, Relaxed);
         Ok(())
     }
 
-    /// Count and tell what came of a reload.
+    /// Count, log and publish the outcome of a reload.
     fn conclude(
         &self,
         state: &mut State,
-        outcome: Result<bool, Unfit>,
+        outcome: Result<bool, PluginSetError>,
         reason: &'static str,
     ) -> Reload {
         state.error = outcome.as_ref().err().map(|unfit| unfit.message.clone());
@@ -355,7 +355,7 @@ impl LivePlugins {
     }
 
     fn publish(&self, state: &State) {
-        let serving = state.seats.0.iter().map(|seat| seat.place.to_json());
+        let serving = state.bound.0.iter().map(|bound| bound.assignment.to_json());
         let files = state.library.files.iter().map(|(path, component)| {
             let kinds = component.kinds().iter().map(|kind| kind.as_str());
             json!({

@@ -1,9 +1,9 @@
 //! Patterns of names, in which `*` stands for any text.
 
-/// What a condition that holds for everybody consists of.
+/// Pattern that matches everything.
 pub(crate) const ANY: &str = "*";
 
-/// Whether a name is of a pattern.
+/// Whether a name matches a pattern.
 pub(crate) fn matches(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(rest) = name.strip_prefix(parts.next().unwrap_or_default()) else {
@@ -26,8 +26,7 @@ pub(crate) fn matches(pattern: &str, name: &str) -> bool {
     true
 }
 
-/// How specific a pattern is: a name before patterns, and of patterns that with more characters
-/// beside `*`.
+/// Specificity of a pattern: names above patterns, and patterns by their characters other than `*`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Specificity {
     is_name: bool,
@@ -44,13 +43,13 @@ impl Specificity {
     }
 }
 
-/// How specific the patterns are that a name is of; `None` if it is of none.
+/// Specificity of the most specific pattern that a name matches; `None` if it matches none.
 pub(crate) fn most_specific(patterns: &[String], name: &str) -> Option<Specificity> {
     let matching = patterns.iter().filter(|p| matches(p, name));
     matching.map(|pattern| Specificity::of(pattern)).max()
 }
 
-/// Whether some name is of both patterns.
+/// Whether some name matches both patterns.
 pub(crate) fn overlap(one: &str, other: &str) -> bool {
     let one: Vec<char> = one.chars().collect();
     let other: Vec<char> = other.chars().collect();
@@ -127,7 +126,7 @@ mod tests {
     }
 
     proptest! {
-        /// A name of two patterns needs no more characters than both have beside `*`.
+        /// A name that matches two patterns needs no more characters than both have beside `*`.
         #[test]
         fn overlap_agrees_with_trying_all_names(one in "[ab*]{0,4}", other in "[ab*]{0,4}") {
             let mut names = vec![String::new()];

@@ -1,28 +1,28 @@
-//! Which of several bindings serves a request: the most specific one. Policies and tools are not
-//! chosen so; they serve beside each other.
+//! Precedence of bindings: the most specific one serves a request. Policies and tools have none; they
+//! serve side by side.
 
 use std::cmp::Reverse;
 
 use mortise_plugin::Kind;
 
 use crate::config::{BindingConfig, at_line};
+use crate::error::PluginSetError;
 use crate::model::ModelKey;
 use crate::pattern::{self, ANY, Specificity, most_specific};
-use crate::unfit::Unfit;
 
-/// What a binding says of whom it serves, for one model: a pattern of tenants and one of routes.
+/// Claim of a binding to requests for one model: a pattern of tenants and one of routes.
 pub(crate) struct Claim<'a> {
     /// The entry of `[[plugins.bindings]]`, from 0.
     pub(crate) index: usize,
     pub(crate) binding: &'a BindingConfig,
     pub(crate) tenants: &'a str,
     pub(crate) routes: &'a str,
-    /// Of the patterns for tenant, route, model and architecture: the first that differs decides.
+    /// Specificity of the patterns for tenant, route, model and architecture; the first difference decides.
     rank: [Specificity; 4],
 }
 
 impl Claim<'_> {
-    /// Whether no request to the model is beyond it.
+    /// Whether it covers all requests to the model.
     pub(crate) fn is_for_all(&self) -> bool {
         (self.tenants, self.routes) == (ANY, ANY)
     }
@@ -44,7 +44,7 @@ pub(crate) fn claims<'a>(
     kind: Kind,
     bindings: impl Iterator<Item = (usize, &'a BindingConfig)>,
     model: ModelKey<'_>,
-) -> Result<(Vec<Claim<'a>>, Vec<Claim<'a>>), Unfit> {
+) -> Result<(Vec<Claim<'a>>, Vec<Claim<'a>>), PluginSetError> {
     let mut claims = Vec::new();
     for (index, binding) in bindings {
         let names = most_specific(&binding.models, model.name);
@@ -77,7 +77,7 @@ pub(crate) fn claims<'a>(
     Ok((claims, rest))
 }
 
-fn tie(kind: Kind, model: ModelKey<'_>, one: &Claim<'_>, other: &Claim<'_>) -> Unfit {
+fn tie(kind: Kind, model: ModelKey<'_>, one: &Claim<'_>, other: &Claim<'_>) -> PluginSetError {
     let (first, second) = match one.index < other.index {
         true => (one, other),
         false => (other, one),
@@ -91,7 +91,7 @@ fn tie(kind: Kind, model: ModelKey<'_>, one: &Claim<'_>, other: &Claim<'_>) -> U
             claim.routes
         )
     };
-    Unfit {
+    PluginSetError {
         message: format!(
             "{} and {} claim the same requests for the {kind} plugin of the model `{}`, and neither \
              is more specific; narrow one of them, or leave it out",

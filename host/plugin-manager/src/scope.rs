@@ -1,4 +1,4 @@
-//! Which requests a plugin is for.
+//! Scopes and routing rules: the requests that a plugin serves.
 
 use mortise_service::RoutingKey;
 
@@ -53,16 +53,16 @@ fn holds(pattern: &str, name: Option<&str>) -> bool {
     pattern == ANY || name.is_some_and(|name| pattern::matches(pattern, name))
 }
 
-/// When the plugin of a place serves: requests of these tenants to these routes that no turn of a
-/// lower number takes.
+/// Rule of an assignment: it serves requests of these tenants to these routes that no rule of a lower
+/// number takes.
 #[derive(Clone, PartialEq)]
-pub(crate) struct Turn {
+pub(crate) struct RoutingRule {
     pub(crate) number: usize,
     tenants: String,
     routes: String,
 }
 
-impl Turn {
+impl RoutingRule {
     pub(crate) fn of(number: usize, claim: &Claim<'_>) -> Self {
         Self {
             number,
@@ -71,7 +71,7 @@ impl Turn {
         }
     }
 
-    /// After all others, whoever asks.
+    /// The rule for all requests, after all others.
     pub(crate) fn last() -> Self {
         Self {
             number: usize::MAX,

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use anyhow::bail;
-use mortise_harness::{Workbench, golden_cases, model_files, print_json, read};
+use mortise_harness::{Harness, golden_cases, model_files, print_json, read};
 use mortise_plugin_manager::{AuthConfig, LoadedPlugins, PluginConfig};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -13,23 +13,23 @@ use crate::cli::ModelInput;
 
 /// `mortise template render`
 pub(crate) fn template(input: &ModelInput) -> anyhow::Result<()> {
-    answer(input, Workbench::template)
+    answer(input, Harness::template)
 }
 
 /// `mortise parse`
 pub(crate) fn parse(input: &ModelInput) -> anyhow::Result<()> {
-    answer(input, Workbench::parse)
+    answer(input, Harness::parse)
 }
 
 /// `mortise grammar check`
 pub(crate) fn grammar(input: &ModelInput) -> anyhow::Result<()> {
-    answer(input, Workbench::grammar)
+    answer(input, Harness::grammar)
 }
 
 /// Read the input, ask the plugin, print what it said.
 fn answer(
     input: &ModelInput,
-    ask: impl FnOnce(&Workbench, Value) -> anyhow::Result<Value>,
+    ask: impl FnOnce(&Harness, Value) -> anyhow::Result<Value>,
 ) -> anyhow::Result<()> {
     let request = read(input.input.as_deref())?;
     let plugins = PluginConfig {
@@ -38,8 +38,8 @@ fn answer(
     };
     let plugins = LoadedPlugins::load(plugins, golden_cases())?;
     let text = Arc::new(model_files(input.model.as_deref())?);
-    let bench = Workbench::open(plugins, &AuthConfig::default(), text, None)?;
-    print_json(&ask(&bench, request)?)
+    let harness = Harness::open(plugins, &AuthConfig::default(), text, None)?;
+    print_json(&ask(&harness, request)?)
 }
 
 #[derive(Deserialize)]

@@ -1,13 +1,13 @@
 //! The plugin that a command is about.
 
-use mortise_harness::{Subject, Surroundings, model_files};
+use mortise_harness::{PluginUnderTest, TestGrants, model_files};
 use mortise_plugin::{ComponentSource, HostConfig, PluginHost};
 use mortise_plugin_manager::PluginConfig;
 
 use crate::args::{GrantArgs, PluginFileArgs};
 
 /// Loads what the command line names.
-pub(crate) trait LoadSubject: Sized {
+pub(crate) trait LoadPlugin: Sized {
     /// On a host of its own.
     fn load(args: &PluginFileArgs) -> anyhow::Result<Self>;
 
@@ -18,7 +18,7 @@ pub(crate) trait LoadSubject: Sized {
     fn granted(self, grants: &GrantArgs) -> anyhow::Result<Self>;
 }
 
-impl LoadSubject for Subject {
+impl LoadPlugin for PluginUnderTest {
     fn load(args: &PluginFileArgs) -> anyhow::Result<Self> {
         let config = HostConfig {
             cache_dir: args.cache.clone(),
@@ -36,21 +36,21 @@ impl LoadSubject for Subject {
     }
 
     fn granted(mut self, grants: &GrantArgs) -> anyhow::Result<Self> {
-        let surroundings = Surroundings {
+        let grants = TestGrants {
             origins: grants.origins.clone(),
             secrets: grants.secrets.clone(),
             now: grants.now,
         };
-        surroundings.check(&self.component)?;
-        self.surroundings = surroundings;
+        grants.check(&self.component)?;
+        self.grants = grants;
         Ok(self)
     }
 }
 
-fn load_into(host: PluginHost, args: &PluginFileArgs) -> anyhow::Result<Subject> {
+fn load_into(host: PluginHost, args: &PluginFileArgs) -> anyhow::Result<PluginUnderTest> {
     let component = host.load(ComponentSource::File(args.file.clone()))?;
     let files = model_files(args.model.as_deref())?;
-    Ok(Subject::new(
+    Ok(PluginUnderTest::new(
         host,
         component,
         files,

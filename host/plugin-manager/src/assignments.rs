@@ -1,4 +1,4 @@
-//! Which plugin serves whom: from files and configuration to places.
+//! Assignment of plugins: from files and configuration to the plugin that serves each request.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,29 +8,29 @@ use serde_json::{Map, Value, json};
 
 use crate::config::{AuthConfig, BindingConfig, OnFailure, PluginBounds, PluginConfig};
 use crate::declared::Declared;
+use crate::error::PluginSetError;
 use crate::library::Library;
 use crate::model::ModelKey;
 use crate::precedence::{Claim, claims};
 use crate::schema;
-use crate::scope::{Scope, Turn};
-use crate::unfit::Unfit;
+use crate::scope::{RoutingRule, Scope};
 
-/// Where the components come from that are part of the program.
+/// Origin of the components that are part of the program.
 pub(crate) const EMBEDDED: &str = "embedded";
 
-/// A plugin in the place where it serves.
+/// A plugin, the model and the requests that it serves, and its limits there.
 #[derive(Clone)]
-pub(crate) struct Place {
+pub(crate) struct Assignment {
     pub(crate) kind: Kind,
     /// The model that it serves; policies and tools serve all within their scope.
     pub(crate) model: Option<String>,
-    /// Which requests to its model it serves; empty for policies and tools.
-    pub(crate) turns: Vec<Turn>,
+    /// Routing rules among the requests to its model; empty for policies and tools.
+    pub(crate) rules: Vec<RoutingRule>,
     pub(crate) component: Arc<Component>,
-    /// The entry of `[[plugins.bindings]]` that put it there, from 0.
+    /// Index in `[[plugins.bindings]]`, from 0, if a binding made the assignment.
     pub(crate) binding: Option<usize>,
-    /// What the rate limits of a policy are kept by: the name of its binding, or else the plugin and
-    /// how many bindings of it stand before. The order of different plugins means nothing.
+    /// Key of the rate-limit ledger of a policy: the name of its binding, or else the plugin and the number
+    /// of its bindings before this one. The order of different plugins does not matter.
     pub(crate) ledger: String,
     /// A JSON object.
     pub(crate) settings: String,
@@ -44,8 +44,8 @@ pub(crate) struct Place {
     pub(crate) scope: Scope,
 }
 
-impl Place {
-    /// Who serves whom, as operators are told.
+impl Assignment {
+    /// The assignment as the admin API shows it.
     pub(crate) fn to_json(&self) -> Value {
         json!({
             "kind": self.kind.as_str(),
@@ -62,10 +62,16 @@ impl Place {
     }
 }
 
-impl PartialEq for Place {
-    /// Equal places are served by equal plugins, down to name and origin.
+impl PartialEq for Assignment {
+    /// Equality includes the plugin, by digest and origin.
     fn eq(&self, other: &Self) -> bool {
-        let outside = |place: &Self| (place.kind, place.model.clone(), place.binding);
+        let outside = |assignment: &Self| {
+            (
+                assignment.kind,
+                assignment.model.clone(),
+                assignment.binding,
+            )
+        };
         outside(self) == outside(other)
             && self.component.digest() == other.component.digest()
             && self.component.origin() == other.component.origin()
@@ -75,48 +81,50 @@ impl PartialEq for Place {
             && self.ledger == other.ledger
             && self.http == other.http
             && (self.on_failure, &self.scope) == (other.on_failure, &other.scope)
-            && self.turns == other.turns
+            && self.rules == other.rules
     }
 }
 
-/// Every place, with the plugin that serves there: policies in the order in which they are asked,
+/// Assignments of a server: policies in the order in which they are asked,
 /// then tools, then the plugins of each model.
-pub(crate) fn places(
+pub(crate) fn assign(
     config: &PluginConfig,
     auth: &AuthConfig,
     library: &Library,
     models: &[ModelKey<'_>],
-) -> Result<Vec<Place>, Unfit> {
+) -> Result<Vec<Assignment>, PluginSetError> {
     let chooser = Chooser {
         config,
         auth,
         library,
     };
-    let mut places = chooser.policies()?;
-    places.extend(chooser.tools()?);
+    let mut assignments = chooser.policies()?;
+    assignments.extend(chooser.tools()?);
     for &model in models {
         for kind in [Kind::ChatTemplate, Kind::OutputParser, Kind::Grammar] {
-            places.extend(chooser.of_model(kind, model)?);
+            assignments.extend(chooser.of_model(kind, model)?);
         }
     }
-    for place in &places {
-        check_settings(place, config)?;
+    for assignment in &assignments {
+        check_settings(assignment, config)?;
     }
-    Ok(places)
+    Ok(assignments)
 }
 
-/// Settings must follow the schema that the plugin carries, if it carries one.
-fn check_settings(place: &Place, config: &PluginConfig) -> Result<(), Unfit> {
-    let binding = place
+/// Check the settings of an assignment against the schema of its plugin, if it has one.
+fn check_settings(assignment: &Assignment, config: &PluginConfig) -> Result<(), PluginSetError> {
+    let binding = assignment
         .binding
         .and_then(|index| Some((index, config.bindings.get(index)?)));
-    schema::check(&place.component, &place.settings, binding).map_err(|message| Unfit {
-        message,
-        blame: file_of(&place.component),
+    schema::check(&assignment.component, &assignment.settings, binding).map_err(|message| {
+        PluginSetError {
+            message,
+            blame: file_of(&assignment.component),
+        }
     })
 }
 
-/// The file to blame for a component.
+/// Path of a component, unless it is embedded.
 pub(crate) fn file_of(component: &Component) -> Vec<PathBuf> {
     match component.origin() {
         EMBEDDED => Vec::new(),
@@ -131,15 +139,15 @@ struct Chooser<'a> {
 }
 
 impl Chooser<'_> {
-    /// The bindings of a kind, with their numbers.
+    /// Bindings of a kind, with their indices.
     fn bindings(&self, kind: Kind) -> impl DoubleEndedIterator<Item = (usize, &BindingConfig)> {
         let all = self.config.bindings.iter().enumerate();
         all.filter(move |(_, binding)| binding.kind == kind)
     }
 
-    /// The policies: those of the bindings, and where none of them is for callers of any tenant, that
-    /// of the folder or else the embedded one before them, which says whose tenant a caller is.
-    fn policies(&self) -> Result<Vec<Place>, Unfit> {
+    /// Policies in order. Where every bound policy is for certain tenants only, the policy of the folder or else
+    /// the embedded one comes first: it names the tenant of a caller.
+    fn policies(&self) -> Result<Vec<Assignment>, PluginSetError> {
         let mut chain = Vec::new();
         let mut bindings: Vec<_> = self.bindings(Kind::Policy).collect();
         bindings.sort_by_key(|(_, binding)| (binding.is_by_tenant(), binding.order));
@@ -151,30 +159,34 @@ impl Chooser<'_> {
                 Some(_) => self.named(index, binding)?,
                 None => self.unbound(Kind::Policy, None)?,
             };
-            let mut place = self.policy(component, Some((index, binding)));
-            place.ledger = match &binding.name {
+            let mut assignment = self.policy(component, Some((index, binding)));
+            assignment.ledger = match &binding.name {
                 Some(name) => format!("name {name}"),
                 None => {
-                    let same = |other: &&Place| other.component.name() == place.component.name();
+                    let same =
+                        |other: &&Assignment| other.component.name() == assignment.component.name();
                     let before = chain.iter().filter(same).count();
-                    format!("plugin {} {before}", place.component.name())
+                    format!("plugin {} {before}", assignment.component.name())
                 }
             };
-            chain.push(place);
+            chain.push(assignment);
         }
         self.check_auth(&chain)?;
         Ok(chain)
     }
 
-    /// Keys that no policy looks at would guard nothing.
-    fn check_auth(&self, chain: &[Place]) -> Result<(), Unfit> {
+    /// Refuse an `[auth]` entry that no policy reads: its keys would guard nothing.
+    fn check_auth(&self, chain: &[Assignment]) -> Result<(), PluginSetError> {
         let entries = self.auth.settings.as_object().into_iter().flatten();
         for (name, _) in entries {
-            if !chain.iter().any(|place| takes(&place.component, name)) {
+            if !chain
+                .iter()
+                .any(|assignment| takes(&assignment.component, name))
+            {
                 let policies = chain
                     .iter()
-                    .map(|place| format!("`{}`", place.component.name()));
-                return Err(Unfit {
+                    .map(|assignment| format!("`{}`", assignment.component.name()));
+                return Err(PluginSetError {
                     message: format!(
                         "`[auth]` gives `{name}` to the policies, and none takes it by its settings \
                          schema ({}); bind the default policy beside them ([[plugins.bindings]] with \
@@ -183,7 +195,7 @@ impl Chooser<'_> {
                     ),
                     blame: chain
                         .iter()
-                        .flat_map(|place| file_of(&place.component))
+                        .flat_map(|assignment| file_of(&assignment.component))
                         .collect(),
                 });
             }
@@ -191,7 +203,11 @@ impl Chooser<'_> {
         Ok(())
     }
 
-    fn policy(&self, component: Arc<Component>, binding: Option<(usize, &BindingConfig)>) -> Place {
+    fn policy(
+        &self,
+        component: Arc<Component>,
+        binding: Option<(usize, &BindingConfig)>,
+    ) -> Assignment {
         let index = binding.map(|(index, _)| index);
         let binding = binding.map(|(_, binding)| binding);
         let own = binding.map(|binding| &binding.settings);
@@ -199,10 +215,10 @@ impl Chooser<'_> {
         if let Some(entries) = auth.as_object_mut() {
             entries.retain(|name, _| takes(&component, name));
         }
-        Place {
+        Assignment {
             kind: Kind::Policy,
             model: None,
-            turns: Vec::new(),
+            rules: Vec::new(),
             ledger: format!("plugin {} 0", component.name()),
             component,
             binding: index,
@@ -215,35 +231,40 @@ impl Chooser<'_> {
         }
     }
 
-    /// The tools: those of the bindings, and those of the folder that no binding names. Unlike the
+    /// Tool plugins: those of the bindings, and those of the folder that no binding names. Unlike the
     /// other kinds, any number of them serve side by side.
-    fn tools(&self) -> Result<Vec<Place>, Unfit> {
-        let mut places = Vec::new();
+    fn tools(&self) -> Result<Vec<Assignment>, PluginSetError> {
+        let mut assignments = Vec::new();
         for (index, binding) in self.bindings(Kind::Tool) {
             let component = match &binding.file {
                 Some(_) => self.named(index, binding)?,
                 None => self.unbound(Kind::Tool, None)?,
             };
-            places.push(self.tool(component, Some((index, binding))));
+            assignments.push(self.tool(component, Some((index, binding))));
         }
         let files = self.library.folder.iter();
         for component in files.filter_map(|path| self.library.files.get(path)) {
-            let bound = |place: &Place| place.component.origin() == component.origin();
-            if component.kinds().contains(&Kind::Tool) && !places.iter().any(bound) {
-                places.push(self.tool(Arc::clone(component), None));
+            let bound =
+                |assignment: &Assignment| assignment.component.origin() == component.origin();
+            if component.kinds().contains(&Kind::Tool) && !assignments.iter().any(bound) {
+                assignments.push(self.tool(Arc::clone(component), None));
             }
         }
-        Ok(places)
+        Ok(assignments)
     }
 
-    fn tool(&self, component: Arc<Component>, binding: Option<(usize, &BindingConfig)>) -> Place {
+    fn tool(
+        &self,
+        component: Arc<Component>,
+        binding: Option<(usize, &BindingConfig)>,
+    ) -> Assignment {
         let index = binding.map(|(index, _)| index);
         let binding = binding.map(|(_, binding)| binding);
         let own = binding.map(|binding| &binding.settings);
-        Place {
+        Assignment {
             kind: Kind::Tool,
             model: None,
-            turns: Vec::new(),
+            rules: Vec::new(),
             ledger: String::new(),
             component,
             binding: index,
@@ -256,9 +277,9 @@ impl Chooser<'_> {
         }
     }
 
-    /// The plugins of this kind for this model, each with its turns. A binding that names no file has
-    /// that of the most specific one for all that does, or else the plugin that no binding names.
-    fn of_model(&self, kind: Kind, model: ModelKey<'_>) -> Result<Vec<Place>, Unfit> {
+    /// Assignments of a kind to a model, with their routing rules. A binding without a file takes the file of the
+    /// most specific binding that has one and serves all requests, or else the unbound plugin.
+    fn of_model(&self, kind: Kind, model: ModelKey<'_>) -> Result<Vec<Assignment>, PluginSetError> {
         let (claims, rest) = claims(kind, self.bindings(kind), model)?;
         let for_all = claims
             .iter()
@@ -269,12 +290,12 @@ impl Chooser<'_> {
             Some(claim) => self.named(claim.index, claim.binding)?,
             None => self.unbound(kind, Some(model))?,
         };
-        let mut places: Vec<Place> = Vec::new();
+        let mut assignments: Vec<Assignment> = Vec::new();
         for (number, claim) in claims.iter().enumerate() {
-            let turn = Turn::of(number, claim);
-            let same = |place: &&mut Place| place.binding == Some(claim.index);
-            if let Some(place) = places.iter_mut().find(same) {
-                place.turns.push(turn);
+            let rule = RoutingRule::of(number, claim);
+            let same = |assignment: &&mut Assignment| assignment.binding == Some(claim.index);
+            if let Some(assignment) = assignments.iter_mut().find(same) {
+                assignment.rules.push(rule);
                 continue;
             }
             let component = match &claim.binding.file {
@@ -282,12 +303,12 @@ impl Chooser<'_> {
                 None => Arc::clone(&shared),
             };
             let binding = Some((claim.index, claim.binding));
-            places.push(self.for_model(kind, model, component, binding, turn));
+            assignments.push(self.for_model(kind, model, component, binding, rule));
         }
         if !claims.last().is_some_and(Claim::is_for_all) {
-            places.push(self.for_model(kind, model, shared, None, Turn::last()));
+            assignments.push(self.for_model(kind, model, shared, None, RoutingRule::last()));
         }
-        Ok(places)
+        Ok(assignments)
     }
 
     fn for_model(
@@ -296,15 +317,15 @@ impl Chooser<'_> {
         model: ModelKey<'_>,
         component: Arc<Component>,
         binding: Option<(usize, &BindingConfig)>,
-        turn: Turn,
-    ) -> Place {
+        rule: RoutingRule,
+    ) -> Assignment {
         let index = binding.map(|(index, _)| index);
         let binding = binding.map(|(_, binding)| binding);
         let settings = binding.map(|binding| binding.settings.clone());
-        Place {
+        Assignment {
             kind,
             model: Some(model.name.to_owned()),
-            turns: vec![turn],
+            rules: vec![rule],
             ledger: String::new(),
             component,
             binding: index,
@@ -319,15 +340,19 @@ impl Chooser<'_> {
         }
     }
 
-    /// The component of the file that a binding names.
-    fn named(&self, index: usize, binding: &BindingConfig) -> Result<Arc<Component>, Unfit> {
+    /// Component of the file that a binding names.
+    fn named(
+        &self,
+        index: usize,
+        binding: &BindingConfig,
+    ) -> Result<Arc<Component>, PluginSetError> {
         let path = binding.file.clone().unwrap_or_default();
         match self.library.files.get(&path) {
             Some(component) => {
                 let pin = binding.sha256.as_deref();
                 match pin.filter(|digest| *digest != component.digest()) {
                     None => Ok(Arc::clone(component)),
-                    Some(digest) => Err(Unfit {
+                    Some(digest) => Err(PluginSetError {
                         message: format!(
                             "`{}` has the digest {}, and plugins.bindings[{index}].sha256 allows \
                              {digest} only",
@@ -338,7 +363,7 @@ impl Chooser<'_> {
                     }),
                 }
             }
-            None => Err(Unfit {
+            None => Err(PluginSetError {
                 message: format!(
                     "`{}`, which plugins.bindings[{index}] names, is not loaded",
                     path.display()
@@ -348,9 +373,13 @@ impl Chooser<'_> {
         }
     }
 
-    /// The component of a kind that no binding names: that of the folder, or else the embedded one. For a
-    /// model, of several in the folder the one that is the most specific about which it serves.
-    fn unbound(&self, kind: Kind, model: Option<ModelKey<'_>>) -> Result<Arc<Component>, Unfit> {
+    /// Component of a kind that no binding names: from the folder, or else the embedded one. Of several in the
+    /// folder, a model gets the one whose declaration is the most specific.
+    fn unbound(
+        &self,
+        kind: Kind,
+        model: Option<ModelKey<'_>>,
+    ) -> Result<Arc<Component>, PluginSetError> {
         let of_kind = |component: &Arc<Component>| component.kinds().contains(&kind);
         let mut own = Vec::new();
         for path in &self.library.folder {
@@ -365,11 +394,11 @@ impl Chooser<'_> {
             else {
                 continue;
             };
-            let declared = Declared::of(component).map_err(|message| Unfit {
+            let declared = Declared::of(component).map_err(|message| PluginSetError {
                 message: format!("`{}`: {message}", path.display()),
                 blame: vec![path.clone()],
             })?;
-            // Less than any rank: it serves what no other says that it serves.
+            // `None` sorts last: a plugin that declares no models is the default for models that nobody else claims.
             let mut rank = None;
             if let (Some(declared), Some(model)) = (declared, model) {
                 rank = declared.rank(model);
@@ -384,7 +413,7 @@ impl Chooser<'_> {
         match own.as_slice() {
             [] => match self.library.embedded.iter().find(|c| of_kind(c)) {
                 Some(component) => Ok(Arc::clone(component)),
-                None => Err(Unfit {
+                None => Err(PluginSetError {
                     message: format!(
                         "no {kind} plugin is embedded, and none is in the folder; name a file in \
                          the binding"
@@ -396,7 +425,7 @@ impl Chooser<'_> {
             [(_, first, _), (_, second, _), ..] => {
                 let whom =
                     model.map(|model| format!(" and would serve the model `{}`", model.name));
-                Err(Unfit {
+                Err(PluginSetError {
                     message: format!(
                         "both `{}` and `{}` are {kind} plugins{}; say which serves whom in \
                          [[plugins.bindings]]",
@@ -410,7 +439,7 @@ impl Chooser<'_> {
         }
     }
 
-    /// The bounds of the binding, else those of `[plugins]`, else those of the kind.
+    /// Limits of the binding, else of `[plugins]`, else of the kind.
     fn limits(&self, kind: Kind, binding: Option<&BindingConfig>) -> Limits {
         let mut limits = Limits::for_kind(kind);
         set_bounds(&mut limits, &self.config.bounds);
@@ -455,7 +484,7 @@ fn set_bounds(limits: &mut Limits, bounds: &PluginBounds) {
     }
 }
 
-/// Whether a plugin takes a setting of this name: its schema names it, or refuses no other names.
+/// Whether a plugin accepts a setting of this name: its schema names it, or allows additional properties.
 fn takes(component: &Component, name: &str) -> bool {
     let schema = component.settings_schema();
     // One that is no JSON is told of when the settings are checked.
@@ -465,7 +494,7 @@ fn takes(component: &Component, name: &str) -> bool {
     schema["additionalProperties"] != false || !schema["properties"][name].is_null()
 }
 
-/// The tables of `[auth]` and of a binding; the binding's entries win.
+/// Settings of `[auth]` overlaid with those of a binding.
 fn merged(base: &Value, over: &Value) -> Value {
     let mut all = base.as_object().cloned().unwrap_or_default();
     all.extend(over.as_object().cloned().unwrap_or_default());

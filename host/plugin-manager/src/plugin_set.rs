@@ -1,4 +1,4 @@
-//! Plugins from their files to bound handles.
+//! Plugins of a server at its start: loaded, then bound.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use mortise_plugin::{Component, HostConfig, HttpGrant, PluginHost};
 use mortise_service::{DecidePolicy, ModelPlugins, RunTool};
 use serde_json::{Value, json};
 
+use crate::assignments::{Assignment, assign};
+use crate::bound::{Binder, BoundPlugins, Ledgers};
 use crate::config::{AuthConfig, BindingConfig, PluginConfig};
 use crate::declared::Declared;
 use crate::library::{Fingerprint, Library, Prove};
 use crate::model::{ModelFacts, ModelKey};
-use crate::places::{Place, places};
-use crate::seats::{Ledgers, Seats, Workshop};
 
-/// Plugins that were loaded and are to be bound to models.
+/// Loaded plugins, before they are bound to models.
 pub struct LoadedPlugins {
     /// Runs them.
     pub host: PluginHost,
@@ -23,20 +23,19 @@ pub struct LoadedPlugins {
     library: Library,
     fingerprint: Fingerprint,
     prove: Prove,
-    /// Where the clock stands still that plugins see, in milliseconds since 1970; without it, it is the
-    /// system's.
+    /// Fixed time that plugins see, in milliseconds since 1970; the system's clock without it.
     now_ms: Option<u64>,
 }
 
-/// Plugins that serve.
-pub struct BoundPlugins {
+/// Bound plugins with everything that a later reload needs.
+pub struct PluginSet {
     /// Runs them.
     pub host: PluginHost,
     pub(crate) config: Arc<PluginConfig>,
     pub(crate) library: Library,
     pub(crate) fingerprint: Fingerprint,
     pub(crate) ledgers: Ledgers,
-    pub(crate) seats: Seats,
+    pub(crate) bound: BoundPlugins,
     pub(crate) prove: Prove,
 }
 
@@ -46,9 +45,9 @@ impl std::fmt::Debug for LoadedPlugins {
     }
 }
 
-impl std::fmt::Debug for BoundPlugins {
+impl std::fmt::Debug for PluginSet {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("BoundPlugins")
+        formatter.write_str("PluginSet")
     }
 }
 
@@ -56,8 +55,8 @@ impl LoadedPlugins {
     /// Load everything. Blocks: compiling a plugin can take seconds.
     ///
     /// # Errors
-    /// When any file cannot be loaded, or fails a case that it carries: a server that starts has all that
-    /// it was told to have.
+    /// When any file cannot be loaded, or fails a golden case that it carries: a server starts with all of its
+    /// plugins or not at all.
     pub fn load(config: PluginConfig, prove: Prove) -> anyhow::Result<Self> {
         let host = PluginHost::new(HostConfig {
             cache_dir: config.cache_dir.clone(),
@@ -79,9 +78,8 @@ impl LoadedPlugins {
         })
     }
 
-    /// One file that was loaded, to serve as every kind that it has, within the bounds that it would
-    /// have in `within` and with nothing else of it, and with what it is granted. The clock stands still at
-    /// `now_ms`, in milliseconds since 1970. Blocks.
+    /// One loaded file as every kind that it exports, with the limits that `within` gives it, an HTTP grant and a
+    /// fixed time in milliseconds since 1970. Blocks.
     ///
     /// # Errors
     /// When an embedded plugin cannot be loaded.
@@ -118,7 +116,7 @@ impl LoadedPlugins {
         })
     }
 
-    /// What is loaded, and which place it would have for these models.
+    /// Loaded plugins and their assignments for these models, as JSON.
     pub fn describe(&self, auth: &AuthConfig, models: &[ModelKey<'_>]) -> anyhow::Result<Value> {
         let all = self
             .library
@@ -136,15 +134,15 @@ impl LoadedPlugins {
                 "digest": component.digest(),
             })
         });
-        let places = places(&self.config, auth, &self.library, models)?;
-        let serving = places.iter().map(Place::to_json);
+        let assignments = assign(&self.config, auth, &self.library, models)?;
+        let serving = assignments.iter().map(Assignment::to_json);
         Ok(json!({
             "plugins": loaded.collect::<Vec<_>>(),
             "serving": serving.collect::<Vec<_>>(),
         }))
     }
 
-    /// Whether it matters what architecture a model is of.
+    /// Whether any assignment depends on the architecture of a model.
     pub fn are_chosen_by_architecture(&self) -> bool {
         let declared = |component| Declared::of(component).ok().flatten();
         self.config
@@ -159,59 +157,55 @@ impl LoadedPlugins {
                 .any(|one| one.is_by_architecture())
     }
 
-    /// Bind a plugin in every place.
+    /// Assign and bind the plugins.
     ///
     /// # Errors
-    /// When the configuration does not fit the files, or a plugin refuses its place.
-    pub async fn bind(
-        self,
-        auth: &AuthConfig,
-        models: &[ModelFacts],
-    ) -> anyhow::Result<BoundPlugins> {
+    /// When the configuration does not fit the files, or a plugin fails to bind.
+    pub async fn bind(self, auth: &AuthConfig, models: &[ModelFacts]) -> anyhow::Result<PluginSet> {
         let keys: Vec<ModelKey<'_>> = models.iter().map(ModelFacts::key).collect();
-        let places = places(&self.config, auth, &self.library, &keys)?;
+        let assignments = assign(&self.config, auth, &self.library, &keys)?;
         let mut ledgers = Ledgers::default();
-        let none = Seats::default();
-        let shop = Workshop {
+        let none = BoundPlugins::default();
+        let binder = Binder {
             host: &self.host,
             embedded: &self.library.embedded,
             models,
             now_ms: self.now_ms,
         };
-        let seats = Seats::bind(&shop, places, &mut ledgers, &none).await?;
-        Ok(BoundPlugins {
+        let bound = BoundPlugins::bind(&binder, assignments, &mut ledgers, &none).await?;
+        Ok(PluginSet {
             host: self.host,
             config: self.config,
             library: self.library,
             fingerprint: self.fingerprint,
             ledgers,
-            seats,
+            bound,
             prove: self.prove,
         })
     }
 }
 
-impl BoundPlugins {
-    /// Write who serves where to the log.
+impl PluginSet {
+    /// Log all assignments.
     pub fn report(&self) {
-        self.seats.report(&Seats::default());
+        self.bound.report(&BoundPlugins::default());
     }
 
-    /// The plugins of a model that they were bound for.
+    /// Plugins of a model.
     pub fn plugins_of(&self, model: &ModelFacts) -> anyhow::Result<ModelPlugins> {
-        match self.seats.plugins_of(model) {
+        match self.bound.plugins_of(model) {
             Some(plugins) => Ok(plugins),
             None => bail!("no plugins were bound for the model `{}`", model.name()),
         }
     }
 
-    /// The plugins that bring tools, in the order of the configuration.
+    /// Tool plugins in the order of the configuration.
     pub fn tools(&self) -> Vec<Arc<dyn RunTool>> {
-        self.seats.tools()
+        self.bound.tools()
     }
 
-    /// The policies in the order in which they are asked.
+    /// Policies in the order in which they are asked.
     pub fn policies(&self) -> Vec<Arc<dyn DecidePolicy>> {
-        self.seats.policies()
+        self.bound.policies()
     }
 }

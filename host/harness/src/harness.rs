@@ -25,7 +25,7 @@ use crate::grants::Moment;
 const ROUTE: &str = "/v1/chat/completions";
 
 /// Everything that a plugin may be asked with.
-pub struct Workbench {
+pub struct Harness {
     runtime: tokio::runtime::Runtime,
     text: Arc<ModelFiles>,
     plugins: RequestPlugins,
@@ -38,7 +38,7 @@ pub struct Workbench {
     until: Option<Instant>,
 }
 
-impl Workbench {
+impl Harness {
     /// Bind plugins to a model. Templates are told the day of `now`, where a request does not say.
     pub fn open(
         plugins: LoadedPlugins,

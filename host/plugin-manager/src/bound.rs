@@ -1,0 +1,326 @@
+//! Bound plugins: assignments with the handles that serve requests.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use mortise_plugin::{
+    Binding, ChatTemplate, Component, Grammar, Kind, Ledger, Limits, LoadError, Outbound,
+    OutputParser, PluginHost, Policy, Tools,
+};
+use mortise_service::{
+    CompileGrammar, DecidePolicy, Fallback, ModelPlugins, ParseOutput, PluginRoutes, RawOnFailure,
+    RenderChat, RunTool, Scope, ScopedPolicy, ScopedTools,
+};
+
+use crate::assignments::{Assignment, EMBEDDED, file_of};
+use crate::config::OnFailure;
+use crate::error::PluginSetError;
+use crate::model::ModelFacts;
+use crate::scope::RoutingRule;
+
+/// Handle of any kind, wrapped in its failure policy.
+#[derive(Clone)]
+enum Handle {
+    Template(Arc<dyn RenderChat>),
+    Parser(Arc<dyn ParseOutput>),
+    Grammar(Arc<dyn CompileGrammar>),
+    Policy(Arc<dyn DecidePolicy>),
+    Tools(Arc<dyn RunTool>),
+}
+
+/// An assignment with its handle.
+#[derive(Clone)]
+pub(crate) struct BoundPlugin {
+    pub(crate) assignment: Assignment,
+    handle: Handle,
+}
+
+/// All assignments of a server with their handles.
+#[derive(Clone, Default)]
+pub(crate) struct BoundPlugins(pub(crate) Vec<BoundPlugin>);
+
+/// Rate-limit ledgers by [`Assignment::ledger`]. They outlive the policies: a replaced policy forgets no debt.
+#[derive(Default)]
+pub(crate) struct Ledgers(HashMap<String, Arc<Ledger>>);
+
+impl Ledgers {
+    fn of(&mut self, assignment: &Assignment) -> Arc<Ledger> {
+        Arc::clone(self.0.entry(assignment.ledger.clone()).or_default())
+    }
+}
+
+impl BoundPlugins {
+    /// Bind the plugin of each assignment. Where `before` has an equal one, its handle is kept with its warm
+    /// instances.
+    ///
+    /// # Errors
+    /// When a plugin fails to bind; the error names its file.
+    pub(crate) async fn bind(
+        binder: &Binder<'_>,
+        assignments: Vec<Assignment>,
+        ledgers: &mut Ledgers,
+        before: &Self,
+    ) -> Result<Self, PluginSetError> {
+        let mut bound = Vec::with_capacity(assignments.len());
+        for assignment in assignments {
+            let same = before.0.iter().find(|bound| bound.assignment == assignment);
+            let handle = match same {
+                Some(bound) => bound.handle.clone(),
+                None => {
+                    let bound = binder.bind(&assignment, ledgers).await;
+                    bound.map_err(|error| unfit(&assignment, error))?
+                }
+            };
+            bound.push(BoundPlugin { assignment, handle });
+        }
+        let bound = Self(bound);
+        bound.check_tools()?;
+        Ok(bound)
+    }
+
+    /// Refuse two tools of one name: requests name tools by their names alone.
+    fn check_tools(&self) -> Result<(), PluginSetError> {
+        let mut known: HashMap<String, &Assignment> = HashMap::new();
+        for bound in &self.0 {
+            let Handle::Tools(tools) = &bound.handle else {
+                continue;
+            };
+            for tool in tools.declarations() {
+                let Some(other) = known.insert(tool.name.clone(), &bound.assignment) else {
+                    continue;
+                };
+                let (first, second) = (&other.component, &bound.assignment.component);
+                return Err(PluginSetError {
+                    message: format!(
+                        "both `{}` and `{}` declare the tool `{}`; leave one of them out",
+                        first.origin(),
+                        second.origin(),
+                        tool.name
+                    ),
+                    blame: [file_of(second), file_of(first)].concat(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether both have the same assignments, and so the same handles.
+    pub(crate) fn same_as(&self, other: &Self) -> bool {
+        let count = |plugins: &Self| plugins.0.len();
+        let mut pairs = self.0.iter().zip(&other.0);
+        count(self) == count(other) && pairs.all(|(one, two)| one.assignment == two.assignment)
+    }
+
+    /// Policies in the order in which they are asked.
+    pub(crate) fn policies(&self) -> Vec<Arc<dyn DecidePolicy>> {
+        let policies = self.0.iter().filter_map(|bound| match &bound.handle {
+            Handle::Policy(policy) => Some(Arc::clone(policy)),
+            _ => None,
+        });
+        policies.collect()
+    }
+
+    /// Tool plugins in the order of the configuration.
+    pub(crate) fn tools(&self) -> Vec<Arc<dyn RunTool>> {
+        let tools = self.0.iter().filter_map(|bound| match &bound.handle {
+            Handle::Tools(tools) => Some(Arc::clone(tools)),
+            _ => None,
+        });
+        tools.collect()
+    }
+
+    /// Plugins of a model; `None` for a model that nothing was bound for.
+    pub(crate) fn plugins_of(&self, model: &ModelFacts) -> Option<ModelPlugins> {
+        let (mut templates, mut parsers, mut grammars) = (Vec::new(), Vec::new(), Vec::new());
+        let bound = self.0.iter();
+        for bound in bound.filter(|bound| bound.assignment.model.as_deref() == Some(model.name())) {
+            for rule in &bound.assignment.rules {
+                match &bound.handle {
+                    Handle::Template(handle) => {
+                        // Nothing may say how the model is spoken to.
+                        let renders = renders(&bound.assignment, model);
+                        templates.push((rule.clone(), renders.then(|| Arc::clone(handle))));
+                    }
+                    Handle::Parser(handle) => parsers.push((rule.clone(), Some(handle.clone()))),
+                    Handle::Grammar(handle) => grammars.push((rule.clone(), Some(handle.clone()))),
+                    Handle::Policy(_) | Handle::Tools(_) => {}
+                }
+            }
+        }
+        let complete = !templates.is_empty() && !parsers.is_empty() && !grammars.is_empty();
+        complete.then(|| ModelPlugins {
+            chat_template: routes(templates),
+            parser: routes(parsers),
+            grammar: routes(grammars),
+        })
+    }
+
+    /// Log the assignments that `before` lacks.
+    pub(crate) fn report(&self, before: &Self) {
+        let new = |bound: &&BoundPlugin| {
+            !before
+                .0
+                .iter()
+                .any(|old| old.assignment == bound.assignment)
+        };
+        for BoundPlugin { assignment, .. } in self.0.iter().filter(new) {
+            tracing::info!(
+                kind = assignment.kind.as_str(),
+                plugin = assignment.component.name(),
+                version = assignment.component.version(),
+                origin = assignment.component.origin(),
+                digest = assignment.component.digest().get(..12),
+                model = assignment.model.as_deref().unwrap_or("*"),
+                tenants = assignment.scope.tenants.join(", "),
+                routes = assignment.scope.routes.join(", "),
+                "plugin serves"
+            );
+        }
+    }
+}
+
+/// Routes to plugins in the order of their rules.
+fn routes<T: ?Sized>(mut plugins: Vec<(RoutingRule, Option<Arc<T>>)>) -> PluginRoutes<T> {
+    plugins.sort_by_key(|(rule, _)| rule.number);
+    PluginRoutes::new(plugins.into_iter().map(|(rule, plugin)| {
+        let scope: Scope = Arc::new(move |key| rule.holds(key));
+        (scope, plugin)
+    }))
+}
+
+/// Whether a template plugin has a chat format to render: its own, the model's or the operator's.
+fn renders(assignment: &Assignment, model: &ModelFacts) -> bool {
+    model.description.chat_template.is_some()
+        || assignment.component.origin() != EMBEDDED
+        || assignment.settings.contains("\"chat_template\"")
+}
+
+/// Makes handles of assignments.
+pub(crate) struct Binder<'a> {
+    pub(crate) host: &'a PluginHost,
+    pub(crate) embedded: &'a [Arc<Component>],
+    pub(crate) models: &'a [ModelFacts],
+    /// Fixed time that plugins see, in milliseconds since 1970; the system's clock without it.
+    pub(crate) now_ms: Option<u64>,
+}
+
+impl Binder<'_> {
+    /// Bind the plugin of an assignment, with the failure policy of its binding.
+    async fn bind(
+        &self,
+        assignment: &Assignment,
+        ledgers: &mut Ledgers,
+    ) -> Result<Handle, LoadError> {
+        let facts = self
+            .models
+            .iter()
+            .find(|facts| Some(facts.name()) == assignment.model.as_deref());
+        let (host, component) = (self.host, &assignment.component);
+        let binding = self.binding(assignment, facts, ledgers);
+        Ok(match assignment.kind {
+            Kind::ChatTemplate => {
+                let first = ChatTemplate::bind(host, component, binding).await?;
+                let first: Arc<dyn RenderChat> = Arc::new(first);
+                match self.stand_in(assignment, facts) {
+                    None => Handle::Template(first),
+                    Some((component, binding)) => {
+                        let second = ChatTemplate::bind(host, component, binding).await?;
+                        let second: Arc<dyn RenderChat> = Arc::new(second);
+                        Handle::Template(Arc::new(Fallback { first, second }))
+                    }
+                }
+            }
+            Kind::Grammar => {
+                let first = Grammar::bind(host, component, binding).await?;
+                let first: Arc<dyn CompileGrammar> = Arc::new(first);
+                match self.stand_in(assignment, facts) {
+                    None => Handle::Grammar(first),
+                    Some((component, binding)) => {
+                        let second = Grammar::bind(host, component, binding).await?;
+                        let second: Arc<dyn CompileGrammar> = Arc::new(second);
+                        Handle::Grammar(Arc::new(Fallback { first, second }))
+                    }
+                }
+            }
+            Kind::OutputParser => {
+                let parser = OutputParser::bind(host, component, binding).await?;
+                let parser: Arc<dyn ParseOutput> = Arc::new(parser);
+                Handle::Parser(match assignment.on_failure {
+                    OnFailure::Open => Arc::new(RawOnFailure(parser)),
+                    OnFailure::Closed | OnFailure::Fallback => parser,
+                })
+            }
+            Kind::Policy => {
+                let policy = Policy::bind(host, component, binding).await?;
+                let scope = assignment.scope.clone();
+                Handle::Policy(Arc::new(ScopedPolicy {
+                    policy: Arc::new(policy),
+                    by_tenant: scope.is_by_tenant(),
+                    scope: Arc::new(move |key| scope.holds(key)),
+                    required: assignment.on_failure != OnFailure::Open,
+                }))
+            }
+            Kind::Tool => {
+                let tools = Tools::bind(host, component, binding).await?;
+                let scope = assignment.scope.clone();
+                Handle::Tools(Arc::new(ScopedTools {
+                    tools: Arc::new(tools),
+                    scope: Arc::new(move |key| scope.holds(key)),
+                    required: assignment.on_failure != OnFailure::Open,
+                }))
+            }
+        })
+    }
+
+    /// Fallback of an assignment: the embedded plugin of the kind with default settings.
+    fn stand_in(
+        &self,
+        assignment: &Assignment,
+        facts: Option<&ModelFacts>,
+    ) -> Option<(&Arc<Component>, Binding)> {
+        if assignment.on_failure != OnFailure::Fallback {
+            return None;
+        }
+        let component = self
+            .embedded
+            .iter()
+            .find(|component| component.kinds().contains(&assignment.kind))?;
+        let assignment = Assignment {
+            component: Arc::clone(component),
+            settings: "{}".to_owned(),
+            limits: Limits::for_kind(assignment.kind),
+            ..assignment.clone()
+        };
+        let binding = self.binding(&assignment, facts, &mut Ledgers::default());
+        Some((component, binding))
+    }
+
+    fn binding(
+        &self,
+        assignment: &Assignment,
+        model: Option<&ModelFacts>,
+        ledgers: &mut Ledgers,
+    ) -> Binding {
+        let vocabulary = model.filter(|_| assignment.kind == Kind::Grammar);
+        Binding {
+            model: model.map(|facts| Arc::clone(&facts.description)),
+            vocabulary: vocabulary.map(|facts| Arc::clone(&facts.vocabulary)),
+            settings: assignment.settings.clone(),
+            secrets: assignment.secrets.clone(),
+            limits: assignment.limits.clone(),
+            http: Outbound::new(assignment.http.clone()),
+            now_ms: self.now_ms,
+            ledger: match assignment.kind {
+                Kind::Policy => ledgers.of(assignment),
+                _ => Arc::default(),
+            },
+        }
+    }
+}
+
+fn unfit(assignment: &Assignment, error: LoadError) -> PluginSetError {
+    PluginSetError {
+        message: format!("{:#}", anyhow::Error::new(error)),
+        blame: file_of(&assignment.component),
+    }
+}
