@@ -1,4 +1,4 @@
-//! The admin side: what an operator asks and tells a running server. It has a listener and a key of
+//! The admin API, by which operators inspect and reload a running server. It has a listener and a key of
 //! its own, and does not exist unless it is configured.
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use mortise_http::{Problem, ProblemShape, json_response, write_problem};
 use mortise_plugin_manager::LivePlugins;
 use subtle::ConstantTimeEq as _;
 
-/// What the handlers need.
+/// State of the handlers.
 pub struct Admin {
     live: Arc<LivePlugins>,
     key: String,
@@ -67,7 +67,7 @@ async fn guard(State(admin): State<Arc<Admin>>, request: Request, next: Next) ->
     response
 }
 
-/// Which plugins serve whom.
+/// Assignments of plugins.
 async fn plugins(State(admin): State<Arc<Admin>>) -> Response {
     json_response(StatusCode::OK, &admin.live.status())
 }

@@ -1,4 +1,4 @@
-//! What the handlers of all dialects share.
+//! State of the handlers of all dialects.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use mortise_service::Service;
 
 use crate::unsupported::Unsupported;
 
-/// What the handlers of a dialect need.
+/// State of the handlers.
 pub struct ApiState {
     /// Serves requests.
     pub service: Arc<Service>,
     /// Limits of bodies and streams.
     pub http: Arc<HttpState>,
-    /// What happens to fields that cannot be honoured.
+    /// Treatment of fields that cannot be honoured.
     pub unsupported: Unsupported,
 }
 

@@ -1,6 +1,6 @@
-//! What happens to request fields that mortise cannot honour.
+//! Treatment of request fields that mortise cannot honour.
 
-/// What happens to fields that mortise cannot honour.
+/// Treatment of fields that mortise cannot honour.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unsupported {

@@ -10,7 +10,7 @@ use mortise_plugin_manager::deserialize_kind;
 use serde::de::IntoDeserializer as _;
 use serde::de::value::{Error as WordError, StringDeserializer};
 
-/// What an author does with a plugin.
+/// Commands about one plugin.
 #[derive(Debug, Subcommand)]
 pub enum AuthorCommand {
     /// Load a plugin, check it against what its kinds may import, prepare an instance as each kind, and run
@@ -52,7 +52,7 @@ pub struct PluginFileArgs {
     pub cache: Option<PathBuf>,
 }
 
-/// What a plugin is granted while it is tried.
+/// Grants to a plugin while it is tried.
 #[derive(Args)]
 pub struct GrantArgs {
     /// Where a policy or a tool may send HTTP requests, such as https://id.example; may be repeated
@@ -143,7 +143,7 @@ pub struct PluginNewArgs {
     pub lang: Language,
 }
 
-/// What a new plugin is written in.
+/// Language of a new plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Language {
     /// Rust, built with cargo for wasm32-wasip2.

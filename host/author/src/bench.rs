@@ -1,4 +1,4 @@
-//! What the calls of a plugin take.
+//! Durations of a plugin's calls.
 
 use std::time::Instant;
 

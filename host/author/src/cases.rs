@@ -11,7 +11,7 @@ use crate::plugin::LoadPlugin as _;
 use mortise_harness::print;
 use mortise_harness::{Budget, Case, PluginUnderTest, carried, checked, shortened};
 
-/// Where cases are looked for first.
+/// Default folder of golden cases.
 const DEFAULT_FOLDER: &str = "cases";
 
 /// The cases in a folder, in the order of their names, by the names of their files.

@@ -1,4 +1,4 @@
-//! Where the calls of a plugin spend their time.
+//! Profile of a plugin: time by function.
 
 use std::sync::Arc;
 

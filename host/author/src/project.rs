@@ -16,7 +16,7 @@ use crate::templates::{File, SDK, of_kind, of_language, sources};
 const NAME: &str = "plugin-name";
 const KIND: &str = "plugin-kind";
 
-/// Where the dependencies of the SDK's own tests begin in its manifest.
+/// Start of the test dependencies in the manifest of the SDK.
 const SDK_TESTS: &str = "\n[dev-dependencies]";
 
 /// Make the project; returns what to do next.
@@ -44,7 +44,7 @@ pub(crate) fn make(args: &PluginNewArgs) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// What of this release a project carries as it is.
+/// Files of this release that a project carries unchanged.
 fn carried(lang: Language) -> Vec<(String, &'static str)> {
     let named = |(path, text): &File| ((*path).to_owned(), *text);
     match lang {

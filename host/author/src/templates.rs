@@ -84,7 +84,7 @@ pub(crate) fn of_kind(kind: Kind) -> &'static [File] {
     }
 }
 
-/// What every project of a language has, whatever its kind.
+/// Files of every project of a language, whatever its kind.
 pub(crate) fn of_language(lang: Language) -> &'static [File] {
     match lang {
         Language::Rust => &[

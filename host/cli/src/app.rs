@@ -1,4 +1,4 @@
-//! Wires the rooms together and runs the server. The only place that knows them all.
+//! Wiring of all crates to a server, and its life from start to stop. Nothing else knows them all.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -154,7 +154,7 @@ fn measure(served: &[ServedModel], host: PluginHost, swaps: Arc<SwapCounters>) -
     ))
 }
 
-/// Where the files of models come from: folders, the hub, and the demo model.
+/// Sources of model files: folders, the hub, and the demo model.
 pub(crate) fn model_source() -> ModelSource {
     ModelSource {
         demo: mortise_bundle::demo_model(),
@@ -162,7 +162,7 @@ pub(crate) fn model_source() -> ModelSource {
     }
 }
 
-/// What is about plugins in the configuration, as it stands when it is asked for.
+/// Reader of the plugin configuration, for reloads.
 fn read_again(source: ConfigSource) -> ReadConfig {
     Box::new(move || {
         let config = source.load()?;
@@ -170,7 +170,7 @@ fn read_again(source: ConfigSource) -> ReadConfig {
     })
 }
 
-/// How often plugins were replaced, as it stands.
+/// Present values of the replacement counters.
 fn numbers(swaps: &SwapCounters) -> PluginSwaps {
     PluginSwaps {
         generation: swaps.generation.load(Relaxed),

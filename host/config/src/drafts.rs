@@ -1,4 +1,4 @@
-//! Which models guess for which.
+//! Draft models for speculative decoding.
 
 use std::path::Path;
 

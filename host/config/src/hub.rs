@@ -1,5 +1,5 @@
-//! Where the Hugging Face hub is, who asks and where files are kept: the variables of the environment
-//! that `huggingface_hub` reads.
+//! Endpoint, token and cache of the Hugging Face hub, from the environment variables that
+//! `huggingface_hub` reads.
 
 use std::path::PathBuf;
 use std::time::Duration;

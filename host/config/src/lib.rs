@@ -1,5 +1,5 @@
-//! Configuration: a TOML file and the command line, checked once. What the rest of the server
-//! holds is in its own types, with bounds. Nothing else reads the environment.
+//! Configuration: a TOML file, the environment and the command line, checked once into the structs of the
+//! crates that they configure. Nothing else reads the environment.
 
 mod drafts;
 mod engine;
@@ -33,7 +33,7 @@ use self::raw::{Raw, RawBackend, RawKey, RawModel, RawPooling, RawScript};
 /// The commented sample file.
 pub const DEFAULT_FILE: &str = include_str!("default.toml");
 
-/// Why there is no configuration.
+/// Errors of a configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
@@ -41,7 +41,7 @@ pub enum ConfigError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
@@ -58,19 +58,19 @@ pub enum ConfigError {
     Invalid {
         /// The key, with its path.
         key: String,
-        /// Where it stands in the file, from 1, if that is known.
+        /// Line in the file, from 1, if it is known.
         line: Option<usize>,
-        /// What would be right.
+        /// The problem, and a right value.
         message: String,
     },
 }
 
-/// Where the configuration comes from, so that it can be read again.
+/// Source of a configuration, so that it can be read again.
 #[derive(Debug, Clone)]
 pub struct ConfigSource {
     /// A file, if one is given.
     pub file: Option<PathBuf>,
-    /// What the command line says.
+    /// Settings of the command line.
     pub overrides: Overrides,
 }
 
@@ -94,11 +94,11 @@ pub struct Config {
     pub http: HttpConfig,
     /// Bounds of requests.
     pub limits: LimitConfig,
-    /// How the local engine computes.
+    /// Settings of the local engine.
     pub engine: EngineSettings,
-    /// How and how much is logged.
+    /// Format and level of the log.
     pub log: (LogFormat, LogLevel),
-    /// What happens to fields that cannot be honoured.
+    /// Treatment of fields that cannot be honoured.
     pub unsupported: Unsupported,
     /// A sole model answers to any name.
     pub any_model: bool,
@@ -135,13 +135,13 @@ pub struct HttpConfig {
     pub drain: Duration,
 }
 
-/// Where operators reach the server while it runs.
+/// Listener and key of the admin API.
 pub struct AdminConfig {
     /// The address to listen on.
     pub host: IpAddr,
     /// The port.
     pub port: u16,
-    /// What callers must know.
+    /// Key of the callers.
     pub key: String,
 }
 
@@ -151,7 +151,7 @@ impl std::fmt::Debug for AdminConfig {
     }
 }
 
-/// What the command line says; each wins over the file.
+/// Settings of the command line; each overrides the file.
 #[derive(Debug, Clone, Default)]
 pub struct Overrides {
     /// `--host`

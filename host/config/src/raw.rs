@@ -108,7 +108,7 @@ pub(crate) struct RawModel {
     pub(crate) script: Option<RawScript>,
 }
 
-/// Which rows of a text make its embedding.
+/// Pooling of a text's rows to its embedding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum RawPooling {
@@ -120,7 +120,7 @@ pub(crate) enum RawPooling {
     Last,
 }
 
-/// What generates a model's tokens.
+/// Runtime of a model.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum RawBackend {
@@ -262,12 +262,12 @@ pub(crate) struct RawBinding {
     pub(crate) breaker: RawBreaker,
     #[serde(default)]
     pub(crate) settings: toml::Table,
-    /// Where it stands, and each key in it: JSON pointers and lines, from 1.
+    /// Lines of the binding and of each key in it, from 1, by JSON pointer.
     #[serde(skip)]
     pub(crate) lines: BTreeMap<String, usize>,
 }
 
-/// Where a plugin may send HTTP requests.
+/// HTTP grant of a plugin.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RawHttp {
@@ -340,7 +340,7 @@ impl std::fmt::Debug for RawKey {
     }
 }
 
-/// Why a file makes no configuration: what, where, and what was probably meant.
+/// Parse a file. An error names the line, the problem and the nearest known key.
 pub(crate) fn parse(text: &str) -> Result<Raw, String> {
     let parsed: Result<Raw, _> = toml::from_str(text);
     let mut raw = parsed.map_err(|error| {
@@ -362,7 +362,7 @@ pub(crate) fn parse(text: &str) -> Result<Raw, String> {
     Ok(raw)
 }
 
-/// Where a binding and its keys stand in a text that parses.
+/// Lines of a binding and its keys in a text that parses.
 fn binding_lines(text: &str, index: usize) -> BTreeMap<String, usize> {
     let mut lines = BTreeMap::new();
     if let Ok(table) = DeTable::parse(text) {

@@ -37,7 +37,7 @@ pub struct PluginUnderTest {
     text: Arc<ModelFiles>,
     /// Says what the plugin's calls may take.
     within: PluginConfig,
-    /// What it is granted while it is asked.
+    /// Its grants.
     pub grants: TestGrants,
 }
 
@@ -97,12 +97,12 @@ impl PluginUnderTest {
     }
 }
 
-/// How much is spent on a case.
+/// Budget of a case.
 #[derive(Clone, Copy)]
 pub struct Budget {
     /// Places at which a parser's text is cut in two; longer texts are cut at the first ones.
     cuts: usize,
-    /// When it must be over.
+    /// Deadline.
     until: Option<Instant>,
 }
 
@@ -133,7 +133,7 @@ impl Budget {
     }
 }
 
-/// What goes in, and what must come out.
+/// A golden case: input and expected output.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Case {
@@ -141,10 +141,10 @@ pub struct Case {
     kind: Option<Kind>,
     #[serde(default)]
     settings: Map<String, Value>,
-    /// Where the clock stands still.
+    /// Fixed time.
     #[serde(default)]
     now: Option<Moment>,
-    /// What the plugin is asked.
+    /// Input of the call.
     pub input: Value,
     #[serde(default)]
     expect: Option<Value>,
@@ -263,7 +263,7 @@ impl Case {
     /// Ask what the case asks and compare.
     ///
     /// # Errors
-    /// What differs from what should come out.
+    /// The first difference from the expected output.
     pub fn run(
         &self,
         subject: &PluginUnderTest,
@@ -338,7 +338,7 @@ pub fn check_pieces(
     Ok(())
 }
 
-/// Where `said` lacks what `expected` names: objects may hold more, all else must be equal.
+/// First path at which `said` differs from `expected`; objects may hold more.
 fn difference(place: &str, expected: &Value, said: &Value) -> Option<String> {
     match (expected, said) {
         (Value::Object(expected), Value::Object(said)) => {

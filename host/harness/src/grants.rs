@@ -1,4 +1,4 @@
-//! What a plugin under test is granted, and the time that it is told.
+//! Grants of a plugin under test, and the time that it sees.
 
 use std::str::FromStr;
 
@@ -23,7 +23,7 @@ pub struct MomentError {
 }
 
 impl Moment {
-    /// When golden cases are asked that do not say.
+    /// Time of golden cases that name none.
     pub const GOLDEN: Self = Self(datetime!(2024-01-01 0:00 UTC));
 
     /// Milliseconds since 1970.
@@ -61,14 +61,14 @@ impl TryFrom<String> for Moment {
     }
 }
 
-/// What the author of a plugin grants it on the command line.
+/// Grants to a plugin under test.
 #[derive(Debug, Clone, Default)]
 pub struct TestGrants {
-    /// Where a policy or a tool may send HTTP requests.
+    /// Origins that a policy or a tool may send HTTP requests to.
     pub origins: Vec<Origin>,
     /// Names and values, for policies.
     pub secrets: Vec<(String, String)>,
-    /// Where the clock stands still; without it, it is the system's.
+    /// Fixed time; the system's clock without it.
     pub now: Option<Moment>,
 }
 
@@ -76,7 +76,7 @@ impl TestGrants {
     /// Whether the plugin could make use of them.
     ///
     /// # Errors
-    /// Which of them is for other kinds only.
+    /// When one of them is for other kinds only.
     pub fn check(&self, component: &Component) -> anyhow::Result<()> {
         let has = |kinds: &[Kind]| component.kinds().iter().any(|kind| kinds.contains(kind));
         ensure!(
@@ -94,7 +94,7 @@ impl TestGrants {
         Ok(())
     }
 
-    /// Where it may send HTTP requests.
+    /// The grant of HTTP requests.
     pub fn http(&self) -> HttpGrant {
         HttpGrant {
             origins: self.origins.clone(),

@@ -1,5 +1,5 @@
-//! A model's plugins on the bench: each asked by itself, with JSON in and JSON out, without a
-//! server and without inference. Behind the offline commands and `mortise plugin`.
+//! Calls to single plugins of a model, JSON in and JSON out, without a server and without inference. The offline
+//! commands and `mortise plugin` use it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::grants::Moment;
 /// The route that plugins are asked about where an input names none.
 const ROUTE: &str = "/v1/chat/completions";
 
-/// Everything that a plugin may be asked with.
+/// Bound plugins of one model and a runtime to call them on.
 pub struct Harness {
     runtime: tokio::runtime::Runtime,
     text: Arc<ModelFiles>,
@@ -32,9 +32,9 @@ pub struct Harness {
     policies: Vec<Arc<dyn DecidePolicy>>,
     tools: Vec<Arc<dyn RunTool>>,
     request: RequestId,
-    /// What templates are told if a request does not say.
+    /// Date for templates where a request names none.
     today: String,
-    /// When all must be answered.
+    /// Deadline of all answers.
     until: Option<Instant>,
 }
 
@@ -285,7 +285,7 @@ impl Harness {
     }
 }
 
-/// What a tool answered. A refusal is a result: the model would be told it.
+/// Answer of a tool. A refusal is a result: the model would be told it.
 fn answered(answer: ToolAnswer) -> Value {
     match answer {
         ToolAnswer::Result(text) => json!({"result": text}),

@@ -27,12 +27,11 @@ pub struct ModelConfig {
     pub hf: Option<ModelReference>,
     /// Speaks instead of the weights.
     pub script: Option<Script>,
-    /// How weights are quantised when they are loaded, if their files have them in full precision.
+    /// Format that weights are quantised to while they are loaded, if their files have full precision.
     pub quantize: Option<Quantize>,
-    /// What guesses its tokens.
+    /// Draft model for speculative decoding.
     pub draft: Option<Box<ModelConfig>>,
-    /// What is said of embeddings instead of the model's files; a decoder whose pooling is said makes
-    /// embeddings.
+    /// Overrides of pooling and normalisation. A decoder with a pooling makes embeddings.
     pub embedding: EmbedderOptions,
 }
 
@@ -51,7 +50,7 @@ impl ModelConfig {
         }
     }
 
-    /// How the weights are kept.
+    /// Precision of the weights in memory.
     pub fn precision(&self) -> WeightPrecision {
         match self.quantize {
             None => WeightPrecision::AsStored,
@@ -72,10 +71,10 @@ pub enum Quantize {
     Q4K,
 }
 
-/// How the local engine computes and shares.
+/// Settings of the local engine.
 #[derive(Debug, Clone)]
 pub struct EngineSettings {
-    /// What models are computed on.
+    /// Device of the models.
     pub device: DeviceChoice,
     /// For each model that the engine serves.
     pub engine: EngineConfig,

@@ -1,5 +1,4 @@
-//! What a model's files say about text: its tokenizer, its chat template, what ends an answer. From a
-//! Hugging Face folder or from a GGUF file.
+//! Files of a model: tokenizer, chat template and end tokens, from a Hugging Face folder or a GGUF file.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -34,7 +33,7 @@ pub type EmbeddedFiles = &'static [(&'static str, &'static [u8])];
 /// Brings a model from the hub; where its files are then.
 pub type FetchModel = Arc<dyn Fn(&ModelReference) -> anyhow::Result<PathBuf> + Send + Sync>;
 
-/// Where the files of models come from.
+/// Sources of model files.
 #[derive(Clone)]
 pub struct ModelSource {
     /// For models without a path.
@@ -74,12 +73,12 @@ impl ModelSource {
     }
 }
 
-/// What a model's files say about text: everything but its weights.
+/// Everything that a model's files say but its weights.
 #[derive(Debug)]
 pub struct ModelFiles {
     /// The public name.
     pub name: String,
-    /// Where they are.
+    /// The folder or file.
     pub folder: ModelFolder,
     /// Text to tokens and back.
     pub tokenizer: Arc<Tokenizer>,
@@ -87,7 +86,7 @@ pub struct ModelFiles {
     pub architecture: String,
     /// Logits of the model: at least the tokens that the tokenizer knows.
     pub vocabulary_size: usize,
-    /// What holds where a request does not say.
+    /// Generation defaults.
     pub defaults: GenerationConfig,
 }
 

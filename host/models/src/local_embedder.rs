@@ -26,7 +26,7 @@ pub(crate) struct LocalEmbedder {
     counters: Counters,
 }
 
-/// What there was and is to do. The figures are independent of one another: no order is needed.
+/// Load counters. They are independent of one another: no memory order is needed.
 #[derive(Default)]
 struct Counters {
     /// Tokens of texts that were taken on and whose vectors are not made yet.
@@ -148,7 +148,7 @@ impl EmbeddingRuntime for LocalEmbedder {
     }
 }
 
-/// Where a generating model has its engine.
+/// An embedding model refuses to generate.
 impl TokenRuntime for LocalEmbedder {
     fn submit(&self, _: SequenceRequest) -> Result<TokenStream, SubmitError> {
         Err(SubmitError::Invalid(

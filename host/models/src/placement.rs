@@ -11,13 +11,13 @@ use crate::device_choice::DeviceChoice;
 /// A model as it is to be computed.
 #[derive(Debug, Clone)]
 pub struct Placement {
-    /// What it is computed on.
+    /// The device.
     pub device: DeviceChoice,
-    /// How its weights are kept.
+    /// Precision of the weights.
     pub precision: WeightPrecision,
     /// Tokens of a sequence at most.
     pub max_context: usize,
-    /// How the engine computes and shares.
+    /// Settings of the engine.
     pub engine: EngineConfig,
 }
 
@@ -55,7 +55,7 @@ pub fn start_engine(
     })
 }
 
-/// Why a model is not computed on a GPU.
+/// Reasons against a GPU.
 #[derive(Debug, thiserror::Error)]
 enum NotOnGpu {
     /// There is none.

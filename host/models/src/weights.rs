@@ -1,4 +1,4 @@
-//! Models that guess what other models say.
+//! Loaded weights, shared between served models and draft models.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,8 +10,7 @@ use mortise_tokenizer::Tokenizer;
 use crate::config::ModelConfig;
 use crate::files::{ModelFiles, ModelSource};
 
-/// Weights by the names of their models, so that a model that is served and guesses for another is
-/// loaded once.
+/// Weights by model name. A model that is served and is the draft model of another is loaded once.
 #[derive(Debug, Default)]
 pub struct LoadedWeights(Mutex<BTreeMap<String, Arc<Model>>>);
 
@@ -34,7 +33,7 @@ impl LoadedWeights {
         Ok(model)
     }
 
-    /// The model that guesses for one with the tokenizer `large`. Blocks.
+    /// Draft model of a model with the tokenizer `large`. Blocks.
     pub fn draft(
         &self,
         config: &ModelConfig,
@@ -51,7 +50,7 @@ impl LoadedWeights {
     }
 }
 
-/// Guesses are token ids: they mean something only if both models mean the same by them.
+/// Check that both tokenizers have the same tokens: draft tokens are verified by their ids.
 fn check_tokens(large: &Tokenizer, draft: &Tokenizer) -> anyhow::Result<()> {
     let (known, of_draft) = (large.vocabulary_size(), draft.vocabulary_size());
     let shown = |tokenizer: &Tokenizer, id| {

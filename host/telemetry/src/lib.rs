@@ -1,4 +1,4 @@
-//! What operators see of a running server: metrics for Prometheus, the access log and the log.
+//! Telemetry: metrics for Prometheus, the access log and the log.
 
 mod access_log;
 mod logging;

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use tracing::level_filters::LevelFilter;
 
-/// How log lines are written.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
@@ -20,7 +20,7 @@ pub enum LogFormat {
 pub enum LogLevel {
     /// Requests that failed because of us.
     Error,
-    /// What we recovered from.
+    /// Failures that the server recovered from.
     Warn,
     /// Start, stop and one line for each request.
     #[default]

@@ -60,7 +60,7 @@ struct CodeLabel {
     code: String,
 }
 
-/// How often plugins were replaced.
+/// Counters of plugin replacements.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PluginSwaps {
     /// Sets of plugins that have served, from 1.
@@ -236,7 +236,7 @@ impl Metrics {
 
 type PluginSource = Box<dyn Fn() -> Vec<PluginStats> + Send + Sync>;
 
-/// What the plugins did, asked when the page is read.
+/// Collector of plugin statistics, read with the page.
 struct Plugins(PluginSource);
 
 impl fmt::Debug for Plugins {
@@ -334,7 +334,7 @@ impl Collector for Plugins {
 
 type PluginField = fn(&PluginStats) -> u64;
 
-/// What is told of each plugin as one number: name, help, whether it only rises, and where it stands.
+/// Single figures of each plugin: name, help, type and value.
 const PLUGIN_FIELDS: [(&str, &str, MetricType, PluginField); 5] = [
     (
         "plugin_instances",
@@ -390,7 +390,7 @@ impl EncodeMetric for CallDurations<'_> {
     }
 }
 
-/// How often plugins were replaced.
+/// Counters of plugin replacements.
 struct Swaps(Box<dyn Fn() -> PluginSwaps + Send + Sync>);
 
 impl fmt::Debug for Swaps {

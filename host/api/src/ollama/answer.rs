@@ -27,7 +27,7 @@ use crate::problem::problem_of;
 /// Lines that are ready are sent together, up to this many bytes.
 const BATCH_BYTES: usize = 8 * 1024;
 
-/// What all objects of one answer have in common.
+/// Fields that all objects of one answer share.
 pub(crate) struct Generated {
     model: String,
     began: Instant,

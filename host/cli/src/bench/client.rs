@@ -78,7 +78,7 @@ struct Target {
     agent: Agent,
 }
 
-/// What one answer took, in seconds.
+/// Latencies of one answer, in seconds.
 struct Answer {
     first: f64,
     gaps: Vec<f64>,

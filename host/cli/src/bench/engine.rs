@@ -23,7 +23,7 @@ const RUNNING: usize = 8;
 const LONG_PROMPT: usize = 4096;
 /// The shared prefix, where the context holds it.
 const PREFIX: usize = 2000;
-/// What streams have before they decode.
+/// Prompts of streams before they decode.
 const SHORT_PROMPT: usize = 16;
 
 /// Measure prefill, decode alone and batched, a repeated prefix, and a long prompt among streams.
@@ -115,7 +115,7 @@ struct Bench {
     generate: usize,
 }
 
-/// When the tokens of one stream came.
+/// Arrival times of the tokens of one stream.
 struct Times {
     submitted: Instant,
     tokens: Vec<Instant>,

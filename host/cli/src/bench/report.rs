@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
-/// What was measured, on what, and the figures.
+/// Measurements, the machine they were made on, and their figures.
 pub(super) struct Report {
-    /// What was measured, by name.
+    /// Name of the measurement.
     pub(super) about: Vec<(&'static str, Value)>,
     pub(super) rows: Vec<Row>,
 }

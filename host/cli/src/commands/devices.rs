@@ -6,7 +6,7 @@ use std::thread;
 use mortise_cuda::Gpu;
 use serde_json::{Value, json};
 
-/// What `mortise devices` prints.
+/// Report of `mortise devices`.
 pub(crate) fn describe(as_json: bool) -> anyhow::Result<String> {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let features = processor_features();

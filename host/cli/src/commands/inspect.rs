@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 /// Longest header of a safetensors file; the format's own reader has the same limit.
 const MAX_HEADER_BYTES: u64 = 100_000_000;
 
-/// What `path` is.
+/// Description of the file or folder at `path`.
 pub(crate) fn inspect(path: &Path) -> anyhow::Result<Value> {
     if path.is_dir() {
         return model(path);
@@ -51,7 +51,7 @@ pub(crate) fn plugin(path: &Path) -> anyhow::Result<Value> {
     }))
 }
 
-/// What a custom section says, as it is if it is not even JSON, so that its author sees what is wrong.
+/// A custom section as JSON, or as text if it is none, so that its author sees the mistake.
 fn section(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| Value::from(text))
 }

@@ -1,4 +1,4 @@
-//! What the engines are doing, for Prometheus.
+//! Load of the engines: queue depth, batch size, throughput counters.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 
 type LoadSource = Box<dyn Fn() -> Vec<(String, EngineLoad)> + Send + Sync>;
 
-/// What the backends are doing, asked when the page is read.
+/// Collector of the load of each runtime, read with the page.
 pub(super) struct Loads(LoadSource);
 
 impl Loads {
