@@ -75,15 +75,15 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
         cut,
         drain: config.http.drain,
     };
-    let (front, live) = tokio::select! {
+    let (state, live) = tokio::select! {
         opened = open(config, source, address, draining_seen, cut_seen) => opened?,
         signal = signals.recv() => {
             tracing::info!(signal, "stopped before the start was complete");
             return Ok(());
         }
     };
-    let (front, live) = (Arc::new(front), Arc::new(live));
-    let service = Arc::clone(&front.service);
+    let (state, live) = (Arc::new(state), Arc::new(live));
+    let service = Arc::clone(&state.service);
     reload_on_hangup(Arc::clone(&live))?;
     if let Some(every) = watch_every {
         let live = Arc::clone(&live);
@@ -95,15 +95,15 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
             listener,
             router,
             connection_limits.clone(),
-            front.http.draining.clone(),
+            state.http.draining.clone(),
         ));
         tracing::info!("admin side on http://{address}");
     }
     tracing::info!("listening on http://{address}");
-    let http = Arc::clone(&front.http);
+    let http = Arc::clone(&state.http);
     let router = router(
         http,
-        vec![openai::api(Arc::clone(&front)), ollama::api(front)],
+        vec![openai::api(Arc::clone(&state)), ollama::api(state)],
         openai::error_body,
     );
     listen(listener, router, connection_limits, signals, stop).await;
@@ -257,12 +257,12 @@ async fn open(
         observer: metrics,
         metrics: Box::new(move || page.page()),
     };
-    let front = ApiState {
+    let state = ApiState {
         service,
         http: Arc::new(http),
         unsupported: config.unsupported,
     };
-    Ok((front, live))
+    Ok((state, live))
 }
 
 /// SIGINT and SIGTERM, by name. Two are told apart; what comes later changes nothing.

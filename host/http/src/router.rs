@@ -167,7 +167,7 @@ async fn observe(
         peer: peer_of(&request),
         notes: Arc::clone(&notes),
     };
-    let front = &outermost.state;
+    let state = &outermost.state;
     let (route, is_work) = outermost.route_of(request.uri().path());
     let shape = outermost.shape_of(request.uri().path());
     let mut access = AccessGuard::begin(
@@ -176,16 +176,16 @@ async fn observe(
         route,
         context.peer.ip().to_string(),
         notes,
-        Arc::clone(&front.observer),
+        Arc::clone(&state.observer),
     );
     let version = request.version();
     let id = Arc::clone(&context.id);
-    let origin = front.guard.origin(request.headers());
+    let origin = state.guard.origin(request.headers());
     let preflight = guard::is_preflight(&request);
     request.extensions_mut().insert(context);
     request.extensions_mut().insert(Label(route));
 
-    let mut response = match admit(front, &request, is_work) {
+    let mut response = match admit(state, &request, is_work) {
         Err(error) => error.into_response(),
         Ok(()) if preflight && origin.is_some() => StatusCode::NO_CONTENT.into_response(),
         Ok(()) => AssertUnwindSafe(next.run(request))

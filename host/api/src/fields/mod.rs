@@ -7,7 +7,7 @@ mod refused;
 mod unreadable;
 mod values;
 
-use mortise_http::{Problem as ApiError, nearest};
+use mortise_http::{Problem, nearest};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -50,7 +50,7 @@ impl FieldReader {
     }
 
     /// Read a group of fields. Null counts as absent, as it does at OpenAI.
-    pub(crate) fn read<T: DeserializeOwned>(&mut self) -> Result<T, ApiError> {
+    pub(crate) fn read<T: DeserializeOwned>(&mut self) -> Result<T, Problem> {
         self.known.extend(names_at::<T>(&FieldPath::default()));
         let mut unread = Vec::new();
         let mut note = |path: serde_ignored::Path<'_>| {
@@ -91,9 +91,9 @@ impl FieldReader {
     }
 
     /// Refuse a field that cannot be honoured, or note that it is left out, as configured.
-    pub(crate) fn unsupported(&mut self, path: &FieldPath, why: &str) -> Result<(), ApiError> {
+    pub(crate) fn unsupported(&mut self, path: &FieldPath, why: &str) -> Result<(), Problem> {
         match self.mode {
-            Unsupported::Refuse => Err(ApiError::unsupported(
+            Unsupported::Refuse => Err(Problem::unsupported(
                 path.to_string(),
                 format!("`{path}` is not supported: {why}"),
             )),
@@ -114,7 +114,7 @@ impl FieldReader {
     pub(crate) fn finish(
         mut self,
         tolerated: impl Fn(&[Segment]) -> bool,
-    ) -> Result<Vec<String>, ApiError> {
+    ) -> Result<Vec<String>, Problem> {
         let unknown = std::mem::take(&mut self.unknown);
         for Unknown { path, names } in unknown {
             if !tolerated(path.segments()) {
@@ -134,7 +134,7 @@ impl FieldReader {
         Ok(self.ignored)
     }
 
-    fn refuse_unknown(&mut self, path: &FieldPath, names: &[&str]) -> Result<(), ApiError> {
+    fn refuse_unknown(&mut self, path: &FieldPath, names: &[&str]) -> Result<(), Problem> {
         if self.mode == Unsupported::Ignore {
             self.ignored.push(path.to_string());
             return Ok(());
@@ -146,7 +146,7 @@ impl FieldReader {
         };
         let hint = hint.unwrap_or_default();
         let message = format!("unknown field `{path}`{hint}");
-        let mut error = ApiError::invalid(path.to_string(), message);
+        let mut error = Problem::invalid(path.to_string(), message);
         error.code = "unknown_parameter".to_owned();
         Err(error)
     }

@@ -10,7 +10,7 @@ macro_rules! refused_fields {
 
         impl $name {
             /// Refuse those that are given, or note that they are left out, as configured.
-            fn refuse(&self, reader: &mut FieldReader) -> Result<(), ApiError> {
+            fn refuse(&self, reader: &mut FieldReader) -> Result<(), Problem> {
                 $(if self.$field.is_some() {
                     reader.unsupported(&FieldPath::from(stringify!($field)), $why)?;
                 })+

@@ -1,13 +1,13 @@
 //! Wire errors for fields of a wrong type or value, from what serde says of them.
 
-use mortise_http::{Problem as ApiError, kind_of};
+use mortise_http::{Problem, kind_of};
 use serde_json::Value;
 
 use super::path::{FieldPath, Segment};
 
 /// The error for a field that could not be read as the type that it has in the request. `found` is
 /// the value at `path`.
-pub(crate) fn unreadable(path: &FieldPath, message: &str, found: Option<&Value>) -> ApiError {
+pub(crate) fn unreadable(path: &FieldPath, message: &str, found: Option<&Value>) -> Problem {
     if let Some(name) = message
         .strip_prefix("missing field `")
         .and_then(|rest| rest.strip_suffix('`'))
@@ -21,7 +21,7 @@ pub(crate) fn unreadable(path: &FieldPath, message: &str, found: Option<&Value>)
     }
     let found = found.unwrap_or(&Value::Null);
     let Some((problem, expected)) = message.rsplit_once(", expected ") else {
-        return ApiError::invalid(path.to_string(), format!("`{path}` {message}"));
+        return Problem::invalid(path.to_string(), format!("`{path}` {message}"));
     };
     if problem.starts_with("unknown variant") {
         let expected = expected.strip_prefix("one of ").unwrap_or(expected);
@@ -57,15 +57,15 @@ fn type_of(expected: &str) -> &str {
 }
 
 /// A required field is absent.
-pub(crate) fn missing(path: &FieldPath) -> ApiError {
-    let mut error = ApiError::invalid(path.to_string(), format!("`{path}` is required"));
+pub(crate) fn missing(path: &FieldPath) -> Problem {
+    let mut error = Problem::invalid(path.to_string(), format!("`{path}` is required"));
     error.code = "missing_required_parameter".to_owned();
     error
 }
 
 /// A field has a value of another type.
-pub(crate) fn wrong_type(path: &FieldPath, expected: &str, found: &Value) -> ApiError {
-    let mut error = ApiError::invalid(
+pub(crate) fn wrong_type(path: &FieldPath, expected: &str, found: &Value) -> Problem {
+    let mut error = Problem::invalid(
         path.to_string(),
         format!("`{path}` must be {expected}; it is {}", kind_of(found)),
     );
@@ -74,12 +74,12 @@ pub(crate) fn wrong_type(path: &FieldPath, expected: &str, found: &Value) -> Api
 }
 
 /// A field has a value that it must not have.
-pub(crate) fn wrong_value(path: &FieldPath, expected: &str, found: &Value) -> ApiError {
+pub(crate) fn wrong_value(path: &FieldPath, expected: &str, found: &Value) -> Problem {
     let found = match found {
         Value::String(text) => format!("`{text}`"),
         other => other.to_string(),
     };
-    ApiError::invalid(
+    Problem::invalid(
         path.to_string(),
         format!("`{path}` must be {expected}; it is {found}"),
     )

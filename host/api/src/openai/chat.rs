@@ -1,6 +1,6 @@
 //! `POST /v1/chat/completions`: from wire JSON to the service's fields.
 
-use mortise_http::Problem as ApiError;
+use mortise_http::Problem;
 use mortise_service::{
     ChatPrompt, Conversation, Prompt, PromptEnd, RequestFields, TemplateArguments, ToolChoice,
 };
@@ -106,7 +106,7 @@ refused_fields! {
 }
 
 /// Translate a request.
-pub(crate) fn parse(object: Map<String, Value>, mode: Unsupported) -> Result<ChatCall, ApiError> {
+pub(crate) fn parse(object: Map<String, Value>, mode: Unsupported) -> Result<ChatCall, Problem> {
     let mut reader = FieldReader::new(object, mode);
     let basics: Basics = reader.read()?;
     let streaming: Streaming = reader.read()?;
@@ -144,7 +144,7 @@ pub(crate) fn parse(object: Map<String, Value>, mode: Unsupported) -> Result<Cha
 }
 
 /// The old and the new name of one limit. Both may be given if they agree.
-fn max_tokens(basics: &Basics, reader: &mut FieldReader) -> Result<Option<u32>, ApiError> {
+fn max_tokens(basics: &Basics, reader: &mut FieldReader) -> Result<Option<u32>, Problem> {
     let new = positive(
         basics.max_completion_tokens,
         "max_completion_tokens",
@@ -152,7 +152,7 @@ fn max_tokens(basics: &Basics, reader: &mut FieldReader) -> Result<Option<u32>, 
     )?;
     let old = positive(basics.max_tokens, "max_tokens", reader)?;
     match (new, old) {
-        (Some(new), Some(old)) if new != old => Err(ApiError::invalid(
+        (Some(new), Some(old)) if new != old => Err(Problem::invalid(
             "max_tokens",
             format!(
                 "`max_tokens` is {old} and `max_completion_tokens` is {new}; \
@@ -163,11 +163,11 @@ fn max_tokens(basics: &Basics, reader: &mut FieldReader) -> Result<Option<u32>, 
     }
 }
 
-fn logprobs(basics: &Basics) -> Result<Option<u32>, ApiError> {
+fn logprobs(basics: &Basics) -> Result<Option<u32>, Problem> {
     match (basics.logprobs.unwrap_or(false), basics.top_logprobs) {
         (true, top) => Ok(Some(top.unwrap_or(0))),
         (false, None | Some(0)) => Ok(None),
-        (false, Some(_)) => Err(ApiError::invalid(
+        (false, Some(_)) => Err(Problem::invalid(
             "top_logprobs",
             "`top_logprobs` needs `logprobs` to be true",
         )),
@@ -175,7 +175,7 @@ fn logprobs(basics: &Basics) -> Result<Option<u32>, ApiError> {
 }
 
 /// A grammar binds the whole answer, and a forced call leaves no room for it.
-fn check_constraint(request: &RequestFields, legacy: bool) -> Result<(), ApiError> {
+fn check_constraint(request: &RequestFields, legacy: bool) -> Result<(), Problem> {
     let forced = matches!(
         request.tool_choice,
         Some(ToolChoice::Required | ToolChoice::Named(_))
@@ -187,7 +187,7 @@ fn check_constraint(request: &RequestFields, legacy: bool) -> Result<(), ApiErro
                 true => "function_call",
                 false => "tool_choice",
             };
-            Err(ApiError::invalid(
+            Err(Problem::invalid(
                 field,
                 format!(
                     "`{field}` constrains content and `{choice}` forces a tool call; \
@@ -199,7 +199,7 @@ fn check_constraint(request: &RequestFields, legacy: bool) -> Result<(), ApiErro
     }
 }
 
-fn prompt(basics: Basics, conversation: Conversation) -> Result<ChatPrompt, ApiError> {
+fn prompt(basics: Basics, conversation: Conversation) -> Result<ChatPrompt, Problem> {
     let mut arguments = basics.chat_template_kwargs.unwrap_or_default();
     if let Some(effort) = basics.reasoning_effort {
         let word = json!(effort.word());
@@ -215,7 +215,7 @@ fn prompt(basics: Basics, conversation: Conversation) -> Result<ChatPrompt, ApiE
     }
     let arguments = TemplateArguments::new(arguments).map_err(|error| {
         let path = FieldPath::from("chat_template_kwargs").key(&error.name);
-        ApiError::invalid(path.to_string(), error.problem)
+        Problem::invalid(path.to_string(), error.problem)
     })?;
     let continued = basics.continue_final_message.unwrap_or(false);
     let end = match (
@@ -226,7 +226,7 @@ fn prompt(basics: Basics, conversation: Conversation) -> Result<ChatPrompt, ApiE
         (false, true) => PromptEnd::OpenMessage,
         (false, false) => PromptEnd::ClosedMessage,
         (true, true) => {
-            return Err(ApiError::invalid(
+            return Err(Problem::invalid(
                 "add_generation_prompt",
                 "`add_generation_prompt` and `continue_final_message` exclude each other",
             ));
@@ -240,7 +240,7 @@ fn prompt(basics: Basics, conversation: Conversation) -> Result<ChatPrompt, ApiE
 }
 
 /// Read fields of which some values are honoured, hints, and fields that are always refused.
-fn read_fixed(reader: &mut FieldReader) -> Result<(), ApiError> {
+fn read_fixed(reader: &mut FieldReader) -> Result<(), Problem> {
     let fixed: Fixed = reader.read()?;
     if fixed.store.unwrap_or(false) {
         let why = "this server stores no completions; leave it out or false";

@@ -1,6 +1,6 @@
 //! `POST /v1/completions`: from wire JSON to the service's fields, and back to the older shapes.
 
-use mortise_http::Problem as ApiError;
+use mortise_http::Problem;
 use mortise_service::{
     Delta, FinishReason, Prompt, RequestFields, ServerToolCall, TokenLogprob, Usage, limits,
 };
@@ -58,7 +58,7 @@ refused_fields! {
 pub(crate) fn parse(
     object: Map<String, Value>,
     mode: Unsupported,
-) -> Result<CompletionCall, ApiError> {
+) -> Result<CompletionCall, Problem> {
     let mut reader = FieldReader::new(object, mode);
     let basics: Basics = reader.read()?;
     let streaming: Streaming = reader.read()?;
@@ -106,9 +106,9 @@ pub(crate) fn parse(
 }
 
 /// Alternatives of each token. Chat completions have another field for them.
-fn logprobs(top: Option<u32>) -> Result<Option<u32>, ApiError> {
+fn logprobs(top: Option<u32>) -> Result<Option<u32>, Problem> {
     match top {
-        Some(top) if top > limits::MAX_TOP_LOGPROBS => Err(ApiError::invalid(
+        Some(top) if top > limits::MAX_TOP_LOGPROBS => Err(Problem::invalid(
             "logprobs",
             format!(
                 "`logprobs` is {top}; it must be at most {}",
@@ -119,11 +119,11 @@ fn logprobs(top: Option<u32>) -> Result<Option<u32>, ApiError> {
     }
 }
 
-fn prompts(Inputs(inputs): Inputs) -> Result<Vec<Prompt>, ApiError> {
+fn prompts(Inputs(inputs): Inputs) -> Result<Vec<Prompt>, Problem> {
     match inputs.len() {
-        0 => Err(ApiError::invalid("prompt", "`prompt` must not be empty")),
+        0 => Err(Problem::invalid("prompt", "`prompt` must not be empty")),
         1..=MAX_PROMPTS => Ok(inputs.into_iter().map(Prompt::from).collect()),
-        count => Err(ApiError::invalid(
+        count => Err(Problem::invalid(
             "prompt",
             format!("`prompt` holds {count} prompts; the limit is {MAX_PROMPTS}"),
         )),
@@ -144,7 +144,7 @@ fn echo(
     reader: &mut FieldReader,
     prompts: &[Prompt],
     logprobs: bool,
-) -> Result<Option<Vec<String>>, ApiError> {
+) -> Result<Option<Vec<String>>, Problem> {
     let path = FieldPath::from("echo");
     if logprobs {
         reader.unsupported(&path, "log-probabilities of the prompt are not computed")?;

@@ -1,7 +1,7 @@
 //! Constraints on generated text: OpenAI's `response_format`, and the names that vLLM's users know
 //! (`guided_*`, `structured_outputs`). At most one of them.
 
-use mortise_http::Problem as ApiError;
+use mortise_http::Problem;
 use mortise_service::{ContentConstraint, GrammarSource, ToolName};
 use serde::Deserialize;
 use serde_json::Value;
@@ -71,7 +71,7 @@ struct Family {
 
 impl Constraints {
     /// The constraint, if there is one.
-    pub(crate) fn translate(self) -> Result<Option<ContentConstraint>, ApiError> {
+    pub(crate) fn translate(self) -> Result<Option<ContentConstraint>, Problem> {
         let mut found = Vec::new();
         if let Some(format) = self.response_format
             && let Some(source) = format.source()?
@@ -99,7 +99,7 @@ impl Constraints {
             }
         }
         if let [(first, _), (second, _), ..] = found.as_slice() {
-            return Err(ApiError::invalid(
+            return Err(Problem::invalid(
                 second.to_string(),
                 format!("`{first}` and `{second}` both constrain the answer; give one of them"),
             ));
@@ -112,7 +112,7 @@ impl Constraints {
 }
 
 impl ResponseFormat {
-    fn source(self) -> Result<Option<GrammarSource>, ApiError> {
+    fn source(self) -> Result<Option<GrammarSource>, Problem> {
         match self.kind {
             FormatKind::Text => Ok(None),
             FormatKind::JsonObject => Ok(Some(GrammarSource::JsonObject)),
@@ -121,7 +121,7 @@ impl ResponseFormat {
                 let wrapper = self.json_schema.ok_or_else(|| missing(&path))?;
                 let name = path.key("name");
                 ToolName::new(wrapper.name).map_err(|error| {
-                    ApiError::invalid(name.to_string(), format!("`{name}` {error}"))
+                    Problem::invalid(name.to_string(), format!("`{name}` {error}"))
                 })?;
                 match wrapper.schema {
                     None => Ok(Some(GrammarSource::JsonObject)),
@@ -133,13 +133,13 @@ impl ResponseFormat {
 }
 
 impl Family {
-    fn sources(self, found: &mut Vec<(FieldPath, GrammarSource)>) -> Result<(), ApiError> {
+    fn sources(self, found: &mut Vec<(FieldPath, GrammarSource)>) -> Result<(), Problem> {
         if let (path, Some(schema)) = self.json {
             let source = match schema {
                 // vLLM takes the schema as text as well.
                 Value::String(text) => {
                     let parsed = serde_json::from_str(&text).map_err(|error| {
-                        ApiError::invalid(
+                        Problem::invalid(
                             path.to_string(),
                             format!("`{path}` is not valid JSON: {error}"),
                         )
@@ -156,7 +156,7 @@ impl Family {
         if let (path, Some(Texts(choices))) = self.choice {
             if choices.is_empty() {
                 let problem = format!("`{path}` is empty; name at least one text to choose");
-                return Err(ApiError::invalid(path.to_string(), problem));
+                return Err(Problem::invalid(path.to_string(), problem));
             }
             found.push((path, GrammarSource::Regex(alternatives(&choices))));
         }
@@ -167,7 +167,7 @@ impl Family {
     }
 }
 
-fn schema_source(path: &FieldPath, schema: Value) -> Result<GrammarSource, ApiError> {
+fn schema_source(path: &FieldPath, schema: Value) -> Result<GrammarSource, Problem> {
     match schema {
         Value::Object(_) | Value::Bool(_) => Ok(GrammarSource::JsonSchema(schema.to_string())),
         other => Err(wrong_type(

@@ -8,7 +8,7 @@ use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::{Request as HttpRequest, StatusCode};
-use mortise_http::{AnswerRecord, Context, Problem as ApiError, json_response};
+use mortise_http::{AnswerRecord, Context, Problem, json_response};
 use mortise_service::{EmbeddingInput, EmbeddingRequest};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -53,19 +53,19 @@ struct EmbeddingCall {
 
 /// `POST /v1/embeddings`
 pub(crate) async fn embeddings(
-    State(front): State<Arc<ApiState>>,
+    State(state): State<Arc<ApiState>>,
     Extension(context): Extension<Context>,
     request: HttpRequest<Body>,
-) -> Result<Response, ApiError> {
-    let (parts, object) = read(&front, request).await?;
+) -> Result<Response, Problem> {
+    let (parts, object) = read(&state, request).await?;
     let EmbeddingCall {
         request,
         encoding,
         ignored,
-    } = parse(object, front.unsupported)?;
+    } = parse(object, state.unsupported)?;
     context.notes.asked(&request.model, false);
     let call = call_of(&context, EMBEDDINGS, "POST", &parts.headers);
-    let made = front
+    let made = state
         .service
         .embed(&call, request)
         .await
@@ -114,7 +114,7 @@ fn written(vector: &[f32], encoding: Encoding) -> Value {
     }
 }
 
-fn parse(object: Map<String, Value>, mode: Unsupported) -> Result<EmbeddingCall, ApiError> {
+fn parse(object: Map<String, Value>, mode: Unsupported) -> Result<EmbeddingCall, Problem> {
     let mut reader = FieldReader::new(object, mode);
     let fields: Fields = reader.read()?;
     let inputs = fields.input.0.into_iter().map(|input| match input {

@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use mortise_http::Problem as ApiError;
+use mortise_http::Problem;
 use mortise_service::{
     Audio, Conversation, ConversationError, Detail, Image, ImageSource, KeyOrder, Message, Origin,
     Part, Role, ToolCall, limits,
@@ -148,21 +148,21 @@ pub(crate) fn is_tolerated(path: &[Segment]) -> bool {
 
 impl Messages {
     /// The conversation that the messages make.
-    pub(crate) fn translate(self, reader: &FieldReader) -> Result<Conversation, ApiError> {
+    pub(crate) fn translate(self, reader: &FieldReader) -> Result<Conversation, Problem> {
         let list = FieldPath::from("messages");
         let messages = self.messages.into_iter().enumerate();
         let messages = messages.map(|(at, message)| translate(&list.index(at), message, reader));
-        let messages = messages.collect::<Result<Vec<Message>, ApiError>>()?;
+        let messages = messages.collect::<Result<Vec<Message>, Problem>>()?;
         Conversation::new(messages).map_err(|error| refused(&list, &error, reader))
     }
 }
 
-fn refused(list: &FieldPath, error: &ConversationError, reader: &FieldReader) -> ApiError {
+fn refused(list: &FieldPath, error: &ConversationError, reader: &FieldReader) -> Problem {
     match error {
         ConversationError::Empty => {
-            ApiError::invalid("messages", "`messages` must hold at least one message")
+            Problem::invalid("messages", "`messages` must hold at least one message")
         }
-        ConversationError::TooMany { count } => ApiError::invalid(
+        ConversationError::TooMany { count } => Problem::invalid(
             "messages",
             format!(
                 "`messages` holds {count} messages; the limit is {}",
@@ -177,7 +177,7 @@ fn refused(list: &FieldPath, error: &ConversationError, reader: &FieldReader) ->
                 true => named,
                 false => message,
             };
-            ApiError::invalid(
+            Problem::invalid(
                 path.to_string(),
                 format!(
                     "`{path}` is the result of the tool call `{call_id}`, and no earlier message \
@@ -192,12 +192,12 @@ fn translate(
     path: &FieldPath,
     message: WireMessage,
     reader: &FieldReader,
-) -> Result<Message, ApiError> {
+) -> Result<Message, Problem> {
     for (field, value) in [("audio", &message.audio), ("prefix", &message.prefix)] {
         if value.is_some() {
             let field = path.key(field);
             let problem = format!("`{field}` is not supported");
-            return Err(ApiError::unsupported(field.to_string(), problem));
+            return Err(Problem::unsupported(field.to_string(), problem));
         }
     }
     let calling = message.tool_calls.is_some() || message.function_call.is_some();
@@ -223,7 +223,7 @@ fn translate(
                 "`{path}` is required in a message of role `{}`",
                 role.word()
             );
-            return Err(ApiError::invalid(path.to_string(), problem));
+            return Err(Problem::invalid(path.to_string(), problem));
         }
     };
     let role = match role {
@@ -238,7 +238,7 @@ fn translate(
             call_id: message.tool_call_id.ok_or_else(|| {
                 let path = path.key("tool_call_id");
                 let problem = format!("`{path}` is required in a message of role `tool`");
-                ApiError::invalid(path.to_string(), problem)
+                Problem::invalid(path.to_string(), problem)
             })?,
         },
     };
@@ -254,7 +254,7 @@ fn only_assistants(
     field: &str,
     role: WireRole,
     given: bool,
-) -> Result<(), ApiError> {
+) -> Result<(), Problem> {
     if !given {
         return Ok(());
     }
@@ -263,7 +263,7 @@ fn only_assistants(
         "`{path}` may stand only in a message of role `assistant`; this one is of role `{}`",
         role.word()
     );
-    Err(ApiError::invalid(path.to_string(), problem))
+    Err(Problem::invalid(path.to_string(), problem))
 }
 
 /// The calls of a message, that of the older `function_call` among them.
@@ -271,7 +271,7 @@ fn calls(
     path: &FieldPath,
     message: &WireMessage,
     reader: &FieldReader,
-) -> Result<Vec<ToolCall>, ApiError> {
+) -> Result<Vec<ToolCall>, Problem> {
     if let Some(CalledFunction { name, arguments }) = &message.function_call {
         let inner = path.key("function_call");
         return Ok(vec![ToolCall {
@@ -288,7 +288,7 @@ fn calls(
         if call.kind != "function" {
             let (path, kind) = (path.key("type"), &call.kind);
             let problem = format!("the tool type `{kind}` is not supported; use `function`");
-            let mut error = ApiError::invalid(path.to_string(), problem);
+            let mut error = Problem::invalid(path.to_string(), problem);
             error.code = "unsupported_tool_type".to_owned();
             return Err(error);
         }
@@ -303,19 +303,19 @@ fn calls(
     calls.collect()
 }
 
-fn translate_parts(path: &FieldPath, parts: Vec<WirePart>) -> Result<Vec<Part>, ApiError> {
+fn translate_parts(path: &FieldPath, parts: Vec<WirePart>) -> Result<Vec<Part>, Problem> {
     let list = path.key("content");
     let parts = parts.into_iter().enumerate();
     let mut parts = parts
         .map(|(at, part)| translate_part(&list.index(at), part))
-        .collect::<Result<Vec<Part>, ApiError>>()?;
+        .collect::<Result<Vec<Part>, Problem>>()?;
     if parts.is_empty() {
         parts.push(Part::Text(String::new()));
     }
     Ok(parts)
 }
 
-fn translate_part(path: &FieldPath, part: WirePart) -> Result<Part, ApiError> {
+fn translate_part(path: &FieldPath, part: WirePart) -> Result<Part, Problem> {
     let origin = |kind: &str| Origin {
         path: path.to_string(),
         kind: kind.to_owned(),
@@ -351,19 +351,19 @@ fn translate_part(path: &FieldPath, part: WirePart) -> Result<Part, ApiError> {
                 origin: origin("input_audio"),
             }))
         }
-        kind => Err(ApiError::unsupported(
+        kind => Err(Problem::unsupported(
             path.key("type").to_string(),
             format!("`{path}` has the type `{kind}`; this server's models read only text"),
         )),
     }
 }
 
-fn absent(path: &FieldPath, field: &str) -> ApiError {
+fn absent(path: &FieldPath, field: &str) -> Problem {
     missing(&path.key(field))
 }
 
 /// An address, or the bytes of a `data:` URL.
-fn image_source(path: &FieldPath, url: String) -> Result<ImageSource, ApiError> {
+fn image_source(path: &FieldPath, url: String) -> Result<ImageSource, Problem> {
     let Some(data) = url.strip_prefix("data:") else {
         return Ok(ImageSource::Url(url));
     };
@@ -377,9 +377,9 @@ fn image_source(path: &FieldPath, url: String) -> Result<ImageSource, ApiError> 
     })
 }
 
-fn decoded(path: &FieldPath, text: &str) -> Result<Vec<u8>, ApiError> {
+fn decoded(path: &FieldPath, text: &str) -> Result<Vec<u8>, Problem> {
     STANDARD.decode(text).map_err(|error| {
-        ApiError::invalid(
+        Problem::invalid(
             path.to_string(),
             format!("`{path}` is not valid base64: {error}"),
         )

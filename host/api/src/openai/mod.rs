@@ -25,9 +25,7 @@ use axum::extract::{Extension, State};
 use axum::response::Response;
 use axum::routing::{get, post};
 use http::{Request as HttpRequest, StatusCode};
-use mortise_http::{
-    Api, Context, Problem as ApiError, append_headers, json_response, parse_object, read_json,
-};
+use mortise_http::{Api, Context, Problem, append_headers, json_response, parse_object, read_json};
 use mortise_service::{Answer, Event, Request, RequestFields, ServiceError};
 use serde_json::{Map, Value};
 
@@ -70,30 +68,30 @@ const MAX_IGNORED_BYTES: usize = 1024;
 
 /// `POST /v1/chat/completions`
 async fn chat_completions(
-    State(front): State<Arc<ApiState>>,
+    State(state): State<Arc<ApiState>>,
     Extension(context): Extension<Context>,
     request: HttpRequest<Body>,
-) -> Result<Response, ApiError> {
-    let (parts, object) = read(&front, request).await?;
+) -> Result<Response, Problem> {
+    let (parts, object) = read(&state, request).await?;
     let ChatCall {
         fields,
         shape,
         ignored,
-    } = chat::parse(object, front.unsupported)?;
+    } = chat::parse(object, state.unsupported)?;
     let (n, stream) = (fields.n.unwrap_or(1), fields.stream);
-    let started = start(&front, &context, &parts.headers, CHAT, vec![fields]).await?;
+    let started = start(&state, &context, &parts.headers, CHAT, vec![fields]).await?;
     let identity = identity("chatcmpl-", &started);
     let headers = started.headers;
     let answers = Answering::new(
         started.answer,
         Arc::clone(&context.notes),
-        front.http.cut.clone(),
+        state.http.cut.clone(),
     );
     let mut response = if stream {
         stream_response(
             answers,
             ChatChunks::new(identity, shape, n),
-            front.http.heartbeat,
+            state.http.heartbeat,
         )
     } else {
         let whole = ChatWhole::new(identity, shape, n);
@@ -105,28 +103,28 @@ async fn chat_completions(
 
 /// `POST /v1/completions`
 async fn completions(
-    State(front): State<Arc<ApiState>>,
+    State(state): State<Arc<ApiState>>,
     Extension(context): Extension<Context>,
     request: HttpRequest<Body>,
-) -> Result<Response, ApiError> {
-    let (parts, object) = read(&front, request).await?;
+) -> Result<Response, Problem> {
+    let (parts, object) = read(&state, request).await?;
     let CompletionCall {
         requests,
         shape,
         echo,
         ignored,
-    } = completions::parse(object, front.unsupported)?;
+    } = completions::parse(object, state.unsupported)?;
     let (n, stream, prompts) = match requests.first() {
         Some(first) => (first.n.unwrap_or(1), first.stream, requests.len()),
-        None => return Err(ApiError::invalid("prompt", "`prompt` must not be empty")),
+        None => return Err(Problem::invalid("prompt", "`prompt` must not be empty")),
     };
-    let started = start(&front, &context, &parts.headers, COMPLETIONS, requests).await?;
+    let started = start(&state, &context, &parts.headers, COMPLETIONS, requests).await?;
     let identity = identity("cmpl-", &started);
     let headers = started.headers;
     let answers = Answering::new(
         started.answer,
         Arc::clone(&context.notes),
-        front.http.cut.clone(),
+        state.http.cut.clone(),
     );
     let openings: Vec<String> = echo
         .unwrap_or_else(|| vec![String::new(); prompts])
@@ -135,7 +133,7 @@ async fn completions(
         .collect();
     let mut response = if stream {
         let writer = CompletionChunks::new(identity, shape, openings);
-        stream_response(answers, writer, front.http.heartbeat)
+        stream_response(answers, writer, state.http.heartbeat)
     } else {
         let whole = CompletionWhole::new(identity, shape, openings);
         json_response(StatusCode::OK, &whole_completion(answers, whole).await?)
@@ -145,15 +143,15 @@ async fn completions(
 }
 
 async fn read(
-    front: &ApiState,
+    state: &ApiState,
     request: HttpRequest<Body>,
-) -> Result<(http::request::Parts, Map<String, Value>), ApiError> {
+) -> Result<(http::request::Parts, Map<String, Value>), Problem> {
     let (parts, incoming) = request.into_parts();
     let bytes = read_json(
         &parts.headers,
         incoming,
-        front.http.max_body_bytes,
-        front.http.body_timeout,
+        state.http.max_body_bytes,
+        state.http.body_timeout,
     )
     .await?;
     let object = parse_object(&bytes)?;
@@ -171,19 +169,19 @@ struct Started {
 
 /// Start to answer a request of one or more prompts.
 async fn start(
-    front: &ApiState,
+    state: &ApiState,
     context: &Context,
     headers: &http::HeaderMap,
     route: &'static str,
     prompts: Vec<RequestFields>,
-) -> Result<Started, ApiError> {
+) -> Result<Started, Problem> {
     let mut requests = Vec::with_capacity(prompts.len());
     for fields in prompts {
         context.notes.asked(&fields.model, fields.stream);
         requests.push(Request::check(fields).map_err(problem_of)?);
     }
     let call = call_of(context, route, "POST", headers);
-    let answer = front.service.start_all(call, requests).await;
+    let answer = state.service.start_all(call, requests).await;
     let answer = answer.map_err(problem_of)?;
     context.notes.answers(answer.model());
     if let Some(principal) = answer.principal() {
@@ -205,7 +203,7 @@ fn identity(prefix: &str, started: &Started) -> Identity {
     }
 }
 
-async fn whole_chat(mut answers: Answering, mut whole: ChatWhole) -> Result<Value, ApiError> {
+async fn whole_chat(mut answers: Answering, mut whole: ChatWhole) -> Result<Value, Problem> {
     loop {
         match answers.next().await {
             Event::Delta {
@@ -224,7 +222,7 @@ async fn whole_chat(mut answers: Answering, mut whole: ChatWhole) -> Result<Valu
 async fn whole_completion(
     mut answers: Answering,
     mut whole: CompletionWhole,
-) -> Result<Value, ApiError> {
+) -> Result<Value, Problem> {
     loop {
         match answers.next().await {
             Event::Delta {
@@ -241,7 +239,7 @@ async fn whole_completion(
     }
 }
 
-fn failed(answers: &Answering, error: ServiceError) -> ApiError {
+fn failed(answers: &Answering, error: ServiceError) -> Problem {
     let problem = problem_of(error);
     answers.notes().error(&problem.code);
     problem

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::{Extension, Path, State};
 use axum::response::Response;
 use http::{HeaderMap, StatusCode};
-use mortise_http::{Context, Problem as ApiError, append_headers, json_response};
+use mortise_http::{Context, Problem, append_headers, json_response};
 use mortise_service::ServedModel;
 use serde_json::{Value, json};
 
@@ -16,17 +16,17 @@ use crate::state::ApiState;
 
 /// All models, each with its aliases.
 pub(crate) async fn list(
-    State(front): State<Arc<ApiState>>,
+    State(state): State<Arc<ApiState>>,
     Extension(context): Extension<Context>,
     headers: HeaderMap,
-) -> Result<Response, ApiError> {
+) -> Result<Response, Problem> {
     let call = call_of(&context, MODELS, "GET", &headers);
-    let admission = front
+    let admission = state
         .service
         .authorize(&call, None)
         .await
         .map_err(problem_of)?;
-    let models: Vec<Value> = front
+    let models: Vec<Value> = state
         .service
         .models()
         .iter()
@@ -39,19 +39,19 @@ pub(crate) async fn list(
 
 /// One model, by any name that a request could use.
 pub(crate) async fn retrieve(
-    State(front): State<Arc<ApiState>>,
+    State(state): State<Arc<ApiState>>,
     Extension(context): Extension<Context>,
     Path(id): Path<String>,
     headers: HeaderMap,
-) -> Result<Response, ApiError> {
+) -> Result<Response, Problem> {
     context.notes.asked(&id, false);
     let call = call_of(&context, MODEL, "GET", &headers);
-    let admission = front
+    let admission = state
         .service
         .authorize(&call, Some(&id))
         .await
         .map_err(problem_of)?;
-    let model = front.service.model(&id).map_err(problem_of)?;
+    let model = state.service.model(&id).map_err(problem_of)?;
     context.notes.answers(&model.name);
     let mut response = json_response(StatusCode::OK, &model_body(&model));
     append_headers(response.headers_mut(), &admission.allowance().headers);

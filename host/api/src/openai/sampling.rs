@@ -1,6 +1,6 @@
 //! Fields that chat and text completions share: sampling, beam search, and the options of a stream.
 
-use mortise_http::Problem as ApiError;
+use mortise_http::Problem;
 use mortise_service::{BeamFields, EarlyStopping, RequestFields};
 use serde::Deserialize;
 use serde_json::Value;
@@ -30,7 +30,7 @@ impl Sampling {
         self,
         reader: &mut FieldReader,
         request: &mut RequestFields,
-    ) -> Result<(), ApiError> {
+    ) -> Result<(), Problem> {
         request.temperature = self.temperature;
         request.top_p = self.top_p;
         request.top_k = self.top_k.map(top_k).transpose()?;
@@ -48,19 +48,19 @@ impl Sampling {
 }
 
 /// Off is 0 here and -1 in vLLM; both are accepted.
-fn top_k(k: i64) -> Result<u32, ApiError> {
+fn top_k(k: i64) -> Result<u32, Problem> {
     if k == -1 {
         return Ok(0);
     }
     u32::try_from(k).map_err(|_| {
-        ApiError::invalid(
+        Problem::invalid(
             "top_k",
             format!("`top_k` must be -1 or 0 (off), or a number of tokens; it is {k}"),
         )
     })
 }
 
-fn biases(numbers: Numbers, reader: &mut FieldReader) -> Result<Vec<(u32, f64)>, ApiError> {
+fn biases(numbers: Numbers, reader: &mut FieldReader) -> Result<Vec<(u32, f64)>, Problem> {
     let mut biases = Vec::with_capacity(numbers.0.len());
     for (key, bias) in numbers.0 {
         match key.parse::<u32>() {
@@ -88,11 +88,11 @@ pub(crate) struct Beams {
 impl Beams {
     /// Write the search, after `n` and `best_of` have been written. Without `beam_size`, vLLM's callers
     /// mean as many beams as choices.
-    pub(crate) fn write(self, request: &mut RequestFields) -> Result<(), ApiError> {
+    pub(crate) fn write(self, request: &mut RequestFields) -> Result<(), Problem> {
         let early_stopping = self.early_stopping.map(early_stopping).transpose()?;
         let size = match (self.use_beam_search, self.beam_size) {
             (Some(false), Some(size @ 2..)) => {
-                return Err(ApiError::invalid(
+                return Err(Problem::invalid(
                     "beam_size",
                     format!(
                         "`beam_size` is {size} and `use_beam_search` is false; give one of them"
@@ -111,7 +111,7 @@ impl Beams {
                     (None, Some(_)) => "early_stopping",
                     (None, None) => return Ok(()),
                 };
-                return Err(ApiError::invalid(
+                return Err(Problem::invalid(
                     needless,
                     format!("`{needless}` needs a beam search: give `beam_size` as well"),
                 ));
@@ -127,7 +127,7 @@ impl Beams {
 }
 
 /// True, false or `"never"`.
-fn early_stopping(value: Value) -> Result<EarlyStopping, ApiError> {
+fn early_stopping(value: Value) -> Result<EarlyStopping, Problem> {
     match value {
         Value::Bool(true) => Ok(EarlyStopping::Full),
         Value::Bool(false) => Ok(EarlyStopping::Unlikely),
@@ -180,7 +180,7 @@ pub(crate) fn positive(
     count: Option<u32>,
     name: &str,
     reader: &mut FieldReader,
-) -> Result<Option<u32>, ApiError> {
+) -> Result<Option<u32>, Problem> {
     match count {
         Some(0) => {
             reader.unsupported(&FieldPath::from(name), "it must be at least 1")?;

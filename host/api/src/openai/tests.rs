@@ -1,6 +1,6 @@
 //! Any JSON as a request, and conversations there and back.
 
-use mortise_http::Problem as ApiError;
+use mortise_http::Problem;
 use mortise_service::{
     Conversation, KeyOrder, Message, Part, Prompt, Request, Role, ToolCall, template_json,
 };
@@ -18,7 +18,7 @@ fn object(value: Value) -> Map<String, Value> {
     }
 }
 
-fn parse_chat(body: &Value, mode: Unsupported) -> Result<Request, ApiError> {
+fn parse_chat(body: &Value, mode: Unsupported) -> Result<Request, Problem> {
     let call = chat::parse(object(body.clone()), mode)?;
     Request::check(call.fields).map_err(problem_of)
 }
@@ -35,7 +35,7 @@ fn at<'a>(body: &'a Value, path: &str) -> Option<&'a Value> {
 }
 
 /// Whether an error names a field that the body has, or one that it lacks in an object that it has.
-fn names_a_field(body: &Value, error: &ApiError) -> bool {
+fn names_a_field(body: &Value, error: &Problem) -> bool {
     let Some(path) = &error.param else {
         return false;
     };

@@ -1,7 +1,7 @@
 //! Tool declarations and `tool_choice`, the older `functions` and `function_call`, and the server's
 //! tools that a request opts in to (`server_tools`, a field of our own).
 
-use mortise_http::Problem as ApiError;
+use mortise_http::Problem;
 use mortise_service::{
     JsonObject, KeyOrder, RequestFields, ToolChoice, ToolDeclaration, ToolName, Tools, ToolsError,
     limits,
@@ -94,7 +94,7 @@ impl ToolFields {
         self,
         reader: &mut FieldReader,
         request: &mut RequestFields,
-    ) -> Result<bool, ApiError> {
+    ) -> Result<bool, Problem> {
         let legacy = match (self.tools, self.functions) {
             (Some(tools), functions) => {
                 if functions.is_some() {
@@ -132,7 +132,7 @@ impl ToolFields {
     }
 }
 
-fn declared(tools: Vec<Tool>, reader: &mut FieldReader) -> Result<Tools, ApiError> {
+fn declared(tools: Vec<Tool>, reader: &mut FieldReader) -> Result<Tools, Problem> {
     let list = FieldPath::from("tools");
     check_count(&list, tools.len())?;
     let mut places = Vec::with_capacity(tools.len());
@@ -155,7 +155,7 @@ fn declared(tools: Vec<Tool>, reader: &mut FieldReader) -> Result<Tools, ApiErro
     together(&list, &places, declarations)
 }
 
-fn declared_functions(functions: Vec<Function>, reader: &FieldReader) -> Result<Tools, ApiError> {
+fn declared_functions(functions: Vec<Function>, reader: &FieldReader) -> Result<Tools, Problem> {
     let list = FieldPath::from("functions");
     check_count(&list, functions.len())?;
     let mut places = Vec::with_capacity(functions.len());
@@ -169,12 +169,12 @@ fn declared_functions(functions: Vec<Function>, reader: &FieldReader) -> Result<
     together(&list, &places, declarations)
 }
 
-fn check_count(list: &FieldPath, count: usize) -> Result<(), ApiError> {
+fn check_count(list: &FieldPath, count: usize) -> Result<(), Problem> {
     if count <= limits::MAX_TOOLS {
         return Ok(());
     }
     let limit = limits::MAX_TOOLS;
-    Err(ApiError::invalid(
+    Err(Problem::invalid(
         list.to_string(),
         format!("`{list}` declares {count} tools; the limit is {limit}"),
     ))
@@ -184,14 +184,14 @@ fn declaration(
     path: &FieldPath,
     function: Function,
     order: KeyOrder,
-) -> Result<ToolDeclaration, ApiError> {
+) -> Result<ToolDeclaration, Problem> {
     let parameters = function.parameters.map(JsonObject::new).transpose();
     Ok(ToolDeclaration {
         name: tool_name(&path.key("name"), function.name)?,
         description: function.description,
         parameters: parameters.map_err(|error| {
             let path = path.key("parameters");
-            ApiError::invalid(path.to_string(), format!("`{path}`: {error}"))
+            Problem::invalid(path.to_string(), format!("`{path}`: {error}"))
         })?,
         strict: function.strict,
         order,
@@ -203,28 +203,26 @@ fn together(
     list: &FieldPath,
     places: &[FieldPath],
     declarations: Vec<ToolDeclaration>,
-) -> Result<Tools, ApiError> {
+) -> Result<Tools, Problem> {
     Tools::new(declarations).map_err(|error| match error {
         ToolsError::Duplicate { index, name } => {
             let path = places.get(index).unwrap_or(list);
-            ApiError::invalid(
+            Problem::invalid(
                 path.to_string(),
                 format!("`{path}` declares `{name}`, which an earlier entry declares too"),
             )
         }
-        error @ ToolsError::TooMany { .. } => {
-            ApiError::invalid(list.to_string(), error.to_string())
-        }
+        error @ ToolsError::TooMany { .. } => Problem::invalid(list.to_string(), error.to_string()),
     })
 }
 
-fn tool_name(path: &FieldPath, name: String) -> Result<ToolName, ApiError> {
+fn tool_name(path: &FieldPath, name: String) -> Result<ToolName, Problem> {
     let name = ToolName::new(name);
-    name.map_err(|error| ApiError::invalid(path.to_string(), format!("`{path}` {error}")))
+    name.map_err(|error| Problem::invalid(path.to_string(), format!("`{path}` {error}")))
 }
 
 /// Names of the server's tools. Which of them exist, the service knows.
-fn server_tools(Texts(names): Texts) -> Result<Vec<String>, ApiError> {
+fn server_tools(Texts(names): Texts) -> Result<Vec<String>, Problem> {
     let list = FieldPath::from("server_tools");
     for (index, name) in names.iter().enumerate() {
         tool_name(&list.index(index), name.clone())?;
@@ -235,14 +233,14 @@ fn server_tools(Texts(names): Texts) -> Result<Vec<String>, ApiError> {
 fn tool_choice(
     choice: WordOr<ChoiceObject>,
     request: &mut RequestFields,
-) -> Result<ToolChoice, ApiError> {
+) -> Result<ToolChoice, Problem> {
     let path = FieldPath::from("tool_choice");
     match choice {
         WordOr::Word(word) => match word.as_str() {
             "none" => Ok(ToolChoice::None),
             "auto" => Ok(ToolChoice::Auto),
             "required" => Ok(ToolChoice::Required),
-            other => Err(ApiError::invalid(
+            other => Err(Problem::invalid(
                 path.to_string(),
                 format!(
                     "`tool_choice` must be `none`, `auto`, `required` or an object; it is `{other}`"
@@ -269,7 +267,7 @@ fn narrowed(
     path: &FieldPath,
     allowed: AllowedTools,
     request: &mut RequestFields,
-) -> Result<ToolChoice, ApiError> {
+) -> Result<ToolChoice, Problem> {
     let mut names = Vec::with_capacity(allowed.tools.len());
     for (index, tool) in allowed.tools.iter().enumerate() {
         let name = tool.function.name.as_str();
@@ -293,7 +291,7 @@ fn write_function_call(
     legacy: bool,
     reader: &mut FieldReader,
     request: &mut RequestFields,
-) -> Result<(), ApiError> {
+) -> Result<(), Problem> {
     let path = FieldPath::from("function_call");
     if !legacy && !request.tools.is_empty() {
         return reader.unsupported(&path, "`tools` is in use; give `tool_choice`");
@@ -302,7 +300,7 @@ fn write_function_call(
         WordOr::Word(word) if word == "none" => ToolChoice::None,
         WordOr::Word(word) if word == "auto" => ToolChoice::Auto,
         WordOr::Word(word) => {
-            return Err(ApiError::invalid(
+            return Err(Problem::invalid(
                 path.to_string(),
                 format!("`function_call` must be `none`, `auto` or an object; it is `{word}`"),
             ));
@@ -313,12 +311,12 @@ fn write_function_call(
 }
 
 /// A choice may name only what was declared.
-fn check_choice(request: &RequestFields, param: &str) -> Result<(), ApiError> {
+fn check_choice(request: &RequestFields, param: &str) -> Result<(), Problem> {
     match &request.tool_choice {
         Some(ToolChoice::Required)
             if request.tools.is_empty() && request.server_tools.is_empty() =>
         {
-            Err(ApiError::invalid(
+            Err(Problem::invalid(
                 param,
                 format!("`{param}` asks for a tool call and no tools are declared"),
             ))
@@ -334,8 +332,8 @@ fn is_declared(request: &RequestFields, name: &str) -> bool {
     request.tools.contains(name) || request.server_tools.iter().any(|tool| tool == name)
 }
 
-fn undeclared(path: &FieldPath, name: &str) -> ApiError {
-    ApiError::invalid(
+fn undeclared(path: &FieldPath, name: &str) -> Problem {
+    Problem::invalid(
         path.to_string(),
         format!("`{path}` names the tool `{name}`, which is not declared"),
     )
