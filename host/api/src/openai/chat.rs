@@ -8,8 +8,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::constraint::Constraints;
+use super::envelope::Shape;
 use super::messages::{Messages, is_tolerated};
-use super::reply::Shape;
 use super::sampling::{Beams, Sampling, Streaming, positive};
 use super::tools::ToolFields;
 use crate::fields::{FieldPath, FieldReader, Texts, refused_fields, words};

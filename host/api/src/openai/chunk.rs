@@ -1,10 +1,10 @@
-//! What all chunks of a stream have in common: who answers, and what is reported beside the choices.
+//! Chunks of a stream: the envelope around a choice, and the usage at the end.
 
 use mortise_service::Usage;
 use serde::Serialize;
 
 use super::answer::{padding, write_event};
-use super::reply::{FINGERPRINT, Identity, Shape, UsageBody};
+use super::envelope::{FINGERPRINT, Identity, Shape, UsageBody};
 
 /// Writes the chunks of one answer.
 pub(super) struct Chunks {
