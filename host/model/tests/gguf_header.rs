@@ -1,13 +1,12 @@
 //! Wrong GGUF files: each is refused with one clear error. The letters are those of the project's
 //! list of attacks.
 
-
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use mortise_test_support::gguf_file::{self, F32, GgufFile, array, sized, text, texts, u32};
 use mortise_model::gguf::{Gguf, Value};
 use mortise_model::{FileBytes, Model, ModelFolder, WeightPrecision};
+use mortise_test_support::gguf_file::{self, F32, GgufFile, array, sized, text, texts, u32};
 use proptest::prelude::*;
 
 fn parse(bytes: Vec<u8>) -> Result<Gguf, String> {

@@ -1,9 +1,8 @@
 //! What loading a file takes of memory. Alone in its program, since it measures the process.
 #![cfg(target_os = "linux")]
 
-
-use mortise_test_support::gguf_file::{self, F32, GgufFile, text, u32};
 use mortise_model::{Model, ModelFolder, WeightPrecision};
+use mortise_test_support::gguf_file::{self, F32, GgufFile, text, u32};
 
 const HIDDEN: u64 = 4096;
 const VOCABULARY: u64 = 32_000;

@@ -5,13 +5,13 @@ mod references;
 
 use std::path::PathBuf;
 
-use mortise_test_support::gguf_file::{self, F32, GgufFile, text, u32};
 use half::f16;
 use mortise_kernels::quant::BlockType;
 use mortise_model::{
     Architecture, GenerationConfig, KvCache, KvType, LogitRows, Model, ModelFolder, ModelInput,
     ModelSpec, SequenceInput, WeightPrecision, vocabulary_size,
 };
+use mortise_test_support::gguf_file::{self, F32, GgufFile, text, u32};
 use references::References;
 
 const MODELS: [&str; 25] = [
