@@ -9,25 +9,10 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
+use crate::call::is_deferred;
 use crate::instance::Exports;
 use crate::pool::Pool;
-use crate::{Fault, Kind, PluginError};
-
-/// Functions whose work the caller's input determines. Excess in them is attributed by a control call.
-const CONTROLLED: [&str; 3] = [
-    "chat-template.render",
-    "output-parser.constraint",
-    "output-parser.open",
-];
-
-/// Whether a fault in `function` is settled by [`attribute`], and not when the call ends.
-pub(crate) fn is_deferred(kind: Kind, function: &str, fault: &Fault) -> bool {
-    match kind {
-        // A grammar is a program of the caller's: whatever breaks down on one may be its fault.
-        Kind::Grammar => function.starts_with("grammar.") && fault.is_breakdown(),
-        _ => CONTROLLED.contains(&function) && fault.is_excess(),
-    }
-}
+use crate::{Fault, PluginError};
 
 /// Excess that the request caused, as its caller is told.
 pub(crate) fn too_complex(fault: Fault, advice: &str) -> Fault {

@@ -11,7 +11,7 @@ use wasmtime::{PoolConcurrencyLimitError, Store, Trap, UpdateDeadline, WasmBackt
 use crate::cpu_share::{CpuShare, LONG_CALL_EPOCHS};
 use crate::state::{CallState, Grants, State, escape};
 use crate::stats::Counters;
-use crate::{Fault, PluginError, attribution};
+use crate::{Fault, Kind, PluginError};
 
 /// Request that a call is made for; it tags the lines that the plugin logs.
 #[derive(Debug, Clone)]
@@ -136,8 +136,25 @@ pub(crate) enum Ended<T> {
     Broken(PluginError),
 }
 
+/// Functions whose work the caller's input determines. Excess in them is attributed by a control call.
+const CONTROLLED: [&str; 3] = [
+    "chat-template.render",
+    "output-parser.constraint",
+    "output-parser.open",
+];
+
+/// Whether a fault in `function` is attributed by a control call (`attribution.rs`), and not when the call
+/// ends.
+pub(crate) fn is_deferred(kind: Kind, function: &str, fault: &Fault) -> bool {
+    match kind {
+        // A grammar is a program of the caller's: whatever breaks down on one may be its fault.
+        Kind::Grammar => function.starts_with("grammar.") && fault.is_breakdown(),
+        _ => CONTROLLED.contains(&function) && fault.is_excess(),
+    }
+}
+
 /// Stop the clock, classify the outcome, check the answer, and count. A fault that
-/// [`attribution`] settles is neither counted nor logged here.
+/// a control call settles is neither counted nor logged here.
 pub(crate) fn finish<T, U>(
     store: &mut Store<State>,
     mut call: Call,
@@ -157,8 +174,7 @@ pub(crate) fn finish<T, U>(
         Err(error) => (Err(classify(&error, state, call.deadline_ms)), true),
     };
     report_dropped_lines(state, call.function);
-    let deferred =
-        |fault: &&Fault| attribution::is_deferred(state.grants.kind, call.function, fault);
+    let deferred = |fault: &&Fault| is_deferred(state.grants.kind, call.function, fault);
     let counted = result.as_ref().err().filter(|fault| !deferred(fault));
     if let Some(counters) = call.counters.take() {
         let memory = u64::try_from(state.memory.used).unwrap_or(u64::MAX);

@@ -18,7 +18,7 @@ use crate::cpu_share::InUse;
 use crate::engine::EPOCH;
 use crate::instance::{Exports, Instance, Live};
 use crate::state::{Grants, State};
-use crate::{Component, Fault, LoadError, PluginError, PluginHost, attribution, linker};
+use crate::{Component, Fault, LoadError, PluginError, PluginHost, linker};
 
 /// Handles that one instance may hold: streams, sessions, matchers.
 const MAX_HANDLES: usize = 1024;
@@ -209,10 +209,10 @@ impl<E: Exports> Pool<E> {
         }
     }
 
-    /// Tell the breaker how a call ended, unless [`attribution`] settles that.
+    /// Tell the breaker how a call ended, unless a control call settles that.
     fn record_call(&self, outcome: Result<(), &PluginError>) {
         let deferred =
-            |error: &&PluginError| attribution::is_deferred(E::KIND, error.function, &error.fault);
+            |error: &&PluginError| call::is_deferred(E::KIND, error.function, &error.fault);
         match outcome {
             Ok(()) => {
                 let now = u64::try_from(self.bound_at.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -429,7 +429,7 @@ impl<E: Exports> Lease<E> {
                 call::plugin_error(&self.pool.grants, function, context.request_id(), fault);
             let counters = &self.pool.grants.counters;
             counters.ended(function, Duration::ZERO, None);
-            if !attribution::is_deferred(E::KIND, function, &error.fault) {
+            if !call::is_deferred(E::KIND, function, &error.fault) {
                 let message = "a plugin is not called again for a request";
                 self.pool.settle(&error, message);
                 self.pool.record(Err(&error));

@@ -406,44 +406,6 @@ fn c1_the_order_of_references_hides_no_depth() {
     }
 }
 
-/// What a grammar that leads nowhere comes to, whether that is found when it is compiled or on the way: always
-/// the caller's fault.
-#[test]
-fn dead_ends_are_the_callers_fault() {
-    let lark = |text: &str| Source::Lark(text.to_owned());
-    for source in [
-        lark("start: \"x\" /[^\\s\\S]/"),
-        lark("start: \"ab\" (\"c\" | \"d\") /[^\\s\\S]+/ \"e\""),
-        lark("start: item+\nitem: \"<\" inner \">\"\ninner: /[^\\s\\S]/"),
-        Source::Regex("ab[^\\s\\S]".to_owned()),
-        schema(json!({"type": "string", "pattern": "^a[^\\s\\S]$"})),
-        schema(
-            json!({"type": "object", "required": ["a"], "additionalProperties": false,
-            "properties": {"a": {"type": "string", "pattern": "^[^\\s\\S]$"}}}),
-        ),
-    ] {
-        let mut engine = engine();
-        let outcome = engine.compile(&source).and_then(|mut matcher| {
-            // As a model would that takes the first token it may.
-            for _ in 0..32 {
-                let (mask, status) = matcher.mask()?;
-                if status == Status::Finished {
-                    break;
-                }
-                let words = mask.into_dense(size(), size().div_ceil(32));
-                let allowed = (0..size() as u32)
-                    .find(|token| words[*token as usize / 32] >> (token % 32) & 1 == 1);
-                matcher.accept(&[allowed.expect("a token")])?;
-            }
-            Ok(())
-        });
-        assert!(
-            matches!(outcome, Err(GrammarError::Invalid(_))),
-            "{source:?}: {outcome:?}"
-        );
-    }
-}
-
 #[test]
 fn references_in_a_circle_are_not_deep() {
     let tree = json!({"$defs": {"node": {"type": "object", "properties": {
