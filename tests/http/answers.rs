@@ -354,3 +354,37 @@ fn padding_hides_the_lengths_of_tokens() {
         assert_eq!((padding + text) % 32, 0);
     }
 }
+
+/// A runtime that takes conversations is written to the wire like one that takes tokens.
+#[test]
+fn a_scripted_server_of_conversations_answers_like_a_model() {
+    let server = Server::configured(
+        "[[models]]\nname = \"elsewhere\"\nbackend = \"scripted\"\n[models.script]\n\
+         kind = \"conversation\"\n\
+         default = \"<think>Let me see.</think>It is<call>get_weather {\\\"city\\\": \\\"Paris\\\"}</call>\"\n",
+    );
+    let request = with(chat("Hi"), json!({"model": "elsewhere"}));
+    let whole = server.post(CHAT, &request).ok();
+    let choice = &whole["choices"][0];
+    assert_eq!(choice["message"]["content"], "It is");
+    assert_eq!(choice["message"]["reasoning"], "Let me see.");
+    assert_eq!(choice["finish_reason"], "tool_calls");
+    let call = &choice["message"]["tool_calls"][0]["function"];
+    assert_eq!(call["name"], "get_weather");
+    assert_eq!(call["arguments"], "{\"city\": \"Paris\"}");
+    assert_eq!(whole["usage"]["prompt_tokens"], 2);
+    let streamed = with(request, json!({"stream": true}));
+    let events = server.post(CHAT, &streamed).events();
+    let delta = |key: &str| -> String {
+        let deltas = events
+            .iter()
+            .map(|event| &event["choices"][0]["delta"][key]);
+        deltas.filter_map(|text| text.as_str()).collect()
+    };
+    assert_eq!(delta("content"), "It is");
+    assert_eq!(delta("reasoning"), "Let me see.");
+    let text = json!({"model": "elsewhere", "prompt": "x"});
+    let refused = server.post(TEXT, &text);
+    assert_eq!(refused.status(), 400);
+    assert_eq!(refused.json()["error"]["param"], "prompt");
+}

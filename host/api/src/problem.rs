@@ -44,6 +44,12 @@ pub(crate) fn problem_of(error: ServiceError) -> Problem {
         ServiceError::Engine(_) => {
             Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "engine_error", message)
         }
+        ServiceError::Unavailable { retry_after, .. } => Problem::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "model_unavailable",
+            message,
+        )
+        .with_header("retry-after", retry_after.to_string()),
         ServiceError::Stopping => stopping(),
     }
 }

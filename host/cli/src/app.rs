@@ -15,7 +15,9 @@ use mortise_http::{
     ConnectionLimits, Guard, HttpState, Stop, router, serve as listen, serve_beside,
 };
 use mortise_models::{
-    EngineSettings, LoadedWeights, ModelConfig, ModelSource, NameMatching, download, start_runtime,
+    EngineSettings, Generator, LoadedWeights, Model, ModelConfig, ModelRuntime, ModelSource,
+    NameMatching, ScriptKind, ScriptedConversation, TextEmbedder, TokenGenerator, download,
+    start_runtime,
 };
 use mortise_plugin::PluginHost;
 use mortise_plugin_manager::{LivePlugins, LoadedPlugins, ModelFacts, ReadConfig, SwapCounters};
@@ -137,15 +139,15 @@ fn reload_on_hangup(live: Arc<LivePlugins>) -> anyhow::Result<()> {
 
 /// Metrics of these models and of all plugins of `host`.
 fn measure(served: &[ServedModel], host: PluginHost, swaps: Arc<SwapCounters>) -> Arc<Metrics> {
-    let backends: Vec<_> = served
+    let models: Vec<Arc<Model>> = served
         .iter()
-        .map(|model| (model.name.clone(), Arc::clone(&model.backend)))
+        .map(|served| Arc::clone(&served.model))
         .collect();
     let loads = move || -> Vec<(String, EngineLoad)> {
-        let loads = backends.iter();
-        loads
-            .map(|(name, backend)| (name.clone(), backend.load()))
-            .collect()
+        let loads = models
+            .iter()
+            .map(|model| (model.name.clone(), model.load()));
+        loads.collect()
     };
     Arc::new(Metrics::new(
         loads,
@@ -205,12 +207,21 @@ async fn open(
     for model in models {
         opened.push(open_model(model, limits, &engine, &weights).await?);
     }
-    let facts: Vec<ModelFacts> = opened.iter().map(|(_, facts)| facts.clone()).collect();
+    let facts: Vec<ModelFacts> = opened
+        .iter()
+        .filter_map(|(_, facts)| facts.clone())
+        .collect();
     let plugins = plugins.bind(&auth, &facts).await?;
     plugins.report();
     let mut served = Vec::with_capacity(opened.len());
     for (model, facts) in &opened {
-        served.push(model.clone().with_plugins(plugins.plugins_of(facts)?));
+        served.push(ServedModel {
+            model: Arc::clone(model),
+            plugins: match facts {
+                Some(facts) => plugins.plugins_of(facts)?,
+                None => ModelPlugins::default(),
+            },
+        });
     }
     let swaps = Arc::<SwapCounters>::default();
     let metrics = measure(&served, plugins.host.clone(), Arc::clone(&swaps));
@@ -283,50 +294,80 @@ fn signals() -> anyhow::Result<mpsc::Receiver<&'static str>> {
     Ok(receiver)
 }
 
-/// A model without its plugins, and what plugins are told of it.
+/// A model without its plugins, and its facts for plugins. A model that runs elsewhere has no facts,
+/// and no plugins are bound to it.
 async fn open_model(
     config: ModelConfig,
     limits: LimitConfig,
     engine: &EngineSettings,
     weights: &Arc<LoadedWeights>,
-) -> anyhow::Result<(ServedModel, ModelFacts)> {
+) -> anyhow::Result<(Arc<Model>, Option<ModelFacts>)> {
+    if let Some(script) = &config.script
+        && script.kind == ScriptKind::Conversation
+    {
+        let runtime = Arc::new(ScriptedConversation::new(script.clone()));
+        tracing::info!(model = config.name, scripted = true, "model loaded");
+        let generator = Generator::Conversation(runtime);
+        return Ok((Arc::new(describe(config, Some(generator), None)), None));
+    }
     let engine = engine.clone();
     let weights = Arc::clone(weights);
     let opening = move || -> anyhow::Result<_> {
         let source = model_source();
-        let text = source.open(&config)?;
+        let files = source.open(&config)?;
         let context = limits.max_context;
-        let runtime = start_runtime(&config, &text, context, engine, &source, &weights)?;
-        Ok((config, text, runtime))
+        let runtime = start_runtime(&config, &files, context, engine, &source, &weights)?;
+        Ok((config, files, runtime))
     };
-    let (config, text, runtime) = tokio::task::spawn_blocking(opening).await??;
+    let (config, files, runtime) = tokio::task::spawn_blocking(opening).await??;
+    let facts = ModelFacts::of(
+        &files.name,
+        &files.architecture,
+        &files.tokenizer,
+        &files.defaults.eos_tokens,
+        files.vocabulary_size,
+    );
+    let (folder, architecture) = (files.folder.name().to_owned(), files.architecture.clone());
+    let scripted = config.script.is_some();
+    let (generator, embedder) = match runtime {
+        ModelRuntime::Tokens(runtime) => {
+            let generator = TokenGenerator {
+                runtime,
+                tokenizer: files.tokenizer,
+                vocabulary_size: files.vocabulary_size,
+                generation: files.defaults,
+            };
+            (Some(Generator::Tokens(generator)), None)
+        }
+        ModelRuntime::Embeddings(runtime) => {
+            let tokenizer = files.tokenizer;
+            (None, Some(TextEmbedder { runtime, tokenizer }))
+        }
+    };
+    let model = describe(config, generator, embedder);
     tracing::info!(
-        model = config.name,
-        folder = text.folder.name(),
-        architecture = text.architecture,
-        context = runtime.tokens.context_length(),
-        scripted = config.script.is_some(),
+        model = model.name,
+        folder,
+        architecture,
+        context = model.context_length(),
+        scripted,
         "model loaded"
     );
+    Ok((Arc::new(model), Some(facts)))
+}
+
+fn describe(
+    config: ModelConfig,
+    generator: Option<Generator>,
+    embedder: Option<TextEmbedder>,
+) -> Model {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let facts = ModelFacts::of(
-        &text.name,
-        &text.architecture,
-        &text.tokenizer,
-        &text.defaults.eos_tokens,
-        text.vocabulary_size,
-    );
-    let model = ServedModel {
+    Model {
         name: config.name,
         aliases: config.aliases,
         created: now.map_or(0, |elapsed| elapsed.as_secs()),
         owned_by: "mortise".to_owned(),
-        tokenizer: text.tokenizer,
-        plugins: ModelPlugins::default(),
-        mask_tokens: text.vocabulary_size,
-        backend: runtime.tokens,
-        embedder: runtime.embeddings,
-        defaults: text.defaults,
-    };
-    Ok((model, facts))
+        generator,
+        embedder,
+    }
 }

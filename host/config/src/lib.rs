@@ -18,7 +18,9 @@ use mortise_api::Unsupported;
 use mortise_http::HeaderLimits;
 use mortise_hub::ModelReference;
 use mortise_model::{EmbedderOptions, Pooling};
-use mortise_models::{DEMO_MODEL, DeviceChoice, EngineSettings, ModelConfig, Script, ScriptLine};
+use mortise_models::{
+    DEMO_MODEL, DeviceChoice, EngineSettings, ModelConfig, Script, ScriptKind, ScriptLine,
+};
 use mortise_plugin_manager::{AuthConfig, PluginConfig, at_line};
 use mortise_telemetry::{LogFormat, LogLevel};
 use serde_json::{Map, Value, json};
@@ -28,7 +30,7 @@ pub use self::hub::hub_config;
 pub use self::limits::LimitConfig;
 use self::limits::check_limits;
 use self::plugins::check_plugins;
-use self::raw::{Raw, RawBackend, RawKey, RawModel, RawPooling, RawScript};
+use self::raw::{Raw, RawBackend, RawKey, RawModel, RawPooling, RawScript, RawScriptKind};
 
 /// The commented sample file.
 pub const DEFAULT_FILE: &str = include_str!("default.toml");
@@ -415,6 +417,12 @@ fn check_model(index: usize, raw: RawModel, base: &Path) -> Result<ModelConfig, 
             return Err(invalid(&key("script"), "it needs `backend = \"scripted\"`"));
         }
     };
+    let elsewhere = |script: &Script| script.kind == ScriptKind::Conversation;
+    if script.as_ref().is_some_and(elsewhere) && (path.is_some() || hf.is_some()) {
+        let named = if path.is_some() { "path" } else { "hf" };
+        let problem = "a script that takes conversations has no files; leave it out";
+        return Err(invalid(&key(named), problem));
+    }
     if script.is_some() && raw.quantize.is_some() {
         return Err(invalid(&key("quantize"), "a scripted model has no weights"));
     }
@@ -465,6 +473,10 @@ fn check_script(raw: RawScript) -> Script {
         say: line.say,
     });
     Script {
+        kind: match raw.kind {
+            RawScriptKind::Tokens => ScriptKind::Tokens,
+            RawScriptKind::Conversation => ScriptKind::Conversation,
+        },
         lines: lines.collect(),
         default: raw.default,
         token_delay: Duration::from_millis(raw.token_delay_ms),

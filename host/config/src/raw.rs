@@ -131,9 +131,21 @@ pub(crate) enum RawBackend {
     Scripted,
 }
 
+/// Kind of runtime that generates a script.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum RawScriptKind {
+    /// Tokens in, tokens out.
+    #[default]
+    Tokens,
+    /// Conversation in, events out.
+    Conversation,
+}
+
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawScript {
+    pub(crate) kind: RawScriptKind,
     pub(crate) lines: Vec<RawLine>,
     pub(crate) default: String,
     pub(crate) token_delay_ms: u64,
@@ -145,6 +157,7 @@ pub(crate) struct RawScript {
 impl Default for RawScript {
     fn default() -> Self {
         Self {
+            kind: RawScriptKind::default(),
             lines: Vec::new(),
             default: "This answer was scripted.".to_owned(),
             token_delay_ms: 0,

@@ -4,12 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use anyhow::Context as _;
-use mortise_engine::{EngineLoad, SequenceRequest, SubmitError, TokenStream};
+use mortise_engine::EngineLoad;
 use mortise_model::{Embedder, EmbedderOptions, ModelFolder, WeightPrecision};
 use tokio::sync::Semaphore;
 
 use crate::embedding_runtime::{EmbedError, EmbeddingFuture, EmbeddingRuntime};
-use crate::token_runtime::TokenRuntime;
 
 /// Tokens that are embedded together: enough to keep all threads busy, and few enough that what
 /// waits behind them does not wait long.
@@ -145,23 +144,6 @@ impl EmbeddingRuntime for LocalEmbedder {
             prefill_tokens: counters.done_tokens.load(Relaxed),
             ..EngineLoad::default()
         }
-    }
-}
-
-/// An embedding model refuses to generate.
-impl TokenRuntime for LocalEmbedder {
-    fn submit(&self, _: SequenceRequest) -> Result<TokenStream, SubmitError> {
-        Err(SubmitError::Invalid(
-            "this model makes embeddings and generates no text".to_owned(),
-        ))
-    }
-
-    fn context_length(&self) -> usize {
-        self.model.context()
-    }
-
-    fn load(&self) -> EngineLoad {
-        EmbeddingRuntime::load(self)
     }
 }
 

@@ -9,6 +9,8 @@ use mortise_engine::{EngineLoad, SubmitError};
 /// Text that a scripted runtime generates.
 #[derive(Debug, Clone)]
 pub struct Script {
+    /// Kind of runtime.
+    pub kind: ScriptKind,
     /// Lines; the first whose `when` occurs in the prompt is generated.
     pub lines: Vec<ScriptLine>,
     /// Text when no line matches.
@@ -26,6 +28,7 @@ pub struct Script {
 impl Default for Script {
     fn default() -> Self {
         Self {
+            kind: ScriptKind::default(),
             lines: Vec::new(),
             default: "This answer was scripted.".to_owned(),
             token_delay: Duration::ZERO,
@@ -34,6 +37,16 @@ impl Default for Script {
             max_sequences: 256,
         }
     }
+}
+
+/// Kind of runtime that generates a script.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ScriptKind {
+    /// Tokens in, tokens out.
+    #[default]
+    Tokens,
+    /// Conversation in, events out.
+    Conversation,
 }
 
 /// One line of a script.

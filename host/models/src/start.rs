@@ -67,10 +67,10 @@ fn start(
     };
     let Placed { engine, device } = start_engine(&files.folder, placement, on_processor)?;
     tracing::info!(model = config.name, device, "engine started");
-    Ok(ModelRuntime::generating(LocalEngine {
+    Ok(ModelRuntime::Tokens(Arc::new(LocalEngine {
         engine,
         max_context,
-    }))
+    })))
 }
 
 /// The script in place of the weights.
@@ -80,7 +80,7 @@ fn scripted(script: &Script, files: &ModelFiles) -> ModelRuntime {
         encode: Arc::new(move |text| encoder.encode_special(text).unwrap_or_default()),
         decode: Arc::new(move |tokens| decoder.decode(tokens, true)),
     };
-    ModelRuntime::generating(Scripted::new(script.clone(), codec))
+    ModelRuntime::Tokens(Arc::new(Scripted::new(script.clone(), codec)))
 }
 
 fn embedder(
@@ -100,11 +100,7 @@ fn embedder(
         max_context,
         engine.engine.max_queue,
     )?;
-    let embedder = Arc::new(embedder);
-    Ok(ModelRuntime {
-        tokens: embedder.clone(),
-        embeddings: Some(embedder),
-    })
+    Ok(ModelRuntime::Embeddings(Arc::new(embedder)))
 }
 
 /// The device and the engine of a model; speculative decoding with a draft model needs the processor.
@@ -131,27 +127,21 @@ fn placement(
     })
 }
 
-/// The runtimes of a model.
+/// The runtime of a model with files.
 #[derive(Clone)]
-pub struct ModelRuntime {
-    /// Tokens in, tokens out; an embedding model refuses.
-    pub tokens: Arc<dyn TokenRuntime>,
-    /// Texts in, vectors out, if the model can.
-    pub embeddings: Option<Arc<dyn EmbeddingRuntime>>,
+pub enum ModelRuntime {
+    /// Tokens in, tokens out.
+    Tokens(Arc<dyn TokenRuntime>),
+    /// Texts in, vectors out.
+    Embeddings(Arc<dyn EmbeddingRuntime>),
 }
 
 impl std::fmt::Debug for ModelRuntime {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("ModelRuntime")
-    }
-}
-
-impl ModelRuntime {
-    fn generating(runtime: impl TokenRuntime + 'static) -> Self {
-        Self {
-            tokens: Arc::new(runtime),
-            embeddings: None,
-        }
+        formatter.write_str(match self {
+            Self::Tokens(_) => "ModelRuntime::Tokens",
+            Self::Embeddings(_) => "ModelRuntime::Embeddings",
+        })
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use mortise_plugin::{Breakdown, PluginHost};
-use mortise_service::{ServedModel, Service};
+use mortise_service::{Model, ModelPlugins, ServedModel, Service};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -89,8 +89,8 @@ pub type ReadConfig = Box<dyn Fn() -> anyhow::Result<(PluginConfig, AuthConfig)>
 pub struct LivePlugins {
     host: PluginHost,
     service: Arc<Service>,
-    /// Models without their plugins, and the facts that plugins are told.
-    models: Vec<(ServedModel, ModelFacts)>,
+    /// Models without their plugins, and the facts of each for plugins.
+    models: Vec<(Arc<Model>, Option<ModelFacts>)>,
     read_config: ReadConfig,
     prove: Prove,
     state: Mutex<State>,
@@ -123,7 +123,7 @@ impl LivePlugins {
     pub fn new(
         bound: PluginSet,
         service: Arc<Service>,
-        models: Vec<(ServedModel, ModelFacts)>,
+        models: Vec<(Arc<Model>, Option<ModelFacts>)>,
         auth: AuthConfig,
         read_config: ReadConfig,
         counters: Arc<SwapCounters>,
@@ -223,8 +223,9 @@ impl LivePlugins {
         state.fingerprint = fingerprint;
         state.rejected = rejected;
         let mut library = library;
-        let models: Vec<ModelKey<'_>> = self.models.iter().map(|(_, facts)| facts.key()).collect();
-        let facts: Vec<ModelFacts> = self.models.iter().map(|(_, facts)| facts.clone()).collect();
+        let facts = self.models.iter().filter_map(|(_, facts)| facts.clone());
+        let facts: Vec<ModelFacts> = facts.collect();
+        let models: Vec<ModelKey<'_>> = facts.iter().map(ModelFacts::key).collect();
         // Every round takes one file back, so there are no more rounds than files.
         let bound = loop {
             let bound = match assign(&config, &auth, &library, &models) {
@@ -289,9 +290,15 @@ impl LivePlugins {
 
     /// Serve the next requests by these plugins.
     fn switch(&self, bound: &BoundPlugins) -> Result<(), PluginSetError> {
-        let models = self.models.iter().map(|(served, facts)| {
-            let plugins = bound.plugins_of(facts)?;
-            Some(served.clone().with_plugins(plugins))
+        let models = self.models.iter().map(|(model, facts)| {
+            Some(ServedModel {
+                model: Arc::clone(model),
+                plugins: match facts {
+                    Some(facts) => bound.plugins_of(facts)?,
+                    // It runs elsewhere.
+                    None => ModelPlugins::default(),
+                },
+            })
         });
         let models: Option<Vec<ServedModel>> = models.collect();
         let internal = |message: String| PluginSetError {

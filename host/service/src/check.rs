@@ -2,7 +2,6 @@
 
 use mortise_plugin::{GrammarSource, ToolChoice};
 
-use crate::conversation::{Message, ToolDeclaration, is_too_deep};
 use crate::error::ServiceError;
 use crate::limits::{
     MAX_CHOICES, MAX_FAIRNESS_KEY, MAX_GRAMMAR_BYTES, MAX_JSON_DEPTH, MAX_LOGIT_BIASES,
@@ -10,6 +9,7 @@ use crate::limits::{
 };
 use crate::refusal::invalid;
 use crate::request::{ChatPrompt, ContentConstraint, Prompt, PromptEnd, RequestFields};
+use mortise_models::conversation::{Message, ToolDeclaration, is_too_deep};
 
 mod selection;
 

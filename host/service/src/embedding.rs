@@ -70,16 +70,16 @@ impl Service {
         request: EmbeddingRequest,
     ) -> Result<Embeddings, ServiceError> {
         let (mut admission, entry, observer) = self.admit(call, &request.model).await?;
-        let Some(embedder) = &entry.embedder else {
+        let Some(embedder) = &entry.model.embedder else {
             let message = format!(
                 "the model `{}` generates text and makes no embeddings",
-                entry.name
+                entry.model.name
             );
             return Err(invalid("model", message));
         };
-        check_dimensions(request.dimensions, embedder.dimensions())?;
-        let tokenizer = Arc::clone(&entry.tokenizer);
-        let (context, inputs) = (embedder.context_length(), request.inputs);
+        check_dimensions(request.dimensions, embedder.runtime.dimensions())?;
+        let tokenizer = Arc::clone(&embedder.tokenizer);
+        let (context, inputs) = (embedder.runtime.context_length(), request.inputs);
         let tenant = account(&admission.allowance().principal);
         let encoded = encoding::encode(&tenant, bytes(&inputs), context, move |limits| {
             encode(&tokenizer, limits, inputs)
@@ -88,13 +88,15 @@ impl Service {
         let tokens: usize = texts.iter().map(Vec::len).sum();
         admission.spent().usage.prompt_tokens = u32::try_from(tokens).unwrap_or(u32::MAX);
         self.throughputs
-            .sample(&entry.name, &embedder.load(), Instant::now());
-        let made = embedder.embed(texts).await;
+            .sample(&entry.model.name, &embedder.runtime.load(), Instant::now());
+        let made = embedder.runtime.embed(texts).await;
         let vectors = made.map_err(|error| match error {
             EmbedError::QueueFull { limit } => ServiceError::QueueFull {
                 limit,
                 unit: "requests",
-                retry_after: self.throughputs.retry_after(&entry.name, &embedder.load()),
+                retry_after: self
+                    .throughputs
+                    .retry_after(&entry.model.name, &embedder.runtime.load()),
             },
             EmbedError::Stopped => ServiceError::Stopping,
             EmbedError::Failed(message) => ServiceError::Engine(message),
@@ -104,7 +106,7 @@ impl Service {
         let usage = admission.spent().usage;
         observer.ended(&Summary {
             request_id: admission.request_id(),
-            model: &entry.name,
+            model: &entry.model.name,
             outcome,
             usage,
             queued: None,
@@ -112,7 +114,7 @@ impl Service {
             elapsed: admission.elapsed(),
         });
         Ok(Embeddings {
-            model: entry.name.clone(),
+            model: entry.model.name.clone(),
             vectors,
             usage,
             admission,

@@ -72,6 +72,14 @@ pub enum ServiceError {
     /// The engine failed this request.
     #[error("generation failed: {0}")]
     Engine(String),
+    /// The model's server is overloaded or cannot be reached.
+    #[error("{message}")]
+    Unavailable {
+        /// What happened.
+        message: String,
+        /// Seconds after which to retry.
+        retry_after: u32,
+    },
     /// The server is stopping.
     #[error("the server is stopping")]
     Stopping,
@@ -89,6 +97,7 @@ impl ServiceError {
             Self::TenantQueueFull { .. } => "tenant_queue_full",
             Self::Plugin(_) => "plugin",
             Self::Engine(_) => "engine",
+            Self::Unavailable { .. } => "unavailable",
             Self::Stopping => "stopping",
         }
     }

@@ -4,7 +4,10 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use mortise_models::{GenerationConfig, Script, ScriptCodec, Scripted, TokenRuntime};
+use mortise_models::{
+    GenerationConfig, Generator, Model, Script, ScriptCodec, Scripted, ScriptedConversation,
+    TokenGenerator,
+};
 use mortise_plugin::{
     Decision, Facts, Fault, Finish, GrammarSource, Kind, MatchStatus, MatchStep, ParserEvent,
     ParserSetup, ParserTraits, PluginError, RenderedPrompt, Segment, TemplateInput, UsageReport,
@@ -340,7 +343,7 @@ impl DecidePolicy for FakePolicy {
     }
 }
 
-/// A served model that speaks `script`.
+/// A served model that generates `script` token by token.
 pub(crate) fn model(script: Script) -> ServedModel {
     let tokenizer = Arc::new(load(&byte_level()));
     let (encoder, decoder) = (Arc::clone(&tokenizer), Arc::clone(&tokenizer));
@@ -348,25 +351,56 @@ pub(crate) fn model(script: Script) -> ServedModel {
         encode: Arc::new(move |text| encoder.encode_special(text).expect("encodes")),
         decode: Arc::new(move |ids| decoder.decode(ids, true)),
     };
-    let backend: Arc<dyn TokenRuntime> = Arc::new(Scripted::new(script, codec));
+    let generator = TokenGenerator {
+        runtime: Arc::new(Scripted::new(script, codec)),
+        vocabulary_size: tokenizer.vocabulary_size(),
+        generation: GenerationConfig::default().with_eos_tokens(tokenizer.token_id(END)),
+        tokenizer: Arc::clone(&tokenizer),
+    };
     ServedModel {
+        model: Arc::new(described(Some(Generator::Tokens(generator)))),
+        plugins: ModelPlugins {
+            chat_template: PluginRoutes::one(Arc::new(FakeTemplate::default())),
+            parser: PluginRoutes::one(Arc::new(FakeParser)),
+            grammar: PluginRoutes::one(Arc::new(FakeGrammar { tokenizer })),
+        },
+    }
+}
+
+/// A served model whose runtime takes conversations and answers with `script`.
+pub(crate) fn conversation_model(script: Script) -> ServedModel {
+    let runtime = Arc::new(ScriptedConversation::new(script));
+    ServedModel {
+        model: Arc::new(described(Some(Generator::Conversation(runtime)))),
+        plugins: ModelPlugins::default(),
+    }
+}
+
+fn described(generator: Option<Generator>) -> Model {
+    Model {
         name: "demo".to_owned(),
         aliases: vec!["alias".to_owned()],
         created: 0,
         owned_by: "mortise".to_owned(),
-        plugins: ModelPlugins {
-            chat_template: PluginRoutes::one(Arc::new(FakeTemplate::default())),
-            parser: PluginRoutes::one(Arc::new(FakeParser)),
-            grammar: PluginRoutes::one(Arc::new(FakeGrammar {
-                tokenizer: Arc::clone(&tokenizer),
-            })),
-        },
-        mask_tokens: tokenizer.vocabulary_size(),
+        generator,
         embedder: None,
-        defaults: GenerationConfig::default().with_eos_tokens(tokenizer.token_id(END)),
-        tokenizer,
-        backend,
     }
+}
+
+/// Change the token generator of a model.
+pub(crate) fn change<T>(
+    served: &mut ServedModel,
+    change: impl FnOnce(&mut TokenGenerator) -> T,
+) -> T {
+    match &mut Arc::make_mut(&mut served.model).generator {
+        Some(Generator::Tokens(generator)) => change(generator),
+        _ => panic!("it has no token generator"),
+    }
+}
+
+/// The tokenizer of a model.
+pub(crate) fn tokenizer(served: &mut ServedModel) -> Arc<Tokenizer> {
+    change(served, |generator| Arc::clone(&generator.tokenizer))
 }
 
 pub(crate) fn says(text: &str) -> Script {

@@ -8,7 +8,8 @@ mod call_id;
 mod check;
 mod choice;
 mod constraint;
-mod conversation;
+mod conversation_choice;
+mod conversation_prompt;
 mod description;
 mod embedding;
 mod encoding;
@@ -43,11 +44,6 @@ mod turns;
 pub use admission::{Admission, Call};
 pub use answer::Answer;
 pub use check::Request;
-pub use conversation::{
-    Audio, BadToolName, Conversation, ConversationError, Detail, Image, ImageSource, JsonObject,
-    KeyOrder, Message, Modality, Origin, Part, Role, TemplateArgumentError, TemplateArguments,
-    TooDeep, ToolCall, ToolDeclaration, ToolName, Tools, ToolsError, template_json,
-};
 pub use description::{describe_model, vocabulary};
 pub use embedding::{EmbeddingInput, EmbeddingRequest, Embeddings};
 pub use error::ServiceError;
@@ -55,7 +51,12 @@ pub use event::{Event, ServerToolCall, ToolOutcome};
 pub use failure::{Fallback, RawOnFailure, ScopedPolicy, ScopedTools};
 pub use model::ServedModel;
 pub use mortise_engine::EarlyStopping;
-pub use mortise_models::{Delta, FinishReason, GenerationConfig, TokenLogprob, Usage};
+pub use mortise_models::conversation::{
+    Audio, BadToolName, Conversation, ConversationError, Detail, Image, ImageSource, JsonObject,
+    KeyOrder, Message, Modality, Origin, Part, Role, TemplateArgumentError, TemplateArguments,
+    TooDeep, ToolCall, ToolDeclaration, ToolName, Tools, ToolsError, template_json,
+};
+pub use mortise_models::{Delta, FinishReason, Model, TokenLogprob, Usage};
 pub use mortise_plugin::{Fault, GrammarSource, Kind, PluginError, ToolChoice};
 pub use observer::{ModelObserver, NoObserver, Observer, Outcome, Summary, ToolRun};
 pub use offline::{

@@ -1,16 +1,11 @@
 //! Bounds of a request. Each bound of the service stands here once; `docs/limits.md` lists all
-//! bounds of the project with their configuration keys and error codes.
+//! bounds of the project with their configuration keys and error codes. Those of conversations are in
+//! `mortise_models`, with the types that hold them.
 
-/// Most messages of one conversation.
-pub const MAX_MESSAGES: usize = 4096;
-/// Deepest nesting of arrays and objects in any JSON of a request.
-pub const MAX_JSON_DEPTH: usize = 120;
-/// Most tools that a request declares.
-pub const MAX_TOOLS: usize = 128;
+pub use mortise_models::limits::{MAX_JSON_DEPTH, MAX_MESSAGES, MAX_TOOL_NAME_BYTES, MAX_TOOLS};
+
 /// Most tools of the server that a request opts in to.
 pub const MAX_SERVER_TOOLS: usize = 128;
-/// Longest name of a tool, in bytes.
-pub const MAX_TOOL_NAME_BYTES: usize = 64;
 /// Most choices of one request. A server may be configured to allow fewer.
 pub const MAX_CHOICES: u32 = 128;
 /// Most stop strings.

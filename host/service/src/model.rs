@@ -1,50 +1,44 @@
-//! One model with everything that serves it.
+//! A model as the service serves it: its descriptor with the plugins that are bound to it.
 
 use std::sync::Arc;
 
-use mortise_models::{EmbeddingRuntime, GenerationConfig, Named, TokenRuntime};
-use mortise_tokenizer::Tokenizer;
+use mortise_models::{Generator, Model, Named};
 
+use crate::error::ServiceError;
 use crate::plugin_routing::ModelPlugins;
 
-/// A model as the service serves it.
+/// A model with its plugins.
 #[derive(Clone)]
 pub struct ServedModel {
-    /// The public name.
-    pub name: String,
-    /// Further names that mean this model.
-    pub aliases: Vec<String>,
-    /// When it was made or loaded, in seconds since 1970.
-    pub created: u64,
-    /// Who it belongs to, for model lists.
-    pub owned_by: String,
-    /// Text to tokens and back.
-    pub tokenizer: Arc<Tokenizer>,
-    /// Render conversations, parse answers, compile grammars.
+    /// Names, capabilities and runtimes.
+    pub model: Arc<Model>,
+    /// Chat templates, output parsers and grammars.
     pub plugins: ModelPlugins,
-    /// Bits in a mask: the size of the vocabulary that grammar plugins were given.
-    pub mask_tokens: usize,
-    /// Generates tokens.
-    pub backend: Arc<dyn TokenRuntime>,
-    /// Makes vectors of texts, if the model can.
-    pub embedder: Option<Arc<dyn EmbeddingRuntime>>,
-    /// Sampling settings and end tokens where the request names none.
-    pub defaults: GenerationConfig,
+}
+
+impl ServedModel {
+    /// What generates text.
+    ///
+    /// # Errors
+    /// When the model has no such capability.
+    pub(crate) fn generator(&self) -> Result<&Generator, ServiceError> {
+        self.model
+            .generator
+            .as_ref()
+            .ok_or_else(|| ServiceError::Invalid {
+                param: None,
+                code: "invalid_request",
+                message: "this model makes embeddings and generates no text".to_owned(),
+            })
+    }
 }
 
 impl Named for ServedModel {
     fn name(&self) -> &str {
-        &self.name
+        &self.model.name
     }
 
     fn aliases(&self) -> &[String] {
-        &self.aliases
-    }
-}
-
-impl ServedModel {
-    /// The model, served by these plugins.
-    pub fn with_plugins(self, plugins: ModelPlugins) -> Self {
-        Self { plugins, ..self }
+        &self.model.aliases
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use mortise_engine::{LogprobParams, SamplingParams, SubmitError};
+use mortise_models::TokenGenerator;
 use mortise_plugin::{
     Fault, GrammarSource, ParserSetup, PluginError, RenderedPrompt, Segment, TemplateInput,
     ToolChoice,
@@ -10,20 +11,26 @@ use mortise_plugin::{
 use time::OffsetDateTime;
 
 use crate::check::Request;
-use crate::conversation::{Modality, template_json};
 use crate::description::for_tokenizer;
 use crate::encoding;
 use crate::error::ServiceError;
-use crate::model::ServedModel;
 use crate::plugin_routing::RequestPlugins;
 use crate::plugins::{ParseOutput, RequestId};
 use crate::refusal::{invalid, refuse};
 use crate::request::{ChatPrompt, ContentConstraint, Prompt, PromptEnd, RequestFields};
 use crate::stop::StopMatcher;
+use mortise_models::conversation::{Modality, template_json};
 use mortise_tokenizer::{EncodeLimits, Tokenizer, TokenizerError};
 
-/// A parser and what it is told of a request.
-type Parsing = (Arc<dyn ParseOutput>, ParserSetup);
+/// An output parser with its setup for a request.
+pub(crate) type Parsing = (Arc<dyn ParseOutput>, ParserSetup);
+
+/// A model of a token runtime.
+pub(crate) struct TokenModel {
+    /// Public name.
+    pub(crate) name: Arc<str>,
+    pub(crate) generator: TokenGenerator,
+}
 
 /// Prompt, stop strings, parser and constraint, which all choices of a request share.
 pub(crate) struct Prepared {
@@ -39,7 +46,7 @@ pub(crate) struct Prepared {
 
 /// Render, encode, and ask the parser for its constraint.
 pub(crate) async fn prepare(
-    model: &ServedModel,
+    model: &TokenModel,
     plugins: &RequestPlugins,
     tenant: &Arc<str>,
     request_id: &RequestId,
@@ -99,8 +106,8 @@ pub(crate) async fn prepare(
 }
 
 /// Token ids from callers must be ids of tokens.
-fn check_ids(model: &ServedModel, fields: &RequestFields) -> Result<(), ServiceError> {
-    let size = model.tokenizer.vocabulary_size();
+fn check_ids(model: &TokenModel, fields: &RequestFields) -> Result<(), ServiceError> {
+    let size = model.generator.tokenizer.vocabulary_size();
     let known = |id: u32| (id as usize) < size;
     if let Prompt::Tokens(ids) = &fields.prompt
         && let Some((at, id)) = ids.iter().enumerate().find(|&(_, &id)| !known(id))
@@ -153,7 +160,7 @@ fn check_inputs(chat: &ChatPrompt) -> Result<(), ServiceError> {
 }
 
 async fn render(
-    model: &ServedModel,
+    model: &TokenModel,
     plugins: &RequestPlugins,
     request_id: &RequestId,
     request: &Request,
@@ -189,12 +196,12 @@ async fn render(
     Ok(template.render(request_id, input).await?)
 }
 
-fn not_written(error: serde_json::Error) -> ServiceError {
+pub(crate) fn not_written(error: serde_json::Error) -> ServiceError {
     ServiceError::Engine(format!("cannot write JSON for a plugin: {error}"))
 }
 
 fn parser_for(
-    model: &ServedModel,
+    model: &TokenModel,
     plugins: &RequestPlugins,
     request: &Request,
     opens_reasoning: bool,
@@ -223,7 +230,7 @@ fn parser_for(
 }
 
 async fn encode(
-    model: &ServedModel,
+    model: &TokenModel,
     tenant: &Arc<str>,
     fields: &RequestFields,
     rendered: Option<&RenderedPrompt>,
@@ -239,8 +246,8 @@ async fn encode(
         Source::Text(_) => "prompt",
         Source::Segments(_) => "messages",
     };
-    let tokenizer = Arc::clone(&model.tokenizer);
-    let context = model.backend.context_length();
+    let tokenizer = Arc::clone(&model.generator.tokenizer);
+    let context = model.generator.runtime.context_length();
     let requested = fields.max_tokens.unwrap_or(1) as usize;
     let encoded = encoding::encode(tenant, source.bytes(), context, move |limits| {
         source.encode(&tokenizer, limits)
@@ -291,13 +298,13 @@ impl Source {
 /// Most tokens of each choice. What the caller asks for must fit the context; defaults and the
 /// policy's limit, which all choices share, are cut to fit.
 pub(crate) fn max_tokens(
-    model: &ServedModel,
+    model: &TokenModel,
     request: &Request,
     prompt: usize,
     allowed: Option<u32>,
     default: u32,
 ) -> Result<u32, ServiceError> {
-    let context = model.backend.context_length();
+    let context = model.generator.runtime.context_length();
     let asked = request.fields().max_tokens;
     let requested = asked.unwrap_or(1) as usize;
     if prompt.saturating_add(requested) > context {
@@ -311,7 +318,7 @@ pub(crate) fn max_tokens(
     }
     let room = u32::try_from(context - prompt).unwrap_or(u32::MAX);
     let wanted = asked
-        .or(model.defaults.max_tokens)
+        .or(model.generator.generation.max_tokens)
         .unwrap_or(default)
         .min(room);
     let share = allowed.map_or(u32::MAX, |all| (all / request.candidates().0).max(1));
@@ -319,8 +326,8 @@ pub(crate) fn max_tokens(
 }
 
 /// Sampling parameters of choice `index`.
-pub(crate) fn sampling(model: &ServedModel, fields: &RequestFields, index: u32) -> SamplingParams {
-    let defaults = &model.defaults;
+pub(crate) fn sampling(model: &TokenModel, fields: &RequestFields, index: u32) -> SamplingParams {
+    let defaults = &model.generator.generation;
     let or =
         |asked: Option<f64>, model: Option<f64>, off: f64| asked.or(model).unwrap_or(off) as f32;
     SamplingParams {
@@ -372,7 +379,7 @@ pub(crate) fn not_compiled(error: PluginError, fields: &RequestFields) -> Servic
 }
 
 /// A constraint that no plugin can compile: name the field that asked for it.
-pub(crate) fn no_grammar(model: &ServedModel, fields: &RequestFields) -> ServiceError {
+pub(crate) fn no_grammar(model: &TokenModel, fields: &RequestFields) -> ServiceError {
     refuse(
         constraint_param(fields),
         "no_grammar",

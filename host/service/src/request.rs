@@ -4,7 +4,7 @@
 use mortise_engine::EarlyStopping;
 use mortise_plugin::{GrammarSource, ToolChoice};
 
-use crate::conversation::{Conversation, TemplateArguments, Tools};
+use mortise_models::conversation::{Conversation, TemplateArguments, Tools};
 
 /// Fields of a request before their bounds are checked. `None` means the caller did not say.
 #[derive(Debug, Clone, Default)]

@@ -9,13 +9,15 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::conversation::{JsonObject, Message, Role, ToolDeclaration as Declaration, ToolName};
 use crate::error::ServiceError;
 use crate::event::{ServerToolCall, ToolOutcome};
 use crate::observer::{ModelObserver, ToolRun};
 use crate::plugins::{RequestId, RunTool};
 use crate::refusal::refuse;
 use crate::routing_key::RoutingKey;
+use mortise_models::conversation::{
+    JsonObject, Message, Role, ToolDeclaration as Declaration, ToolName,
+};
 
 /// Limits of the tool loop of a choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

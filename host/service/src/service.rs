@@ -6,13 +6,14 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use mortise_engine::Share;
-use mortise_models::{Catalogue, CatalogueError, FinishReason, NameMatching};
+use mortise_models::{Catalogue, CatalogueError, FinishReason, Generator, NameMatching};
 use mortise_plugin::Principal;
 
 use crate::admission::{Admission, Call, OpenAccounts, Policies, answer_facts, facts};
 use crate::answer::{Answer, StartedPart};
 use crate::check::Request;
 use crate::constraint::MaskThreads;
+use crate::conversation_prompt::ConversationModel;
 use crate::error::ServiceError;
 use crate::latency::Latency;
 use crate::limits::MAX_CHOICES;
@@ -21,11 +22,11 @@ use crate::observer::{ModelObserver, NoObserver, Observer, Outcome};
 use crate::part::{Part, PartSetup};
 use crate::plugin_routing::RequestPlugins;
 use crate::plugins::{DecidePolicy, RunTool};
-use crate::prepare::{self, Prepared};
+use crate::prepare::TokenModel;
 use crate::refusal::invalid;
 use crate::request::RequestFields;
 use crate::server_tools::{EnabledTools, ServerTools, ServerToolsError, ToolExecutor, ToolLimits};
-use crate::submit::{Slot, Submitter};
+use crate::submit::{ReadyPrompt, Slot, Submitter, Target};
 use crate::tally::RoundKind;
 use crate::throughput::Throughputs;
 use crate::tool_loop::{AssistantTurn, ToolLoop, ToolLoopState};
@@ -172,7 +173,7 @@ impl Service {
     ) -> Result<Admission, ServiceError> {
         let serving = self.serving();
         let resolved = |name| serving.models.resolve(name);
-        let named = model.map(|name| resolved(name).map_or(name, |entry| &entry.name));
+        let named = model.map(|name| resolved(name).map_or(name, |entry| &entry.model.name));
         let mut admission = serving
             .policies
             .admit(call, facts(call, named, false, None))
@@ -190,7 +191,7 @@ impl Service {
     ) -> Result<(Admission, Arc<ServedModel>, Arc<dyn ModelObserver>), ServiceError> {
         let serving = self.serving();
         let (admission, entry) = serving.admit(call, model, None).await?;
-        let observer = serving.observer(&entry.name);
+        let observer = serving.observer(&entry.model.name);
         Ok((admission, entry, observer))
     }
 
@@ -233,7 +234,7 @@ impl Service {
     /// Report a refusal, under the name of the model that the caller meant.
     pub(crate) fn refused(&self, serving: &Generation, name: &str, error: &ServiceError) {
         let entry = serving.models.resolve(name).ok();
-        let model = entry.map(|entry| entry.name.as_str());
+        let model = entry.map(|entry| entry.model.name.as_str());
         self.config.observer.refused(model, error);
     }
 
@@ -266,9 +267,11 @@ impl Service {
             .max_tokens
             .map(|each| each.saturating_mul(candidates));
         let admitted = serving.admit(call, &fields.model, Some((fields, limit)));
-        let (mut admission, model) = admitted.await?;
+        let (mut admission, served) = admitted.await?;
+        let model = &served.model;
+        let generator = served.generator()?;
         self.throughputs
-            .sample(&model.name, &model.backend.load(), Instant::now());
+            .sample(&model.name, &generator.load(), Instant::now());
         if candidates > self.config.max_choices {
             let limit = self.config.max_choices;
             return Err(invalid(
@@ -277,22 +280,27 @@ impl Service {
             ));
         }
         let key = admission.routing_key(&model.name);
-        let plugins = model.plugins.select(&key);
+        let plugins = served.plugins.select(&key);
         let tools = serving.tools.select(&request.fields().server_tools, &key)?;
         let request = request.with_server_tools(tools.declarations())?;
-        let tenant = account(&admission.allowance().principal);
-        let id = &call.request_id;
-        let prepared = prepare::prepare(&model, &plugins, &tenant, id, &request).await?;
-        let prompt = prepared.ids.len();
-        admission.spent().usage.prompt_tokens = prompt as u32;
+        let observer = serving.observer(&model.name);
+        let submitter = self.submitter(
+            call,
+            target(&model.name, generator),
+            plugins,
+            observer,
+            &admission,
+            &request,
+        );
+        let prompt = submitter.prepare(&request).await?;
+        let tokens = u32::try_from(prompt.tokens()).unwrap_or(u32::MAX);
+        admission.spent().usage.prompt_tokens = tokens;
         let allowed = admission.allowance().max_tokens;
         let default = self.config.default_max_tokens;
-        let max_tokens = prepare::max_tokens(&model, &request, prompt, allowed, default)?;
-        let observer = serving.observer(&model.name);
-        let submitter = self.submitter(call, &model, plugins, observer, &admission, &request);
+        let max_tokens = submitter.max_tokens(&request, &prompt, allowed, default)?;
         let first = numbers.candidates;
         let choices = self
-            .submit(&submitter, &request, &prepared, tools, max_tokens, first)
+            .submit(&submitter, &request, &prompt, tools, max_tokens, first)
             .await?;
         let setup = PartSetup {
             model: Arc::clone(&submitter.name),
@@ -318,13 +326,13 @@ impl Service {
         &self,
         submitter: &Arc<Submitter>,
         request: &Request,
-        prepared: &Prepared,
+        prompt: &ReadyPrompt,
         tools: EnabledTools,
         max_tokens: u32,
         first: u32,
     ) -> Result<Vec<ToolLoop>, ServiceError> {
         if let Some(beams) = &request.fields().beams {
-            let found = submitter.beams(request, prepared, beams, max_tokens, first);
+            let found = submitter.beams(request, prompt, beams, max_tokens, first);
             let found = found.await?.into_iter();
             let choices = found.map(|(choice, tally)| ToolLoop::new(choice, tally, None));
             return Ok(choices.collect());
@@ -340,7 +348,7 @@ impl Service {
                 tally: Arc::default(),
             };
             let tally = Arc::clone(&slot.tally);
-            let choice = submitter.choice(request, prepared, slot, max_tokens);
+            let choice = submitter.choice(request, prompt, slot, max_tokens);
             let choice = choice.await?;
             let state = (!tools.is_empty()).then(|| ToolLoopState {
                 submitter: Arc::clone(submitter),
@@ -359,7 +367,7 @@ impl Service {
     fn submitter(
         &self,
         call: &Call,
-        model: &Arc<ServedModel>,
+        target: Target,
         plugins: RequestPlugins,
         observer: Arc<dyn ModelObserver>,
         admission: &Admission,
@@ -371,8 +379,8 @@ impl Service {
             salt: (!self.config.share_prefixes).then(|| Arc::clone(&share.tenant)),
             share,
             principal,
-            name: Arc::from(model.name.as_str()),
-            model: Arc::clone(model),
+            name: Arc::clone(target.name()),
+            target,
             plugins,
             request_id: Arc::clone(&call.request_id),
             masks: Arc::clone(&self.masks),
@@ -396,6 +404,21 @@ impl Service {
             calls: 0,
             spent: Duration::ZERO,
         }
+    }
+}
+
+/// Runtime behind a model's generator.
+fn target(name: &str, generator: &Generator) -> Target {
+    let name = Arc::from(name);
+    match generator {
+        Generator::Tokens(generator) => Target::Tokens(TokenModel {
+            name,
+            generator: generator.clone(),
+        }),
+        Generator::Conversation(runtime) => Target::Conversation(ConversationModel {
+            name,
+            runtime: Arc::clone(runtime),
+        }),
     }
 }
 
@@ -426,8 +449,8 @@ impl Generation {
         accounts: &Arc<OpenAccounts>,
     ) -> Result<Self, SetupError> {
         let observers = models.iter().map(|model| {
-            let observer = config.observer.model(&model.name);
-            (model.name.clone(), observer)
+            let observer = config.observer.model(&model.model.name);
+            (model.model.name.clone(), observer)
         });
         let observers = observers.collect();
         Ok(Self {
@@ -456,7 +479,9 @@ impl Generation {
         answer: Option<(&RequestFields, Option<u32>)>,
     ) -> Result<(Admission, Arc<ServedModel>), ServiceError> {
         let entry = self.models.resolve(model);
-        let named = entry.as_ref().map_or(model, |entry| entry.name.as_str());
+        let named = entry
+            .as_ref()
+            .map_or(model, |entry| entry.model.name.as_str());
         let facts = match answer {
             Some((fields, max_tokens)) => answer_facts(call, named, max_tokens, fields),
             None => facts(call, Some(named), false, None),
@@ -466,7 +491,7 @@ impl Generation {
             admission.check_tools(fields)?;
         }
         let entry = Arc::clone(entry?);
-        admission.spent().model = entry.name.clone();
+        admission.spent().model = entry.model.name.clone();
         Ok((admission, entry))
     }
 }

@@ -1,22 +1,25 @@
-//! Submission of a prompt's sequences to the runtime, in the first round and after tools have run.
+//! Submission of a prompt's choices to the runtime, in the first round and after tools have run.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use mortise_engine::{BeamParams, BeamRequest, SequenceRequest, Share, SubmitError};
+use mortise_models::TokenGenerator;
 use mortise_plugin::Principal;
 use mortise_tokenizer::Detokenizer;
 
 use crate::check::Request;
 use crate::choice::{Choice, ChoiceParts, ChoiceStream};
 use crate::constraint::{MaskThreads, MatcherFault};
+use crate::conversation_choice::{ConversationChoice, ConversationParts};
+use crate::conversation_prompt::{self, ConversationModel, ConversationPrompt};
 use crate::error::ServiceError;
+use crate::event::Event;
 use crate::latency::{Latency, TokenTimer};
-use crate::model::ServedModel;
 use crate::observer::ModelObserver;
 use crate::plugin_routing::RequestPlugins;
 use crate::plugins::{ParseSession, RequestId};
-use crate::prepare::{self, Prepared};
+use crate::prepare::{self, Parsing, Prepared, TokenModel};
 use crate::refusal::invalid;
 use crate::request::BeamFields;
 use crate::tally::{RoundKind, Tally};
@@ -24,7 +27,7 @@ use crate::throughput::Throughputs;
 
 /// Submits the sequences of one prompt, and holds what they have in common.
 pub(crate) struct Submitter {
-    pub(crate) model: Arc<ServedModel>,
+    pub(crate) target: Target,
     pub(crate) plugins: RequestPlugins,
     /// Public name of the model.
     pub(crate) name: Arc<str>,
@@ -40,6 +43,56 @@ pub(crate) struct Submitter {
     pub(crate) salt: Option<Arc<str>>,
 }
 
+/// Runtime that a prompt is submitted to.
+pub(crate) enum Target {
+    /// Tokens in, tokens out.
+    Tokens(TokenModel),
+    /// Conversation in, events out.
+    Conversation(ConversationModel),
+}
+
+/// A prompt that is ready to be submitted.
+pub(crate) enum ReadyPrompt {
+    Tokens(Prepared),
+    Conversation(ConversationPrompt),
+}
+
+/// One round of a choice while it is generated.
+pub(crate) enum ChoiceRound {
+    Tokens(Box<Choice>),
+    Conversation(Box<ConversationChoice>),
+}
+
+impl ChoiceRound {
+    /// The next event; `None` after `Finished` or `Failed`.
+    pub(crate) async fn next(&mut self) -> Option<Event> {
+        match self {
+            Self::Tokens(choice) => choice.next().await,
+            Self::Conversation(choice) => choice.next().await,
+        }
+    }
+}
+
+impl Target {
+    /// Public name of the model.
+    pub(crate) fn name(&self) -> &Arc<str> {
+        match self {
+            Self::Tokens(model) => &model.name,
+            Self::Conversation(model) => &model.name,
+        }
+    }
+}
+
+impl ReadyPrompt {
+    /// Tokens of the prompt, as far as they are known before it is submitted.
+    pub(crate) fn tokens(&self) -> usize {
+        match self {
+            Self::Tokens(prepared) => prepared.ids.len(),
+            Self::Conversation(_) => 0,
+        }
+    }
+}
+
 /// Choice that a sequence is submitted for.
 pub(crate) struct Slot {
     /// Number of the choice in its answer.
@@ -52,25 +105,124 @@ pub(crate) struct Slot {
 }
 
 impl Submitter {
-    pub(crate) fn model(&self) -> &ServedModel {
-        &self.model
+    /// Prepare a prompt for the runtime: render, encode and constrain it, where the runtime does not.
+    pub(crate) async fn prepare(&self, request: &Request) -> Result<ReadyPrompt, ServiceError> {
+        match &self.target {
+            Target::Tokens(model) => {
+                let (tenant, id) = (&self.share.tenant, &self.request_id);
+                let prepared = prepare::prepare(model, &self.plugins, tenant, id, request);
+                Ok(ReadyPrompt::Tokens(prepared.await?))
+            }
+            Target::Conversation(model) => {
+                let prompt = conversation_prompt::prepare(model, &self.plugins, request)?;
+                Ok(ReadyPrompt::Conversation(prompt))
+            }
+        }
+    }
+
+    /// Most tokens of each choice, within the caller's limit, the policies' and the context.
+    pub(crate) fn max_tokens(
+        &self,
+        request: &Request,
+        prompt: &ReadyPrompt,
+        allowed: Option<u32>,
+        default: u32,
+    ) -> Result<u32, ServiceError> {
+        match &self.target {
+            Target::Tokens(model) => {
+                prepare::max_tokens(model, request, prompt.tokens(), allowed, default)
+            }
+            Target::Conversation(model) => Ok(conversation_prompt::max_tokens(
+                model, request, allowed, default,
+            )),
+        }
+    }
+
+    /// Tokens that the context has room for behind the prompt.
+    pub(crate) fn room(&self, prompt: &ReadyPrompt) -> u32 {
+        match &self.target {
+            Target::Tokens(model) => {
+                let context = model.generator.runtime.context_length();
+                let room = context.saturating_sub(prompt.tokens());
+                u32::try_from(room).unwrap_or(u32::MAX)
+            }
+            // The runtime ends the answer where its context ends.
+            Target::Conversation(_) => u32::MAX,
+        }
     }
 
     fn rejected(&self, error: SubmitError, request: &Request, max_tokens: u32) -> ServiceError {
-        let load = self.model().backend.load();
+        let load = match &self.target {
+            Target::Tokens(model) => model.generator.runtime.load(),
+            Target::Conversation(model) => model.runtime.load(),
+        };
         let retry_after = self.throughputs.retry_after(&self.name, &load);
         prepare::rejected(error, request.fields(), max_tokens, retry_after)
     }
 
-    /// Submit one sequence, with a matcher and a parser session of its own.
+    /// Submit one choice.
     pub(crate) async fn choice(
         &self,
+        request: &Request,
+        prompt: &ReadyPrompt,
+        slot: Slot,
+        max_tokens: u32,
+    ) -> Result<ChoiceRound, ServiceError> {
+        match (&self.target, prompt) {
+            (Target::Tokens(model), ReadyPrompt::Tokens(prepared)) => {
+                let choice = self.sequence(model, request, prepared, slot, max_tokens);
+                Ok(ChoiceRound::Tokens(Box::new(choice.await?)))
+            }
+            (Target::Conversation(model), ReadyPrompt::Conversation(prompt)) => {
+                let choice = self.conversation(model, request, prompt, slot, max_tokens);
+                Ok(ChoiceRound::Conversation(Box::new(choice.await?)))
+            }
+            _ => Err(ServiceError::Engine(
+                "the prompt was prepared for another runtime".to_owned(),
+            )),
+        }
+    }
+
+    /// Submit a conversation, with a session of the parser in front of the runtime.
+    async fn conversation(
+        &self,
+        model: &ConversationModel,
+        request: &Request,
+        prompt: &ConversationPrompt,
+        slot: Slot,
+        max_tokens: u32,
+    ) -> Result<ConversationChoice, ServiceError> {
+        let parser = self.parser(prompt.parser.as_ref()).await?;
+        let (id, index) = (&self.request_id, slot.index);
+        let submitted =
+            conversation_prompt::runtime_request(model, request, id, index, max_tokens)?;
+        let stream = model.runtime.submit(submitted);
+        let stream = stream.map_err(|error| self.rejected(error, request, max_tokens))?;
+        Ok(ConversationChoice::new(ConversationParts {
+            number: slot.number,
+            stream,
+            parser,
+            round: slot.round,
+            tally: slot.tally,
+            timer: self.timer(),
+        }))
+    }
+
+    /// Submit one sequence, with a matcher and a parser session of its own.
+    async fn sequence(
+        &self,
+        model: &TokenModel,
         request: &Request,
         prepared: &Prepared,
         slot: Slot,
         max_tokens: u32,
     ) -> Result<Choice, ServiceError> {
-        let model = self.model();
+        let TokenGenerator {
+            runtime,
+            vocabulary_size,
+            generation,
+            ..
+        } = &model.generator;
         let fields = request.fields();
         let id = &self.request_id;
         let (constraint, fault) = match (&prepared.constraint, &self.plugins.grammar) {
@@ -79,48 +231,49 @@ impl Submitter {
             (Some(source), Some(grammar)) => {
                 let matcher = grammar.compile(id, source).await;
                 let matcher = matcher.map_err(|error| prepare::not_compiled(error, fields))?;
-                let words = model.mask_tokens.div_ceil(32);
+                let words = vocabulary_size.div_ceil(32);
                 let (constraint, fault) = self.masks.constrain(matcher, words);
                 (Some(constraint), fault)
             }
         };
-        let parser = self.parser(prepared).await?;
-        let tokens = model
-            .backend
-            .submit(SequenceRequest {
-                prompt: prepared.ids.clone(),
-                max_tokens,
-                stop_tokens: model.defaults.eos_tokens.clone(),
-                sampling: prepare::sampling(model, fields, slot.index),
-                logprobs: prepare::logprobs(request),
-                priority: self.priority,
-                share: self.share.clone(),
-                salt: self.salt.clone(),
-                constraint,
-            })
-            .map_err(|error| self.rejected(error, request, max_tokens))?;
+        let parser = self.parser(prepared.parser.as_ref()).await?;
+        let tokens = runtime.submit(SequenceRequest {
+            prompt: prepared.ids.clone(),
+            max_tokens,
+            stop_tokens: generation.eos_tokens.clone(),
+            sampling: prepare::sampling(model, fields, slot.index),
+            logprobs: prepare::logprobs(request),
+            priority: self.priority,
+            share: self.share.clone(),
+            salt: self.salt.clone(),
+            constraint,
+        });
+        let tokens = tokens.map_err(|error| self.rejected(error, request, max_tokens))?;
         let stream = ChoiceStream { tokens, fault };
-        Ok(self.assemble(request, prepared, slot, stream, parser))
+        Ok(self.assemble(model, request, prepared, slot, stream, parser))
     }
 
     /// Submit a beam search, whose best results are the choices, numbered from `first`.
     pub(crate) async fn beams(
         &self,
         request: &Request,
-        prepared: &Prepared,
+        prompt: &ReadyPrompt,
         beams: &BeamFields,
         max_tokens: u32,
         first: u32,
-    ) -> Result<Vec<(Choice, Arc<Tally>)>, ServiceError> {
-        let model = self.model();
+    ) -> Result<Vec<(ChoiceRound, Arc<Tally>)>, ServiceError> {
+        let (Target::Tokens(model), ReadyPrompt::Tokens(prepared)) = (&self.target, prompt) else {
+            let message = "this model runs elsewhere and cannot search with beams";
+            return Err(invalid("beam_size", message));
+        };
         if prepared.constraint.is_some() {
             let message = "this model's answers follow a grammar, and beams are not constrained";
             return Err(invalid("beam_size", message));
         }
-        let streams = model.backend.submit_beams(BeamRequest {
+        let streams = model.generator.runtime.submit_beams(BeamRequest {
             prompt: prepared.ids.clone(),
             max_tokens,
-            stop_tokens: model.defaults.eos_tokens.clone(),
+            stop_tokens: model.generator.generation.eos_tokens.clone(),
             beams: BeamParams {
                 size: beams.size,
                 results: request.choices(),
@@ -134,7 +287,7 @@ impl Submitter {
         let streams = streams.map_err(|error| self.rejected(error, request, max_tokens))?;
         let mut choices = Vec::with_capacity(streams.len());
         for (tokens, index) in streams.into_iter().zip(0..) {
-            let parser = self.parser(prepared).await?;
+            let parser = self.parser(prepared.parser.as_ref()).await?;
             let stream = ChoiceStream {
                 tokens,
                 fault: MatcherFault::default(),
@@ -146,8 +299,8 @@ impl Submitter {
                 tally: Arc::default(),
             };
             let tally = Arc::clone(&slot.tally);
-            let choice = self.assemble(request, prepared, slot, stream, parser);
-            choices.push((choice, tally));
+            let choice = self.assemble(model, request, prepared, slot, stream, parser);
+            choices.push((ChoiceRound::Tokens(Box::new(choice)), tally));
         }
         Ok(choices)
     }
@@ -155,16 +308,25 @@ impl Submitter {
     /// Open a parser session for one sequence.
     async fn parser(
         &self,
-        prepared: &Prepared,
+        parser: Option<&Parsing>,
     ) -> Result<Option<Box<dyn ParseSession>>, ServiceError> {
-        match &prepared.parser {
+        match parser {
             Some((parser, setup)) => Ok(parser.open(&self.request_id, setup).await?),
             None => Ok(None),
         }
     }
 
+    fn timer(&self) -> TokenTimer {
+        TokenTimer::new(
+            Arc::clone(&self.observer),
+            Arc::clone(&self.latency),
+            self.arrived,
+        )
+    }
+
     fn assemble(
         &self,
+        model: &TokenModel,
         request: &Request,
         prepared: &Prepared,
         slot: Slot,
@@ -177,7 +339,7 @@ impl Submitter {
             number: slot.number,
             stream,
             detokenizer: Detokenizer::new(
-                Arc::clone(self.model().tokenizer.table()),
+                Arc::clone(model.generator.tokenizer.table()),
                 prepared.keep_special,
                 prepared.at_start,
             ),
@@ -190,11 +352,7 @@ impl Submitter {
             logprobs: request.fields().logprobs.is_some(),
             round: slot.round,
             tally: slot.tally,
-            timer: TokenTimer::new(
-                Arc::clone(&self.observer),
-                Arc::clone(&self.latency),
-                self.arrived,
-            ),
+            timer: self.timer(),
         })
     }
 }

@@ -58,6 +58,25 @@ impl Tally {
         self.reasoning.fetch_add(tokens, Relaxed);
     }
 
+    /// Replace tokens that were counted by those that the runtime reports.
+    pub(crate) fn replace(&self, counted: Usage, reported: Usage) {
+        let replace = |count: &AtomicU32, counted: u32, reported: u32| {
+            // Only the choice writes, and it has counted what it takes back.
+            count.fetch_sub(counted, Relaxed);
+            count.fetch_add(reported, Relaxed);
+        };
+        replace(
+            &self.completion,
+            counted.completion_tokens,
+            reported.completion_tokens,
+        );
+        replace(
+            &self.reasoning,
+            counted.reasoning_tokens,
+            reported.reasoning_tokens,
+        );
+    }
+
     /// Tokens generated so far.
     pub(crate) fn completion(&self) -> u32 {
         self.completion.load(Relaxed)

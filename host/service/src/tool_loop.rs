@@ -7,21 +7,19 @@ use std::sync::Arc;
 use mortise_models::{Delta, FinishReason};
 
 use crate::check::Request;
-use crate::choice::Choice;
-use crate::conversation::{Message, Part, Role, ToolCall};
 use crate::error::ServiceError;
 use crate::event::{Event, ServerToolCall};
-use crate::prepare;
 use crate::server_tools::{EnabledTools, ToolExecutor, WrittenCall, message};
-use crate::submit::{Slot, Submitter};
+use crate::submit::{ChoiceRound, Slot, Submitter};
 use crate::tally::{RoundKind, Tally};
+use mortise_models::conversation::{Message, Part, Role, ToolCall};
 
 /// Separator between the content of two rounds.
 const BETWEEN_ROUNDS: &str = "\n\n";
 
 /// One choice over all rounds of its tool loop.
 pub(crate) struct ToolLoop {
-    choice: Choice,
+    choice: ChoiceRound,
     tally: Arc<Tally>,
     /// `None` if the request has enabled no tool of the server.
     state: Option<Box<ToolLoopState>>,
@@ -44,7 +42,11 @@ pub(crate) struct ToolLoopState {
 }
 
 impl ToolLoop {
-    pub(crate) fn new(choice: Choice, tally: Arc<Tally>, state: Option<ToolLoopState>) -> Self {
+    pub(crate) fn new(
+        choice: ChoiceRound,
+        tally: Arc<Tally>,
+        state: Option<ToolLoopState>,
+    ) -> Self {
         Self {
             choice,
             tally,
@@ -107,7 +109,7 @@ impl ToolLoopState {
         &mut self,
         tally: &Arc<Tally>,
         ready: &mut VecDeque<Event>,
-    ) -> Result<Option<Choice>, ServiceError> {
+    ) -> Result<Option<ChoiceRound>, ServiceError> {
         let exhausted = self.executor.is_exhausted();
         let called = self.executor.run(self.turn.calls()).await?;
         let choice = self.number;
@@ -119,19 +121,12 @@ impl ToolLoopState {
         let turn = self.turn.end();
         self.request = self.request.continued(turn.messages(&called));
         let submitter = &self.submitter;
-        let (model, id) = (submitter.model(), &submitter.request_id);
-        let (plugins, tenant) = (&submitter.plugins, &submitter.share.tenant);
-        let prepared = match prepare::prepare(model, plugins, tenant, id, &self.request).await {
+        let prompt = match submitter.prepare(&self.request).await {
             Err(ServiceError::ContextLength { .. }) => return Ok(None),
-            prepared => prepared?,
+            prompt => prompt?,
         };
-        let room = model
-            .backend
-            .context_length()
-            .saturating_sub(prepared.ids.len());
-        let room = u32::try_from(room).unwrap_or(u32::MAX);
         let left = self.max_tokens.saturating_sub(tally.completion());
-        let max_tokens = left.min(room);
+        let max_tokens = left.min(submitter.room(&prompt));
         if max_tokens == 0 {
             return Ok(None);
         }
@@ -141,7 +136,7 @@ impl ToolLoopState {
             round: RoundKind::Later,
             tally: Arc::clone(tally),
         };
-        let choice = submitter.choice(&self.request, &prepared, slot, max_tokens);
+        let choice = submitter.choice(&self.request, &prompt, slot, max_tokens);
         Ok(Some(choice.await?))
     }
 }

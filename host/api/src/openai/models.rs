@@ -52,19 +52,20 @@ pub(crate) async fn retrieve(
         .await
         .map_err(problem_of)?;
     let model = state.service.model(&id).map_err(problem_of)?;
-    context.notes.answers(&model.name);
+    context.notes.answers(&model.model.name);
     let mut response = json_response(StatusCode::OK, &model_body(&model));
     append_headers(response.headers_mut(), &admission.allowance().headers);
     Ok(response)
 }
 
-fn model_body(model: &ServedModel) -> Value {
+fn model_body(served: &ServedModel) -> Value {
+    let model = &served.model;
     json!({
         "id": model.name,
         "object": "model",
         "created": model.created,
         "owned_by": model.owned_by,
         "aliases": model.aliases,
-        "max_model_len": model.backend.context_length(),
+        "max_model_len": model.context_length(),
     })
 }

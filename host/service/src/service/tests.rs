@@ -12,6 +12,7 @@ mod observer;
 mod policies;
 mod prompts;
 mod replace;
+mod runtimes;
 mod tenants;
 mod tools;
 mod turns;

@@ -93,7 +93,7 @@ async fn stop_strings_end_an_answer_and_free_the_engine() {
         ..says("one two three. ")
     };
     let served = model(script);
-    let backend = Arc::clone(&served.backend);
+    let described = Arc::clone(&served.model);
     let service = service(served, Vec::new());
     let mut fields = chat("hi");
     fields.stop = vec!["three. one".to_owned(), "thr3".to_owned()];
@@ -101,7 +101,7 @@ async fn stop_strings_end_an_answer_and_free_the_engine() {
     let all = ask(&service, fields).await.expect("an answer");
     assert_eq!(one(&all).content, "one two ");
     assert_eq!(one(&all).finish, Some(FinishReason::Stop));
-    until("the sequence is freed", || backend.load().running == 0).await;
+    until("the sequence is freed", || described.load().running == 0).await;
 }
 
 #[tokio::test]

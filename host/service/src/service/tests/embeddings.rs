@@ -2,9 +2,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mortise_engine::EngineLoad;
-use mortise_models::{EmbedError, EmbeddingFuture, EmbeddingRuntime};
+use mortise_models::{EmbedError, EmbeddingFuture, EmbeddingRuntime, TextEmbedder};
 
-use crate::fakes::{call, model, says, service};
+use crate::fakes::{call, model, says, service, tokenizer};
 use crate::{EmbeddingInput, EmbeddingRequest, ServiceError};
 
 /// An embedding model with a queue of this many tokens, that always ends in this way.
@@ -43,7 +43,13 @@ async fn asked(waiting_tokens: usize, error: EmbedError) -> ServiceError {
         error,
     });
     let mut served = model(says("x"));
-    served.embedder = Some(busy);
+    let tokenizer = tokenizer(&mut served);
+    let described = Arc::make_mut(&mut served.model);
+    described.embedder = Some(TextEmbedder {
+        runtime: busy,
+        tokenizer,
+    });
+    described.generator = None;
     let service = service(served, Vec::new());
     let done = |prefill_tokens| EngineLoad {
         prefill_tokens,

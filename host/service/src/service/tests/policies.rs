@@ -62,7 +62,7 @@ async fn a_dropped_answer_cancels_and_is_accounted_once() {
         ..says("hello the world ")
     };
     let served = model(script);
-    let backend = Arc::clone(&served.backend);
+    let described = Arc::clone(&served.model);
     let service = service(served, vec![policy.clone() as Arc<dyn DecidePolicy>]);
     let mut fields = chat("hi");
     (fields.n, fields.max_tokens) = (Some(3), Some(5000));
@@ -81,7 +81,7 @@ async fn a_dropped_answer_cancels_and_is_accounted_once() {
     assert_eq!(accounts[0].finish, Finish::Cancelled);
     assert_eq!(accounts[0].completion_tokens, usage.completion_tokens);
     assert!(usage.completion_tokens >= 10);
-    until("the sequences are freed", || backend.load().running == 0).await;
+    until("the sequences are freed", || described.load().running == 0).await;
 }
 
 #[tokio::test]
@@ -177,7 +177,7 @@ async fn unknown_models_are_refused_after_the_policies() {
         },
         ..ServiceConfig::default()
     };
-    served.name = "real".to_owned();
+    Arc::make_mut(&mut served.model).name = "real".to_owned();
     let policy = FakePolicy::new(Ok(allow()));
     let chain = vec![policy.clone() as Arc<dyn DecidePolicy>];
     let service = Service::new(config, vec![served], chain, &[]).expect("a good setup");

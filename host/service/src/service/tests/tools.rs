@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 use tokio::sync::Barrier;
 
 use super::{one, until};
-use crate::fakes::{Collected, FakeTemplate, ask, call, chat, fault, functions, model};
+use crate::fakes::{
+    Collected, FakeTemplate, ask, call, chat, conversation_model, fault, functions, model,
+};
 use crate::plugins::{BoxFuture, RequestId, RunTool};
 use crate::{
     FinishReason, PluginRoutes, Prompt, Request, RequestFields, RoutingKey, ServedModel, Service,
@@ -133,6 +135,30 @@ async fn answer(
 ) -> Result<Collected, ServiceError> {
     let service = service(model(script(lines)), tools, ToolLimits::default());
     ask(&service, fields).await
+}
+
+#[tokio::test]
+async fn a_model_that_runs_elsewhere_goes_on_with_the_result_of_a_tool() {
+    let tools = FakeTools::new(true);
+    let lines = [
+        ("sum of", "The sum is known."),
+        ("question", "Let me see.<call>add {\"a\":1}</call>"),
+    ];
+    let served = conversation_model(script(&lines));
+    let service = service(served, &tools, ToolLimits::default());
+    let all = ask(&service, fields(&["add"])).await.expect("an answer");
+    let choice = one(&all);
+    assert_eq!(choice.content, "Let me see.\n\nThe sum is known.");
+    assert_eq!(choice.finish, Some(FinishReason::Stop));
+    assert!(choice.calls.is_empty(), "the client has nothing to answer");
+    let [called] = &choice.server_calls[..] else {
+        panic!("{:?}", choice.server_calls);
+    };
+    let outcome = (called.outcome, called.text.as_str());
+    assert_eq!(outcome, (ToolOutcome::Answered, "sum of {\"a\":1}"));
+    assert_eq!(tools.calls(), [("add".to_owned(), "{\"a\":1}".to_owned())]);
+    let usage = all.usage.expect("completed");
+    assert!(usage.prompt_tokens > 2, "the prompts of both rounds count");
 }
 
 #[tokio::test]
@@ -439,11 +465,9 @@ async fn names_that_stand_for_no_tool_are_refused() {
     .await;
     assert_eq!(param, "server_tools");
 
-    let other = ServedModel {
-        name: "other".to_owned(),
-        aliases: Vec::new(),
-        ..model(script(&[]))
-    };
+    let mut other = model(script(&[]));
+    let described = Arc::make_mut(&mut other.model);
+    (described.name, described.aliases) = ("other".to_owned(), Vec::new());
     let service = service(other, &tools, ToolLimits::default());
     let elsewhere = RequestFields {
         model: "other".to_owned(),

@@ -2,7 +2,7 @@ use std::sync::{Arc, Mutex};
 
 use mortise_plugin::{Allowance, Decision, Principal};
 
-use crate::fakes::{FakePolicy, ask, chat, model, says};
+use crate::fakes::{FakePolicy, ask, change, chat, model, says};
 use crate::{RequestFields, Service, ServiceConfig};
 
 /// Keeps whose turn each sequence takes and with whom it shares, and refuses it.
@@ -43,7 +43,7 @@ async fn tenants_share_the_engine_and_not_what_is_cached() {
     let turn = async |policy: Arc<FakePolicy>, share_prefixes, key: Option<&str>| {
         let turns = Arc::new(Turns::default());
         let mut served = model(says("x"));
-        served.backend = turns.clone();
+        change(&mut served, |generator| generator.runtime = turns.clone());
         let config = ServiceConfig {
             tenant_weights: [("red".to_owned(), 4)].into(),
             share_prefixes,

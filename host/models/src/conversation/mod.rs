@@ -12,7 +12,7 @@ mod tests;
 mod tool;
 
 pub use content::{Audio, Detail, Image, ImageSource, Modality, Origin, Part};
-pub(crate) use json_object::is_too_deep;
+pub use json_object::is_too_deep;
 pub use json_object::{JsonObject, TooDeep};
 pub use key_order::KeyOrder;
 pub use message::{Conversation, ConversationError, Message, Role};

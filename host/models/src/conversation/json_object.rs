@@ -33,7 +33,7 @@ impl JsonObject {
 
 /// Whether arrays and objects in `value`, which itself stands at `depth`, are nested too deeply. The
 /// walk keeps its own stack, so that depth cannot exhaust the thread's stack.
-pub(crate) fn is_too_deep(value: &Value, depth: usize) -> bool {
+pub fn is_too_deep(value: &Value, depth: usize) -> bool {
     let mut work = vec![(value, depth)];
     while let Some((value, depth)) = work.pop() {
         if depth > MAX_JSON_DEPTH && (value.is_array() || value.is_object()) {

@@ -127,7 +127,7 @@ impl Conversation {
     }
 
     /// Append a turn of the model and the results of the server's tools, which answer its calls.
-    pub(crate) fn append(&mut self, turn: Vec<Message>) {
+    pub fn append(&mut self, turn: Vec<Message>) {
         self.0.extend(turn);
     }
 }

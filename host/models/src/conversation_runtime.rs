@@ -1,0 +1,174 @@
+//! The second kind of runtime: conversation in, events out.
+
+use mortise_engine::{EngineLoad, SubmitError};
+use tokio::sync::mpsc;
+
+use crate::conversation::{Conversation, TemplateArguments, ToolDeclaration};
+use crate::output::{Delta, FinishReason, TokenLogprob, Usage};
+
+/// Answers conversations: a remote server or a child process that renders, encodes, constrains and
+/// parses by itself, or a script. The service admits and accounts for its requests, runs the tools of
+/// the server, and passes its events on.
+pub trait ConversationRuntime: Send + Sync {
+    /// Submit a conversation for one choice. Must not block: a runtime that has to connect first
+    /// reports failures in the stream. Dropping the stream cancels the choice.
+    ///
+    /// # Errors
+    /// When the request cannot be answered, or too many requests wait.
+    fn submit(&self, request: ConversationRequest) -> Result<OutputStream, SubmitError>;
+
+    /// Tokens that a conversation and its answer may have together, if known.
+    fn context_length(&self) -> Option<usize>;
+
+    /// Counters and gauges of the runtime, as far as they are known.
+    fn load(&self) -> EngineLoad;
+}
+
+/// A conversation to answer. `None` leaves a setting to the runtime.
+#[derive(Debug, Clone)]
+pub struct ConversationRequest {
+    /// Server's id of the request, to be passed on.
+    pub request_id: String,
+    /// Messages.
+    pub conversation: Conversation,
+    /// Further arguments of the runtime's chat template.
+    pub arguments: TemplateArguments,
+    /// Continue the last message instead of answering it.
+    pub continue_final_message: bool,
+    /// Tools that the model may call.
+    pub tools: Vec<ToolDeclaration>,
+    /// Constraint on tool calls.
+    pub tool_use: ToolUse,
+    /// One answer may hold several calls.
+    pub parallel_tool_calls: bool,
+    /// Format of the content.
+    pub format: Option<OutputFormat>,
+    /// Most tokens to generate.
+    pub max_tokens: u32,
+    /// Strings that end the answer. They are not part of it.
+    pub stop: Vec<String>,
+    /// Sampling.
+    pub sampling: Sampling,
+    /// Report log-probabilities with this many alternatives.
+    pub logprobs: Option<u32>,
+}
+
+/// Sampling parameters that a caller gave.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Sampling {
+    /// Temperature, 0 to 2.
+    pub temperature: Option<f64>,
+    /// Cumulative probability of the candidates.
+    pub top_p: Option<f64>,
+    /// Number of candidates; 0 is off.
+    pub top_k: Option<u32>,
+    /// Least probability of a candidate, relative to the most likely one.
+    pub min_p: Option<f64>,
+    /// Seed of the random numbers.
+    pub seed: Option<i64>,
+    /// Repetition penalty.
+    pub repetition_penalty: Option<f64>,
+    /// Frequency penalty.
+    pub frequency_penalty: Option<f64>,
+    /// Presence penalty.
+    pub presence_penalty: Option<f64>,
+}
+
+/// Constraint on tool calls.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum ToolUse {
+    /// No calls.
+    None,
+    /// The model decides.
+    #[default]
+    Auto,
+    /// At least one call.
+    Required,
+    /// A call of this tool.
+    Named(String),
+}
+
+/// Format that the content must follow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OutputFormat {
+    /// A JSON object.
+    JsonObject,
+    /// JSON that matches this JSON Schema.
+    JsonSchema(String),
+    /// Text that matches this regular expression.
+    Regex(String),
+    /// Text that follows this Lark grammar.
+    Lark(String),
+}
+
+/// Event of one choice, in order. Exactly one `Finished` or `Failed` comes last.
+#[derive(Debug, Clone, PartialEq)]
+pub enum OutputEvent {
+    /// The choice grew: by one token, if the runtime streams token by token.
+    Delta {
+        /// Increment. Calls are numbered from 0 in the order in which they begin.
+        delta: Delta,
+        /// Log-probabilities of the tokens that it came from, if they were requested.
+        logprobs: Vec<TokenLogprob>,
+    },
+    /// The choice is complete.
+    Finished {
+        /// Reason.
+        reason: FinishReason,
+        /// Usage, if the runtime reports it.
+        usage: Option<Usage>,
+    },
+    /// The choice failed.
+    Failed(RuntimeError),
+}
+
+/// Failure of a runtime after it has taken a request.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RuntimeError {
+    /// The request is at fault.
+    #[error("{0}")]
+    Invalid(String),
+    /// The conversation does not fit the context.
+    #[error("the conversation has {prompt} tokens and the context holds {context}")]
+    ContextLength {
+        /// Tokens of the conversation.
+        prompt: usize,
+        /// Tokens that the context holds, answer included.
+        context: usize,
+    },
+    /// The runtime cannot take requests at present: it is overloaded or cannot be reached.
+    #[error("the model cannot be reached or is overloaded: {message}")]
+    Unavailable {
+        /// What happened.
+        message: String,
+        /// Seconds after which to retry.
+        retry_after: u32,
+    },
+    /// The runtime failed, or broke its protocol.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// The receiving end of a choice. Dropping it cancels the choice: sends fail, which a runtime takes
+/// as its cue to free what the choice holds.
+#[derive(Debug)]
+pub struct OutputStream {
+    receiver: mpsc::Receiver<OutputEvent>,
+}
+
+impl OutputStream {
+    /// Events that may wait for the reader. A full stream is backpressure for its choice, and for no
+    /// other.
+    pub const CAPACITY: usize = 64;
+
+    /// A stream and the sender that feeds it.
+    pub fn channel() -> (mpsc::Sender<OutputEvent>, Self) {
+        let (sender, receiver) = mpsc::channel(Self::CAPACITY);
+        (sender, Self { receiver })
+    }
+
+    /// The next event; `None` after the last, or when the runtime has stopped.
+    pub async fn next(&mut self) -> Option<OutputEvent> {
+        self.receiver.recv().await
+    }
+}

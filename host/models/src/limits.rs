@@ -1,0 +1,10 @@
+//! Bounds of conversations. `docs/limits.md` lists all bounds of the project.
+
+/// Most messages of one conversation.
+pub const MAX_MESSAGES: usize = 4096;
+/// Deepest nesting of arrays and objects in any JSON of a request.
+pub const MAX_JSON_DEPTH: usize = 120;
+/// Most tools that a request declares.
+pub const MAX_TOOLS: usize = 128;
+/// Longest name of a tool, in bytes.
+pub const MAX_TOOL_NAME_BYTES: usize = 64;

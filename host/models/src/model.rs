@@ -1,0 +1,139 @@
+//! The descriptor of a model: its names, its capabilities, and the runtimes behind them.
+
+use std::sync::Arc;
+
+use mortise_engine::EngineLoad;
+use mortise_model::GenerationConfig;
+use mortise_tokenizer::Tokenizer;
+
+use crate::catalogue::Named;
+use crate::conversation_runtime::ConversationRuntime;
+use crate::embedding_runtime::EmbeddingRuntime;
+use crate::token_runtime::TokenRuntime;
+
+/// One model. Each capability is there if its runtime is; a model that can only embed has nothing
+/// that generates.
+#[derive(Clone)]
+pub struct Model {
+    /// Public name.
+    pub name: String,
+    /// Further names.
+    pub aliases: Vec<String>,
+    /// When it was made or loaded, in seconds since 1970.
+    pub created: u64,
+    /// Owner, for model lists.
+    pub owned_by: String,
+    /// Generates text.
+    pub generator: Option<Generator>,
+    /// Computes embeddings.
+    pub embedder: Option<TextEmbedder>,
+}
+
+/// Something that a model can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Capability {
+    /// Generate text from a conversation or a prompt.
+    Generate,
+    /// Compute embeddings of texts.
+    Embed,
+}
+
+impl Capability {
+    /// Name of the capability.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Generate => "generate",
+            Self::Embed => "embed",
+        }
+    }
+}
+
+/// Runtime that generates text, of one of two kinds.
+#[derive(Clone)]
+pub enum Generator {
+    /// Tokens in, tokens out.
+    Tokens(TokenGenerator),
+    /// Conversation in, events out.
+    Conversation(Arc<dyn ConversationRuntime>),
+}
+
+/// A token runtime with what translates between text and its tokens.
+#[derive(Clone)]
+pub struct TokenGenerator {
+    /// Generates tokens.
+    pub runtime: Arc<dyn TokenRuntime>,
+    /// Text to tokens and back.
+    pub tokenizer: Arc<Tokenizer>,
+    /// Size of the vocabulary, padding included: bits of a mask.
+    pub vocabulary_size: usize,
+    /// Settings where the caller does not say.
+    pub generation: GenerationConfig,
+}
+
+/// An embedding runtime with its tokenizer.
+#[derive(Clone)]
+pub struct TextEmbedder {
+    /// Computes vectors.
+    pub runtime: Arc<dyn EmbeddingRuntime>,
+    /// Text to tokens.
+    pub tokenizer: Arc<Tokenizer>,
+}
+
+impl Model {
+    /// Capabilities of the model.
+    pub fn capabilities(&self) -> Vec<Capability> {
+        let generate = self.generator.as_ref().map(|_| Capability::Generate);
+        let embed = self.embedder.as_ref().map(|_| Capability::Embed);
+        generate.into_iter().chain(embed).collect()
+    }
+
+    /// Tokens that a prompt and its answer, or a text to embed, may have; `None` if only the runtime
+    /// knows.
+    pub fn context_length(&self) -> Option<usize> {
+        match (&self.generator, &self.embedder) {
+            (Some(Generator::Tokens(tokens)), _) => Some(tokens.runtime.context_length()),
+            (Some(Generator::Conversation(runtime)), _) => runtime.context_length(),
+            (None, Some(embedder)) => Some(embedder.runtime.context_length()),
+            (None, None) => None,
+        }
+    }
+
+    /// Counters and gauges of the model's runtime.
+    pub fn load(&self) -> EngineLoad {
+        match (&self.generator, &self.embedder) {
+            (Some(generator), _) => generator.load(),
+            (None, Some(embedder)) => embedder.runtime.load(),
+            (None, None) => EngineLoad::default(),
+        }
+    }
+}
+
+impl Generator {
+    /// Counters and gauges of the runtime.
+    pub fn load(&self) -> EngineLoad {
+        match self {
+            Self::Tokens(tokens) => tokens.runtime.load(),
+            Self::Conversation(runtime) => runtime.load(),
+        }
+    }
+}
+
+impl Named for Model {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn aliases(&self) -> &[String] {
+        &self.aliases
+    }
+}
+
+impl std::fmt::Debug for Model {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Model")
+            .field("name", &self.name)
+            .field("capabilities", &self.capabilities())
+            .finish_non_exhaustive()
+    }
+}

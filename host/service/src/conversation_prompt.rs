@@ -1,0 +1,153 @@
+//! From a checked request to the request of a conversation runtime.
+
+use std::sync::Arc;
+
+use mortise_models::conversation::template_json;
+use mortise_models::{ConversationRequest, ConversationRuntime, OutputFormat, Sampling, ToolUse};
+use mortise_plugin::{GrammarSource, ParserSetup, ToolChoice};
+
+use crate::check::Request;
+use crate::error::ServiceError;
+use crate::plugin_routing::RequestPlugins;
+use crate::plugins::RequestId;
+use crate::prepare::{Parsing, not_written};
+use crate::refusal::invalid;
+use crate::request::{ChatPrompt, Prompt, PromptEnd, RequestFields};
+
+/// A model of a conversation runtime.
+pub(crate) struct ConversationModel {
+    /// Public name.
+    pub(crate) name: Arc<str>,
+    pub(crate) runtime: Arc<dyn ConversationRuntime>,
+}
+
+/// A conversation that is ready for its runtime: what all choices share.
+pub(crate) struct ConversationPrompt {
+    /// Output parser that is bound in front of the runtime.
+    pub(crate) parser: Option<Parsing>,
+}
+
+/// Check that the runtime can answer the request, and set up the parser in front of it.
+///
+/// # Errors
+/// When the request needs the model's tokens, which only the runtime knows.
+pub(crate) fn prepare(
+    model: &ConversationModel,
+    plugins: &RequestPlugins,
+    request: &Request,
+) -> Result<ConversationPrompt, ServiceError> {
+    chat(model, request.fields())?;
+    let fields = request.fields();
+    let name = &model.name;
+    if fields.beams.is_some() {
+        let message = format!("the model `{name}` runs elsewhere and cannot search with beams");
+        return Err(invalid("beam_size", message));
+    }
+    if request.candidates().0 > request.choices() {
+        let message = format!("the model `{name}` runs elsewhere and its choices are not ranked");
+        return Err(invalid("best_of", message));
+    }
+    if !fields.logit_bias.is_empty() {
+        let message = format!("the model `{name}` runs elsewhere and its tokens are not known");
+        return Err(invalid("logit_bias", message));
+    }
+    let parser = match &plugins.parser {
+        None => None,
+        Some(parser) => {
+            let setup = ParserSetup {
+                tools: template_json::tools(request.tools()).map_err(not_written)?,
+                tool_choice: request.tool_choice(),
+                parallel: fields.parallel_tool_calls.unwrap_or(true),
+                opens_reasoning: false,
+            };
+            Some((Arc::clone(parser), setup))
+        }
+    };
+    Ok(ConversationPrompt { parser })
+}
+
+fn chat<'a>(
+    model: &ConversationModel,
+    fields: &'a RequestFields,
+) -> Result<&'a ChatPrompt, ServiceError> {
+    match &fields.prompt {
+        Prompt::Chat(chat) => Ok(chat),
+        Prompt::Text(_) | Prompt::Tokens(_) => Err(invalid(
+            "prompt",
+            format!(
+                "the model `{}` answers conversations only; use /v1/chat/completions",
+                model.name
+            ),
+        )),
+    }
+}
+
+/// Most tokens of each choice. The runtime knows how many tokens the conversation has, and ends the
+/// answer where its context ends.
+pub(crate) fn max_tokens(
+    model: &ConversationModel,
+    request: &Request,
+    allowed: Option<u32>,
+    default: u32,
+) -> u32 {
+    let context = model.runtime.context_length();
+    let context = context.map_or(u32::MAX, |tokens| u32::try_from(tokens).unwrap_or(u32::MAX));
+    let share = allowed.map_or(u32::MAX, |all| (all / request.candidates().0).max(1));
+    let wanted = request.fields().max_tokens.unwrap_or(default);
+    wanted.min(share).min(context)
+}
+
+/// Request for the choice at `index`.
+pub(crate) fn runtime_request(
+    model: &ConversationModel,
+    request: &Request,
+    request_id: &RequestId,
+    index: u32,
+    max_tokens: u32,
+) -> Result<ConversationRequest, ServiceError> {
+    let fields = request.fields();
+    let chat = chat(model, fields)?;
+    let constraint = fields.constraint.as_ref();
+    Ok(ConversationRequest {
+        request_id: request_id.to_string(),
+        conversation: chat.conversation.clone(),
+        arguments: chat.arguments.clone(),
+        continue_final_message: chat.end == PromptEnd::OpenMessage,
+        tools: request.tools().cloned().collect(),
+        tool_use: tool_use(request.tool_choice()),
+        parallel_tool_calls: fields.parallel_tool_calls.unwrap_or(true),
+        format: constraint.map(|constraint| format(&constraint.source)),
+        max_tokens,
+        stop: fields.stop.clone(),
+        sampling: Sampling {
+            temperature: fields.temperature,
+            top_p: fields.top_p,
+            top_k: fields.top_k,
+            min_p: fields.min_p,
+            // Each choice has a stream of its own, or all would be the same.
+            seed: fields.seed.map(|seed| seed.wrapping_add(i64::from(index))),
+            repetition_penalty: fields.repetition_penalty,
+            frequency_penalty: fields.frequency_penalty,
+            presence_penalty: fields.presence_penalty,
+        },
+        logprobs: fields.logprobs,
+    })
+}
+
+fn tool_use(choice: ToolChoice) -> ToolUse {
+    match choice {
+        ToolChoice::None => ToolUse::None,
+        ToolChoice::Auto => ToolUse::Auto,
+        ToolChoice::Required => ToolUse::Required,
+        ToolChoice::Named(name) => ToolUse::Named(name),
+    }
+}
+
+fn format(source: &GrammarSource) -> OutputFormat {
+    match source {
+        GrammarSource::JsonObject => OutputFormat::JsonObject,
+        GrammarSource::JsonSchema(schema) => OutputFormat::JsonSchema(schema.clone()),
+        GrammarSource::Regex(regex) => OutputFormat::Regex(regex.clone()),
+        GrammarSource::Lark(grammar) => OutputFormat::Lark(grammar.clone()),
+    }
+}
