@@ -3,6 +3,7 @@
 
 mod answers;
 mod bench;
+mod bodies;
 mod config;
 mod devices;
 mod doors;
@@ -11,11 +12,16 @@ mod engine;
 mod errors;
 mod gguf;
 mod h2;
+mod letter;
 mod life;
+mod logs;
 mod memory;
 mod model_files;
 mod ollama;
+mod security_table;
 mod selection;
+mod silence;
 mod threats;
+mod waiting;
 
 use mortise_test_support as support;

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use serde_json::json;
 
-use crate::support::gguf_file::{F32, GgufFile, f32, i32s, text, texts, u32};
 use crate::support::Server;
+use crate::support::gguf_file::{F32, GgufFile, f32, i32s, text, texts, u32};
 
 // The shape of Qwen2.5-0.5B.
 const VOCABULARY: usize = 151_936;

@@ -5,6 +5,7 @@ mod bindings;
 mod declared;
 mod grants;
 mod leaks;
+mod quarantine;
 mod surroundings;
 mod swap;
 mod threats;
@@ -274,11 +275,14 @@ fn keys_go_to_the_policies_that_take_them() {
 }
 
 #[test]
-fn a_broken_file_keeps_the_server_from_starting_and_is_named() {
+fn a_broken_file_keeps_a_strict_server_from_starting_and_is_named() {
     let whole = std::fs::read(house_rules()).expect("read the plugin");
     for content in [&whole[..whole.len() / 2], b"not wasm at all", b""] {
         let plugins = folder("broken.wasm", content);
-        let message = refused(&["--plugins", plugins.path().to_str().expect("UTF-8")]);
+        let message = refused_with(&format!(
+            "[plugins]\nstrict = true\ndir = {:?}\n",
+            plugins.path()
+        ));
         assert!(message.contains("broken.wasm"), "{message}");
     }
 }

@@ -323,13 +323,14 @@ fn i1_i2_a_tool_reads_listed_sites_and_no_others() {
 }
 
 #[test]
-fn two_plugins_with_tools_of_one_name_do_not_start() {
+fn two_plugins_with_tools_of_one_name_do_not_start_together() {
     let file = example::built("calculator");
     let config = tempfile::tempdir().expect("make a folder");
     for name in ["one.wasm", "two.wasm"] {
         std::fs::copy(&file, config.path().join(name)).expect("copy the plugin");
     }
-    let message = crate::refused(&["--plugins", config.path().to_str().expect("UTF-8")]);
+    let dir = config.path();
+    let message = crate::refused_with(&format!("[plugins]\nstrict = true\ndir = {dir:?}\n"));
     assert!(
         message.contains("one.wasm")
             && message.contains("two.wasm")

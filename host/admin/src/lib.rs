@@ -9,7 +9,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use http::{HeaderMap, StatusCode, header};
-use mortise_http::{Problem, ProblemShape, json_response, write_problem};
+use mortise_http::{Problem, ProblemShape, check_connection, json_response, write_problem};
 use mortise_plugin_manager::LivePlugins;
 use subtle::ConstantTimeEq as _;
 
@@ -54,6 +54,9 @@ impl Admin {
 }
 
 async fn guard(State(admin): State<Arc<Admin>>, request: Request, next: Next) -> Response {
+    if let Err(problem) = check_connection(&request, false) {
+        return write_problem(problem.into_response(), admin.shape);
+    }
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     if !admin.knows_key(request.headers()) {
         tracing::warn!(%method, path, "the admin side was asked without its key");

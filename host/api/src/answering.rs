@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use mortise_http::{AnswerRecord, Notes};
+use mortise_http::{AnswerRecord, Notes, WaitEnd, WaitLimits};
 use mortise_service::{Answer, Event, ServiceError};
 use tokio::sync::watch;
 
@@ -14,15 +14,27 @@ pub(crate) struct Answering {
     notes: Arc<Notes>,
     /// Turns true when the time to drain is over.
     abort: watch::Receiver<bool>,
+    limits: WaitLimits,
 }
 
 impl Answering {
-    pub(crate) fn new(answer: Answer, notes: Arc<Notes>, abort: watch::Receiver<bool>) -> Self {
+    pub(crate) fn new(
+        answer: Answer,
+        notes: Arc<Notes>,
+        abort: watch::Receiver<bool>,
+        limits: WaitLimits,
+    ) -> Self {
         Self {
             answer,
             notes,
             abort,
+            limits,
         }
+    }
+
+    /// The answer leaves as it is made: once it has begun, it is not ended for being late.
+    pub(crate) fn streams(&mut self) {
+        self.limits.streams();
     }
 
     /// The next event. Nothing follows `Completed` and `Failed`. A call that is dropped before it
@@ -30,16 +42,23 @@ impl Answering {
     pub(crate) async fn next(&mut self) -> Event {
         let event = tokio::select! {
             biased;
-            _ = self.abort.wait_for(|abort| *abort) => None,
-            event = self.answer.next() => Some(event),
+            _ = self.abort.wait_for(|abort| *abort) => Err(ServiceError::Stopping),
+            event = self.answer.next() => Ok(event),
+            end = self.limits.passed() => Err(match end {
+                WaitEnd::Client => ServiceError::ClientTimeout,
+                WaitEnd::Queue => ServiceError::QueueTimeout,
+            }),
         };
         match event {
-            Some(Some(event)) => event,
-            Some(None) => {
+            Ok(Some(event)) => {
+                self.limits.begun();
+                event
+            }
+            Ok(None) => {
                 let lost = ServiceError::Engine("the answer broke off".to_owned());
                 self.answer.abort(lost)
             }
-            None => self.answer.abort(ServiceError::Stopping),
+            Err(error) => self.answer.abort(error),
         }
     }
 

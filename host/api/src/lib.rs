@@ -11,6 +11,7 @@ mod call;
 mod fields;
 mod limits;
 mod problem;
+mod receive;
 mod state;
 mod unsupported;
 

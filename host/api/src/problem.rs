@@ -1,7 +1,7 @@
 //! Failures of the service as problems: the one place that turns its kinds into statuses, codes and headers.
 
 use http::StatusCode;
-use mortise_http::{Problem, stopping};
+use mortise_http::{Problem, WaitEnd, stopping};
 use mortise_service::{Fault, PluginError, ServiceError};
 
 /// A failure of the service as clients are told it.
@@ -50,6 +50,8 @@ pub(crate) fn problem_of(error: ServiceError) -> Problem {
             message,
         )
         .with_header("retry-after", retry_after.to_string()),
+        ServiceError::ClientTimeout => WaitEnd::Client.problem(),
+        ServiceError::QueueTimeout => WaitEnd::Queue.problem(),
         ServiceError::Stopping => stopping(),
     }
 }

@@ -12,7 +12,8 @@ use mortise_config::{AdminConfig, Config, ConfigSource, LimitConfig, hub_config}
 use mortise_engine::EngineLoad;
 use mortise_harness::golden_cases;
 use mortise_http::{
-    ConnectionLimits, Guard, HttpState, Stop, router, serve as listen, serve_beside,
+    BodyBudget, BodyLimits, ConnectionLimits, ConnectionShares, ConnectionTable, Guard, HttpState,
+    Stop, router, serve as listen, serve_beside,
 };
 use mortise_models::{
     EngineSettings, Generator, LoadedWeights, Model, ModelConfig, ModelRuntime, ModelSource,
@@ -22,10 +23,12 @@ use mortise_models::{
 use mortise_plugin::PluginHost;
 use mortise_plugin_manager::{LivePlugins, LoadedPlugins, ModelFacts, ReadConfig, SwapCounters};
 use mortise_service::{ModelPlugins, Observer, ServedModel, Service, ServiceConfig};
-use mortise_telemetry::{Metrics, PluginSwaps, start_logging};
+use mortise_telemetry::{Metrics, PluginSwaps, flush_log, start_logging};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
+
+use crate::supervise::{restarts, supervise};
 
 /// Time for policies to hear of the last requests, and for threads to end.
 const SETTLE: Duration = Duration::from_secs(2);
@@ -33,7 +36,7 @@ const SETTLE: Duration = Duration::from_secs(2);
 /// Serve until a signal ends it. Plugins and keys are read from `source` again on a reload.
 pub(crate) fn serve(source: ConfigSource) -> anyhow::Result<()> {
     let config = source.load()?;
-    start_logging(config.log.0, config.log.1);
+    start_logging(config.log.0, config.log.1).context("cannot start the log")?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("mortise-server")
@@ -41,6 +44,7 @@ pub(crate) fn serve(source: ConfigSource) -> anyhow::Result<()> {
         .context("cannot start the server's threads")?;
     let result = runtime.block_on(run(config, source));
     runtime.shutdown_timeout(SETTLE);
+    flush_log();
     result
 }
 
@@ -61,12 +65,14 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
     };
     let watch_every = config.plugins.watch;
     let connection_limits = ConnectionLimits {
-        max_connections: config.http.max_connections,
         headers: config.http.headers,
         header_timeout: config.http.header_timeout,
         write_timeout: config.http.write_timeout,
-        shape: openai::error_body,
     };
+    let shares = ConnectionShares::new(
+        config.http.max_connections,
+        config.http.max_connections_per_address,
+    );
     if !address.ip().is_loopback() && config.auth.keys == 0 {
         tracing::warn!("other machines can reach this server and it asks for no key");
     }
@@ -78,37 +84,55 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
         drain: config.http.drain,
     };
     let (state, live) = tokio::select! {
-        opened = open(config, source, address, draining_seen, cut_seen) => opened?,
+        opened = open(config, source, address, shares, draining_seen, cut_seen) => opened?,
         signal = signals.recv() => {
             tracing::info!(signal, "stopped before the start was complete");
             return Ok(());
         }
     };
-    let (state, live) = (Arc::new(state), Arc::new(live));
+    let state = Arc::new(state);
     let service = Arc::clone(&state.service);
     reload_on_hangup(Arc::clone(&live))?;
     if let Some(every) = watch_every {
         let live = Arc::clone(&live);
-        tokio::spawn(async move { live.watch(every).await });
+        supervise("plugin-watcher", move || {
+            let live = Arc::clone(&live);
+            async move { live.watch(every).await }
+        });
     }
     if let Some((listener, address, key)) = admin {
         let router = Admin::new(live, key, openai::error_body).router();
-        tokio::spawn(serve_beside(
-            listener,
-            router,
-            connection_limits.clone(),
-            state.http.draining.clone(),
-        ));
+        let (listener, table) = (Arc::new(listener), ConnectionTable::new(shares));
+        let (limits, draining) = (connection_limits.clone(), state.http.draining.clone());
+        supervise("admin-listener", move || {
+            let (listener, table) = (Arc::clone(&listener), Arc::clone(&table));
+            serve_beside(
+                listener,
+                router.clone(),
+                limits.clone(),
+                table,
+                draining.clone(),
+            )
+        });
         tracing::info!("admin side on http://{address}");
     }
     tracing::info!("listening on http://{address}");
     let http = Arc::clone(&state.http);
+    let connections = Arc::clone(&http.connections);
     let router = router(
         http,
         vec![openai::api(Arc::clone(&state)), ollama::api(state)],
         openai::error_body,
     );
-    listen(listener, router, connection_limits, signals, stop).await;
+    listen(
+        Arc::new(listener),
+        router,
+        connection_limits,
+        connections,
+        signals,
+        stop,
+    )
+    .await;
     // Usage of the last requests still has to reach the policies.
     let _ = tokio::time::timeout(SETTLE, service.settle()).await;
     Ok(())
@@ -129,9 +153,19 @@ async fn bind_admin(config: AdminConfig) -> anyhow::Result<(TcpListener, SocketA
 /// Reload plugins on every SIGHUP.
 fn reload_on_hangup(live: Arc<LivePlugins>) -> anyhow::Result<()> {
     let mut hangups = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
+    let (hangup, mut hung_up) = watch::channel(());
     tokio::spawn(async move {
         while hangups.recv().await.is_some() {
-            live.reload("SIGHUP").await;
+            hangup.send_replace(());
+        }
+    });
+    hung_up.mark_unchanged();
+    supervise("reload-on-hangup", move || {
+        let (live, mut hung_up) = (Arc::clone(&live), hung_up.clone());
+        async move {
+            while hung_up.changed().await.is_ok() {
+                live.reload("SIGHUP").await;
+            }
         }
     });
     Ok(())
@@ -153,6 +187,7 @@ fn measure(served: &[ServedModel], host: PluginHost, swaps: Arc<SwapCounters>) -
         loads,
         move || host.stats(),
         move || numbers(&swaps),
+        restarts,
     ))
 }
 
@@ -166,7 +201,7 @@ pub(crate) fn model_source() -> ModelSource {
 
 /// Reader of the plugin configuration, for reloads.
 fn read_again(source: ConfigSource) -> ReadConfig {
-    Box::new(move || {
+    Arc::new(move || {
         let config = source.load()?;
         Ok((config.plugins, config.auth))
     })
@@ -187,9 +222,10 @@ async fn open(
     config: Config,
     source: ConfigSource,
     address: SocketAddr,
+    shares: ConnectionShares,
     draining: watch::Receiver<bool>,
     cut: watch::Receiver<bool>,
-) -> anyhow::Result<(ApiState, LivePlugins)> {
+) -> anyhow::Result<(ApiState, Arc<LivePlugins>)> {
     let Config {
         http,
         limits,
@@ -244,14 +280,15 @@ async fn open(
         plugins.policies(),
         &plugins.tools(),
     )?);
-    let live = LivePlugins::new(
+    let live = Arc::new(LivePlugins::new(
         plugins,
         Arc::clone(&service),
         opened,
         auth,
         read_again(source),
         swaps,
-    );
+    ));
+    let observed = Arc::clone(&live);
     let page = Arc::clone(&metrics);
     let http = HttpState {
         guard: Guard::new(
@@ -260,13 +297,20 @@ async fn open(
             &http.allowed_hosts,
             &http.cors_origins,
         ),
-        max_body_bytes: http.max_body_bytes,
-        body_timeout: http.body_timeout,
+        body: BodyLimits {
+            bytes: http.max_body_bytes,
+            time: http.body_timeout,
+            draining: draining.clone(),
+        },
+        bodies: BodyBudget::new(http.max_body_bytes_in_flight),
+        connections: ConnectionTable::new(shares),
+        max_queue_wait: http.max_queue_wait,
         heartbeat: http.heartbeat,
         draining,
         cut,
         observer: metrics,
         metrics: Box::new(move || page.page()),
+        condition: Box::new(move || Some(("plugins", observed.condition()?))),
     };
     let state = ApiState {
         service,

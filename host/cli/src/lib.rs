@@ -4,6 +4,7 @@ mod app;
 mod bench;
 mod cli;
 mod commands;
+mod supervise;
 
 use std::process::ExitCode;
 
@@ -23,7 +24,7 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // One line: the error and what caused it.
-            eprintln!("mortise: {error:#}");
+            mortise_telemetry::print_last(format!("mortise: {error:#}"));
             if error.is::<ConfigError>() {
                 return ExitCode::from(USAGE);
             }

@@ -121,10 +121,14 @@ pub struct HttpConfig {
     pub cors_origins: Vec<String>,
     /// Longest body.
     pub max_body_bytes: usize,
+    /// Memory for all bodies.
+    pub max_body_bytes_in_flight: usize,
     /// Headers of a request.
     pub headers: HeaderLimits,
     /// Connections at once.
     pub max_connections: usize,
+    /// Of those, connections of one address; 0 leaves an eighth to others.
+    pub max_connections_per_address: usize,
     /// Time in which headers must arrive.
     pub header_timeout: Duration,
     /// Time in which a body must arrive.
@@ -133,6 +137,8 @@ pub struct HttpConfig {
     pub write_timeout: Duration,
     /// Pause after which a silent stream sends a comment.
     pub heartbeat: Duration,
+    /// Time in which an answer must begin; `None`: requests wait for as long as their callers do.
+    pub max_queue_wait: Option<Duration>,
     /// Time for work to end by itself when the server stops.
     pub drain: Duration,
 }
@@ -223,7 +229,7 @@ impl Config {
             host: check_host("server.host", &host)?,
             admin: check_admin(&raw.admin)?,
             port: overrides.port.unwrap_or(server.port),
-            http: check_http(server)?,
+            http: check_http(server, &raw.limits)?,
             limits: check_limits(&raw.limits, overrides.max_context)?,
             engine: EngineSettings {
                 device: overrides.device.unwrap_or(raw.engine.device),
@@ -328,7 +334,10 @@ pub fn variable_of(key: &str, variable: &str) -> Result<String, ConfigError> {
         .map_err(|error| invalid(key, format!("the variable `{variable}`: {error}")))
 }
 
-fn check_http(server: &raw::RawServer) -> Result<HttpConfig, ConfigError> {
+fn check_http(
+    server: &raw::RawServer,
+    limits: &limits::RawLimits,
+) -> Result<HttpConfig, ConfigError> {
     // hyper needs this much to read any request at all.
     const LEAST_HEADER_BYTES: usize = 8192;
     if server.max_header_bytes < LEAST_HEADER_BYTES {
@@ -344,15 +353,24 @@ fn check_http(server: &raw::RawServer) -> Result<HttpConfig, ConfigError> {
         allowed_hosts: server.allowed_hosts.clone(),
         cors_origins: server.cors_origins.clone(),
         max_body_bytes: server.max_body_bytes,
+        // Two of the largest bodies always have room, whichever limit was raised.
+        max_body_bytes_in_flight: limits
+            .max_body_bytes_in_flight
+            .max(server.max_body_bytes.saturating_mul(2)),
         headers: HeaderLimits {
             count: positive("server.max_headers", server.max_headers)?,
             bytes: positive("server.max_header_bytes", server.max_header_bytes)?,
         },
         max_connections: server.max_connections,
+        max_connections_per_address: server.max_connections_per_address,
         header_timeout: milliseconds("server.header_timeout_ms", server.header_timeout_ms)?,
         body_timeout: milliseconds("server.body_timeout_ms", server.body_timeout_ms)?,
         write_timeout: milliseconds("server.write_timeout_ms", server.write_timeout_ms)?,
         heartbeat: milliseconds("server.heartbeat_ms", server.heartbeat_ms)?,
+        max_queue_wait: match limits.max_queue_wait_ms {
+            0 => None,
+            wait => Some(milliseconds("limits.max_queue_wait_ms", wait)?),
+        },
         drain: Duration::from_secs(server.drain_seconds.min(24 * 3600)),
     })
 }

@@ -6,42 +6,66 @@ use axum::body::Body;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
 use http_body_util::BodyExt as _;
+use serde_json::{Map, Value};
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
 
-use crate::problem::Problem;
+use crate::body_budget::{NoRoom, Reservation};
+use crate::json::{parse_object, tree_bytes};
+use crate::problem::{Problem, stopping};
 
-/// A client that sends too much reads our answer only when it has sent everything or the
-/// connection breaks, so a little more than the limit is read and thrown away.
-const LINGER_BYTES: usize = 4 * 1024 * 1024;
-const LINGER_TIME: Duration = Duration::from_secs(2);
+/// Once the server stops, a body has this long to become complete.
+const STOP_GRACE: Duration = Duration::from_millis(500);
 
-/// The whole body, if it is JSON by its type and within the limits.
+/// Least step by which the memory of a body without a length grows.
+const GROWTH_BYTES: usize = 16 * 1024;
+
+/// Seconds after which a client may ask again when memory for bodies has run out.
+const RETRY_AFTER: &str = "1";
+
+/// Limits on one body.
+#[derive(Debug, Clone)]
+pub struct BodyLimits {
+    /// Its length.
+    pub bytes: usize,
+    /// Time in which it must arrive.
+    pub time: Duration,
+    /// Becomes true when the server takes no new work.
+    pub draining: watch::Receiver<bool>,
+}
+
+/// The whole body, if it is JSON by its type and within the limits. Its memory is reserved before it is read.
 pub async fn read_json(
     headers: &HeaderMap,
     body: Body,
-    limit: usize,
-    deadline: Duration,
+    limits: &BodyLimits,
+    reservation: &mut Reservation,
 ) -> Result<Bytes, Problem> {
     check_type(headers)?;
+    let limit = limits.bytes;
     let announced = headers
         .get(header::CONTENT_LENGTH)
         .and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-    let limit_u64 = limit as u64;
-    if announced.is_some_and(|length| length > limit_u64 + LINGER_BYTES as u64) {
-        return Err(too_large(limit));
-    }
-    match tokio::time::timeout(deadline, collect(body, limit)).await {
-        Ok(result) => result,
-        Err(_) => Err(Problem::new(
-            StatusCode::REQUEST_TIMEOUT,
-            "request_timeout",
-            format!("the body did not arrive within {} s", deadline.as_secs()),
-        )
-        .with_header("connection", "close")),
+    let announced = match announced.map(usize::try_from) {
+        None => 0,
+        Some(Ok(length)) if length <= limit => length,
+        Some(_) => return Err(too_large(limit)),
+    };
+    reserve(reservation, announced, limit)?;
+    let collected = collect(body, announced, limit, reservation);
+    tokio::select! {
+        read = timeout(limits.time, collected) => read.unwrap_or_else(|_| Err(late(limits.time))),
+        () = stopped(limits.draining.clone()) => Err(stopping().with_header("connection", "close")),
     }
 }
 
-async fn collect(mut body: Body, limit: usize) -> Result<Bytes, Problem> {
-    let mut collected = Vec::new();
+async fn collect(
+    mut body: Body,
+    announced: usize,
+    limit: usize,
+    reservation: &mut Reservation,
+) -> Result<Bytes, Problem> {
+    let mut collected = Vec::with_capacity(announced);
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| {
             Problem::new(
@@ -53,25 +77,67 @@ async fn collect(mut body: Body, limit: usize) -> Result<Bytes, Problem> {
         let Ok(chunk) = frame.into_data() else {
             continue;
         };
-        if collected.len() + chunk.len() > limit {
-            drop(collected);
-            let _ = tokio::time::timeout(LINGER_TIME, linger(body)).await;
+        let length = collected.len() + chunk.len();
+        if length > limit {
             return Err(too_large(limit));
+        }
+        if length > collected.capacity() {
+            let room = length.max(2 * collected.capacity()).max(GROWTH_BYTES);
+            let room = room.min(limit);
+            reserve(reservation, room, limit)?;
+            collected.reserve_exact(room - collected.len());
         }
         collected.extend_from_slice(&chunk);
     }
     Ok(collected.into())
 }
 
-async fn linger(mut body: Body) {
-    let mut left = LINGER_BYTES;
-    while let Some(Ok(frame)) = body.frame().await {
-        let length = frame.data_ref().map_or(0, Bytes::len);
-        match left.checked_sub(length) {
-            Some(rest) => left = rest,
-            None => return,
-        }
-    }
+fn reserve(reservation: &mut Reservation, bytes: usize, limit: usize) -> Result<(), Problem> {
+    reservation.raise_to(bytes).map_err(|reason| match reason {
+        NoRoom::Now => busy(),
+        NoRoom::Ever => too_large(limit),
+    })
+}
+
+/// The object that a body has, as [`read_json`] reads it. Memory for its values is reserved before they are made;
+/// a body whose values take more than a request can have is taken when it is alone.
+pub async fn read_object(
+    headers: &HeaderMap,
+    body: Body,
+    limits: &BodyLimits,
+    reservation: &mut Reservation,
+) -> Result<Map<String, Value>, Problem> {
+    let body = read_json(headers, body, limits, reservation).await?;
+    let bytes = body.len().saturating_add(tree_bytes(&body));
+    let bytes = bytes.min(reservation.most());
+    reservation.raise_to(bytes).map_err(|_| busy())?;
+    parse_object(&body)
+}
+
+/// The server has been told to stop, and the time for what was on its way is over.
+async fn stopped(mut draining: watch::Receiver<bool>) {
+    // Fails when the sender is gone, which is the end as well.
+    let _ = draining.wait_for(|draining| *draining).await;
+    sleep(STOP_GRACE).await;
+}
+
+fn late(limit: Duration) -> Problem {
+    Problem::new(
+        StatusCode::REQUEST_TIMEOUT,
+        "request_timeout",
+        format!("the body did not arrive within {} s", limit.as_secs()),
+    )
+    .with_header("connection", "close")
+}
+
+fn busy() -> Problem {
+    Problem::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "body_memory_full",
+        "the server is reading as many bytes of requests as it may; retry shortly. Operators: see \
+         `limits.max_body_bytes_in_flight`",
+    )
+    .with_header("retry-after", RETRY_AFTER)
 }
 
 fn too_large(limit: usize) -> Problem {

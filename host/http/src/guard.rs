@@ -86,8 +86,8 @@ impl Guard {
         }
     }
 
-    /// Refuse a request whose address or headers are too long, or that names a host that is not ours.
     pub(crate) fn check<B>(&self, request: &Request<B>) -> Result<(), Problem> {
+        check_single(request)?;
         let length = request
             .uri()
             .path_and_query()
@@ -129,6 +129,39 @@ impl Guard {
     }
 }
 
+/// Headers of which two would let two readers see different callers.
+const SINGLE: [&str; 5] = [
+    "host",
+    "authorization",
+    "x-api-key",
+    "api-key",
+    "content-type",
+];
+
+fn check_single<B>(request: &Request<B>) -> Result<(), Problem> {
+    let headers = request.headers();
+    let double = SINGLE
+        .iter()
+        .find(|name| headers.get_all(**name).iter().nth(1).is_some());
+    let malformed =
+        |message: String| Problem::new(StatusCode::BAD_REQUEST, "malformed_request", message);
+    if let Some(name) = double {
+        return Err(malformed(format!("the header `{name}` is there twice")));
+    }
+    // HTTP/2 may name the server in two places, and HTTP/1.1 in an absolute address.
+    if let (Some(authority), Some(host)) = (request.uri().authority(), headers.get(header::HOST))
+        && !authority
+            .as_str()
+            .as_bytes()
+            .eq_ignore_ascii_case(host.as_bytes())
+    {
+        return Err(malformed(
+            "the header `Host` names another server than the address of the request".to_owned(),
+        ));
+    }
+    Ok(())
+}
+
 /// Whether the browser asks beforehand.
 pub(crate) fn is_preflight<B>(request: &Request<B>) -> bool {
     request.method() == Method::OPTIONS
@@ -151,7 +184,7 @@ pub(crate) fn add_cors(headers: &mut HeaderMap, origin: HeaderValue, preflight: 
             (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, POST"),
             (
                 header::ACCESS_CONTROL_ALLOW_HEADERS,
-                "authorization, content-type, x-request-id, x-stainless-arch, x-stainless-lang, \
+                "authorization, content-type, x-request-id, x-request-timeout, x-stainless-arch, x-stainless-lang, \
                  x-stainless-os, x-stainless-package-version, x-stainless-retry-count, \
                  x-stainless-runtime, x-stainless-runtime-version, x-stainless-timeout",
             ),
@@ -233,6 +266,28 @@ mod tests {
             &Guard::new(LIMITS, false, &["api.example".to_owned()], &[]),
             "other"
         ));
+    }
+
+    #[test]
+    fn headers_that_name_server_and_caller_are_single() {
+        let request = |uri: &str, headers: &[(&str, &str)]| {
+            let mut request = Request::builder().uri(uri);
+            for (name, value) in headers {
+                request = request.header(*name, *value);
+            }
+            check_single(&request.body(()).expect("a request")).is_ok()
+        };
+        assert!(request(
+            "/",
+            &[("host", "a"), ("authorization", "Bearer x")]
+        ));
+        assert!(request("http://A:80/", &[("host", "a:80")]));
+        for name in SINGLE {
+            assert!(!request("/", &[(name, "a"), (name, "a")]), "{name}");
+            assert!(!request("/", &[(name, "a"), (name, "b")]), "{name}");
+        }
+        assert!(!request("http://a/", &[("host", "b")]));
+        assert!(!request("http://a:80/", &[("host", "a:81")]));
     }
 
     #[test]

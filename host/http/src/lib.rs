@@ -5,20 +5,30 @@
 
 mod access;
 mod body;
+mod body_budget;
+mod chunk_scan;
+mod connections;
+mod exchange_body;
 mod guard;
+mod head_gate;
 mod json;
 mod listen;
+mod load_page;
 mod problem;
-mod refusal;
+mod request_head;
 mod router;
 mod suggest;
 mod transport;
+mod wait_limits;
 
 pub use access::{Access, AccessObserver, AnswerRecord, Notes};
-pub use body::read_json;
+pub use body::{BodyLimits, read_json, read_object};
+pub use body_budget::{BodyBudget, NoRoom, Owner, Reservation};
+pub use connections::{ConnectionShares, ConnectionTable};
 pub use guard::{Guard, HeaderLimits};
 pub use json::{MAX_DEPTH, kind_of, parse_object};
 pub use listen::{ConnectionLimits, Stop, serve, serve_beside};
-pub use problem::{Problem, ProblemShape, append_headers, json_response, write_problem};
-pub use router::{Api, Context, HttpState, panicked, router, stopping};
+pub use problem::{Problem, ProblemShape, append_headers, json_response, stopping, write_problem};
+pub use router::{Api, Context, HttpState, check_connection, panicked, router};
 pub use suggest::nearest;
+pub use wait_limits::{WaitEnd, WaitLimits};

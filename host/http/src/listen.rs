@@ -1,49 +1,61 @@
 //! Accepts connections, and stops in order: on the first signal no new work is taken and what is
 //! going on may finish within the time to drain; then, or on a second signal, it is ended properly.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
+use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc, watch};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, interval_at, sleep, sleep_until, timeout};
 use tower::ServiceExt as _;
 
+use crate::connections::{Connection, ConnectionTable, Place};
+use crate::exchange_body::{RequestBody, ResponseBody};
 use crate::guard::HeaderLimits;
-use crate::problem::ProblemShape;
-use crate::transport::PatientStream;
+use crate::head_gate::Refused;
+use crate::request_head::HeadBounds;
+use crate::transport::{GuardedStream, StreamLimits};
 
 /// Bounds of a connection.
 #[derive(Debug, Clone)]
 pub struct ConnectionLimits {
-    /// Connections at once.
-    pub max_connections: usize,
     /// Headers of a request.
     pub headers: HeaderLimits,
     /// Time in which the headers of a request must arrive.
     pub header_timeout: Duration,
     /// Time for which a write may stall.
     pub write_timeout: Duration,
-    /// How requests are refused whose path is not known yet.
-    pub shape: ProblemShape,
 }
 
 /// Streams on one HTTP/2 connection.
-const MAX_H2_STREAMS: u32 = 128;
+pub(crate) const MAX_H2_STREAMS: u32 = 128;
+/// Bytes of request bodies that an HTTP/2 peer may send unasked, on one stream and on all of a connection.
+pub(crate) const H2_STREAM_WINDOW: u32 = 64 * 1024;
+pub(crate) const H2_CONNECTION_WINDOW: u32 = 256 * 1024;
+/// Bytes of an answer that wait for an HTTP/2 peer to read.
+pub(crate) const H2_SEND_BUFFER: usize = 64 * 1024;
+/// Room for what hyper reads beyond a head.
+const READ_AHEAD: usize = 16 * 1024;
 /// How often a silent HTTP/2 peer is asked whether it is there.
 const H2_PING_INTERVAL: Duration = Duration::from_secs(20);
 /// Pause after an accept that failed, as when file descriptors have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Time for the last bytes after everything was told to end.
 const CUT_GRACE: Duration = Duration::from_secs(2);
+/// While the server stops, connections without a complete request are ended after this time, in which their
+/// requests are answered.
+const INCOMPLETE_GRACE: Duration = Duration::from_secs(1);
 /// Time for connections that only asked how we are while the server stopped.
 const LATE_GRACE: Duration = Duration::from_millis(200);
 
@@ -59,22 +71,27 @@ pub struct Stop {
 }
 
 struct Acceptor {
-    listener: TcpListener,
+    listener: Arc<TcpListener>,
     router: Router,
     limits: ConnectionLimits,
     builder: Arc<Builder<TokioExecutor>>,
-    slots: Arc<Semaphore>,
+    table: Arc<ConnectionTable>,
 }
+
+/// Marks requests on a connection that has a place for health checks only.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HealthOnly;
 
 /// Serve until a signal came and everything has ended.
 pub async fn serve(
-    listener: TcpListener,
+    listener: Arc<TcpListener>,
     router: Router,
     limits: ConnectionLimits,
+    table: Arc<ConnectionTable>,
     mut signals: mpsc::Receiver<&'static str>,
     stop: Stop,
 ) {
-    let acceptor = Acceptor::new(listener, router, limits);
+    let acceptor = Acceptor::new(listener, router, limits, table);
     let connections = GracefulShutdown::new();
     loop {
         tokio::select! {
@@ -94,12 +111,13 @@ pub async fn serve(
 /// Serve until the server drains, beside the main listener and within the same bounds. What is
 /// going on then may finish.
 pub async fn serve_beside(
-    listener: TcpListener,
+    listener: Arc<TcpListener>,
     router: Router,
     limits: ConnectionLimits,
+    table: Arc<ConnectionTable>,
     mut draining: watch::Receiver<bool>,
 ) {
-    let acceptor = Acceptor::new(listener, router, limits);
+    let acceptor = Acceptor::new(listener, router, limits, table);
     let connections = GracefulShutdown::new();
     loop {
         tokio::select! {
@@ -109,6 +127,8 @@ pub async fn serve_beside(
         }
     }
     connections.shutdown().await;
+    // The process ends with the main listener; a task that must go on does not end before.
+    std::future::pending::<()>().await;
 }
 
 /// Wait for the connections. Meanwhile the door stays open for those who ask whether the server is
@@ -122,6 +142,7 @@ async fn drain(
     let late = GracefulShutdown::new();
     let mut ended = std::pin::pin!(connections.shutdown());
     let mut deadline = std::pin::pin!(sleep_until(Instant::now() + stop.drain));
+    let mut incomplete = interval_at(Instant::now() + INCOMPLETE_GRACE, INCOMPLETE_GRACE);
     loop {
         tokio::select! {
             () = &mut ended => break,
@@ -135,6 +156,7 @@ async fn drain(
                 cut(stop, &mut ended).await;
                 break;
             }
+            _ = incomplete.tick() => acceptor.table.end_waiting(INCOMPLETE_GRACE),
             () = acceptor.accept(|| late.watcher()) => {}
         }
     }
@@ -150,10 +172,15 @@ async fn cut(stop: &Stop, ended: impl Future<Output = ()>) {
 }
 
 impl Acceptor {
-    fn new(listener: TcpListener, router: Router, limits: ConnectionLimits) -> Self {
+    fn new(
+        listener: Arc<TcpListener>,
+        router: Router,
+        limits: ConnectionLimits,
+        table: Arc<ConnectionTable>,
+    ) -> Self {
         Self {
             builder: Arc::new(builder(&limits)),
-            slots: Arc::new(Semaphore::new(limits.max_connections)),
+            table,
             listener,
             router,
             limits,
@@ -162,9 +189,6 @@ impl Acceptor {
 
     /// Accept one connection and serve it on a task of its own. Cancel safe.
     async fn accept(&self, watcher: impl FnOnce() -> Watcher) {
-        let Ok(slot) = Arc::clone(&self.slots).acquire_owned().await else {
-            return;
-        };
         let (stream, peer) = match self.listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
@@ -173,11 +197,14 @@ impl Acceptor {
                 return;
             }
         };
+        // Without a place it is closed at once.
+        let Some(place) = self.table.admit(peer.ip()) else {
+            return;
+        };
         let (builder, router) = (Arc::clone(&self.builder), self.router.clone());
         let (limits, watcher) = (self.limits.clone(), watcher());
         tokio::spawn(async move {
-            connection(stream, peer, &builder, router, &limits, watcher).await;
-            drop(slot);
+            connection(stream, peer, &builder, router, &limits, place, watcher).await;
         });
     }
 }
@@ -188,40 +215,96 @@ async fn connection(
     builder: &Builder<TokioExecutor>,
     router: Router,
     limits: &ConnectionLimits,
+    place: Connection,
     watcher: Watcher,
 ) {
     // Tokens are small and each should leave at once.
     let _ = stream.set_nodelay(true);
-    let stream = PatientStream::new(
+    let connection = Arc::new(place);
+    let refused = Arc::<Refused>::default();
+    let stream_limits = StreamLimits {
+        head: limits.header_timeout,
+        write: limits.write_timeout,
+        bounds: head_bounds(limits.headers),
+    };
+    let stream = GuardedStream::new(
         stream,
-        limits.header_timeout,
-        limits.write_timeout,
-        limits.shape,
+        stream_limits,
+        Arc::clone(&connection),
+        Arc::clone(&refused),
     );
-    let service = service_fn(move |mut request: http::Request<Incoming>| {
-        request.extensions_mut().insert(peer);
-        router.clone().oneshot(request.map(Body::new))
-    });
-    let served = builder.serve_connection(TokioIo::new(stream), service);
-    if let Err(error) = watcher.watch(served.into_owned()).await {
-        tracing::debug!(%error, %peer, "connection ended");
+    let requests = AtomicU64::new(0);
+    let served = {
+        let connection = Arc::clone(&connection);
+        service_fn(move |request: Request<Incoming>| {
+            let number = requests.fetch_add(1, Ordering::Relaxed);
+            let mut request = request;
+            let extensions = request.extensions_mut();
+            extensions.insert(peer);
+            if connection.place() == Place::Health {
+                extensions.insert(HealthOnly);
+            }
+            if let Some(refusal) = refused.of(number) {
+                extensions.insert(refusal);
+            }
+            answer(request, router.clone(), &connection)
+        })
+    };
+    let served = builder.serve_connection(TokioIo::new(stream), served);
+    let served = watcher.watch(served.into_owned());
+    tokio::select! {
+        served = served => {
+            if let Err(error) = served {
+                tracing::debug!(%error, %peer, "connection ended");
+            }
+        }
+        () = connection.ended() => {
+            tracing::debug!(%peer, "a connection without a complete request was ended");
+        }
+    }
+}
+
+/// Answer one request, and let the connection know how far it is.
+fn answer(
+    request: Request<Incoming>,
+    router: Router,
+    connection: &Arc<Connection>,
+) -> impl Future<Output = Result<Response<ResponseBody>, Infallible>> + use<> {
+    let exchange = Arc::new(connection.begin());
+    let request = request.map(|body| Body::new(RequestBody::new(body, Arc::clone(&exchange))));
+    async move {
+        let response = router.oneshot(request).await?;
+        Ok(response.map(|body| ResponseBody::new(body, exchange)))
+    }
+}
+
+/// Who is not far above the limits on headers learns what they are; the head of who is, is not taken.
+fn head_bounds(headers: HeaderLimits) -> HeadBounds {
+    let HeaderLimits { count, bytes } = headers.doubled();
+    HeadBounds {
+        bytes,
+        headers: count,
     }
 }
 
 fn builder(limits: &ConnectionLimits) -> Builder<TokioExecutor> {
-    let headers = limits.headers.doubled();
+    let head = head_bounds(limits.headers);
     let mut builder = Builder::new(TokioExecutor::new());
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(limits.header_timeout)
-        .max_headers(headers.count)
-        .max_buf_size(headers.bytes);
+        // The stream has a deadline for heads, and answers those that come late.
+        .header_read_timeout(None)
+        .max_headers(head.headers)
+        .max_buf_size(head.bytes + READ_AHEAD);
     builder
         .http2()
         .timer(TokioTimer::new())
         .keep_alive_interval(H2_PING_INTERVAL)
         .max_concurrent_streams(MAX_H2_STREAMS)
-        .max_header_list_size(u32::try_from(headers.bytes).unwrap_or(u32::MAX));
+        .initial_stream_window_size(H2_STREAM_WINDOW)
+        .initial_connection_window_size(H2_CONNECTION_WINDOW)
+        .max_send_buf_size(H2_SEND_BUFFER)
+        .max_header_list_size(u32::try_from(head.bytes).unwrap_or(u32::MAX));
     builder
 }

@@ -83,6 +83,16 @@ impl IntoResponse for Problem {
     }
 }
 
+/// The server takes no new work, or ends the work that it has.
+pub fn stopping() -> Problem {
+    Problem::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "server_stopping",
+        "the server is stopping",
+    )
+    .with_header("retry-after", "5")
+}
+
 /// Write the problem that a response carries, if it carries one.
 pub fn write_problem(response: Response, shape: ProblemShape) -> Response {
     let Some(problem) = response.extensions().get::<Problem>() else {

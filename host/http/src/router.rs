@@ -15,25 +15,38 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use futures::FutureExt as _;
 use http::{HeaderValue, Request, StatusCode, Version, header};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 use tracing::Instrument as _;
 
 use crate::access::{AccessGuard, AccessObserver, GuardedBody, Notes, guarded};
+use crate::body::BodyLimits;
+use crate::body_budget::BodyBudget;
+use crate::connections::ConnectionTable;
 use crate::guard::{self, Guard};
-use crate::problem::{Problem, ProblemShape, json_response, write_problem};
+use crate::listen::HealthOnly;
+use crate::load_page;
+use crate::problem::{Problem, ProblemShape, json_response, stopping, write_problem};
+use crate::request_head::HeadRefusal;
 
 /// The text of a page that is made anew whenever it is read.
 type Page = Box<dyn Fn() -> String + Send + Sync>;
+
+/// A field that says what is wrong; `None` if nothing is.
+type Condition = Box<dyn Fn() -> Option<(&'static str, Value)> + Send + Sync>;
 
 /// What all routes share.
 pub struct HttpState {
     /// Whom the server answers.
     pub guard: Guard,
-    /// Longest body of a request.
-    pub max_body_bytes: usize,
-    /// Time in which a body must arrive.
-    pub body_timeout: Duration,
+    /// Limits of each body.
+    pub body: BodyLimits,
+    /// Memory for all bodies.
+    pub bodies: Arc<BodyBudget>,
+    /// The connections of the main listener.
+    pub connections: Arc<ConnectionTable>,
+    /// Longest time that a request waits for its answer to begin.
+    pub max_queue_wait: Option<Duration>,
     /// Pause after which a silent stream sends a comment.
     pub heartbeat: Duration,
     /// Becomes true when the server takes no new work.
@@ -44,6 +57,8 @@ pub struct HttpState {
     pub observer: Arc<dyn AccessObserver>,
     /// The body of `GET /metrics`.
     pub metrics: Page,
+    /// What is wrong although the server is ready, as a field of the body of `GET /ready`.
+    pub condition: Condition,
 }
 
 impl fmt::Debug for HttpState {
@@ -185,7 +200,7 @@ async fn observe(
     request.extensions_mut().insert(context);
     request.extensions_mut().insert(Label(route));
 
-    let mut response = match admit(state, &request, is_work) {
+    let mut response = match admit(state, &request, route, is_work) {
         Err(error) => error.into_response(),
         Ok(()) if preflight && origin.is_some() => StatusCode::NO_CONTENT.into_response(),
         Ok(()) => AssertUnwindSafe(next.run(request))
@@ -223,10 +238,44 @@ fn finish(response: Response, access: AccessGuard, version: Version) -> Response
     Response::from_parts(parts, guarded(GuardedBody::new(body, access, streams)))
 }
 
-fn admit(state: &HttpState, request: &Request<Body>, is_work: bool) -> Result<(), Problem> {
+fn admit(
+    state: &HttpState,
+    request: &Request<Body>,
+    route: &str,
+    is_work: bool,
+) -> Result<(), Problem> {
+    check_connection(request, [HEALTH, READY, METRICS].contains(&route))?;
     state.guard.check(request)?;
     if *state.draining.borrow() && is_work {
         return Err(stopping().with_header("connection", "close"));
+    }
+    Ok(())
+}
+
+/// Refuse what the connection itself does not take: a request whose head was refused, and all but health
+/// checks where there is no place for more.
+///
+/// # Errors
+/// When the request is one of those.
+pub fn check_connection(request: &Request<Body>, is_health: bool) -> Result<(), Problem> {
+    let extensions = request.extensions();
+    if let Some(refusal) = extensions.get::<HeadRefusal>() {
+        let HeadRefusal {
+            status,
+            code,
+            message,
+        } = refusal.clone();
+        return Err(Problem::new(status, code, message).with_header("connection", "close"));
+    }
+    if extensions.get::<HealthOnly>().is_some() && !is_health {
+        return Err(Problem::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "connections_full",
+            "the server has as many connections as it may; retry shortly. Operators: see \
+             `server.max_connections`",
+        )
+        .with_header("retry-after", "1")
+        .with_header("connection", "close"));
     }
     Ok(())
 }
@@ -238,16 +287,6 @@ fn peer_of(request: &Request<Body>) -> SocketAddr {
         .get::<SocketAddr>()
         .copied()
         .unwrap_or(unknown)
-}
-
-/// The server takes no new work, or ends the work that it has.
-pub fn stopping() -> Problem {
-    Problem::new(
-        StatusCode::SERVICE_UNAVAILABLE,
-        "server_stopping",
-        "the server is stopping",
-    )
-    .with_header("retry-after", "5")
 }
 
 /// A defect of ours ended this request. What it was stands in the log, not in the answer.
@@ -270,11 +309,17 @@ async fn ready(State(state): State<Arc<HttpState>>) -> Response {
         let body = json!({"status": "draining"});
         return json_response(StatusCode::SERVICE_UNAVAILABLE, &body);
     }
-    json_response(StatusCode::OK, &json!({"status": "ready"}))
+    let mut body = json!({"status": "ready"});
+    if let Some((name, condition)) = (state.condition)() {
+        body[name] = condition;
+    }
+    json_response(StatusCode::OK, &body)
 }
 
 async fn metrics_page(State(state): State<Arc<HttpState>>) -> Response {
-    let mut response = Response::new(Body::from((state.metrics)()));
+    let mut page = (state.metrics)();
+    load_page::append(&mut page, &state.connections, &state.bodies);
+    let mut response = Response::new(Body::from(page));
     response.headers_mut().insert(
         header::CONTENT_TYPE,
         HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"),

@@ -1,133 +1,178 @@
-//! A TCP stream that gives up on peers that stall: before they have said what they speak, and
-//! while they do not read what we write. (hyper bounds the time in between.) What hyper refuses by
-//! itself gets a body on its way out.
+//! TCP stream of a connection, with the deadlines and checks that hyper does not have: a head must be sound
+//! and arrive in time (see [`head_gate`](super::head_gate)), a write must not stall, and a connection that is
+//! closed while the peer still sends lingers, so that the peer reads its answer and not a reset.
 
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
-use crate::problem::ProblemShape;
-use crate::refusal;
+use crate::connections::Connection;
+use crate::head_gate::{HeadGate, Refused};
+use crate::request_head::{HeadBounds, HeadRefusal};
 
-/// After this many bytes it is known whether a peer speaks HTTP/1 or HTTP/2, and hyper's own
-/// deadlines hold.
-const OPENING_BYTES: usize = 24;
+/// Bytes that are read and thrown away after the last answer, and the time for it.
+pub(super) const LINGER_BYTES: usize = 4 * 1024 * 1024;
+pub(super) const LINGER_TIME: Duration = Duration::from_secs(2);
 
-/// See the module.
-pub(crate) struct PatientStream {
-    stream: TcpStream,
-    /// When the opening must be here; `None` once it is.
-    opening: Option<Pin<Box<Sleep>>>,
-    received: usize,
-    write_limit: Duration,
-    shape: ProblemShape,
-    /// When a stalled write fails; `None` while nothing stalls.
-    stalled: Option<Pin<Box<Sleep>>>,
-    /// What is written in the place of a refusal of hyper's, as far as it is not written yet.
-    refusal: Vec<u8>,
+/// Bytes read at once while a connection lingers.
+const LINGER_READ: usize = 16 * 1024;
+
+/// Deadlines of a stream.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct StreamLimits {
+    /// For a head, from when the connection waits for it.
+    pub(super) head: Duration,
+    /// For a write that makes no progress.
+    pub(super) write: Duration,
+    pub(super) bounds: HeadBounds,
 }
 
-impl PatientStream {
-    pub(crate) fn new(
+/// See the module.
+pub(super) struct GuardedStream {
+    stream: TcpStream,
+    limits: StreamLimits,
+    gate: HeadGate,
+    connection: Arc<Connection>,
+    /// When the head must be here; `None` while none is awaited.
+    head_due: Option<Pin<Box<Sleep>>>,
+    /// When a stalled write fails; `None` while nothing stalls.
+    write_due: Option<Pin<Box<Sleep>>>,
+    linger: Option<Linger>,
+}
+
+struct Linger {
+    until: Pin<Box<Sleep>>,
+    bytes_left: usize,
+}
+
+impl GuardedStream {
+    pub(super) fn new(
         stream: TcpStream,
-        opening_limit: Duration,
-        write_limit: Duration,
-        shape: ProblemShape,
+        limits: StreamLimits,
+        connection: Arc<Connection>,
+        refused: Arc<Refused>,
     ) -> Self {
         Self {
             stream,
-            opening: Some(Box::pin(sleep(opening_limit))),
-            received: 0,
-            write_limit,
-            shape,
-            stalled: None,
-            refusal: Vec::new(),
+            limits,
+            gate: HeadGate::new(limits.bounds, refused),
+            connection,
+            head_due: None,
+            write_due: None,
+            linger: None,
         }
     }
 
-    /// Write a refusal in the place of hyper's own, if `bytes` are one; all of it, before they count as
-    /// written.
-    fn poll_refusal(
-        &mut self,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Option<Poll<io::Result<usize>>> {
-        if self.refusal.is_empty() {
-            self.refusal = refusal::in_place_of(bytes, self.shape)?;
+    /// Bound the time for a head. While a request is being answered, none is awaited.
+    fn poll_head_due(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.gate.awaits_head() || self.connection.is_in_request() {
+            self.head_due = None;
+            return Poll::Pending;
         }
-        while !self.refusal.is_empty() {
-            match Pin::new(&mut self.stream).poll_write(context, &self.refusal) {
-                Poll::Ready(Ok(0)) => {
-                    return Some(Poll::Ready(Err(io::ErrorKind::WriteZero.into())));
-                }
-                Poll::Ready(Ok(written)) => drop(self.refusal.drain(..written)),
-                other => return Some(other),
-            }
+        let limit = self.limits.head;
+        let timer = self.head_due.get_or_insert_with(|| Box::pin(sleep(limit)));
+        ready!(timer.as_mut().poll(context));
+        self.head_due = None;
+        if !self.gate.has_part_of_head() {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
-        Some(Poll::Ready(Ok(bytes.len())))
+        self.gate.refuse(HeadRefusal::slow());
+        Poll::Ready(Ok(()))
     }
 
     /// Bound the time for which a write may stall.
-    fn writing<T>(
+    fn bound_write<T>(
         &mut self,
         context: &mut Context<'_>,
         polled: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         if polled.is_ready() {
-            self.stalled = None;
+            self.write_due = None;
             return polled;
         }
-        let limit = self.write_limit;
+        let limit = self.limits.write;
         let timer = self
-            .stalled
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + limit)));
-        match timer.as_mut().poll(context) {
-            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
-            Poll::Pending => Poll::Pending,
+            .write_due
+            .get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + limit)));
+        ready!(timer.as_mut().poll(context));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    /// Read and throw away what the peer still sends: closing a socket with unread bytes resets the
+    /// connection, and the peer may lose the answer that it has not read.
+    fn poll_linger(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let linger = self.linger.get_or_insert_with(|| Linger {
+            until: Box::pin(sleep(LINGER_TIME)),
+            bytes_left: LINGER_BYTES,
+        });
+        let mut scratch = [0; LINGER_READ];
+        loop {
+            let mut buffer = ReadBuf::new(&mut scratch);
+            match Pin::new(&mut self.stream).poll_read(context, &mut buffer) {
+                Poll::Pending => return linger.until.as_mut().poll(context).map(Ok),
+                Poll::Ready(Err(_)) => return Poll::Ready(Ok(())),
+                Poll::Ready(Ok(())) => {
+                    let read = buffer.filled().len();
+                    if read == 0 || read >= linger.bytes_left {
+                        return Poll::Ready(Ok(()));
+                    }
+                    linger.bytes_left -= read;
+                }
+            }
         }
     }
 }
 
-impl AsyncRead for PatientStream {
+impl AsyncRead for GuardedStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
-        if let Some(timer) = &mut self.opening {
-            if polled.is_pending() {
-                return match timer.as_mut().poll(context) {
-                    Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
-                    Poll::Pending => Poll::Pending,
-                };
+        let this = &mut *self;
+        loop {
+            let ready = this.gate.deliver(buffer.remaining());
+            if !ready.is_empty() {
+                buffer.put_slice(ready);
+                return Poll::Ready(Ok(()));
             }
-            self.received += buffer.filled().len() - before;
-            if self.received >= OPENING_BYTES {
-                self.opening = None;
+            if this.gate.is_closed() {
+                return Poll::Pending;
+            }
+            let before = buffer.filled().len();
+            match Pin::new(&mut this.stream).poll_read(context, buffer) {
+                Poll::Pending => ready!(this.poll_head_due(context))?,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Ready(Ok(())) => {
+                    let new = buffer.filled().get(before..).unwrap_or_default();
+                    if new.is_empty() {
+                        return Poll::Ready(Ok(()));
+                    }
+                    let direct = this.gate.take(new);
+                    buffer.set_filled(before + direct);
+                    if direct > 0 {
+                        return Poll::Ready(Ok(()));
+                    }
+                }
             }
         }
-        polled
     }
 }
 
-impl AsyncWrite for PatientStream {
+impl AsyncWrite for GuardedStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let polled = match self.poll_refusal(context, bytes) {
-            Some(polled) => polled,
-            None => Pin::new(&mut self.stream).poll_write(context, bytes),
-        };
-        self.writing(context, polled)
+        let polled = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.bound_write(context, polled)
     }
 
     fn poll_write_vectored(
@@ -135,15 +180,8 @@ impl AsyncWrite for PatientStream {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let polled = match slices {
-            [head] => self.poll_refusal(context, head),
-            _ => None,
-        };
-        let polled = match polled {
-            Some(polled) => polled,
-            None => Pin::new(&mut self.stream).poll_write_vectored(context, slices),
-        };
-        self.writing(context, polled)
+        let polled = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.bound_write(context, polled)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -155,6 +193,12 @@ impl AsyncWrite for PatientStream {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        if self.linger.is_none() {
+            ready!(Pin::new(&mut self.stream).poll_shutdown(context))?;
+            if !self.gate.is_within_message() {
+                return Poll::Ready(Ok(()));
+            }
+        }
+        self.poll_linger(context)
     }
 }

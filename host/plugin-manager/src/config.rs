@@ -20,6 +20,8 @@ pub struct PluginConfig {
     pub watch: Option<Duration>,
     /// Bounds where they differ from the plugin host's own.
     pub bounds: PluginBounds,
+    /// A file that is no good is left out at the start, where the server can go without it.
+    pub quarantine: bool,
     /// Files without a good signature are refused.
     pub require_signed: bool,
     /// Public keys (ed25519) whose signatures are good.

@@ -6,12 +6,14 @@ mod bound;
 mod config;
 mod declared;
 mod error;
+mod folder;
 mod library;
 mod live;
 mod model;
 mod pattern;
 mod plugin_set;
 mod precedence;
+mod progress;
 mod schema;
 mod scope;
 mod signature;
@@ -21,7 +23,8 @@ pub use config::{
     nearest_line,
 };
 pub use declared::Declared;
-pub use library::{Prove, Rejected};
+pub use folder::Rejected;
+pub use library::Prove;
 pub use live::{LivePlugins, ReadConfig, Reload, SwapCounters};
 pub use model::{ModelFacts, ModelKey};
 pub use plugin_set::{LoadedPlugins, PluginSet};

@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use anyhow::Context as _;
-use mortise_plugin::{Component, ComponentSource, PluginHost, read_component};
+use mortise_plugin::{
+    Component, ComponentSource, Kind, LoadError, MAX_COMPONENT_BYTES, PluginHost,
+};
 
-use crate::config::PluginConfig;
+use crate::config::{BindingConfig, PluginConfig};
 use crate::declared::Declared;
+use crate::folder::{self, Listing, Rejected};
 use crate::signature::{self, signature_of};
 
 /// Loaded components by origin.
@@ -29,15 +31,6 @@ pub(crate) struct Library {
 /// When a case fails: its name, and what differed.
 pub type Prove =
     Arc<dyn Fn(&PluginHost, &Arc<Component>, &PluginConfig) -> anyhow::Result<()> + Send + Sync>;
-
-/// A file that could not be used, and why.
-#[derive(Debug, Clone)]
-pub struct Rejected {
-    /// The file.
-    pub path: PathBuf,
-    /// What was wrong with it.
-    pub reason: String,
-}
 
 impl Library {
     /// Load the embedded plugins. Blocks.
@@ -64,14 +57,14 @@ impl Library {
         config: &PluginConfig,
         prove: &Prove,
     ) -> anyhow::Result<(Self, Vec<Rejected>)> {
-        let folder = folder_files(config)?;
+        let Listing { files, odd } = folder::list(config.dir.as_deref())?;
         let mut next = Self {
             embedded: self.embedded.clone(),
             files: BTreeMap::new(),
-            folder: folder.clone(),
+            folder: files.clone(),
         };
-        let mut rejected = Vec::new();
-        for path in all_files(config, folder) {
+        let mut rejected = odd;
+        for path in all_files(config, files) {
             let loaded = load(host, config, &path).and_then(|component| {
                 // What is served already has proved itself.
                 let known = self.files.get(&path);
@@ -96,6 +89,21 @@ impl Library {
         Ok((next, rejected))
     }
 
+    /// Leave out a file of the folder that turned out to be unfit. `false` if the configuration names it, or
+    /// if it may be a policy: without one that the operator wanted, everybody might be let in.
+    pub(crate) fn quarantine(&mut self, path: &Path, config: &PluginConfig) -> bool {
+        let bound = |binding: &BindingConfig| binding.file.as_deref() == Some(path);
+        let Some(component) = self.files.get(path) else {
+            return false;
+        };
+        let policy = component.kinds().contains(&Kind::Policy);
+        if policy || config.bindings.iter().any(bound) {
+            return false;
+        }
+        self.files.remove(path);
+        true
+    }
+
     /// Put back what `old` had at a path whose file cannot serve. `false` if nothing changes.
     pub(crate) fn revert(&mut self, path: &Path, old: &Self) -> bool {
         let before = old.files.get(path);
@@ -111,9 +119,27 @@ impl Library {
     }
 }
 
+/// What every policy has among its exports, in whatever state its file is.
+const POLICY_EXPORT: &[u8] = b"mortise:plugin/policy@";
+
+/// Whether a server may start without a file that was refused: the folder has it, and nothing says that it
+/// is a policy.
+pub(crate) fn is_dispensable(file: &Rejected, config: &PluginConfig) -> bool {
+    let bound = |binding: &BindingConfig| binding.file.as_ref() == Some(&file.path);
+    if config.bindings.iter().any(bound) {
+        return false;
+    }
+    let bytes = folder::read_regular(&file.path, MAX_COMPONENT_BYTES).unwrap_or_default();
+    let mut windows = bytes.windows(POLICY_EXPORT.len());
+    !windows.any(|window| window == POLICY_EXPORT)
+}
+
 /// Read a file once, check its signature, and load what was read.
 fn load(host: &PluginHost, config: &PluginConfig, path: &Path) -> anyhow::Result<Arc<Component>> {
-    let wasm = read_component(path)?;
+    let wasm = folder::read_regular(path, MAX_COMPONENT_BYTES).map_err(|source| {
+        let path = path.to_owned();
+        LoadError::Unreadable { path, source }
+    })?;
     signature::check(path, &wasm, config).map_err(anyhow::Error::msg)?;
     let path = path.to_owned();
     let component = host.load(ComponentSource::Read { path, wasm })?;
@@ -128,25 +154,6 @@ fn all_files(config: &PluginConfig, mut files: BTreeSet<PathBuf>) -> BTreeSet<Pa
     files
 }
 
-/// The plugins in the folder.
-fn folder_files(config: &PluginConfig) -> anyhow::Result<BTreeSet<PathBuf>> {
-    let mut files = BTreeSet::new();
-    let Some(dir) = &config.dir else {
-        return Ok(files);
-    };
-    let unreadable = || format!("cannot read the plugin folder `{}`", dir.display());
-    for entry in std::fs::read_dir(dir).with_context(unreadable)? {
-        let path = entry.with_context(unreadable)?.path();
-        if path
-            .extension()
-            .is_some_and(|extension| extension == "wasm")
-        {
-            files.insert(path);
-        }
-    }
-    Ok(files)
-}
-
 /// Signs of a change without reading the file: length, time of modification, time of status change, inode.
 /// `None` if there is no file.
 type Trace = Option<(u64, Option<SystemTime>, (i64, i64), u64)>;
@@ -159,7 +166,9 @@ impl Fingerprint {
     /// Trace all files of the configuration. A folder that cannot be read counts as empty: the
     /// reload that follows reports why.
     pub(crate) fn take(config: &PluginConfig) -> Self {
-        let files = all_files(config, folder_files(config).unwrap_or_default());
+        let Listing { files, odd } = folder::list(config.dir.as_deref()).unwrap_or_default();
+        let mut files = all_files(config, files);
+        files.extend(odd.into_iter().map(|file| file.path));
         let traced = files.into_iter().flat_map(|path| {
             let signature = signature_of(&path);
             [path, signature].map(|path| {

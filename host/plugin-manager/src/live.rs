@@ -20,9 +20,11 @@ use crate::assignments::assign;
 use crate::bound::{Binder, BoundPlugins, Ledgers};
 use crate::config::{AuthConfig, PluginConfig};
 use crate::error::PluginSetError;
-use crate::library::{Fingerprint, Library, Prove, Rejected};
+use crate::folder::{Rejected, shown};
+use crate::library::{Fingerprint, Library, Prove};
 use crate::model::{ModelFacts, ModelKey};
 use crate::plugin_set::PluginSet;
+use crate::progress::{Progress, on_a_thread};
 
 /// Counters of replacements, for metrics.
 #[derive(Debug, Default)]
@@ -63,7 +65,7 @@ impl Reload {
 }
 
 fn rejected_json(rejected: &[Rejected]) -> Vec<Value> {
-    let one = |file: &Rejected| json!({"file": file.path, "reason": file.reason});
+    let one = |file: &Rejected| json!({"file": file.file(), "reason": file.reason});
     rejected.iter().map(one).collect()
 }
 
@@ -83,7 +85,7 @@ fn breakdown_json(breakdown: Breakdown) -> Value {
 }
 
 /// Reads the plugin configuration again.
-pub type ReadConfig = Box<dyn Fn() -> anyhow::Result<(PluginConfig, AuthConfig)> + Send + Sync>;
+pub type ReadConfig = Arc<dyn Fn() -> anyhow::Result<(PluginConfig, AuthConfig)> + Send + Sync>;
 
 /// A service and the plugins that serve it.
 pub struct LivePlugins {
@@ -97,6 +99,7 @@ pub struct LivePlugins {
     /// State for the admin API, which does not wait for a reload.
     status: RwLock<Value>,
     counters: Arc<SwapCounters>,
+    progress: Progress,
 }
 
 /// State that a reload starts from. Reloads wait for each other.
@@ -137,6 +140,7 @@ impl LivePlugins {
             prove: bound.prove,
             status: RwLock::new(Value::Null),
             counters,
+            progress: Progress::default(),
             state: Mutex::new(State {
                 config: bound.config,
                 auth,
@@ -144,7 +148,7 @@ impl LivePlugins {
                 fingerprint: bound.fingerprint,
                 bound: bound.bound,
                 ledgers: bound.ledgers,
-                rejected: Vec::new(),
+                rejected: bound.rejected,
                 error: None,
             }),
         };
@@ -157,10 +161,13 @@ impl LivePlugins {
     /// Read configuration and files again, and serve those that pass their checks.
     pub async fn reload(&self, reason: &'static str) -> Reload {
         let mut state = self.state.lock().await;
-        let outcome = match (self.read_config)() {
+        let read_config = Arc::clone(&self.read_config);
+        let reading = move || read_config().map_err(|error| format!("{error:#}"));
+        let read = on_a_thread(&self.progress, "reading the configuration", reading).await;
+        let outcome = match read.and_then(|config| config) {
             Ok((plugins, auth)) => self.apply(&mut state, Arc::new(plugins), auth).await,
-            Err(error) => Err(PluginSetError {
-                message: format!("{error:#}"),
+            Err(message) => Err(PluginSetError {
+                message,
                 blame: Vec::new(),
             }),
         };
@@ -184,10 +191,15 @@ impl LivePlugins {
         loop {
             ticks.tick().await;
             let config = Arc::clone(&self.state.lock().await.config);
-            let looked = tokio::task::spawn_blocking(move || Fingerprint::take(&config)).await;
-            let Ok(now) = looked else {
-                continue;
-            };
+            let looking = move || Fingerprint::take(&config);
+            let now =
+                match on_a_thread(&self.progress, "looking at the plugin files", looking).await {
+                    Ok(now) => now,
+                    Err(error) => {
+                        tracing::error!(error, "the plugin files could not be looked at");
+                        continue;
+                    }
+                };
             if now == self.state.lock().await.fingerprint {
                 pending = None;
             } else if pending.as_ref() == Some(&now) {
@@ -208,7 +220,23 @@ impl LivePlugins {
         let stats = self.host.stats().into_iter();
         let breakdowns = stats.filter_map(|plugin| plugin.last_breakdown);
         status["breakdowns"] = breakdowns.map(breakdown_json).collect();
+        if let Some((step, taken)) = self.progress.overdue() {
+            status["overdue"] = json!({"step": step, "seconds": taken.as_secs()});
+        }
         status
+    }
+
+    /// What is wrong with the plugins, for those who ask whether the server is ready: how many files were
+    /// refused and how the last reload went, without a name. `None` if nothing is.
+    pub fn condition(&self) -> Option<Value> {
+        let status = self.status.read().unwrap_or_else(PoisonError::into_inner);
+        let refused = status["rejected"].as_array().map_or(0, Vec::len);
+        let reload = match (&status["error"], self.progress.overdue()) {
+            (_, Some(_)) => "overdue",
+            (Value::Null, None) => "ok",
+            (_, None) => "failed",
+        };
+        (refused > 0 || reload != "ok").then(|| json!({"refused_files": refused, "reload": reload}))
     }
 
     /// Load, bind and switch. Returns whether the bound plugins changed. After an error, only the knowledge of
@@ -280,10 +308,10 @@ impl LivePlugins {
             let (library, rejected) = library.read_again(&host, &config, &prove)?;
             anyhow::Ok((library, rejected, fingerprint))
         };
-        let read = tokio::task::spawn_blocking(reading).await;
-        let read = read.unwrap_or_else(|error| Err(error.into()));
-        read.map_err(|error| PluginSetError {
-            message: format!("{error:#}"),
+        let read = on_a_thread(&self.progress, "reading the plugin files", reading).await;
+        let read = read.and_then(|read| read.map_err(|error| format!("{error:#}")));
+        read.map_err(|message| PluginSetError {
+            message,
             blame: Vec::new(),
         })
     }
@@ -332,8 +360,11 @@ impl LivePlugins {
             error: state.error.clone(),
         };
         for file in &reload.rejected {
-            tracing::error!(file = %file.path.display(), reason = file.reason,
-                "a plugin file was refused; what served before goes on");
+            tracing::error!(
+                file = file.file(),
+                reason = file.reason,
+                "a plugin file was refused; what served before goes on"
+            );
         }
         let refusals = reload.rejected.len() as u64 + u64::from(reload.error.is_some());
         self.counters.rejected.fetch_add(refusals, Relaxed);
@@ -366,7 +397,7 @@ impl LivePlugins {
         let files = state.library.files.iter().map(|(path, component)| {
             let kinds = component.kinds().iter().map(|kind| kind.as_str());
             json!({
-                "file": path,
+                "file": shown(path),
                 "version": component.version(),
                 "built_against": component.built_against(),
                 "digest": component.digest(),

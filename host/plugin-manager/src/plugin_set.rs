@@ -12,7 +12,9 @@ use crate::assignments::{Assignment, assign};
 use crate::bound::{Binder, BoundPlugins, Ledgers};
 use crate::config::{AuthConfig, BindingConfig, PluginConfig};
 use crate::declared::Declared;
-use crate::library::{Fingerprint, Library, Prove};
+use crate::error::PluginSetError;
+use crate::folder::Rejected;
+use crate::library::{Fingerprint, Library, Prove, is_dispensable};
 use crate::model::{ModelFacts, ModelKey};
 
 /// Loaded plugins, before they are bound to models.
@@ -22,6 +24,8 @@ pub struct LoadedPlugins {
     config: Arc<PluginConfig>,
     library: Library,
     fingerprint: Fingerprint,
+    /// Files that the server goes without.
+    rejected: Vec<Rejected>,
     prove: Prove,
     /// Fixed time that plugins see, in milliseconds since 1970; the system's clock without it.
     now_ms: Option<u64>,
@@ -34,6 +38,7 @@ pub struct PluginSet {
     pub(crate) config: Arc<PluginConfig>,
     pub(crate) library: Library,
     pub(crate) fingerprint: Fingerprint,
+    pub(crate) rejected: Vec<Rejected>,
     pub(crate) ledgers: Ledgers,
     pub(crate) bound: BoundPlugins,
     pub(crate) prove: Prove,
@@ -55,8 +60,8 @@ impl LoadedPlugins {
     /// Load everything. Blocks: compiling a plugin can take seconds.
     ///
     /// # Errors
-    /// When any file cannot be loaded, or fails a golden case that it carries: a server starts with all of its
-    /// plugins or not at all.
+    /// When a file cannot be loaded, or fails a case that it carries, and the server cannot or must not go
+    /// without it.
     pub fn load(config: PluginConfig, prove: Prove) -> anyhow::Result<Self> {
         let host = PluginHost::new(HostConfig {
             cache_dir: config.cache_dir.clone(),
@@ -65,10 +70,16 @@ impl LoadedPlugins {
         let fingerprint = Fingerprint::take(&config);
         let embedded = Library::embedded(&host)?;
         let (library, rejected) = embedded.read_again(&host, &config, &prove)?;
-        if let Some(first) = rejected.into_iter().next() {
-            bail!(first.reason);
+        let dispensable = |file: &&Rejected| config.quarantine && is_dispensable(file, &config);
+        if let Some(first) = rejected.iter().find(|file| !dispensable(file)) {
+            bail!(
+                "the plugin file `{}` cannot be used: {}",
+                first.file(),
+                first.reason
+            );
         }
         Ok(Self {
+            rejected,
             host,
             config: Arc::new(config),
             library,
@@ -110,6 +121,7 @@ impl LoadedPlugins {
             fingerprint: Fingerprint::take(&config),
             config: Arc::new(config),
             library,
+            rejected: Vec::new(),
             // It is here already, and no other will be read.
             prove: Arc::new(|_, _, _| Ok(())),
             now_ms,
@@ -161,19 +173,36 @@ impl LoadedPlugins {
     ///
     /// # Errors
     /// When the configuration does not fit the files, or a plugin fails to bind.
-    pub async fn bind(self, auth: &AuthConfig, models: &[ModelFacts]) -> anyhow::Result<PluginSet> {
-        let keys: Vec<ModelKey<'_>> = models.iter().map(ModelFacts::key).collect();
-        let assignments = assign(&self.config, auth, &self.library, &keys)?;
+    pub async fn bind(
+        mut self,
+        auth: &AuthConfig,
+        models: &[ModelFacts],
+    ) -> anyhow::Result<PluginSet> {
         let mut ledgers = Ledgers::default();
-        let none = BoundPlugins::default();
-        let binder = Binder {
-            host: &self.host,
-            embedded: &self.library.embedded,
-            models,
-            now_ms: self.now_ms,
+        // The reason to fail, if leaving files out mends nothing.
+        let mut first = None;
+        // Every round leaves one file out, so there are no more rounds than files.
+        let bound = loop {
+            let error = match self.try_bind(auth, models, &mut ledgers).await {
+                Ok(bound) => break bound,
+                Err(error) => error,
+            };
+            let (library, config) = (&mut self.library, &self.config);
+            let mut blamed = error.blame.iter();
+            let left_out = blamed
+                .find(|path| config.quarantine && library.quarantine(path, config))
+                .cloned();
+            let Some(path) = left_out else {
+                return Err(first.unwrap_or(error).into());
+            };
+            self.rejected.push(Rejected {
+                path,
+                reason: error.message.clone(),
+            });
+            first.get_or_insert(error);
         };
-        let bound = BoundPlugins::bind(&binder, assignments, &mut ledgers, &none).await?;
         Ok(PluginSet {
+            rejected: self.rejected,
             host: self.host,
             config: self.config,
             library: self.library,
@@ -183,11 +212,35 @@ impl LoadedPlugins {
             prove: self.prove,
         })
     }
+
+    async fn try_bind(
+        &self,
+        auth: &AuthConfig,
+        models: &[ModelFacts],
+        ledgers: &mut Ledgers,
+    ) -> Result<BoundPlugins, PluginSetError> {
+        let keys: Vec<ModelKey<'_>> = models.iter().map(ModelFacts::key).collect();
+        let assignments = assign(&self.config, auth, &self.library, &keys)?;
+        let binder = Binder {
+            host: &self.host,
+            embedded: &self.library.embedded,
+            models,
+            now_ms: self.now_ms,
+        };
+        BoundPlugins::bind(&binder, assignments, ledgers, &BoundPlugins::default()).await
+    }
 }
 
 impl PluginSet {
-    /// Log all assignments.
+    /// Log all assignments, and the files that have none.
     pub fn report(&self) {
+        for file in &self.rejected {
+            tracing::error!(
+                file = file.file(),
+                reason = file.reason,
+                "a plugin file was refused; the server starts without it"
+            );
+        }
         self.bound.report(&BoundPlugins::default());
     }
 

@@ -130,7 +130,11 @@ fn ledger(instance: &mut Instance<'_>) -> wasmtime::Result<()> {
                 capacity,
                 period_ms,
             };
-            let verdict = context.data().grants.ledger.take(&bucket, cost, rate);
+            let State { grants, call, .. } = context.data();
+            let verdict = match call.takes_nothing {
+                true => grants.ledger.peek(&bucket, cost, rate),
+                false => grants.ledger.take(&bucket, cost, rate),
+            };
             Ok((wit::ledger::Verdict {
                 allowed: verdict.allowed,
                 remaining: verdict.remaining,
@@ -145,7 +149,10 @@ fn ledger(instance: &mut Instance<'_>) -> wasmtime::Result<()> {
                 capacity,
                 period_ms,
             };
-            context.data().grants.ledger.adjust(&bucket, delta, rate);
+            let State { grants, call, .. } = context.data();
+            if !call.takes_nothing {
+                grants.ledger.adjust(&bucket, delta, rate);
+            }
             Ok(())
         },
     )

@@ -92,6 +92,11 @@ impl Ledger {
         self.buckets.take(bucket, cost, rate)
     }
 
+    /// What [`take`](Self::take) would answer. The bucket stays as it is.
+    pub fn peek(&self, bucket: &str, cost: u64, rate: Rate) -> Verdict {
+        self.buckets.peek(bucket, cost, rate)
+    }
+
     /// Charge more (positive) or give back (negative); the bucket may become overdrawn.
     pub fn adjust(&self, bucket: &str, delta: i64, rate: Rate) {
         self.buckets.adjust(bucket, delta, rate);
@@ -130,24 +135,23 @@ impl<C: Clock> Buckets<C> {
         if cost > rate.capacity {
             return REFUSED;
         }
-        let step = |ahead: u128| {
-            let wanted = ahead + rate.time_for(cost);
-            let allowed = wanted <= rate.period_ns();
-            let after = if allowed { wanted } else { ahead };
-            let room = rate.period_ns().saturating_sub(after);
-            let wait = if allowed {
-                0
-            } else {
-                wanted - rate.period_ns()
-            };
-            let verdict = Verdict {
-                allowed,
-                remaining: rate.amount_in(room).min(rate.capacity),
-                retry_after_ms: u64::try_from(wait.div_ceil(1_000_000)).unwrap_or(u64::MAX),
-            };
-            (verdict, after)
-        };
+        let step = |ahead| withdrawal(ahead, cost, rate);
         self.update(bucket, step).unwrap_or(REFUSED)
+    }
+
+    fn peek(&self, bucket: &str, cost: u64, rate: Rate) -> Verdict {
+        if cost > rate.capacity || bucket.len() > MAX_BUCKET_NAME_BYTES {
+            return REFUSED;
+        }
+        let now = self.now();
+        let states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        let until = states.get(bucket).map_or(now, drawn_until);
+        withdrawal(u128::from(until.saturating_sub(now)), cost, rate).0
+    }
+
+    /// One nanosecond on, since governor reads a state of zero as none.
+    fn now(&self) -> u64 {
+        self.clock.now().duration_since(self.start).as_u64() + 1
     }
 
     fn adjust(&self, bucket: &str, delta: i64, rate: Rate) {
@@ -165,8 +169,7 @@ impl<C: Clock> Buckets<C> {
         if bucket.len() > MAX_BUCKET_NAME_BYTES {
             return None;
         }
-        // One nanosecond on, since governor reads a state of zero as none.
-        let now = self.clock.now().duration_since(self.start).as_u64() + 1;
+        let now = self.now();
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         if !states.contains_key(bucket) {
             if states.len() >= MAX_BUCKETS {
@@ -187,6 +190,25 @@ impl<C: Clock> Buckets<C> {
             Ok(outcome) => Some(outcome),
         }
     }
+}
+
+/// The answer to a withdrawal from a bucket that is drawn so far ahead of now, and how far it is drawn after it.
+fn withdrawal(ahead: u128, cost: u64, rate: Rate) -> (Verdict, u128) {
+    let wanted = ahead + rate.time_for(cost);
+    let allowed = wanted <= rate.period_ns();
+    let after = if allowed { wanted } else { ahead };
+    let room = rate.period_ns().saturating_sub(after);
+    let wait = if allowed {
+        0
+    } else {
+        wanted - rate.period_ns()
+    };
+    let verdict = Verdict {
+        allowed,
+        remaining: rate.amount_in(room).min(rate.capacity),
+        retry_after_ms: u64::try_from(wait.div_ceil(1_000_000)).unwrap_or(u64::MAX),
+    };
+    (verdict, after)
 }
 
 fn drawn_until(state: &InMemoryState) -> u64 {
@@ -230,6 +252,19 @@ mod tests {
         clock.advance(Duration::from_millis(1));
         assert!(buckets.take("a", 20, RATE).allowed);
         assert!(buckets.take("b", 60, RATE).allowed, "buckets are apart");
+    }
+
+    #[test]
+    fn peeking_tells_what_taking_would_and_takes_nothing() {
+        let (buckets, clock) = buckets();
+        for cost in [0, 1, 30, 40, 61, 25, 5, 1] {
+            let peeked = buckets.peek("a", cost, RATE);
+            assert_eq!(buckets.peek("a", cost, RATE), peeked);
+            assert_eq!(buckets.take("a", cost, RATE), peeked, "cost {cost}");
+            clock.advance(Duration::from_millis(1500));
+        }
+        assert!(buckets.peek("unknown", 60, RATE).allowed);
+        assert!(!buckets.states.lock().expect("lock").contains_key("unknown"));
     }
 
     #[test]

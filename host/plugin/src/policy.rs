@@ -57,6 +57,41 @@ impl Policy {
             .await
     }
 
+    /// Ask what the decision on a request would be by what is known before its body. Nothing is taken from the
+    /// ledger for it. `None` for a policy that may ask other services, which would be asked twice.
+    ///
+    /// # Errors
+    /// When the plugin fails. The caller must not take that for consent.
+    pub async fn identify(
+        &self,
+        context: &CallContext,
+        facts: Facts,
+    ) -> Result<Option<Decision>, PluginError> {
+        if !self.handle.pool().grants().http.grant().origins.is_empty() {
+            return Ok(None);
+        }
+        self.handle
+            .call(
+                context,
+                "policy.identify",
+                self.handle.deadlines().authorize_ms,
+                async |exports, store| {
+                    store.data_mut().call.takes_nothing = true;
+                    in_each_version!(exports, |exports, convert| {
+                        let facts = convert::facts(facts);
+                        let policy = exports.mortise_plugin_policy();
+                        let said = policy.call_authorize(store, &facts).await?;
+                        Ok(said.map(convert::decision).map_err(convert::fault))
+                    })
+                },
+                |decision, state| {
+                    check(&decision).map_err(Fault::InvalidResult)?;
+                    Ok(Some(with_passed_headers(decision, &state.grants)))
+                },
+            )
+            .await
+    }
+
     /// Report the usage of a request that has ended.
     ///
     /// # Errors

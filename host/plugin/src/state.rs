@@ -226,6 +226,8 @@ pub(crate) struct CallState {
     pub(crate) expired: bool,
     pub(crate) log_bytes_left: usize,
     pub(crate) log_lines_dropped: u64,
+    /// The ledger answers and stays as it is.
+    pub(crate) takes_nothing: bool,
     /// HTTP requests so far.
     pub(crate) http_requests: u32,
     /// The end of what was written to standard error.
@@ -255,6 +257,7 @@ impl CallState {
             expired: false,
             log_bytes_left: MAX_LOG_BYTES_PER_CALL,
             log_lines_dropped: 0,
+            takes_nothing: false,
             http_requests: 0,
             last_words: String::new(),
         }

@@ -96,7 +96,12 @@ fn functions_of(kind: Kind) -> &'static [&'static str] {
             "grammar.fork",
             "resource-drop",
         ],
-        Kind::Policy => &["lifecycle.prepare", "policy.authorize", "policy.account"],
+        Kind::Policy => &[
+            "lifecycle.prepare",
+            "policy.identify",
+            "policy.authorize",
+            "policy.account",
+        ],
         Kind::Tool => &["lifecycle.prepare", "tool.describe", "tool.call"],
     }
 }

@@ -102,6 +102,14 @@ impl MatchTokens for Matcher {
 }
 
 impl DecidePolicy for Policy {
+    fn identify<'a>(
+        &'a self,
+        request: &'a RequestId,
+        facts: Facts,
+    ) -> BoxFuture<'a, Result<Option<Decision>, PluginError>> {
+        Box::pin(async move { Policy::identify(self, &context(request), facts).await })
+    }
+
     fn authorize<'a>(
         &'a self,
         request: &'a RequestId,

@@ -34,7 +34,7 @@ pub struct Call {
 
 /// The policies of a server, in the order in which they are asked.
 pub(crate) struct Policies {
-    chain: Vec<Arc<dyn DecidePolicy>>,
+    pub(crate) chain: Vec<Arc<dyn DecidePolicy>>,
     open: Arc<OpenAccounts>,
 }
 
@@ -132,7 +132,7 @@ async fn decide(
     }
 }
 
-fn routing_key<'a>(facts: &'a Facts, tenant: Option<&'a str>) -> RoutingKey<'a> {
+pub(crate) fn routing_key<'a>(facts: &'a Facts, tenant: Option<&'a str>) -> RoutingKey<'a> {
     RoutingKey {
         tenant,
         route: &facts.route,

@@ -80,6 +80,12 @@ pub enum ServiceError {
         /// Seconds after which to retry.
         retry_after: u32,
     },
+    /// The caller no longer waits for the answer.
+    #[error("the answer was not there within the time that its caller waits")]
+    ClientTimeout,
+    /// The answer has not begun within the time that the server lets requests wait.
+    #[error("the request has waited as long as this server lets requests wait; retry later")]
+    QueueTimeout,
     /// The server is stopping.
     #[error("the server is stopping")]
     Stopping,
@@ -98,6 +104,8 @@ impl ServiceError {
             Self::Plugin(_) => "plugin",
             Self::Engine(_) => "engine",
             Self::Unavailable { .. } => "unavailable",
+            Self::ClientTimeout => "client_timeout",
+            Self::QueueTimeout => "queue_timeout",
             Self::Stopping => "stopping",
         }
     }

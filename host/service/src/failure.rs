@@ -185,6 +185,14 @@ impl DecidePolicy for ScopedPolicy {
         self.required
     }
 
+    fn identify<'a>(
+        &'a self,
+        request: &'a RequestId,
+        facts: Facts,
+    ) -> BoxFuture<'a, Result<Option<Decision>, PluginError>> {
+        self.policy.identify(request, facts)
+    }
+
     fn authorize<'a>(
         &'a self,
         request: &'a RequestId,

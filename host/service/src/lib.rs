@@ -18,6 +18,7 @@ mod event;
 mod failure;
 #[cfg(test)]
 mod fakes;
+mod identity;
 mod latency;
 pub mod limits;
 mod model;
@@ -49,6 +50,7 @@ pub use embedding::{EmbeddingInput, EmbeddingRequest, Embeddings};
 pub use error::ServiceError;
 pub use event::{Event, ServerToolCall, ToolOutcome};
 pub use failure::{Fallback, RawOnFailure, ScopedPolicy, ScopedTools};
+pub use identity::Identity;
 pub use model::ServedModel;
 pub use mortise_engine::EarlyStopping;
 pub use mortise_models::conversation::{

@@ -114,6 +114,16 @@ pub trait DecidePolicy: Send + Sync {
         true
     }
 
+    /// Decide on one request by what is known before its body, without taking anything for it. `None` if
+    /// the policy cannot be asked twice.
+    fn identify<'a>(
+        &'a self,
+        _request: &'a RequestId,
+        _facts: Facts,
+    ) -> BoxFuture<'a, Result<Option<Decision>, PluginError>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
     /// Decide on one request.
     fn authorize<'a>(
         &'a self,

@@ -101,7 +101,7 @@ pub(crate) struct Generation {
     models: Catalogue<ServedModel>,
     /// Listeners by the models' public names.
     observers: BTreeMap<String, Arc<dyn ModelObserver>>,
-    policies: Policies,
+    pub(crate) policies: Policies,
     tools: ServerTools,
 }
 

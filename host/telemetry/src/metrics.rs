@@ -3,6 +3,8 @@
 
 mod latency;
 mod loads;
+mod log;
+mod tasks;
 mod tools;
 
 use std::collections::HashSet;
@@ -29,6 +31,8 @@ use crate::access_log;
 
 use self::latency::ModelFamilies;
 use self::loads::Loads;
+use self::log::LostLines;
+use self::tasks::Restarts;
 
 /// Error codes told apart; a policy plugin may make up any number of them.
 const MAX_ERROR_CODES: usize = 64;
@@ -128,11 +132,13 @@ impl Observer for Metrics {
 
 impl Metrics {
     /// `loads` tells what each model's backend is doing, by public name.
-    /// `plugins` tells what each plugin did, and `swaps` how often plugins were replaced.
+    /// `plugins` tells what each plugin did, `swaps` how often plugins were replaced, and `restarts` how often
+    /// background tasks were started again.
     pub fn new(
         loads: impl Fn() -> Vec<(String, EngineLoad)> + Send + Sync + 'static,
         plugins: impl Fn() -> Vec<PluginStats> + Send + Sync + 'static,
         swaps: impl Fn() -> PluginSwaps + Send + Sync + 'static,
+        restarts: fn() -> Vec<(&'static str, u64)>,
     ) -> Self {
         let mut registry = Registry::with_prefix("mortise");
         let metrics = Self {
@@ -178,6 +184,8 @@ impl Metrics {
         r.register_collector(Box::new(Loads::new(loads)));
         r.register_collector(Box::new(Plugins(Box::new(plugins))));
         r.register_collector(Box::new(Swaps(Box::new(swaps))));
+        r.register_collector(Box::new(LostLines));
+        r.register_collector(Box::new(Restarts(restarts)));
         Self {
             registry,
             ..metrics
@@ -482,6 +490,7 @@ mod tests {
             || vec![("m".to_owned(), EngineLoad::default())],
             Vec::new,
             PluginSwaps::default,
+            Vec::new,
         );
         metrics.request_began();
         metrics.request_ended(&Access {
@@ -521,7 +530,7 @@ mod tests {
 
     #[test]
     fn made_up_error_codes_do_not_make_series() {
-        let metrics = Metrics::new(Vec::new, Vec::new, PluginSwaps::default);
+        let metrics = Metrics::new(Vec::new, Vec::new, PluginSwaps::default, Vec::new);
         for code in 0..1000 {
             metrics.request_began();
             metrics.request_ended(&Access {

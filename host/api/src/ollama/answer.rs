@@ -175,10 +175,11 @@ impl Lines {
 
 /// A response that streams the answer, one object a line.
 pub(crate) fn stream_response(
-    answers: Answering,
+    mut answers: Answering,
     generated: Generated,
     heartbeat: Duration,
 ) -> Response {
+    answers.streams();
     let notes = Arc::clone(answers.notes());
     let first = tokio::time::Instant::now() + heartbeat;
     let mut heartbeat = interval_at(first, heartbeat);

@@ -14,13 +14,14 @@ use axum::extract::{Extension, State};
 use axum::response::Response;
 use axum::routing::post;
 use http::{Request as HttpRequest, StatusCode};
-use mortise_http::{Api, Context, Problem, append_headers, json_response, parse_object, read_json};
+use mortise_http::{Api, Context, Problem, append_headers, json_response};
 use mortise_service::Request;
 
 use self::answer::{Generated, stream_response, whole};
 use crate::answering::Answering;
 use crate::call::call_of;
 use crate::problem::problem_of;
+use crate::receive::{Received, receive, wait_limits};
 use crate::state::ApiState;
 
 pub use self::error::error_body;
@@ -46,21 +47,23 @@ async fn generate(
     request: HttpRequest<Body>,
 ) -> Result<Response, Problem> {
     let began = Instant::now();
-    let (parts, body) = request.into_parts();
-    let limits = &state.http;
-    let body = read_json(
-        &parts.headers,
-        body,
-        limits.max_body_bytes,
-        limits.body_timeout,
-    );
-    let fields = generate::parse(parse_object(&body.await?)?)?;
+    let Received {
+        parts,
+        object,
+        reserved,
+    } = receive(&state, &context, GENERATE, request).await?;
+    let fields = generate::parse(object)?;
     let stream = fields.stream;
     context.notes.asked(&fields.model, stream);
     let request = Request::check(fields).map_err(problem_of)?;
     let call = call_of(&context, GENERATE, "POST", &parts.headers);
-    let answer = state.service.start_all(call, vec![request]).await;
-    let answer = answer.map_err(problem_of)?;
+    let limits = wait_limits(&state, &context, &parts.headers)?;
+    let starting = async {
+        let answer = state.service.start_all(call, vec![request]).await;
+        answer.map_err(problem_of)
+    };
+    let answer = limits.bound(starting).await?;
+    drop(reserved);
     context.notes.answers(answer.model());
     if let Some(principal) = answer.principal() {
         context.notes.principal(&principal.subject);
@@ -68,7 +71,7 @@ async fn generate(
     let generated = Generated::new(answer.model(), began);
     let headers = answer.headers().to_vec();
     let abort = state.http.cut.clone();
-    let answering = Answering::new(answer, Arc::clone(&context.notes), abort);
+    let answering = Answering::new(answer, Arc::clone(&context.notes), abort, limits);
     let mut response = if stream {
         stream_response(answering, generated, state.http.heartbeat)
     } else {

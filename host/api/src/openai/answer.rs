@@ -106,6 +106,8 @@ pub(crate) fn stream_response<W: Writer>(
     writer: W,
     heartbeat: Duration,
 ) -> Response {
+    let mut answers = answers;
+    answers.streams();
     let notes = Arc::clone(answers.notes());
     let mut heartbeat = tokio::time::interval_at(Instant::now() + heartbeat, heartbeat);
     heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -19,6 +19,7 @@ use super::{EMBEDDINGS, add_headers, read};
 use crate::call::call_of;
 use crate::fields::{FieldReader, words};
 use crate::problem::problem_of;
+use crate::receive::{Received, wait_limits};
 use crate::state::ApiState;
 use crate::unsupported::Unsupported;
 
@@ -57,7 +58,11 @@ pub(crate) async fn embeddings(
     Extension(context): Extension<Context>,
     request: HttpRequest<Body>,
 ) -> Result<Response, Problem> {
-    let (parts, object) = read(&state, request).await?;
+    let Received {
+        parts,
+        object,
+        reserved,
+    } = read(&state, &context, EMBEDDINGS, request).await?;
     let EmbeddingCall {
         request,
         encoding,
@@ -65,11 +70,13 @@ pub(crate) async fn embeddings(
     } = parse(object, state.unsupported)?;
     context.notes.asked(&request.model, false);
     let call = call_of(&context, EMBEDDINGS, "POST", &parts.headers);
-    let made = state
-        .service
-        .embed(&call, request)
-        .await
-        .map_err(problem_of)?;
+    let limits = wait_limits(&state, &context, &parts.headers)?;
+    let embedding = async {
+        let made = state.service.embed(&call, request).await;
+        made.map_err(problem_of)
+    };
+    let made = limits.bound(embedding).await?;
+    drop(reserved);
     context.notes.answers(&made.model);
     context
         .notes

@@ -8,6 +8,7 @@ mod constraint;
 mod embeddings;
 mod envelope;
 mod error;
+mod hints;
 mod inputs;
 mod messages;
 mod models;
@@ -26,9 +27,9 @@ use axum::extract::{Extension, State};
 use axum::response::Response;
 use axum::routing::{get, post};
 use http::{Request as HttpRequest, StatusCode};
-use mortise_http::{Api, Context, Problem, append_headers, json_response, parse_object, read_json};
+use mortise_http::{Api, Context, Problem, append_headers, json_response};
 use mortise_service::{Answer, Event, Request, RequestFields, ServiceError};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use self::answer::stream_response;
 use self::chat::ChatCall;
@@ -38,6 +39,7 @@ use self::reply::{ChatChunks, ChatWhole};
 use crate::answering::Answering;
 use crate::call::call_of;
 use crate::problem::problem_of;
+use crate::receive::{Received, receive, wait_limits};
 use crate::state::ApiState;
 
 pub use self::error::error_body;
@@ -74,20 +76,28 @@ async fn chat_completions(
     Extension(context): Extension<Context>,
     request: HttpRequest<Body>,
 ) -> Result<Response, Problem> {
-    let (parts, object) = read(&state, request).await?;
+    let Received {
+        parts,
+        object,
+        reserved,
+    } = read(&state, &context, CHAT, request).await?;
     let ChatCall {
         fields,
         shape,
         ignored,
     } = chat::parse(object, state.unsupported)?;
     let (n, stream) = (fields.n.unwrap_or(1), fields.stream);
-    let started = start(&state, &context, &parts.headers, CHAT, vec![fields]).await?;
+    let limits = wait_limits(&state, &context, &parts.headers)?;
+    let starting = start(&state, &context, &parts.headers, CHAT, vec![fields]);
+    let started = limits.bound(starting).await?;
+    drop(reserved);
     let identity = identity("chatcmpl-", &started);
     let headers = started.headers;
     let answers = Answering::new(
         started.answer,
         Arc::clone(&context.notes),
         state.http.cut.clone(),
+        limits,
     );
     let mut response = if stream {
         stream_response(
@@ -109,7 +119,11 @@ async fn completions(
     Extension(context): Extension<Context>,
     request: HttpRequest<Body>,
 ) -> Result<Response, Problem> {
-    let (parts, object) = read(&state, request).await?;
+    let Received {
+        parts,
+        object,
+        reserved,
+    } = read(&state, &context, COMPLETIONS, request).await?;
     let CompletionCall {
         requests,
         shape,
@@ -120,13 +134,17 @@ async fn completions(
         Some(first) => (first.n.unwrap_or(1), first.stream, requests.len()),
         None => return Err(Problem::invalid("prompt", "`prompt` must not be empty")),
     };
-    let started = start(&state, &context, &parts.headers, COMPLETIONS, requests).await?;
+    let limits = wait_limits(&state, &context, &parts.headers)?;
+    let starting = start(&state, &context, &parts.headers, COMPLETIONS, requests);
+    let started = limits.bound(starting).await?;
+    drop(reserved);
     let identity = identity("cmpl-", &started);
     let headers = started.headers;
     let answers = Answering::new(
         started.answer,
         Arc::clone(&context.notes),
         state.http.cut.clone(),
+        limits,
     );
     let openings: Vec<String> = echo
         .unwrap_or_else(|| vec![String::new(); prompts])
@@ -144,20 +162,16 @@ async fn completions(
     Ok(response)
 }
 
+/// The body of a request, with hints within their bounds.
 async fn read(
     state: &ApiState,
+    context: &Context,
+    route: &'static str,
     request: HttpRequest<Body>,
-) -> Result<(http::request::Parts, Map<String, Value>), Problem> {
-    let (parts, incoming) = request.into_parts();
-    let bytes = read_json(
-        &parts.headers,
-        incoming,
-        state.http.max_body_bytes,
-        state.http.body_timeout,
-    )
-    .await?;
-    let object = parse_object(&bytes)?;
-    Ok((parts, object))
+) -> Result<Received, Problem> {
+    let received = receive(state, context, route, request).await?;
+    hints::check(&received.object)?;
+    Ok(received)
 }
 
 /// An answer that has begun.

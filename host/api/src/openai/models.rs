@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Extension, Path, State};
 use axum::response::Response;
 use http::{HeaderMap, StatusCode};
@@ -41,11 +42,16 @@ pub(crate) async fn list(
 pub(crate) async fn retrieve(
     State(state): State<Arc<ApiState>>,
     Extension(context): Extension<Context>,
-    Path(id): Path<String>,
+    id: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    context.notes.asked(&id, false);
     let call = call_of(&context, MODEL, "GET", &headers);
+    let Ok(Path(id)) = id else {
+        state.service.identify(&call).await.map_err(problem_of)?;
+        let message = "the name of the model in the address is not UTF-8";
+        return Err(Problem::invalid("model", message));
+    };
+    context.notes.asked(&id, false);
     let admission = state
         .service
         .authorize(&call, Some(&id))

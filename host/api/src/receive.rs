@@ -1,0 +1,47 @@
+//! The body of a request, for handlers of all dialects: who asks is known before any of it is read.
+
+use axum::body::Body;
+use http::{HeaderMap, Request, request::Parts};
+use mortise_http::{Context, Owner, Problem, Reservation, WaitLimits, read_object};
+use serde_json::{Map, Value};
+
+use crate::call::call_of;
+use crate::problem::problem_of;
+use crate::state::ApiState;
+
+/// A request whose body is here.
+pub(crate) struct Received {
+    pub(crate) parts: Parts,
+    pub(crate) object: Map<String, Value>,
+    /// Memory of the body, given back when it is dropped.
+    pub(crate) reserved: Reservation,
+}
+
+/// Ask who calls, then read the body within the memory that its caller may have.
+pub(crate) async fn receive(
+    state: &ApiState,
+    context: &Context,
+    route: &'static str,
+    request: Request<Body>,
+) -> Result<Received, Problem> {
+    let (parts, body) = request.into_parts();
+    let call = call_of(context, route, "POST", &parts.headers);
+    let identity = state.service.identify(&call).await.map_err(problem_of)?;
+    let owner = Owner::new(context.peer.ip(), identity.tenant.as_deref());
+    let mut reserved = state.http.bodies.open(owner);
+    let object = read_object(&parts.headers, body, &state.http.body, &mut reserved).await?;
+    Ok(Received {
+        parts,
+        object,
+        reserved,
+    })
+}
+
+/// How long the answer to a request is waited for.
+pub(crate) fn wait_limits(
+    state: &ApiState,
+    context: &Context,
+    headers: &HeaderMap,
+) -> Result<WaitLimits, Problem> {
+    WaitLimits::of(headers, context.notes.arrived(), state.http.max_queue_wait)
+}

@@ -1,0 +1,238 @@
+//! Memory for the bodies of all requests in flight, shared by address and by tenant.
+//!
+//! A request reserves what its body is said to take before any of it is read, and more for what the parsed
+//! body takes, until it has been translated. Who has a quarter of the budget gets no more than leaves the last
+//! quarter to others.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::connections::network_of;
+
+/// Part of the budget that anybody may take, and part that is left to those who have no more than that.
+const SHARE: usize = 4;
+
+/// Why a body cannot be taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoRoom {
+    /// Others have what there is; later there is room again.
+    Now,
+    /// It is more than one request can ever have.
+    Ever,
+}
+
+/// Whom a body counts for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Owner {
+    address: IpAddr,
+    tenant: Option<Arc<str>>,
+}
+
+impl Owner {
+    /// An address, and the tenant if there is one.
+    pub fn new(peer: IpAddr, tenant: Option<&str>) -> Self {
+        Self {
+            address: network_of(peer),
+            tenant: tenant.map(Arc::from),
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct BodyBudget {
+    bytes: usize,
+    state: Mutex<State>,
+    refused: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    used: usize,
+    by_address: HashMap<IpAddr, usize>,
+    by_tenant: HashMap<Arc<str>, usize>,
+}
+
+impl BodyBudget {
+    /// A budget of so many bytes.
+    pub fn new(bytes: usize) -> Arc<Self> {
+        Arc::new(Self {
+            bytes,
+            state: Mutex::default(),
+            refused: AtomicU64::new(0),
+        })
+    }
+
+    /// A reservation of nothing.
+    pub fn open(self: &Arc<Self>, owner: Owner) -> Reservation {
+        Reservation {
+            budget: Arc::clone(self),
+            owner,
+            bytes: 0,
+        }
+    }
+
+    /// Most that one request can have.
+    pub(crate) fn most(&self) -> usize {
+        self.bytes - self.bytes / SHARE
+    }
+
+    /// Bytes reserved at present.
+    pub(crate) fn used(&self) -> usize {
+        self.lock().used
+    }
+
+    /// Requests that were refused for lack of room.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.load(Relaxed)
+    }
+
+    fn reserve(&self, owner: &Owner, more: usize) -> Result<(), NoRoom> {
+        let mut state = self.lock();
+        let state = &mut *state;
+        let total = state.used.saturating_add(more);
+        let of_address = state.by_address.get(&owner.address).copied();
+        let of_tenant = owner
+            .tenant
+            .as_ref()
+            .and_then(|tenant| state.by_tenant.get(tenant).copied());
+        let largest = of_address.max(of_tenant).unwrap_or(0).saturating_add(more);
+        let within = if largest <= self.bytes / SHARE {
+            self.bytes
+        } else {
+            self.most()
+        };
+        if total > within {
+            self.refused.fetch_add(1, Relaxed);
+            return Err(NoRoom::Now);
+        }
+        state.used = total;
+        *state.by_address.entry(owner.address).or_default() += more;
+        if let Some(tenant) = &owner.tenant {
+            *state.by_tenant.entry(Arc::clone(tenant)).or_default() += more;
+        }
+        Ok(())
+    }
+
+    fn release(&self, owner: &Owner, bytes: usize) {
+        let mut state = self.lock();
+        state.used = state.used.saturating_sub(bytes);
+        give_back(&mut state.by_address, &owner.address, bytes);
+        if let Some(tenant) = &owner.tenant {
+            give_back(&mut state.by_tenant, tenant, bytes);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Counts are valid whatever a panic interrupted.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn give_back<K: Hash + Eq>(shares: &mut HashMap<K, usize>, owner: &K, bytes: usize) {
+    if let Some(share) = shares.get_mut(owner) {
+        *share = share.saturating_sub(bytes);
+        if *share == 0 {
+            shares.remove(owner);
+        }
+    }
+}
+
+/// Memory of one request's body. Dropping it gives the memory back.
+#[derive(Debug)]
+pub struct Reservation {
+    budget: Arc<BodyBudget>,
+    owner: Owner,
+    bytes: usize,
+}
+
+impl Reservation {
+    /// Have at least so many bytes in all.
+    ///
+    /// # Errors
+    /// When there is no room for them. What was reserved before stays.
+    pub fn raise_to(&mut self, bytes: usize) -> Result<(), NoRoom> {
+        if bytes > self.budget.most() {
+            return Err(NoRoom::Ever);
+        }
+        let Some(more) = bytes.checked_sub(self.bytes).filter(|more| *more > 0) else {
+            return Ok(());
+        };
+        self.budget.reserve(&self.owner, more)?;
+        self.bytes = bytes;
+        Ok(())
+    }
+
+    /// Most that it can have.
+    pub(crate) fn most(&self) -> usize {
+        self.budget.most()
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.budget.release(&self.owner, self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owner(address: &str, tenant: Option<&str>) -> Owner {
+        Owner::new(address.parse().expect("an address"), tenant)
+    }
+
+    fn take(budget: &Arc<BodyBudget>, owner: &Owner, bytes: usize) -> Result<Reservation, NoRoom> {
+        let mut reservation = budget.open(owner.clone());
+        reservation.raise_to(bytes).map(|()| reservation)
+    }
+
+    #[test]
+    fn nobody_takes_the_last_quarter_beyond_a_share() {
+        let budget = BodyBudget::new(1000);
+        let hogs = [
+            [owner("10.0.0.1", None), owner("10.0.0.1", Some("acme"))],
+            [
+                owner("10.0.0.1", Some("acme")),
+                owner("10.0.0.2", Some("acme")),
+            ],
+            [owner("2001:db8::1", None), owner("2001:db8::2", None)],
+        ];
+        for [one, other] in hogs {
+            let mut held = Vec::new();
+            for turn in 0.. {
+                match take(&budget, if turn % 2 == 0 { &one } else { &other }, 50) {
+                    Ok(reservation) => held.push(reservation),
+                    Err(reason) => {
+                        assert_eq!(reason, NoRoom::Now);
+                        break;
+                    }
+                }
+            }
+            assert_eq!(budget.used(), 750);
+            let others = owner("192.0.2.7", Some("other"));
+            let kept = take(&budget, &others, 250).expect("a share is left");
+            assert_eq!(take(&budget, &others, 1).expect_err("full"), NoRoom::Now);
+            drop((held, kept));
+            assert_eq!(budget.used(), 0);
+        }
+        let state = budget.lock();
+        assert!(state.by_address.is_empty() && state.by_tenant.is_empty());
+    }
+
+    #[test]
+    fn a_request_that_never_fits_is_told_so() {
+        let budget = BodyBudget::new(1000);
+        let owner = owner("10.0.0.1", None);
+        let mut reservation = take(&budget, &owner, 700).expect("room");
+        assert_eq!(reservation.raise_to(751), Err(NoRoom::Ever));
+        assert_eq!(reservation.raise_to(100), Ok(()));
+        assert_eq!((reservation.bytes, budget.used()), (700, 700));
+        assert_eq!(take(&budget, &owner, 51).expect_err("full"), NoRoom::Now);
+        assert_eq!(budget.refused(), 1);
+    }
+}

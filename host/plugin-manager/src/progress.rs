@@ -1,0 +1,101 @@
+//! What a reload is doing, and for how long: files may lie on a file system that does not answer.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A step that takes longer is overdue, and operators are told.
+pub(crate) const OVERDUE: Duration = Duration::from_secs(30);
+
+/// A step that takes longer is given up.
+pub(crate) const GIVEN_UP: Duration = Duration::from_secs(600);
+
+/// The step under way, if any.
+#[derive(Debug, Default)]
+pub(crate) struct Progress(Mutex<Option<(&'static str, Instant)>>);
+
+impl Progress {
+    /// A step begins; it ends with what is returned.
+    pub(crate) fn begin(&self, step: &'static str) -> Step<'_> {
+        *self.lock() = Some((step, Instant::now()));
+        Step(self)
+    }
+
+    /// The step that is overdue, and how long it has taken.
+    pub(crate) fn overdue(&self) -> Option<(&'static str, Duration)> {
+        let (step, begun) = (*self.lock())?;
+        let taken = begun.elapsed();
+        (taken >= OVERDUE).then_some((step, taken))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<(&'static str, Instant)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A step under way.
+#[derive(Debug)]
+pub(crate) struct Step<'a>(&'a Progress);
+
+impl Drop for Step<'_> {
+    fn drop(&mut self) {
+        *self.0.lock() = None;
+    }
+}
+
+/// Run what blocks on a thread of its own, and say so when it is overdue. `None` if it was given up, or
+/// panicked; what was given up goes on, and its outcome is forgotten.
+pub(crate) async fn on_a_thread<T: Send + 'static>(
+    progress: &Progress,
+    step: &'static str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, String> {
+    let _step = progress.begin(step);
+    let mut running = tokio::task::spawn_blocking(work);
+    let outcome = match tokio::time::timeout(OVERDUE, &mut running).await {
+        Ok(outcome) => Ok(outcome),
+        Err(_) => {
+            tracing::error!(
+                step,
+                seconds = OVERDUE.as_secs(),
+                "plugins are not reloaded in time; is the file system of the plugin folder there?"
+            );
+            tokio::time::timeout(GIVEN_UP, &mut running).await
+        }
+    };
+    match outcome {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(error)) => Err(format!("{step} failed: {error}")),
+        Err(_) => Err(format!(
+            "{step} was given up after {} s",
+            (OVERDUE + GIVEN_UP).as_secs()
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_step_that_panics_is_told_and_the_next_one_runs() {
+        let progress = Progress::default();
+        let failed = on_a_thread(&progress, "reading", || panic!("injected")).await;
+        let failed: Result<(), String> = failed;
+        assert!(failed.expect_err("failed").contains("reading failed"));
+        assert_eq!(on_a_thread(&progress, "reading", || 7).await, Ok(7));
+        assert!(progress.overdue().is_none());
+    }
+
+    #[test]
+    fn a_step_is_overdue_until_it_ends() {
+        let progress = Progress::default();
+        let step = progress.begin("reading");
+        assert!(progress.overdue().is_none());
+        if let Some(begun) = Instant::now().checked_sub(OVERDUE) {
+            *progress.lock() = Some(("reading", begun));
+            assert_eq!(progress.overdue().map(|(step, _)| step), Some("reading"));
+        }
+        drop(step);
+        assert!(progress.overdue().is_none());
+    }
+}

@@ -1,0 +1,63 @@
+//! Who asks, as far as the headers of a request tell: asked before the body is read, so that a caller who
+//! may not ask at all makes the server hold nothing.
+
+use mortise_plugin::{Decision, Facts};
+
+use crate::admission::{Call, Policies, facts, routing_key};
+use crate::error::ServiceError;
+use crate::service::Service;
+
+/// Statuses of a refusal that no body could change: the caller is unknown, or has used up a limit.
+const FINAL: [u16; 2] = [401, 429];
+
+/// A caller before its request is known.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// The tenant, if a policy named one.
+    pub tenant: Option<String>,
+}
+
+impl Service {
+    /// Ask the policies about a request of which the headers are known. Nothing is taken for it: the
+    /// decision on the whole request follows.
+    ///
+    /// # Errors
+    /// When the caller is refused whatever the body says, or a policy fails.
+    pub async fn identify(&self, call: &Call) -> Result<Identity, ServiceError> {
+        let serving = self.serving();
+        serving
+            .policies
+            .identify(call, facts(call, None, false, None))
+            .await
+    }
+}
+
+impl Policies {
+    /// Ask the policies that are bound to no tenant in turn, as for the decision. One that cannot tell leaves
+    /// all to the decision.
+    async fn identify(&self, call: &Call, facts: Facts) -> Result<Identity, ServiceError> {
+        let key = routing_key(&facts, None);
+        let free = self.chain.iter().filter(|policy| !policy.is_by_tenant());
+        for policy in free.filter(|policy| policy.concerns(&key)) {
+            let decision = match policy.identify(&call.request_id, facts.clone()).await {
+                Ok(decision) => decision,
+                // The decision meets the same, and passes over the policy or fails by it.
+                Err(error) if !policy.is_required() && !error.fault.is_callers() => continue,
+                Err(error) => return Err(error.into()),
+            };
+            match decision {
+                Some(Decision::Abstain) => {}
+                Some(Decision::Deny(denial)) if FINAL.contains(&denial.status) => {
+                    return Err(ServiceError::Denied(denial));
+                }
+                Some(Decision::Allow(allowance)) => {
+                    return Ok(Identity {
+                        tenant: allowance.principal.tenant,
+                    });
+                }
+                Some(Decision::Deny(_)) | None => break,
+            }
+        }
+        Ok(Identity::default())
+    }
+}
