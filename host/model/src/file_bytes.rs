@@ -33,7 +33,7 @@ impl FileBytes {
     pub(crate) fn map(file: &File) -> std::io::Result<Self> {
         // SAFETY: the mapping is only read, as bytes and as numbers, for which all bits are valid.
         // Writing to a model file while it is mapped changes what is computed, and truncating it kills
-        // the process, as with every program that maps files; the README tells operators to rename
+        // the process, as with every program that maps files; docs/models.md tells operators to rename
         // instead.
         #[allow(unsafe_code, reason = "memory-maps the weights")]
         let map = unsafe { Mmap::map(file) }?;
