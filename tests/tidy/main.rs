@@ -1,16 +1,49 @@
 //! Rules that reviewers would otherwise repeat: who may depend on whom, how long a file may be,
 //! which names are no names, what the CI must run.
 
+mod circles;
+mod functions;
 mod limits;
+mod source;
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// A folder, the crates of ours that it may depend on, and crates that it must never name.
+type Room = (
+    &'static str,
+    &'static [&'static str],
+    &'static [&'static str],
+);
+
+/// Crates that a room may depend on for its tests only.
+const FOR_TESTS: &[(&str, &[&str])] = &[
+    (
+        "host/bundle",
+        &[
+            "mortise-grammar",
+            "mortise-service",
+            "mortise-tokenizer",
+            "tokio",
+        ],
+    ),
+    (
+        "host/engine",
+        &["mortise-cuda", "mortise-cuda-emulator", "serde_json"],
+    ),
+    ("host/cli", &["toml"]),
+    ("host/model", &["mortise-cuda-emulator"]),
+    (
+        "kernels/cuda",
+        &["mortise-cuda-emulator", "mortise-kernels"],
+    ),
+];
+
 /// Each room with the rooms it may depend on, and crates it must never name. The same table, with
 /// reasons, is in ARCHITECTURE.md.
-const ROOMS: &[(&str, &[&str], &[&str])] = &[
+const ROOMS: &[Room] = &[
     ("kernels", &[], &["candle-core", "tokio"]),
     ("kernels/cuda", &[], &["candle-core", "tokio"]),
     ("kernels/cuda/emulator", &["mortise-cuda"], &["tokio"]),
@@ -117,7 +150,11 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
         &[],
         &["axum", "candle-core", "tokio", "wasmtime"],
     ),
-    ("host/bundle", &["mortise-plugin"], &["axum", "tokio"]),
+    (
+        "host/bundle",
+        &["mortise-aot", "mortise-plugin"],
+        &["axum", "tokio"],
+    ),
     ("host/wit", &[], &["axum", "tokio", "wasmtime"]),
     (
         "host/config",
@@ -220,12 +257,23 @@ fn toml_file(path: &Path) -> toml::Table {
         .unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-fn dependencies(room: &str, table: &str) -> BTreeSet<String> {
-    manifest(room)
-        .get(table)
-        .and_then(|dependencies| dependencies.as_table())
-        .map(|dependencies| dependencies.keys().cloned().collect())
-        .unwrap_or_default()
+/// Names in the tables of one kind of dependencies, those for certain targets included.
+fn dependencies(manifest: &toml::Table, kind: &str) -> BTreeSet<String> {
+    let names = |table: &toml::Table| -> Vec<String> {
+        let dependencies = table.get(kind).and_then(toml::Value::as_table);
+        let entries = dependencies.into_iter().flatten();
+        let package = |(name, value): (&String, &toml::Value)| {
+            let renamed = value.get("package").and_then(toml::Value::as_str);
+            renamed.unwrap_or(name).to_owned()
+        };
+        entries.map(package).collect()
+    };
+    let targets = manifest.get("target").and_then(toml::Value::as_table);
+    let of_targets = targets
+        .into_iter()
+        .flatten()
+        .filter_map(|(_, target)| target.as_table());
+    of_targets.chain([manifest]).flat_map(names).collect()
 }
 
 fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
@@ -261,28 +309,150 @@ fn is_test(path: &Path) -> bool {
         || path.file_name().is_some_and(|name| name == "tests.rs")
 }
 
-#[test]
-fn arrows_between_rooms_point_the_agreed_way() {
-    for (room, allowed, _) in ROOMS {
-        for name in dependencies(room, "dependencies") {
-            assert!(
-                !name.starts_with("mortise-") || allowed.contains(&name.as_str()),
-                "{room} depends on {name}, which ARCHITECTURE.md does not allow"
-            );
+/// Dependencies of a room that the tables do not allow.
+fn wrong_arrows(room: &Room, manifest: &toml::Table) -> Vec<String> {
+    let (_, allowed, forbidden) = room;
+    let mut wrong = Vec::new();
+    for (kind, more) in [
+        ("dependencies", &[][..]),
+        ("build-dependencies", &[]),
+        ("dev-dependencies", extra_for_tests(room.0)),
+    ] {
+        for name in dependencies(manifest, kind) {
+            let for_tests = kind == "dev-dependencies" && name.starts_with("mortise-test-");
+            let known =
+                for_tests || allowed.contains(&name.as_str()) || more.contains(&name.as_str());
+            let ours = name.starts_with("mortise-") || name == "mortise";
+            if !known && (ours || forbidden.contains(&name.as_str())) {
+                wrong.push(format!("{}: [{kind}] {name}", room.0));
+            }
         }
     }
+    wrong
+}
+
+fn extra_for_tests(room: &str) -> &'static [&'static str] {
+    let row = FOR_TESTS.iter().find(|(name, _)| *name == room);
+    row.map_or(&[], |(_, names)| *names)
 }
 
 #[test]
-fn rooms_do_not_know_what_they_must_not() {
-    for (room, _, forbidden) in ROOMS {
-        for name in dependencies(room, "dependencies") {
-            assert!(
-                !forbidden.contains(&name.as_str()),
-                "{room} must not know {name}; see ARCHITECTURE.md"
-            );
+fn arrows_between_rooms_point_the_agreed_way() {
+    let wrong: Vec<_> = ROOMS
+        .iter()
+        .flat_map(|room| wrong_arrows(room, &manifest(room.0)))
+        .collect();
+    assert!(
+        wrong.is_empty(),
+        "ARCHITECTURE.md does not allow {wrong:#?}"
+    );
+}
+
+#[test]
+fn planted_arrows_are_found() {
+    let engine = ROOMS.iter().find(|(name, ..)| *name == "host/engine");
+    let planted = "
+        [dependencies]
+        mortise-model.workspace = true
+        [build-dependencies]
+        axum = \"0.8\"
+        [target.'cfg(unix)'.dependencies]
+        speech = { package = \"mortise-http\", path = \"../http\" }
+        [dev-dependencies]
+        mortise-cuda.workspace = true
+        mortise-service.workspace = true
+    ";
+    let planted = planted.parse().expect("a manifest");
+    let wrong = wrong_arrows(engine.expect("the engine's room"), &planted);
+    let expected = [
+        "host/engine: [dependencies] mortise-http",
+        "host/engine: [build-dependencies] axum",
+        "host/engine: [dev-dependencies] mortise-service",
+    ];
+    assert_eq!(wrong, expected);
+}
+
+#[test]
+fn no_circle_between_the_files_of_a_crate() {
+    let crates = ROOMS.iter().map(|(room, ..)| *room);
+    let found: Vec<_> = crates
+        .flat_map(|room| {
+            let circles = circles::circles(&root().join(room).join("src"));
+            circles
+                .into_iter()
+                .map(move |circle| format!("{room}: {circle}"))
+        })
+        .collect();
+    assert!(found.is_empty(), "cut these circles: {found:#?}");
+}
+
+/// Dialects that name another dialect. A dialect is a folder below `src` that has an `api`, its routes.
+fn dialects_that_know_another(src: &Path) -> Vec<String> {
+    let graph = circles::graph(src);
+    let dialect = |module: &circles::Module| {
+        let first = module.first()?;
+        let head = fs::read_to_string(src.join(first).join("mod.rs")).unwrap_or_default();
+        head.contains("pub fn api(").then(|| first.clone())
+    };
+    let pairs = graph.iter().flat_map(|(module, named)| {
+        let pairs = named.iter().map(|other| (dialect(module), dialect(other)));
+        pairs.collect::<BTreeSet<_>>()
+    });
+    let foreign = pairs.filter_map(|pair| match pair {
+        (Some(one), Some(other)) if one != other => Some(format!("{one} names {other}")),
+        _ => None,
+    });
+    foreign.collect()
+}
+
+#[test]
+fn no_dialect_knows_another() {
+    let src = root().join("host/api/src");
+    assert!(src.is_dir(), "no dialects at {}", src.display());
+    let found = dialects_that_know_another(&src);
+    assert!(
+        found.is_empty(),
+        "{found:?}; what they share lies beside them"
+    );
+}
+
+#[test]
+fn a_dialect_that_imports_another_is_found() {
+    let folder = tempfile::tempdir().expect("make a folder");
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("make a folder");
+        fs::write(path, text).expect("write a file");
+    };
+    write("lib.rs", "mod one; mod two; mod shared;");
+    write("shared/mod.rs", "pub struct Shared;");
+    write(
+        "two/mod.rs",
+        "pub fn api() {}\nuse crate::shared::Shared;\npub struct Two;",
+    );
+    write(
+        "one/mod.rs",
+        "pub fn api() {}\nmod inner;\nuse crate::shared::Shared;",
+    );
+    write("one/inner.rs", "fn planted(_: crate::two::Two) {}");
+    let found = dialects_that_know_another(folder.path());
+    assert_eq!(found, ["one names two"]);
+}
+
+#[test]
+fn functions_fit_on_a_screen() {
+    let mut long = Vec::new();
+    for path in sources().iter().filter(|path| !is_test(path)) {
+        let text = fs::read_to_string(path).expect("read a source file");
+        for (name, line, length) in functions::long_functions(&text) {
+            long.push(format!("{}:{line} {name}: {length} lines", path.display()));
         }
     }
+    let limit = functions::FUNCTION_LINES;
+    assert!(
+        long.is_empty(),
+        "functions of more than {limit} lines: {long:#?}"
+    );
 }
 
 #[test]
@@ -358,6 +528,47 @@ fn unsafe_code_stays_at_the_edges() {
             "{relative} has unsafe code; it belongs in kernels/ or at an FFI edge"
         );
     }
+}
+
+/// Ids at the beginning of the name of a test, such as `a4` and `a5` of `a4_a5_what_it_shows`.
+fn threat_ids(name: &str) -> Vec<String> {
+    let id = |part: &&str| {
+        let (letter, number) = part.split_at(part.len().min(1));
+        let known = letter.chars().all(|letter| ('a'..='m').contains(&letter));
+        known && !number.is_empty() && number.chars().all(|digit| digit.is_ascii_digit())
+    };
+    let ids = name.split('_').take_while(id);
+    ids.map(str::to_uppercase).collect()
+}
+
+#[test]
+fn threats_that_tests_cite_are_listed() {
+    let page = fs::read_to_string(root().join("tests/THREATS.md")).expect("read the list");
+    let mut files = sources();
+    rust_files(&root().join("tests"), &mut files);
+    files.retain(|path| !path.starts_with(root().join("kernels")));
+    let mut cited = BTreeSet::new();
+    for path in files {
+        let text = fs::read_to_string(path).expect("read a source file");
+        let after = |attribute: &str| {
+            let tests = text.split(attribute).skip(1);
+            let names = tests.filter_map(|test| test.split_once("fn ")?.1.split_once('('));
+            names
+                .flat_map(|(name, _)| threat_ids(name))
+                .collect::<Vec<_>>()
+        };
+        cited.extend(after("#[test]"));
+        cited.extend(after("#[tokio::test"));
+    }
+    let missing: Vec<_> = cited
+        .iter()
+        .filter(|id| !page.contains(&format!("| {id} |")))
+        .collect();
+    assert!(cited.len() > 40, "only {} ids were found", cited.len());
+    assert!(
+        missing.is_empty(),
+        "tests/THREATS.md does not list {missing:?}"
+    );
 }
 
 #[test]
