@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use mortise_plugin::{
-    CASES_SECTION, Kind, MAX_SECTION_BYTES, SCHEMA_SECTION, SERVES_SECTION, VERSION_SECTION,
+    CASES_SECTION, MAX_SECTION_BYTES, SCHEMA_SECTION, SERVES_SECTION, VERSION_SECTION,
 };
 use mortise_plugin_manager::Declared;
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ pub(crate) fn pack(args: &PluginPackArgs) -> anyhow::Result<Value> {
         let Some(kind) = args.kind else {
             bail!("`{file}` is a core module; say what it is to be with --kind");
         };
-        let kind = Kind::from(kind).as_str();
+        let kind = kind.as_str();
         wasm = mortise_wit::wrap(&wasm, kind).with_context(|| format!("cannot pack `{file}`"))?;
     }
     let mut sections: Vec<(&str, Vec<u8>)> = Vec::new();

@@ -7,7 +7,6 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
-use mortise_plugin::Kind;
 
 use crate::args::{Language, PluginNewArgs};
 use crate::templates::{File, SDK, of_kind, of_language, sources};
@@ -26,7 +25,7 @@ pub(crate) fn make(args: &PluginNewArgs) -> anyhow::Result<String> {
     if folder.exists() {
         bail!("`{}` is there already; choose another name", args.name);
     }
-    let kind = Kind::from(args.kind).as_str();
+    let kind = args.kind.as_str();
     let own = of_language(args.lang).iter().chain(of_kind(args.kind));
     for (path, text) in own.chain(sources(args.kind, args.lang)) {
         let text = text.replace(NAME, &args.name).replace(KIND, kind);

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::Context as _;
 use mortise_admin::Admin;
 use mortise_api::{ApiState, ollama, openai};
-use mortise_config::{AdminConfig, Config, ConfigSource, LimitConfig, hub_config};
+use mortise_config::{AdminConfig, Config, ConfigSource, HttpConfig, LimitConfig, hub_config};
 use mortise_engine::EngineLoad;
 use mortise_harness::golden_cases;
 use mortise_http::{
@@ -21,7 +21,9 @@ use mortise_models::{
     start_runtime,
 };
 use mortise_plugin::PluginHost;
-use mortise_plugin_manager::{LivePlugins, LoadedPlugins, ModelFacts, ReadConfig, SwapCounters};
+use mortise_plugin_manager::{
+    LivePlugins, LoadedPlugins, ModelFacts, PluginSet, ReadConfig, SwapCounters,
+};
 use mortise_service::{ModelPlugins, Observer, ServedModel, Service, ServiceConfig};
 use mortise_telemetry::{Metrics, PluginSwaps, flush_log, start_logging};
 use tokio::net::TcpListener;
@@ -64,11 +66,7 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
         None => None,
     };
     let watch_every = config.plugins.watch;
-    let connection_limits = ConnectionLimits {
-        headers: config.http.headers,
-        header_timeout: config.http.header_timeout,
-        write_timeout: config.http.write_timeout,
-    };
+    let connection_limits = connection_limits(&config.http);
     let shares = ConnectionShares::new(
         config.http.max_connections,
         config.http.max_connections_per_address,
@@ -94,27 +92,10 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
     let service = Arc::clone(&state.service);
     reload_on_hangup(Arc::clone(&live))?;
     if let Some(every) = watch_every {
-        let live = Arc::clone(&live);
-        supervise("plugin-watcher", move || {
-            let live = Arc::clone(&live);
-            async move { live.watch(every).await }
-        });
+        start_watcher(Arc::clone(&live), every);
     }
-    if let Some((listener, address, key)) = admin {
-        let router = Admin::new(live, key, openai::error_body).router();
-        let (listener, table) = (Arc::new(listener), ConnectionTable::new(shares));
-        let (limits, draining) = (connection_limits.clone(), state.http.draining.clone());
-        supervise("admin-listener", move || {
-            let (listener, table) = (Arc::clone(&listener), Arc::clone(&table));
-            serve_beside(
-                listener,
-                router.clone(),
-                limits.clone(),
-                table,
-                draining.clone(),
-            )
-        });
-        tracing::info!("admin side on http://{address}");
+    if let Some(admin) = admin {
+        start_admin(admin, live, shares, connection_limits.clone(), &state.http);
     }
     tracing::info!("listening on http://{address}");
     let http = Arc::clone(&state.http);
@@ -136,6 +117,46 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
     // Usage of the last requests still has to reach the policies.
     let _ = tokio::time::timeout(SETTLE, service.settle()).await;
     Ok(())
+}
+
+fn connection_limits(http: &HttpConfig) -> ConnectionLimits {
+    ConnectionLimits {
+        headers: http.headers,
+        header_timeout: http.header_timeout,
+        write_timeout: http.write_timeout,
+    }
+}
+
+/// Watch the plugins folder for as long as the server runs.
+fn start_watcher(live: Arc<LivePlugins>, every: Duration) {
+    supervise("plugin-watcher", move || {
+        let live = Arc::clone(&live);
+        async move { live.watch(every).await }
+    });
+}
+
+/// Serve the admin side beside the API.
+fn start_admin(
+    (listener, address, key): (TcpListener, SocketAddr, String),
+    live: Arc<LivePlugins>,
+    shares: ConnectionShares,
+    limits: ConnectionLimits,
+    http: &HttpState,
+) {
+    let router = Admin::new(live, key, openai::error_body).router();
+    let (listener, table) = (Arc::new(listener), ConnectionTable::new(shares));
+    let draining = http.draining.clone();
+    supervise("admin-listener", move || {
+        let (listener, table) = (Arc::clone(&listener), Arc::clone(&table));
+        serve_beside(
+            listener,
+            router.clone(),
+            limits.clone(),
+            table,
+            draining.clone(),
+        )
+    });
+    tracing::info!("admin side on http://{address}");
 }
 
 /// The listener of the admin side, its address and its key.
@@ -226,15 +247,8 @@ async fn open(
     draining: watch::Receiver<bool>,
     cut: watch::Receiver<bool>,
 ) -> anyhow::Result<(ApiState, Arc<LivePlugins>)> {
-    let Config {
-        http,
-        limits,
-        engine,
-        models,
-        plugins,
-        auth,
-        ..
-    } = config;
+    let (limits, engine, auth, models) = (config.limits, config.engine, config.auth, config.models);
+    let (http, plugins) = (config.http, config.plugins);
     // Plugins first: a broken file should be known before a model is read.
     let plugins =
         tokio::task::spawn_blocking(move || LoadedPlugins::load(plugins, golden_cases())).await??;
@@ -243,22 +257,11 @@ async fn open(
     for model in models {
         opened.push(open_model(model, limits, &engine, &weights).await?);
     }
-    let facts: Vec<ModelFacts> = opened
-        .iter()
-        .filter_map(|(_, facts)| facts.clone())
-        .collect();
+    let facts = opened.iter().filter_map(|(_, facts)| facts.clone());
+    let facts: Vec<ModelFacts> = facts.collect();
     let plugins = plugins.bind(&auth, &facts).await?;
     plugins.report();
-    let mut served = Vec::with_capacity(opened.len());
-    for (model, facts) in &opened {
-        served.push(ServedModel {
-            model: Arc::clone(model),
-            plugins: match facts {
-                Some(facts) => plugins.plugins_of(facts)?,
-                None => ModelPlugins::default(),
-            },
-        });
-    }
+    let served = with_plugins(&opened, &plugins)?;
     let swaps = Arc::<SwapCounters>::default();
     let metrics = measure(&served, plugins.host.clone(), Arc::clone(&swaps));
     plugins.host.count_requests(metrics.requests());
@@ -288,9 +291,53 @@ async fn open(
         read_again(source),
         swaps,
     ));
-    let observed = Arc::clone(&live);
-    let page = Arc::clone(&metrics);
-    let http = HttpState {
+    let observed = Observed {
+        live: Arc::clone(&live),
+        metrics,
+    };
+    let http = http_state(http, address, shares, (draining, cut), observed);
+    let state = ApiState {
+        service,
+        http: Arc::new(http),
+        unsupported: config.unsupported,
+    };
+    Ok((state, live))
+}
+
+/// Each model with the plugins that are bound to it.
+fn with_plugins(
+    opened: &[(Arc<Model>, Option<ModelFacts>)],
+    plugins: &PluginSet,
+) -> anyhow::Result<Vec<ServedModel>> {
+    let serve = |(model, facts): &(Arc<Model>, Option<ModelFacts>)| {
+        Ok(ServedModel {
+            model: Arc::clone(model),
+            plugins: match facts {
+                Some(facts) => plugins.plugins_of(facts)?,
+                None => ModelPlugins::default(),
+            },
+        })
+    };
+    opened.iter().map(serve).collect()
+}
+
+/// Sources of `/metrics` and of the body of `/ready`.
+struct Observed {
+    live: Arc<LivePlugins>,
+    metrics: Arc<Metrics>,
+}
+
+/// The state of the HTTP side, from its configuration.
+fn http_state(
+    http: HttpConfig,
+    address: SocketAddr,
+    shares: ConnectionShares,
+    (draining, cut): (watch::Receiver<bool>, watch::Receiver<bool>),
+    observed: Observed,
+) -> HttpState {
+    let page = Arc::clone(&observed.metrics);
+    let live = observed.live;
+    HttpState {
         guard: Guard::new(
             http.headers,
             address.ip().is_loopback(),
@@ -308,16 +355,10 @@ async fn open(
         heartbeat: http.heartbeat,
         draining,
         cut,
-        observer: metrics,
+        observer: observed.metrics,
         metrics: Box::new(move || page.page()),
-        condition: Box::new(move || Some(("plugins", observed.condition()?))),
-    };
-    let state = ApiState {
-        service,
-        http: Arc::new(http),
-        unsupported: config.unsupported,
-    };
-    Ok((state, live))
+        condition: Box::new(move || Some(("plugins", live.condition()?))),
+    }
 }
 
 /// SIGINT and SIGTERM, by name. Two are told apart; what comes later changes nothing.

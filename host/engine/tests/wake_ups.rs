@@ -158,7 +158,7 @@ fn sequences_that_wait_for_masks_lose_their_blocks_to_those_that_can_run() {
         let (gate, request) = gated(&[number; 20], 5);
         (gate, engine.submit(request).unwrap())
     };
-    let mut waiting = vec![submit(0)];
+    let mut waiting = [submit(0)];
     until("its mask is awaited", || waiting[0].0.is_awaited());
     let prompt = [4; 40];
     let (tokens, _) = collect(&mut engine.submit(greedy(&prompt, 20)).unwrap());

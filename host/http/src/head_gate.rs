@@ -119,7 +119,9 @@ impl HeadGate {
     /// Whether the peer may have sent something that was not read as a request or is part of one.
     pub(super) fn is_within_message(&self) -> bool {
         match self.stage {
-            Stage::Opening | Stage::Head => self.has_part_of_head() || !self.ready.is_empty(),
+            Stage::Opening | Stage::Head => {
+                self.has_part_of_head() || self.passed < self.ready.len()
+            }
             Stage::Length(_) | Stage::Chunked(_) | Stage::Closed => true,
             Stage::Open => false,
         }

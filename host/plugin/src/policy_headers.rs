@@ -172,7 +172,7 @@ mod tests {
                     let name = name.to_ascii_lowercase();
                     let known = ["x-", "ratelimit-", "www-authenticate"];
                     prop_assert!(known.iter().any(|prefix| name.starts_with(prefix)));
-                    prop_assert!(!value.bytes().any(|byte| byte < b' ' || byte > b'~'));
+                    prop_assert!(!value.bytes().any(|byte| !(b' '..=b'~').contains(&byte)));
                 }
             }
         }

@@ -303,41 +303,55 @@ impl Collector for Plugins {
                 ConstCounter::new(function.cancelled).encode(family.encode_family(&labels)?)?;
             }
         }
-        let help = "Time in each call into a plugin";
-        let mut family = encoder.encode_descriptor(
-            "plugin_call_duration_seconds",
-            help,
-            None,
-            MetricType::Histogram,
-        )?;
-        for stats in &all {
-            for function in stats.functions.iter().filter(|function| function.calls > 0) {
+        encode_durations(&mut encoder, &all)?;
+        encode_faults(&mut encoder, &all)
+    }
+}
+
+fn encode_durations(
+    encoder: &mut DescriptorEncoder<'_>,
+    all: &[PluginStats],
+) -> Result<(), fmt::Error> {
+    let help = "Time in each call into a plugin";
+    let mut family = encoder.encode_descriptor(
+        "plugin_call_duration_seconds",
+        help,
+        None,
+        MetricType::Histogram,
+    )?;
+    for stats in all {
+        for function in stats.functions.iter().filter(|function| function.calls > 0) {
+            let labels = [
+                ("plugin", stats.plugin.as_str()),
+                ("kind", stats.kind.as_str()),
+                ("function", function.function),
+            ];
+            CallDurations(function).encode(family.encode_family(&labels)?)?;
+        }
+    }
+    Ok(())
+}
+
+fn encode_faults(
+    encoder: &mut DescriptorEncoder<'_>,
+    all: &[PluginStats],
+) -> Result<(), fmt::Error> {
+    let help = "Calls into plugins that failed";
+    let mut family = encoder.encode_descriptor("plugin_faults", help, None, MetricType::Counter)?;
+    for stats in all {
+        for function in &stats.functions {
+            for (fault, count) in &function.faults {
                 let labels = [
                     ("plugin", stats.plugin.as_str()),
                     ("kind", stats.kind.as_str()),
                     ("function", function.function),
+                    ("fault", *fault),
                 ];
-                CallDurations(function).encode(family.encode_family(&labels)?)?;
+                ConstCounter::new(*count).encode(family.encode_family(&labels)?)?;
             }
         }
-        let help = "Calls into plugins that failed";
-        let mut family =
-            encoder.encode_descriptor("plugin_faults", help, None, MetricType::Counter)?;
-        for stats in &all {
-            for function in &stats.functions {
-                for (fault, count) in &function.faults {
-                    let labels = [
-                        ("plugin", stats.plugin.as_str()),
-                        ("kind", stats.kind.as_str()),
-                        ("function", function.function),
-                        ("fault", *fault),
-                    ];
-                    ConstCounter::new(*count).encode(family.encode_family(&labels)?)?;
-                }
-            }
-        }
-        Ok(())
     }
+    Ok(())
 }
 
 type PluginField = fn(&PluginStats) -> u64;

@@ -20,6 +20,10 @@ const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]
 /// Bytes that one call of the library gets where a text may be cut.
 const CHUNK: usize = 16 << 10;
 
+/// Takes a part of a text, and whether it matched.
+type TakeRegion<'s> =
+    &'s mut dyn FnMut(Range<usize>, bool, &mut Meter<'_>) -> Result<(), TokenizerError>;
+
 /// Takes a piece of a text.
 type Sink<'s> = &'s mut dyn FnMut(&str, &mut Meter<'_>) -> Result<(), TokenizerError>;
 
@@ -255,7 +259,7 @@ fn for_each_region(
     pattern: &Pattern,
     text: &str,
     meter: &mut Meter<'_>,
-    take: &mut dyn FnMut(Range<usize>, bool, &mut Meter<'_>) -> Result<(), TokenizerError>,
+    take: TakeRegion<'_>,
 ) -> Result<(), TokenizerError> {
     let mut done = 0;
     let mut matches = pattern.find_in(text);

@@ -247,8 +247,7 @@ mod tests {
     #[test]
     fn hints_beyond_bounds_are_named() {
         let many: Map<String, Value> = (0..17).map(|i| (i.to_string(), json!("x"))).collect();
-        let parts = vec![json!({"type": "text", "text": "x"}); MAX_PREDICTED_PARTS + 1];
-        for (field, value, param) in [
+        refused([
             ("user", json!("x".repeat(513)), "user"),
             ("user", json!("é".repeat(513)), "user"),
             ("user", json!("x".repeat(1_000_000)), "user"),
@@ -275,6 +274,13 @@ mod tests {
             ("metadata", json!({"k": 5}), "metadata.k"),
             ("metadata", json!({"k": "x".repeat(513)}), "metadata.k"),
             ("metadata", json!({"k": "a\u{7}"}), "metadata.k"),
+        ]);
+    }
+
+    #[test]
+    fn predictions_and_cache_options_beyond_bounds_are_named() {
+        let parts = vec![json!({"type": "text", "text": "x"}); MAX_PREDICTED_PARTS + 1];
+        refused([
             ("prediction", json!("x"), "prediction"),
             ("prediction", json!({"content": "x"}), "prediction.type"),
             (
@@ -308,7 +314,12 @@ mod tests {
                 "prompt_cache_options",
             ),
             ("prompt_cache_options", json!(1), "prompt_cache_options"),
-        ] {
+        ]);
+    }
+
+    /// Each value is refused, naming the path.
+    fn refused<const CASES: usize>(cases: [(&str, Value, &str); CASES]) {
+        for (field, value, param) in cases {
             let text = value.to_string();
             assert_eq!(
                 verdict(field, value),

@@ -25,10 +25,10 @@ fn parse_chat(body: &Value, mode: Unsupported) -> Result<Request, Problem> {
 
 /// The value at a path as errors write it; the keys of these tests have neither dots nor brackets.
 fn at<'a>(body: &'a Value, path: &str) -> Option<&'a Value> {
-    let steps = path
+    let mut steps = path
         .split(['.', '['])
         .map(|step| step.trim_end_matches(']'));
-    steps.fold(Some(body), |value, step| match value? {
+    steps.try_fold(body, |value, step| match value {
         Value::Array(items) => items.get(step.parse::<usize>().ok()?),
         object => object.get(step),
     })

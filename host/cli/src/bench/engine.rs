@@ -71,16 +71,7 @@ pub(super) fn measure(args: &BenchArgs) -> anyhow::Result<Report> {
         bail!("--prompt and --generate together are {needed} tokens; the context holds {context}");
     }
     let mut rows = vec![bench.prefill(args.prompt)?];
-    let mut alone = None;
-    for &streams in &args.streams {
-        let rate = bench.decode(streams, SHORT_PROMPT)?;
-        let alone = *alone.get_or_insert(rate / streams as f64);
-        rows.push(
-            Row::new(format!("decode, {streams} at once"))
-                .with("tokens_per_second", rate, "t/s")
-                .with("times_one_stream", rate / alone, "x"),
-        );
-    }
+    rows.extend(bench.batches(&args.streams)?);
     let deep = bench.decode(1, args.prompt)?;
     rows.push(
         Row::new(format!("decode after {} tokens", args.prompt)).with(
@@ -130,6 +121,22 @@ impl Times {
 }
 
 impl Bench {
+    /// Decode with so many streams at once, each compared with the first.
+    fn batches(&mut self, counts: &[usize]) -> anyhow::Result<Vec<Row>> {
+        let mut alone = None;
+        let mut rows = Vec::with_capacity(counts.len());
+        for &streams in counts {
+            let rate = self.decode(streams, SHORT_PROMPT)?;
+            let alone = *alone.get_or_insert(rate / streams as f64);
+            rows.push(
+                Row::new(format!("decode, {streams} at once"))
+                    .with("tokens_per_second", rate, "t/s")
+                    .with("times_one_stream", rate / alone, "x"),
+            );
+        }
+        Ok(rows)
+    }
+
     /// Tokens that no earlier prompt began with.
     fn prompt(&mut self, length: usize) -> Vec<u32> {
         let vocabulary = self.engine.vocabulary() as u64;

@@ -369,12 +369,7 @@ impl StepScratch {
         let Counts {
             rows, logit_rows, ..
         } = counts;
-        let Activations { hidden, normed, .. } = &self.activations;
-        let of = |slice, count| Rows {
-            slice,
-            stride: spec.hidden,
-            count,
-        };
+        let Activations { hidden, .. } = &self.activations;
         let embedding = weights.embedding.first();
         let tokens = self.column(Column::Tokens);
         embed(
@@ -382,7 +377,11 @@ impl StepScratch {
             embedding,
             tokens,
             spec.embedding_scale,
-            of(hidden.all(), rows),
+            Rows {
+                slice: hidden.all(),
+                stride: spec.hidden,
+                count: rows,
+            },
         )?;
         let batch = Batch {
             device,
@@ -408,6 +407,26 @@ impl StepScratch {
         if logit_rows == 0 {
             return Ok(());
         }
+        self.logits_of(device, spec, weights, counts)
+    }
+
+    /// Final norm and head: logits of the rows whose logits are wanted.
+    fn logits_of(
+        &self,
+        device: &dyn Device,
+        spec: &ModelSpec,
+        weights: &Weights,
+        counts: Counts,
+    ) -> Result<(), DeviceError> {
+        let Counts {
+            rows, logit_rows, ..
+        } = counts;
+        let Activations { hidden, normed, .. } = &self.activations;
+        let of = |slice, count| Rows {
+            slice,
+            stride: spec.hidden,
+            count,
+        };
         let norm = RmsNorm {
             weight: weights.final_norm.all(),
             epsilon: spec.norm_epsilon,

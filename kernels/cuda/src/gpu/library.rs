@@ -125,8 +125,6 @@ impl Library {
     /// The library counts columns first: to it, rows of `out` are columns, and weights lie
     /// transposed.
     fn plan(&self, shape: Shape) -> Result<Plan, DeviceError> {
-        use sys::cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_TRANSA;
-        use sys::cublasLtMatmulPreferenceAttributes_t as Wanted;
         use sys::cudaDataType_t as Type;
         let half = if shape.bf16 {
             Type::CUDA_R_16BF
@@ -141,45 +139,7 @@ impl Library {
         let compute = sys::cublasComputeType_t::CUBLAS_COMPUTE_32F;
         let description = result::create_matmul_desc(compute, Type::CUDA_R_32F)
             .map_err(failed("cublasLtMatmulDescCreate"))?;
-        // `CUBLAS_OP_T`.
-        let transposed: i32 = 1;
-        let preference =
-            result::create_matmul_pref().map_err(failed("cublasLtMatmulPreferenceCreate"))?;
-        let prefer = |attribute, value: *const c_void, bytes| {
-            // SAFETY: the preference was made above, and the value has so many bytes.
-            unsafe { result::set_matmul_pref_attribute(preference, attribute, value, bytes) }
-        };
-        let (workspace, alignment) = (WORKSPACE as u64, OUT_ALIGNMENT as u32);
-        let alignments = [
-            Wanted::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
-            Wanted::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
-        ];
-        // SAFETY: the description was made above; the attribute is a number of 4 bytes.
-        unsafe {
-            result::set_matmul_desc_attribute(
-                description,
-                CUBLASLT_MATMUL_DESC_TRANSA,
-                (&raw const transposed).cast(),
-                size_of_val(&transposed),
-            )
-            .and_then(|()| {
-                prefer(
-                    Wanted::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                    (&raw const workspace).cast(),
-                    size_of_val(&workspace),
-                )
-            })
-            .and_then(|()| {
-                alignments.into_iter().try_for_each(|attribute| {
-                    prefer(
-                        attribute,
-                        (&raw const alignment).cast(),
-                        size_of_val(&alignment),
-                    )
-                })
-            })
-            .map_err(failed("cublasLtMatmulDescSetAttribute"))?;
-        }
+        let preference = set_up(description)?;
         let weights = layout(half, inputs, outputs, shape.inputs as i64)?;
         let x = layout(half, inputs, rows, shape.inputs as i64)?;
         let out = layout(Type::CUDA_R_32F, outputs, rows, shape.out_stride as i64)?;
@@ -205,6 +165,54 @@ impl Library {
             algorithm: heuristic.algo,
         })
     }
+}
+
+/// Describe the product on `description`, and make a preference for algorithms of our bounds.
+fn set_up(
+    description: sys::cublasLtMatmulDesc_t,
+) -> Result<sys::cublasLtMatmulPreference_t, DeviceError> {
+    use sys::cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_TRANSA;
+    use sys::cublasLtMatmulPreferenceAttributes_t as Wanted;
+    // `CUBLAS_OP_T`.
+    let transposed: i32 = 1;
+    let preference =
+        result::create_matmul_pref().map_err(failed("cublasLtMatmulPreferenceCreate"))?;
+    let prefer = |attribute, value: *const c_void, bytes| {
+        // SAFETY: the preference was made above, and the value has so many bytes.
+        unsafe { result::set_matmul_pref_attribute(preference, attribute, value, bytes) }
+    };
+    let (workspace, alignment) = (WORKSPACE as u64, OUT_ALIGNMENT as u32);
+    let alignments = [
+        Wanted::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+        Wanted::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
+    ];
+    // SAFETY: the description was made above; the attribute is a number of 4 bytes.
+    unsafe {
+        result::set_matmul_desc_attribute(
+            description,
+            CUBLASLT_MATMUL_DESC_TRANSA,
+            (&raw const transposed).cast(),
+            size_of_val(&transposed),
+        )
+        .and_then(|()| {
+            prefer(
+                Wanted::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                (&raw const workspace).cast(),
+                size_of_val(&workspace),
+            )
+        })
+        .and_then(|()| {
+            alignments.into_iter().try_for_each(|attribute| {
+                prefer(
+                    attribute,
+                    (&raw const alignment).cast(),
+                    size_of_val(&alignment),
+                )
+            })
+        })
+        .map_err(failed("cublasLtMatmulDescSetAttribute"))?;
+    }
+    Ok(preference)
 }
 
 impl Drop for Plan {
