@@ -90,6 +90,16 @@ impl FieldReader {
         }
     }
 
+    /// The refusal of a field that is not read in the object at a path, if there is one: what an object
+    /// lacks is often there under a misspelt name.
+    pub(crate) fn unknown_in(&self, path: &FieldPath) -> Option<Problem> {
+        let mut unknown = self.unknown.iter();
+        let found = unknown.find(|unknown| unknown.path.parent().as_ref() == Some(path));
+        found
+            .filter(|_| self.mode == Unsupported::Refuse)
+            .map(|unknown| unknown_field(&unknown.path, (unknown.names)(path)))
+    }
+
     /// Refuse a field that cannot be honoured, or note that it is left out, as configured.
     pub(crate) fn unsupported(&mut self, path: &FieldPath, why: &str) -> Result<(), Problem> {
         match self.mode {
@@ -139,15 +149,19 @@ impl FieldReader {
             self.ignored.push(path.to_string());
             return Ok(());
         }
-        let hint = match (path.segments().last(), path.parent()) {
-            (Some(Segment::Key(name)), Some(parent)) => nearest(name, names.iter().copied())
-                .map(|candidate| format!("; did you mean `{}`?", parent.key(candidate))),
-            _ => None,
-        };
-        let hint = hint.unwrap_or_default();
-        let message = format!("unknown field `{path}`{hint}");
-        let mut error = Problem::invalid(path.to_string(), message);
-        error.code = "unknown_parameter".to_owned();
-        Err(error)
+        Err(unknown_field(path, names))
     }
+}
+
+fn unknown_field(path: &FieldPath, names: &[&str]) -> Problem {
+    let hint = match (path.segments().last(), path.parent()) {
+        (Some(Segment::Key(name)), Some(parent)) => nearest(name, names.iter().copied())
+            .map(|candidate| format!("; did you mean `{}`?", parent.key(candidate))),
+        _ => None,
+    };
+    let hint = hint.unwrap_or_default();
+    let message = format!("unknown field `{path}`{hint}");
+    let mut error = Problem::invalid(path.to_string(), message);
+    error.code = "unknown_parameter".to_owned();
+    error
 }

@@ -218,6 +218,9 @@ fn translate(
         // Templates that look at the content of such a message expect a text.
         None if !calls.is_empty() => vec![Part::Text(String::new())],
         None => {
+            if let Some(misspelt) = reader.unknown_in(path) {
+                return Err(misspelt);
+            }
             let path = path.key("content");
             let problem = format!(
                 "`{path}` is required in a message of role `{}`",
