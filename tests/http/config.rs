@@ -89,15 +89,16 @@ fn wrong_model_folders_end_with_1_and_one_message() {
 }
 
 #[test]
-fn wrong_plugins_are_refused_at_the_start() {
+fn wrong_plugins_are_refused_at_the_start_of_a_strict_server() {
     let folder = tempfile::tempdir().expect("make a folder");
-    std::fs::write(
-        folder.path().join("bad.wasm"),
-        b"\0asm\x0d\0\x01\0truncated",
-    )
-    .expect("write");
-    let path = folder.path().to_str().expect("UTF-8");
-    let (code, text) = run(&["serve", "--port", "0", "--plugins", path]);
+    let plugins = folder.path().join("plugins");
+    std::fs::create_dir(&plugins).expect("make a folder");
+    std::fs::write(plugins.join("bad.wasm"), b"\0asm\x0d\0\x01\0truncated").expect("write");
+    let config = folder.path().join("mortise.toml");
+    let text = format!("[plugins]\ndir = {plugins:?}\nstrict = true\n");
+    std::fs::write(&config, text).expect("write");
+    let config = config.to_str().expect("UTF-8");
+    let (code, text) = run(&["serve", "--port", "0", "--config", config]);
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("bad.wasm"), "{text}");
 }

@@ -23,7 +23,7 @@ const KIND: u32 = 8;
 const MIB: u64 = 1 << 20;
 const KV_MIB: u64 = 32;
 /// Beyond the file and the cache: what a server has besides, whatever the model.
-const REST_MIB: u64 = 150;
+const REST_MIB: u64 = 200;
 
 /// The characters that stand for bytes in vocabularies of this kind.
 fn byte_characters() -> Vec<char> {

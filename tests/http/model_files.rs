@@ -37,7 +37,7 @@ fn serve(folder: &TempDir) -> Server {
 
 fn complete(server: &Server) -> Value {
     let request = json!({
-        "model": "m", "prompt": "What is", "max_tokens": 12, "temperature": 0, "logprobs": 1,
+        "model": "m", "prompt": "It is", "max_tokens": 12, "temperature": 0, "logprobs": 1,
     });
     server.post("/v1/completions", &request).ok()["choices"][0].clone()
 }

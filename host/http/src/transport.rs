@@ -40,7 +40,7 @@ pub(super) struct GuardedStream {
     gate: HeadGate,
     connection: Arc<Connection>,
     /// When the head must be here; `None` while none is awaited.
-    head_due: Option<Pin<Box<Sleep>>>,
+    head_due: Option<HeadDue>,
     /// When a stalled write fails; `None` while nothing stalls.
     write_due: Option<Pin<Box<Sleep>>>,
     linger: Option<Linger>,
@@ -49,6 +49,13 @@ pub(super) struct GuardedStream {
 struct Linger {
     until: Pin<Box<Sleep>>,
     bytes_left: usize,
+}
+
+/// Time by which a head must be complete.
+struct HeadDue {
+    timer: Pin<Box<Sleep>>,
+    /// The request before the head went on while the time ran.
+    in_request: bool,
 }
 
 impl GuardedStream {
@@ -71,14 +78,26 @@ impl GuardedStream {
 
     /// Bound the time for a head. While a request is being answered, none is awaited.
     fn poll_head_due(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if !self.gate.awaits_head() || self.connection.is_in_request() {
+        if !self.gate.awaits_head() {
             self.head_due = None;
             return Poll::Pending;
         }
         let limit = self.limits.head;
-        let timer = self.head_due.get_or_insert_with(|| Box::pin(sleep(limit)));
-        ready!(timer.as_mut().poll(context));
-        self.head_due = None;
+        loop {
+            let in_request = self.connection.is_in_request();
+            let due = self.head_due.get_or_insert_with(|| HeadDue {
+                timer: Box::pin(sleep(limit)),
+                in_request,
+            });
+            due.in_request |= in_request;
+            let in_request = due.in_request;
+            ready!(due.timer.as_mut().poll(context));
+            self.head_due = None;
+            // Nothing wakes this task when the request before the head ends, so the time is taken again.
+            if !in_request {
+                break;
+            }
+        }
         if !self.gate.has_part_of_head() {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
