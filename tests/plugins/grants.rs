@@ -77,7 +77,7 @@ fn unsigned_and_tampered_files_are_refused_where_signatures_are_required() {
             std::fs::write(folder.path().join("rules.wasm.sig"), signature).expect("write");
         }
         let config = format!(
-            "[server]\nport = 0\n[plugins]\ndir = {:?}\nrequire_signed = true\ntrusted_keys = [{key:?}]\n",
+            "[server]\nport = 0\n[plugins]\ndir = {:?}\nstrict = true\nrequire_signed = true\ntrusted_keys = [{key:?}]\n",
             folder.path()
         );
         (folder, config)

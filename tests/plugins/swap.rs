@@ -306,7 +306,10 @@ fn a_file_that_fails_a_case_that_it_carries_is_refused() {
     assert!(!live.server.log().iter().any(benched));
 
     let plugins = crate::folder("rules.wasm", &broken);
-    let message = crate::refused(&["--plugins", plugins.path().to_str().expect("UTF-8")]);
+    let config = plugins.path().join("mortise.toml");
+    let text = format!("[plugins]\ndir = {:?}\nstrict = true\n", plugins.path());
+    std::fs::write(&config, text).expect("write the configuration");
+    let message = crate::refused(&["--config", config.to_str().expect("UTF-8")]);
     tells_of_the_broken_promise(&message);
 }
 

@@ -18,6 +18,8 @@ pub(crate) fn list(args: PluginListArgs) -> anyhow::Result<Value> {
     // Listing needs no watcher and leaves no trace in the cache.
     let plugins = PluginConfig {
         cache_dir: None,
+        // A bad file is told here, not left out.
+        quarantine: false,
         ..config.plugins
     };
     let plugins = LoadedPlugins::load(plugins, golden_cases())?;

@@ -34,6 +34,8 @@ fn answer(
     let request = read(input.input.as_deref())?;
     let plugins = PluginConfig {
         dir: input.plugins.clone(),
+        // A bad file is told here, not left out.
+        quarantine: false,
         ..PluginConfig::default()
     };
     let plugins = LoadedPlugins::load(plugins, golden_cases())?;
