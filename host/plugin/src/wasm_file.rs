@@ -144,8 +144,9 @@ mod tests {
 
     #[test]
     fn the_version_section_is_found_behind_others() {
+        let module = [MAGIC, CORE_VERSION].concat();
         let wasm = component(&[
-            (1, b"anything"),
+            (1, &module),
             (0, b"\x04nameabc"),
             (0, b"\x07version1.2.3-rc1"),
         ]);
