@@ -37,7 +37,7 @@ pub(crate) async fn receive(
     })
 }
 
-/// How long the answer to a request is waited for.
+/// Time limits for the answer to a request.
 pub(crate) fn wait_limits(
     state: &ApiState,
     context: &Context,

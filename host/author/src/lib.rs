@@ -23,7 +23,7 @@ use crate::plugin::LoadPlugin as _;
 /// Run one of the commands.
 ///
 /// # Errors
-/// What is wrong with the plugin, its cases or the arguments.
+/// Errors of the plugin, its cases or the arguments.
 pub fn run(command: AuthorCommand) -> anyhow::Result<()> {
     match command {
         AuthorCommand::Verify(args) => print_json(&verify(&args)?),

@@ -77,7 +77,7 @@ where
     })
 }
 
-/// How often tasks were started again, by name.
+/// Restarts of supervised tasks, by name.
 pub(crate) fn restarts() -> Vec<(&'static str, u64)> {
     RESTARTS
         .lock()
