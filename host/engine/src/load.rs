@@ -53,6 +53,35 @@ pub struct EngineLoad {
     pub accepted_tokens: u64,
 }
 
+impl EngineLoad {
+    /// The sum of two engines' figures. Both speculate in the same way.
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            running: self.running + other.running,
+            waiting: self.waiting + other.waiting,
+            waiting_tokens: self.waiting_tokens + other.waiting_tokens,
+            preempted: self.preempted + other.preempted,
+            kv_blocks_used: self.kv_blocks_used + other.kv_blocks_used,
+            kv_blocks_idle: self.kv_blocks_idle + other.kv_blocks_idle,
+            kv_blocks_total: self.kv_blocks_total + other.kv_blocks_total,
+            finished: self.finished + other.finished,
+            steps: self.steps + other.steps,
+            prefill_tokens: self.prefill_tokens + other.prefill_tokens,
+            decode_tokens: self.decode_tokens + other.decode_tokens,
+            forced_tokens: self.forced_tokens + other.forced_tokens,
+            prefix_queried_tokens: self.prefix_queried_tokens + other.prefix_queried_tokens,
+            prefix_hit_tokens: self.prefix_hit_tokens + other.prefix_hit_tokens,
+            prefix_evicted_blocks: self.prefix_evicted_blocks + other.prefix_evicted_blocks,
+            preemptions: self.preemptions + other.preemptions,
+            recomputed_tokens: self.recomputed_tokens + other.recomputed_tokens,
+            speculation: other.speculation,
+            draft_steps: self.draft_steps + other.draft_steps,
+            drafted_tokens: self.drafted_tokens + other.drafted_tokens,
+            accepted_tokens: self.accepted_tokens + other.accepted_tokens,
+        }
+    }
+}
+
 /// The same as atomics. The figures are independent of one another, so that no ordering is needed.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {

@@ -120,6 +120,11 @@ impl<T: Named> Catalogue<T> {
             })
     }
 
+    /// The model of this public name.
+    pub fn get(&self, name: &str) -> Option<&Arc<T>> {
+        self.models.iter().find(|model| model.name() == name)
+    }
+
     /// All models.
     pub fn models(&self) -> &[Arc<T>] {
         &self.models

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use mortise_engine::EngineConfig;
 use mortise_hub::ModelReference;
@@ -33,6 +34,47 @@ pub struct ModelConfig {
     pub draft: Option<Box<ModelConfig>>,
     /// Overrides of pooling and normalisation. A decoder with a pooling makes embeddings.
     pub embedding: EmbedderOptions,
+    /// When it is loaded and unloaded, and how it is listed.
+    pub lifecycle: ModelLifecycle,
+}
+
+/// When a model is loaded and unloaded, and how it is listed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelLifecycle {
+    /// Loaded when the server starts. A model that is not can be loaded later.
+    pub enabled: bool,
+    /// Requests load it; `None`: as the server's settings say.
+    pub load_on_demand: Option<bool>,
+    /// Neither evicted nor unloaded for being idle.
+    pub pinned: bool,
+    /// Time without a request after which it is unloaded, if any; `None`: as the server's settings say.
+    pub idle_timeout: Option<Option<Duration>>,
+    /// Engines of the same weights.
+    pub replicas: usize,
+    /// Most engines that a load may ask for.
+    pub replica_max: usize,
+    /// Left out of lists.
+    pub hidden: bool,
+    /// Owner, for lists.
+    pub owned_by: Option<String>,
+    /// Day on which it is to be removed, as `YYYY-MM-DD`.
+    pub deprecation_date: Option<String>,
+}
+
+impl Default for ModelLifecycle {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            load_on_demand: None,
+            pinned: false,
+            idle_timeout: None,
+            replicas: 1,
+            replica_max: 1,
+            hidden: false,
+            owned_by: None,
+            deprecation_date: None,
+        }
+    }
 }
 
 impl ModelConfig {
@@ -47,6 +89,7 @@ impl ModelConfig {
             quantize: None,
             draft: None,
             embedding: EmbedderOptions::default(),
+            lifecycle: ModelLifecycle::default(),
         }
     }
 
@@ -61,7 +104,7 @@ impl ModelConfig {
 }
 
 /// Block formats that weights are brought to when they are loaded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub enum Quantize {
     /// 8 bits.
     #[serde(rename = "q8_0")]

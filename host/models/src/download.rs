@@ -8,15 +8,44 @@ use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
 use mortise_hub::{Hub, HubConfig, ModelReference, Progress};
 
-/// Bring a model into the cache; where it is.
-pub fn download(config: &HubConfig, reference: &ModelReference) -> anyhow::Result<PathBuf> {
+use crate::lifecycle::LoadProgress;
+
+/// Bring a model into the cache, and tell `progress` of it as well; where it is.
+pub fn download(
+    config: &HubConfig,
+    reference: &ModelReference,
+    progress: &LoadProgress,
+) -> anyhow::Result<PathBuf> {
     let hub = Hub::new(config.clone())?;
     let path = if std::io::stderr().is_terminal() {
-        hub.fetch(reference, &Bars::default())
+        hub.fetch(reference, &Both(&Bars::default(), progress))
     } else {
-        hub.fetch(reference, &Lines)
+        hub.fetch(reference, &Both(&Lines, progress))
     };
     path.with_context(|| format!("the model `{reference}` cannot be had from the hub"))
+}
+
+/// What a person sees, and those who watch the load.
+struct Both<'a, T>(&'a T, &'a LoadProgress);
+
+impl<T: Progress> Progress for Both<'_, T> {
+    fn begin(&self, file: &str, total: u64, present: u64) {
+        self.0.begin(file, total, present);
+        self.1.file(file, total, present);
+    }
+
+    fn advance(&self, bytes: u64) {
+        self.0.advance(bytes);
+        self.1.advance(bytes);
+    }
+
+    fn end(&self) {
+        self.0.end();
+    }
+
+    fn note(&self, text: &str) {
+        self.0.note(text);
+    }
 }
 
 /// A bar for each file.

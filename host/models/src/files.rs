@@ -11,6 +11,7 @@ use mortise_tokenizer::{GgufVocabulary, Tokenizer, TokenizerFiles};
 use serde_json::Value;
 
 use crate::config::ModelConfig;
+use crate::lifecycle::{LoadProgress, LoadStage};
 
 /// Largest tokenizer file that is read; a vocabulary of 256 000 tokens has about 20 MB.
 const TOKENIZER_BYTES_MAX: u64 = 128 << 20;
@@ -30,8 +31,9 @@ const END_TOKENS: [&str; 7] = [
 /// The files of the model that is part of the program, by name.
 pub type EmbeddedFiles = &'static [(&'static str, &'static [u8])];
 
-/// Brings a model from the hub; where its files are then.
-pub type FetchModel = Arc<dyn Fn(&ModelReference) -> anyhow::Result<PathBuf> + Send + Sync>;
+/// Brings a model from the hub, and tells of it; where its files are then.
+pub type FetchModel =
+    Arc<dyn Fn(&ModelReference, &LoadProgress) -> anyhow::Result<PathBuf> + Send + Sync>;
 
 /// Sources of model files.
 #[derive(Clone)]
@@ -51,8 +53,9 @@ impl std::fmt::Debug for ModelSource {
 impl ModelSource {
     /// Folders and the embedded model, without a hub.
     pub fn local(demo: EmbeddedFiles) -> Self {
-        let fetch =
-            |reference: &ModelReference| bail!("no hub is known to fetch `{reference}` from");
+        let fetch = |reference: &ModelReference, _: &LoadProgress| {
+            bail!("no hub is known to fetch `{reference}` from")
+        };
         Self {
             demo,
             fetch: Arc::new(fetch),
@@ -61,8 +64,21 @@ impl ModelSource {
 
     /// Read the files of a model, fetched first if they have to be. Blocks.
     pub fn open(&self, config: &ModelConfig) -> anyhow::Result<ModelFiles> {
+        self.open_telling(config, &LoadProgress::default())
+    }
+
+    /// The same, with progress for those who watch.
+    pub(crate) fn open_telling(
+        &self,
+        config: &ModelConfig,
+        progress: &LoadProgress,
+    ) -> anyhow::Result<ModelFiles> {
         let fetched = match &config.hf {
-            Some(reference) => Some((self.fetch)(reference)?),
+            Some(reference) => {
+                let fetched = (self.fetch)(reference, progress)?;
+                progress.stage(LoadStage::Reading);
+                Some(fetched)
+            }
             None => None,
         };
         let folder = match fetched.as_ref().or(config.path.as_ref()) {

@@ -11,12 +11,15 @@ mod device_choice;
 mod download;
 mod embedding_runtime;
 mod files;
+pub mod lifecycle;
 pub mod limits;
 mod local;
 mod local_embedder;
+mod local_loader;
 mod model;
 mod output;
 mod placement;
+mod replicas;
 mod script;
 mod scripted;
 mod scripted_conversation;
@@ -25,7 +28,7 @@ mod token_runtime;
 mod weights;
 
 pub use catalogue::{Catalogue, CatalogueError, NameMatching, Named, UnknownModel};
-pub use config::{DEMO_MODEL, EngineSettings, ModelConfig, Quantize};
+pub use config::{DEMO_MODEL, EngineSettings, ModelConfig, ModelLifecycle, Quantize};
 pub use conversation_runtime::{
     ConversationRequest, ConversationRuntime, OutputEvent, OutputFormat, OutputStream,
     RuntimeError, Sampling, ToolUse,
@@ -34,13 +37,12 @@ pub use device_choice::DeviceChoice;
 pub use download::download;
 pub use embedding_runtime::{EmbedError, EmbeddingFuture, EmbeddingRuntime};
 pub use files::{EmbeddedFiles, FetchModel, ModelFiles, ModelSource};
-pub use model::{Capability, Generator, Model, TextEmbedder, TokenGenerator};
+pub use local_loader::LocalLoader;
+pub use model::{Capability, Generator, Listing, Model, TextEmbedder, TokenGenerator};
 pub use mortise_model::GenerationConfig;
 pub use output::{Delta, FinishReason, TokenLogprob, Usage};
 pub use placement::{Placed, Placement, start_engine};
 pub use script::{Script, ScriptKind, ScriptLine};
 pub use scripted::{DecodeTokens, EncodeText, ScriptCodec, Scripted};
 pub use scripted_conversation::ScriptedConversation;
-pub use start::{ModelRuntime, start_runtime};
 pub use token_runtime::TokenRuntime;
-pub use weights::LoadedWeights;

@@ -1,28 +1,69 @@
 //! The descriptor of a model: its names, its capabilities, and the runtimes behind them.
 
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use mortise_engine::EngineLoad;
 use mortise_model::GenerationConfig;
 use mortise_tokenizer::Tokenizer;
 
 use crate::catalogue::Named;
+use crate::config::ModelConfig;
 use crate::conversation_runtime::ConversationRuntime;
 use crate::embedding_runtime::EmbeddingRuntime;
 use crate::token_runtime::TokenRuntime;
 
-/// One model. Each capability is there if its runtime is; a model that can only embed has nothing
+/// Names of a model, and what lists of models show of it, loaded or not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listing {
+    /// Public name.
+    pub name: String,
+    /// Further names.
+    pub aliases: Vec<String>,
+    /// When the server learned of it, in seconds since 1970.
+    pub created: u64,
+    /// Owner.
+    pub owned_by: String,
+    /// Left out of lists; its names work.
+    pub hidden: bool,
+    /// Day on which it is to be removed, as `YYYY-MM-DD`.
+    pub deprecation_date: Option<String>,
+}
+
+impl Listing {
+    /// The listing of a configured model.
+    pub fn of(config: &ModelConfig) -> Self {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let lifecycle = &config.lifecycle;
+        Self {
+            name: config.name.clone(),
+            aliases: config.aliases.clone(),
+            created: now.map_or(0, |elapsed| elapsed.as_secs()),
+            owned_by: lifecycle.owned_by.clone().unwrap_or("mortise".to_owned()),
+            hidden: lifecycle.hidden,
+            deprecation_date: lifecycle.deprecation_date.clone(),
+        }
+    }
+}
+
+impl Named for Listing {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn aliases(&self) -> &[String] {
+        &self.aliases
+    }
+}
+
+/// One loaded model. Each capability is there if its runtime is; a model that can only embed has nothing
 /// that generates.
 #[derive(Clone)]
 pub struct Model {
     /// Public name.
     pub name: String,
-    /// Further names.
-    pub aliases: Vec<String>,
-    /// When it was made or loaded, in seconds since 1970.
-    pub created: u64,
-    /// Owner, for model lists.
-    pub owned_by: String,
+    /// As its files name it; empty if they do not tell, or it runs elsewhere.
+    pub architecture: String,
     /// Generates text.
     pub generator: Option<Generator>,
     /// Computes embeddings.
@@ -98,6 +139,14 @@ impl Model {
         }
     }
 
+    /// Engines that generate or embed.
+    pub fn replicas(&self) -> usize {
+        match &self.generator {
+            Some(Generator::Tokens(tokens)) => tokens.runtime.replicas(),
+            _ => 1,
+        }
+    }
+
     /// Counters and gauges of the model's runtime.
     pub fn load(&self) -> EngineLoad {
         match (&self.generator, &self.embedder) {
@@ -115,16 +164,6 @@ impl Generator {
             Self::Tokens(tokens) => tokens.runtime.load(),
             Self::Conversation(runtime) => runtime.load(),
         }
-    }
-}
-
-impl Named for Model {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn aliases(&self) -> &[String] {
-        &self.aliases
     }
 }
 

@@ -24,7 +24,7 @@ use crate::weights::LoadedWeights;
 ///
 /// # Errors
 /// When the weights cannot be loaded or do not fit the configuration.
-pub fn start_runtime(
+pub(crate) fn start_runtime(
     config: &ModelConfig,
     files: &ModelFiles,
     max_context: usize,
@@ -129,7 +129,7 @@ fn placement(
 
 /// The runtime of a model with files.
 #[derive(Clone)]
-pub enum ModelRuntime {
+pub(crate) enum ModelRuntime {
     /// Tokens in, tokens out.
     Tokens(Arc<dyn TokenRuntime>),
     /// Texts in, vectors out.

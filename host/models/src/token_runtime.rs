@@ -22,4 +22,9 @@ pub trait TokenRuntime: Send + Sync {
 
     /// Counters and gauges of the runtime.
     fn load(&self) -> EngineLoad;
+
+    /// Engines that it consists of.
+    fn replicas(&self) -> usize {
+        1
+    }
 }

@@ -1,40 +1,46 @@
 //! Loaded weights, shared between served models and draft models.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use anyhow::{Context as _, bail};
 use mortise_model::Model;
 use mortise_tokenizer::Tokenizer;
 
-use crate::config::ModelConfig;
+use crate::config::{ModelConfig, Quantize};
 use crate::files::{ModelFiles, ModelSource};
 
-/// Weights by model name. A model that is served and is the draft model of another is loaded once.
+/// Weights by model name and precision. Replicas, and a model that is the draft model of another, share
+/// them. They are freed with the last engine that uses them.
 #[derive(Debug, Default)]
-pub struct LoadedWeights(Mutex<BTreeMap<String, Arc<Model>>>);
+pub(crate) struct LoadedWeights(Mutex<BTreeMap<WeightKey, Weak<Model>>>);
+
+/// Name, format that weights are quantised to, and bound of the context.
+type WeightKey = (String, Option<Quantize>, usize);
 
 impl LoadedWeights {
     /// A model's weights, loaded if they are not yet. Blocks.
-    pub fn of(
+    pub(crate) fn of(
         &self,
         config: &ModelConfig,
         text: &ModelFiles,
         max_context: usize,
     ) -> anyhow::Result<Arc<Model>> {
         let mut loaded = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(model) = loaded.get(&config.name) {
-            return Ok(Arc::clone(model));
+        let key = (config.name.clone(), config.quantize, max_context);
+        if let Some(model) = loaded.get(&key).and_then(Weak::upgrade) {
+            return Ok(model);
         }
         let mut model = Model::load(&text.folder, config.precision())?;
         model.limit_context(max_context);
         let model = Arc::new(model);
-        loaded.insert(config.name.clone(), Arc::clone(&model));
+        loaded.retain(|_, weights| weights.strong_count() > 0);
+        loaded.insert(key, Arc::downgrade(&model));
         Ok(model)
     }
 
     /// Draft model of a model with the tokenizer `large`. Blocks.
-    pub fn draft(
+    pub(crate) fn draft(
         &self,
         config: &ModelConfig,
         source: &ModelSource,

@@ -1,0 +1,95 @@
+//! Refusals of the life cycle.
+
+use super::state::ModelState;
+
+/// Why a model is not loaded, not unloaded, or cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LifecycleError {
+    /// No model of this name.
+    #[error("no model is called `{0}`")]
+    Unknown(String),
+    /// It is not loaded, and requests do not load it.
+    #[error("the model `{0}` is not loaded; an operator can load it")]
+    NotLoaded(String),
+    /// It is loaded; settings for a load come too late.
+    #[error("the model `{0}` is loaded; unload it first to load it with other settings")]
+    Loaded(String),
+    /// It is being loaded.
+    #[error("the model `{0}` is being loaded; retry later")]
+    Loading(String),
+    /// It is being unloaded.
+    #[error("the model `{0}` is being unloaded; retry later")]
+    Unloading(String),
+    /// Its last load failed.
+    #[error("the model `{model}` could not be loaded: {error}")]
+    Failed {
+        /// Public name.
+        model: String,
+        /// What went wrong.
+        error: String,
+    },
+    /// It was unloaded between admission and use.
+    #[error("the model `{0}` was unloaded before the request began; retry later")]
+    Unloaded(String),
+    /// The settings for a load do not fit the model.
+    #[error("the setting `{field}` is wrong: {message}")]
+    BadOverride {
+        /// Field of the settings.
+        field: &'static str,
+        /// What is wrong and what would be right.
+        message: String,
+    },
+    /// There is no room for it.
+    #[error(
+        "there is no room for the model `{model}`: it needs {needed} bytes, and beside what is \
+         pinned {free} of {budget} bytes are left (at most {models} models at once)"
+    )]
+    NoRoom {
+        /// Public name.
+        model: String,
+        /// Bytes that it is expected to take.
+        needed: u64,
+        /// Bytes that could be freed.
+        free: u64,
+        /// The bound, 0 if there is none.
+        budget: u64,
+        /// Models that may be loaded at once, 0 if there is no bound.
+        models: usize,
+    },
+    /// The server is stopping.
+    #[error("the server is stopping")]
+    Stopping,
+}
+
+impl LifecycleError {
+    /// Machine-readable code of the refusal.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Unknown(_) => "unknown_model",
+            Self::NotLoaded(_) => "model_not_loaded",
+            Self::Loaded(_) => "model_loaded",
+            Self::Loading(_) => "model_loading",
+            Self::Unloading(_) => "model_unloading",
+            Self::Failed { .. } => "model_failed",
+            Self::Unloaded(_) => "model_unloaded",
+            Self::BadOverride { .. } => "invalid_load_request",
+            Self::NoRoom { .. } => "insufficient_memory",
+            Self::Stopping => "stopping",
+        }
+    }
+
+    /// The refusal that a state means to a request.
+    pub(crate) fn of_state(model: &str, state: ModelState, last_error: Option<&str>) -> Self {
+        let model = model.to_owned();
+        match state {
+            ModelState::Unloaded => Self::NotLoaded(model),
+            ModelState::Loading => Self::Loading(model),
+            ModelState::Loaded => Self::Loaded(model),
+            ModelState::Unloading => Self::Unloading(model),
+            ModelState::Failed => Self::Failed {
+                model,
+                error: last_error.unwrap_or("its runtime has ended").to_owned(),
+            },
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Events of models: changes of state and progress of loads.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use tokio::sync::broadcast;
+
+use super::progress::Progress;
+use super::state::ModelState;
+
+/// Events that a slow listener may lag behind before it misses some.
+pub const EVENT_BACKLOG: usize = 256;
+
+/// Something happened to a model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelEvent {
+    /// Public name.
+    pub model: String,
+    /// State now.
+    pub state: ModelState,
+    /// Progress, while it is loading.
+    pub progress: Option<Progress>,
+    /// Reason of a failure.
+    pub error: Option<String>,
+    /// Milliseconds since 1970.
+    pub at_ms: u64,
+}
+
+/// Sends events to whoever listens.
+#[derive(Debug)]
+pub(crate) struct Events(broadcast::Sender<ModelEvent>);
+
+impl Default for Events {
+    fn default() -> Self {
+        Self(broadcast::channel(EVENT_BACKLOG).0)
+    }
+}
+
+impl Events {
+    pub(crate) fn send(
+        &self,
+        model: &str,
+        state: ModelState,
+        progress: Option<Progress>,
+        error: Option<String>,
+    ) {
+        // An error says that nobody listens.
+        let _ = self.0.send(ModelEvent {
+            model: model.to_owned(),
+            state,
+            progress,
+            error,
+            at_ms: now_ms(),
+        });
+    }
+
+    pub(crate) fn listen(&self) -> broadcast::Receiver<ModelEvent> {
+        self.0.subscribe()
+    }
+}
+
+pub(crate) fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    })
+}

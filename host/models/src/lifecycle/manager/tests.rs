@@ -1,0 +1,385 @@
+//! The manager with a loader that does what the test says.
+
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::mpsc;
+
+use super::*;
+use crate::config::ModelLifecycle;
+use crate::lifecycle::Override;
+
+/// Loads models without runtimes; each load waits for leave.
+#[derive(Default)]
+struct FakeLoader {
+    loads: AtomicUsize,
+    /// A load waits for one message, if there is a gate.
+    gate: Mutex<Option<mpsc::Receiver<Result<(), String>>>>,
+    bytes: u64,
+}
+
+impl LoadModel for FakeLoader {
+    fn load(
+        &self,
+        config: &ModelConfig,
+        _: &LoadOverrides,
+        progress: &LoadProgress,
+    ) -> anyhow::Result<Model> {
+        self.loads.fetch_add(1, SeqCst);
+        progress.file("weights", 100, 0);
+        if let Some(gate) = &*self.gate.lock().expect("a gate") {
+            gate.recv()
+                .expect("a message")
+                .map_err(anyhow::Error::msg)?;
+        }
+        Ok(Model {
+            name: config.name.clone(),
+            architecture: String::new(),
+            generator: None,
+            embedder: None,
+        })
+    }
+
+    fn check(&self, _: &ModelConfig, overrides: &LoadOverrides) -> Result<(), LifecycleError> {
+        match overrides.replicas {
+            Override::Set(0) => Err(LifecycleError::BadOverride {
+                field: "replicas",
+                message: "it is 0".to_owned(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    fn probe(&self, config: &ModelConfig) -> anyhow::Result<()> {
+        anyhow::ensure!(config.name != "missing", "no such folder");
+        Ok(())
+    }
+
+    fn artifact_bytes(&self, _: &ModelConfig) -> Option<u64> {
+        Some(self.bytes)
+    }
+}
+
+fn named(name: &str) -> ModelConfig {
+    ModelConfig {
+        name: name.to_owned(),
+        ..ModelConfig::of_path(None)
+    }
+}
+
+fn manager(names: &[&str], loader: &Arc<FakeLoader>, config: LifecycleConfig) -> Arc<ModelManager> {
+    let models = names.iter().map(|name| named(name)).collect();
+    ModelManager::new(models, Arc::clone(loader) as Arc<dyn LoadModel>, config)
+}
+
+fn gated(loader: &FakeLoader) -> mpsc::Sender<Result<(), String>> {
+    let (leave, gate) = mpsc::channel();
+    *loader.gate.lock().expect("a gate") = Some(gate);
+    leave
+}
+
+fn on_demand() -> LifecycleConfig {
+    LifecycleConfig {
+        load_on_demand: true,
+        ..LifecycleConfig::default()
+    }
+}
+
+fn state(manager: &ModelManager, name: &str) -> ModelState {
+    manager.status(name).expect("a model").state
+}
+
+async fn until(manager: &ModelManager, name: &str, wanted: ModelState) {
+    let mut changes = manager.changes.subscribe();
+    while state(manager, name) != wanted {
+        changes.changed().await.expect("the manager lives");
+    }
+}
+
+const NONE: fn() -> LoadOverrides = LoadOverrides::default;
+
+#[tokio::test]
+async fn l2_two_loads_at_once_are_one() {
+    let loader = Arc::new(FakeLoader::default());
+    let leave = gated(&loader);
+    let manager = manager(&["m"], &loader, LifecycleConfig::default());
+    let (one, two) = (manager.load("m", NONE()), manager.load("m", NONE()));
+    leave.send(Ok(())).expect("sent");
+    let (one, two) = tokio::join!(one, two);
+    assert_eq!((one, two), (Ok(()), Ok(())));
+    assert_eq!(manager.load("m", NONE()).await, Ok(()));
+    assert_eq!(loader.loads.load(SeqCst), 1);
+}
+
+#[tokio::test]
+async fn l2_settings_come_too_late_for_a_model_that_is_loaded_or_being_loaded() {
+    let loader = Arc::new(FakeLoader::default());
+    let leave = gated(&loader);
+    let manager = manager(&["m"], &loader, LifecycleConfig::default());
+    let settings = LoadOverrides {
+        max_context: Override::Set(9),
+        ..NONE()
+    };
+    let bad = LoadOverrides {
+        replicas: Override::Set(0),
+        ..NONE()
+    };
+    let refused = manager.load("m", bad).await.expect_err("is checked first");
+    assert_eq!(refused.code(), "invalid_load_request");
+    manager.begin_load("m", settings.clone()).expect("begins");
+    let refused = manager.load("m", settings.clone()).await;
+    assert_eq!(refused.expect_err("is loading").code(), "model_loading");
+    leave.send(Ok(())).expect("sent");
+    until(&manager, "m", ModelState::Loaded).await;
+    let refused = manager.load("m", settings.clone()).await;
+    assert_eq!(refused.expect_err("is loaded").code(), "model_loaded");
+    assert_eq!(
+        manager.status("m").and_then(|status| status.overrides),
+        Some(settings)
+    );
+    manager.unload("m").await.expect("unloads");
+    assert_eq!(manager.status("m").expect("a model").overrides, None);
+}
+
+#[tokio::test]
+async fn l1_a_failed_load_keeps_its_error_until_the_next_load() {
+    let loader = Arc::new(FakeLoader::default());
+    let leave = gated(&loader);
+    let manager = manager(&["m", "missing"], &loader, on_demand());
+    leave.send(Err("no such tensor".to_owned())).expect("sent");
+    let error = manager.load("m", NONE()).await.expect_err("fails");
+    assert_eq!(error.code(), "model_failed");
+    assert!(error.to_string().contains("no such tensor"), "{error}");
+    let refused = manager.acquire("m").await.expect_err("does not serve");
+    assert_eq!(refused, error);
+    leave.send(Ok(())).expect("sent");
+    manager.load("m", NONE()).await.expect("the second load");
+    assert_eq!(manager.status("m").expect("a model").last_error, None);
+    let error = manager.acquire("missing").await.expect_err("no files");
+    assert!(error.to_string().contains("no such folder"), "{error}");
+}
+
+#[tokio::test]
+async fn x3_only_a_loaded_model_serves() {
+    let loader = Arc::new(FakeLoader::default());
+    let leave = gated(&loader);
+    let manager = manager(&["m"], &loader, LifecycleConfig::default());
+    let code = async || manager.acquire("m").await.expect_err("refused").code();
+    assert_eq!(code().await, "model_not_loaded");
+    manager.begin_load("m", NONE()).expect("begins");
+    assert_eq!(code().await, "model_loading");
+    assert_eq!(
+        manager.unload("m").await.expect_err("is loading").code(),
+        "model_loading"
+    );
+    leave.send(Ok(())).expect("sent");
+    until(&manager, "m", ModelState::Loaded).await;
+    let lease = manager.acquire("m").await.expect("serves");
+    let unloading = tokio::spawn({
+        let manager = Arc::clone(&manager);
+        async move { manager.unload("m").await }
+    });
+    until(&manager, "m", ModelState::Unloading).await;
+    assert!(*lease.closing().borrow(), "queued requests are told");
+    assert_eq!(code().await, "model_unloading");
+    let late = manager.load("m", NONE()).await.expect_err("is unloading");
+    assert_eq!(late.code(), "model_unloading");
+    assert_eq!(state(&manager, "m"), ModelState::Unloading);
+    drop(lease);
+    unloading.await.expect("joins").expect("unloads");
+    assert_eq!(code().await, "model_not_loaded");
+    assert_eq!(manager.unload("m").await, Ok(()));
+    let unknown = manager.unload("x").await.expect_err("unknown");
+    assert_eq!(unknown.code(), "unknown_model");
+}
+
+#[tokio::test]
+async fn a_storm_of_requests_for_a_cold_model_loads_it_once() {
+    let loader = Arc::new(FakeLoader::default());
+    let leave = gated(&loader);
+    let manager = manager(&["m"], &loader, on_demand());
+    let requests: Vec<_> = (0..50)
+        .map(|_| {
+            let manager = Arc::clone(&manager);
+            tokio::spawn(async move { manager.acquire("m").await.map(drop) })
+        })
+        .collect();
+    // One that gives up does not end the load.
+    let gone = tokio::time::timeout(Duration::from_millis(1), manager.acquire("m"));
+    assert!(gone.await.is_err(), "nothing is loaded yet");
+    leave.send(Ok(())).expect("sent");
+    for request in requests {
+        request.await.expect("joins").expect("a lease");
+    }
+    assert_eq!(loader.loads.load(SeqCst), 1);
+    let status = manager.status("m").expect("a model");
+    assert_eq!((status.in_flight, status.uses), (0, 50));
+}
+
+#[tokio::test]
+async fn models_beyond_the_room_take_turns_and_no_request_is_lost() {
+    let loader = Arc::new(FakeLoader::default());
+    let config = LifecycleConfig {
+        room: RoomLimits {
+            models: 3,
+            bytes: 0,
+        },
+        ..on_demand()
+    };
+    let names: Vec<String> = (0..10).map(|number| format!("m{number}")).collect();
+    let shown: Vec<&str> = names.iter().map(String::as_str).collect();
+    let manager = manager(&shown, &loader, config);
+    let requests = (0..400usize).map(|number| {
+        let (manager, name) = (Arc::clone(&manager), names[number * 7 % 10].clone());
+        tokio::spawn(async move {
+            let lease = manager.acquire(&name).await?;
+            let loaded = manager.statuses();
+            let loaded = loaded.iter().filter(|model| model.loaded.is_some());
+            assert!(loaded.count() <= 3);
+            tokio::task::yield_now().await;
+            drop(lease);
+            Ok::<(), LifecycleError>(())
+        })
+    });
+    let requests: Vec<_> = requests.collect();
+    for request in requests {
+        request.await.expect("joins").expect("is answered");
+    }
+    let uses: u64 = manager.statuses().iter().map(|model| model.uses).sum();
+    assert_eq!(uses, 400);
+}
+
+#[tokio::test]
+async fn m6_a_model_without_room_is_refused_with_numbers() {
+    let loader = Arc::new(FakeLoader {
+        bytes: 80,
+        ..FakeLoader::default()
+    });
+    let mut pinned = named("pinned");
+    pinned.lifecycle = ModelLifecycle {
+        pinned: true,
+        ..ModelLifecycle::default()
+    };
+    let config = LifecycleConfig {
+        room: RoomLimits {
+            models: 1,
+            bytes: 0,
+        },
+        ..on_demand()
+    };
+    let models = vec![pinned, named("other")];
+    let manager = ModelManager::new(models, Arc::clone(&loader) as Arc<dyn LoadModel>, config);
+    manager.load("pinned", NONE()).await.expect("loads");
+    let error = manager.acquire("other").await.expect_err("no room");
+    assert_eq!(error.code(), "insufficient_memory");
+    assert!(error.to_string().contains("80 bytes"), "{error}");
+    assert_eq!(state(&manager, "other"), ModelState::Unloaded);
+    assert_eq!(state(&manager, "pinned"), ModelState::Loaded);
+}
+
+#[tokio::test]
+async fn l7_idle_models_are_unloaded_and_used_ones_stay() {
+    let loader = Arc::new(FakeLoader::default());
+    let config = LifecycleConfig {
+        idle_timeout: Some(Duration::ZERO),
+        idle_check: Duration::from_millis(1),
+        ..LifecycleConfig::default()
+    };
+    let manager = manager(&["idle", "used"], &loader, config);
+    for name in ["idle", "used"] {
+        manager.load(name, NONE()).await.expect("loads");
+    }
+    let lease = manager.acquire("used").await.expect("serves");
+    let checker = tokio::spawn({
+        let manager = Arc::clone(&manager);
+        async move { manager.unload_idle().await }
+    });
+    until(&manager, "idle", ModelState::Unloaded).await;
+    assert_eq!(state(&manager, "used"), ModelState::Loaded);
+    drop(lease);
+    until(&manager, "used", ModelState::Unloaded).await;
+    checker.abort();
+}
+
+#[tokio::test]
+async fn b7_a_runtime_that_ends_by_itself_fails_its_model_and_no_other() {
+    let loader = Arc::new(FakeLoader::default());
+    let manager = manager(&["m", "other"], &loader, LifecycleConfig::default());
+    for name in ["m", "other"] {
+        manager.load(name, NONE()).await.expect("loads");
+    }
+    manager.runtime_ended("m", "killed by signal 9".to_owned());
+    until(&manager, "m", ModelState::Failed).await;
+    let error = manager.acquire("m").await.expect_err("failed");
+    assert!(error.to_string().contains("signal 9"), "{error}");
+    assert!(manager.acquire("other").await.is_ok());
+    manager
+        .load("m", NONE())
+        .await
+        .expect("an explicit restart");
+}
+
+/// Publishes what the test says.
+struct Publisher(Mutex<Vec<Vec<String>>>, bool);
+
+impl PublishModels for Publisher {
+    fn publish(&self, models: Vec<KnownModel>) -> Published<'_> {
+        let loaded = models.iter().filter(|model| model.loaded.is_some());
+        let names = loaded.map(|model| model.listing.name.clone()).collect();
+        self.0.lock().expect("a list").push(names);
+        let outcome = match self.1 {
+            true => Ok(()),
+            false => Err("no plugin fits".to_owned()),
+        };
+        Box::pin(std::future::ready(outcome))
+    }
+}
+
+#[tokio::test]
+async fn models_are_published_before_they_serve_and_withdrawn_before_they_are_freed() {
+    let loader = Arc::new(FakeLoader::default());
+    let manager = manager(&["m", "n"], &loader, LifecycleConfig::default());
+    let publisher: Arc<Publisher> = Arc::new(Publisher(Mutex::default(), true));
+    let weak: Weak<Publisher> = Arc::downgrade(&publisher);
+    manager.publish_to(weak);
+    manager.load("m", NONE()).await.expect("loads");
+    manager.load("n", NONE()).await.expect("loads");
+    manager.unload("m").await.expect("unloads");
+    let published = publisher.0.lock().expect("a list").clone();
+    let expected: [&[&str]; 3] = [&["m"], &["m", "n"], &["n"]];
+    assert_eq!(published, expected);
+}
+
+#[tokio::test]
+async fn a_model_that_no_plugin_fits_is_failed() {
+    let loader = Arc::new(FakeLoader::default());
+    let manager = manager(&["m"], &loader, LifecycleConfig::default());
+    let publisher: Arc<Publisher> = Arc::new(Publisher(Mutex::default(), false));
+    let weak: Weak<Publisher> = Arc::downgrade(&publisher);
+    manager.publish_to(weak);
+    let error = manager.load("m", NONE()).await.expect_err("fails");
+    assert!(error.to_string().contains("no plugin fits"), "{error}");
+    assert_eq!(state(&manager, "m"), ModelState::Failed);
+}
+
+#[tokio::test]
+async fn listeners_see_states_and_progress_in_order() {
+    let loader = Arc::new(FakeLoader::default());
+    let manager = manager(&["m"], &loader, LifecycleConfig::default());
+    let mut events = manager.listen();
+    manager.load("m", NONE()).await.expect("loads");
+    manager.unload("m").await.expect("unloads");
+    let mut seen = Vec::new();
+    while let Ok(event) = events.try_recv() {
+        let stage = event.progress.map(|progress| progress.stage.name());
+        seen.push((event.state.name(), stage));
+    }
+    let expected = [
+        ("loading", None),
+        ("loading", Some("reading")),
+        ("loading", Some("downloading")),
+        ("loading", Some("binding")),
+        ("loaded", None),
+        ("unloading", None),
+        ("unloaded", None),
+    ];
+    assert_eq!(seen, expected);
+}

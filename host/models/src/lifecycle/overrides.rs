@@ -1,0 +1,116 @@
+//! Settings of one load that differ from the configuration. They live until the model is unloaded and
+//! never reach the configuration file.
+
+use mortise_engine::KvType;
+use serde::{Deserialize, Deserializer};
+
+use crate::config::Quantize;
+use crate::device_choice::DeviceChoice;
+
+/// A setting that may be left alone, set back to its default, or set. On the wire: absent, `null`, a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Override<T> {
+    /// As configured.
+    #[default]
+    Keep,
+    /// The default where nothing is configured.
+    Default,
+    /// This value.
+    Set(T),
+}
+
+impl<T> Override<T> {
+    /// The setting in force, where `configured` is the configuration's.
+    pub fn over(self, configured: Option<T>) -> Option<T> {
+        match self {
+            Self::Keep => configured,
+            Self::Default => None,
+            Self::Set(value) => Some(value),
+        }
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Override<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(match Option::deserialize(deserializer)? {
+            None => Self::Default,
+            Some(value) => Self::Set(value),
+        })
+    }
+}
+
+/// Types of the KV cache, by their names in configuration files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum KvTypeName {
+    /// 32-bit floats.
+    F32,
+    /// 16-bit floats.
+    F16,
+    /// 16-bit floats with the range of 32-bit ones.
+    Bf16,
+    /// Blocks of 8-bit integers.
+    Q8_0,
+}
+
+impl KvTypeName {
+    /// Every name, as it is written.
+    pub const NAMES: [&str; 4] = ["f32", "f16", "bf16", "q8_0"];
+}
+
+impl From<KvTypeName> for KvType {
+    fn from(name: KvTypeName) -> Self {
+        match name {
+            KvTypeName::F32 => Self::F32,
+            KvTypeName::F16 => Self::F16,
+            KvTypeName::Bf16 => Self::Bf16,
+            KvTypeName::Q8_0 => Self::Q8_0,
+        }
+    }
+}
+
+/// Settings of one load.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LoadOverrides {
+    /// Tokens of prompt and answer together.
+    pub max_context: Override<usize>,
+    /// Type of the KV cache.
+    pub kv_type: Override<KvTypeName>,
+    /// Format that weights are quantised to.
+    pub quantize: Override<Quantize>,
+    /// Device of the weights.
+    pub device: Override<DeviceChoice>,
+    /// Engines of the same weights.
+    pub replicas: Override<usize>,
+    /// Name of the draft model.
+    pub draft_model: Override<String>,
+}
+
+impl LoadOverrides {
+    /// Whether nothing is overridden.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn l3_null_and_absent_differ() {
+        let read = |text| serde_json::from_str::<LoadOverrides>(text);
+        let absent = read("{}").expect("is read");
+        assert!(absent.is_empty());
+        assert_eq!(absent.max_context.over(Some(7)), Some(7));
+        let null = read(r#"{"max_context": null}"#).expect("is read");
+        assert!(!null.is_empty());
+        assert_eq!(null.max_context.over(Some(7)), None);
+        let set = read(r#"{"max_context": 9, "kv_type": "q8_0"}"#).expect("is read");
+        assert_eq!(set.max_context.over(Some(7)), Some(9));
+        assert_eq!(set.kv_type, Override::Set(KvTypeName::Q8_0));
+        assert!(read(r#"{"max_contxt": 9}"#).is_err());
+        assert!(read(r#"{"kv_type": "q9"}"#).is_err());
+    }
+}

@@ -1,0 +1,126 @@
+//! Progress of a load, for those who watch it.
+
+use std::sync::{Mutex, PoisonError};
+
+/// Part of a load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LoadStage {
+    /// Waits for other loads, or for memory.
+    Waiting,
+    /// Files come from the hub.
+    Downloading,
+    /// The tokenizer and the weights are read, and the runtime starts.
+    Reading,
+    /// Plugins are bound to the model.
+    Binding,
+}
+
+impl LoadStage {
+    /// Name of the stage on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Downloading => "downloading",
+            Self::Reading => "reading",
+            Self::Binding => "binding",
+        }
+    }
+}
+
+/// Progress of a load.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Progress {
+    /// What is being done.
+    pub stage: LoadStage,
+    /// File that is being downloaded.
+    pub file: Option<String>,
+    /// Bytes of that file that are on disk.
+    pub bytes_done: u64,
+    /// Bytes of that file in all.
+    pub bytes_total: u64,
+}
+
+impl Progress {
+    /// The beginning of a stage.
+    pub(crate) fn of(stage: LoadStage) -> Self {
+        Self {
+            stage,
+            file: None,
+            bytes_done: 0,
+            bytes_total: 0,
+        }
+    }
+}
+
+type Listener = Box<dyn Fn(&Progress) + Send + Sync>;
+
+/// Takes the progress of one load from the thread that loads, and tells whoever listens.
+pub struct LoadProgress {
+    now: Mutex<Progress>,
+    listener: Listener,
+}
+
+impl std::fmt::Debug for LoadProgress {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("LoadProgress")
+    }
+}
+
+impl Default for LoadProgress {
+    /// Nobody listens.
+    fn default() -> Self {
+        Self::new(Box::new(|_| {}))
+    }
+}
+
+/// Steps of a download that are told: so many per file at most.
+const STEPS: u64 = 100;
+
+impl LoadProgress {
+    pub(crate) fn new(listener: Listener) -> Self {
+        Self {
+            now: Mutex::new(Progress::of(LoadStage::Waiting)),
+            listener,
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Progress) -> bool) {
+        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        if change(&mut now) {
+            let told = now.clone();
+            drop(now);
+            (self.listener)(&told);
+        }
+    }
+
+    /// A stage begins.
+    pub fn stage(&self, stage: LoadStage) {
+        self.change(|now| {
+            *now = Progress::of(stage);
+            true
+        });
+    }
+
+    /// A file of `total` bytes begins, of which `present` are there.
+    pub(crate) fn file(&self, file: &str, total: u64, present: u64) {
+        self.change(|now| {
+            *now = Progress {
+                stage: LoadStage::Downloading,
+                file: Some(file.to_owned()),
+                bytes_done: present,
+                bytes_total: total,
+            };
+            true
+        });
+    }
+
+    /// More bytes of the file came.
+    pub(crate) fn advance(&self, bytes: u64) {
+        self.change(|now| {
+            let step = (now.bytes_total / STEPS).max(1);
+            let before = now.bytes_done / step;
+            now.bytes_done = now.bytes_done.saturating_add(bytes);
+            now.bytes_done / step != before
+        });
+    }
+}

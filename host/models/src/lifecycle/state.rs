@@ -1,0 +1,322 @@
+//! States of a model, and the table of all models' states.
+//!
+//! The table is a plain data structure: it takes no lock, starts no thread and waits for nothing, so that
+//! a test can run it through any order of events. [`ModelManager`](super::ModelManager) does the work.
+
+use std::collections::BTreeMap;
+
+/// State of a model. Only a loaded model serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ModelState {
+    /// Its files are known.
+    Unloaded,
+    /// It is being loaded, or waits for its turn.
+    Loading,
+    /// It serves.
+    Loaded,
+    /// It takes no requests, and ends when those under way have ended.
+    Unloading,
+    /// Its last load failed, or its runtime ended by itself.
+    Failed,
+}
+
+impl ModelState {
+    /// Every state.
+    pub const ALL: [Self; 5] = [
+        Self::Unloaded,
+        Self::Loading,
+        Self::Loaded,
+        Self::Unloading,
+        Self::Failed,
+    ];
+
+    /// Name of the state on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Unloaded => "unloaded",
+            Self::Loading => "loading",
+            Self::Loaded => "loaded",
+            Self::Unloading => "unloading",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// Bounds of what is loaded at once. Zero is no bound.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RoomLimits {
+    /// Models that are loaded at once.
+    pub models: usize,
+    /// Bytes of memory of all loaded models.
+    pub bytes: u64,
+}
+
+/// One model in the table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Slot {
+    pub(crate) state: ModelState,
+    /// Why the last load failed; kept until the next load begins.
+    pub(crate) last_error: Option<String>,
+    /// Requests that use the model or wait for its load.
+    pub(crate) users: usize,
+    /// Memory that it takes, or is expected to take.
+    pub(crate) bytes: u64,
+    /// Never evicted, never unloaded for being idle.
+    pub(crate) pinned: bool,
+    /// Of the last request, or of the load, on the caller's clock.
+    pub(crate) last_used: u64,
+    /// Requests that have used it since the server's start.
+    pub(crate) uses: u64,
+    /// Loads begun.
+    pub(crate) loads: u64,
+}
+
+impl Slot {
+    fn new(bytes: u64, pinned: bool) -> Self {
+        Self {
+            state: ModelState::Unloaded,
+            last_error: None,
+            users: 0,
+            bytes,
+            pinned,
+            last_used: 0,
+            uses: 0,
+            loads: 0,
+        }
+    }
+
+    /// Whether its memory is taken.
+    fn is_resident(&self) -> bool {
+        matches!(self.state, ModelState::Loaded | ModelState::Unloading)
+    }
+}
+
+/// Answer to a request to load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LoadStep {
+    /// The caller is to load it now.
+    Begin,
+    /// A load is under way.
+    Pending,
+    /// It is loaded.
+    Done,
+    /// It is being unloaded.
+    Unloading,
+}
+
+/// Answer to a request to unload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum UnloadStep {
+    /// The caller is to release it once nobody uses it.
+    Begin,
+    /// An unload is under way.
+    Pending,
+    /// It is not loaded.
+    Done,
+    /// It is being loaded.
+    Loading,
+}
+
+/// Room for one more model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Room {
+    /// There is room.
+    Free,
+    /// An unload that is under way may make room.
+    Soon,
+    /// This model is to be unloaded first.
+    Evict(String),
+    /// What is loaded is pinned, or the model is larger than the bound.
+    Never {
+        /// Bytes that it needs.
+        needed: u64,
+        /// Bytes that pinned models leave.
+        free: u64,
+    },
+}
+
+/// States of all models.
+#[derive(Debug, Default)]
+pub(crate) struct StateTable {
+    slots: BTreeMap<String, Slot>,
+    limits: RoomLimits,
+}
+
+impl StateTable {
+    pub(crate) fn new(limits: RoomLimits) -> Self {
+        Self {
+            slots: BTreeMap::new(),
+            limits,
+        }
+    }
+
+    /// Add a model. `bytes` is what it is expected to take.
+    pub(crate) fn add(&mut self, name: &str, bytes: u64, pinned: bool) {
+        self.slots
+            .entry(name.to_owned())
+            .or_insert_with(|| Slot::new(bytes, pinned));
+    }
+
+    pub(crate) fn slot(&self, name: &str) -> Option<&Slot> {
+        self.slots.get(name)
+    }
+
+    /// A load is wanted; `None` if there is no such model.
+    pub(crate) fn load(&mut self, name: &str) -> Option<LoadStep> {
+        let slot = self.slots.get_mut(name)?;
+        Some(match slot.state {
+            ModelState::Unloaded | ModelState::Failed => {
+                slot.state = ModelState::Loading;
+                slot.last_error = None;
+                slot.loads += 1;
+                LoadStep::Begin
+            }
+            ModelState::Loading => LoadStep::Pending,
+            ModelState::Loaded => LoadStep::Done,
+            ModelState::Unloading => LoadStep::Unloading,
+        })
+    }
+
+    /// A load has ended. Success brings the memory that the model takes.
+    pub(crate) fn loaded(&mut self, name: &str, result: Result<u64, String>, now: u64) {
+        let Some(slot) = self.slots.get_mut(name) else {
+            return;
+        };
+        if slot.state != ModelState::Loading {
+            return;
+        }
+        match result {
+            Ok(bytes) => {
+                slot.state = ModelState::Loaded;
+                slot.bytes = bytes;
+                slot.last_used = now;
+            }
+            Err(error) => {
+                slot.state = ModelState::Failed;
+                slot.last_error = Some(error);
+            }
+        }
+    }
+
+    /// A load was given up before it began, for lack of room.
+    pub(crate) fn refused(&mut self, name: &str) {
+        if let Some(slot) = self.slots.get_mut(name)
+            && slot.state == ModelState::Loading
+        {
+            slot.state = ModelState::Unloaded;
+        }
+    }
+
+    /// An unload is wanted; `None` if there is no such model. A failed model is unloaded with that.
+    pub(crate) fn unload(&mut self, name: &str) -> Option<UnloadStep> {
+        let slot = self.slots.get_mut(name)?;
+        Some(match slot.state {
+            ModelState::Unloaded => UnloadStep::Done,
+            ModelState::Failed => {
+                slot.state = ModelState::Unloaded;
+                slot.last_error = None;
+                UnloadStep::Done
+            }
+            ModelState::Loading => UnloadStep::Loading,
+            ModelState::Loaded => {
+                slot.state = ModelState::Unloading;
+                UnloadStep::Begin
+            }
+            ModelState::Unloading => UnloadStep::Pending,
+        })
+    }
+
+    /// Whether an unload can be finished: nobody uses the model any more.
+    pub(crate) fn is_drained(&self, name: &str) -> bool {
+        self.slots
+            .get(name)
+            .is_some_and(|slot| slot.state == ModelState::Unloading && slot.users == 0)
+    }
+
+    /// The memory of a drained model has been released; `why` if its runtime ended by itself.
+    pub(crate) fn released(&mut self, name: &str, why: Option<String>) {
+        if let Some(slot) = self.slots.get_mut(name)
+            && slot.state == ModelState::Unloading
+        {
+            slot.state = match why {
+                None => ModelState::Unloaded,
+                Some(_) => ModelState::Failed,
+            };
+            slot.last_error = why;
+        }
+    }
+
+    /// A request begins to use the model, or to wait for it.
+    pub(crate) fn enter(&mut self, name: &str, now: u64) {
+        if let Some(slot) = self.slots.get_mut(name) {
+            slot.users += 1;
+            slot.last_used = now;
+        }
+    }
+
+    /// A request that has entered ends; `served` if it was answered by the model.
+    pub(crate) fn leave(&mut self, name: &str, served: bool, now: u64) {
+        if let Some(slot) = self.slots.get_mut(name) {
+            slot.users = slot.users.saturating_sub(1);
+            if served {
+                slot.uses += 1;
+                slot.last_used = now;
+            }
+        }
+    }
+
+    /// Room for `name`, whose turn to be loaded it is. Other models that wait for their turn take none.
+    pub(crate) fn room(&self, name: &str) -> Room {
+        let needed = self.slots.get(name).map_or(0, |slot| slot.bytes);
+        let resident = || {
+            let others = self.slots.iter().filter(move |(other, _)| *other != name);
+            others.filter(|(_, slot)| slot.is_resident())
+        };
+        let fits = |models: usize, bytes: u64| {
+            let RoomLimits {
+                models: most,
+                bytes: budget,
+            } = self.limits;
+            (most == 0 || models < most) && (budget == 0 || bytes.saturating_add(needed) <= budget)
+        };
+        let bytes_of = |slots: &mut dyn Iterator<Item = &Slot>| {
+            slots.fold(0u64, |sum, slot| sum.saturating_add(slot.bytes))
+        };
+        let all = bytes_of(&mut resident().map(|(_, slot)| slot));
+        if fits(resident().count(), all) {
+            return Room::Free;
+        }
+        let fixed =
+            || resident().filter(|(_, slot)| slot.pinned && slot.state == ModelState::Loaded);
+        let kept = bytes_of(&mut fixed().map(|(_, slot)| slot));
+        if !fits(fixed().count(), kept) {
+            return Room::Never {
+                needed,
+                free: self.limits.bytes.saturating_sub(kept),
+            };
+        }
+        if resident().any(|(_, slot)| slot.state == ModelState::Unloading) {
+            return Room::Soon;
+        }
+        let candidates = resident().filter(|(_, slot)| !slot.pinned);
+        let victim = candidates.min_by_key(|(_, slot)| (slot.users > 0, slot.last_used));
+        match victim {
+            Some((victim, _)) => Room::Evict(victim.clone()),
+            None => Room::Never { needed, free: 0 },
+        }
+    }
+
+    /// Models that nobody has used for as long as `idle_after` says of each.
+    pub(crate) fn idle(&self, now: u64, idle_after: impl Fn(&str) -> Option<u64>) -> Vec<String> {
+        let idle = self.slots.iter().filter(|(name, slot)| {
+            slot.state == ModelState::Loaded
+                && slot.users == 0
+                && !slot.pinned
+                && idle_after(name).is_some_and(|after| now.saturating_sub(slot.last_used) >= after)
+        });
+        idle.map(|(name, _)| name.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,307 @@
+//! Schedules of the state table: every order of events that the manager can meet, drawn at random.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::*;
+
+/// Numbers that a seed determines (SplitMix64).
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        usize::try_from((mixed ^ (mixed >> 31)) % bound as u64).unwrap_or(0)
+    }
+}
+
+const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
+
+/// The manager's part, without threads: loads take turns, unloads wait for the last user.
+struct Simulation {
+    table: StateTable,
+    limits: RoomLimits,
+    draw: Draw,
+    now: u64,
+    /// Models whose load has begun, in order; the first has the turn.
+    turns: VecDeque<&'static str>,
+    /// The first has room and is being read.
+    reading: bool,
+    /// Requests by model: those that use it, and those that wait for its load.
+    using: BTreeMap<&'static str, usize>,
+    waiting: BTreeMap<&'static str, usize>,
+}
+
+impl Simulation {
+    fn new(seed: u64) -> Self {
+        let mut draw = Draw(seed);
+        let limits = RoomLimits {
+            models: draw.below(4),
+            bytes: [0, 100, 250][draw.below(3)],
+        };
+        let mut table = StateTable::new(limits);
+        for name in NAMES {
+            let pinned = draw.below(8) == 0;
+            table.add(name, [0, 40, 90, 120][draw.below(4)], pinned);
+        }
+        Self {
+            table,
+            limits,
+            draw,
+            now: 0,
+            turns: VecDeque::new(),
+            reading: false,
+            using: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+        }
+    }
+
+    fn state(&self, name: &str) -> ModelState {
+        self.table.slot(name).expect("a model").state
+    }
+
+    fn count(of: &BTreeMap<&'static str, usize>, name: &str) -> usize {
+        of.get(name).copied().unwrap_or(0)
+    }
+
+    fn request(&mut self, name: &'static str) {
+        match self.state(name) {
+            ModelState::Loaded => {
+                self.table.enter(name, self.now);
+                *self.using.entry(name).or_default() += 1;
+            }
+            ModelState::Unloaded | ModelState::Loading => {
+                self.table.enter(name, self.now);
+                *self.waiting.entry(name).or_default() += 1;
+                self.load(name);
+            }
+            // Refused, or asked again later.
+            ModelState::Unloading | ModelState::Failed => {}
+        }
+    }
+
+    fn load(&mut self, name: &'static str) {
+        let before = self.state(name);
+        let step = self.table.load(name).expect("a model");
+        match before {
+            ModelState::Unloaded | ModelState::Failed => {
+                assert_eq!(step, LoadStep::Begin);
+                self.turns.push_back(name);
+            }
+            ModelState::Loading => assert_eq!(step, LoadStep::Pending),
+            ModelState::Loaded => assert_eq!(step, LoadStep::Done),
+            ModelState::Unloading => assert_eq!(step, LoadStep::Unloading),
+        }
+    }
+
+    fn end_request(&mut self, name: &'static str) {
+        if let Some(users) = self.using.get_mut(name).filter(|users| **users > 0) {
+            *users -= 1;
+            self.table.leave(name, true, self.now);
+        }
+    }
+
+    fn give_up_waiting(&mut self, name: &'static str) {
+        let waiting = std::mem::take(self.waiting.entry(name).or_default());
+        for _ in 0..waiting {
+            self.table.leave(name, false, self.now);
+        }
+    }
+
+    /// The load whose turn it is goes one step on.
+    fn turn(&mut self) {
+        let Some(&name) = self.turns.front() else {
+            return;
+        };
+        assert_eq!(self.state(name), ModelState::Loading);
+        if self.reading {
+            let fails = self.draw.below(6) == 0;
+            let bytes = self.table.slot(name).expect("a model").bytes;
+            let result = match fails {
+                true => Err("no such file".to_owned()),
+                false => Ok(bytes),
+            };
+            self.table.loaded(name, result, self.now);
+            (self.reading, _) = (false, self.turns.pop_front());
+            match fails {
+                true => self.give_up_waiting(name),
+                false => {
+                    let waited = std::mem::take(self.waiting.entry(name).or_default());
+                    *self.using.entry(name).or_default() += waited;
+                }
+            }
+            return;
+        }
+        match self.table.room(name) {
+            Room::Free => self.reading = true,
+            Room::Soon => {
+                let mut states = NAMES.iter().map(|name| self.state(name));
+                assert!(
+                    states.any(|state| state == ModelState::Unloading),
+                    "waits in vain"
+                );
+            }
+            Room::Evict(victim) => {
+                let slot = self.table.slot(&victim).expect("a model");
+                assert!(!slot.pinned && slot.state == ModelState::Loaded);
+                assert_eq!(self.table.unload(&victim), Some(UnloadStep::Begin));
+            }
+            Room::Never { .. } => {
+                self.table.refused(name);
+                self.turns.pop_front();
+                self.give_up_waiting(name);
+            }
+        }
+    }
+
+    /// An unload whose users have gone is finished.
+    fn release(&mut self, name: &'static str) {
+        if self.table.is_drained(name) {
+            let crashed = self.draw.below(5) == 0;
+            self.table
+                .released(name, crashed.then(|| "killed".to_owned()));
+        }
+    }
+
+    fn step(&mut self) {
+        self.now += 1;
+        let name = NAMES[self.draw.below(NAMES.len())];
+        match self.draw.below(8) {
+            0 | 1 => self.request(name),
+            2 => self.end_request(name),
+            3 => self.load(name),
+            4 => {
+                let _ = self.table.unload(name).expect("a model");
+            }
+            5 => self.release(name),
+            6 => {
+                let idle = self.table.idle(self.now, |_| Some(3));
+                for name in idle {
+                    assert_eq!(self.table.unload(&name), Some(UnloadStep::Begin));
+                }
+            }
+            _ => self.turn(),
+        }
+        self.check();
+    }
+
+    fn check(&self) {
+        let (mut models, mut bytes) = (0, 0);
+        for name in NAMES {
+            let slot = self.table.slot(name).expect("a model");
+            let (using, waiting) = (
+                Self::count(&self.using, name),
+                Self::count(&self.waiting, name),
+            );
+            assert_eq!(slot.users, using + waiting, "{name}: {slot:?}");
+            if using > 0 {
+                let serves = [ModelState::Loaded, ModelState::Unloading];
+                assert!(serves.contains(&slot.state), "{name} is used: {slot:?}");
+            }
+            if waiting > 0 {
+                assert_eq!(slot.state, ModelState::Loading, "{name} is waited for");
+            }
+            let failed = slot.state == ModelState::Failed;
+            assert_eq!(slot.last_error.is_some(), failed, "{name}: {slot:?}");
+            let queued = self.turns.contains(&name);
+            assert_eq!(
+                slot.state == ModelState::Loading,
+                queued,
+                "{name}: {slot:?}"
+            );
+            let reads = self.reading && self.turns.front() == Some(&name);
+            if slot.is_resident() || reads {
+                models += 1;
+                bytes += slot.bytes;
+            }
+        }
+        let RoomLimits {
+            models: most,
+            bytes: budget,
+        } = self.limits;
+        assert!(most == 0 || models <= most, "{models} models of {most}");
+        assert!(budget == 0 || bytes <= budget, "{bytes} bytes of {budget}");
+    }
+
+    /// Everything that is under way ends, and nothing waits for ever.
+    fn settle(&mut self) {
+        for _ in 0..200 {
+            self.now += 1;
+            for name in NAMES {
+                while Self::count(&self.using, name) > 0 {
+                    self.end_request(name);
+                }
+                self.release(name);
+            }
+            self.turn();
+            self.check();
+        }
+        assert!(self.turns.is_empty(), "a load never ends: {:?}", self.table);
+        for name in NAMES {
+            let slot = self.table.slot(name).expect("a model");
+            assert_eq!(slot.users, 0);
+            assert!(!matches!(
+                slot.state,
+                ModelState::Loading | ModelState::Unloading
+            ));
+        }
+    }
+}
+
+#[test]
+fn l1_no_schedule_leaves_the_table_of_states() {
+    for seed in 0..20_000 {
+        let mut simulation = Simulation::new(seed);
+        for _ in 0..60 {
+            simulation.step();
+        }
+        simulation.settle();
+    }
+}
+
+#[test]
+fn the_least_recently_used_model_is_evicted_first_and_an_idle_one_before_a_busy_one() {
+    let mut table = StateTable::new(RoomLimits {
+        models: 2,
+        bytes: 0,
+    });
+    for (name, at) in [("a", 1), ("b", 2)] {
+        table.add(name, 10, false);
+        assert_eq!(table.load(name), Some(LoadStep::Begin));
+        table.loaded(name, Ok(10), at);
+    }
+    table.add("c", 10, false);
+    table.load("c");
+    assert_eq!(table.room("c"), Room::Evict("a".to_owned()));
+    table.enter("a", 3);
+    table.leave("a", true, 3);
+    assert_eq!(table.room("c"), Room::Evict("b".to_owned()));
+    table.enter("b", 4);
+    assert_eq!(table.room("c"), Room::Evict("a".to_owned()));
+}
+
+#[test]
+fn m6_pinned_models_stay() {
+    let mut table = StateTable::new(RoomLimits {
+        models: 0,
+        bytes: 100,
+    });
+    table.add("pinned", 80, true);
+    table.add("other", 30, false);
+    table.load("pinned");
+    table.loaded("pinned", Ok(80), 1);
+    table.load("other");
+    let never = Room::Never {
+        needed: 30,
+        free: 20,
+    };
+    assert_eq!(table.room("other"), never);
+    table.refused("other");
+    assert_eq!(
+        table.slot("other").map(|slot| slot.state),
+        Some(ModelState::Unloaded)
+    );
+    assert!(table.idle(1000, |_| Some(1)).is_empty());
+}

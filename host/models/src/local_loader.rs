@@ -1,0 +1,293 @@
+//! Loader of local models: from configuration and files to a model with its runtime.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use mortise_engine::{KvType, Speculation};
+
+use crate::config::{EngineSettings, ModelConfig};
+use crate::files::ModelSource;
+use crate::lifecycle::{
+    KvTypeName, LifecycleError, LoadModel, LoadOverrides, LoadProgress, Override,
+};
+use crate::model::{Generator, Model, TextEmbedder, TokenGenerator};
+use crate::replicas::Replicas;
+use crate::script::ScriptKind;
+use crate::scripted_conversation::ScriptedConversation;
+use crate::start::{ModelRuntime, start_runtime};
+use crate::weights::LoadedWeights;
+
+/// Opens model files and starts engines, embedders and scripts.
+pub struct LocalLoader {
+    source: ModelSource,
+    engine: EngineSettings,
+    /// Tokens of prompt and answer together, where a load does not say.
+    max_context: usize,
+    /// All configured models, among which draft models are found by name.
+    models: Vec<ModelConfig>,
+    weights: LoadedWeights,
+}
+
+impl std::fmt::Debug for LocalLoader {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("LocalLoader")
+    }
+}
+
+impl LocalLoader {
+    /// A loader for these models. `max_context` bounds prompt and answer together.
+    pub fn new(
+        source: ModelSource,
+        engine: EngineSettings,
+        max_context: usize,
+        models: Vec<ModelConfig>,
+    ) -> Self {
+        Self {
+            source,
+            engine,
+            max_context,
+            models,
+            weights: LoadedWeights::default(),
+        }
+    }
+
+    fn draft(&self, name: &str) -> Option<&ModelConfig> {
+        self.models.iter().find(|model| model.name == name)
+    }
+
+    /// The configuration and the settings of the engine with a load's own.
+    fn settled(&self, config: &ModelConfig, overrides: &LoadOverrides) -> anyhow::Result<Settled> {
+        let mut engine = self.engine.clone();
+        match overrides.kv_type {
+            Override::Keep => {}
+            Override::Default => engine.engine.kv_type = KvType::default(),
+            Override::Set(kv_type) => engine.engine.kv_type = KvTypeName::into(kv_type),
+        }
+        match overrides.device {
+            Override::Keep => {}
+            Override::Default => engine.device = Default::default(),
+            Override::Set(device) => engine.device = device,
+        }
+        let draft = match &overrides.draft_model {
+            Override::Keep => config.draft.clone(),
+            Override::Default => None,
+            Override::Set(name) => {
+                let draft = self
+                    .draft(name)
+                    .context("the draft model is not configured")?;
+                Some(Box::new(draft.clone()))
+            }
+        };
+        Ok(Settled {
+            config: ModelConfig {
+                quantize: overrides.quantize.over(config.quantize),
+                draft,
+                ..config.clone()
+            },
+            engine,
+            max_context: match overrides.max_context {
+                Override::Set(tokens) => tokens,
+                Override::Keep | Override::Default => self.max_context,
+            },
+            replicas: match overrides.replicas {
+                Override::Set(replicas) => replicas,
+                Override::Keep => config.lifecycle.replicas,
+                Override::Default => 1,
+            },
+        })
+    }
+}
+
+/// Everything that a load goes by.
+struct Settled {
+    config: ModelConfig,
+    engine: EngineSettings,
+    max_context: usize,
+    replicas: usize,
+}
+
+impl LoadModel for LocalLoader {
+    fn load(
+        &self,
+        config: &ModelConfig,
+        overrides: &LoadOverrides,
+        progress: &LoadProgress,
+    ) -> anyhow::Result<Model> {
+        if let Some(script) = &config.script
+            && script.kind == ScriptKind::Conversation
+        {
+            let runtime = Arc::new(ScriptedConversation::new(script.clone()));
+            tracing::info!(model = config.name, scripted = true, "model loaded");
+            return Ok(Model {
+                name: config.name.clone(),
+                architecture: String::new(),
+                generator: Some(Generator::Conversation(runtime)),
+                embedder: None,
+            });
+        }
+        let settled = self.settled(config, overrides)?;
+        let files = self.source.open_telling(&settled.config, progress)?;
+        let start = || {
+            let (context, engine) = (settled.max_context, settled.engine.clone());
+            let weights = &self.weights;
+            start_runtime(
+                &settled.config,
+                &files,
+                context,
+                engine,
+                &self.source,
+                weights,
+            )
+        };
+        let (generator, embedder) = match start()? {
+            ModelRuntime::Tokens(first) => {
+                let mut runtimes = vec![first];
+                while runtimes.len() < settled.replicas {
+                    match start()? {
+                        ModelRuntime::Tokens(runtime) => runtimes.push(runtime),
+                        ModelRuntime::Embeddings(_) => break,
+                    }
+                }
+                let generator = TokenGenerator {
+                    runtime: Replicas::of(runtimes),
+                    tokenizer: Arc::clone(&files.tokenizer),
+                    vocabulary_size: files.vocabulary_size,
+                    generation: files.defaults,
+                };
+                (Some(Generator::Tokens(generator)), None)
+            }
+            ModelRuntime::Embeddings(runtime) => {
+                let tokenizer = Arc::clone(&files.tokenizer);
+                (None, Some(TextEmbedder { runtime, tokenizer }))
+            }
+        };
+        let model = Model {
+            name: config.name.clone(),
+            architecture: files.architecture,
+            generator,
+            embedder,
+        };
+        tracing::info!(
+            model = model.name,
+            folder = files.folder.name(),
+            architecture = model.architecture,
+            context = model.context_length(),
+            replicas = settled.replicas,
+            scripted = config.script.is_some(),
+            "model loaded"
+        );
+        Ok(model)
+    }
+
+    fn check(&self, config: &ModelConfig, overrides: &LoadOverrides) -> Result<(), LifecycleError> {
+        let wrong = |field, message: String| Err(LifecycleError::BadOverride { field, message });
+        let most = config.lifecycle.replica_max;
+        if let Override::Set(replicas) = overrides.replicas
+            && !(1..=most).contains(&replicas)
+        {
+            let message = format!("it must be from 1 to {most}; it is {replicas}");
+            return wrong("replicas", message);
+        }
+        if overrides.max_context == Override::Set(0) {
+            return wrong("max_context", "it must be at least 1; it is 0".to_owned());
+        }
+        if config.script.is_some() {
+            let field = match overrides {
+                LoadOverrides {
+                    quantize: Override::Set(_),
+                    ..
+                } => "quantize",
+                LoadOverrides {
+                    kv_type: Override::Set(_),
+                    ..
+                } => "kv_type",
+                LoadOverrides {
+                    device: Override::Set(_),
+                    ..
+                } => "device",
+                LoadOverrides {
+                    draft_model: Override::Set(_),
+                    ..
+                } => "draft_model",
+                LoadOverrides {
+                    max_context: Override::Set(_),
+                    ..
+                } => "max_context",
+                _ => return Ok(()),
+            };
+            return wrong(field, "a scripted model has no weights".to_owned());
+        }
+        if let Override::Set(name) = &overrides.draft_model {
+            let drafts = matches!(
+                self.engine.engine.speculation,
+                Speculation::DraftModel { .. }
+            );
+            if !drafts {
+                let message = "it needs `engine.speculation = \"draft-model\"`";
+                return wrong("draft_model", message.to_owned());
+            }
+            if self.draft(name).is_none() {
+                return wrong("draft_model", format!("no model is called `{name}`"));
+            }
+        }
+        Ok(())
+    }
+
+    fn probe(&self, config: &ModelConfig) -> anyhow::Result<()> {
+        match &config.path {
+            Some(path) => std::fs::metadata(path)
+                .map(drop)
+                .with_context(|| format!("cannot open model folder `{}`", path.display())),
+            // The hub is asked by the load itself, and a script has no files.
+            None => Ok(()),
+        }
+    }
+
+    fn artifact_bytes(&self, config: &ModelConfig) -> Option<u64> {
+        if config.script.is_some() {
+            return Some(0);
+        }
+        match (&config.path, &config.hf) {
+            (Some(path), _) => weight_bytes(path),
+            (None, Some(_)) => None,
+            (None, None) => {
+                let files = self.source.demo.iter().filter(|(name, _)| is_weights(name));
+                Some(files.map(|(_, bytes)| bytes.len() as u64).sum())
+            }
+        }
+    }
+}
+
+/// Bytes of the weight files of a folder, or of a file and the parts that it was split into.
+fn weight_bytes(path: &Path) -> Option<u64> {
+    let metadata = std::fs::metadata(path).ok()?;
+    if metadata.is_file() {
+        let name = path.file_name()?.to_str()?;
+        // `NAME-00001-of-00003.gguf`
+        let Some((stem, _)) = name.rsplit_once("-of-") else {
+            return Some(metadata.len());
+        };
+        let stem = stem.trim_end_matches(|c: char| c.is_ascii_digit());
+        return bytes_in(path.parent()?, |file| {
+            file.starts_with(stem) && is_weights(file)
+        });
+    }
+    bytes_in(path, is_weights)
+}
+
+fn bytes_in(folder: &Path, counts: impl Fn(&str) -> bool) -> Option<u64> {
+    let mut bytes = 0u64;
+    for entry in std::fs::read_dir(folder).ok()?.flatten() {
+        if entry.file_name().to_str().is_some_and(&counts) {
+            // Through links: the hub's cache has links to the files.
+            bytes += std::fs::metadata(entry.path()).map_or(0, |metadata| metadata.len());
+        }
+    }
+    Some(bytes)
+}
+
+fn is_weights(name: &str) -> bool {
+    let extension = name.rsplit_once('.').map(|(_, extension)| extension);
+    matches!(extension, Some("safetensors" | "gguf"))
+}

@@ -1,0 +1,70 @@
+//! Replicas: several engines of the same weights behind one model.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use mortise_engine::{BeamRequest, EngineLoad, SequenceRequest, SubmitError, TokenStream};
+
+use crate::token_runtime::TokenRuntime;
+
+/// Identical runtimes. Each sequence goes to the one with the fewest; ties take turns.
+pub(crate) struct Replicas {
+    runtimes: Vec<Arc<dyn TokenRuntime>>,
+    next: AtomicUsize,
+}
+
+impl Replicas {
+    /// One runtime of all of these; `runtimes` must not be empty.
+    pub(crate) fn of(mut runtimes: Vec<Arc<dyn TokenRuntime>>) -> Arc<dyn TokenRuntime> {
+        match (runtimes.len(), runtimes.pop()) {
+            (1, Some(only)) => only,
+            (_, last) => {
+                runtimes.extend(last);
+                Arc::new(Self {
+                    runtimes,
+                    next: AtomicUsize::new(0),
+                })
+            }
+        }
+    }
+
+    /// The runtime for the next sequence.
+    fn pick(&self) -> Result<&Arc<dyn TokenRuntime>, SubmitError> {
+        let count = self.runtimes.len().max(1);
+        let turn = self.next.fetch_add(1, Relaxed);
+        let in_turn = (0..count).map(|offset| turn.wrapping_add(offset) % count);
+        let runtimes = in_turn.filter_map(|index| self.runtimes.get(index));
+        let in_flight = |runtime: &&Arc<dyn TokenRuntime>| {
+            let load = runtime.load();
+            load.running + load.waiting + load.preempted
+        };
+        runtimes.min_by_key(in_flight).ok_or(SubmitError::Stopped)
+    }
+}
+
+impl TokenRuntime for Replicas {
+    fn submit(&self, request: SequenceRequest) -> Result<TokenStream, SubmitError> {
+        self.pick()?.submit(request)
+    }
+
+    fn submit_beams(&self, request: BeamRequest) -> Result<Vec<TokenStream>, SubmitError> {
+        self.pick()?.submit_beams(request)
+    }
+
+    fn context_length(&self) -> usize {
+        let lengths = self.runtimes.iter();
+        lengths
+            .map(|runtime| runtime.context_length())
+            .min()
+            .unwrap_or(0)
+    }
+
+    fn load(&self) -> EngineLoad {
+        let loads = self.runtimes.iter().map(|runtime| runtime.load());
+        loads.fold(EngineLoad::default(), EngineLoad::plus)
+    }
+
+    fn replicas(&self) -> usize {
+        self.runtimes.len()
+    }
+}
