@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 use mortise_http::{Problem, WaitEnd, stopping};
-use mortise_service::{Fault, PluginError, ServiceError};
+use mortise_service::{Fault, LifecycleError, PluginError, ServiceError};
 
 /// A failure of the service as clients are told it.
 pub(crate) fn problem_of(error: ServiceError) -> Problem {
@@ -16,6 +16,7 @@ pub(crate) fn problem_of(error: ServiceError) -> Problem {
         ServiceError::ModelNotFound { .. } => {
             Problem::new(StatusCode::NOT_FOUND, "model_not_found", message).at("model")
         }
+        ServiceError::Model(error) => model_error(&error),
         ServiceError::Denied(denial) => {
             let status = StatusCode::from_u16(denial.status)
                 .ok()
@@ -53,6 +54,42 @@ pub(crate) fn problem_of(error: ServiceError) -> Problem {
         ServiceError::ClientTimeout => WaitEnd::Client.problem(),
         ServiceError::QueueTimeout => WaitEnd::Queue.problem(),
         ServiceError::Stopping => stopping(),
+    }
+}
+
+/// A model that cannot be used now. Of a failed load the caller learns that it failed: what more there is
+/// to say may name files, and stands in the log and on the admin side.
+fn model_error(error: &LifecycleError) -> Problem {
+    let (status, retry_after) = match error {
+        LifecycleError::Unknown(_) => (StatusCode::NOT_FOUND, None),
+        LifecycleError::NotLoaded(_) | LifecycleError::Failed { .. } => {
+            (StatusCode::CONFLICT, None)
+        }
+        LifecycleError::Loaded(_) | LifecycleError::BadOverride { .. } => {
+            (StatusCode::CONFLICT, None)
+        }
+        LifecycleError::Loading(_) | LifecycleError::Unloading(_) => {
+            (StatusCode::CONFLICT, Some(1))
+        }
+        LifecycleError::Unloaded(_) => (StatusCode::SERVICE_UNAVAILABLE, Some(1)),
+        LifecycleError::NoRoom { .. } => (StatusCode::SERVICE_UNAVAILABLE, Some(10)),
+        LifecycleError::Stopping => return stopping(),
+    };
+    let message = match error {
+        LifecycleError::Failed { model, .. } => format!(
+            "the model `{model}` could not be loaded; the server's log says why, and an operator \
+             can load it again"
+        ),
+        LifecycleError::NoRoom { model, .. } => {
+            format!("there is no room to load the model `{model}` at present")
+        }
+        error => error.to_string(),
+    };
+    let problem = Problem::new(status, error.code(), message).at("model");
+    match retry_after {
+        Some(seconds) => problem.with_header("retry-after", seconds.to_string()),
+        // It would meet the same end.
+        None => problem.with_header("x-should-retry", "false"),
     }
 }
 

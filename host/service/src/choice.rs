@@ -6,6 +6,7 @@ use std::sync::Arc;
 use mortise_engine::{
     FinishReason as SequenceEnd, GeneratedToken, SequenceError, TokenEvent, TokenStream,
 };
+use mortise_models::lifecycle::{LifecycleError, ModelLease};
 use mortise_models::{Delta, FinishReason, TokenLogprob};
 use mortise_plugin::{Finish, ParserEvent, PluginError};
 use mortise_tokenizer::Detokenizer;
@@ -23,11 +24,37 @@ use crate::token_spans::{HeldSpans, ParserSpans, TokenSpan};
 /// Tokens of a choice as the runtime generates them.
 pub(crate) struct ChoiceStream {
     pub(crate) tokens: TokenStream,
+    /// Keeps the model loaded, and tells when it is to be unloaded.
+    pub(crate) lease: Option<Arc<ModelLease>>,
     /// Fault of the grammar plugin, once its matcher has failed.
     pub(crate) fault: MatcherFault,
 }
 
 impl ChoiceStream {
+    /// The next event of the sequence.
+    ///
+    /// # Errors
+    /// When the model is to be unloaded and the sequence still waits in the queue.
+    async fn next(&mut self) -> Result<Option<TokenEvent>, ServiceError> {
+        let Some(lease) = self.lease.as_ref().filter(|_| self.is_queued()) else {
+            return Ok(self.tokens.next().await);
+        };
+        let mut closing = lease.closing();
+        tokio::select! {
+            biased;
+            event = self.tokens.next() => return Ok(event),
+            closed = closing.wait_for(|closing| *closing) => drop(closed),
+        }
+        match self.is_queued() {
+            true => Err(LifecycleError::Unloading(lease.model().to_owned()).into()),
+            false => Ok(self.tokens.next().await),
+        }
+    }
+
+    fn is_queued(&self) -> bool {
+        self.tokens.queue_time().is_none()
+    }
+
     /// Error of a failed sequence. A failed constraint is a fault of its plugin.
     fn failure(&self, error: &SequenceError) -> ServiceError {
         match (error, self.fault.get()) {
@@ -120,7 +147,7 @@ impl Choice {
     }
 
     async fn step(&mut self) -> Result<(), ServiceError> {
-        let event = self.stream.tokens.next().await;
+        let event = self.stream.next().await?;
         if self.timer.awaits_first()
             && let Some(queued) = self.stream.tokens.queue_time()
         {

@@ -69,11 +69,12 @@ impl Service {
         call: &Call,
         request: EmbeddingRequest,
     ) -> Result<Embeddings, ServiceError> {
-        let (mut admission, entry, observer) = self.admit(call, &request.model).await?;
-        let Some(embedder) = &entry.model.embedder else {
+        let (mut admission, used) = self.admit(call, &request.model).await?;
+        let (model, observer) = (&used.loaded.model, &used.observer);
+        let Some(embedder) = &model.embedder else {
             let message = format!(
                 "the model `{}` generates text and makes no embeddings",
-                entry.model.name
+                model.name
             );
             return Err(invalid("model", message));
         };
@@ -88,7 +89,7 @@ impl Service {
         let tokens: usize = texts.iter().map(Vec::len).sum();
         admission.spent().usage.prompt_tokens = u32::try_from(tokens).unwrap_or(u32::MAX);
         self.throughputs
-            .sample(&entry.model.name, &embedder.runtime.load(), Instant::now());
+            .sample(&model.name, &embedder.runtime.load(), Instant::now());
         let made = embedder.runtime.embed(texts).await;
         let vectors = made.map_err(|error| match error {
             EmbedError::QueueFull { limit } => ServiceError::QueueFull {
@@ -96,7 +97,7 @@ impl Service {
                 unit: "requests",
                 retry_after: self
                     .throughputs
-                    .retry_after(&entry.model.name, &embedder.runtime.load()),
+                    .retry_after(&model.name, &embedder.runtime.load()),
             },
             EmbedError::Stopped => ServiceError::Stopping,
             EmbedError::Failed(message) => ServiceError::Engine(message),
@@ -106,7 +107,7 @@ impl Service {
         let usage = admission.spent().usage;
         observer.ended(&Summary {
             request_id: admission.request_id(),
-            model: &entry.model.name,
+            model: &model.name,
             outcome,
             usage,
             queued: None,
@@ -114,7 +115,7 @@ impl Service {
             elapsed: admission.elapsed(),
         });
         Ok(Embeddings {
-            model: entry.model.name.clone(),
+            model: model.name.clone(),
             vectors,
             usage,
             admission,

@@ -2,6 +2,7 @@
 //! statuses in one place.
 
 use mortise_models::UnknownModel;
+use mortise_models::lifecycle::LifecycleError;
 use mortise_plugin::{Denial, PluginError};
 
 /// Every way in which the service can fail a request.
@@ -25,6 +26,9 @@ pub enum ServiceError {
         /// Names that exist.
         available: Vec<String>,
     },
+    /// The model is known and cannot be used now.
+    #[error(transparent)]
+    Model(#[from] LifecycleError),
     /// A policy refused.
     #[error("{}", .0.message)]
     Denied(Denial),
@@ -97,6 +101,7 @@ impl ServiceError {
         match self {
             Self::Invalid { .. } => "invalid",
             Self::ModelNotFound { .. } => "model_not_found",
+            Self::Model(error) => error.code(),
             Self::Denied(_) => "denied",
             Self::ContextLength { .. } => "context_length",
             Self::QueueFull { .. } => "queue_full",

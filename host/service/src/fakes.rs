@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use mortise_models::{
-    GenerationConfig, Generator, Model, Script, ScriptCodec, Scripted, ScriptedConversation,
-    TokenGenerator,
+    GenerationConfig, Generator, Listing, Model, ModelConfig, Script, ScriptCodec, Scripted,
+    ScriptedConversation, TokenGenerator,
 };
 use mortise_plugin::{
     Decision, Facts, Fault, Finish, GrammarSource, Kind, MatchStatus, MatchStep, ParserEvent,
@@ -22,9 +22,10 @@ use crate::plugins::{
     RequestId,
 };
 use crate::{
-    Call, ChatPrompt, ContentConstraint, Conversation, Delta, Event, FinishReason, Message, Prompt,
-    PromptEnd, Request, RequestFields, Role, ServedModel, ServerToolCall, Service, ServiceConfig,
-    ServiceError, TemplateArguments, TokenLogprob, ToolDeclaration, ToolName, Tools, Usage,
+    Call, ChatPrompt, ContentConstraint, Conversation, Delta, Event, FinishReason, LoadedModel,
+    Message, Prompt, PromptEnd, Request, RequestFields, Role, ServedModel, ServerToolCall, Service,
+    ServiceConfig, ServiceError, TemplateArguments, TokenLogprob, ToolDeclaration, ToolName, Tools,
+    Usage,
 };
 
 /// The tokenizer that a `tokenizer.json` describes.
@@ -357,34 +358,51 @@ pub(crate) fn model(script: Script) -> ServedModel {
         generation: GenerationConfig::default().with_eos_tokens(tokenizer.token_id(END)),
         tokenizer: Arc::clone(&tokenizer),
     };
-    ServedModel {
-        model: Arc::new(described(Some(Generator::Tokens(generator)))),
-        plugins: ModelPlugins {
-            chat_template: PluginRoutes::one(Arc::new(FakeTemplate::default())),
-            parser: PluginRoutes::one(Arc::new(FakeParser)),
-            grammar: PluginRoutes::one(Arc::new(FakeGrammar { tokenizer })),
-        },
-    }
+    let plugins = ModelPlugins {
+        chat_template: PluginRoutes::one(Arc::new(FakeTemplate::default())),
+        parser: PluginRoutes::one(Arc::new(FakeParser)),
+        grammar: PluginRoutes::one(Arc::new(FakeGrammar { tokenizer })),
+    };
+    served(Generator::Tokens(generator), plugins)
 }
 
 /// A served model whose runtime takes conversations and answers with `script`.
 pub(crate) fn conversation_model(script: Script) -> ServedModel {
     let runtime = Arc::new(ScriptedConversation::new(script));
+    served(Generator::Conversation(runtime), ModelPlugins::default())
+}
+
+fn served(generator: Generator, plugins: ModelPlugins) -> ServedModel {
+    let config = ModelConfig {
+        name: "demo".to_owned(),
+        aliases: vec!["alias".to_owned()],
+        ..ModelConfig::of_path(None)
+    };
     ServedModel {
-        model: Arc::new(described(Some(Generator::Conversation(runtime)))),
-        plugins: ModelPlugins::default(),
+        listing: Arc::new(Listing::of(&config)),
+        loaded: Some(LoadedModel {
+            model: Arc::new(Model {
+                name: "demo".to_owned(),
+                architecture: String::new(),
+                generator: Some(generator),
+                embedder: None,
+            }),
+            plugins,
+        }),
     }
 }
 
-fn described(generator: Option<Generator>) -> Model {
-    Model {
-        name: "demo".to_owned(),
-        aliases: vec!["alias".to_owned()],
-        created: 0,
-        owned_by: "mortise".to_owned(),
-        generator,
-        embedder: None,
-    }
+/// Rename a model.
+pub(crate) fn rename(served: &mut ServedModel, name: &str, aliases: &[&str]) {
+    let listing = Arc::make_mut(&mut served.listing);
+    listing.name = name.to_owned();
+    listing.aliases = aliases.iter().map(|&alias| alias.to_owned()).collect();
+    Arc::make_mut(&mut loaded(served).model).name = name.to_owned();
+}
+
+/// A model that is loaded.
+pub(crate) fn loaded(served: &mut ServedModel) -> &mut LoadedModel {
+    served.loaded.as_mut().expect("a loaded model")
 }
 
 /// Change the token generator of a model.
@@ -392,7 +410,7 @@ pub(crate) fn change<T>(
     served: &mut ServedModel,
     change: impl FnOnce(&mut TokenGenerator) -> T,
 ) -> T {
-    match &mut Arc::make_mut(&mut served.model).generator {
+    match &mut Arc::make_mut(&mut loaded(served).model).generator {
         Some(Generator::Tokens(generator)) => change(generator),
         _ => panic!("it has no token generator"),
     }

@@ -51,13 +51,14 @@ pub use error::ServiceError;
 pub use event::{Event, ServerToolCall, ToolOutcome};
 pub use failure::{Fallback, RawOnFailure, ScopedPolicy, ScopedTools};
 pub use identity::Identity;
-pub use model::ServedModel;
+pub use model::{AlwaysLoaded, Held, HoldModels, LoadedModel, ServedModel};
 pub use mortise_engine::EarlyStopping;
 pub use mortise_models::conversation::{
     Audio, BadToolName, Conversation, ConversationError, Detail, Image, ImageSource, JsonObject,
     KeyOrder, Message, Modality, Origin, Part, Role, TemplateArgumentError, TemplateArguments,
     TooDeep, ToolCall, ToolDeclaration, ToolName, Tools, ToolsError, template_json,
 };
+pub use mortise_models::lifecycle::LifecycleError;
 pub use mortise_models::{Delta, FinishReason, Model, TokenLogprob, Usage};
 pub use mortise_plugin::{Fault, GrammarSource, Kind, PluginError, ToolChoice};
 pub use observer::{ModelObserver, NoObserver, Observer, Outcome, Summary, ToolRun};

@@ -1,22 +1,34 @@
-//! A model as the service serves it: its descriptor with the plugins that are bound to it.
+//! A model as the service serves it: its names, and once it is loaded its runtimes with the plugins that
+//! are bound to it.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
-use mortise_models::{Generator, Model, Named};
+use mortise_models::lifecycle::{LifecycleError, ModelLease, ModelManager};
+use mortise_models::{Generator, Listing, Model, Named};
 
 use crate::error::ServiceError;
 use crate::plugin_routing::ModelPlugins;
 
-/// A model with its plugins.
+/// A model that requests can name.
 #[derive(Clone)]
 pub struct ServedModel {
-    /// Names, capabilities and runtimes.
+    /// Names, and what lists of models show.
+    pub listing: Arc<Listing>,
+    /// There while it is loaded.
+    pub loaded: Option<LoadedModel>,
+}
+
+/// A loaded model with its plugins.
+#[derive(Clone)]
+pub struct LoadedModel {
+    /// Capabilities and runtimes.
     pub model: Arc<Model>,
     /// Chat templates, output parsers and grammars.
     pub plugins: ModelPlugins,
 }
 
-impl ServedModel {
+impl LoadedModel {
     /// What generates text.
     ///
     /// # Errors
@@ -35,10 +47,36 @@ impl ServedModel {
 
 impl Named for ServedModel {
     fn name(&self) -> &str {
-        &self.model.name
+        &self.listing.name
     }
 
     fn aliases(&self) -> &[String] {
-        &self.model.aliases
+        &self.listing.aliases
+    }
+}
+
+/// A hold on a model, or the reason against it.
+pub type Held<'a> =
+    Pin<Box<dyn Future<Output = Result<Option<ModelLease>, LifecycleError>> + Send + 'a>>;
+
+/// Keeps models loaded while requests use them, and loads them where requests may do that.
+pub trait HoldModels: Send + Sync {
+    /// Hold the model of this public name until the lease is dropped. `None`: it needs no hold.
+    fn hold<'a>(&'a self, name: &'a str) -> Held<'a>;
+}
+
+/// All models are loaded and stay so.
+#[derive(Debug, Clone, Copy)]
+pub struct AlwaysLoaded;
+
+impl HoldModels for AlwaysLoaded {
+    fn hold<'a>(&'a self, _: &'a str) -> Held<'a> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+}
+
+impl HoldModels for ModelManager {
+    fn hold<'a>(&'a self, name: &'a str) -> Held<'a> {
+        Box::pin(async move { self.acquire(name).await.map(Some) })
     }
 }

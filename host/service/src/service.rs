@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use mortise_engine::Share;
+use mortise_models::lifecycle::{LifecycleError, ModelLease};
 use mortise_models::{Catalogue, CatalogueError, FinishReason, Generator, NameMatching};
 use mortise_plugin::Principal;
 
@@ -17,7 +18,7 @@ use crate::conversation_prompt::ConversationModel;
 use crate::error::ServiceError;
 use crate::latency::Latency;
 use crate::limits::MAX_CHOICES;
-use crate::model::ServedModel;
+use crate::model::{AlwaysLoaded, HoldModels, LoadedModel, ServedModel};
 use crate::observer::{ModelObserver, NoObserver, Observer, Outcome};
 use crate::part::{Part, PartSetup};
 use crate::plugin_routing::RequestPlugins;
@@ -53,6 +54,8 @@ pub struct ServiceConfig {
     pub tools: ToolLimits,
     /// Listener for metrics.
     pub observer: Arc<dyn Observer>,
+    /// Keeps models loaded while requests use them.
+    pub holder: Arc<dyn HoldModels>,
 }
 
 impl Default for ServiceConfig {
@@ -67,6 +70,7 @@ impl Default for ServiceConfig {
             share_prefixes: false,
             tools: ToolLimits::default(),
             observer: Arc::new(NoObserver),
+            holder: Arc::new(AlwaysLoaded),
         }
     }
 }
@@ -173,7 +177,7 @@ impl Service {
     ) -> Result<Admission, ServiceError> {
         let serving = self.serving();
         let resolved = |name| serving.models.resolve(name);
-        let named = model.map(|name| resolved(name).map_or(name, |entry| &entry.model.name));
+        let named = model.map(|name| resolved(name).map_or(name, |entry| &entry.listing.name));
         let mut admission = serving
             .policies
             .admit(call, facts(call, named, false, None))
@@ -188,11 +192,38 @@ impl Service {
         &self,
         call: &Call,
         model: &str,
-    ) -> Result<(Admission, Arc<ServedModel>, Arc<dyn ModelObserver>), ServiceError> {
+    ) -> Result<(Admission, UsedModel), ServiceError> {
         let serving = self.serving();
         let (admission, entry) = serving.admit(call, model, None).await?;
-        let observer = serving.observer(&entry.model.name);
-        Ok((admission, entry, observer))
+        let used = self.hold(&serving, &entry).await?;
+        Ok((admission, used))
+    }
+
+    /// Hold a model for an admitted request, which may wait until it is loaded. The request keeps the
+    /// generation that it began with, unless the model was loaded since.
+    async fn hold(
+        &self,
+        begun: &Arc<Generation>,
+        entry: &ServedModel,
+    ) -> Result<UsedModel, ServiceError> {
+        let name = &entry.listing.name;
+        let lease = self.config.holder.hold(name).await?;
+        let now = self.serving();
+        let loaded = now.models.get(name).and_then(|entry| entry.loaded.clone());
+        let Some(loaded) = loaded else {
+            return Err(LifecycleError::Unloaded(name.clone()).into());
+        };
+        let same = |before: &&LoadedModel| Arc::ptr_eq(&before.model, &loaded.model);
+        let (serving, loaded) = match entry.loaded.as_ref().filter(same) {
+            Some(before) => (Arc::clone(begun), before.clone()),
+            None => (now, loaded),
+        };
+        Ok(UsedModel {
+            observer: serving.observer(name),
+            loaded,
+            serving,
+            lease: lease.map(Arc::new),
+        })
     }
 
     /// Start to answer a request of one prompt.
@@ -234,7 +265,7 @@ impl Service {
     /// Report a refusal, under the name of the model that the caller meant.
     pub(crate) fn refused(&self, serving: &Generation, name: &str, error: &ServiceError) {
         let entry = serving.models.resolve(name).ok();
-        let model = entry.map(|entry| entry.model.name.as_str());
+        let model = entry.map(|entry| entry.listing.name.as_str());
         self.config.observer.refused(model, error);
     }
 
@@ -256,7 +287,7 @@ impl Service {
 
     async fn begin(
         &self,
-        serving: &Generation,
+        serving: &Arc<Generation>,
         call: &Call,
         request: Request,
         numbers: &mut Numbers,
@@ -267,9 +298,10 @@ impl Service {
             .max_tokens
             .map(|each| each.saturating_mul(candidates));
         let admitted = serving.admit(call, &fields.model, Some((fields, limit)));
-        let (mut admission, served) = admitted.await?;
-        let model = &served.model;
-        let generator = served.generator()?;
+        let (mut admission, entry) = admitted.await?;
+        let used = self.hold(serving, &entry).await?;
+        let model = &used.loaded.model;
+        let generator = used.loaded.generator()?;
         self.throughputs
             .sample(&model.name, &generator.load(), Instant::now());
         if candidates > self.config.max_choices {
@@ -280,15 +312,15 @@ impl Service {
             ));
         }
         let key = admission.routing_key(&model.name);
-        let plugins = served.plugins.select(&key);
-        let tools = serving.tools.select(&request.fields().server_tools, &key)?;
+        let plugins = used.loaded.plugins.select(&key);
+        let offered = &request.fields().server_tools;
+        let tools = used.serving.tools.select(offered, &key)?;
         let request = request.with_server_tools(tools.declarations())?;
-        let observer = serving.observer(&model.name);
         let submitter = self.submitter(
             call,
             target(&model.name, generator),
             plugins,
-            observer,
+            &used,
             &admission,
             &request,
         );
@@ -369,7 +401,7 @@ impl Service {
         call: &Call,
         target: Target,
         plugins: RequestPlugins,
-        observer: Arc<dyn ModelObserver>,
+        used: &UsedModel,
         admission: &Admission,
         request: &Request,
     ) -> Arc<Submitter> {
@@ -385,7 +417,8 @@ impl Service {
             request_id: Arc::clone(&call.request_id),
             masks: Arc::clone(&self.masks),
             throughputs: Arc::clone(&self.throughputs),
-            observer,
+            observer: Arc::clone(&used.observer),
+            lease: used.lease.clone(),
             latency: Arc::<Latency>::default(),
             arrived: call.arrived,
             priority: admission.allowance().priority,
@@ -405,6 +438,15 @@ impl Service {
             spent: Duration::ZERO,
         }
     }
+}
+
+/// A loaded model that a request uses, with the generation that it was found in.
+pub(crate) struct UsedModel {
+    pub(crate) loaded: LoadedModel,
+    pub(crate) observer: Arc<dyn ModelObserver>,
+    serving: Arc<Generation>,
+    /// Keeps it loaded. Shared by the choices of the answer.
+    pub(crate) lease: Option<Arc<ModelLease>>,
 }
 
 /// Runtime behind a model's generator.
@@ -449,8 +491,8 @@ impl Generation {
         accounts: &Arc<OpenAccounts>,
     ) -> Result<Self, SetupError> {
         let observers = models.iter().map(|model| {
-            let observer = config.observer.model(&model.model.name);
-            (model.model.name.clone(), observer)
+            let observer = config.observer.model(&model.listing.name);
+            (model.listing.name.clone(), observer)
         });
         let observers = observers.collect();
         Ok(Self {
@@ -481,7 +523,7 @@ impl Generation {
         let entry = self.models.resolve(model);
         let named = entry
             .as_ref()
-            .map_or(model, |entry| entry.model.name.as_str());
+            .map_or(model, |entry| entry.listing.name.as_str());
         let facts = match answer {
             Some((fields, max_tokens)) => answer_facts(call, named, max_tokens, fields),
             None => facts(call, Some(named), false, None),
@@ -491,7 +533,7 @@ impl Generation {
             admission.check_tools(fields)?;
         }
         let entry = Arc::clone(entry?);
-        admission.spent().model = entry.model.name.clone();
+        admission.spent().model = entry.listing.name.clone();
         Ok((admission, entry))
     }
 }

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use mortise_engine::{BeamParams, BeamRequest, SequenceRequest, Share, SubmitError};
 use mortise_models::TokenGenerator;
+use mortise_models::lifecycle::ModelLease;
 use mortise_plugin::Principal;
 use mortise_tokenizer::Detokenizer;
 
@@ -41,6 +42,8 @@ pub(crate) struct Submitter {
     pub(crate) priority: i32,
     pub(crate) share: Share,
     pub(crate) salt: Option<Arc<str>>,
+    /// Keeps the model loaded until the last choice has ended.
+    pub(crate) lease: Option<Arc<ModelLease>>,
 }
 
 /// Runtime that a prompt is submitted to.
@@ -249,7 +252,12 @@ impl Submitter {
             constraint,
         });
         let tokens = tokens.map_err(|error| self.rejected(error, request, max_tokens))?;
-        let stream = ChoiceStream { tokens, fault };
+        let lease = self.lease.clone();
+        let stream = ChoiceStream {
+            tokens,
+            lease,
+            fault,
+        };
         Ok(self.assemble(model, request, prepared, slot, stream, parser))
     }
 
@@ -290,6 +298,7 @@ impl Submitter {
             let parser = self.parser(prepared.parser.as_ref()).await?;
             let stream = ChoiceStream {
                 tokens,
+                lease: self.lease.clone(),
                 fault: MatcherFault::default(),
             };
             let slot = Slot {

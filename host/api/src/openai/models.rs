@@ -31,6 +31,7 @@ pub(crate) async fn list(
         .service
         .models()
         .iter()
+        .filter(|model| !model.listing.hidden)
         .map(|model| model_body(model))
         .collect();
     let mut response = json_response(StatusCode::OK, &json!({"object": "list", "data": models}));
@@ -58,20 +59,25 @@ pub(crate) async fn retrieve(
         .await
         .map_err(problem_of)?;
     let model = state.service.model(&id).map_err(problem_of)?;
-    context.notes.answers(&model.model.name);
+    context.notes.answers(&model.listing.name);
     let mut response = json_response(StatusCode::OK, &model_body(&model));
     append_headers(response.headers_mut(), &admission.allowance().headers);
     Ok(response)
 }
 
 fn model_body(served: &ServedModel) -> Value {
-    let model = &served.model;
-    json!({
-        "id": model.name,
+    let (listing, model) = (&served.listing, served.loaded.as_ref());
+    let mut body = json!({
+        "id": listing.name,
         "object": "model",
-        "created": model.created,
-        "owned_by": model.owned_by,
-        "aliases": model.aliases,
-        "max_model_len": model.context_length(),
-    })
+        "created": listing.created,
+        "owned_by": listing.owned_by,
+        "aliases": listing.aliases,
+        "max_model_len": model.and_then(|loaded| loaded.model.context_length()),
+        "loaded": model.is_some(),
+    });
+    if let Some(date) = &listing.deprecation_date {
+        body["deprecation_date"] = Value::from(date.as_str());
+    }
+    body
 }

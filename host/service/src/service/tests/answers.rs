@@ -5,7 +5,9 @@ use mortise_models::Script;
 use mortise_plugin::{Fault, Finish, GrammarSource};
 
 use super::{allow, one, until};
-use crate::fakes::{FakePolicy, FakeTemplate, ask, call, chat, constrained, model, says, service};
+use crate::fakes::{
+    FakePolicy, FakeTemplate, ask, call, chat, constrained, loaded, model, says, service,
+};
 use crate::plugins::DecidePolicy;
 use crate::{ContentConstraint, Event, FinishReason, PluginRoutes, Request, ServiceError};
 
@@ -72,7 +74,7 @@ async fn a_limit_is_the_reason_even_after_a_call() {
 #[tokio::test]
 async fn a_prompt_that_opens_reasoning_is_parsed_so() {
     let mut served = model(says("because</think>yes"));
-    served.plugins.chat_template = PluginRoutes::one(Arc::new(FakeTemplate {
+    loaded(&mut served).plugins.chat_template = PluginRoutes::one(Arc::new(FakeTemplate {
         opens_reasoning: true,
         ..FakeTemplate::default()
     }));
@@ -92,8 +94,8 @@ async fn stop_strings_end_an_answer_and_free_the_engine() {
         repeat: 10_000,
         ..says("one two three. ")
     };
-    let served = model(script);
-    let described = Arc::clone(&served.model);
+    let mut served = model(script);
+    let described = Arc::clone(&loaded(&mut served).model);
     let service = service(served, Vec::new());
     let mut fields = chat("hi");
     fields.stop = vec!["three. one".to_owned(), "thr3".to_owned()];
@@ -107,7 +109,7 @@ async fn stop_strings_end_an_answer_and_free_the_engine() {
 #[tokio::test]
 async fn a_template_may_add_stop_strings() {
     let mut served = model(says("hello Human: x"));
-    served.plugins.chat_template = PluginRoutes::one(Arc::new(FakeTemplate {
+    loaded(&mut served).plugins.chat_template = PluginRoutes::one(Arc::new(FakeTemplate {
         stop: vec!["Human:".to_owned()],
         ..FakeTemplate::default()
     }));

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 use mortise_engine::EngineLoad;
 use mortise_models::{EmbedError, EmbeddingFuture, EmbeddingRuntime, TextEmbedder};
 
-use crate::fakes::{call, model, says, service, tokenizer};
+use crate::fakes::{call, loaded, model, says, service, tokenizer};
 use crate::{EmbeddingInput, EmbeddingRequest, ServiceError};
 
 /// An embedding model with a queue of this many tokens, that always ends in this way.
@@ -44,7 +44,7 @@ async fn asked(waiting_tokens: usize, error: EmbedError) -> ServiceError {
     });
     let mut served = model(says("x"));
     let tokenizer = tokenizer(&mut served);
-    let described = Arc::make_mut(&mut served.model);
+    let described = Arc::make_mut(&mut loaded(&mut served).model);
     described.embedder = Some(TextEmbedder {
         runtime: busy,
         tokenizer,

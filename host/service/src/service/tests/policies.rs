@@ -5,7 +5,9 @@ use mortise_models::{NameMatching, Script};
 use mortise_plugin::{Allowance, Decision, Denial, Fault, Finish, Principal, ToolGrant};
 
 use super::{allow, until};
-use crate::fakes::{FakePolicy, ask, call, chat, collect, fault, functions, model, says, service};
+use crate::fakes::{
+    FakePolicy, ask, call, chat, collect, fault, functions, loaded, model, rename, says, service,
+};
 use crate::plugins::DecidePolicy;
 use crate::{Event, Request, Service, ServiceConfig, ServiceError};
 
@@ -61,8 +63,8 @@ async fn a_dropped_answer_cancels_and_is_accounted_once() {
         repeat: 10_000,
         ..says("hello the world ")
     };
-    let served = model(script);
-    let described = Arc::clone(&served.model);
+    let mut served = model(script);
+    let described = Arc::clone(&loaded(&mut served).model);
     let service = service(served, vec![policy.clone() as Arc<dyn DecidePolicy>]);
     let mut fields = chat("hi");
     (fields.n, fields.max_tokens) = (Some(3), Some(5000));
@@ -177,7 +179,7 @@ async fn unknown_models_are_refused_after_the_policies() {
         },
         ..ServiceConfig::default()
     };
-    Arc::make_mut(&mut served.model).name = "real".to_owned();
+    rename(&mut served, "real", &["alias"]);
     let policy = FakePolicy::new(Ok(allow()));
     let chain = vec![policy.clone() as Arc<dyn DecidePolicy>];
     let service = Service::new(config, vec![served], chain, &[]).expect("a good setup");

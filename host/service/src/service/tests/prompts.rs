@@ -5,8 +5,8 @@ use mortise_plugin::{Decision, GrammarSource, ToolChoice};
 
 use super::{allow, one};
 use crate::fakes::{
-    FakePolicy, FakeTemplate, ask, change, chat, constrained, functions, model, says, service,
-    tokenizer,
+    FakePolicy, FakeTemplate, ask, change, chat, constrained, functions, loaded, model, says,
+    service, tokenizer,
 };
 use crate::plugins::DecidePolicy;
 use crate::{
@@ -112,7 +112,7 @@ async fn missing_plugins_are_named_with_the_field_that_needs_them() {
     };
     assert_eq!(
         refused(
-            |m| m.plugins.chat_template = PluginRoutes::default(),
+            |m| loaded(m).plugins.chat_template = PluginRoutes::default(),
             chat("hi")
         )
         .await,
@@ -121,13 +121,21 @@ async fn missing_plugins_are_named_with_the_field_that_needs_them() {
     let mut fields = chat("hi");
     fields.tools = functions(&["f"]);
     assert_eq!(
-        refused(|m| m.plugins.parser = PluginRoutes::default(), fields).await,
+        refused(
+            |m| loaded(m).plugins.parser = PluginRoutes::default(),
+            fields
+        )
+        .await,
         "tools"
     );
     let mut fields = chat("hi");
     fields.constraint = constrained(GrammarSource::JsonObject);
     assert_eq!(
-        refused(|m| m.plugins.grammar = PluginRoutes::default(), fields).await,
+        refused(
+            |m| loaded(m).plugins.grammar = PluginRoutes::default(),
+            fields
+        )
+        .await,
         "response_format"
     );
 }
@@ -136,7 +144,7 @@ async fn missing_plugins_are_named_with_the_field_that_needs_them() {
 async fn a_model_that_must_not_call_tools_sees_none() {
     let template = Arc::new(FakeTemplate::default());
     let mut served = model(says("x"));
-    served.plugins.chat_template = PluginRoutes::one(template.clone());
+    loaded(&mut served).plugins.chat_template = PluginRoutes::one(template.clone());
     let service = service(served, Vec::new());
     let mut fields = chat("hi");
     fields.tools = functions(&["f"]);

@@ -10,9 +10,9 @@ use mortise_plugin::{
 };
 use tokio::sync::Semaphore;
 
-use crate::fakes::{ask, chat, collect, model, service};
+use crate::fakes::{ask, chat, collect, loaded, model, service};
 use crate::plugins::{BoxFuture, DecidePolicy, ParseOutput, ParseSession, RenderChat, RequestId};
-use crate::{ModelPlugins, PluginRoutes, Request, ServedModel};
+use crate::{PluginRoutes, Request, ServedModel};
 
 /// The plugins of one set: template, parser and policy name themselves in all they do.
 struct Tagged {
@@ -142,14 +142,10 @@ fn set(
         set,
         open: Arc::clone(open),
     });
-    let model = ServedModel {
-        plugins: ModelPlugins {
-            chat_template: PluginRoutes::one(tagged.clone()),
-            parser: PluginRoutes::one(tagged.clone()),
-            ..base.plugins.clone()
-        },
-        ..base.clone()
-    };
+    let mut model = base.clone();
+    let plugins = &mut loaded(&mut model).plugins;
+    plugins.chat_template = PluginRoutes::one(tagged.clone());
+    plugins.parser = PluginRoutes::one(tagged.clone());
     (vec![model], vec![tagged])
 }
 

@@ -12,7 +12,8 @@ use mortise_plugin::{Decision, Finish, GrammarSource, ToolChoice};
 
 use super::{allow, one, until};
 use crate::fakes::{
-    FakeParser, FakePolicy, ask, call, chat, conversation_model, functions, model, says, service,
+    FakeParser, FakePolicy, ask, call, chat, conversation_model, functions, loaded, model, says,
+    service,
 };
 use crate::plugins::DecidePolicy;
 use crate::{
@@ -90,13 +91,13 @@ async fn policies_limit_and_account() {
 async fn a_dropped_answer_cancels_and_is_accounted_for() {
     for kind in kinds() {
         let policy = FakePolicy::new(Ok(allow()));
-        let served = kind(Script {
+        let mut served = kind(Script {
             repeat: 100_000,
             max_sequences: 1,
             context_length: 10_000_000,
             ..says("word ")
         });
-        let described = Arc::clone(&served.model);
+        let described = Arc::clone(&loaded(&mut served).model);
         let service = service(served, vec![policy.clone() as Arc<dyn DecidePolicy>]);
         let mut fields = chat("hi");
         fields.max_tokens = Some(90_000);
@@ -120,12 +121,12 @@ async fn a_dropped_answer_cancels_and_is_accounted_for() {
 #[tokio::test]
 async fn a_slow_reader_holds_its_choice_up() {
     for kind in kinds() {
-        let served = kind(Script {
+        let mut served = kind(Script {
             repeat: 10_000,
             context_length: 1_000_000,
             ..says("word ")
         });
-        let described = Arc::clone(&served.model);
+        let described = Arc::clone(&loaded(&mut served).model);
         let service = service(served, Vec::new());
         let mut fields = chat("hi");
         fields.max_tokens = Some(9_000);
@@ -203,9 +204,9 @@ async fn a_parser_that_is_bound_in_front_parses_the_content() {
         }
     }
     let mut served = conversation_model(says("x"));
-    let described = Arc::make_mut(&mut served.model);
+    let described = Arc::make_mut(&mut loaded(&mut served).model);
     described.generator = Some(Generator::Conversation(Arc::new(Raw)));
-    served.plugins.parser = PluginRoutes::one(Arc::new(FakeParser));
+    loaded(&mut served).plugins.parser = PluginRoutes::one(Arc::new(FakeParser));
     let all = ask(&service(served, Vec::new()), chat("hi")).await;
     let all = all.expect("an answer");
     let choice = one(&all);
@@ -247,7 +248,7 @@ async fn tools_formats_and_sampling_are_the_runtimes() {
         }
     }
     let mut served = conversation_model(says("x"));
-    let described = Arc::make_mut(&mut served.model);
+    let described = Arc::make_mut(&mut loaded(&mut served).model);
     described.generator = Some(Generator::Conversation(Arc::new(Echo)));
     let fields = RequestFields {
         tools: functions(&["f", "g"]),

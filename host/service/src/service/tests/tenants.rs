@@ -5,7 +5,9 @@ use std::sync::Arc;
 use mortise_plugin::{Allowance, Decision, Denial, Finish, Principal, ToolGrant};
 use serde_json::json;
 
-use crate::fakes::{FakePolicy, FakeTemplate, ask, call, chat, collect, model, says, service};
+use crate::fakes::{
+    FakePolicy, FakeTemplate, ask, call, chat, collect, loaded, model, says, service,
+};
 use crate::plugins::{DecidePolicy, RenderChat};
 use crate::{Call, PluginRoutes, Request, RoutingKey, Scope, ScopedPolicy, ServiceError};
 
@@ -183,7 +185,7 @@ async fn tenant_and_route_choose_the_plugins_of_a_request() {
         let template: Arc<dyn RenderChat> = template.clone();
         (scope, Some(template))
     };
-    served.plugins.chat_template = PluginRoutes::new([
+    loaded(&mut served).plugins.chat_template = PluginRoutes::new([
         entry(
             Arc::new(|key: &RoutingKey<'_>| {
                 key.tenant == Some("acme") && key.model == Some("demo")

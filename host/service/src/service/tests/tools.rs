@@ -9,7 +9,8 @@ use tokio::sync::Barrier;
 
 use super::{one, until};
 use crate::fakes::{
-    Collected, FakeTemplate, ask, call, chat, conversation_model, fault, functions, model,
+    Collected, FakeTemplate, ask, call, chat, conversation_model, fault, functions, loaded, model,
+    rename,
 };
 use crate::plugins::{BoxFuture, RequestId, RunTool};
 use crate::{
@@ -169,7 +170,7 @@ async fn a_tool_is_run_and_the_model_goes_on_with_its_result() {
         ("sum of", "The sum is known."),
         ("question", "Let me see.<call>add {\"a\":1}</call>"),
     ]));
-    served.plugins.chat_template = PluginRoutes::one(template.clone());
+    loaded(&mut served).plugins.chat_template = PluginRoutes::one(template.clone());
     let service = service(served, &tools, ToolLimits::default());
     let all = ask(&service, fields(&["add"])).await.expect("an answer");
     let choice = one(&all);
@@ -286,7 +287,7 @@ async fn what_a_request_has_not_opted_in_to_is_never_run() {
     };
     let template = Arc::new(FakeTemplate::default());
     let mut served = model(script(&[("question", "No.")]));
-    served.plugins.chat_template = PluginRoutes::one(template.clone());
+    loaded(&mut served).plugins.chat_template = PluginRoutes::one(template.clone());
     let service = service(served, &tools, ToolLimits::default());
     ask(&service, forbidden).await.expect("an answer");
     assert_eq!(template.inputs.lock().expect("lock")[0].tools, None);
@@ -466,8 +467,7 @@ async fn names_that_stand_for_no_tool_are_refused() {
     assert_eq!(param, "server_tools");
 
     let mut other = model(script(&[]));
-    let described = Arc::make_mut(&mut other.model);
-    (described.name, described.aliases) = ("other".to_owned(), Vec::new());
+    rename(&mut other, "other", &[]);
     let service = service(other, &tools, ToolLimits::default());
     let elsewhere = RequestFields {
         model: "other".to_owned(),
