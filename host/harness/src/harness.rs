@@ -69,7 +69,10 @@ impl Harness {
         Ok(Self {
             runtime,
             text,
-            plugins: bound.plugins_of(&facts)?.select(&key),
+            plugins: bound
+                .plugins_of(&facts)
+                .context("no plugins were bound for the model")?
+                .select(&key),
             policies: bound.policies(),
             tools: bound.tools(),
             request: Arc::from("offline"),

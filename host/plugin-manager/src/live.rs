@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use mortise_models::lifecycle::{KnownModel, PublishModels, Published};
 use mortise_plugin::{Breakdown, PluginHost};
-use mortise_service::{Model, ModelPlugins, ServedModel, Service};
+use mortise_service::{ServedModel, Service};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -22,6 +23,7 @@ use crate::config::{AuthConfig, PluginConfig};
 use crate::error::PluginSetError;
 use crate::folder::{Rejected, shown};
 use crate::library::{Fingerprint, Library, Prove};
+use crate::managed_model::ManagedModel;
 use crate::model::{ModelFacts, ModelKey};
 use crate::plugin_set::PluginSet;
 use crate::progress::{Progress, on_a_thread};
@@ -91,8 +93,6 @@ pub type ReadConfig = Arc<dyn Fn() -> anyhow::Result<(PluginConfig, AuthConfig)>
 pub struct LivePlugins {
     host: PluginHost,
     service: Arc<Service>,
-    /// Models without their plugins, and the facts of each for plugins.
-    models: Vec<(Arc<Model>, Option<ModelFacts>)>,
     read_config: ReadConfig,
     prove: Prove,
     state: Mutex<State>,
@@ -104,6 +104,8 @@ pub struct LivePlugins {
 
 /// State that a reload starts from. Reloads wait for each other.
 struct State {
+    /// Models that the server knows, without their plugins.
+    models: Vec<ManagedModel>,
     config: Arc<PluginConfig>,
     auth: AuthConfig,
     library: Library,
@@ -121,12 +123,18 @@ impl std::fmt::Debug for LivePlugins {
     }
 }
 
+impl PublishModels for LivePlugins {
+    fn publish(&self, models: Vec<KnownModel>) -> Published<'_> {
+        Box::pin(self.set_models(models))
+    }
+}
+
 impl LivePlugins {
     /// Manage the plugins that `service` was started with.
     pub fn new(
         bound: PluginSet,
         service: Arc<Service>,
-        models: Vec<(Arc<Model>, Option<ModelFacts>)>,
+        models: Vec<ManagedModel>,
         auth: AuthConfig,
         read_config: ReadConfig,
         counters: Arc<SwapCounters>,
@@ -135,13 +143,13 @@ impl LivePlugins {
         let live = Self {
             host: bound.host,
             service,
-            models,
             read_config,
             prove: bound.prove,
             status: RwLock::new(Value::Null),
             counters,
             progress: Progress::default(),
             state: Mutex::new(State {
+                models,
                 config: bound.config,
                 auth,
                 library: bound.library,
@@ -239,6 +247,63 @@ impl LivePlugins {
         (refused > 0 || reload != "ok").then(|| json!({"refused_files": refused, "reload": reload}))
     }
 
+    /// Serve these models from the next request on, with plugins bound to those that were loaded since.
+    ///
+    /// # Errors
+    /// When a plugin cannot be bound to one of them; then what served before goes on.
+    pub async fn set_models(&self, models: Vec<KnownModel>) -> Result<(), String> {
+        let mut state = self.state.lock().await;
+        let before = state.models.clone();
+        let describing = move || {
+            let described = models.into_iter().map(|model| {
+                let same = before.iter().find(|before| before.is_same(&model));
+                match same {
+                    Some(same) => ManagedModel {
+                        facts: same.facts.clone(),
+                        known: model,
+                    },
+                    None => ManagedModel::new(model),
+                }
+            });
+            described.collect::<Vec<_>>()
+        };
+        let models = on_a_thread(&self.progress, "describing the models", describing).await?;
+        let (config, auth) = (Arc::clone(&state.config), state.auth.clone());
+        let library = state.library.clone();
+        let bound = self
+            .bind(&mut state, &config, &auth, &library, &models)
+            .await
+            .map_err(|unfit| unfit.message)?;
+        self.switch(&bound, &models)
+            .map_err(|unfit| unfit.message)?;
+        bound.report(&state.bound);
+        (state.bound, state.models) = (bound, models);
+        self.publish(&state);
+        Ok(())
+    }
+
+    /// Assign plugins to models, and bind those that are not bound yet.
+    async fn bind(
+        &self,
+        state: &mut State,
+        config: &PluginConfig,
+        auth: &AuthConfig,
+        library: &Library,
+        models: &[ManagedModel],
+    ) -> Result<BoundPlugins, PluginSetError> {
+        let facts = models.iter().filter_map(|model| model.facts.clone());
+        let facts: Vec<ModelFacts> = facts.collect();
+        let keys: Vec<ModelKey<'_>> = facts.iter().map(ModelFacts::key).collect();
+        let assignments = assign(config, auth, library, &keys)?;
+        let binder = Binder {
+            host: &self.host,
+            embedded: &library.embedded,
+            models: &facts,
+            now_ms: None,
+        };
+        BoundPlugins::bind(&binder, assignments, &mut state.ledgers, &state.bound).await
+    }
+
     /// Load, bind and switch. Returns whether the bound plugins changed. After an error, only the knowledge of
     /// the files has changed.
     async fn apply(
@@ -251,24 +316,11 @@ impl LivePlugins {
         state.fingerprint = fingerprint;
         state.rejected = rejected;
         let mut library = library;
-        let facts = self.models.iter().filter_map(|(_, facts)| facts.clone());
-        let facts: Vec<ModelFacts> = facts.collect();
-        let models: Vec<ModelKey<'_>> = facts.iter().map(ModelFacts::key).collect();
+        let models = state.models.clone();
         // Every round takes one file back, so there are no more rounds than files.
         let bound = loop {
-            let bound = match assign(&config, &auth, &library, &models) {
-                Ok(assignments) => {
-                    let binder = Binder {
-                        host: &self.host,
-                        embedded: &library.embedded,
-                        models: &facts,
-                        now_ms: None,
-                    };
-                    BoundPlugins::bind(&binder, assignments, &mut state.ledgers, &state.bound).await
-                }
-                Err(unfit) => Err(unfit),
-            };
-            let unfit = match bound {
+            let bound = self.bind(state, &config, &auth, &library, &models);
+            let unfit = match bound.await {
                 Ok(bound) => break bound,
                 Err(unfit) => unfit,
             };
@@ -283,7 +335,7 @@ impl LivePlugins {
         };
         let changed = !bound.same_as(&state.bound);
         if changed {
-            self.switch(&bound)?;
+            self.switch(&bound, &models)?;
             bound.report(&state.bound);
         }
         state.bound = bound;
@@ -317,26 +369,18 @@ impl LivePlugins {
     }
 
     /// Serve the next requests by these plugins.
-    fn switch(&self, bound: &BoundPlugins) -> Result<(), PluginSetError> {
-        let models = self.models.iter().map(|(model, facts)| {
-            Some(ServedModel {
-                model: Arc::clone(model),
-                plugins: match facts {
-                    Some(facts) => bound.plugins_of(facts)?,
-                    // It runs elsewhere.
-                    None => ModelPlugins::default(),
-                },
-            })
-        });
-        let models: Option<Vec<ServedModel>> = models.collect();
+    fn switch(&self, bound: &BoundPlugins, models: &[ManagedModel]) -> Result<(), PluginSetError> {
         let internal = |message: String| PluginSetError {
             message,
             blame: Vec::new(),
         };
-        let models = models.ok_or_else(|| internal("a model has no plugins".to_owned()))?;
-        let replaced = self
-            .service
-            .replace(models, bound.policies(), &bound.tools());
+        let models = models
+            .iter()
+            .map(|model| model.served(|facts| bound.plugins_of(facts)));
+        let models: Result<Vec<ServedModel>, String> = models.collect();
+        let replaced =
+            self.service
+                .replace(models.map_err(internal)?, bound.policies(), &bound.tools());
         replaced.map_err(|error| internal(error.to_string()))?;
         self.counters.generation.fetch_add(1, Relaxed);
         Ok(())

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use mortise_models::{Generator, Model};
 use mortise_plugin::{ModelDescription, Vocabulary};
 use mortise_service::{describe_model, vocabulary};
 use mortise_tokenizer::Tokenizer;
@@ -25,6 +26,30 @@ pub struct ModelFacts {
 }
 
 impl ModelFacts {
+    /// The facts of a loaded model; `None` for one that runs elsewhere, to which no plugins are bound.
+    pub fn of_model(model: &Model) -> Option<Self> {
+        let (name, architecture) = (&model.name, &model.architecture);
+        if let Some(Generator::Tokens(generator)) = &model.generator {
+            let (eos, logits) = (&generator.generation.eos_tokens, generator.vocabulary_size);
+            return Some(Self::of(
+                name,
+                architecture,
+                &generator.tokenizer,
+                eos,
+                logits,
+            ));
+        }
+        let embedder = model.embedder.as_ref()?;
+        let logits = embedder.tokenizer.vocabulary_size();
+        Some(Self::of(
+            name,
+            architecture,
+            &embedder.tokenizer,
+            &[],
+            logits,
+        ))
+    }
+
     /// The facts of a model with this tokenizer; `eos` ends its sequences, and it has so many logits.
     pub fn of(
         name: &str,

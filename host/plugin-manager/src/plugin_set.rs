@@ -245,11 +245,8 @@ impl PluginSet {
     }
 
     /// Plugins of a model.
-    pub fn plugins_of(&self, model: &ModelFacts) -> anyhow::Result<ModelPlugins> {
-        match self.bound.plugins_of(model) {
-            Some(plugins) => Ok(plugins),
-            None => bail!("no plugins were bound for the model `{}`", model.name()),
-        }
+    pub fn plugins_of(&self, model: &ModelFacts) -> Option<ModelPlugins> {
+        self.bound.plugins_of(model)
     }
 
     /// Tool plugins in the order of the configuration.
