@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use mortise_engine::{EngineConfig, KvType, Speculation};
+use mortise_engine::{EngineConfig, Speculation};
+use mortise_models::lifecycle::KvTypeName;
 use mortise_models::{DeviceChoice, EngineSettings};
 use serde::Deserialize;
 
@@ -24,32 +25,6 @@ pub(crate) struct RawEngine {
     speculation: RawSpeculation,
     draft_tokens: usize,
     tenant_weights: BTreeMap<String, u32>,
-}
-
-/// As what keys and values are kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum KvTypeName {
-    /// Exact.
-    F32,
-    /// Half of the memory.
-    F16,
-    /// Half of the memory, with the range of f32.
-    Bf16,
-    /// Little more than a quarter of the memory.
-    #[serde(rename = "q8_0")]
-    Q8_0,
-}
-
-impl From<KvTypeName> for KvType {
-    fn from(raw: KvTypeName) -> Self {
-        match raw {
-            KvTypeName::F32 => Self::F32,
-            KvTypeName::F16 => Self::F16,
-            KvTypeName::Bf16 => Self::Bf16,
-            KvTypeName::Q8_0 => Self::Q8_0,
-        }
-    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]

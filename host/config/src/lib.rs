@@ -4,6 +4,7 @@
 mod drafts;
 mod engine;
 mod hub;
+mod lifecycle;
 mod limits;
 mod plugins;
 mod raw;
@@ -18,14 +19,15 @@ use mortise_api::Unsupported;
 use mortise_http::HeaderLimits;
 use mortise_hub::ModelReference;
 use mortise_model::{EmbedderOptions, Pooling};
+use mortise_models::lifecycle::LifecycleConfig;
 use mortise_models::{
-    DEMO_MODEL, DeviceChoice, EngineSettings, ModelConfig, Script, ScriptKind, ScriptLine,
+    Catalogue, DEMO_MODEL, DeviceChoice, EngineSettings, Listing, ModelConfig, NameMatching,
+    Script, ScriptKind, ScriptLine,
 };
 use mortise_plugin_manager::{AuthConfig, PluginConfig, at_line};
 use mortise_telemetry::{LogFormat, LogLevel};
 use serde_json::{Map, Value, json};
 
-pub use self::engine::KvTypeName;
 pub use self::hub::hub_config;
 pub use self::limits::LimitConfig;
 use self::limits::check_limits;
@@ -104,8 +106,12 @@ pub struct Config {
     pub unsupported: Unsupported,
     /// A sole model answers to any name.
     pub any_model: bool,
-    /// The models to serve, at least one.
+    /// The models that the server knows, at least one.
     pub models: Vec<ModelConfig>,
+    /// When models are loaded and unloaded.
+    pub lifecycle: LifecycleConfig,
+    /// A model that cannot be loaded ends the start.
+    pub strict_models: bool,
     /// Plugins and their bindings.
     pub plugins: PluginConfig,
     /// Keys and what they may.
@@ -176,6 +182,8 @@ pub struct Overrides {
     pub plugins: Option<PathBuf>,
     /// `--api-key`
     pub api_keys: Vec<String>,
+    /// `--strict`
+    pub strict: bool,
     /// `--max-context`
     pub max_context: Option<usize>,
     /// `--device`
@@ -225,6 +233,10 @@ impl Config {
             drafts::assign(&mut models, &drafts, base)?;
         }
         drafts::check(&models, engine.engine.speculation)?;
+        check_names(&models)?;
+        let (lifecycle, strict) = raw.lifecycle.check()?;
+        // Who names one model on the command line wants that one or none.
+        let named = overrides.model.is_some() || overrides.hf.is_some();
         Ok(Self {
             host: check_host("server.host", &host)?,
             admin: check_admin(&raw.admin)?,
@@ -242,6 +254,8 @@ impl Config {
             unsupported: raw.openai.unsupported,
             any_model: raw.openai.any_model,
             models,
+            lifecycle,
+            strict_models: strict || named || overrides.strict,
             plugins: check_plugins(plugins, bindings, base, overrides.plugins)?,
             auth,
         })
@@ -410,7 +424,16 @@ fn check_models(
     Ok(models)
 }
 
+/// Refuse two models of one name.
+fn check_names(models: &[ModelConfig]) -> Result<(), ConfigError> {
+    let listings = models.iter().map(Listing::of).collect();
+    let names = Catalogue::new(listings, NameMatching::default());
+    names.map_err(|error| invalid("models", error.to_string()))?;
+    Ok(())
+}
+
 fn check_model(index: usize, raw: RawModel, base: &Path) -> Result<ModelConfig, ConfigError> {
+    let lifecycle = lifecycle::check_model(index, &raw)?;
     let path = raw.path.map(|path| base.join(path));
     let key = |name: &str| format!("models[{index}].{name}");
     let hf: Option<ModelReference> = match raw.hf.as_deref().map(str::parse).transpose() {
@@ -465,6 +488,7 @@ fn check_model(index: usize, raw: RawModel, base: &Path) -> Result<ModelConfig, 
         quantize: raw.quantize,
         draft: None,
         embedding,
+        lifecycle,
     })
 }
 

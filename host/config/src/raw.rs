@@ -15,6 +15,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::engine::RawEngine;
+use super::lifecycle::RawLifecycle;
 use super::limits::RawLimits;
 
 /// The whole file.
@@ -27,6 +28,7 @@ pub(crate) struct Raw {
     pub(crate) engine: RawEngine,
     pub(crate) log: RawLog,
     pub(crate) openai: RawOpenai,
+    pub(crate) lifecycle: RawLifecycle,
     pub(crate) models: Vec<RawModel>,
     pub(crate) plugins: RawPlugins,
     pub(crate) auth: RawAuth,
@@ -108,6 +110,15 @@ pub(crate) struct RawModel {
     pub(crate) normalize: Option<bool>,
     pub(crate) backend: RawBackend,
     pub(crate) script: Option<RawScript>,
+    pub(crate) enabled: Option<bool>,
+    pub(crate) load_on_demand: Option<bool>,
+    pub(crate) pinned: bool,
+    pub(crate) idle_timeout_seconds: Option<u64>,
+    pub(crate) replicas: Option<usize>,
+    pub(crate) replica_max: Option<usize>,
+    pub(crate) hidden: bool,
+    pub(crate) owned_by: Option<String>,
+    pub(crate) deprecation_date: Option<String>,
 }
 
 /// Pooling of a text's rows to its embedding.

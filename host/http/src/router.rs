@@ -32,8 +32,8 @@ use crate::request_head::HeadRefusal;
 /// The text of a page that is made anew whenever it is read.
 type Page = Box<dyn Fn() -> String + Send + Sync>;
 
-/// A field that says what is wrong; `None` if nothing is.
-type Condition = Box<dyn Fn() -> Option<(&'static str, Value)> + Send + Sync>;
+/// Fields that say what is wrong; none if nothing is.
+type Condition = Box<dyn Fn() -> Vec<(&'static str, Value)> + Send + Sync>;
 
 /// What all routes share.
 pub struct HttpState {
@@ -57,7 +57,7 @@ pub struct HttpState {
     pub observer: Arc<dyn AccessObserver>,
     /// The body of `GET /metrics`.
     pub metrics: Page,
-    /// What is wrong although the server is ready, as a field of the body of `GET /ready`.
+    /// What is wrong although the server is ready, as fields of the body of `GET /ready`.
     pub condition: Condition,
 }
 
@@ -130,8 +130,8 @@ impl Outermost {
 /// Content types of responses that are written while they are made.
 const STREAMED_TYPES: [&[u8]; 2] = [b"text/event-stream", b"application/x-ndjson"];
 
-const HEALTH: &str = "/health";
-const READY: &str = "/ready";
+pub(crate) const HEALTH: &str = "/health";
+pub(crate) const READY: &str = "/ready";
 const METRICS: &str = "/metrics";
 
 /// The label of a request's route, for handlers of what no route takes.
@@ -299,7 +299,7 @@ pub fn panicked() -> Problem {
 }
 
 /// The process lives.
-async fn health() -> Response {
+pub(crate) async fn health() -> Response {
     json_response(StatusCode::OK, &json!({"status": "ok"}))
 }
 
@@ -310,7 +310,7 @@ async fn ready(State(state): State<Arc<HttpState>>) -> Response {
         return json_response(StatusCode::SERVICE_UNAVAILABLE, &body);
     }
     let mut body = json!({"status": "ready"});
-    if let Some((name, condition)) = (state.condition)() {
+    for (name, condition) in (state.condition)() {
         body[name] = condition;
     }
     json_response(StatusCode::OK, &body)

@@ -4,6 +4,7 @@
 mod latency;
 mod loads;
 mod log;
+mod states;
 mod tasks;
 mod tools;
 
@@ -11,8 +12,8 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use mortise_engine::EngineLoad;
 use mortise_http::{Access, AccessObserver};
+use mortise_models::lifecycle::ModelStatus;
 use mortise_plugin::{FunctionStats, PluginStats};
 use mortise_service::{ModelObserver, Observer, ServiceError};
 use prometheus_client::collector::Collector;
@@ -32,6 +33,7 @@ use crate::access_log;
 use self::latency::ModelFamilies;
 use self::loads::Loads;
 use self::log::LostLines;
+use self::states::{ModelStates, StatusSource};
 use self::tasks::Restarts;
 
 /// Error codes told apart; a policy plugin may make up any number of them.
@@ -131,11 +133,11 @@ impl Observer for Metrics {
 }
 
 impl Metrics {
-    /// `loads` tells what each model's backend is doing, by public name.
+    /// `models` tells the state of each model, and what the runtimes of loaded ones are doing.
     /// `plugins` tells what each plugin did, `swaps` how often plugins were replaced, and `restarts` how often
     /// background tasks were started again.
     pub fn new(
-        loads: impl Fn() -> Vec<(String, EngineLoad)> + Send + Sync + 'static,
+        models: impl Fn() -> Vec<ModelStatus> + Send + Sync + 'static,
         plugins: impl Fn() -> Vec<PluginStats> + Send + Sync + 'static,
         swaps: impl Fn() -> PluginSwaps + Send + Sync + 'static,
         restarts: fn() -> Vec<(&'static str, u64)>,
@@ -181,7 +183,9 @@ impl Metrics {
             "Requests refused with status 429",
             metrics.rate_limited.clone(),
         );
-        r.register_collector(Box::new(Loads::new(loads)));
+        let models: StatusSource = Arc::new(models);
+        r.register_collector(Box::new(Loads::new(Arc::clone(&models))));
+        r.register_collector(Box::new(ModelStates::new(models)));
         r.register_collector(Box::new(Plugins(Box::new(plugins))));
         r.register_collector(Box::new(Swaps(Box::new(swaps))));
         r.register_collector(Box::new(LostLines));

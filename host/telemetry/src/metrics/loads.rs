@@ -9,17 +9,15 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-type LoadSource = Box<dyn Fn() -> Vec<(String, EngineLoad)> + Send + Sync>;
+use super::states::StatusSource;
 
 /// Collector of the load of each runtime, read with the page.
-pub(super) struct Loads(LoadSource);
+pub(super) struct Loads(StatusSource);
 
 impl Loads {
-    /// `loads` tells what each model's backend is doing, by public name.
-    pub(super) fn new(
-        loads: impl Fn() -> Vec<(String, EngineLoad)> + Send + Sync + 'static,
-    ) -> Self {
-        Self(Box::new(loads))
+    /// `models` tells what each loaded model's runtime is doing.
+    pub(super) fn new(models: StatusSource) -> Self {
+        Self(models)
     }
 }
 
@@ -124,7 +122,10 @@ const GUESSES: [(&str, &str, Field); 3] = [
 
 impl Collector for Loads {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let loads = (self.0)();
+        let models = (self.0)().into_iter();
+        let loads =
+            models.filter_map(|model| Some((model.listing.name.clone(), model.loaded?.load())));
+        let loads: Vec<(String, EngineLoad)> = loads.collect();
         for (name, help, field) in GAUGES {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             for (model, load) in &loads {
