@@ -1,5 +1,10 @@
-//! The admin API, by which operators inspect and reload a running server. It has a listener and a key of
+//! The admin API, by which operators inspect and change a running server. It has a listener and a key of
 //! its own, and does not exist unless it is configured.
+
+mod events;
+pub mod limits;
+mod models;
+mod row;
 
 use std::sync::Arc;
 
@@ -10,12 +15,17 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use http::{HeaderMap, StatusCode, header};
 use mortise_http::{Problem, ProblemShape, check_connection, json_response, write_problem};
+use mortise_models::lifecycle::ModelManager;
 use mortise_plugin_manager::LivePlugins;
 use subtle::ConstantTimeEq as _;
+
+/// Header that may carry the key instead of `Authorization`.
+const ADMIN_TOKEN: &str = "x-admin-token";
 
 /// State of the handlers.
 pub struct Admin {
     live: Arc<LivePlugins>,
+    models: Arc<ModelManager>,
     key: String,
     shape: ProblemShape,
 }
@@ -29,8 +39,18 @@ impl std::fmt::Debug for Admin {
 
 impl Admin {
     /// Callers must know `key`. Problems are written as `shape` has them.
-    pub fn new(live: Arc<LivePlugins>, key: String, shape: ProblemShape) -> Arc<Self> {
-        Arc::new(Self { live, key, shape })
+    pub fn new(
+        live: Arc<LivePlugins>,
+        models: Arc<ModelManager>,
+        key: String,
+        shape: ProblemShape,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            live,
+            models,
+            key,
+            shape,
+        })
     }
 
     /// All routes. None is reached without the key.
@@ -38,6 +58,13 @@ impl Admin {
         Router::new()
             .route("/v1/admin/plugins", get(plugins))
             .route("/v1/admin/plugins/reload", post(reload))
+            .route("/v1/admin/models", get(models::list))
+            .route("/v1/admin/models/{name}", get(models::show))
+            .route("/v1/admin/models/{name}/load", post(models::load))
+            .route("/v1/admin/models/{name}/unload", post(models::unload))
+            .route("/v1/models/load", post(models::load_named))
+            .route("/v1/models/unload", post(models::unload_named))
+            .route("/v1/admin/events", get(events::stream))
             .fallback(unknown_route)
             .method_not_allowed_fallback(unknown_route)
             .layer(middleware::from_fn_with_state(Arc::clone(&self), guard))
@@ -45,10 +72,10 @@ impl Admin {
     }
 
     fn knows_key(&self, headers: &HeaderMap) -> bool {
-        let given = headers
-            .get(header::AUTHORIZATION)
-            .and_then(|value| value.to_str().ok())
-            .and_then(|value| value.strip_prefix("Bearer "));
+        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        let bearer = text(header::AUTHORIZATION.as_str());
+        let bearer = bearer.and_then(|value| value.strip_prefix("Bearer "));
+        let given = bearer.or_else(|| text(ADMIN_TOKEN));
         given.is_some_and(|given| given.as_bytes().ct_eq(self.key.as_bytes()).into())
     }
 }
@@ -60,7 +87,8 @@ async fn guard(State(admin): State<Arc<Admin>>, request: Request, next: Next) ->
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     if !admin.knows_key(request.headers()) {
         tracing::warn!(%method, path, "the admin side was asked without its key");
-        let message = "the admin side needs its key as `Authorization: Bearer KEY`";
+        let message =
+            "the admin side needs its key as `Authorization: Bearer KEY` or `X-Admin-Token: KEY`";
         let refusal = Problem::new(StatusCode::UNAUTHORIZED, "invalid_admin_key", message)
             .with_header("www-authenticate", "Bearer");
         return write_problem(refusal.into_response(), admin.shape);

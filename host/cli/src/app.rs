@@ -1,35 +1,32 @@
 //! Wiring of all crates to a server, and its life from start to stop. Nothing else knows them all.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use mortise_admin::Admin;
 use mortise_api::{ApiState, ollama, openai};
-use mortise_config::{AdminConfig, Config, ConfigSource, HttpConfig, LimitConfig, hub_config};
-use mortise_engine::EngineLoad;
+use mortise_config::{AdminConfig, Config, ConfigSource, HttpConfig};
 use mortise_harness::golden_cases;
 use mortise_http::{
     BodyBudget, BodyLimits, ConnectionLimits, ConnectionShares, ConnectionTable, Guard, HttpState,
-    Stop, router, serve as listen, serve_beside,
+    Startup, Stop, router, serve as listen, serve_beside,
 };
-use mortise_models::{
-    EngineSettings, Generator, LoadedWeights, Model, ModelConfig, ModelRuntime, ModelSource,
-    NameMatching, ScriptKind, ScriptedConversation, TextEmbedder, TokenGenerator, download,
-    start_runtime,
-};
+use mortise_models::NameMatching;
+use mortise_models::lifecycle::ModelManager;
 use mortise_plugin::PluginHost;
 use mortise_plugin_manager::{
-    LivePlugins, LoadedPlugins, ModelFacts, PluginSet, ReadConfig, SwapCounters,
+    LivePlugins, LoadedPlugins, ManagedModel, ModelFacts, ReadConfig, SwapCounters,
 };
-use mortise_service::{ModelPlugins, Observer, ServedModel, Service, ServiceConfig};
+use mortise_service::{HoldModels, Observer, ServedModel, Service, ServiceConfig};
 use mortise_telemetry::{Metrics, PluginSwaps, flush_log, start_logging};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
+use crate::start;
 use crate::supervise::{restarts, supervise};
 
 /// Time for policies to hear of the last requests, and for threads to end.
@@ -53,7 +50,7 @@ pub(crate) fn serve(source: ConfigSource) -> anyhow::Result<()> {
 async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
     // Before anything slow: a signal during the start ends the server too, and a port in use
     // should be known before a model is read.
-    let mut signals = signals()?;
+    let signals = signals()?;
     let address = SocketAddr::new(config.host, config.port);
     let listener = TcpListener::bind(address)
         .await
@@ -65,8 +62,7 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
         Some(admin) => Some(bind_admin(admin).await?),
         None => None,
     };
-    let watch_every = config.plugins.watch;
-    let connection_limits = connection_limits(&config.http);
+    let limits = connection_limits(&config.http);
     let shares = ConnectionShares::new(
         config.http.max_connections,
         config.http.max_connections_per_address,
@@ -81,42 +77,80 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
         cut,
         drain: config.http.drain,
     };
-    let (state, live) = tokio::select! {
-        opened = open(config, source, address, shares, draining_seen, cut_seen) => opened?,
-        signal = signals.recv() => {
-            tracing::info!(signal, "stopped before the start was complete");
+    let models = start::model_manager(&config);
+    let starting = Arc::clone(&models);
+    let startup = Startup::new(
+        move || start::progress(&starting.statuses()),
+        openai::error_body,
+    );
+    let connections = ConnectionTable::new(shares);
+    tracing::info!(%address, models = models.statuses().len(), "loading models");
+    let listening = listen(
+        Arc::new(listener),
+        startup.router(),
+        limits.clone(),
+        Arc::clone(&connections),
+        signals,
+        stop,
+    );
+    let mut listening = std::pin::pin!(listening);
+    let surroundings = Surroundings {
+        address,
+        connections,
+        draining: draining_seen,
+        cut: cut_seen,
+    };
+    let running = tokio::select! {
+        opened = open(config, source, Arc::clone(&models), surroundings) => opened?,
+        () = &mut listening => {
+            tracing::info!("stopped before the start was complete");
             return Ok(());
         }
     };
-    let state = Arc::new(state);
+    let Running { state, live, watch } = running;
     let service = Arc::clone(&state.service);
     reload_on_hangup(Arc::clone(&live))?;
-    if let Some(every) = watch_every {
+    if let Some(every) = watch {
         start_watcher(Arc::clone(&live), every);
     }
+    start_idle_check(Arc::clone(&models));
     if let Some(admin) = admin {
-        start_admin(admin, live, shares, connection_limits.clone(), &state.http);
+        start_admin(
+            admin,
+            (live, Arc::clone(&models)),
+            shares,
+            limits,
+            &state.http,
+        );
     }
-    tracing::info!("listening on http://{address}");
     let http = Arc::clone(&state.http);
-    let connections = Arc::clone(&http.connections);
-    let router = router(
+    startup.complete(router(
         http,
         vec![openai::api(Arc::clone(&state)), ollama::api(state)],
         openai::error_body,
-    );
-    listen(
-        Arc::new(listener),
-        router,
-        connection_limits,
-        connections,
-        signals,
-        stop,
-    )
-    .await;
+    ));
+    tracing::info!("listening on http://{address}");
+    listening.await;
     // Usage of the last requests still has to reach the policies.
     let _ = tokio::time::timeout(SETTLE, service.settle()).await;
+    let _ = tokio::time::timeout(SETTLE, models.stop()).await;
     Ok(())
+}
+
+/// What the listener and the state of the server share.
+struct Surroundings {
+    address: SocketAddr,
+    connections: Arc<ConnectionTable>,
+    draining: watch::Receiver<bool>,
+    cut: watch::Receiver<bool>,
+}
+
+/// A server that is ready.
+struct Running {
+    state: Arc<ApiState>,
+    live: Arc<LivePlugins>,
+    /// How often the plugin files are looked at.
+    watch: Option<Duration>,
 }
 
 fn connection_limits(http: &HttpConfig) -> ConnectionLimits {
@@ -135,15 +169,23 @@ fn start_watcher(live: Arc<LivePlugins>, every: Duration) {
     });
 }
 
+/// Look for idle models for as long as the server runs.
+fn start_idle_check(models: Arc<ModelManager>) {
+    supervise("idle-models", move || {
+        let models = Arc::clone(&models);
+        async move { models.unload_idle().await }
+    });
+}
+
 /// Serve the admin side beside the API.
 fn start_admin(
     (listener, address, key): (TcpListener, SocketAddr, String),
-    live: Arc<LivePlugins>,
+    (live, models): (Arc<LivePlugins>, Arc<ModelManager>),
     shares: ConnectionShares,
     limits: ConnectionLimits,
     http: &HttpState,
 ) {
-    let router = Admin::new(live, key, openai::error_body).router();
+    let router = Admin::new(live, models, key, openai::error_body).router();
     let (listener, table) = (Arc::new(listener), ConnectionTable::new(shares));
     let draining = http.draining.clone();
     supervise("admin-listener", move || {
@@ -192,32 +234,14 @@ fn reload_on_hangup(live: Arc<LivePlugins>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Metrics of these models and of all plugins of `host`.
-fn measure(served: &[ServedModel], host: PluginHost, swaps: Arc<SwapCounters>) -> Arc<Metrics> {
-    let models: Vec<Arc<Model>> = served
-        .iter()
-        .map(|served| Arc::clone(&served.model))
-        .collect();
-    let loads = move || -> Vec<(String, EngineLoad)> {
-        let loads = models
-            .iter()
-            .map(|model| (model.name.clone(), model.load()));
-        loads.collect()
-    };
+/// Metrics of all models and of all plugins of `host`.
+fn measure(models: Arc<ModelManager>, host: PluginHost, swaps: Arc<SwapCounters>) -> Arc<Metrics> {
     Arc::new(Metrics::new(
-        loads,
+        move || models.statuses(),
         move || host.stats(),
         move || numbers(&swaps),
         restarts,
     ))
-}
-
-/// Sources of model files: folders, the hub, and the demo model.
-pub(crate) fn model_source() -> ModelSource {
-    ModelSource {
-        demo: mortise_bundle::demo_model(),
-        fetch: Arc::new(|reference| download(&hub_config()?, reference)),
-    }
 }
 
 /// Reader of the plugin configuration, for reloads.
@@ -242,28 +266,33 @@ fn numbers(swaps: &SwapCounters) -> PluginSwaps {
 async fn open(
     config: Config,
     source: ConfigSource,
-    address: SocketAddr,
-    shares: ConnectionShares,
-    draining: watch::Receiver<bool>,
-    cut: watch::Receiver<bool>,
-) -> anyhow::Result<(ApiState, Arc<LivePlugins>)> {
-    let (limits, engine, auth, models) = (config.limits, config.engine, config.auth, config.models);
+    models: Arc<ModelManager>,
+    surroundings: Surroundings,
+) -> anyhow::Result<Running> {
+    let (limits, engine, auth) = (config.limits, config.engine, config.auth);
     let (http, plugins) = (config.http, config.plugins);
+    let watch = plugins.watch;
     // Plugins first: a broken file should be known before a model is read.
     let plugins =
         tokio::task::spawn_blocking(move || LoadedPlugins::load(plugins, golden_cases())).await??;
-    let weights = Arc::<LoadedWeights>::default();
-    let mut opened = Vec::with_capacity(models.len());
-    for model in models {
-        opened.push(open_model(model, limits, &engine, &weights).await?);
-    }
-    let facts = opened.iter().filter_map(|(_, facts)| facts.clone());
-    let facts: Vec<ModelFacts> = facts.collect();
+    start::load_enabled(&models, config.strict_models).await?;
+    let managed: Vec<ManagedModel> = models.known().into_iter().map(ManagedModel::new).collect();
+    let facts: Vec<ModelFacts> = managed
+        .iter()
+        .filter_map(|model| model.facts.clone())
+        .collect();
     let plugins = plugins.bind(&auth, &facts).await?;
     plugins.report();
-    let served = with_plugins(&opened, &plugins)?;
+    let served = managed
+        .iter()
+        .map(|model| model.served(|facts| plugins.plugins_of(facts)));
+    let served: Result<Vec<ServedModel>, String> = served.collect();
     let swaps = Arc::<SwapCounters>::default();
-    let metrics = measure(&served, plugins.host.clone(), Arc::clone(&swaps));
+    let metrics = measure(
+        Arc::clone(&models),
+        plugins.host.clone(),
+        Arc::clone(&swaps),
+    );
     plugins.host.count_requests(metrics.requests());
     let service = Arc::new(Service::new(
         ServiceConfig {
@@ -277,70 +306,52 @@ async fn open(
             share_prefixes: engine.share_prefixes,
             tools: limits.tools,
             observer: Arc::clone(&metrics) as Arc<dyn Observer>,
+            holder: Arc::clone(&models) as Arc<dyn HoldModels>,
             ..ServiceConfig::default()
         },
-        served,
+        served.map_err(anyhow::Error::msg)?,
         plugins.policies(),
         &plugins.tools(),
     )?);
     let live = Arc::new(LivePlugins::new(
         plugins,
         Arc::clone(&service),
-        opened,
+        managed,
         auth,
         read_again(source),
         swaps,
     ));
+    let publisher: Weak<LivePlugins> = Arc::downgrade(&live);
+    models.publish_to(publisher);
     let observed = Observed {
         live: Arc::clone(&live),
+        models,
         metrics,
     };
-    let http = http_state(http, address, shares, (draining, cut), observed);
-    let state = ApiState {
+    let state = Arc::new(ApiState {
         service,
-        http: Arc::new(http),
+        http: Arc::new(http_state(http, surroundings, observed)),
         unsupported: config.unsupported,
-    };
-    Ok((state, live))
-}
-
-/// Each model with the plugins that are bound to it.
-fn with_plugins(
-    opened: &[(Arc<Model>, Option<ModelFacts>)],
-    plugins: &PluginSet,
-) -> anyhow::Result<Vec<ServedModel>> {
-    let serve = |(model, facts): &(Arc<Model>, Option<ModelFacts>)| {
-        Ok(ServedModel {
-            model: Arc::clone(model),
-            plugins: match facts {
-                Some(facts) => plugins.plugins_of(facts)?,
-                None => ModelPlugins::default(),
-            },
-        })
-    };
-    opened.iter().map(serve).collect()
+    });
+    Ok(Running { state, live, watch })
 }
 
 /// Sources of `/metrics` and of the body of `/ready`.
 struct Observed {
     live: Arc<LivePlugins>,
+    models: Arc<ModelManager>,
     metrics: Arc<Metrics>,
 }
 
 /// The state of the HTTP side, from its configuration.
-fn http_state(
-    http: HttpConfig,
-    address: SocketAddr,
-    shares: ConnectionShares,
-    (draining, cut): (watch::Receiver<bool>, watch::Receiver<bool>),
-    observed: Observed,
-) -> HttpState {
+fn http_state(http: HttpConfig, surroundings: Surroundings, observed: Observed) -> HttpState {
     let page = Arc::clone(&observed.metrics);
-    let live = observed.live;
+    let (live, models) = (observed.live, observed.models);
+    let draining = surroundings.draining;
     HttpState {
         guard: Guard::new(
             http.headers,
-            address.ip().is_loopback(),
+            surroundings.address.ip().is_loopback(),
             &http.allowed_hosts,
             &http.cors_origins,
         ),
@@ -350,14 +361,19 @@ fn http_state(
             draining: draining.clone(),
         },
         bodies: BodyBudget::new(http.max_body_bytes_in_flight),
-        connections: ConnectionTable::new(shares),
+        connections: surroundings.connections,
         max_queue_wait: http.max_queue_wait,
         heartbeat: http.heartbeat,
         draining,
-        cut,
+        cut: surroundings.cut,
         observer: observed.metrics,
         metrics: Box::new(move || page.page()),
-        condition: Box::new(move || Some(("plugins", live.condition()?))),
+        condition: Box::new(move || {
+            let plugins = live.condition().map(|condition| ("plugins", condition));
+            let failed = start::condition(&models.statuses());
+            let models = failed.map(|condition| ("models", condition));
+            plugins.into_iter().chain(models).collect()
+        }),
     }
 }
 
@@ -377,82 +393,4 @@ fn signals() -> anyhow::Result<mpsc::Receiver<&'static str>> {
         });
     }
     Ok(receiver)
-}
-
-/// A model without its plugins, and its facts for plugins. A model that runs elsewhere has no facts,
-/// and no plugins are bound to it.
-async fn open_model(
-    config: ModelConfig,
-    limits: LimitConfig,
-    engine: &EngineSettings,
-    weights: &Arc<LoadedWeights>,
-) -> anyhow::Result<(Arc<Model>, Option<ModelFacts>)> {
-    if let Some(script) = &config.script
-        && script.kind == ScriptKind::Conversation
-    {
-        let runtime = Arc::new(ScriptedConversation::new(script.clone()));
-        tracing::info!(model = config.name, scripted = true, "model loaded");
-        let generator = Generator::Conversation(runtime);
-        return Ok((Arc::new(describe(config, Some(generator), None)), None));
-    }
-    let engine = engine.clone();
-    let weights = Arc::clone(weights);
-    let opening = move || -> anyhow::Result<_> {
-        let source = model_source();
-        let files = source.open(&config)?;
-        let context = limits.max_context;
-        let runtime = start_runtime(&config, &files, context, engine, &source, &weights)?;
-        Ok((config, files, runtime))
-    };
-    let (config, files, runtime) = tokio::task::spawn_blocking(opening).await??;
-    let facts = ModelFacts::of(
-        &files.name,
-        &files.architecture,
-        &files.tokenizer,
-        &files.defaults.eos_tokens,
-        files.vocabulary_size,
-    );
-    let (folder, architecture) = (files.folder.name().to_owned(), files.architecture.clone());
-    let scripted = config.script.is_some();
-    let (generator, embedder) = match runtime {
-        ModelRuntime::Tokens(runtime) => {
-            let generator = TokenGenerator {
-                runtime,
-                tokenizer: files.tokenizer,
-                vocabulary_size: files.vocabulary_size,
-                generation: files.defaults,
-            };
-            (Some(Generator::Tokens(generator)), None)
-        }
-        ModelRuntime::Embeddings(runtime) => {
-            let tokenizer = files.tokenizer;
-            (None, Some(TextEmbedder { runtime, tokenizer }))
-        }
-    };
-    let model = describe(config, generator, embedder);
-    tracing::info!(
-        model = model.name,
-        folder,
-        architecture,
-        context = model.context_length(),
-        scripted,
-        "model loaded"
-    );
-    Ok((Arc::new(model), Some(facts)))
-}
-
-fn describe(
-    config: ModelConfig,
-    generator: Option<Generator>,
-    embedder: Option<TextEmbedder>,
-) -> Model {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    Model {
-        name: config.name,
-        aliases: config.aliases,
-        created: now.map_or(0, |elapsed| elapsed.as_secs()),
-        owned_by: "mortise".to_owned(),
-        generator,
-        embedder,
-    }
 }

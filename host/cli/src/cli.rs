@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use mortise_author::AuthorCommand;
-use mortise_config::KvTypeName;
 use mortise_hub::ModelReference;
 use mortise_models::DeviceChoice;
+use mortise_models::lifecycle::KvTypeName;
 use mortise_telemetry::{LogFormat, LogLevel};
 use serde::de::value::{Error as WordError, StringDeserializer};
 use serde::de::{DeserializeOwned, IntoDeserializer as _};
@@ -108,6 +108,9 @@ pub(crate) struct ServeArgs {
     /// Other users of this machine can read command lines: `key_env` in the file is safer
     #[arg(long = "api-key", value_name = "KEY")]
     pub(crate) api_keys: Vec<String>,
+    /// End the start when one of several models cannot be loaded
+    #[arg(long)]
+    pub(crate) strict: bool,
     /// Most tokens of prompt and answer together [default: 4096, or the model's own limit]
     #[arg(long, value_name = "TOKENS")]
     pub(crate) max_context: Option<usize>,

@@ -4,6 +4,7 @@ mod app;
 mod bench;
 mod cli;
 mod commands;
+mod start;
 mod supervise;
 
 use std::process::ExitCode;
@@ -11,6 +12,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use mortise_config::{Config, ConfigError, ConfigSource, Overrides};
 use mortise_harness::{print, print_json};
+use mortise_models::lifecycle::LoadProgress;
 
 use crate::cli::{Cli, Command, ConfigCommand, GrammarCommand, PluginCommand, TemplateCommand};
 use crate::commands::{devices, inspect, plugins, text};
@@ -44,6 +46,7 @@ fn run(command: Command) -> anyhow::Result<()> {
                 served_model_name: args.served_model_name,
                 plugins: args.plugins,
                 api_keys: args.api_keys,
+                strict: args.strict,
                 max_context: args.max_context,
                 device: args.device,
                 log_format: args.log_format,
@@ -67,7 +70,8 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Grammar(GrammarCommand::Check(input)) => text::grammar(&input),
         Command::Tokenize(input) => text::tokenize(&input),
         Command::Pull { reference } => {
-            let path = mortise_models::download(&mortise_config::hub_config()?, &reference)?;
+            let hub = mortise_config::hub_config()?;
+            let path = mortise_models::download(&hub, &reference, &LoadProgress::default())?;
             print(&format!("{}\n", path.display()))
         }
         Command::Devices { json } => print(&devices::describe(json)?),

@@ -5,8 +5,8 @@ use mortise_harness::golden_cases;
 use mortise_plugin_manager::{LoadedPlugins, ModelKey, PluginConfig};
 use serde_json::Value;
 
-use crate::app::model_source;
 use crate::cli::PluginListArgs;
+use crate::start::model_source;
 
 /// The report, as JSON.
 pub(crate) fn list(args: PluginListArgs) -> anyhow::Result<Value> {

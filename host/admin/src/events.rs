@@ -1,0 +1,80 @@
+//! Events of a running server as server-sent events: states of models and progress of their loads.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse as _, Response};
+use futures::stream::{self, Stream};
+use mortise_models::lifecycle::ModelEvent;
+use serde_json::{Value, json};
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+
+use crate::Admin;
+
+/// Pause after which a silent stream sends a comment.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+
+/// Events from now on, after one event a model with its present state.
+pub(crate) async fn stream(State(admin): State<Arc<Admin>>) -> Response {
+    let events = admin.models.listen();
+    let now: Vec<Value> = admin
+        .models
+        .statuses()
+        .iter()
+        .map(|model| {
+            json!({
+                "model": model.listing.name,
+                "state": model.state.name(),
+                "error": model.last_error,
+            })
+        })
+        .collect();
+    let first = now
+        .into_iter()
+        .map(|state| Ok(event("model.state", &state)));
+    let events = futures::StreamExt::chain(stream::iter(first), later(events));
+    let alive = KeepAlive::new().interval(HEARTBEAT);
+    Sse::new(events).keep_alive(alive).into_response()
+}
+
+/// What happens from now on. A reader that is too slow is told how many events it missed.
+fn later(events: Receiver<ModelEvent>) -> impl Stream<Item = Result<Event, Infallible>> {
+    stream::unfold(events, |mut events| async move {
+        let event = match events.recv().await {
+            Ok(told) => shown(&told),
+            Err(RecvError::Lagged(missed)) => event("missed", &json!({"events": missed})),
+            Err(RecvError::Closed) => return None,
+        };
+        Some((Ok(event), events))
+    })
+}
+
+fn shown(told: &ModelEvent) -> Event {
+    let Some(progress) = &told.progress else {
+        let state = json!({
+            "model": told.model,
+            "state": told.state.name(),
+            "error": told.error,
+            "at_ms": told.at_ms,
+        });
+        return event("model.state", &state);
+    };
+    let progress = json!({
+        "model": told.model,
+        "state": told.state.name(),
+        "stage": progress.stage.name(),
+        "file": progress.file,
+        "bytes_done": progress.bytes_done,
+        "bytes_total": progress.bytes_total,
+        "at_ms": told.at_ms,
+    });
+    event("model.progress", &progress)
+}
+
+fn event(name: &str, data: &Value) -> Event {
+    Event::default().event(name).data(data.to_string())
+}

@@ -1,0 +1,162 @@
+//! Models of a running server: states, load, unload.
+
+use std::sync::Arc;
+
+use axum::body::{Body, to_bytes};
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use http::StatusCode;
+use mortise_http::{Problem, json_response};
+use mortise_models::lifecycle::{LifecycleError, LoadOverrides};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::error::Category;
+use serde_json::{Value, json};
+
+use crate::Admin;
+use crate::limits::MAX_BODY_BYTES;
+use crate::row::row;
+
+/// All models, loaded or not.
+pub(crate) async fn list(State(admin): State<Arc<Admin>>) -> Response {
+    let models: Vec<Value> = admin.models.statuses().iter().map(row).collect();
+    json_response(StatusCode::OK, &json!({"object": "list", "data": models}))
+}
+
+type Name = Result<Path<String>, PathRejection>;
+
+/// One model.
+pub(crate) async fn show(State(admin): State<Arc<Admin>>, name: Name) -> Result<Response, Problem> {
+    shown(&admin, &name_of(name)?)
+}
+
+/// Load a model, with the settings of the body if there is one, and wait until it serves.
+pub(crate) async fn load(
+    State(admin): State<Arc<Admin>>,
+    name: Name,
+    body: Body,
+) -> Result<Response, Problem> {
+    let name = name_of(name)?;
+    let overrides = read::<LoadOverrides>(body).await?.unwrap_or_default();
+    loaded(&admin, &name, overrides).await
+}
+
+/// Unload a model, and wait until its memory is free.
+pub(crate) async fn unload(
+    State(admin): State<Arc<Admin>>,
+    name: Name,
+) -> Result<Response, Problem> {
+    unloaded(&admin, &name_of(name)?).await
+}
+
+/// A model by its name in the body, with settings for its load.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Named {
+    model: String,
+    #[serde(default)]
+    overrides: LoadOverrides,
+}
+
+/// Load the model that the body names.
+pub(crate) async fn load_named(
+    State(admin): State<Arc<Admin>>,
+    body: Body,
+) -> Result<Response, Problem> {
+    let Named { model, overrides } = named(body).await?;
+    loaded(&admin, &model, overrides).await
+}
+
+/// Unload the model that the body names.
+pub(crate) async fn unload_named(
+    State(admin): State<Arc<Admin>>,
+    body: Body,
+) -> Result<Response, Problem> {
+    let Named { model, overrides } = named(body).await?;
+    if !overrides.is_empty() {
+        let message = "`overrides` are settings of a load; leave them out";
+        return Err(refusal(
+            StatusCode::BAD_REQUEST,
+            "invalid_load_request",
+            message,
+        ));
+    }
+    unloaded(&admin, &model).await
+}
+
+async fn named(body: Body) -> Result<Named, Problem> {
+    let named = read::<Named>(body).await?;
+    named.ok_or_else(|| {
+        let message = "the body must name a model, as in {\"model\": \"NAME\"}";
+        refusal(StatusCode::BAD_REQUEST, "invalid_load_request", message)
+    })
+}
+
+async fn loaded(admin: &Admin, name: &str, overrides: LoadOverrides) -> Result<Response, Problem> {
+    admin.models.load(name, overrides).await.map_err(problem)?;
+    shown(admin, name)
+}
+
+async fn unloaded(admin: &Admin, name: &str) -> Result<Response, Problem> {
+    admin.models.unload(name).await.map_err(problem)?;
+    shown(admin, name)
+}
+
+fn shown(admin: &Admin, name: &str) -> Result<Response, Problem> {
+    let unknown = || problem(LifecycleError::Unknown(name.to_owned()));
+    let status = admin.models.status(name).ok_or_else(unknown)?;
+    Ok(json_response(StatusCode::OK, &row(&status)))
+}
+
+fn name_of(name: Name) -> Result<String, Problem> {
+    let bad = |_| {
+        let message = "the name of the model in the address is not UTF-8";
+        refusal(StatusCode::BAD_REQUEST, "invalid_load_request", message)
+    };
+    Ok(name.map_err(bad)?.0)
+}
+
+/// The body as JSON; `None` if it is empty.
+async fn read<T: DeserializeOwned>(body: Body) -> Result<Option<T>, Problem> {
+    let bad = |status, message: String| Err(refusal(status, "invalid_load_request", message));
+    let Ok(bytes) = to_bytes(body, MAX_BODY_BYTES).await else {
+        let message = format!("the body is incomplete or longer than {MAX_BODY_BYTES} bytes");
+        return bad(StatusCode::PAYLOAD_TOO_LARGE, message);
+    };
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    match serde_json::from_slice(&bytes) {
+        Ok(value) => Ok(Some(value)),
+        Err(error) => {
+            let status = match error.classify() {
+                Category::Data => StatusCode::UNPROCESSABLE_ENTITY,
+                _ => StatusCode::BAD_REQUEST,
+            };
+            bad(status, format!("the body is wrong: {error}"))
+        }
+    }
+}
+
+fn refusal(status: StatusCode, code: &str, message: impl Into<String>) -> Problem {
+    Problem::new(status, code, message)
+}
+
+/// A refusal of the life cycle, with every detail: its reader is the operator.
+fn problem(error: LifecycleError) -> Problem {
+    let (status, code) = match &error {
+        LifecycleError::Unknown(_) => (StatusCode::NOT_FOUND, error.code()),
+        LifecycleError::BadOverride { .. } => (StatusCode::BAD_REQUEST, error.code()),
+        LifecycleError::Failed { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "model_load_failed"),
+        LifecycleError::NoRoom { .. } | LifecycleError::Stopping => {
+            (StatusCode::SERVICE_UNAVAILABLE, error.code())
+        }
+        LifecycleError::NotLoaded(_)
+        | LifecycleError::Loaded(_)
+        | LifecycleError::Loading(_)
+        | LifecycleError::Unloading(_)
+        | LifecycleError::Unloaded(_) => (StatusCode::CONFLICT, error.code()),
+    };
+    refusal(status, code, error.to_string())
+}

@@ -1,0 +1,168 @@
+//! A model as the admin API shows it.
+
+use mortise_models::lifecycle::{KvTypeName, LoadOverrides, ModelStatus, Override};
+use mortise_models::{ModelConfig, Quantize};
+use serde_json::{Map, Value, json};
+
+const MIB: u64 = 1 << 20;
+
+/// One model with everything that is known of it.
+pub(crate) fn row(model: &ModelStatus) -> Value {
+    let (config, listing) = (&model.config, &model.listing);
+    let load = model.loaded.as_ref().map(|model| model.load());
+    let replicas = model.loaded.as_ref().map_or(0, |model| model.replicas());
+    let milliseconds = |time: std::time::Duration| u64::try_from(time.as_millis()).ok();
+    json!({
+        "name": listing.name,
+        "aliases": listing.aliases,
+        "resolved_backend": backend(config),
+        "configured_enabled": config.lifecycle.enabled,
+        "runtime_state": model.state.name(),
+        "is_loaded": model.state.name() == "loaded",
+        "pinned": config.lifecycle.pinned,
+        "hidden": listing.hidden,
+        "owned_by": listing.owned_by,
+        "deprecation_date": listing.deprecation_date,
+        "replicas": config.lifecycle.replicas,
+        "replica_max": config.lifecycle.replica_max,
+        "loaded_replicas": replicas,
+        "inflight_requests": model.in_flight,
+        "queue_depth": load.map_or(0, |load| load.waiting),
+        "runtime_inflight": load.map_or(0, |load| load.running),
+        "usage_count": model.uses,
+        "idle_seconds": model.idle.map(|idle| idle.as_secs()),
+        "loaded_at_ms": model.loaded_at_ms,
+        "load_time_ms": model.load_time.and_then(milliseconds),
+        "last_error": model.last_error,
+        "progress": model.progress.as_ref().map(|progress| json!({
+            "stage": progress.stage.name(),
+            "file": progress.file,
+            "bytes_done": progress.bytes_done,
+            "bytes_total": progress.bytes_total,
+        })),
+        "vram_estimate_mib": model.memory_bytes / MIB,
+        "vram_estimate_replica_count": replicas.max(1),
+        "vram_estimate_source": model.memory_source.name(),
+        "architecture": model.loaded.as_ref().map(|model| &model.architecture),
+        "context_length": model.loaded.as_ref().and_then(|model| model.context_length()),
+        "capabilities": model.loaded.as_ref().map(|model| {
+            let capabilities = model.capabilities().into_iter();
+            capabilities.map(|capability| capability.name()).collect::<Vec<_>>()
+        }),
+        "definition": definition(config),
+        "load_override": model.overrides.as_ref().map(overrides),
+        "load_constraints": constraints(config),
+    })
+}
+
+fn backend(config: &ModelConfig) -> &'static str {
+    match config.script {
+        Some(_) => "scripted",
+        None => "engine",
+    }
+}
+
+/// The model as the configuration has it.
+fn definition(config: &ModelConfig) -> Value {
+    json!({
+        "path": config.path.as_ref().map(|path| path.display().to_string()),
+        "hf": config.hf.as_ref().map(ToString::to_string),
+        "quantize": config.quantize.map(quantize),
+        "draft_model": config.draft.as_ref().map(|draft| &draft.name),
+        "load_on_demand": config.lifecycle.load_on_demand,
+        "idle_timeout_seconds": config.lifecycle.idle_timeout.map(|timeout| {
+            timeout.map_or(0, |timeout| timeout.as_secs())
+        }),
+    })
+}
+
+fn quantize(format: Quantize) -> &'static str {
+    match format {
+        Quantize::Q8_0 => "q8_0",
+        Quantize::Q4K => "q4_k",
+    }
+}
+
+/// Settings of the load in force: what was left alone is absent, what was set back is null.
+fn overrides(overrides: &LoadOverrides) -> Value {
+    let LoadOverrides {
+        max_context,
+        kv_type,
+        quantize: format,
+        device,
+        replicas,
+        draft_model,
+    } = overrides;
+    let mut shown = Map::new();
+    let mut show = |name: &str, value: Option<Value>| {
+        if let Some(value) = value {
+            shown.insert(name.to_owned(), value);
+        }
+    };
+    show("max_context", shown_as(*max_context, Value::from));
+    show("kv_type", shown_as(*kv_type, |kind| kv_name(kind).into()));
+    show(
+        "quantize",
+        shown_as(*format, |format| quantize(format).into()),
+    );
+    show(
+        "device",
+        shown_as(*device, |device| device.to_string().into()),
+    );
+    show("replicas", shown_as(*replicas, Value::from));
+    show("draft_model", shown_as(draft_model.clone(), Value::from));
+    Value::Object(shown)
+}
+
+fn shown_as<T>(value: Override<T>, show: impl FnOnce(T) -> Value) -> Option<Value> {
+    match value {
+        Override::Keep => None,
+        Override::Default => Some(Value::Null),
+        Override::Set(value) => Some(show(value)),
+    }
+}
+
+fn kv_name(kind: KvTypeName) -> &'static str {
+    match kind {
+        KvTypeName::F32 => "f32",
+        KvTypeName::F16 => "f16",
+        KvTypeName::Bf16 => "bf16",
+        KvTypeName::Q8_0 => "q8_0",
+    }
+}
+
+/// What a load may override, for forms.
+fn constraints(config: &ModelConfig) -> Value {
+    if config.script.is_some() {
+        return json!({"replicas": replicas(config)});
+    }
+    json!({
+        "max_context": {
+            "kind": "integer", "minimum": 1, "step": 1, "null_means": "the server's limit",
+        },
+        "kv_type": {
+            "kind": "choice", "allowed_values": KvTypeName::NAMES, "null_means": "f32",
+        },
+        "quantize": {
+            "kind": "choice", "allowed_values": ["q8_0", "q4_k"],
+            "default": config.quantize.map(quantize), "null_means": "as the files are",
+        },
+        "device": {
+            "kind": "text", "allowed_values": ["auto", "cpu", "cuda", "cuda:N"],
+            "null_means": "auto",
+        },
+        "replicas": replicas(config),
+        "draft_model": {"kind": "text", "null_means": "none"},
+    })
+}
+
+fn replicas(config: &ModelConfig) -> Value {
+    json!({
+        "kind": "integer",
+        "minimum": 1,
+        "maximum": config.lifecycle.replica_max,
+        "step": 1,
+        "default": config.lifecycle.replicas,
+        "null_means": "1",
+    })
+}

@@ -1,0 +1,103 @@
+//! Models at the start of a server: which are loaded, and what is told meanwhile.
+
+use std::sync::Arc;
+
+use mortise_config::{Config, hub_config};
+use mortise_models::lifecycle::{
+    LifecycleError, LoadOverrides, ModelManager, ModelState, ModelStatus,
+};
+use mortise_models::{LocalLoader, ModelSource, download};
+use serde_json::{Value, json};
+
+/// Sources of model files: folders, the hub, and the demo model.
+pub(crate) fn model_source() -> ModelSource {
+    ModelSource {
+        demo: mortise_bundle::demo_model(),
+        fetch: Arc::new(|reference, progress| download(&hub_config()?, reference, progress)),
+    }
+}
+
+/// The manager of all configured models, none of which is loaded.
+pub(crate) fn model_manager(config: &Config) -> Arc<ModelManager> {
+    let loader = LocalLoader::new(
+        model_source(),
+        config.engine.clone(),
+        config.limits.max_context,
+        config.models.clone(),
+    );
+    ModelManager::new(config.models.clone(), Arc::new(loader), config.lifecycle)
+}
+
+/// Load the models that are to be loaded at the start, one after another.
+///
+/// # Errors
+/// When none of them can be loaded, or one cannot and `strict` is set.
+pub(crate) async fn load_enabled(models: &Arc<ModelManager>, strict: bool) -> anyhow::Result<()> {
+    let (mut wanted, mut loaded, mut first) = (0, 0, None);
+    for status in models.statuses() {
+        if !status.config.lifecycle.enabled {
+            continue;
+        }
+        let name = &status.listing.name;
+        if loaded > 0 && !models.has_room(name) {
+            // Those that came first stay.
+            tracing::info!(
+                model = name,
+                "model is left unloaded: there is no room for it"
+            );
+            continue;
+        }
+        wanted += 1;
+        match models.load(name, LoadOverrides::default()).await {
+            Ok(()) => loaded += 1,
+            Err(error) if strict => return Err(cause(error)),
+            Err(error) => {
+                first.get_or_insert(error);
+            }
+        }
+    }
+    match first {
+        Some(error) if loaded == 0 && wanted > 0 => Err(cause(error)),
+        _ => Ok(()),
+    }
+}
+
+/// The error of a load, for the one line that ends the program.
+fn cause(error: LifecycleError) -> anyhow::Error {
+    match error {
+        // It names the model itself.
+        LifecycleError::Failed { error, .. } => anyhow::Error::msg(error),
+        error => error.into(),
+    }
+}
+
+/// Body of `GET /ready` while models are loaded.
+pub(crate) fn progress(models: &[ModelStatus]) -> Value {
+    let models = models.iter().map(|model| {
+        let progress = model.progress.as_ref().map(|progress| {
+            json!({
+                "stage": progress.stage.name(),
+                "file": progress.file,
+                "bytes_done": progress.bytes_done,
+                "bytes_total": progress.bytes_total,
+            })
+        });
+        json!({
+            "id": model.listing.name,
+            "state": model.state.name(),
+            "progress": progress,
+        })
+    });
+    json!({"status": "starting", "models": models.collect::<Vec<_>>()})
+}
+
+/// Models that failed, as a field of the body of `GET /ready`, without a name; `None` if none has.
+pub(crate) fn condition(models: &[ModelStatus]) -> Option<Value> {
+    let failed = models
+        .iter()
+        .filter(|model| model.state == ModelState::Failed);
+    match failed.count() {
+        0 => None,
+        failed => Some(json!({"failed": failed})),
+    }
+}
