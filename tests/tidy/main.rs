@@ -116,6 +116,7 @@ const ROOMS: &[Room] = &[
         &[
             "mortise-engine",
             "mortise-http",
+            "mortise-models",
             "mortise-plugin",
             "mortise-service",
         ],
@@ -132,6 +133,7 @@ const ROOMS: &[Room] = &[
         "host/plugin-manager",
         &[
             "mortise-bundle",
+            "mortise-models",
             "mortise-plugin",
             "mortise-service",
             "mortise-tokenizer",
@@ -203,7 +205,7 @@ const ROOMS: &[Room] = &[
     ),
     (
         "host/admin",
-        &["mortise-http", "mortise-plugin-manager"],
+        &["mortise-http", "mortise-models", "mortise-plugin-manager"],
         &["clap", "toml", "candle-core", "wasmtime", "tokenizers"],
     ),
     (

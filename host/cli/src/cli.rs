@@ -65,6 +65,9 @@ pub(crate) enum Command {
         #[arg(value_name = "ORG/NAME[:QUANT][@REVISION]")]
         reference: ModelReference,
     },
+    /// List, load and unload the models of a running server, over its admin side.
+    #[command(subcommand, after_help = MODELS_HELP)]
+    Models(ModelsCommand),
     /// List the processor and the GPUs that models can be computed on.
     Devices {
         /// Print JSON
@@ -151,6 +154,56 @@ pub(crate) enum GrammarCommand {
     /// Compile a grammar and match texts against it.
     #[command(after_help = GRAMMAR_HELP)]
     Check(ModelInput),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ModelsCommand {
+    /// List all models with their states
+    List {
+        #[command(flatten)]
+        server: AdminServer,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print everything that is known of a model, as JSON
+    Show {
+        /// The model's public name
+        model: String,
+        #[command(flatten)]
+        server: AdminServer,
+    },
+    /// Load a model, and wait until it serves
+    Load {
+        /// The model's public name
+        model: String,
+        /// A setting of this load only; VALUE is JSON, or else text: --set max_context=8192
+        #[arg(long = "set", value_name = "KEY=VALUE")]
+        settings: Vec<String>,
+        #[command(flatten)]
+        server: AdminServer,
+    },
+    /// Unload a model, and wait until its memory is free
+    Unload {
+        /// The model's public name
+        model: String,
+        #[command(flatten)]
+        server: AdminServer,
+    },
+}
+
+/// The admin side of a running server.
+#[derive(Debug, Args)]
+pub(crate) struct AdminServer {
+    /// The server's configuration file, which has the address and the key
+    #[arg(long, value_name = "FILE", required_unless_present = "admin_url")]
+    pub(crate) config: Option<PathBuf>,
+    /// The address of the admin side instead, as http://127.0.0.1:9000
+    #[arg(long, value_name = "URL", requires = "admin_key_env")]
+    pub(crate) admin_url: Option<String>,
+    /// With --admin-url: the environment variable that holds the key
+    #[arg(long, value_name = "VARIABLE", requires = "admin_url")]
+    pub(crate) admin_key_env: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -274,6 +327,12 @@ pub(crate) struct InspectArgs {
     /// A .wasm, .safetensors or .gguf file, or a model folder
     pub(crate) path: PathBuf,
 }
+
+const MODELS_HELP: &str = "\
+Examples:
+  mortise models list --config mortise.toml
+  mortise models load big --set max_context=8192 --set kv_type=q8_0 --config mortise.toml
+  mortise models unload big --admin-url http://10.0.0.5:9000 --admin-key-env MORTISE_ADMIN_KEY";
 
 const TEMPLATE_HELP: &str = "\
 In:   {\"messages\": [...], \"tools\": [...]?, \"arguments\": {...}?,

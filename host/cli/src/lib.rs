@@ -15,7 +15,7 @@ use mortise_harness::{print, print_json};
 use mortise_models::lifecycle::LoadProgress;
 
 use crate::cli::{Cli, Command, ConfigCommand, GrammarCommand, PluginCommand, TemplateCommand};
-use crate::commands::{devices, inspect, plugins, text};
+use crate::commands::{devices, inspect, models, plugins, text};
 
 /// Wrong usage or configuration, as opposed to a failure.
 const USAGE: u8 = 2;
@@ -74,6 +74,7 @@ fn run(command: Command) -> anyhow::Result<()> {
             let path = mortise_models::download(&hub, &reference, &LoadProgress::default())?;
             print(&format!("{}\n", path.display()))
         }
+        Command::Models(command) => models::run(command),
         Command::Devices { json } => print(&devices::describe(json)?),
         Command::Bench(args) => bench::run(&args),
         Command::Inspect(args) => print_json(&inspect::inspect(&args.path)?),

@@ -2,5 +2,6 @@
 
 pub(crate) mod devices;
 pub(crate) mod inspect;
+pub(crate) mod models;
 pub(crate) mod plugins;
 pub(crate) mod text;

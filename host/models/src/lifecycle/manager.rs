@@ -293,6 +293,9 @@ impl ModelManager {
                 match slot.state {
                     ModelState::Loaded => return Ok(()),
                     ModelState::Loading => {}
+                    ModelState::Unloaded if inner.table.room(name) != Room::Free => {
+                        return Err(self.no_room(&inner, name));
+                    }
                     state => return Err(inner.refusal(name, state)),
                 }
             }
@@ -553,9 +556,8 @@ impl ModelManager {
         }
         let begun = Instant::now();
         let before = resident_bytes();
-        let outcome = self.load_now(name, config).await;
-        drop(turn);
-        let (model, took) = (outcome, begun.elapsed());
+        let model = self.load_now(name, config).await;
+        let took = begun.elapsed();
         let grown = match (before, resident_bytes()) {
             (Some(before), Some(after)) if after > before => Some(after - before),
             _ => None,
@@ -564,6 +566,8 @@ impl ModelManager {
             Ok(model) => self.serve(name, model, grown, took).await,
             Err(error) => Err(error),
         };
+        // Only now: the next load must find this model among the loaded ones.
+        drop(turn);
         match published {
             Ok(()) => tracing::info!(
                 model = name,

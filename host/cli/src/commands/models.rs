@@ -1,0 +1,172 @@
+//! `mortise models …`: the models of a running server, over its admin side.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use mortise_config::{Config, Overrides, variable_of};
+use mortise_harness::{print, print_json};
+use serde_json::{Map, Value, json};
+use ureq::Agent;
+
+use crate::cli::{AdminServer, ModelsCommand};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Do what the command line says.
+pub(crate) fn run(command: ModelsCommand) -> anyhow::Result<()> {
+    match command {
+        ModelsCommand::List { server, json } => {
+            let models = Admin::of(&server)?.get("/v1/admin/models")?;
+            match json {
+                true => print_json(&models),
+                false => print(&table(&models)),
+            }
+        }
+        ModelsCommand::Show { model, server } => {
+            print_json(&Admin::of(&server)?.get(&format!("/v1/admin/models/{}", encoded(&model)))?)
+        }
+        ModelsCommand::Load {
+            model,
+            settings,
+            server,
+        } => {
+            let body = json!({"model": model, "overrides": overrides(&settings)?});
+            let row = Admin::of(&server)?.post("/v1/models/load", &body)?;
+            print(&format!(
+                "{model} is {} after {} ms\n",
+                text(&row["runtime_state"]),
+                row["load_time_ms"]
+            ))
+        }
+        ModelsCommand::Unload { model, server } => {
+            let row = Admin::of(&server)?.post("/v1/models/unload", &json!({"model": model}))?;
+            print(&format!("{model} is {}\n", text(&row["runtime_state"])))
+        }
+    }
+}
+
+/// Settings of a load, from `KEY=VALUE`.
+fn overrides(settings: &[String]) -> anyhow::Result<Value> {
+    let mut overrides = Map::new();
+    for setting in settings {
+        let Some((key, value)) = setting.split_once('=') else {
+            bail!("`--set {setting}` has no `=`; write --set KEY=VALUE");
+        };
+        let value = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value));
+        overrides.insert(key.to_owned(), value);
+    }
+    Ok(Value::Object(overrides))
+}
+
+/// Models in columns.
+fn table(models: &Value) -> String {
+    let rows = models["data"].as_array().map_or(&[][..], Vec::as_slice);
+    let wide = rows.iter().map(|row| text(&row["name"]).chars().count());
+    let wide = wide.max().unwrap_or(0).max("NAME".len());
+    let mut lines = format!(
+        "{:wide$}  {:9}  {:>8}  {:>8}  {:>8}  LAST ERROR\n",
+        "NAME", "STATE", "REQUESTS", "MIB", "IDLE S"
+    );
+    for row in rows {
+        let mut line = format!(
+            "{:wide$}  {:9}  {:>8}  {:>8}  {:>8}  {}",
+            text(&row["name"]),
+            text(&row["runtime_state"]),
+            row["inflight_requests"],
+            row["vram_estimate_mib"],
+            row["idle_seconds"]
+                .as_u64()
+                .map_or("-".to_owned(), |idle| idle.to_string()),
+            row["last_error"].as_str().unwrap_or_default(),
+        );
+        line.truncate(line.trim_end().len());
+        let _ = writeln!(lines, "{line}");
+    }
+    lines
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// A name as a part of a path.
+fn encoded(name: &str) -> String {
+    let mut path = String::new();
+    for byte in name.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+                path.push(char::from(byte));
+            }
+            byte => {
+                let _ = write!(path, "%{byte:02X}");
+            }
+        }
+    }
+    path
+}
+
+/// The admin side of a server.
+struct Admin {
+    url: String,
+    key: String,
+    agent: Agent,
+}
+
+impl Admin {
+    fn of(server: &AdminServer) -> anyhow::Result<Self> {
+        let (url, key) = match (&server.admin_url, &server.admin_key_env, &server.config) {
+            (Some(url), Some(variable), _) => {
+                (url.clone(), variable_of("--admin-key-env", variable)?)
+            }
+            (_, _, Some(file)) => {
+                let admin = Config::load(Some(file), Overrides::default())?.admin;
+                let admin = admin.with_context(|| {
+                    format!("`{}` configures no admin side; see [admin]", file.display())
+                })?;
+                let address = std::net::SocketAddr::new(admin.host, admin.port);
+                (format!("http://{address}"), admin.key)
+            }
+            _ => bail!("give --config, or --admin-url and --admin-key-env"),
+        };
+        let agent = Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_connect(Some(CONNECT_TIMEOUT))
+            .build()
+            .new_agent();
+        Ok(Self {
+            url: url.trim_end_matches('/').to_owned(),
+            key,
+            agent,
+        })
+    }
+
+    fn get(&self, path: &str) -> anyhow::Result<Value> {
+        let url = format!("{}{path}", self.url);
+        let request = self.agent.get(&url).header("x-admin-token", &self.key);
+        answer(&url, request.call())
+    }
+
+    fn post(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
+        let url = format!("{}{path}", self.url);
+        let request = self.agent.post(&url).header("x-admin-token", &self.key);
+        let request = request.header("content-type", "application/json");
+        answer(&url, request.send(body.to_string()))
+    }
+}
+
+type Response = ureq::http::Response<ureq::Body>;
+
+/// The body of an answer; its error if it is one.
+fn answer(url: &str, response: Result<Response, ureq::Error>) -> anyhow::Result<Value> {
+    let mut response = response.with_context(|| format!("`{url}` does not answer"))?;
+    let status = response.status();
+    let body = response.body_mut().read_to_string();
+    let body = body.with_context(|| format!("`{url}` broke off"))?;
+    let body: Value = serde_json::from_str(&body)
+        .with_context(|| format!("`{url}` answers {status} and no JSON; is it an admin side?"))?;
+    match body["error"]["message"].as_str() {
+        Some(message) => bail!("{message}"),
+        None => Ok(body),
+    }
+}

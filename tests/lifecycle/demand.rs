@@ -1,0 +1,104 @@
+//! Loads by requests: on demand, within room, and by idleness.
+
+use std::thread;
+
+use crate::support::until;
+use crate::{Managed, code, said, scripted};
+
+fn ten(lifecycle: &str) -> Managed {
+    let models: Vec<String> = (0..10)
+        .map(|number| {
+            scripted(
+                &format!("m{number}"),
+                &format!("default = \"answer {number}\""),
+                "",
+            )
+        })
+        .collect();
+    Managed::start(&format!("[lifecycle]\n{lifecycle}\n{}", models.concat()))
+}
+
+#[test]
+fn ten_models_share_the_room_of_three_and_no_request_fails() {
+    let mut managed = ten("max_loaded_models = 3\nload_on_demand = true");
+    let loaded = |managed: &Managed| {
+        let names = (0..10).map(|number| format!("m{number}"));
+        let loaded = names.filter(|name| managed.state(name) == "loaded");
+        loaded.collect::<Vec<_>>()
+    };
+    // The first ones that have room.
+    assert_eq!(loaded(&managed), ["m0", "m1", "m2"]);
+    thread::scope(|scope| {
+        for client in 0..8usize {
+            let managed = &managed;
+            scope.spawn(move || {
+                for turn in 0..12usize {
+                    let number = (client * 3 + turn * 7) % 10;
+                    let answer = managed.chat(&format!("m{number}"));
+                    assert_eq!(said(&answer), format!("answer {number}"));
+                }
+            });
+        }
+    });
+    assert!(loaded(&managed).len() <= 3);
+    // The least recently used one makes room.
+    for name in ["m4", "m5", "m6", "m4", "m7"] {
+        managed.chat(name).ok();
+    }
+    assert_eq!(loaded(&managed), ["m4", "m6", "m7"]);
+    managed.server.assert_sound();
+}
+
+#[test]
+fn a_storm_for_one_cold_model_loads_it_once() {
+    let config = format!(
+        "{}{}",
+        scripted("warm", "default = \"w\"", ""),
+        scripted(
+            "cold",
+            "default = \"c\"",
+            "enabled = false\nload_on_demand = true"
+        ),
+    );
+    let managed = Managed::start(&config);
+    thread::scope(|scope| {
+        for _ in 0..32 {
+            scope.spawn(|| assert_eq!(said(&managed.chat("cold")), "c"));
+        }
+    });
+    let log = managed.server.log();
+    let loads = log
+        .iter()
+        .filter(|line| line.contains("model serves") && line.contains("cold"));
+    assert_eq!(loads.count(), 1);
+    assert_eq!(managed.row("cold")["usage_count"], 32);
+}
+
+#[test]
+fn m6_what_is_pinned_stays_and_who_finds_no_room_is_told() {
+    let config = format!(
+        "[lifecycle]\nmax_loaded_models = 1\nload_on_demand = true\n{}{}",
+        scripted("pinned", "default = \"p\"", "pinned = true"),
+        scripted("other", "default = \"o\"", ""),
+    );
+    let managed = Managed::start(&config);
+    let refused = managed.chat("other");
+    assert_eq!(code(&refused), (503, "insufficient_memory".to_owned()));
+    assert!(refused.header("retry-after").is_some());
+    let refused = managed.act("other", "load", "");
+    assert_eq!(code(&refused), (503, "insufficient_memory".to_owned()));
+    assert_eq!(said(&managed.chat("pinned")), "p");
+}
+
+#[test]
+fn l7_a_model_that_nobody_uses_is_unloaded_and_comes_back() {
+    let config = format!(
+        "[lifecycle]\nidle_check_seconds = 1\nload_on_demand = true\n{}{}",
+        scripted("brief", "default = \"b\"", "idle_timeout_seconds = 1"),
+        scripted("steady", "default = \"s\"", ""),
+    );
+    let managed = Managed::start(&config);
+    until("it is unloaded", || managed.state("brief") == "unloaded");
+    assert_eq!(managed.state("steady"), "loaded");
+    assert_eq!(said(&managed.chat("brief")), "b");
+}

@@ -1,0 +1,114 @@
+//! The start of a server with several models.
+
+use std::process::Command;
+
+use crate::support::binary;
+use crate::{Managed, code, said, scripted};
+
+const BAD: &str = "[[models]]\nname = \"bad\"\npath = \"/no/such/folder\"\n";
+
+#[test]
+fn one_bad_model_is_failed_and_the_others_serve() {
+    let managed = Managed::start(&format!("{BAD}{}", scripted("good", "default = \"g\"", "")));
+    assert_eq!(said(&managed.chat("good")), "g");
+    let refused = managed.chat("bad");
+    assert_eq!(code(&refused), (409, "model_failed".to_owned()));
+    assert!(
+        !refused.text().contains("/no/such/folder"),
+        "paths are for operators"
+    );
+    let row = managed.row("bad");
+    assert_eq!(row["runtime_state"], "failed");
+    let error = row["last_error"].as_str().expect("a reason");
+    assert!(error.contains("/no/such/folder"), "{error}");
+    let ready = managed.server.get("/ready").ok();
+    assert_eq!(ready["models"]["failed"], 1);
+    let again = managed.act("bad", "load", "");
+    assert_eq!(code(&again), (500, "model_load_failed".to_owned()));
+    assert_eq!(
+        managed.act("bad", "unload", "").ok()["runtime_state"],
+        "unloaded"
+    );
+    assert_eq!(managed.row("bad")["last_error"], serde_json::Value::Null);
+}
+
+/// Exit code and log of a server that is not to start.
+fn refused(config: &str, arguments: &[&str]) -> (Option<i32>, String) {
+    let folder = tempfile::tempdir().expect("make a folder");
+    let path = folder.path().join("mortise.toml");
+    std::fs::write(&path, config).expect("write the configuration");
+    let output = Command::new(binary())
+        .args(["serve", "--port", "0", "--config"])
+        .arg(&path)
+        .args(arguments)
+        .output()
+        .expect("run mortise");
+    let log = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code(), log)
+}
+
+#[test]
+fn strict_servers_and_those_without_any_model_do_not_start() {
+    let both = format!("{BAD}{}", scripted("good", "default = \"g\"", ""));
+    let strict = format!("[lifecycle]\nstrict = true\n{both}");
+    for (config, arguments) in [
+        (&strict, &[][..]),
+        (&both, &["--strict"]),
+        (&BAD.to_owned(), &[]),
+    ] {
+        let (exit, log) = refused(config, arguments);
+        assert_eq!(exit, Some(1), "{log}");
+        assert!(log.contains("/no/such/folder"), "{log}");
+    }
+}
+
+#[test]
+fn two_models_of_one_name_are_refused_before_anything_is_loaded() {
+    let twice = scripted("same", "default = \"g\"", "");
+    let (exit, log) = refused(&format!("{twice}{twice}"), &[]);
+    assert_eq!(exit, Some(2), "{log}");
+    assert!(log.contains("`same` stands for both"), "{log}");
+}
+
+#[test]
+fn health_is_told_from_the_first_moment() {
+    use std::io::{BufRead as _, BufReader};
+    // A model that is read from a pipe that nobody fills is loaded for ever.
+    let folder = tempfile::tempdir().expect("make a folder");
+    for file in ["tokenizer.json"] {
+        let made = Command::new("mkfifo")
+            .arg(folder.path().join(file))
+            .status();
+        assert!(made.expect("run mkfifo").success());
+    }
+    let config = format!("[[models]]\nname = \"m\"\npath = {:?}\n", folder.path());
+    let path = folder.path().join("mortise.toml");
+    std::fs::write(&path, config).expect("write the configuration");
+    let mut child = Command::new(binary())
+        .args(["serve", "--port", "0", "--config"])
+        .arg(&path)
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("start mortise");
+    let lines = BufReader::new(child.stderr.take().expect("piped")).lines();
+    let line = lines
+        .map_while(Result::ok)
+        .find(|line| line.contains("loading models"))
+        .expect("the address is told");
+    let (_, address) = line.split_once("address=").expect("an address");
+    let address = address.split(' ').next().expect("an address").to_owned();
+    let get = |path: &str| crate::support::client::Request::get(path).send(&address);
+    assert_eq!(get("/health").status(), 200);
+    let ready = get("/ready");
+    assert_eq!(ready.status(), 503);
+    assert_eq!(ready.json()["status"], "starting");
+    assert_eq!(ready.json()["models"][0]["id"], "m");
+    let models = get("/v1/models");
+    assert_eq!(code(&models), (503, "server_starting".to_owned()));
+    let killed = Command::new("kill")
+        .args(["-TERM", &child.id().to_string()])
+        .status();
+    assert!(killed.expect("run kill").success());
+    // A signal during the start ends the server properly.
+    assert!(child.wait().expect("it ends").success());
+}
