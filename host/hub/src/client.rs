@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use ureq::http::{Response, StatusCode, header};
 use ureq::{Agent, Body};
@@ -347,17 +348,15 @@ pub(crate) fn is_relative(file: &str) -> bool {
     (1..=512).contains(&file.len()) && file.split('/').all(part)
 }
 
-/// Percent-encode everything but unreserved characters (RFC 3986, 2.3).
+/// Everything but unreserved characters (RFC 3986, 2.3).
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
 fn path_segment(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
-            out.push(char::from(byte));
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    out
+    utf8_percent_encode(text, RESERVED).to_string()
 }
 
 #[cfg(test)]

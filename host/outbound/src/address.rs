@@ -4,12 +4,11 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+
 /// A block of addresses, such as `10.0.0.0/8`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Network {
-    first: IpAddr,
-    prefix: u32,
-}
+pub struct Network(IpNet);
 
 /// A text is no block of addresses.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -22,71 +21,62 @@ pub struct NetworkError {
 
 /// IPv4 blocks that are not part of the public internet (IANA's registry of special addresses, with
 /// multicast and what is reserved).
-const SPECIAL_V4: [([u8; 4], u32); 16] = [
-    ([0, 0, 0, 0], 8),
-    ([10, 0, 0, 0], 8),
-    ([100, 64, 0, 0], 10),
-    ([127, 0, 0, 0], 8),
-    ([169, 254, 0, 0], 16),
-    ([172, 16, 0, 0], 12),
-    ([192, 0, 0, 0], 24),
-    ([192, 0, 2, 0], 24),
-    ([192, 31, 196, 0], 24),
-    ([192, 52, 193, 0], 24),
-    ([192, 88, 99, 0], 24),
-    ([192, 168, 0, 0], 16),
-    ([198, 18, 0, 0], 15),
-    ([198, 51, 100, 0], 24),
-    ([203, 0, 113, 0], 24),
+const SPECIAL_V4: [Ipv4Net; 16] = [
+    v4([0, 0, 0, 0], 8),
+    v4([10, 0, 0, 0], 8),
+    v4([100, 64, 0, 0], 10),
+    v4([127, 0, 0, 0], 8),
+    v4([169, 254, 0, 0], 16),
+    v4([172, 16, 0, 0], 12),
+    v4([192, 0, 0, 0], 24),
+    v4([192, 0, 2, 0], 24),
+    v4([192, 31, 196, 0], 24),
+    v4([192, 52, 193, 0], 24),
+    v4([192, 88, 99, 0], 24),
+    v4([192, 168, 0, 0], 16),
+    v4([198, 18, 0, 0], 15),
+    v4([198, 51, 100, 0], 24),
+    v4([203, 0, 113, 0], 24),
     // Multicast, reserved, broadcast.
-    ([224, 0, 0, 0], 3),
+    v4([224, 0, 0, 0], 3),
 ];
 
-/// Blocks of `2000::/3`, which holds all public IPv6 addresses, that are not public or carry an IPv4
-/// address in them.
-const SPECIAL_V6: [([u16; 8], u32); 4] = [
+/// Block that holds all public IPv6 addresses.
+const PUBLIC_V6: Ipv6Net = v6([0x2000, 0], 3);
+
+/// Blocks of `PUBLIC_V6` that are not public or carry an IPv4 address in them.
+const SPECIAL_V6: [Ipv6Net; 4] = [
     // Protocol assignments, Teredo, ORCHID.
-    ([0x2001, 0, 0, 0, 0, 0, 0, 0], 23),
-    ([0x2001, 0xdb8, 0, 0, 0, 0, 0, 0], 32),
+    v6([0x2001, 0], 23),
+    v6([0x2001, 0xdb8], 32),
     // 6to4.
-    ([0x2002, 0, 0, 0, 0, 0, 0, 0], 16),
-    ([0x3fff, 0, 0, 0, 0, 0, 0, 0], 20),
+    v6([0x2002, 0], 16),
+    v6([0x3fff, 0], 20),
 ];
 
-const PUBLIC_V6: ([u16; 8], u32) = ([0x2000, 0, 0, 0, 0, 0, 0, 0], 3);
+const fn v4([a, b, c, d]: [u8; 4], prefix: u8) -> Ipv4Net {
+    Ipv4Net::new_assert(Ipv4Addr::new(a, b, c, d), prefix)
+}
+
+const fn v6([a, b]: [u16; 2], prefix: u8) -> Ipv6Net {
+    Ipv6Net::new_assert(Ipv6Addr::new(a, b, 0, 0, 0, 0, 0, 0), prefix)
+}
 
 /// Whether an address belongs to the public internet. An IPv4 address that is mapped into IPv6 counts
 /// as itself.
 pub fn is_public(address: IpAddr) -> bool {
     match address.to_canonical() {
-        IpAddr::V4(address) => {
-            let mut special = SPECIAL_V4.iter();
-            !special.any(|(first, prefix)| {
-                let first = Ipv4Addr::from(*first).to_bits();
-                same_prefix_v4(address.to_bits(), first, *prefix)
-            })
-        }
+        IpAddr::V4(address) => !SPECIAL_V4.iter().any(|block| block.contains(&address)),
         IpAddr::V6(address) => {
-            let within = |(first, prefix): &([u16; 8], u32)| {
-                same_prefix_v6(address.to_bits(), Ipv6Addr::from(*first).to_bits(), *prefix)
-            };
-            within(&PUBLIC_V6) && !SPECIAL_V6.iter().any(within)
+            PUBLIC_V6.contains(&address) && !SPECIAL_V6.iter().any(|block| block.contains(&address))
         }
     }
 }
 
 impl Network {
-    /// Whether an address is in the block.
+    /// Whether an address is in the block. An IPv4 address that is mapped into IPv6 counts as itself.
     pub fn contains(&self, address: IpAddr) -> bool {
-        match (self.first, address.to_canonical()) {
-            (IpAddr::V4(first), IpAddr::V4(address)) => {
-                same_prefix_v4(address.to_bits(), first.to_bits(), self.prefix)
-            }
-            (IpAddr::V6(first), IpAddr::V6(address)) => {
-                same_prefix_v6(address.to_bits(), first.to_bits(), self.prefix)
-            }
-            _ => false,
-        }
+        self.0.contains(&address.to_canonical())
     }
 }
 
@@ -94,13 +84,7 @@ impl FromStr for Network {
     type Err = NetworkError;
 
     fn from_str(text: &str) -> Result<Self, NetworkError> {
-        let network = text.split_once('/').and_then(|(first, prefix)| {
-            let first: IpAddr = first.parse().ok()?;
-            let bits = if first.is_ipv4() { 32 } else { 128 };
-            let prefix: u32 = prefix.parse().ok()?;
-            (prefix <= bits).then_some(Self { first, prefix })
-        });
-        network.ok_or_else(|| NetworkError {
+        text.parse().map(Self).map_err(|_| NetworkError {
             text: text.to_owned(),
         })
     }
@@ -108,17 +92,8 @@ impl FromStr for Network {
 
 impl fmt::Display for Network {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}/{}", self.first, self.prefix)
+        self.0.fmt(formatter)
     }
-}
-
-/// Whether two addresses agree in their first `prefix` bits.
-fn same_prefix_v4(one: u32, two: u32, prefix: u32) -> bool {
-    (one ^ two).leading_zeros() >= prefix
-}
-
-fn same_prefix_v6(one: u128, two: u128, prefix: u32) -> bool {
-    (one ^ two).leading_zeros() >= prefix
 }
 
 #[cfg(test)]

@@ -1,29 +1,20 @@
-//! Patterns of names, in which `*` stands for any text.
+//! Patterns of names, in which `*` stands for any text and everything else for itself.
+//!
+//! The crate `wildmatch` matches them, here and in the default policy, so that both mean the same. Precedence and
+//! overlap of two patterns are ours: no crate has them, and richer syntaxes (`glob`, `globset`) would make
+//! overlap undecided.
+
+use wildmatch::WildMatchPattern;
 
 /// Pattern that matches everything.
 pub(crate) const ANY: &str = "*";
 
+/// Character for one character: there is none, so one that no name has.
+const NO_WILDCARD: char = '\0';
+
 /// Whether a name matches a pattern.
 pub(crate) fn matches(pattern: &str, name: &str) -> bool {
-    let mut parts = pattern.split('*');
-    let Some(rest) = name.strip_prefix(parts.next().unwrap_or_default()) else {
-        return false;
-    };
-    let mut rest = rest;
-    let mut parts = parts.peekable();
-    if parts.peek().is_none() {
-        return rest.is_empty();
-    }
-    while let Some(part) = parts.next() {
-        if parts.peek().is_none() {
-            return rest.ends_with(part);
-        }
-        match rest.find(part) {
-            Some(at) => rest = &rest[at + part.len()..],
-            None => return false,
-        }
-    }
-    true
+    WildMatchPattern::<'*', NO_WILDCARD>::new(pattern).matches(name)
 }
 
 /// Specificity of a pattern: names above patterns, and patterns by their characters other than `*`.

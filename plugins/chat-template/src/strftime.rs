@@ -1,37 +1,14 @@
-//! `strftime` for a day without a time: what templates print is a date.
+//! `strftime` for a day without a time: templates print dates.
+//!
+//! The calendar is that of the crate `time`. Its own `strftime` formats are not used: templates were tested with
+//! Python's, which keeps a code that it does not know as it stands, has `%f`, and writes nothing for the time zone
+//! of a date without one; `time` refuses all three.
 
-const MONTHS: [&str; 12] = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-];
-
-const WEEKDAYS: [&str; 7] = [
-    "Sunday",
-    "Monday",
-    "Tuesday",
-    "Wednesday",
-    "Thursday",
-    "Friday",
-    "Saturday",
-];
+use time::{Date, Month};
 
 /// A day of the Gregorian calendar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Day {
-    year: u32,
-    month: u32,
-    day: u32,
-}
+pub(crate) struct Day(Date);
 
 impl Day {
     /// Read `YYYY-MM-DD`.
@@ -40,14 +17,12 @@ impl Day {
         let mut next = |digits: usize| {
             let part = parts.next()?;
             let fits = part.len() == digits && part.bytes().all(|byte| byte.is_ascii_digit());
-            fits.then(|| part.parse::<u32>().ok()).flatten()
+            fits.then(|| part.parse::<u16>().ok()).flatten()
         };
-        let day = Self {
-            year: next(4)?,
-            month: next(2)?,
-            day: next(2)?,
-        };
-        ((1..=12).contains(&day.month) && (1..=31).contains(&day.day)).then_some(day)
+        let year = i32::from(next(4)?);
+        let month = Month::try_from(u8::try_from(next(2)?).ok()?).ok()?;
+        let day = u8::try_from(next(2)?).ok()?;
+        Date::from_calendar_date(year, month, day).ok().map(Self)
     }
 
     /// Write the day as `format` asks. Times of the day are midnight; what is not known is left
@@ -78,27 +53,28 @@ impl Day {
     }
 
     fn field(self, code: char) -> Option<String> {
-        let month = MONTHS[(self.month - 1) as usize];
-        let weekday = WEEKDAYS[self.weekday()];
+        let (year, month, day) = (self.0.year(), u8::from(self.0.month()), self.0.day());
+        let month_name = self.0.month().to_string();
+        let weekday = self.0.weekday();
         Some(match code {
-            'Y' => format!("{:04}", self.year),
-            'y' => format!("{:02}", self.year % 100),
-            'm' => format!("{:02}", self.month),
-            'd' => format!("{:02}", self.day),
-            'e' => format!("{:2}", self.day),
-            'B' => month.to_owned(),
-            'b' | 'h' => month[..3].to_owned(),
-            'A' => weekday.to_owned(),
-            'a' => weekday[..3].to_owned(),
-            'j' => format!("{:03}", self.day_of_year()),
-            'w' => self.weekday().to_string(),
+            'Y' => format!("{year:04}"),
+            'y' => format!("{:02}", year % 100),
+            'm' => format!("{month:02}"),
+            'd' => format!("{day:02}"),
+            'e' => format!("{day:2}"),
+            'B' => month_name,
+            'b' | 'h' => month_name[..3].to_owned(),
+            'A' => weekday.to_string(),
+            'a' => weekday.to_string()[..3].to_owned(),
+            'j' => format!("{:03}", self.0.ordinal()),
+            'w' => weekday.number_days_from_sunday().to_string(),
             'H' | 'M' | 'S' => "00".to_owned(),
             'I' => "12".to_owned(),
             'p' => "AM".to_owned(),
             'f' => "000000".to_owned(),
-            'F' => format!("{:04}-{:02}-{:02}", self.year, self.month, self.day),
+            'F' => format!("{year:04}-{month:02}-{day:02}"),
             'T' | 'X' => "00:00:00".to_owned(),
-            'D' | 'x' => format!("{:02}/{:02}/{:02}", self.month, self.day, self.year % 100),
+            'D' | 'x' => format!("{month:02}/{day:02}/{:02}", year % 100),
             'R' => "00:00".to_owned(),
             'n' => "\n".to_owned(),
             't' => "\t".to_owned(),
@@ -106,25 +82,6 @@ impl Day {
             '%' => "%".to_owned(),
             _ => return None,
         })
-    }
-
-    /// 0 is Sunday. Sakamoto's method.
-    fn weekday(self) -> usize {
-        const OFFSETS: [u32; 12] = [0, 3, 2, 5, 0, 3, 5, 1, 4, 6, 2, 4];
-        let year = if self.month < 3 {
-            self.year.saturating_sub(1)
-        } else {
-            self.year
-        };
-        let offset = OFFSETS[(self.month - 1) as usize];
-        ((year + year / 4 + year / 400 + offset + self.day - year / 100) % 7) as usize
-    }
-
-    fn day_of_year(self) -> u32 {
-        const BEFORE: [u32; 12] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334];
-        let leap = self.year.is_multiple_of(4)
-            && (!self.year.is_multiple_of(100) || self.year.is_multiple_of(400));
-        BEFORE[(self.month - 1) as usize] + self.day + u32::from(leap && self.month > 2)
     }
 }
 
@@ -157,6 +114,8 @@ mod tests {
             "2026",
             "2026-13-01",
             "2026-00-10",
+            "2026-02-31",
+            "2025-02-29",
             "26-01-01",
             "2026-01-0x",
         ] {

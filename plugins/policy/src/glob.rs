@@ -1,27 +1,14 @@
-//! Patterns of model names and routes: `*` stands for any text, everything else for itself.
+//! Patterns of model names and routes: `*` stands for any text, everything else for itself. The host matches
+//! assignments with the same crate.
+
+use wildmatch::WildMatchPattern;
+
+/// Character for one character: there is none, so one that no name has.
+const NO_WILDCARD: char = '\0';
 
 /// Whether `text` follows `pattern`. Time grows with the product of the lengths at worst.
 pub(crate) fn matches(pattern: &str, text: &str) -> bool {
-    let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
-    let (mut p, mut t) = (0, 0);
-    // Where the last star stood and how far the text had been taken when it was met.
-    let mut star: Option<(usize, usize)> = None;
-    while t < text.len() {
-        if pattern.get(p) == Some(&b'*') {
-            star = Some((p, t));
-            p += 1;
-        } else if pattern.get(p) == Some(&text[t]) {
-            p += 1;
-            t += 1;
-        } else if let Some((star_p, star_t)) = star {
-            star = Some((star_p, star_t + 1));
-            p = star_p + 1;
-            t = star_t + 1;
-        } else {
-            return false;
-        }
-    }
-    pattern[p..].iter().all(|&byte| byte == b'*')
+    WildMatchPattern::<'*', NO_WILDCARD>::new(pattern).matches(text)
 }
 
 #[cfg(test)]
