@@ -9,13 +9,13 @@ use mortise_plugin::{Component, HostConfig, Kind, PluginHost};
 use tokio::runtime::Runtime;
 
 #[allow(dead_code)]
-#[path = "../../host/plugin/tests/plugins/exercise.rs"]
+#[path = "../../host/plugin/tests/hostile_guests/exercise.rs"]
 mod exercise;
 #[allow(dead_code)]
-#[path = "../../host/plugin/tests/plugins/forged.rs"]
+#[path = "../../host/plugin/tests/hostile_guests/forged.rs"]
 mod forged;
 #[allow(dead_code)]
-#[path = "../../host/plugin/tests/plugins/guests.rs"]
+#[path = "../../host/plugin/tests/hostile_guests/guests.rs"]
 mod guests;
 
 struct Guests {

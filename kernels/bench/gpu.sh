@@ -24,9 +24,9 @@ pack() {
   local built
   built=$(cargo build --release --message-format=json --features mortise-cuda/cuda \
       -p mortise-cuda -p mortise-model -p mortise-engine \
-      --test ops --test device_parity --test device --example device_decode; \
+      --test device_ops --test device_parity --test device --example device_decode; \
     cargo build --release --message-format=json --features cuda -p mortise)
-  for name in ops device_parity device device_decode mortise; do
+  for name in device_ops device_parity device device_decode mortise; do
     local path
     path=$(printf '%s\n' "$built" | python3 -c '
 import json, sys
@@ -57,7 +57,7 @@ check() {
   .gpu/mortise devices
   # Without it, tests that find no GPU run on the emulator alone.
   export MORTISE_REQUIRE_GPU=1
-  CARGO_MANIFEST_DIR=$PWD/kernels/cuda .gpu/ops
+  CARGO_MANIFEST_DIR=$PWD/kernels/cuda .gpu/device_ops
   CARGO_MANIFEST_DIR=$PWD/host/model .gpu/device_parity
   CARGO_MANIFEST_DIR=$PWD/host/engine .gpu/device
 }

@@ -6,15 +6,15 @@ use std::cell::Cell;
 use serde_json::json;
 
 use crate::support::Server;
+use crate::support::bystander::{Bystander, Caller, Case, Expected};
 use crate::support::client::Request;
 use crate::support::until;
-use crate::support::witness::{Caller, Case, Expected, Witness};
 
 const KEYS: &str = "
 [[auth.api_keys]]
-id = \"witness\"
-key = \"witness-key\"
-tenant = \"witness\"
+id = \"bystander\"
+key = \"bystander-key\"
+tenant = \"bystander\"
 [[auth.api_keys]]
 id = \"attacker\"
 key = \"attacker-key\"
@@ -75,7 +75,7 @@ fn prompts_that_cannot_fit_cost_next_to_nothing() {
     let quiet = fits(&server).max(1);
     let caller = Caller {
         model: "mortise-demo",
-        key: Some("witness-key"),
+        key: Some("bystander-key"),
     };
     let before = processor_time(&server);
     for unit in UNITS {
@@ -95,13 +95,13 @@ fn prompts_that_cannot_fit_cost_next_to_nothing() {
         spent
     );
     assert!(spent <= 100 * quiet + 200, "{spent} against {quiet}");
-    let mut witness = Witness::new(&mut server, caller);
+    let mut bystander = Bystander::new(&mut server, caller);
     let case = Case {
         id: "B9",
         what: "prompts of 64 KiB and 1 MiB that cannot fit",
         ..Case::refused(400, "context_length_exceeded")
     };
-    witness.endures(&case, |server| {
+    bystander.endures(&case, |server| {
         let texts = UNITS.map(|unit| unit.repeat((1 << 20) / unit.len()));
         let small = UNITS.map(|unit| unit.repeat((64 << 10) / unit.len()));
         let mut requests: Vec<Request> = texts
@@ -125,15 +125,15 @@ fn nobody_waits_behind_anothers_megabytes() {
     let megabyte = |unit: &str| unit.repeat((1 << 20) / unit.len());
     let caller = Caller {
         model: "mortise-demo",
-        key: Some("witness-key"),
+        key: Some("bystander-key"),
     };
-    let mut witness = Witness::new(&mut server, caller);
+    let mut bystander = Bystander::new(&mut server, caller);
     let long = Case {
         id: "B10",
         what: "prompts of a megabyte that are encoded to their end",
         ..Case::with(Expected::Answer)
     };
-    witness.endures(&long, |server| {
+    bystander.endures(&long, |server| {
         let requests = [" ", "a", "\n", "word "].map(|unit| complete("large", &megabyte(unit)));
         server.send_together(&requests)
     });
@@ -142,7 +142,7 @@ fn nobody_waits_behind_anothers_megabytes() {
         what: "clients that send a megabyte and leave",
         ..Case::with(Expected::Anything)
     };
-    witness.endures(&left, |server| {
+    bystander.endures(&left, |server| {
         for unit in [" ", "a", "\n", "word ", "é", "0", "a b", "!?"] {
             drop(complete("large", &megabyte(unit)).begin(server.address()));
         }

@@ -1,14 +1,14 @@
 //! Cases of the project's threat list that concern the engine, over HTTP, while a second tenant is
 //! served: sections F (parameters), H (isolation of tenants) and L (overload), and clients that
-//! vanish (E6). What is judged stands in `tests/support/witness.rs`. The engine's own tests look at
+//! vanish (E6). What is judged stands in `tests/support/bystander.rs`. The engine's own tests look at
 //! the same cases from within, by what is computed.
 
 use std::net::TcpListener;
 
 use serde_json::{Value, json};
 
+use crate::support::bystander::{Bystander, Caller, Case, Expected};
 use crate::support::client::{Request, Response};
-use crate::support::witness::{Caller, Case, Expected, Witness};
 use crate::support::{Server, until};
 
 const TEXT: &str = "/v1/completions";
@@ -21,18 +21,18 @@ max_queue = 16
 [engine]
 kv_cache_mib = 4
 [[auth.api_keys]]
-id = \"witness\"
-key = \"witness-key\"
-tenant = \"witness\"
+id = \"bystander\"
+key = \"bystander-key\"
+tenant = \"bystander\"
 [[auth.api_keys]]
 id = \"attacker\"
 key = \"attacker-key\"
 tenant = \"attacker\"
 ";
 
-const WITNESS: Caller<'static> = Caller {
+const BYSTANDER: Caller<'static> = Caller {
     model: "mortise-demo",
-    key: Some("witness-key"),
+    key: Some("bystander-key"),
 };
 
 fn attack(body: &Value) -> Request {
@@ -107,13 +107,13 @@ fn i1_i4_addresses_in_requests_are_refused_and_never_asked() {
     // A thousand in one request.
     contents.push(Value::Array(vec![parts(&urls[0])[0].clone(); 1000]));
     let mut server = Server::configured(CONFIG);
-    let mut witness = Witness::new(&mut server, WITNESS);
+    let mut bystander = Bystander::new(&mut server, BYSTANDER);
     let case = Case {
         id: "I1",
         what: "addresses of media",
         ..Case::with(Expected::Anything)
     };
-    witness.endures(&case, |server| {
+    bystander.endures(&case, |server| {
         let answers = contents.iter().map(|content| {
             let messages = json!([{"role": "user", "content": content}]);
             let body = json!({"model": "mortise-demo", "messages": messages});
@@ -142,7 +142,7 @@ fn i1_i4_addresses_in_requests_are_refused_and_never_asked() {
 #[test]
 fn f4_f5_f6_parameters_out_of_bounds_are_refused_by_name() {
     let mut server = Server::configured(CONFIG);
-    let mut witness = Witness::new(&mut server, WITNESS);
+    let mut bystander = Bystander::new(&mut server, BYSTANDER);
     let table: &[(&str, &str, Value, &str)] = &[
         ("F4", "max_tokens", json!(-1), "invalid_value"),
         ("F4", "max_tokens", json!(0), "unsupported_parameter"),
@@ -196,7 +196,7 @@ fn f4_f5_f6_parameters_out_of_bounds_are_refused_by_name() {
             what: field,
             ..Case::refused(400, code)
         };
-        witness.endures(&case, |server| {
+        bystander.endures(&case, |server| {
             vec![server.send(&attack(&with(field, value.clone())))]
         });
     }
@@ -206,11 +206,11 @@ fn f4_f5_f6_parameters_out_of_bounds_are_refused_by_name() {
 #[test]
 fn h7_requests_in_one_batch_do_not_mix() {
     let mut server = Server::configured(CONFIG);
-    let mut witness = Witness::new(&mut server, WITNESS);
+    let mut bystander = Bystander::new(&mut server, BYSTANDER);
     let request = |n: usize| attack(&text(format!("My secret word is canary{n}. My"), 24));
     let answer = |response: &Response| response.ok()["choices"][0]["text"].clone();
     let alone: Vec<Value> = (0..6)
-        .map(|n| answer(&witness.server().send(&request(n))))
+        .map(|n| answer(&bystander.server().send(&request(n))))
         .collect();
     let case = Case {
         id: "H7",
@@ -218,7 +218,7 @@ fn h7_requests_in_one_batch_do_not_mix() {
         canary: Some("canary"),
         ..Case::with(Expected::Answer)
     };
-    witness.endures(&case, |server| {
+    bystander.endures(&case, |server| {
         let mut all = Vec::new();
         // No more at once than one tenant may have.
         for _ in 0..4 {
@@ -246,14 +246,14 @@ fn h7_requests_in_one_batch_do_not_mix() {
 #[test]
 fn l1_l2_l5_a_flood_is_refused_and_leaves_room_to_others() {
     let mut server = Server::configured(CONFIG);
-    let mut witness = Witness::new(&mut server, WITNESS);
+    let mut bystander = Bystander::new(&mut server, BYSTANDER);
     let refusals = [(429, "tenant_queue_full"), (429, "queue_full")];
     let case = Case {
         id: "L1",
         what: "more than the queue holds, all the time",
         ..Case::with(Expected::Either(&refusals))
     };
-    witness.endures(&case, |server| {
+    bystander.endures(&case, |server| {
         // More at once than there are places, each followed by the next.
         let one_after_the_other = |client: usize| -> Vec<Response> {
             let request = |n| attack(&text(format!("Request {n} of client {client}"), 100));
@@ -281,20 +281,20 @@ fn l1_l2_l5_a_flood_is_refused_and_leaves_room_to_others() {
         }
         responses
     });
-    until_idle(witness.server());
+    until_idle(bystander.server());
     let quiet = Case {
         id: "L5",
         what: "afterwards",
         ..Case::with(Expected::Answer)
     };
-    witness.endures(&quiet, |server| vec![server.send(&attack(&text("x", 4)))]);
+    bystander.endures(&quiet, |server| vec![server.send(&attack(&text("x", 4)))]);
 }
 
 /// Prompts as long as the context, and beyond (L3), in a cache that holds less than two of them.
 #[test]
 fn l3_prompts_as_long_as_the_context_are_served_or_refused() {
     let mut server = Server::configured(CONFIG);
-    let mut witness = Witness::new(&mut server, WITNESS);
+    let mut bystander = Bystander::new(&mut server, BYSTANDER);
     let longest = |n: u32| -> Value {
         let tokens: Vec<u32> = (0..480).map(|at| 300 + (at * (n + 1)) % 200).collect();
         text(tokens, 8)
@@ -304,17 +304,17 @@ fn l3_prompts_as_long_as_the_context_are_served_or_refused() {
         what: "the longest prompts in a row",
         ..Case::with(Expected::Answer)
     };
-    witness.endures(&case, |server| {
+    bystander.endures(&case, |server| {
         let requests: Vec<Request> = (0..6).map(|n| attack(&longest(n))).collect();
         server.send_together(&requests)
     });
-    until_idle(witness.server());
+    until_idle(bystander.server());
     let case = Case {
         id: "L3",
         what: "a prompt beyond the context",
         ..Case::refused(400, "context_length_exceeded")
     };
-    witness.endures(&case, |server| {
+    bystander.endures(&case, |server| {
         let response = server.send(&attack(&text(vec![300; 100_000], 8)));
         assert_eq!(response.json()["error"]["param"], "prompt");
         vec![response]
@@ -325,13 +325,13 @@ fn l3_prompts_as_long_as_the_context_are_served_or_refused() {
 #[test]
 fn e6_clients_that_vanish_leave_nothing_behind() {
     let mut server = Server::configured(CONFIG);
-    let mut witness = Witness::new(&mut server, WITNESS);
+    let mut bystander = Bystander::new(&mut server, BYSTANDER);
     let case = Case {
         id: "E6",
         what: "200 clients that vanish",
         ..Case::with(Expected::Anything)
     };
-    witness.endures(&case, |server| {
+    bystander.endures(&case, |server| {
         for n in 0..200 {
             let mut body = text(format!("Client {n} asks"), 400);
             body["stream"] = json!(n % 3 > 0);
@@ -342,5 +342,5 @@ fn e6_clients_that_vanish_leave_nothing_behind() {
         }
         Vec::new()
     });
-    until_idle(witness.server());
+    until_idle(bystander.server());
 }

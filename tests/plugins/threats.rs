@@ -1,5 +1,5 @@
 //! The project's threat list, sections B (chat templates), C (grammars), D (parsers) and J (plugins),
-//! over HTTP, while somebody else is served. What is judged stands in `tests/support/witness.rs`; the
+//! over HTTP, while somebody else is served. What is judged stands in `tests/support/bystander.rs`; the
 //! rest of section J is in `host/plugin/tests`, where guests can be forged.
 
 mod constraints;
@@ -11,19 +11,19 @@ use serde_json::{Value, json};
 
 use crate::refused;
 use crate::support::Server;
+use crate::support::bystander::{Bystander, Caller, Case, Expected};
 use crate::support::client::{Request, Response};
 use crate::support::example::every_kind as guest;
-use crate::support::witness::{Caller, Case, Expected, Witness};
 
 const CHAT: &str = "/v1/chat/completions";
 
 /// Who is served meanwhile.
-const WITNESS: Caller<'static> = Caller {
+const BYSTANDER: Caller<'static> = Caller {
     model: "mortise-demo",
     key: None,
 };
 
-/// A server with the demo model for the witness, and models that say what they are told, each with
+/// A server with the demo model for the bystander, and models that say what they are told, each with
 /// its script and bindings of its own.
 fn server(targets: &[Target]) -> Server {
     let mut config = String::from("[plugins]\nwatch_ms = 0\n[[models]]\nname = \"mortise-demo\"\n");
@@ -146,9 +146,9 @@ fn b1_b2_b4_template_bombs_cost_their_own_request() {
         .map(|(case, bomb)| Target::saying(case.id, "fine").template(&when_asked(bomb)))
         .collect();
     let mut server = server(&targets);
-    let mut witness = Witness::new(&mut server, WITNESS);
+    let mut bystander = Bystander::new(&mut server, BYSTANDER);
     for (case, _) in &bombs {
-        witness.endures(case, |server| {
+        bystander.endures(case, |server| {
             let requests = vec![Request::post(CHAT, &ask(case.id, "boom")); 2];
             server.send_together(&requests)
         });
@@ -157,7 +157,7 @@ fn b1_b2_b4_template_bombs_cost_their_own_request() {
             expected: Expected::Answer,
             ..*case
         };
-        witness.endures(&harmless, |server| {
+        bystander.endures(&harmless, |server| {
             vec![server.post(CHAT, &ask(case.id, "Hi"))]
         });
     }
@@ -182,11 +182,11 @@ fn b1_a_bomb_that_meets_its_deadline_first_is_the_callers_fault_too() {
     );
     let server = Server::configured(&config);
     for _ in 0..6 {
-        let answer = server.post(CHAT, &ask(WITNESS.model, "boom"));
+        let answer = server.post(CHAT, &ask(BYSTANDER.model, "boom"));
         assert_eq!(answer.status(), 400, "{}", answer.text());
         assert_eq!(answer.json()["error"]["code"], "too_complex");
         // Nobody else is turned away.
-        server.post(CHAT, &ask(WITNESS.model, "Hi")).ok();
+        server.post(CHAT, &ask(BYSTANDER.model, "Hi")).ok();
     }
 }
 
@@ -253,13 +253,13 @@ fn b5_templates_find_no_way_out() {
         })
         .collect();
     let mut server = server(&targets);
-    let mut witness = Witness::new(&mut server, WITNESS);
+    let mut bystander = Bystander::new(&mut server, BYSTANDER);
     let expected = Expected::Either(&[(400, "invalid_value"), (400, "unsupported_value")]);
     let case = Case {
         canary: Some("root:x"),
         ..case("B5", "escapes known from elsewhere", expected)
     };
-    witness.endures(&case, |server| {
+    bystander.endures(&case, |server| {
         let answers: Vec<Response> = names
             .iter()
             .map(|name| server.post(CHAT, &ask(name, "boom")))
@@ -274,11 +274,11 @@ fn b5_templates_find_no_way_out() {
 #[test]
 fn b6_requests_bring_no_template_of_their_own() {
     let mut server = server(&[Target::saying("target", "fine")]);
-    let mut witness = Witness::new(&mut server, WITNESS);
+    let mut bystander = Bystander::new(&mut server, BYSTANDER);
     let evil = "{{ 'pwned' }}";
     let plain = ask("target", "Hi");
     let refusals = case("B6", "templates in requests", Expected::Anything);
-    witness.endures(&refusals, |server| {
+    bystander.endures(&refusals, |server| {
         let field = with(plain.clone(), "chat_template", json!(evil));
         let text = json!({"model": "target", "prompt": "Hi", "chat_template": evil});
         let answers = vec![
@@ -294,14 +294,14 @@ fn b6_requests_bring_no_template_of_their_own() {
     let tokens = |server: &Server, body: &Value| {
         server.post(CHAT, body).ok()["usage"]["prompt_tokens"].clone()
     };
-    let usual = tokens(witness.server(), &plain);
+    let usual = tokens(bystander.server(), &plain);
     let arguments = json!({
         "chat_template": evil, "messages": [], "tools": [{"name": "x"}], "bos_token": "<|im_start|>",
         "eos_token": "", "add_generation_prompt": false, "tokenize": true,
     });
     for (name, value) in arguments.as_object().expect("arguments") {
         let body = with(plain.clone(), "chat_template_kwargs", json!({name: value}));
-        let answer = witness.server().post(CHAT, &body);
+        let answer = bystander.server().post(CHAT, &body);
         match answer.status() {
             200 => assert_eq!(answer.json()["usage"]["prompt_tokens"], usual, "{name}"),
             status => assert_eq!(status, 400, "{name}: {}", answer.text()),
@@ -335,9 +335,9 @@ fn b8_a_template_learns_the_day_and_no_time() {
             .map(|(name, does)| target(name, does)),
     );
     let mut server = server(&targets);
-    let mut witness = Witness::new(&mut server, WITNESS);
+    let mut bystander = Bystander::new(&mut server, BYSTANDER);
     let day = case("B8", "the time of day", Expected::Answer);
-    witness.endures(&day, |server| {
+    bystander.endures(&day, |server| {
         let answers: Vec<Response> = (0..3)
             .map(|_| server.post(CHAT, &ask("b8", "boom")))
             .collect();
@@ -351,14 +351,14 @@ fn b8_a_template_learns_the_day_and_no_time() {
     });
     let refused = Expected::Either(&[(400, "unsupported_value"), (400, "invalid_value")]);
     let none = case("B8", "clocks that are not there", refused);
-    witness.endures(&none, |server| {
+    bystander.endures(&none, |server| {
         let asked = names
             .iter()
             .map(|name| server.post(CHAT, &ask(name, "boom")));
         asked.collect()
     });
     // A caller sets no other day.
-    let server = witness.server();
+    let server = bystander.server();
     let usual = server.post(CHAT, &ask("b8", "boom")).ok()["usage"]["prompt_tokens"].clone();
     for name in ["__today", "today"] {
         let shadow = json!({name: "1999-01-01T12:34:56"});
@@ -378,7 +378,7 @@ fn b8_a_template_learns_the_day_and_no_time() {
 fn b9_what_a_template_raises_is_cut_and_escaped() {
     let mut server = server(&[Target::saying("target", "fine")
         .template(&when_asked("{{ raise_exception(messages[1].content) }}"))]);
-    let mut witness = Witness::new(&mut server, WITNESS);
+    let mut bystander = Bystander::new(&mut server, BYSTANDER);
     let long = format!("\u{1b}[31m\r\n{}", "raised".repeat(100_000));
     let body = json!({"model": "target", "messages": [
         {"role": "user", "content": "boom"}, {"role": "user", "content": long},
@@ -388,14 +388,14 @@ fn b9_what_a_template_raises_is_cut_and_escaped() {
         "a message of 600 kB with control characters",
         Expected::Refusal(400, "invalid_value"),
     );
-    witness.endures(&case, |server| vec![server.post(CHAT, &body)]);
-    let answer = witness.server().post(CHAT, &body);
+    bystander.endures(&case, |server| vec![server.post(CHAT, &body)]);
+    let answer = bystander.server().post(CHAT, &body);
     let message = answer.json()["error"]["message"]
         .as_str()
         .expect("a message")
         .len();
     assert!((100..=1200).contains(&message), "{message} bytes");
-    let log = witness.server().log();
+    let log = bystander.server().log();
     let raw = log
         .iter()
         .find(|line| line.contains('\u{1b}') || line.len() > 4096);
@@ -427,20 +427,20 @@ fn d1_d5_d7_what_a_model_writes_is_data() {
         Target::saying("d7-twice", "<think>\none <think> two\n</think>\n\nDone."),
     ];
     let mut server = server(&targets);
-    let mut witness = Witness::new(&mut server, WITNESS);
+    let mut bystander = Bystander::new(&mut server, BYSTANDER);
     let case = case(
         "D1",
         "code, calls of nothing, open blocks",
         Expected::Answer,
     );
     let request = |name: &str| with(ask(name, "Hi"), "tools", tools());
-    witness.endures(&case, |server| {
+    bystander.endures(&case, |server| {
         let names = targets.iter().map(|target| target.name.as_str());
         names
             .map(|name| server.post(CHAT, &request(name)))
             .collect()
     });
-    let server = witness.server();
+    let server = bystander.server();
     let message = |body: &Value| server.post(CHAT, body).ok()["choices"][0]["message"].clone();
     let said = message(&request("d1"));
     let arguments = said["tool_calls"][0]["function"]["arguments"]
@@ -487,11 +487,11 @@ fn d6_a_parser_that_traps_ends_its_stream_with_an_error_event() {
     let trap = format!("file = {file:?}\nsettings = {{ close = \"panic\" }}");
     let mut server =
         server(&[Target::saying("target", "The answer.").bound("output-parser", trap)]);
-    let mut witness = Witness::new(&mut server, WITNESS);
+    let mut bystander = Bystander::new(&mut server, BYSTANDER);
     let body = with(ask("target", "Hi"), "stream", json!(true));
     let case = case("D6", "a trap in mid-stream", Expected::Anything);
-    witness.endures(&case, |server| vec![server.post(CHAT, &body)]);
-    let answer = witness.server().post(CHAT, &body);
+    bystander.endures(&case, |server| vec![server.post(CHAT, &body)]);
+    let answer = bystander.server().post(CHAT, &body);
     assert_eq!(answer.status(), 200, "the head was out");
     let events = crate::support::client::events(&answer.text());
     let said: String = events

@@ -23,7 +23,7 @@ use mortise_plugin::{
 use tokio::runtime::Runtime;
 
 #[allow(dead_code, reason = "the tests use more of it")]
-#[path = "../tests/plugins/guests.rs"]
+#[path = "../tests/hostile_guests/guests.rs"]
 mod guests;
 
 /// The deadline that a runaway guest meets.

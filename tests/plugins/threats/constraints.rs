@@ -32,17 +32,17 @@ fn unique(index: usize) -> Value {
 fn c2_unique_grammars_fill_no_memory() {
     const ROUNDS: usize = 100;
     let mut server = server(&[unhurried(Target::saying("target", "{}"))]);
-    let mut witness = Witness::new(&mut server, WITNESS);
+    let mut bystander = Bystander::new(&mut server, BYSTANDER);
     let mut ask_for = |what, rounds: std::ops::Range<usize>| {
         let case = case("C2", what, Expected::Answer);
-        witness.endures(&case, |server| {
+        bystander.endures(&case, |server| {
             let rounds = rounds.flat_map(|round| {
                 let asked = (0..16).map(|n| Request::post(CHAT, &unique(16 * round + n)));
                 server.send_together(&asked.collect::<Vec<_>>())
             });
             rounds.collect()
         });
-        grammar_memory(witness.server())
+        grammar_memory(bystander.server())
     };
     // What caches hold by now is what they ever hold.
     let filled = ask_for("320 grammars, each another", 0..ROUNDS / 5);
@@ -64,7 +64,7 @@ fn grammar_instances(server: &Server) -> u64 {
 #[test]
 fn c2_large_schemas_leave_no_memory_behind() {
     let mut server = server(&[unhurried(Target::saying("target", "{}"))]);
-    let mut witness = Witness::new(&mut server, WITNESS);
+    let mut bystander = Bystander::new(&mut server, BYSTANDER);
     let large = |index: usize| {
         let fields: serde_json::Map<_, _> = (0..400)
             .map(|field| (format!("p{field}_{index}"), json!({"type": "string"})))
@@ -76,11 +76,11 @@ fn c2_large_schemas_leave_no_memory_behind() {
         )
     };
     // What the first of anything takes stays.
-    witness.server().send(&large(0)).ok();
-    let quiet = grammar_instances(witness.server());
+    bystander.server().send(&large(0)).ok();
+    let quiet = grammar_instances(bystander.server());
     // Sixteen at once leave as many instances idle, each with a cache that is full by the end.
     let case = case("C2", "64 large schemas, 16 at once", Expected::Answer);
-    witness.endures(&case, |server| {
+    bystander.endures(&case, |server| {
         let rounds = (0..4).flat_map(|round| {
             let asked = (0..16).map(|n| large(1 + 16 * round + n));
             server.send_together(&asked.collect::<Vec<_>>())
@@ -89,7 +89,7 @@ fn c2_large_schemas_leave_no_memory_behind() {
         assert!(grammar_instances(server) > quiet, "they were busy at once");
         answers
     });
-    let server = witness.server();
+    let server = bystander.server();
     until("idle instances that grew are given up", || {
         grammar_instances(server) <= quiet + 1
     });
@@ -160,7 +160,7 @@ fn merged(mut one: Value, other: &Value) -> Value {
 #[test]
 fn c5_every_pair_of_constraints_is_refused_by_both_names() {
     let mut server = server(&[patient()]);
-    let mut witness = Witness::new(&mut server, WITNESS);
+    let mut bystander = Bystander::new(&mut server, BYSTANDER);
     let (single, forced) = (constraints(), forced_calls());
     let mut pairs = Vec::new();
     for (index, (one, first)) in single.iter().enumerate() {
@@ -176,7 +176,7 @@ fn c5_every_pair_of_constraints_is_refused_by_both_names() {
         "two constraints at once",
         Expected::Refusal(400, "invalid_value"),
     );
-    witness.endures(&refused, |server| {
+    bystander.endures(&refused, |server| {
         let mut answers = Vec::new();
         let mut check = |route: &str, body: &Value, names: [&str; 2]| {
             let answer = server.post(route, body);
@@ -204,7 +204,7 @@ fn c5_every_pair_of_constraints_is_refused_by_both_names() {
     });
     // Each by itself holds.
     let alone = case("C5", "each constraint alone", Expected::Answer);
-    witness.endures(&alone, |server| {
+    bystander.endures(&alone, |server| {
         let bodies = single.iter().chain(&forced).map(|(_, fields)| {
             let short = with(ask("patient", "Hi"), "max_tokens", json!(4));
             Request::post(CHAT, &merged(short, fields))
@@ -299,10 +299,10 @@ fn c7_large_schemas_are_refused_or_done() {
         ),
     ];
     let mut server = server(&[patient()]);
-    let mut witness = Witness::new(&mut server, WITNESS);
+    let mut bystander = Bystander::new(&mut server, BYSTANDER);
     for (what, body, status) in &cases {
         let case = case("C7", what, Expected::Either(&REFUSALS));
-        witness.endures(&case, |server| {
+        bystander.endures(&case, |server| {
             let answer = server.post(CHAT, &patiently(body));
             if let Some(status) = status {
                 assert_eq!(answer.status(), *status, "{what}: {}", answer.text());

@@ -26,7 +26,7 @@ pub(super) fn patiently(body: &Value) -> Value {
 /// Grammars in every field that takes one, and what each comes to.
 pub(super) fn constrained(field: &str, value: Value) -> Value {
     with(
-        with(ask(WITNESS.model, "Hi"), "max_tokens", json!(16)),
+        with(ask(BYSTANDER.model, "Hi"), "max_tokens", json!(16)),
         field,
         value,
     )
@@ -35,7 +35,7 @@ pub(super) fn constrained(field: &str, value: Value) -> Value {
 #[test]
 fn c1_c3_c4_grammar_bombs_are_refused_or_harmless() {
     let mut server = server(&[patient()]);
-    let mut witness = Witness::new(&mut server, WITNESS);
+    let mut bystander = Bystander::new(&mut server, BYSTANDER);
     let deep = (0..100).fold(
         json!({}),
         |inner, _| json!({"items": inner, "type": "array"}),
@@ -217,7 +217,7 @@ fn c1_c3_c4_grammar_bombs_are_refused_or_harmless() {
             what,
             ..Case::with(Expected::Anything)
         };
-        witness.endures(&case, |server| {
+        bystander.endures(&case, |server| {
             let answer = server.post(CHAT, &patiently(body));
             // What holds is answered; what does not is the caller's fault, and told so.
             let told = [200, 400, 413].contains(&answer.status());
@@ -246,18 +246,18 @@ fn c1_c3_c4_grammar_bombs_are_refused_or_harmless() {
 #[test]
 fn c1_schemas_nested_thirty_thousand_deep_are_refused() {
     let mut server = server(&[]);
-    let mut witness = Witness::new(&mut server, WITNESS);
+    let mut bystander = Bystander::new(&mut server, BYSTANDER);
     // As text: who builds or reads them as values recurses.
     let deep = |open: &str, close: &str| {
         let schema = format!("{}{{}}{}", open.repeat(30_000), close.repeat(30_000));
-        let model = WITNESS.model;
+        let model = BYSTANDER.model;
         format!(
             "{{\"model\":\"{model}\",\"prompt\":\"Hi\",\"max_tokens\":4,\"guided_json\":{schema}}}"
         )
     };
     let bodies = [deep("{\"items\":", "}"), deep("{\"anyOf\":[", "]}")];
     let case = case("C1", "schemas 30 000 deep", Expected::Anything);
-    witness.endures(&case, |server| {
+    bystander.endures(&case, |server| {
         let asked = bodies.iter().map(|body| {
             let answer = server.send(&Request::raw("/v1/completions", body.as_bytes()));
             assert_eq!(answer.status(), 400, "{}", answer.text());
@@ -290,7 +290,7 @@ fn ruled(links: usize) -> String {
 fn c1_references_that_lead_too_deep_suspend_nobodys_grammars() {
     // The breaker is as everybody has it: five of these within ten seconds would open it.
     let mut server = server(&[]);
-    let mut witness = Witness::new(&mut server, WITNESS);
+    let mut bystander = Bystander::new(&mut server, BYSTANDER);
     let tool = |strict: bool| {
         let function = json!({"name": "f", "strict": strict, "parameters": chained(5, 40)});
         let tools = json!([{"type": "function", "function": function}]);
@@ -315,10 +315,10 @@ fn c1_references_that_lead_too_deep_suspend_nobodys_grammars() {
     ];
     let refused = Expected::Refusal(400, "too_complex");
     let case = case("C1", "references that lead too deep", refused);
-    witness.endures(&case, |server| {
+    bystander.endures(&case, |server| {
         bodies.iter().map(|body| server.post(CHAT, body)).collect()
     });
-    let server = witness.server();
+    let server = bystander.server();
     server
         .post(
             CHAT,
@@ -344,7 +344,7 @@ fn c1_references_that_lead_too_deep_suspend_nobodys_grammars() {
 #[test]
 fn c1_grammars_that_lead_nowhere_are_the_callers_fault() {
     let mut server = server(&[patient()]);
-    let mut witness = Witness::new(&mut server, WITNESS);
+    let mut bystander = Bystander::new(&mut server, BYSTANDER);
     let refused = Expected::Refusal(400, "invalid_value");
     let case = case("C1", "grammars that lead nowhere", refused);
     let bodies = [
@@ -356,7 +356,7 @@ fn c1_grammars_that_lead_nowhere_are_the_callers_fault() {
             schema(json!({"type": "string", "pattern": "^[^\\s\\S]$"})),
         ),
     ];
-    witness.endures(&case, |server| {
+    bystander.endures(&case, |server| {
         let asked = bodies
             .iter()
             .map(|body| server.post(CHAT, &patiently(body)));
@@ -375,7 +375,7 @@ fn hard_later() -> String {
 fn c1_a_grammar_that_grows_too_complex_is_the_callers_fault_in_mid_stream() {
     // Not its time is to be met, however busy the machine is.
     let mut server = server(&[unhurried(Target::saying("target", "zqzqzqzqa1u1v"))]);
-    let mut witness = Witness::new(&mut server, WITNESS);
+    let mut bystander = Bystander::new(&mut server, BYSTANDER);
     let mut body = ask("target", "Hi");
     body["guided_grammar"] = json!(hard_later());
     body["stream"] = json!(true);
@@ -384,8 +384,8 @@ fn c1_a_grammar_that_grows_too_complex_is_the_callers_fault_in_mid_stream() {
         "a grammar that is easy to begin with",
         Expected::Anything,
     );
-    witness.endures(&case, |server| vec![server.post(CHAT, &body)]);
-    let answer = witness.server().post(CHAT, &body);
+    bystander.endures(&case, |server| vec![server.post(CHAT, &body)]);
+    let answer = bystander.server().post(CHAT, &body);
     assert_eq!(answer.status(), 200, "the head was out: {}", answer.text());
     let events = crate::support::client::events(&answer.text());
     let error = events.iter().find(|event| event.get("error").is_some());
@@ -394,7 +394,7 @@ fn c1_a_grammar_that_grows_too_complex_is_the_callers_fault_in_mid_stream() {
     assert_eq!(error["code"], "too_complex", "{error}");
     // In one piece, it is a refusal like any other.
     body["stream"] = json!(false);
-    let answer = witness.server().post(CHAT, &body);
+    let answer = bystander.server().post(CHAT, &body);
     assert_eq!(answer.status(), 400, "{}", answer.text());
     assert_eq!(answer.json()["error"]["code"], "too_complex");
 }

@@ -1,4 +1,4 @@
-//! Section J: guests in the place of plugins, and what they cost the witness.
+//! Section J: guests in the place of plugins, and what they cost the bystander.
 
 use super::*;
 
@@ -69,34 +69,34 @@ fn guest_case(index: usize) -> Case<'static> {
 #[test]
 fn j1_j2_j3_hostile_guests_cost_their_own_requests_only() {
     let mut server = hostile_server(300, 64);
-    let mut witness = Witness::new(&mut server, WITNESS);
+    let mut bystander = Bystander::new(&mut server, BYSTANDER);
     for index in 0..GUESTS.len() {
-        witness.endures(&guest_case(index), |server| {
+        bystander.endures(&guest_case(index), |server| {
             server.send_together(&attacks(index, 3))
         });
     }
 }
 
-/// Not a test: what the guests cost the witness, as `docs/plugins/abuse.md` shows it. Run it on a
+/// Not a test: what the guests cost the bystander, as `docs/plugins/abuse.md` shows it. Run it on a
 /// machine that does nothing else:
 /// `MORTISE_WRITE_PAGES=1 cargo test --release -p mortise --test plugins_folder -- --ignored soak --nocapture`.
 #[test]
 #[ignore = "measures; it takes minutes and wants the machine to itself"]
 fn soak() {
     let mut server = hostile_server(300, 64);
-    let mut witness = Witness::new(&mut server, WITNESS);
+    let mut bystander = Bystander::new(&mut server, BYSTANDER);
     // What the first use of anything takes stays; it is not the attacks'.
     for index in 0..GUESTS.len() {
-        witness.endures(&guest_case(index), |server| {
+        bystander.endures(&guest_case(index), |server| {
             server.send_together(&attacks(index, 2))
         });
     }
-    let quiet = witness.endures(&case("", "quiet", Expected::Anything), |_| {
+    let quiet = bystander.endures(&case("", "quiet", Expected::Anything), |_| {
         std::thread::sleep(std::time::Duration::from_secs(20));
         Vec::new()
     });
     let mut rows = format!(
-        "| the guest | requests | p99 of the witness | against {:.0} ms in quiet | memory before and after |\n|---|---|---|---|---|\n",
+        "| the guest | requests | p99 of the bystander | against {:.0} ms in quiet | memory before and after |\n|---|---|---|---|---|\n",
         quiet.p99().as_secs_f64() * 1e3
     );
     for (index, (kind, function, does, code)) in GUESTS.iter().enumerate() {
@@ -110,7 +110,7 @@ fn soak() {
             },
             ..guest_case(index)
         };
-        let figures = witness.endures(&case, |server| {
+        let figures = bystander.endures(&case, |server| {
             let begun = std::time::Instant::now();
             let mut answers = Vec::new();
             while begun.elapsed().as_secs() < 10 {

@@ -29,7 +29,7 @@ fn assert_never_suspended(server: &Server) {
 #[test]
 fn j1_j2_j3_j9_guests_that_break_down_without_end_are_met_each_time_anew() {
     let mut server = hostile_server(100, 16);
-    let mut witness = Witness::new(&mut server, WITNESS);
+    let mut bystander = Bystander::new(&mut server, BYSTANDER);
     let case = Case {
         peak_mib: 512,
         ..case(
@@ -38,7 +38,7 @@ fn j1_j2_j3_j9_guests_that_break_down_without_end_are_met_each_time_anew() {
             Expected::Anything,
         )
     };
-    witness.endures(&case, |server| {
+    bystander.endures(&case, |server| {
         let mut answers = Vec::new();
         for count in WAVES {
             let all = (0..GUESTS.len()).flat_map(|index| attacks(index, count));
@@ -64,28 +64,28 @@ fn j1_j2_j3_j9_guests_that_break_down_without_end_are_met_each_time_anew() {
         }
         answers
     });
-    assert_never_suspended(witness.server());
+    assert_never_suspended(bystander.server());
 }
 
 #[test]
 fn j4_answers_that_make_no_sense_are_refused_each_time_anew() {
     let grammar = format!("file = {:?}\ndeadline_ms = 20000", guest());
     let mut server = server(&[Target::saying("target", "x").bound("grammar", grammar)]);
-    let mut witness = Witness::new(&mut server, WITNESS);
+    let mut bystander = Bystander::new(&mut server, BYSTANDER);
     for does in ["wide", "narrow", "slot", "beyond", "empty", "none"] {
         let refused = Expected::Refusal(500, "plugin_invalid_result");
         let case = case("J4", does, refused);
-        witness.endures(&case, |server| {
+        bystander.endures(&case, |server| {
             let body = with(ask("target", "Hi"), "guided_regex", json!(does));
             server.send_together(&vec![Request::post(CHAT, &body); WAVES[0]])
         });
     }
-    assert_never_suspended(witness.server());
+    assert_never_suspended(bystander.server());
 }
 
 #[test]
 fn j5_who_shares_a_plugin_with_calls_that_fail_or_are_given_up_is_served() {
-    // The guest does as policy what the name of the model says, for everybody, the witness included.
+    // The guest does as policy what the name of the model says, for everybody, the bystander included.
     let (file, path) = (guest(), crate::support::model::byte_level());
     let named = ["loop", "panic"].map(|name| {
         format!(
@@ -99,33 +99,33 @@ fn j5_who_shares_a_plugin_with_calls_that_fail_or_are_given_up_is_served() {
          breaker = {{ failures = 0 }}\n",
         named.concat()
     ));
-    let mut witness = Witness::new(&mut server, WITNESS);
+    let mut bystander = Bystander::new(&mut server, BYSTANDER);
     let endless = Request::post(CHAT, &ask("loop", "Hi"));
     let failing = case(
         "J5",
-        "calls of the witness's own policy fail",
+        "calls of the bystander's own policy fail",
         Expected::Refusal(500, "plugin_deadline"),
     );
-    witness.endures(&failing, |server| {
+    bystander.endures(&failing, |server| {
         let waves = WAVES.iter();
         waves
             .flat_map(|count| server.send_together(&vec![endless.clone(); *count]))
             .collect()
     });
     let failing = case("J5", "it traps", Expected::Refusal(500, "plugin_trap"));
-    witness.endures(&failing, |server| {
+    bystander.endures(&failing, |server| {
         let body = ask("panic", "Hi");
         (0..WAVES[0]).map(|_| server.post(CHAT, &body)).collect()
     });
     let given_up = case("J5", "they are given up", Expected::Answer);
-    witness.endures(&given_up, |server| {
+    bystander.endures(&given_up, |server| {
         for round in 0..40 {
             let begun = endless.begin(server.address());
             // At any time between its arrival and its deadline.
             std::thread::sleep(Duration::from_millis(round * 37 % 200));
             drop(begun);
         }
-        vec![server.post(CHAT, &ask(WITNESS.model, "Hi"))]
+        vec![server.post(CHAT, &ask(BYSTANDER.model, "Hi"))]
     });
-    assert_never_suspended(witness.server());
+    assert_never_suspended(bystander.server());
 }

@@ -3,11 +3,11 @@
 
 #![allow(missing_docs, reason = "names say it, and only tests read them")]
 
+pub mod bystander;
 pub mod client;
 pub mod example;
 pub mod gguf_file;
 pub mod model;
-pub mod witness;
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};

@@ -132,14 +132,14 @@ pub(crate) async fn exercise(
 }
 
 /// Callers of well-behaved plugins of every kind, while somebody else misbehaves.
-pub(crate) struct Witness {
+pub(crate) struct Bystander {
     over: Arc<AtomicBool>,
     rounds: Arc<AtomicU64>,
     callers: Vec<JoinHandle<()>>,
 }
 
-impl Witness {
-    /// Call and check until [`Witness::finish`].
+impl Bystander {
+    /// Call and check until [`Bystander::finish`].
     pub(crate) async fn start(fixture: &Fixture) -> Self {
         let over = Arc::new(AtomicBool::new(false));
         let rounds = Arc::new(AtomicU64::new(0));

@@ -14,7 +14,7 @@ use mortise_plugin::{
     Binding, Component, Facts, Grammar, GrammarSource, Kind, LoadError, OutputParser, Policy,
 };
 
-use crate::exercise::{ALONE, Failure, Witness, exercise, given_back, resident_bytes};
+use crate::exercise::{ALONE, Bystander, Failure, exercise, given_back, resident_bytes};
 use crate::forged::Forged;
 use crate::guests::{Fixture, HASTY_MS, context, fresh, hasty, render, setup, source};
 
@@ -130,7 +130,7 @@ impl Case {
 async fn observe(cases: Vec<Case>) {
     let _alone = ALONE.lock().await;
     let fixture = fresh();
-    let witness = Witness::start(&fixture).await;
+    let bystander = Bystander::start(&fixture).await;
     // Once for what the process takes by being used at all.
     let _ = cases[0].run(&fixture).await;
     let before = resident_bytes();
@@ -147,9 +147,9 @@ async fn observe(cases: Vec<Case>) {
                 case.kind, case.does
             ));
         }
-        witness.check(case.does);
+        bystander.check(case.does);
     }
-    witness.finish().await;
+    bystander.finish().await;
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     given_back(before).await;
 }

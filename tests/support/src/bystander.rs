@@ -1,21 +1,21 @@
-//! Judges an attack by what happens to everybody else. While an attack runs, a *witness* keeps
+//! Judges an attack by what happens to everybody else. While an attack runs, a *bystander* keeps
 //! sending well-behaved requests; afterwards the invariants of the project's threat list are checked:
 //!
 //! | | |
 //! |-|-|
 //! | V1 | the server is the same process as before, and nothing in its log panicked |
 //! | V2 | the attacker got the answer that the case names, errors in OpenAI's shape |
-//! | V3 | the witness's answers are those of a quiet run, log-probabilities included |
-//! | V4 | none of the witness's short completions took longer than [`SLOWEST`] |
+//! | V3 | the bystander's answers are those of a quiet run, log-probabilities included |
+//! | V4 | none of the bystander's short completions took longer than [`SLOWEST`] |
 //! | V5 | the resident memory came back to within [`MEMORY_LEFT`] and stayed below the case's peak |
 //! | V6 | `/health` answered: half of the probes within [`HEALTHY`], all within [`SLOWEST`] |
-//! | V7 | nothing of the attack shows in the log, in the metrics or in the witness's answers |
+//! | V7 | nothing of the attack shows in the log, in the metrics or in the bystander's answers |
 //!
 //! ```ignore
 //! let mut server = Server::configured("…");
-//! let mut witness = Witness::new(&mut server, Caller { model: "mortise-demo", key: None });
+//! let mut bystander = Bystander::new(&mut server, Caller { model: "mortise-demo", key: None });
 //! let case = Case { id: "F4", what: "a negative seed of 2^64", ..Case::refused(400, "invalid_value") };
-//! witness.endures(&case, |server| vec![server.post("/v1/completions", &request)]);
+//! bystander.endures(&case, |server| vec![server.post("/v1/completions", &request)]);
 //! ```
 //!
 //! The bounds of V4 and V6 are far above what a quiet machine shows, since tests run on busy ones;
@@ -114,7 +114,7 @@ impl<'a> Case<'a> {
     }
 }
 
-/// What the witness measured during an attack, or in a quiet run.
+/// What the bystander measured during an attack, or in a quiet run.
 #[derive(Debug, Clone, Default)]
 pub struct Figures {
     /// How long each short completion took.
@@ -184,7 +184,7 @@ fn essence(response: &Response) -> Result<String, String> {
 }
 
 /// A server under attack, and what its well-behaved callers get when there is none.
-pub struct Witness<'a> {
+pub struct Bystander<'a> {
     server: &'a mut Server,
     caller: Caller<'a>,
     long: String,
@@ -202,7 +202,7 @@ impl Drop for Over<'_> {
     }
 }
 
-/// What one thread of the witness saw.
+/// What one thread of the bystander saw.
 #[derive(Default)]
 struct Seen {
     times: Vec<Duration>,
@@ -210,11 +210,11 @@ struct Seen {
     wrong: Vec<String>,
 }
 
-impl<'a> Witness<'a> {
+impl<'a> Bystander<'a> {
     /// Learn what the caller gets while nothing else happens.
     pub fn new(server: &'a mut Server, caller: Caller<'a>) -> Self {
         let once = |request: Request| {
-            essence(&server.send(&request)).expect("the witness is answered in quiet")
+            essence(&server.send(&request)).expect("the bystander is answered in quiet")
         };
         let (long, short) = (once(caller.long()), once(caller.short()));
         // From here on every prompt is in the cache as far as it ever will be.
@@ -222,17 +222,17 @@ impl<'a> Witness<'a> {
             (once(caller.long()), once(caller.short())),
             (long.clone(), short.clone())
         );
-        let mut witness = Self {
+        let mut bystander = Self {
             server,
             caller,
             long,
             short,
             quiet: Figures::default(),
         };
-        let (quiet, (), violations) = witness.watch(|_| (), QUIET_ROUNDS);
+        let (quiet, (), violations) = bystander.watch(|_| (), QUIET_ROUNDS);
         assert!(violations.is_empty(), "in quiet: {violations:?}");
-        witness.quiet = quiet;
-        witness
+        bystander.quiet = quiet;
+        bystander
     }
 
     /// The server, for what stands between attacks.
@@ -273,7 +273,7 @@ impl<'a> Witness<'a> {
         figures
     }
 
-    /// Let `attack` run beside the witness, who sends at least `rounds` short completions.
+    /// Let `attack` run beside the bystander, who sends at least `rounds` short completions.
     fn watch<T>(
         &self,
         attack: impl FnOnce(&Server) -> T,
@@ -291,7 +291,7 @@ impl<'a> Witness<'a> {
             let attacked = Over(&over);
             let result = attack(server);
             drop(attacked);
-            let done = "a thread of the witness ends";
+            let done = "a thread of the bystander ends";
             (
                 long.join().expect(done),
                 short.join().expect(done),
@@ -358,7 +358,7 @@ impl<'a> Witness<'a> {
         violations
     }
 
-    /// V7: in the witness's answers V3 would have seen it.
+    /// V7: in the bystander's answers V3 would have seen it.
     fn check_traces(&self, case: &Case<'_>) -> Vec<String> {
         let Some(canary) = case.canary else {
             return Vec::new();

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use mortise_plugin::{Binding, Finish, Kind, LoadError, ParserSetup};
 
-use crate::exercise::{ALONE, Failure, Witness, exercise, given_back, resident_bytes};
+use crate::exercise::{ALONE, Bystander, Failure, exercise, given_back, resident_bytes};
 use crate::guests::{Fixture, HASTY_MS, binding, context, fresh, hasty, hold_page};
 
 /// Functions that a guest exports, by the names under which the test guest knows them, and the kind
@@ -87,7 +87,7 @@ async fn outcome(fixture: &Fixture, kind: Kind, binding: Binding) -> &'static st
 async fn j_hostile_guests_cost_their_own_calls_only() {
     let _alone = ALONE.lock().await;
     let fixture = fresh();
-    let witness = Witness::start(&fixture).await;
+    let bystander = Bystander::start(&fixture).await;
     // Once for what the process takes by being used at all.
     outcome(&fixture, Kind::ChatTemplate, abusive("render", "bomb")).await;
     let before = resident_bytes();
@@ -98,10 +98,10 @@ async fn j_hostile_guests_cost_their_own_calls_only() {
                 expected.contains(outcome),
                 "{behaviour} in {function}: {outcome}, not {expected}"
             );
-            witness.check(&format!("{behaviour} in {function}"));
+            bystander.check(&format!("{behaviour} in {function}"));
         }
     }
-    witness.finish().await;
+    bystander.finish().await;
     let live: u64 = fixture.host.stats().iter().map(|s| s.live_instances).sum();
     assert!(live <= 10, "{live} instances outlive their bindings");
     given_back(before).await;

@@ -62,7 +62,11 @@ async fn arguments_that_do_not_follow_the_schema_never_reach_the_plugin() {
         ("does", "{", "not JSON"),
         ("does", "", "'text'"),
         ("does", "[]", "object"),
-        ("does", r#"{"text":5}"#, "/text: want string, but got number"),
+        (
+            "does",
+            r#"{"text":5}"#,
+            "/text: want string, but got number",
+        ),
         (
             "does",
             r#"{"text":"loop","more":1}"#,

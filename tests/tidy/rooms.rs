@@ -1,0 +1,347 @@
+//! Dependencies between rooms: the table of ARCHITECTURE.md, and no circle between the files of a crate.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use crate::{circles, manifest, root};
+
+/// A folder, the crates of ours that it may depend on, and crates that it must never name.
+type Room = (
+    &'static str,
+    &'static [&'static str],
+    &'static [&'static str],
+);
+
+/// Crates that a room may depend on for its tests only.
+const FOR_TESTS: &[(&str, &[&str])] = &[
+    (
+        "host/bundle",
+        &[
+            "mortise-grammar",
+            "mortise-service",
+            "mortise-tokenizer",
+            "tokio",
+        ],
+    ),
+    (
+        "host/engine",
+        &["mortise-cuda", "mortise-cuda-emulator", "serde_json"],
+    ),
+    ("host/cli", &["toml"]),
+    ("host/model", &["mortise-cuda-emulator"]),
+    (
+        "kernels/cuda",
+        &["mortise-cuda-emulator", "mortise-kernels"],
+    ),
+];
+
+/// Each room with the rooms it may depend on, and crates it must never name. The same table, with
+/// reasons, is in ARCHITECTURE.md.
+const ROOMS: &[Room] = &[
+    ("kernels", &[], &["candle-core", "tokio"]),
+    ("kernels/cuda", &[], &["candle-core", "tokio"]),
+    ("kernels/cuda/emulator", &["mortise-cuda"], &["tokio"]),
+    (
+        "host/model",
+        &["mortise-cuda", "mortise-kernels"],
+        &["tokio", "tokenizers", "wasmtime", "axum"],
+    ),
+    (
+        "host/engine",
+        &["mortise-model", "mortise-kernels"],
+        &["axum", "serde_json", "tokenizers", "wasmtime", "time"],
+    ),
+    (
+        "host/outbound",
+        &[],
+        &["axum", "candle-core", "serde_json", "wasmtime"],
+    ),
+    ("host/aot", &[], &["axum", "tokio"]),
+    (
+        "host/plugin",
+        &["mortise-aot", "mortise-outbound"],
+        &["axum", "candle-core", "tokenizers", "hyper"],
+    ),
+    (
+        "host/models",
+        &[
+            "mortise-cuda",
+            "mortise-engine",
+            "mortise-hub",
+            "mortise-model",
+            "mortise-tokenizer",
+        ],
+        &["axum", "wasmtime", "tokenizers"],
+    ),
+    (
+        "host/tokenizer",
+        &[],
+        &["axum", "candle-core", "tokio", "wasmtime"],
+    ),
+    (
+        "host/service",
+        &[
+            "mortise-engine",
+            "mortise-models",
+            "mortise-plugin",
+            "mortise-tokenizer",
+        ],
+        &[
+            "axum",
+            "wasmtime",
+            "candle-core",
+            "http",
+            "hyper",
+            "tokenizers",
+        ],
+    ),
+    (
+        "host/http",
+        &[],
+        &["candle-core", "wasmtime", "tokenizers", "clap", "toml"],
+    ),
+    (
+        "host/api",
+        &["mortise-http", "mortise-service"],
+        &["candle-core", "wasmtime", "tokenizers", "clap", "toml"],
+    ),
+    (
+        "host/telemetry",
+        &[
+            "mortise-engine",
+            "mortise-http",
+            "mortise-models",
+            "mortise-plugin",
+            "mortise-service",
+        ],
+        &[
+            "axum",
+            "candle-core",
+            "wasmtime",
+            "tokenizers",
+            "clap",
+            "toml",
+        ],
+    ),
+    (
+        "host/plugin-manager",
+        &[
+            "mortise-bundle",
+            "mortise-models",
+            "mortise-plugin",
+            "mortise-service",
+            "mortise-tokenizer",
+        ],
+        &[
+            "axum",
+            "candle-core",
+            "wasmtime",
+            "tokenizers",
+            "clap",
+            "toml",
+        ],
+    ),
+    (
+        "host/hub",
+        &[],
+        &["axum", "candle-core", "tokio", "wasmtime"],
+    ),
+    (
+        "host/bundle",
+        &["mortise-aot", "mortise-plugin"],
+        &["axum", "tokio"],
+    ),
+    ("host/wit", &[], &["axum", "tokio", "wasmtime"]),
+    (
+        "host/config",
+        &[
+            "mortise-api",
+            "mortise-engine",
+            "mortise-http",
+            "mortise-hub",
+            "mortise-model",
+            "mortise-models",
+            "mortise-plugin",
+            "mortise-plugin-manager",
+            "mortise-service",
+            "mortise-telemetry",
+        ],
+        &["axum", "clap", "candle-core", "wasmtime", "tokenizers"],
+    ),
+    (
+        "host/harness",
+        &[
+            "mortise-bundle",
+            "mortise-models",
+            "mortise-plugin",
+            "mortise-plugin-manager",
+            "mortise-service",
+        ],
+        &[
+            "axum",
+            "clap",
+            "toml",
+            "candle-core",
+            "wasmtime",
+            "tokenizers",
+        ],
+    ),
+    (
+        "host/author",
+        &[
+            "mortise-harness",
+            "mortise-plugin",
+            "mortise-plugin-manager",
+            "mortise-service",
+            "mortise-wit",
+        ],
+        &["axum", "toml", "candle-core", "wasmtime", "tokenizers"],
+    ),
+    (
+        "host/admin",
+        &["mortise-http", "mortise-models", "mortise-plugin-manager"],
+        &["clap", "toml", "candle-core", "wasmtime", "tokenizers"],
+    ),
+    (
+        "host/cli",
+        &[
+            "mortise-admin",
+            "mortise-api",
+            "mortise-author",
+            "mortise-bundle",
+            "mortise-config",
+            "mortise-cuda",
+            "mortise-engine",
+            "mortise-harness",
+            "mortise-http",
+            "mortise-hub",
+            "mortise-model",
+            "mortise-models",
+            "mortise-plugin",
+            "mortise-plugin-manager",
+            "mortise-service",
+            "mortise-telemetry",
+            "mortise-tokenizer",
+        ],
+        &["axum", "toml", "candle-core", "wasmtime", "tokenizers"],
+    ),
+    ("plugins/chat-template", &[], &["tokio", "wasmtime"]),
+    (
+        "plugins/output-parser",
+        &["mortise-plugin-sdk"],
+        &["tokio", "wasmtime"],
+    ),
+    ("plugins/grammar", &[], &["tokio", "wasmtime"]),
+    ("plugins/policy", &[], &["tokio", "wasmtime"]),
+    ("wit/sdk", &[], &["tokio", "wasmtime"]),
+];
+
+/// Names in the tables of one kind of dependencies, those for certain targets included.
+fn dependencies(manifest: &toml::Table, kind: &str) -> BTreeSet<String> {
+    let names = |table: &toml::Table| -> Vec<String> {
+        let dependencies = table.get(kind).and_then(toml::Value::as_table);
+        let entries = dependencies.into_iter().flatten();
+        let package = |(name, value): (&String, &toml::Value)| {
+            let renamed = value.get("package").and_then(toml::Value::as_str);
+            renamed.unwrap_or(name).to_owned()
+        };
+        entries.map(package).collect()
+    };
+    let targets = manifest.get("target").and_then(toml::Value::as_table);
+    let of_targets = targets
+        .into_iter()
+        .flatten()
+        .filter_map(|(_, target)| target.as_table());
+    of_targets.chain([manifest]).flat_map(names).collect()
+}
+
+/// Dependencies of a room that the tables do not allow.
+fn wrong_arrows(room: &Room, manifest: &toml::Table) -> Vec<String> {
+    let (_, allowed, forbidden) = room;
+    let mut wrong = Vec::new();
+    for (kind, more) in [
+        ("dependencies", &[][..]),
+        ("build-dependencies", &[]),
+        ("dev-dependencies", extra_for_tests(room.0)),
+    ] {
+        for name in dependencies(manifest, kind) {
+            let for_tests = kind == "dev-dependencies" && name.starts_with("mortise-test-");
+            let known =
+                for_tests || allowed.contains(&name.as_str()) || more.contains(&name.as_str());
+            let ours = name.starts_with("mortise-") || name == "mortise";
+            if !known && (ours || forbidden.contains(&name.as_str())) {
+                wrong.push(format!("{}: [{kind}] {name}", room.0));
+            }
+        }
+    }
+    wrong
+}
+
+fn extra_for_tests(room: &str) -> &'static [&'static str] {
+    let row = FOR_TESTS.iter().find(|(name, _)| *name == room);
+    row.map_or(&[], |(_, names)| *names)
+}
+
+#[test]
+fn arrows_between_rooms_point_the_agreed_way() {
+    let wrong: Vec<_> = ROOMS
+        .iter()
+        .flat_map(|room| wrong_arrows(room, &manifest(room.0)))
+        .collect();
+    assert!(
+        wrong.is_empty(),
+        "ARCHITECTURE.md does not allow {wrong:#?}"
+    );
+}
+
+#[test]
+fn planted_arrows_are_found() {
+    let engine = ROOMS.iter().find(|(name, ..)| *name == "host/engine");
+    let planted = "
+        [dependencies]
+        mortise-model.workspace = true
+        [build-dependencies]
+        axum = \"0.8\"
+        [target.'cfg(unix)'.dependencies]
+        speech = { package = \"mortise-http\", path = \"../http\" }
+        [dev-dependencies]
+        mortise-cuda.workspace = true
+        mortise-service.workspace = true
+    ";
+    let planted = planted.parse().expect("a manifest");
+    let wrong = wrong_arrows(engine.expect("the engine's room"), &planted);
+    let expected = [
+        "host/engine: [dependencies] mortise-http",
+        "host/engine: [build-dependencies] axum",
+        "host/engine: [dev-dependencies] mortise-service",
+    ];
+    assert_eq!(wrong, expected);
+}
+
+#[test]
+fn no_circle_between_the_files_of_a_crate() {
+    let crates = ROOMS.iter().map(|(room, ..)| *room);
+    let found: Vec<_> = crates
+        .flat_map(|room| {
+            let circles = circles::circles(&root().join(room).join("src"));
+            circles
+                .into_iter()
+                .map(move |circle| format!("{room}: {circle}"))
+        })
+        .collect();
+    assert!(found.is_empty(), "cut these circles: {found:#?}");
+}
+
+#[test]
+fn every_member_is_a_known_room() {
+    for folder in ["host", "plugins"] {
+        for entry in fs::read_dir(root().join(folder)).expect("read a folder") {
+            let name = entry.expect("read a folder entry").file_name();
+            let room = format!("{folder}/{}", name.to_string_lossy());
+            assert!(
+                ROOMS.iter().any(|(known, _, _)| *known == room),
+                "{room} is not in the table of rooms"
+            );
+        }
+    }
+}
