@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
-use crate::support::example::{root, target};
+use crate::support::example::{add_target, root, target};
 use crate::support::{binary, kept};
 
 /// The language of `mortise plugin new … --lang LANG`, and the name of its project.
@@ -20,6 +20,7 @@ fn project(line: &str) -> Option<(&str, &str)> {
 fn prepare(name: &str, lang: &str) -> String {
     match lang {
         "rust" => {
+            add_target();
             let target = target();
             format!("ln -s {target:?} {name}/target\n")
         }

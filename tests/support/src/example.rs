@@ -9,8 +9,20 @@ pub fn target() -> PathBuf {
     root().join("target/guests")
 }
 
+/// Add the target that plugins are built for, once.
+pub fn add_target() {
+    static ADDED: OnceLock<()> = OnceLock::new();
+    ADDED.get_or_init(|| {
+        let output = Command::new(root().join("host/bundle/add-target")).output();
+        let output = output.expect("run host/bundle/add-target");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{errors}");
+    });
+}
+
 /// Build the plugin in `source` with the cargo that runs the tests; the file of this name.
 fn build(source: &Path, file: &str, more: &[&str]) -> PathBuf {
+    add_target();
     let target = target();
     let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .args(["build", "--release", "--locked"])

@@ -15,6 +15,13 @@ fn build(feature: &str) -> Vec<u8> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let target = Command::new(root.join("host/bundle/add-target")).output();
+    let target = target.expect("run host/bundle/add-target");
+    assert!(
+        target.status.success(),
+        "{}",
+        String::from_utf8_lossy(&target.stderr)
+    );
     let folder = root.join("tests/guests");
     let target = root.join("target/guests");
     let mut command = Command::new(env!("CARGO"));
@@ -36,7 +43,7 @@ fn build(feature: &str) -> Vec<u8> {
     let output = command.output().expect("cargo runs");
     assert!(
         output.status.success(),
-        "building the test guests failed; is the target there? `rustup target add wasm32-wasip2`\n{}",
+        "building the test guests failed:\n{}",
         String::from_utf8_lossy(&output.stderr)
     );
     std::fs::read(target.join("wasm32-wasip2/release/guests.wasm")).expect("the guest was built")
