@@ -1,4 +1,4 @@
-//! How fast matrices of each weight type are multiplied with. Weights are larger than any cache.
+//! Speed of products with matrices of each weight type. Weights are larger than any cache.
 //!
 //!     cargo run --release -p mortise-kernels --example linear_speed [THREADS [ISA [TYPE]]]
 //!

@@ -12,7 +12,7 @@ const REGION: usize = 64 << 20;
 /// A cache line, to which pieces are aligned.
 const LINE: usize = 64;
 
-/// Why a matrix was not packed.
+/// Reason for which a matrix was not packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the system refuses {bytes} bytes for packed weights")]
 pub struct OutOfMemory {

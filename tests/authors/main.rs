@@ -1,4 +1,4 @@
-//! What an author does: follow the pages of `docs/plugins` from an empty folder, in each language, and
+//! Authors at work: follow the pages of `docs/plugins` from an empty folder, in each language, and
 //! build the examples.
 //!
 //! Toolchains are the pinned ones of the templates, installed once below `target/`. Without `python3`,

@@ -1,4 +1,4 @@
-//! What answers look like, whole and streamed.
+//! Shapes of answers, whole and streamed.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! What a prompt costs before there is a sequence: processor time and memory of the server's process,
+//! Cost of a prompt before there is a sequence: processor time and memory of the server's process,
 //! while another tenant is served.
 
 use std::cell::Cell;

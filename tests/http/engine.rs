@@ -1,4 +1,4 @@
-//! What of the engine shows on the wire, with the embedded model.
+//! Engine behaviour that shows on the wire, with the embedded model.
 
 use serde_json::{Value, json};
 

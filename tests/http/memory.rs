@@ -1,4 +1,4 @@
-//! What a server takes of memory that serves a model of realistic size from a GGUF file.
+//! Memory of a server that serves a model of realistic size from a GGUF file.
 #![cfg(target_os = "linux")]
 
 use std::collections::VecDeque;

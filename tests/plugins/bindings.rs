@@ -1,4 +1,4 @@
-//! Whom a binding serves: tenants, routes and models, of which the most specific counts.
+//! Scope of a binding: tenants, routes and models, of which the most specific counts.
 
 use std::process::Command;
 

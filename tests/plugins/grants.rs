@@ -1,4 +1,4 @@
-//! What a binding grants and demands: pins, signatures, settings, scope, order, and what happens when
+//! Grants and demands of a binding: pins, signatures, settings, scope, order, and what happens when
 //! its plugin breaks down.
 
 use std::process::Command;

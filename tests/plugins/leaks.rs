@@ -1,4 +1,4 @@
-//! What a plugin that breaks down says of itself reaches the operator, and no caller of the API.
+//! Messages of a plugin that breaks down reach the operator, and no caller of the API.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! What an operator does with plugins: build one from `examples/`, drop it into a folder, and see
+//! Operators at work with plugins: build one from `examples/`, drop it into a folder, and see
 //! that it serves.
 
 mod bindings;

@@ -1,4 +1,4 @@
-//! What an author grants a plugin that is tried on the command line: origins, secrets, the time.
+//! Grants for a plugin that is tried on the command line: origins, secrets, the time.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

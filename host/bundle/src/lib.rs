@@ -1,4 +1,4 @@
-//! What ships inside the binary: the four default plugins, as WebAssembly and as machine code, and
+//! Contents of the binary: the four default plugins, as WebAssembly and as machine code, and
 //! the demo model. `build.rs` gathers them.
 
 use mortise_plugin::ComponentSource;

@@ -1,4 +1,4 @@
-//! How fast a GPU decodes: models of random weights by greedy steps that choose on the device, with
+//! Decoding speed of a GPU: models of random weights by greedy steps that choose on the device, with
 //! matrices and caches of several kinds. Prints one line of JSON for each measurement;
 //! `kernels/bench/gpu.sh` runs it.
 //!

@@ -1,4 +1,4 @@
-//! What loading a file takes of memory. Alone in its program, since it measures the process.
+//! Memory that loading a file takes. Alone in its program, since it measures the process.
 #![cfg(target_os = "linux")]
 
 use mortise_model::{Model, ModelFolder, WeightPrecision};

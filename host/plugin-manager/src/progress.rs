@@ -1,4 +1,4 @@
-//! What a reload is doing, and for how long: files may lie on a file system that does not answer.
+//! Progress of a reload, and its duration: files may lie on a file system that does not answer.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! What a call through a plugin costs beside the work of the guest; the page `docs/plugins/cost.md` has
+//! Overhead of a call through a plugin beside the work of the guest; the page `docs/plugins/cost.md` has
 //! figures.
 //!
 //! ```sh

@@ -1,4 +1,4 @@
-//! Why a request was refused or an answer broke off. No HTTP in here: the server turns kinds into
+//! Reasons for which a request is refused or an answer breaks off. No HTTP in here: the server turns kinds into
 //! statuses in one place.
 
 use mortise_models::UnknownModel;

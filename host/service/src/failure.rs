@@ -1,4 +1,4 @@
-//! What happens when a plugin breaks down: the failure policy of its binding, laid around it. A
+//! Failure of a plugin: the failure policy of its binding, laid around it. A
 //! request that the plugin refuses as wrong stays refused.
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Who asks, as far as the headers of a request tell: asked before the body is read, so that a caller who
+//! Identity of the caller, as far as the headers of a request tell: asked before the body is read, so that a caller who
 //! may not ask at all makes the server hold nothing.
 
 use mortise_plugin::{Decision, Facts};

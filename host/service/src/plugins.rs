@@ -1,4 +1,4 @@
-//! What the service asks of plugins, as traits, so that the life of a request can be tested
+//! Traits of the plugins that the service calls, so that the life of a request can be tested
 //! without WebAssembly. The handles of `mortise-plugin` implement them.
 
 use std::future::Future;

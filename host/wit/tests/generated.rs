@@ -1,4 +1,4 @@
-//! What is generated from the WIT package and committed is what the package says today. Run with
+//! Generated files that are committed equal what the WIT package says today. Run with
 //! `MORTISE_UPDATE=1` to write it anew.
 
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Causal attention over blocks of keys and values, and what goes before it.
+//! Causal attention over blocks of keys and values, and the rotation and storing of keys and values before it.
 //!
 //! A block holds [`BLOCK_TOKENS`] tokens; in it lie, head by head, the keys (in the other arena the
 //! values) of one token after the other.

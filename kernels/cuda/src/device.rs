@@ -14,7 +14,7 @@ impl Address {
     pub const NULL: Self = Self(0);
 }
 
-/// Why a device did not do something.
+/// Failure of an operation on a device.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
@@ -64,7 +64,7 @@ pub enum DeviceError {
     Kernel {
         /// The kernel.
         kernel: &'static str,
-        /// Why.
+        /// Reason.
         problem: String,
     },
 }

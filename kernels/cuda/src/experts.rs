@@ -1,6 +1,6 @@
-//! Mixture of experts: which experts compute each row, their products, and the sum of what they give.
+//! Mixture of experts: selection of the experts of each row, their products, and the sum of their outputs.
 //!
-//! What one expert gives one row is a part; part `row * chosen + rank` is that of a row's `rank`th
+//! The output of one expert for one row is a part; part `row * chosen + rank` is that of a row's `rank`th
 //! best expert. Parts are put in tiles by expert, so that a weight is read once for a tile; a part's
 //! bits do not depend on the others, up to as many rows as [`FEW_PARTS`] says.
 

@@ -1,4 +1,4 @@
-//! Ops on an accelerator: CUDA kernels, what launches them, and the memory that they work on.
+//! Ops on an accelerator: CUDA kernels, their launches, and the memory that they work on.
 //!
 //! The kernels lie in `kernels/*.cu`. Each op here checks shapes, then launches one; it writes to
 //! slices of [`Buffer`]s on a [`Device`]. Devices are the GPUs that the feature `cuda` finds, and, for

@@ -1,4 +1,4 @@
-//! Copies within the device's memory: what the fastest reading and writing is measured by.
+//! Copies within the device's memory, the measure of its bandwidth.
 
 use zerocopy::{Immutable, IntoBytes};
 

@@ -1,6 +1,6 @@
 //! Weights in floating point: matrices laid out for products, sixteen rows side by side.
 //!
-//! A panel holds sixteen rows of a matrix, input by input: what one activation is multiplied with lies
+//! A panel holds sixteen rows of a matrix, input by input: the weights of one activation lie
 //! together, each product has a lane of its own, and no sum goes across a register. Numbers stay what
 //! they were in the file, and are widened in registers.
 //!

@@ -1,4 +1,4 @@
-//! Quantised weights: what the block formats of GGUF mean, and dot products with them.
+//! Quantised weights: decoding of the block formats of GGUF, and dot products with them.
 //!
 //! A format stores weights in blocks of 32 or 256 along the inputs of a row. Whatever its layout, each
 //! group of 32 consecutive weights is small integers with a scale, and in some formats a minimum,

@@ -1,4 +1,4 @@
-//! What a caller writes never becomes a control token, and nothing of it is lost.
+//! Text of a caller never becomes a control token, and nothing of it is lost.
 
 use mortise_chat_template::render::{ControlToken, Input, Model, Output, Renderer};
 use mortise_chat_template::segments::Segment;

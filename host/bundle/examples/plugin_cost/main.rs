@@ -1,4 +1,4 @@
-//! What the default plugins cost; `docs/plugins/cost.md` has figures.
+//! Cost of the default plugins; `docs/plugins/cost.md` has figures.
 //!
 //! ```sh
 //! cargo run --release --workspace --example plugin_cost            # both tables

@@ -1,4 +1,4 @@
-//! What the default plugins cost a request before its first token.
+//! Cost of the default plugins for a request, before its first token.
 
 use std::error::Error;
 use std::sync::Arc;

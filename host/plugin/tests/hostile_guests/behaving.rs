@@ -1,4 +1,4 @@
-//! What a plugin may do works, and what it may not has no effect.
+//! Calls that a plugin may make work, and those that it may not make have no effect.
 
 use std::sync::Arc;
 

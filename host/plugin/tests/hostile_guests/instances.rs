@@ -1,4 +1,4 @@
-//! How instances are lent, returned, replaced and bounded.
+//! Instances are lent, returned, replaced and bounded.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! What one call, binding, instance or moment must not learn of another (J5, J10, J11), and of the machine
+//! Isolation of calls, bindings, instances and moments from each other (J5, J10, J11), and from the machine
 //! (I5).
 
 use std::future::Future;

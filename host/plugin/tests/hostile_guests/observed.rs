@@ -1,4 +1,4 @@
-//! What a tracer sees of calls into plugins.
+//! Tracing of calls into plugins.
 
 use std::collections::HashMap;
 use std::fmt::Debug;

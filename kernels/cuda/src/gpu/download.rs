@@ -1,5 +1,5 @@
-//! Copies from the device that are waited for one by one, by events: what was queued after a copy goes
-//! on meanwhile.
+//! Copies from the device that are waited for one by one, by events: work queued after a copy goes on
+//! meanwhile.
 
 use std::ptr::{NonNull, null_mut};
 use std::sync::{Arc, Mutex};

@@ -1,7 +1,7 @@
 //! Quantised matrices laid out for products: eight rows side by side, so that no product needs a sum
 //! across a register, and in memory of their own, in huge pages.
 //!
-//! Packing keeps every bit of a format: what a packed row means is what its blocks meant.
+//! Packing keeps every bit of a format: a packed row decodes to the same numbers as its blocks.
 
 #[cfg(target_arch = "aarch64")]
 mod neon;

@@ -1,4 +1,4 @@
-//! What models write, and what it means: the cases of `tests/parsers`, whole and in pieces.
+//! Answers as models write them, with their meaning: the cases of `tests/parsers`, whole and in pieces.
 
 #[path = "../../../../tests/parsers/answers.rs"]
 mod answers;

@@ -1,4 +1,4 @@
-//! What holds for both kinds of runtime: tokens in, tokens out, and conversation in, events out.
+//! Rules of both kinds of runtime: tokens in, tokens out, and conversation in, events out.
 
 use std::sync::Arc;
 use std::time::Duration;
