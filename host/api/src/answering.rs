@@ -3,15 +3,17 @@
 
 use std::sync::Arc;
 
-use mortise_http::{AnswerRecord, Notes, WaitEnd, WaitLimits};
+use mortise_http::{AccessRecord, AnswerRecord, Problem, WaitEnd, WaitLimits};
 use mortise_service::{Answer, Event, ServiceError};
 use tokio::sync::watch;
+
+use crate::problem::problem_of;
 
 /// Events of one answer. When it is dropped, the access record gets the answer's figures, and an
 /// incomplete answer is cancelled.
 pub(crate) struct Answering {
     answer: Answer,
-    notes: Arc<Notes>,
+    record: Arc<AccessRecord>,
     /// Turns true when the time to drain is over.
     abort: watch::Receiver<bool>,
     limits: WaitLimits,
@@ -20,13 +22,13 @@ pub(crate) struct Answering {
 impl Answering {
     pub(crate) fn new(
         answer: Answer,
-        notes: Arc<Notes>,
+        record: Arc<AccessRecord>,
         abort: watch::Receiver<bool>,
         limits: WaitLimits,
     ) -> Self {
         Self {
             answer,
-            notes,
+            record,
             abort,
             limits,
         }
@@ -62,9 +64,16 @@ impl Answering {
         }
     }
 
+    /// The problem of an answer that failed, in the access record as well.
+    pub(crate) fn failed(&self, error: ServiceError) -> Problem {
+        let problem = problem_of(error);
+        self.record.error(&problem.code);
+        problem
+    }
+
     /// Access record of the request.
-    pub(crate) fn notes(&self) -> &Arc<Notes> {
-        &self.notes
+    pub(crate) fn record(&self) -> &Arc<AccessRecord> {
+        &self.record
     }
 }
 
@@ -73,7 +82,7 @@ impl Drop for Answering {
         let Some(summary) = self.answer.summary() else {
             return;
         };
-        self.notes.answered(AnswerRecord {
+        self.record.answered(AnswerRecord {
             prompt_tokens: summary.usage.prompt_tokens,
             cached_tokens: summary.usage.cached_tokens,
             completion_tokens: summary.usage.completion_tokens,

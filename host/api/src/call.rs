@@ -22,6 +22,6 @@ pub(crate) fn call_of(
         method,
         peer: context.peer.ip().to_string(),
         headers: headers.collect(),
-        arrived: context.notes.arrived(),
+        arrived: context.record.arrived(),
     }
 }

@@ -12,7 +12,9 @@ mod fields;
 mod limits;
 mod problem;
 mod receive;
+mod start;
 mod state;
+mod stream;
 mod unsupported;
 
 pub use state::ApiState;

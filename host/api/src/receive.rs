@@ -43,5 +43,5 @@ pub(crate) fn wait_limits(
     context: &Context,
     headers: &HeaderMap,
 ) -> Result<WaitLimits, Problem> {
-    WaitLimits::of(headers, context.notes.arrived(), state.http.max_queue_wait)
+    WaitLimits::of(headers, context.record.arrived(), state.http.max_queue_wait)
 }

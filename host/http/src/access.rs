@@ -1,4 +1,4 @@
-//! What is remembered of a request for its line in the access log and for the metrics. The line is
+//! Access records: what is known of a request for its line in the access log and for the metrics. The line is
 //! written when the last byte has been handed over or the client has gone, whichever is first.
 //!
 //! Neither prompts nor answers nor keys come through here.
@@ -80,9 +80,9 @@ pub struct Access<'a> {
     pub error: Option<&'a str>,
 }
 
-/// Facts that become known on the way.
+/// Record of a request that is being served: its facts as they become known.
 #[derive(Debug)]
-pub struct Notes {
+pub struct AccessRecord {
     arrived: Instant,
     facts: Mutex<Facts>,
 }
@@ -97,7 +97,7 @@ struct Facts {
     error: Option<String>,
 }
 
-impl Notes {
+impl AccessRecord {
     /// A request that has arrived.
     pub fn new(arrived: Instant) -> Self {
         Self {
@@ -157,7 +157,7 @@ pub(crate) struct AccessGuard {
     pub(crate) method: String,
     pub(crate) route: &'static str,
     pub(crate) peer: String,
-    pub(crate) notes: Arc<Notes>,
+    pub(crate) record: Arc<AccessRecord>,
     pub(crate) observer: Arc<dyn AccessObserver>,
     pub(crate) status: u16,
     /// The whole response was handed over.
@@ -170,7 +170,7 @@ impl AccessGuard {
         method: String,
         route: &'static str,
         peer: String,
-        notes: Arc<Notes>,
+        record: Arc<AccessRecord>,
         observer: Arc<dyn AccessObserver>,
     ) -> Self {
         observer.request_began();
@@ -179,7 +179,7 @@ impl AccessGuard {
             method,
             route,
             peer,
-            notes,
+            record,
             observer,
             status: CLIENT_GONE,
             complete: false,
@@ -189,8 +189,8 @@ impl AccessGuard {
 
 impl Drop for AccessGuard {
     fn drop(&mut self) {
-        let facts = self.notes.with(|facts| facts.clone());
-        let elapsed = self.notes.arrived.elapsed();
+        let facts = self.record.with(|facts| facts.clone());
+        let elapsed = self.record.arrived.elapsed();
         let finish = match (&facts.error, self.complete) {
             (Some(_), _) => Some("error"),
             (None, false) => Some("cancelled"),

@@ -1,4 +1,4 @@
-//! What a request must pass before it is routed: the name by which the server was called, the
+//! Checks before a request is routed: the name by which the server was called, the
 //! length of the address, and the rules for web pages of other origins.
 //!
 //! These rules are ours and not `tower-http`'s: its layer answers each `OPTIONS` request itself, before a check of

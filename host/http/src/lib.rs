@@ -22,7 +22,7 @@ mod suggest;
 mod transport;
 mod wait_limits;
 
-pub use access::{Access, AccessObserver, AnswerRecord, Notes};
+pub use access::{Access, AccessObserver, AccessRecord, AnswerRecord};
 pub use body::{BodyLimits, read_json, read_object};
 pub use body_budget::{BodyBudget, NoRoom, Owner, Reservation};
 pub use connections::{ConnectionShares, ConnectionTable};

@@ -1,4 +1,4 @@
-//! What connections and bodies take, for Prometheus.
+//! Metrics of connections and request bodies, for Prometheus.
 
 use crate::body_budget::BodyBudget;
 use crate::connections::ConnectionTable;

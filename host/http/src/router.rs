@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tracing::Instrument as _;
 
-use crate::access::{AccessGuard, AccessObserver, GuardedBody, Notes, guarded};
+use crate::access::{AccessGuard, AccessObserver, AccessRecord, GuardedBody, guarded};
 use crate::body::BodyLimits;
 use crate::body_budget::BodyBudget;
 use crate::connections::ConnectionTable;
@@ -145,8 +145,8 @@ pub struct Context {
     pub id: Arc<str>,
     /// The other end of the connection.
     pub peer: SocketAddr,
-    /// What becomes known of the request.
-    pub notes: Arc<Notes>,
+    /// Access record of the request.
+    pub record: Arc<AccessRecord>,
 }
 
 /// All routes. Problems on paths of no dialect are written as `elsewhere` has them.
@@ -176,11 +176,11 @@ async fn observe(
     mut request: Request<Body>,
     next: Next,
 ) -> Response {
-    let notes = Arc::new(Notes::new(Instant::now()));
+    let record = Arc::new(AccessRecord::new(Instant::now()));
     let context = Context {
         id: guard::request_id(request.headers()).into(),
         peer: peer_of(&request),
-        notes: Arc::clone(&notes),
+        record: Arc::clone(&record),
     };
     let state = &outermost.state;
     let (route, is_work) = outermost.route_of(request.uri().path());
@@ -190,7 +190,7 @@ async fn observe(
         request.method().as_str().chars().take(16).collect(),
         route,
         context.peer.ip().to_string(),
-        notes,
+        record,
         Arc::clone(&state.observer),
     );
     let version = request.version();
@@ -217,7 +217,7 @@ async fn observe(
         response.headers_mut().insert("x-request-id", value);
     }
     if let Some(problem) = response.extensions().get::<Problem>() {
-        access.notes.error(&problem.code);
+        access.record.error(&problem.code);
     }
     access.status = response.status().as_u16();
     finish(response, access, version)

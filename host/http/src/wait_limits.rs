@@ -1,4 +1,4 @@
-//! How long a request may wait for its answer to begin: as long as its caller says that it waits, and no
+//! Time limits until an answer begins: as long as the caller says that it waits, and no
 //! longer than the operator lets requests wait.
 
 use std::future::Future;

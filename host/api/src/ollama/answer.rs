@@ -1,31 +1,17 @@
 //! Events of an answer as Ollama writes them: one JSON object, or one a line as the text grows.
-//!
-//! One task serves one answer. Dropping the body drops the answer, which cancels it.
 
-use std::convert::Infallible;
-use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use axum::body::Body;
-use axum::response::Response;
-use bytes::Bytes;
-use futures::FutureExt as _;
-use futures::stream::{self, StreamExt as _};
-use http::{HeaderValue, header};
-use mortise_http::{Problem, panicked};
+use mortise_http::Problem;
 use mortise_service::{Delta, Event, FinishReason, Usage};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
-use tokio::time::{Interval, MissedTickBehavior, interval_at};
 
 use super::error::error_body;
 use crate::answering::Answering;
 use crate::problem::problem_of;
-
-/// Lines that are ready are sent together, up to this many bytes.
-const BATCH_BYTES: usize = 8 * 1024;
+use crate::stream::StreamWriter;
 
 /// Fields that all objects of one answer share.
 pub(crate) struct Generated {
@@ -87,12 +73,6 @@ fn now() -> String {
         .unwrap_or_default()
 }
 
-fn failed(answers: &Answering, error: mortise_service::ServiceError) -> Problem {
-    let problem = problem_of(error);
-    answers.notes().error(&problem.code);
-    problem
-}
-
 /// The whole answer as one object.
 pub(crate) async fn whole(
     mut answers: Answering,
@@ -110,109 +90,39 @@ pub(crate) async fn whole(
             Event::ServerToolCall { .. } => {}
             Event::Finished { reason, .. } => generated.reason = reason,
             Event::Completed { usage } => return Ok(generated.last(&response, &thinking, usage)),
-            Event::Failed(error) => return Err(failed(&answers, error)),
+            Event::Failed(error) => return Err(answers.failed(error)),
         }
     }
 }
 
-/// A streamed answer.
-struct Lines {
-    answers: Answering,
-    generated: Generated,
-    heartbeat: Interval,
-    ended: bool,
-}
+impl StreamWriter for Generated {
+    const HEADERS: &'static [(&'static str, &'static str)] = &[
+        ("content-type", "application/x-ndjson"),
+        ("cache-control", "no-cache"),
+    ];
 
-impl Lines {
-    /// The next bytes to send; `None` at the end.
-    async fn next(&mut self) -> Option<Bytes> {
-        if self.ended {
-            return None;
-        }
-        let mut out = Vec::with_capacity(256);
-        while out.is_empty() {
-            let event = tokio::select! {
-                biased;
-                event = self.answers.next() => Some(event),
-                _ = self.heartbeat.tick() => None,
-            };
-            match event {
-                Some(event) => self.write(event, &mut out),
-                // An empty piece keeps proxies from giving up on a silent stream.
-                None => write_line(&mut out, &self.generated.piece("", "")),
-            }
-        }
-        while !self.ended && out.len() < BATCH_BYTES {
-            match self.answers.next().now_or_never() {
-                Some(event) => self.write(event, &mut out),
-                None => break,
-            }
-        }
-        self.heartbeat.reset();
-        Some(out.into())
-    }
-
-    fn write(&mut self, event: Event, out: &mut Vec<u8>) {
+    fn event(&mut self, event: Event, out: &mut Vec<u8>) {
         match event {
             Event::Delta { delta, .. } => match delta {
-                Delta::Content(text) => write_line(out, &self.generated.piece(&text, "")),
-                Delta::Reasoning(text) => write_line(out, &self.generated.piece("", &text)),
+                Delta::Content(text) => write_line(out, &self.piece(&text, "")),
+                Delta::Reasoning(text) => write_line(out, &self.piece("", &text)),
                 Delta::CallBegin { .. } | Delta::CallArguments { .. } => {}
             },
+            // No server tools are enabled.
             Event::ServerToolCall { .. } => {}
-            Event::Finished { reason, .. } => self.generated.reason = reason,
-            Event::Completed { usage } => {
-                write_line(out, &self.generated.last("", "", usage));
-                self.ended = true;
-            }
-            Event::Failed(error) => {
-                write_line(out, &error_body(&failed(&self.answers, error)));
-                self.ended = true;
-            }
+            Event::Finished { reason, .. } => self.reason = reason,
+            Event::Completed { usage } => write_line(out, &self.last("", "", usage)),
+            Event::Failed(error) => Self::problem(&problem_of(error), out),
         }
     }
-}
 
-/// A response that streams the answer, one object a line.
-pub(crate) fn stream_response(
-    mut answers: Answering,
-    generated: Generated,
-    heartbeat: Duration,
-) -> Response {
-    answers.streams();
-    let notes = Arc::clone(answers.notes());
-    let first = tokio::time::Instant::now() + heartbeat;
-    let mut heartbeat = interval_at(first, heartbeat);
-    heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let state = Lines {
-        answers,
-        generated,
-        heartbeat,
-        ended: false,
-    };
-    let frames = stream::unfold(state, |mut state| async move {
-        let frame = state.next().await?;
-        Some((frame, state))
-    });
-    // A panic ends this stream with an error that the client can read, and nothing else.
-    let frames = AssertUnwindSafe(frames).catch_unwind().map(move |frame| {
-        Ok::<_, Infallible>(frame.unwrap_or_else(|_| {
-            let error = panicked();
-            notes.error(&error.code);
-            let mut out = Vec::new();
-            write_line(&mut out, &error_body(&error));
-            out.into()
-        }))
-    });
-    let mut response = Response::new(Body::from_stream(frames));
-    for (name, value) in [
-        (header::CONTENT_TYPE, "application/x-ndjson"),
-        (header::CACHE_CONTROL, "no-cache"),
-    ] {
-        let value = HeaderValue::from_static(value);
-        response.headers_mut().insert(name, value);
+    fn heartbeat(&mut self, out: &mut Vec<u8>) {
+        write_line(out, &self.piece("", ""));
     }
-    response
+
+    fn problem(problem: &Problem, out: &mut Vec<u8>) {
+        write_line(out, &error_body(problem));
+    }
 }
 
 /// Append one object and the end of its line; JSON has no raw line ends.

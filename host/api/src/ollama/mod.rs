@@ -15,14 +15,12 @@ use axum::response::Response;
 use axum::routing::post;
 use http::{Request as HttpRequest, StatusCode};
 use mortise_http::{Api, Context, Problem, append_headers, json_response};
-use mortise_service::Request;
 
-use self::answer::{Generated, stream_response, whole};
-use crate::answering::Answering;
-use crate::call::call_of;
-use crate::problem::problem_of;
-use crate::receive::{Received, receive, wait_limits};
+use self::answer::{Generated, whole};
+use crate::receive::{Received, receive};
+use crate::start::start;
 use crate::state::ApiState;
+use crate::stream::stream_response;
 
 pub use self::error::error_body;
 
@@ -54,29 +52,13 @@ async fn generate(
     } = receive(&state, &context, GENERATE, request).await?;
     let fields = generate::parse(object)?;
     let stream = fields.stream;
-    context.notes.asked(&fields.model, stream);
-    let request = Request::check(fields).map_err(problem_of)?;
-    let call = call_of(&context, GENERATE, "POST", &parts.headers);
-    let limits = wait_limits(&state, &context, &parts.headers)?;
-    let starting = async {
-        let answer = state.service.start_all(call, vec![request]).await;
-        answer.map_err(problem_of)
-    };
-    let answer = limits.bound(starting).await?;
-    drop(reserved);
-    context.notes.answers(answer.model());
-    if let Some(principal) = answer.principal() {
-        context.notes.principal(&principal.subject);
-    }
-    let generated = Generated::new(answer.model(), began);
-    let headers = answer.headers().to_vec();
-    let abort = state.http.cut.clone();
-    let answering = Answering::new(answer, Arc::clone(&context.notes), abort, limits);
+    let started = start(&state, &context, GENERATE, &parts, reserved, vec![fields]).await?;
+    let generated = Generated::new(&started.model, began);
     let mut response = if stream {
-        stream_response(answering, generated, state.http.heartbeat)
+        stream_response(started.answering, generated, state.http.heartbeat)
     } else {
-        json_response(StatusCode::OK, &whole(answering, generated).await?)
+        json_response(StatusCode::OK, &whole(started.answering, generated).await?)
     };
-    append_headers(response.headers_mut(), &headers);
+    append_headers(response.headers_mut(), &started.headers);
     Ok(response)
 }

@@ -68,7 +68,7 @@ pub(crate) async fn embeddings(
         encoding,
         ignored,
     } = parse(object, state.unsupported)?;
-    context.notes.asked(&request.model, false);
+    context.record.asked(&request.model, false);
     let call = call_of(&context, EMBEDDINGS, "POST", &parts.headers);
     let limits = wait_limits(&state, &context, &parts.headers)?;
     let embedding = async {
@@ -77,11 +77,11 @@ pub(crate) async fn embeddings(
     };
     let made = limits.bound(embedding).await?;
     drop(reserved);
-    context.notes.answers(&made.model);
+    context.record.answers(&made.model);
     context
-        .notes
+        .record
         .principal(&made.admission.allowance().principal.subject);
-    context.notes.answered(AnswerRecord {
+    context.record.answered(AnswerRecord {
         prompt_tokens: made.usage.prompt_tokens,
         finish: "stop",
         ..AnswerRecord::default()

@@ -28,19 +28,19 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use http::{Request as HttpRequest, StatusCode};
 use mortise_http::{Api, Context, Problem, append_headers, json_response};
-use mortise_service::{Answer, Event, Request, RequestFields, ServiceError};
+use mortise_service::Event;
 use serde_json::Value;
 
-use self::answer::stream_response;
+use self::answer::ServerSentEvents;
 use self::chat::ChatCall;
 use self::completions::{CompletionCall, CompletionChunks, CompletionWhole};
 use self::envelope::Identity;
 use self::reply::{ChatChunks, ChatWhole};
 use crate::answering::Answering;
-use crate::call::call_of;
-use crate::problem::problem_of;
-use crate::receive::{Received, receive, wait_limits};
+use crate::receive::{Received, receive};
+use crate::start::{Started, start};
 use crate::state::ApiState;
+use crate::stream::stream_response;
 
 pub use self::error::error_body;
 
@@ -87,29 +87,20 @@ async fn chat_completions(
         ignored,
     } = chat::parse(object, state.unsupported)?;
     let (n, stream) = (fields.n.unwrap_or(1), fields.stream);
-    let limits = wait_limits(&state, &context, &parts.headers)?;
-    let starting = start(&state, &context, &parts.headers, CHAT, vec![fields]);
-    let started = limits.bound(starting).await?;
-    drop(reserved);
+    let started = start(&state, &context, CHAT, &parts, reserved, vec![fields]).await?;
     let identity = identity("chatcmpl-", &started);
-    let headers = started.headers;
-    let answers = Answering::new(
-        started.answer,
-        Arc::clone(&context.notes),
-        state.http.cut.clone(),
-        limits,
-    );
+    let answers = started.answering;
     let mut response = if stream {
         stream_response(
             answers,
-            ChatChunks::new(identity, shape, n),
+            ServerSentEvents(ChatChunks::new(identity, shape, n)),
             state.http.heartbeat,
         )
     } else {
         let whole = ChatWhole::new(identity, shape, n);
         json_response(StatusCode::OK, &whole_chat(answers, whole).await?)
     };
-    add_headers(&mut response, &headers, &ignored);
+    add_headers(&mut response, &started.headers, &ignored);
     Ok(response)
 }
 
@@ -134,31 +125,22 @@ async fn completions(
         Some(first) => (first.n.unwrap_or(1), first.stream, requests.len()),
         None => return Err(Problem::invalid("prompt", "`prompt` must not be empty")),
     };
-    let limits = wait_limits(&state, &context, &parts.headers)?;
-    let starting = start(&state, &context, &parts.headers, COMPLETIONS, requests);
-    let started = limits.bound(starting).await?;
-    drop(reserved);
+    let started = start(&state, &context, COMPLETIONS, &parts, reserved, requests).await?;
     let identity = identity("cmpl-", &started);
-    let headers = started.headers;
-    let answers = Answering::new(
-        started.answer,
-        Arc::clone(&context.notes),
-        state.http.cut.clone(),
-        limits,
-    );
+    let answers = started.answering;
     let openings: Vec<String> = echo
         .unwrap_or_else(|| vec![String::new(); prompts])
         .into_iter()
         .flat_map(|opening| vec![opening; n as usize])
         .collect();
     let mut response = if stream {
-        let writer = CompletionChunks::new(identity, shape, openings);
+        let writer = ServerSentEvents(CompletionChunks::new(identity, shape, openings));
         stream_response(answers, writer, state.http.heartbeat)
     } else {
         let whole = CompletionWhole::new(identity, shape, openings);
         json_response(StatusCode::OK, &whole_completion(answers, whole).await?)
     };
-    add_headers(&mut response, &headers, &ignored);
+    add_headers(&mut response, &started.headers, &ignored);
     Ok(response)
 }
 
@@ -172,42 +154,6 @@ async fn read(
     let received = receive(state, context, route, request).await?;
     hints::check(&received.object)?;
     Ok(received)
-}
-
-/// An answer that has begun.
-struct Started {
-    answer: Answer,
-    /// Public name of the model.
-    model: String,
-    /// Headers of the policies.
-    headers: Vec<(String, String)>,
-}
-
-/// Start to answer a request of one or more prompts.
-async fn start(
-    state: &ApiState,
-    context: &Context,
-    headers: &http::HeaderMap,
-    route: &'static str,
-    prompts: Vec<RequestFields>,
-) -> Result<Started, Problem> {
-    let mut requests = Vec::with_capacity(prompts.len());
-    for fields in prompts {
-        context.notes.asked(&fields.model, fields.stream);
-        requests.push(Request::check(fields).map_err(problem_of)?);
-    }
-    let call = call_of(context, route, "POST", headers);
-    let answer = state.service.start_all(call, requests).await;
-    let answer = answer.map_err(problem_of)?;
-    context.notes.answers(answer.model());
-    if let Some(principal) = answer.principal() {
-        context.notes.principal(&principal.subject);
-    }
-    Ok(Started {
-        model: answer.model().to_owned(),
-        headers: answer.headers().to_vec(),
-        answer,
-    })
 }
 
 fn identity(prefix: &str, started: &Started) -> Identity {
@@ -230,7 +176,7 @@ async fn whole_chat(mut answers: Answering, mut whole: ChatWhole) -> Result<Valu
             Event::ServerToolCall { choice, call } => whole.server_tool_call(choice, call),
             Event::Finished { choice, reason } => whole.finished(choice, reason),
             Event::Completed { usage } => return Ok(whole.body(usage)),
-            Event::Failed(error) => return Err(failed(&answers, error)),
+            Event::Failed(error) => return Err(answers.failed(error)),
         }
     }
 }
@@ -250,15 +196,9 @@ async fn whole_completion(
             Event::ServerToolCall { .. } => {}
             Event::Finished { choice, reason } => whole.finished(choice, reason),
             Event::Completed { usage } => return Ok(whole.body(usage)),
-            Event::Failed(error) => return Err(failed(&answers, error)),
+            Event::Failed(error) => return Err(answers.failed(error)),
         }
     }
-}
-
-fn failed(answers: &Answering, error: ServiceError) -> Problem {
-    let problem = problem_of(error);
-    answers.notes().error(&problem.code);
-    problem
 }
 
 fn add_headers(response: &mut Response, headers: &[(String, String)], ignored: &[String]) {

@@ -52,14 +52,14 @@ pub(crate) async fn retrieve(
         let message = "the name of the model in the address is not UTF-8";
         return Err(Problem::invalid("model", message));
     };
-    context.notes.asked(&id, false);
+    context.record.asked(&id, false);
     let admission = state
         .service
         .authorize(&call, Some(&id))
         .await
         .map_err(problem_of)?;
     let model = state.service.model(&id).map_err(problem_of)?;
-    context.notes.answers(&model.listing.name);
+    context.record.answers(&model.listing.name);
     let mut response = json_response(StatusCode::OK, &model_body(&model));
     append_headers(response.headers_mut(), &admission.allowance().headers);
     Ok(response)

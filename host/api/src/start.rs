@@ -1,0 +1,61 @@
+//! The start of an answer, for handlers of all dialects.
+
+use std::sync::Arc;
+
+use http::request::Parts;
+use mortise_http::{Context, Problem, Reservation};
+use mortise_service::{Request, RequestFields};
+
+use crate::answering::Answering;
+use crate::call::call_of;
+use crate::problem::problem_of;
+use crate::receive::wait_limits;
+use crate::state::ApiState;
+
+/// An answer that has begun.
+pub(crate) struct Started {
+    pub(crate) answering: Answering,
+    /// Public name of the model.
+    pub(crate) model: String,
+    /// Headers of the policies.
+    pub(crate) headers: Vec<(String, String)>,
+}
+
+/// Start to answer a request of one or more prompts, within its time limits. `reserved`, the memory of its body,
+/// is given back when the answer has begun.
+pub(crate) async fn start(
+    state: &ApiState,
+    context: &Context,
+    route: &'static str,
+    parts: &Parts,
+    reserved: Reservation,
+    prompts: Vec<RequestFields>,
+) -> Result<Started, Problem> {
+    let limits = wait_limits(state, context, &parts.headers)?;
+    let starting = async {
+        let mut requests = Vec::with_capacity(prompts.len());
+        for fields in prompts {
+            context.record.asked(&fields.model, fields.stream);
+            requests.push(Request::check(fields).map_err(problem_of)?);
+        }
+        let call = call_of(context, route, "POST", &parts.headers);
+        let answer = state.service.start_all(call, requests).await;
+        answer.map_err(problem_of)
+    };
+    let answer = limits.bound(starting).await?;
+    drop(reserved);
+    context.record.answers(answer.model());
+    if let Some(principal) = answer.principal() {
+        context.record.principal(&principal.subject);
+    }
+    Ok(Started {
+        model: answer.model().to_owned(),
+        headers: answer.headers().to_vec(),
+        answering: Answering::new(
+            answer,
+            Arc::clone(&context.record),
+            state.http.cut.clone(),
+            limits,
+        ),
+    })
+}
