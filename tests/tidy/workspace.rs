@@ -20,6 +20,24 @@ fn ci_runs_the_command_that_the_readme_promises() {
 }
 
 #[test]
+fn a_chat_request_is_followed_in_thirty_files() {
+    let page = fs::read_to_string(root().join("docs/internals.md")).expect("the page");
+    let (_, list) = page
+        .split_once("## Files of one chat request")
+        .expect("the list");
+    let list = list.split("\n## ").next().unwrap_or_default();
+    let files: Vec<_> = list
+        .lines()
+        .filter_map(|line| line.split_once(". `")?.1.split_once('`'))
+        .map(|(file, _)| file)
+        .collect();
+    assert!((20..=30).contains(&files.len()), "{} files", files.len());
+    for file in files {
+        assert!(root().join(file).is_file(), "docs/internals.md: no {file}");
+    }
+}
+
+#[test]
 fn j12_the_sandbox_page_names_every_machine_that_is_shipped_for() {
     // What a runtime escapes from on one kind of processor it may not on another.
     let deny = toml_file(&root().join("deny.toml"));
