@@ -45,6 +45,9 @@ pub(crate) fn problem_of(error: ServiceError) -> Problem {
         ServiceError::Engine(_) => {
             Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "engine_error", message)
         }
+        ServiceError::Upstream(_) => {
+            Problem::new(StatusCode::BAD_GATEWAY, "upstream_error", message)
+        }
         ServiceError::Unavailable { retry_after, .. } => Problem::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "model_unavailable",

@@ -11,6 +11,7 @@ use serde::Deserialize;
 
 use crate::device_choice::DeviceChoice;
 use crate::script::Script;
+use crate::upstream_config::UpstreamConfig;
 
 /// The name of the embedded model.
 pub const DEMO_MODEL: &str = "mortise-demo";
@@ -28,6 +29,8 @@ pub struct ModelConfig {
     pub hf: Option<ModelReference>,
     /// Speaks instead of the weights.
     pub script: Option<Script>,
+    /// Other servers answer for the model.
+    pub upstream: Option<UpstreamConfig>,
     /// Format that weights are quantised to while they are loaded, if their files have full precision.
     pub quantize: Option<Quantize>,
     /// Draft model for speculative decoding.
@@ -86,6 +89,7 @@ impl ModelConfig {
             path,
             hf: None,
             script: None,
+            upstream: None,
             quantize: None,
             draft: None,
             embedding: EmbedderOptions::default(),

@@ -17,6 +17,11 @@ pub trait ConversationRuntime: Send + Sync {
     /// When the request cannot be answered, or too many requests wait.
     fn submit(&self, request: ConversationRequest) -> Result<OutputStream, SubmitError>;
 
+    /// Whether a request must say that it may leave this machine.
+    fn requires_allow_remote(&self) -> bool {
+        false
+    }
+
     /// Tokens that a conversation and its answer may have together, if known.
     fn context_length(&self) -> Option<usize>;
 
@@ -129,22 +134,30 @@ pub enum RuntimeError {
     #[error("{0}")]
     Invalid(String),
     /// The conversation does not fit the context.
-    #[error("the conversation has {prompt} tokens and the context holds {context}")]
+    #[error(
+        "the conversation has {prompt} tokens, {requested} more were asked for, and the context \
+         holds {context}"
+    )]
     ContextLength {
         /// Tokens of the conversation.
         prompt: usize,
+        /// Tokens asked for.
+        requested: usize,
         /// Tokens that the context holds, answer included.
         context: usize,
     },
-    /// The runtime cannot take requests at present: it is overloaded or cannot be reached.
-    #[error("the model cannot be reached or is overloaded: {message}")]
+    /// The model's server cannot be reached, failed, or broke its protocol.
+    #[error("{0}")]
+    Upstream(String),
+    /// The runtime takes no requests at present.
+    #[error("{message}")]
     Unavailable {
         /// What happened.
         message: String,
         /// Seconds after which to retry.
         retry_after: u32,
     },
-    /// The runtime failed, or broke its protocol.
+    /// The runtime itself failed.
     #[error("{0}")]
     Failed(String),
 }

@@ -25,6 +25,7 @@ mod scripted;
 mod scripted_conversation;
 mod start;
 mod token_runtime;
+mod upstream_config;
 mod weights;
 
 pub use catalogue::{Catalogue, CatalogueError, NameMatching, Named, UnknownModel};
@@ -46,3 +47,7 @@ pub use script::{Script, ScriptKind, ScriptLine};
 pub use scripted::{DecodeTokens, EncodeText, ScriptCodec, Scripted};
 pub use scripted_conversation::ScriptedConversation;
 pub use token_runtime::TokenRuntime;
+pub use upstream_config::{
+    ApiKey, BadApiKey, BadBaseUrl, BaseUrl, Dispatch, HealthCheck, MaxTokensField, UpstreamApi,
+    UpstreamConfig, UpstreamTimeouts,
+};

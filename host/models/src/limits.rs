@@ -1,4 +1,4 @@
-//! Bounds of conversations. `docs/limits.md` lists all bounds of the project.
+//! Bounds of conversations and of models. `docs/limits.md` lists all bounds of the project.
 
 /// Most messages of one conversation.
 pub const MAX_MESSAGES: usize = 4096;
@@ -8,3 +8,5 @@ pub const MAX_JSON_DEPTH: usize = 120;
 pub const MAX_TOOLS: usize = 128;
 /// Longest name of a tool, in bytes.
 pub const MAX_TOOL_NAME_BYTES: usize = 64;
+/// Longest base URL of a server that answers for a model, in bytes.
+pub const MAX_BASE_URL_BYTES: usize = 2048;

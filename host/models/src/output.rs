@@ -49,6 +49,8 @@ pub enum FinishReason {
     Length,
     /// The model called tools.
     ToolCalls,
+    /// A filter of the model's server held content back.
+    ContentFilter,
 }
 
 impl FinishReason {
@@ -58,6 +60,7 @@ impl FinishReason {
             Self::Stop => "stop",
             Self::Length => "length",
             Self::ToolCalls => "tool_calls",
+            Self::ContentFilter => "content_filter",
         }
     }
 }

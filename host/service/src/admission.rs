@@ -344,7 +344,9 @@ impl Drop for Admission {
 /// The outcome in the words of the policy interface.
 fn finish(outcome: Outcome) -> Finish {
     match outcome {
-        Outcome::Finished(FinishReason::Stop | FinishReason::ToolCalls) => Finish::Stop,
+        Outcome::Finished(
+            FinishReason::Stop | FinishReason::ToolCalls | FinishReason::ContentFilter,
+        ) => Finish::Stop,
         Outcome::Finished(FinishReason::Length) => Finish::Length,
         Outcome::Cancelled => Finish::Cancelled,
         Outcome::Failed => Finish::Error,

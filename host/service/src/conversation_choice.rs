@@ -118,7 +118,9 @@ impl ConversationChoice {
         self.done = true;
         if let Some(parser) = self.parts.parser.take() {
             let events = parser.close(match reason {
-                FinishReason::Stop | FinishReason::ToolCalls => Finish::Stop,
+                FinishReason::Stop | FinishReason::ToolCalls | FinishReason::ContentFilter => {
+                    Finish::Stop
+                }
                 FinishReason::Length => Finish::Length,
             });
             let events = events.await?;
@@ -188,11 +190,15 @@ fn failure(error: RuntimeError) -> ServiceError {
             code: "invalid_request",
             message,
         },
-        RuntimeError::ContextLength { prompt, context } => ServiceError::ContextLength {
+        RuntimeError::ContextLength {
+            prompt,
+            requested,
+            context,
+        } => ServiceError::ContextLength {
             param: "messages",
             prompt,
             at_least: false,
-            requested: 1,
+            requested,
             context,
         },
         RuntimeError::Unavailable {
@@ -202,6 +208,7 @@ fn failure(error: RuntimeError) -> ServiceError {
             message,
             retry_after,
         },
+        RuntimeError::Upstream(message) => ServiceError::Upstream(message),
         RuntimeError::Failed(message) => ServiceError::Engine(message),
     }
 }
@@ -282,6 +289,7 @@ mod tests {
         let text = || "x".to_owned();
         assert_eq!(failed(RuntimeError::Invalid(text())).await, "invalid");
         assert_eq!(failed(RuntimeError::Failed(text())).await, "engine");
+        assert_eq!(failed(RuntimeError::Upstream(text())).await, "upstream");
         let busy = RuntimeError::Unavailable {
             message: text(),
             retry_after: 7,
@@ -289,6 +297,7 @@ mod tests {
         assert_eq!(failed(busy).await, "unavailable");
         let long = RuntimeError::ContextLength {
             prompt: 5,
+            requested: 1,
             context: 4,
         };
         assert_eq!(failed(long).await, "context_length");

@@ -36,9 +36,19 @@ pub(crate) fn prepare(
     plugins: &RequestPlugins,
     request: &Request,
 ) -> Result<ConversationPrompt, ServiceError> {
-    chat(model, request.fields())?;
     let fields = request.fields();
     let name = &model.name;
+    if model.runtime.requires_allow_remote() && !fields.allow_remote {
+        let message = format!(
+            "the model `{name}` runs on another server, and this server asks for consent to send \
+             the conversation there: set `allow_remote` to true"
+        );
+        return Err(invalid("allow_remote", message));
+    }
+    if chat(model, fields)?.end == PromptEnd::ClosedMessage {
+        let message = format!("the model `{name}` runs elsewhere and always answers in a new turn");
+        return Err(invalid("add_generation_prompt", message));
+    }
     if fields.beams.is_some() {
         let message = format!("the model `{name}` runs elsewhere and cannot search with beams");
         return Err(invalid("beam_size", message));

@@ -76,7 +76,10 @@ pub enum ServiceError {
     /// The engine failed this request.
     #[error("generation failed: {0}")]
     Engine(String),
-    /// The model's server is overloaded or cannot be reached.
+    /// The model's server cannot be reached, or broke its protocol.
+    #[error("{0}")]
+    Upstream(String),
+    /// The model's server takes no requests at present.
     #[error("{message}")]
     Unavailable {
         /// What happened.
@@ -108,6 +111,7 @@ impl ServiceError {
             Self::TenantQueueFull { .. } => "tenant_queue_full",
             Self::Plugin(_) => "plugin",
             Self::Engine(_) => "engine",
+            Self::Upstream(_) => "upstream",
             Self::Unavailable { .. } => "unavailable",
             Self::ClientTimeout => "client_timeout",
             Self::QueueTimeout => "queue_timeout",

@@ -57,6 +57,8 @@ pub struct RequestFields {
     /// Requests with one key share what their tenant gets with those of other keys, in equal parts.
     /// 1 to 128 characters that are not all blank; blanks around it do not count.
     pub fairness_key: Option<String>,
+    /// The conversation may be sent to another server.
+    pub allow_remote: bool,
     /// The caller reads the answer as it is made.
     pub stream: bool,
 }

@@ -60,7 +60,7 @@ impl Generated {
 /// models write unasked, are the end of an answer like any other.
 fn done_reason(reason: FinishReason) -> &'static str {
     match reason {
-        FinishReason::Stop | FinishReason::ToolCalls => "stop",
+        FinishReason::Stop | FinishReason::ToolCalls | FinishReason::ContentFilter => "stop",
         FinishReason::Length => "length",
     }
 }

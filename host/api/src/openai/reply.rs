@@ -59,6 +59,7 @@ pub(crate) fn finish_name(reason: FinishReason, legacy_functions: bool) -> &'sta
         FinishReason::Stop => "stop",
         FinishReason::Length => "length",
         FinishReason::ToolCalls => "tool_calls",
+        FinishReason::ContentFilter => "content_filter",
     }
 }
 
