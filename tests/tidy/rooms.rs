@@ -70,8 +70,14 @@ const ROOMS: &[Room] = &[
             "mortise-hub",
             "mortise-model",
             "mortise-tokenizer",
+            "mortise-upstream",
         ],
         &["axum", "wasmtime", "tokenizers"],
+    ),
+    (
+        "host/upstream",
+        &["mortise-engine", "mortise-models"],
+        &["axum", "candle-core", "tokenizers", "toml", "wasmtime"],
     ),
     (
         "host/tokenizer",

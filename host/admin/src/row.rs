@@ -56,9 +56,10 @@ pub(crate) fn row(model: &ModelStatus) -> Value {
 }
 
 fn backend(config: &ModelConfig) -> &'static str {
-    match config.script {
-        Some(_) => "scripted",
-        None => "engine",
+    match (&config.upstream, &config.script) {
+        (Some(_), _) => "upstream",
+        (None, Some(_)) => "scripted",
+        (None, None) => "engine",
     }
 }
 
@@ -133,6 +134,9 @@ fn kv_name(kind: KvTypeName) -> &'static str {
 
 /// What a load may override, for forms.
 fn constraints(config: &ModelConfig) -> Value {
+    if config.upstream.is_some() {
+        return json!({});
+    }
     if config.script.is_some() {
         return json!({"replicas": replicas(config)});
     }

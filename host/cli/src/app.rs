@@ -26,7 +26,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
-use crate::start;
+use crate::{remote, start};
 use crate::supervise::{restarts, supervise};
 
 /// Time for policies to hear of the last requests, and for threads to end.
@@ -77,6 +77,9 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
         cut,
         drain: config.http.drain,
     };
+    if let Some(upstream) = &config.upstream {
+        config.models = remote::found(upstream).await?;
+    }
     let models = start::model_manager(&config);
     let starting = Arc::clone(&models);
     let startup = Startup::new(

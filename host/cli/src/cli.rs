@@ -18,6 +18,8 @@ Examples:
       serve the embedded demo model on http://127.0.0.1:8080
   mortise serve --model ./my-model --port 9000 --api-key s3cret
       serve a Hugging Face folder to callers who know a key
+  mortise serve --upstream http://127.0.0.1:8000/v1 --port 9000
+      stand in front of a vLLM or llama-server that runs already
   mortise config print-default > mortise.toml
   mortise serve --config mortise.toml
       serve what a file says
@@ -95,6 +97,13 @@ pub(crate) struct ServeArgs {
         conflicts_with = "model"
     )]
     pub(crate) hf: Option<ModelReference>,
+    /// The base URL of a server with an OpenAI-compatible API, such as llama-server or vLLM: all models that it
+    /// lists are served, under their names there. May be given several times for servers of the same models
+    #[arg(long, value_name = "URL", conflicts_with_all = ["model", "hf"])]
+    pub(crate) upstream: Vec<String>,
+    /// The environment variable that holds the key of the upstream
+    #[arg(long, value_name = "VARIABLE", requires = "upstream")]
+    pub(crate) upstream_key_env: Option<String>,
     /// A configuration file; see `mortise config print-default`
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,

@@ -4,13 +4,14 @@ mod app;
 mod bench;
 mod cli;
 mod commands;
+mod remote;
 mod start;
 mod supervise;
 
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use mortise_config::{Config, ConfigError, ConfigSource, Overrides};
+use mortise_config::{Config, ConfigError, ConfigSource, Overrides, UpstreamOverride};
 use mortise_harness::{print, print_json};
 use mortise_models::lifecycle::LoadProgress;
 
@@ -43,6 +44,10 @@ fn run(command: Command) -> anyhow::Result<()> {
                 port: args.port,
                 model: args.model,
                 hf: args.hf,
+                upstream: (!args.upstream.is_empty()).then_some(UpstreamOverride {
+                    urls: args.upstream,
+                    key_env: args.upstream_key_env,
+                }),
                 served_model_name: args.served_model_name,
                 plugins: args.plugins,
                 api_keys: args.api_keys,

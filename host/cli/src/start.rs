@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use mortise_config::{Config, hub_config};
 use mortise_models::lifecycle::{
-    LifecycleError, LoadOverrides, ModelManager, ModelState, ModelStatus,
+    LifecycleError, LoadModel, LoadOverrides, LoadProgress, ModelManager, ModelState, ModelStatus,
 };
-use mortise_models::{LocalLoader, ModelSource, download};
+use mortise_models::{LocalLoader, Model, ModelConfig, ModelSource, download};
 use serde_json::{Value, json};
+
+use crate::remote;
 
 /// Sources of model files: folders, the hub, and the demo model.
 pub(crate) fn model_source() -> ModelSource {
@@ -25,7 +27,56 @@ pub(crate) fn model_manager(config: &Config) -> Arc<ModelManager> {
         config.limits.max_context,
         config.models.clone(),
     );
-    ModelManager::new(config.models.clone(), Arc::new(loader), config.lifecycle)
+    let loader = Arc::new(Loader { local: loader });
+    ModelManager::new(config.models.clone(), loader, config.lifecycle)
+}
+
+/// Loads models of either kind: local ones, and those that other servers answer for.
+struct Loader {
+    local: LocalLoader,
+}
+
+impl LoadModel for Loader {
+    fn load(
+        &self,
+        config: &ModelConfig,
+        overrides: &LoadOverrides,
+        progress: &LoadProgress,
+    ) -> anyhow::Result<Model> {
+        match &config.upstream {
+            Some(upstream) => Ok(Model {
+                name: config.name.clone(),
+                architecture: String::new(),
+                generator: Some(remote::start(&config.name, upstream)?),
+                embedder: None,
+            }),
+            None => self.local.load(config, overrides, progress),
+        }
+    }
+
+    fn check(&self, config: &ModelConfig, overrides: &LoadOverrides) -> Result<(), LifecycleError> {
+        if config.upstream.is_none() {
+            return self.local.check(config, overrides);
+        }
+        Err(LifecycleError::BadOverride {
+            field: overrides.first().unwrap_or("overrides"),
+            message: "the model runs on another server, which has settings of its own".to_owned(),
+        })
+    }
+
+    fn probe(&self, config: &ModelConfig) -> anyhow::Result<()> {
+        match config.upstream {
+            Some(_) => Ok(()),
+            None => self.local.probe(config),
+        }
+    }
+
+    fn artifact_bytes(&self, config: &ModelConfig) -> Option<u64> {
+        match config.upstream {
+            Some(_) => Some(0),
+            None => self.local.artifact_bytes(config),
+        }
+    }
 }
 
 /// Load the models that are to be loaded at the start, one after another.

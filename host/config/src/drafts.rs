@@ -5,8 +5,9 @@ use std::path::Path;
 use mortise_engine::Speculation;
 use mortise_models::ModelConfig;
 
+use super::models::check_model;
 use super::raw::RawModel;
-use super::{ConfigError, check_model, invalid};
+use super::{ConfigError, invalid};
 
 /// Give each model its draft model, which is named or is at a path relative to `base`.
 pub(super) fn assign(
@@ -27,6 +28,11 @@ pub(super) fn assign(
                     &key,
                     format!("the scripted model `{draft}` cannot guess"),
                 ));
+            }
+            Some(named) if named.upstream.is_some() => {
+                let problem =
+                    format!("the model `{draft}` runs on another server and cannot guess");
+                return Err(invalid(&key, problem));
             }
             Some(named) => named.clone(),
             None => {

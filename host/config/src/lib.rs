@@ -6,10 +6,12 @@ mod engine;
 mod hub;
 mod lifecycle;
 mod limits;
+mod models;
 mod plugins;
 mod raw;
 #[cfg(test)]
 mod tests;
+mod upstream;
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -18,11 +20,9 @@ use std::time::Duration;
 use mortise_api::Unsupported;
 use mortise_http::HeaderLimits;
 use mortise_hub::ModelReference;
-use mortise_model::{EmbedderOptions, Pooling};
 use mortise_models::lifecycle::LifecycleConfig;
 use mortise_models::{
-    Catalogue, DEMO_MODEL, DeviceChoice, EngineSettings, Listing, ModelConfig, NameMatching,
-    Script, ScriptKind, ScriptLine,
+    Catalogue, DeviceChoice, EngineSettings, Listing, ModelConfig, NameMatching, UpstreamConfig,
 };
 use mortise_plugin_manager::{AuthConfig, PluginConfig, at_line};
 use mortise_telemetry::{LogFormat, LogLevel};
@@ -31,8 +31,10 @@ use serde_json::{Map, Value, json};
 pub use self::hub::hub_config;
 pub use self::limits::LimitConfig;
 use self::limits::check_limits;
+use self::models::check_models;
 use self::plugins::check_plugins;
-use self::raw::{Raw, RawBackend, RawKey, RawModel, RawPooling, RawScript, RawScriptKind};
+use self::raw::{Raw, RawKey};
+pub use self::upstream::UpstreamOverride;
 
 /// The commented sample file.
 pub const DEFAULT_FILE: &str = include_str!("default.toml");
@@ -106,8 +108,10 @@ pub struct Config {
     pub unsupported: Unsupported,
     /// A sole model answers to any name.
     pub any_model: bool,
-    /// The models that the server knows, at least one.
+    /// The models that the server knows; at least one, unless there is an `upstream`.
     pub models: Vec<ModelConfig>,
+    /// In place of models: the models that these servers list.
+    pub upstream: Option<UpstreamConfig>,
     /// When models are loaded and unloaded.
     pub lifecycle: LifecycleConfig,
     /// A model that cannot be loaded ends the start.
@@ -176,6 +180,8 @@ pub struct Overrides {
     pub model: Option<PathBuf>,
     /// `--hf`
     pub hf: Option<ModelReference>,
+    /// `--upstream`
+    pub upstream: Option<UpstreamOverride>,
     /// `--served-model-name`
     pub served_model_name: Vec<String>,
     /// `--plugins`
@@ -229,7 +235,9 @@ impl Config {
         let plugins = &raw.plugins;
         let auth = check_auth(&raw, &overrides.api_keys)?;
         let engine = raw.engine.check(&raw.limits, auth.keys > 0)?;
-        if overrides.model.is_none() && overrides.hf.is_none() {
+        let upstream = overrides.upstream.as_ref();
+        let upstream = upstream.map(UpstreamOverride::check).transpose()?;
+        if overrides.model.is_none() && overrides.hf.is_none() && upstream.is_none() {
             drafts::assign(&mut models, &drafts, base)?;
         }
         drafts::check(&models, engine.engine.speculation)?;
@@ -256,6 +264,7 @@ impl Config {
             models,
             lifecycle,
             strict_models: strict || named || overrides.strict,
+            upstream,
             plugins: check_plugins(plugins, bindings, base, overrides.plugins)?,
             auth,
         })
@@ -389,143 +398,12 @@ fn check_http(
     })
 }
 
-fn check_models(
-    raw: Vec<RawModel>,
-    base: &Path,
-    overrides: &Overrides,
-) -> Result<Vec<ModelConfig>, ConfigError> {
-    let named = match (&overrides.model, &overrides.hf) {
-        (None, None) => None,
-        (path, reference) => Some(RawModel {
-            path: path.clone(),
-            hf: reference.as_ref().map(ToString::to_string),
-            ..RawModel::default()
-        }),
-    };
-    let mut models = match named {
-        Some(named) => vec![check_model(0, named, Path::new(""))?],
-        None if raw.is_empty() => vec![check_model(0, RawModel::default(), base)?],
-        None => raw
-            .into_iter()
-            .enumerate()
-            .map(|(index, model)| check_model(index, model, base))
-            .collect::<Result<_, _>>()?,
-    };
-    if let Some((name, aliases)) = overrides.served_model_name.split_first() {
-        let [model] = models.as_mut_slice() else {
-            return Err(invalid(
-                "--served-model-name",
-                format!("it names one model and {} are configured", models.len()),
-            ));
-        };
-        model.name.clone_from(name);
-        model.aliases = aliases.to_vec();
-    }
-    Ok(models)
-}
-
 /// Refuse two models of one name.
 fn check_names(models: &[ModelConfig]) -> Result<(), ConfigError> {
     let listings = models.iter().map(Listing::of).collect();
     let names = Catalogue::new(listings, NameMatching::default());
     names.map_err(|error| invalid("models", error.to_string()))?;
     Ok(())
-}
-
-fn check_model(index: usize, raw: RawModel, base: &Path) -> Result<ModelConfig, ConfigError> {
-    let lifecycle = lifecycle::check_model(index, &raw)?;
-    let path = raw.path.map(|path| base.join(path));
-    let key = |name: &str| format!("models[{index}].{name}");
-    let hf: Option<ModelReference> = match raw.hf.as_deref().map(str::parse).transpose() {
-        Ok(reference) => reference,
-        Err(error) => return Err(invalid(&key("hf"), format!("{error}"))),
-    };
-    let folder = match (&path, &hf) {
-        (None, None) => DEMO_MODEL.to_owned(),
-        (None, Some(reference)) => reference.name().to_owned(),
-        (Some(_), Some(_)) => {
-            return Err(invalid(
-                &key("hf"),
-                "a model has a `path` or an `hf`, not both",
-            ));
-        }
-        (Some(path), None) => name_of(path),
-    };
-    let script = match (raw.backend, raw.script) {
-        (RawBackend::Engine, None) => None,
-        (RawBackend::Scripted, script) => Some(check_script(script.unwrap_or_default())),
-        (RawBackend::Engine, Some(_)) => {
-            return Err(invalid(&key("script"), "it needs `backend = \"scripted\"`"));
-        }
-    };
-    let elsewhere = |script: &Script| script.kind == ScriptKind::Conversation;
-    if script.as_ref().is_some_and(elsewhere) && (path.is_some() || hf.is_some()) {
-        let named = if path.is_some() { "path" } else { "hf" };
-        let problem = "a script that takes conversations has no files; leave it out";
-        return Err(invalid(&key(named), problem));
-    }
-    if script.is_some() && raw.quantize.is_some() {
-        return Err(invalid(&key("quantize"), "a scripted model has no weights"));
-    }
-    let embedding = EmbedderOptions {
-        pooling: raw.pooling.map(|pooling| match pooling {
-            RawPooling::Mean => Pooling::Mean,
-            RawPooling::Cls => Pooling::First,
-            RawPooling::Last => Pooling::Last,
-        }),
-        normalised: raw.normalize,
-    };
-    if script.is_some() && embedding != EmbedderOptions::default() {
-        let problem = "a scripted model makes no embeddings";
-        return Err(invalid(&key("pooling"), problem));
-    }
-    Ok(ModelConfig {
-        name: raw.name.unwrap_or(folder),
-        aliases: raw.aliases,
-        path,
-        hf,
-        script,
-        quantize: raw.quantize,
-        draft: None,
-        embedding,
-        lifecycle,
-    })
-}
-
-/// The public name of a folder, or of a GGUF file.
-fn name_of(path: &Path) -> String {
-    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let gguf = path
-        .extension()
-        .is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
-    let name = if gguf {
-        path.file_stem()
-    } else {
-        path.file_name()
-    };
-    name.map_or_else(
-        || "model".to_owned(),
-        |name| name.to_string_lossy().into_owned(),
-    )
-}
-
-fn check_script(raw: RawScript) -> Script {
-    let lines = raw.lines.into_iter().map(|line| ScriptLine {
-        when: line.when,
-        say: line.say,
-    });
-    Script {
-        kind: match raw.kind {
-            RawScriptKind::Tokens => ScriptKind::Tokens,
-            RawScriptKind::Conversation => ScriptKind::Conversation,
-        },
-        lines: lines.collect(),
-        default: raw.default,
-        token_delay: Duration::from_millis(raw.token_delay_ms),
-        repeat: raw.repeat,
-        context_length: raw.context_length,
-        max_sequences: raw.max_sequences,
-    }
 }
 
 /// The `[auth]` table in the words of the default policy. Keys themselves stay with the host; the

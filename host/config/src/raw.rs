@@ -17,6 +17,7 @@ use toml::de::{DeTable, DeValue};
 use super::engine::RawEngine;
 use super::lifecycle::RawLifecycle;
 use super::limits::RawLimits;
+use super::upstream::RawUpstream;
 
 /// The whole file.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -109,6 +110,7 @@ pub(crate) struct RawModel {
     pub(crate) pooling: Option<RawPooling>,
     pub(crate) normalize: Option<bool>,
     pub(crate) backend: RawBackend,
+    pub(crate) upstream: Option<RawUpstream>,
     pub(crate) script: Option<RawScript>,
     pub(crate) enabled: Option<bool>,
     pub(crate) load_on_demand: Option<bool>,

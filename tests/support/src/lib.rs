@@ -8,6 +8,7 @@ pub mod client;
 pub mod example;
 pub mod gguf_file;
 pub mod model;
+pub mod upstream;
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};

@@ -29,8 +29,8 @@ pub(crate) fn list(args: PluginListArgs) -> anyhow::Result<Value> {
     for model in &config.models {
         // Only where it matters: a model's files may have to be fetched first.
         architectures.push(match by_architecture {
-            true => source.open(model)?.architecture,
-            false => String::new(),
+            true if model.upstream.is_none() => source.open(model)?.architecture,
+            _ => String::new(),
         });
     }
     let models = config.models.iter().zip(&architectures);

@@ -90,7 +90,21 @@ pub struct LoadOverrides {
 impl LoadOverrides {
     /// Whether nothing is overridden.
     pub fn is_empty(&self) -> bool {
-        *self == Self::default()
+        self.first().is_none()
+    }
+
+    /// Name of the first setting that is overridden.
+    pub fn first(&self) -> Option<&'static str> {
+        let settings = [
+            ("max_context", self.max_context != Override::Keep),
+            ("kv_type", self.kv_type != Override::Keep),
+            ("quantize", self.quantize != Override::Keep),
+            ("device", self.device != Override::Keep),
+            ("replicas", self.replicas != Override::Keep),
+            ("draft_model", self.draft_model != Override::Keep),
+        ];
+        let first = settings.into_iter().find(|(_, overridden)| *overridden);
+        first.map(|(name, _)| name)
     }
 }
 

@@ -1,0 +1,192 @@
+//! The `[[models]]` tables.
+
+use std::path::Path;
+use std::time::Duration;
+
+use mortise_hub::ModelReference;
+use mortise_model::{EmbedderOptions, Pooling};
+use mortise_models::{DEMO_MODEL, ModelConfig, Script, ScriptKind, ScriptLine};
+
+use super::raw::{RawBackend, RawModel, RawPooling, RawScript, RawScriptKind};
+use super::upstream::RawUpstream;
+use super::{ConfigError, Overrides, invalid, lifecycle};
+
+pub(super) fn check_models(
+    raw: Vec<RawModel>,
+    base: &Path,
+    overrides: &Overrides,
+) -> Result<Vec<ModelConfig>, ConfigError> {
+    let named = match (&overrides.model, &overrides.hf) {
+        (None, None) => None,
+        (path, reference) => Some(RawModel {
+            path: path.clone(),
+            hf: reference.as_ref().map(ToString::to_string),
+            ..RawModel::default()
+        }),
+    };
+    let mut models = match named {
+        Some(named) => vec![check_model(0, named, Path::new(""))?],
+        None if overrides.upstream.is_some() => Vec::new(),
+        None if raw.is_empty() => vec![check_model(0, RawModel::default(), base)?],
+        None => raw
+            .into_iter()
+            .enumerate()
+            .map(|(index, model)| check_model(index, model, base))
+            .collect::<Result<_, _>>()?,
+    };
+    if let Some((name, aliases)) = overrides.served_model_name.split_first() {
+        let [model] = models.as_mut_slice() else {
+            return Err(invalid(
+                "--served-model-name",
+                format!("it names one model and {} are configured", models.len()),
+            ));
+        };
+        model.name.clone_from(name);
+        model.aliases = aliases.to_vec();
+    }
+    Ok(models)
+}
+
+/// A model that other servers answer for, which has nothing else.
+fn check_remote_model(
+    index: usize,
+    mut raw: RawModel,
+    upstream: RawUpstream,
+    base: &Path,
+) -> Result<ModelConfig, ConfigError> {
+    let lifecycle = lifecycle::check_model(index, &raw)?;
+    let key = |name: &str| format!("models[{index}].{name}");
+    let name = raw.name.take().ok_or_else(|| {
+        let problem = "a model of an `upstream` needs a name of its own";
+        invalid(&key("name"), problem)
+    })?;
+    let given = [
+        ("path", raw.path.is_some()),
+        ("hf", raw.hf.is_some()),
+        ("quantize", raw.quantize.is_some()),
+        ("draft_model", raw.draft_model.is_some()),
+        ("pooling", raw.pooling.is_some()),
+        ("normalize", raw.normalize.is_some()),
+        ("backend", raw.backend != RawBackend::Engine),
+        ("script", raw.script.is_some()),
+        ("replicas", raw.replicas.is_some()),
+        ("replica_max", raw.replica_max.is_some()),
+    ];
+    if let Some((given, _)) = given.iter().find(|(_, given)| *given) {
+        let problem = "a model of an `upstream` runs there and has none; leave it out";
+        return Err(invalid(&key(given), problem));
+    }
+    let inside = |name: &str| key(&format!("upstream.{name}"));
+    let upstream = upstream.check(&inside, &inside("urls"), &name, base)?;
+    Ok(ModelConfig {
+        name,
+        aliases: raw.aliases,
+        upstream: Some(upstream),
+        lifecycle,
+        ..ModelConfig::of_path(None)
+    })
+}
+
+pub(super) fn check_model(
+    index: usize,
+    mut raw: RawModel,
+    base: &Path,
+) -> Result<ModelConfig, ConfigError> {
+    if let Some(upstream) = raw.upstream.take() {
+        return check_remote_model(index, raw, upstream, base);
+    }
+    let lifecycle = lifecycle::check_model(index, &raw)?;
+    let path = raw.path.map(|path| base.join(path));
+    let key = |name: &str| format!("models[{index}].{name}");
+    let hf: Option<ModelReference> = match raw.hf.as_deref().map(str::parse).transpose() {
+        Ok(reference) => reference,
+        Err(error) => return Err(invalid(&key("hf"), format!("{error}"))),
+    };
+    let folder = match (&path, &hf) {
+        (None, None) => DEMO_MODEL.to_owned(),
+        (None, Some(reference)) => reference.name().to_owned(),
+        (Some(_), Some(_)) => {
+            return Err(invalid(
+                &key("hf"),
+                "a model has a `path` or an `hf`, not both",
+            ));
+        }
+        (Some(path), None) => name_of(path),
+    };
+    let script = match (raw.backend, raw.script) {
+        (RawBackend::Engine, None) => None,
+        (RawBackend::Scripted, script) => Some(check_script(script.unwrap_or_default())),
+        (RawBackend::Engine, Some(_)) => {
+            return Err(invalid(&key("script"), "it needs `backend = \"scripted\"`"));
+        }
+    };
+    let elsewhere = |script: &Script| script.kind == ScriptKind::Conversation;
+    if script.as_ref().is_some_and(elsewhere) && (path.is_some() || hf.is_some()) {
+        let named = if path.is_some() { "path" } else { "hf" };
+        let problem = "a script that takes conversations has no files; leave it out";
+        return Err(invalid(&key(named), problem));
+    }
+    if script.is_some() && raw.quantize.is_some() {
+        return Err(invalid(&key("quantize"), "a scripted model has no weights"));
+    }
+    let embedding = EmbedderOptions {
+        pooling: raw.pooling.map(|pooling| match pooling {
+            RawPooling::Mean => Pooling::Mean,
+            RawPooling::Cls => Pooling::First,
+            RawPooling::Last => Pooling::Last,
+        }),
+        normalised: raw.normalize,
+    };
+    if script.is_some() && embedding != EmbedderOptions::default() {
+        let problem = "a scripted model makes no embeddings";
+        return Err(invalid(&key("pooling"), problem));
+    }
+    Ok(ModelConfig {
+        name: raw.name.unwrap_or(folder),
+        aliases: raw.aliases,
+        path,
+        hf,
+        script,
+        upstream: None,
+        quantize: raw.quantize,
+        draft: None,
+        embedding,
+        lifecycle,
+    })
+}
+
+/// The public name of a folder, or of a GGUF file.
+fn name_of(path: &Path) -> String {
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let gguf = path
+        .extension()
+        .is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
+    let name = if gguf {
+        path.file_stem()
+    } else {
+        path.file_name()
+    };
+    name.map_or_else(
+        || "model".to_owned(),
+        |name| name.to_string_lossy().into_owned(),
+    )
+}
+
+fn check_script(raw: RawScript) -> Script {
+    let lines = raw.lines.into_iter().map(|line| ScriptLine {
+        when: line.when,
+        say: line.say,
+    });
+    Script {
+        kind: match raw.kind {
+            RawScriptKind::Tokens => ScriptKind::Tokens,
+            RawScriptKind::Conversation => ScriptKind::Conversation,
+        },
+        lines: lines.collect(),
+        default: raw.default,
+        token_delay: Duration::from_millis(raw.token_delay_ms),
+        repeat: raw.repeat,
+        context_length: raw.context_length,
+        max_sequences: raw.max_sequences,
+    }
+}

@@ -1,0 +1,287 @@
+//! The `upstream` table of a model: servers that answer for it.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr as _;
+
+use mortise_models::{
+    ApiKey, BaseUrl, Dispatch, HealthCheck, MaxTokensField, UpstreamApi, UpstreamConfig,
+    UpstreamTimeouts,
+};
+use serde::Deserialize;
+
+use super::{ConfigError, invalid, milliseconds, positive, variable_of};
+
+/// Servers of one model at most.
+const UPSTREAMS_MAX: usize = 64;
+/// Further attempts of a request at most.
+const RETRIES_MAX: u32 = 10;
+
+/// The table as it is written.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawUpstream {
+    pub(crate) urls: Vec<String>,
+    pub(crate) model: Option<String>,
+    pub(crate) api_key_env: Option<String>,
+    pub(crate) api_key_file: Option<PathBuf>,
+    pub(crate) ca_file: Option<PathBuf>,
+    pub(crate) api: RawApi,
+    pub(crate) max_tokens_field: RawMaxTokensField,
+    pub(crate) thinking: Option<RawThinking>,
+    pub(crate) forward_image_urls: bool,
+    pub(crate) require_allow_remote: bool,
+    pub(crate) dispatch: RawDispatch,
+    pub(crate) context_length: Option<usize>,
+    pub(crate) max_requests: usize,
+    pub(crate) max_retries: Option<u32>,
+    pub(crate) connect_timeout_ms: u64,
+    pub(crate) first_byte_timeout_ms: u64,
+    pub(crate) chunk_timeout_ms: u64,
+    pub(crate) health_check: RawHealth,
+    pub(crate) health_path: String,
+    pub(crate) health_interval_ms: u64,
+}
+
+impl Default for RawUpstream {
+    fn default() -> Self {
+        Self {
+            urls: Vec::new(),
+            model: None,
+            api_key_env: None,
+            api_key_file: None,
+            ca_file: None,
+            api: RawApi::default(),
+            max_tokens_field: RawMaxTokensField::default(),
+            thinking: None,
+            forward_image_urls: false,
+            require_allow_remote: false,
+            dispatch: RawDispatch::default(),
+            context_length: None,
+            max_requests: 256,
+            max_retries: None,
+            connect_timeout_ms: 5_000,
+            first_byte_timeout_ms: 120_000,
+            chunk_timeout_ms: 60_000,
+            health_check: RawHealth::default(),
+            health_path: "models".to_owned(),
+            health_interval_ms: 10_000,
+        }
+    }
+}
+
+/// Family of servers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum RawApi {
+    #[default]
+    Openai,
+    Vllm,
+    LlamaServer,
+    Mortise,
+}
+
+impl From<RawApi> for UpstreamApi {
+    fn from(api: RawApi) -> Self {
+        match api {
+            RawApi::Openai => Self::Openai,
+            RawApi::Vllm => Self::Vllm,
+            RawApi::LlamaServer => Self::LlamaServer,
+            RawApi::Mortise => Self::Mortise,
+        }
+    }
+}
+
+/// Name of the field that limits an answer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum RawMaxTokensField {
+    #[default]
+    MaxTokens,
+    MaxCompletionTokens,
+}
+
+/// Whether the model reasons.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum RawThinking {
+    Enabled,
+    Disabled,
+}
+
+/// Choice among servers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum RawDispatch {
+    #[default]
+    LeastInflight,
+    PrefixAffine,
+}
+
+/// How it is known that a server is well.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum RawHealth {
+    /// It is asked.
+    #[default]
+    Probe,
+    /// It is configured.
+    ConfigOnly,
+}
+
+/// Servers that the command line names: `--upstream` and what goes with it.
+#[derive(Debug, Clone, Default)]
+pub struct UpstreamOverride {
+    /// Base URLs; the models of the first are served.
+    pub urls: Vec<String>,
+    /// Environment variable with the key.
+    pub key_env: Option<String>,
+}
+
+impl UpstreamOverride {
+    /// The servers, whose models are to be found by asking.
+    pub(super) fn check(&self) -> Result<UpstreamConfig, ConfigError> {
+        let raw = RawUpstream {
+            urls: self.urls.clone(),
+            api_key_env: self.key_env.clone(),
+            ..RawUpstream::default()
+        };
+        raw.check(
+            &|name| name.replace('_', "-"),
+            "--upstream",
+            "",
+            Path::new("."),
+        )
+    }
+}
+
+impl RawUpstream {
+    /// The checked table. `key` is the path of a key for messages, `urls_key` that of the URLs; the model is
+    /// called `name` there if nothing else is said.
+    pub(super) fn check(
+        self,
+        key: &dyn Fn(&str) -> String,
+        urls_key: &str,
+        name: &str,
+        base: &Path,
+    ) -> Result<UpstreamConfig, ConfigError> {
+        let urls = base_urls(&self.urls, urls_key)?;
+        let retries = self.max_retries.unwrap_or_else(|| {
+            // Each other server is asked once.
+            u32::try_from(urls.len() - 1).unwrap_or(RETRIES_MAX)
+        });
+        if self.max_retries.is_some() && retries > RETRIES_MAX {
+            let problem = format!("it must be from 0 to {RETRIES_MAX}; it is {retries}");
+            return Err(invalid(&key("max_retries"), problem));
+        }
+        let time = |name: &str, value| milliseconds(&key(name), value);
+        Ok(UpstreamConfig {
+            key: self.secret(key, base)?,
+            authorities: match &self.ca_file {
+                None => None,
+                Some(path) => Some(read(&key("ca_file"), &base.join(path))?),
+            },
+            model: self.model.unwrap_or_else(|| name.to_owned()),
+            api: self.api.into(),
+            max_tokens_field: match self.max_tokens_field {
+                RawMaxTokensField::MaxTokens => MaxTokensField::MaxTokens,
+                RawMaxTokensField::MaxCompletionTokens => MaxTokensField::MaxCompletionTokens,
+            },
+            thinking: self
+                .thinking
+                .map(|thinking| thinking == RawThinking::Enabled),
+            forward_image_urls: self.forward_image_urls,
+            require_allow_remote: self.require_allow_remote,
+            dispatch: match self.dispatch {
+                RawDispatch::LeastInflight => Dispatch::LeastInflight,
+                RawDispatch::PrefixAffine => Dispatch::PrefixAffine,
+            },
+            context_length: match self.context_length {
+                None => None,
+                Some(tokens) => Some(positive(&key("context_length"), tokens)?),
+            },
+            max_requests: positive(&key("max_requests"), self.max_requests)?,
+            max_retries: retries.min(RETRIES_MAX),
+            timeouts: UpstreamTimeouts {
+                connect: time("connect_timeout_ms", self.connect_timeout_ms)?,
+                first_byte: time("first_byte_timeout_ms", self.first_byte_timeout_ms)?,
+                chunk: time("chunk_timeout_ms", self.chunk_timeout_ms)?,
+            },
+            health: match self.health_check {
+                RawHealth::ConfigOnly => None,
+                RawHealth::Probe => Some(HealthCheck {
+                    path: health_path(&key("health_path"), self.health_path)?,
+                    interval: time("health_interval_ms", self.health_interval_ms)?,
+                }),
+            },
+            urls,
+        })
+    }
+
+    fn secret(
+        &self,
+        key: &dyn Fn(&str) -> String,
+        base: &Path,
+    ) -> Result<Option<ApiKey>, ConfigError> {
+        let (name, text) = match (&self.api_key_env, &self.api_key_file) {
+            (None, None) => return Ok(None),
+            (Some(variable), None) => {
+                let key = key("api_key_env");
+                let text = variable_of(&key, variable)?;
+                (key, text)
+            }
+            (None, Some(path)) => {
+                let key = key("api_key_file");
+                let text = read(&key, &base.join(path))?;
+                (key, text)
+            }
+            (Some(_), Some(_)) => {
+                let problem = "give one of `api_key_env` and `api_key_file`";
+                return Err(invalid(&key("api_key_file"), problem));
+            }
+        };
+        let secret = ApiKey::new(&text).map_err(|error| invalid(&name, error.to_string()))?;
+        Ok(Some(secret))
+    }
+}
+
+fn base_urls(urls: &[String], key: &str) -> Result<Vec<BaseUrl>, ConfigError> {
+    if urls.is_empty() || urls.len() > UPSTREAMS_MAX {
+        let problem = format!(
+            "it must list 1 to {UPSTREAMS_MAX} base URLs, such as \"http://127.0.0.1:8000/v1\"; it \
+             lists {}",
+            urls.len()
+        );
+        return Err(invalid(key, problem));
+    }
+    let mut found: Vec<BaseUrl> = Vec::with_capacity(urls.len());
+    for text in urls {
+        let url = BaseUrl::from_str(text).map_err(|error| invalid(key, error.to_string()))?;
+        if found.contains(&url) {
+            return Err(invalid(key, format!("it lists `{url}` twice")));
+        }
+        found.push(url);
+    }
+    Ok(found)
+}
+
+fn health_path(key: &str, path: String) -> Result<String, ConfigError> {
+    let plain = |byte: u8| byte.is_ascii_graphic() && !b"\"<>\\^`{|}#".contains(&byte);
+    match !path.is_empty() && path.bytes().all(plain) && !path.starts_with("//") {
+        true => Ok(path),
+        false => Err(invalid(
+            key,
+            "it must be a path, such as `models` below the base URL or `/health` from the root",
+        )),
+    }
+}
+
+fn read(key: &str, path: &Path) -> Result<String, ConfigError> {
+    // Certificates and keys are short; whatever is not is another file.
+    const LARGEST: u64 = 1 << 20;
+    let unreadable = |problem: String| invalid(key, format!("`{}`: {problem}", path.display()));
+    let size = std::fs::metadata(path).map_err(|error| unreadable(error.to_string()))?;
+    if size.len() > LARGEST {
+        return Err(unreadable(format!("it has more than {LARGEST} bytes")));
+    }
+    std::fs::read_to_string(path).map_err(|error| unreadable(error.to_string()))
+}

@@ -1,0 +1,210 @@
+//! Circuit breaker of one upstream: after failures in a row nothing is sent to it for a pause, which
+//! doubles each time that a probe fails.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::limits::MAX_PAUSE;
+
+/// Failures in a row that open the circuit.
+const FAILURES: u32 = 5;
+/// First pause.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+
+/// State of the circuit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Requests pass.
+    Closed {
+        /// Failures since the last success.
+        failures: u32,
+    },
+    /// Nothing passes.
+    Open {
+        /// When a probe may pass.
+        until: Instant,
+    },
+    /// One request passes, and decides.
+    HalfOpen,
+}
+
+#[derive(Debug)]
+struct Circuit {
+    state: State,
+    /// Length of the pause that comes next.
+    pause: Duration,
+}
+
+/// The breaker.
+#[derive(Debug)]
+pub(crate) struct Breaker(Mutex<Circuit>);
+
+/// What became of a request, as far as it tells about the upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The upstream began to answer.
+    Begun,
+    /// The upstream answered.
+    Answered,
+    /// The upstream failed.
+    Failed,
+    /// Nothing was learnt.
+    Unknown,
+}
+
+/// Change of the circuit that is worth a line in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// Nothing is sent for this time.
+    Opened(Duration),
+    /// Requests pass again.
+    Closed,
+}
+
+impl Default for Breaker {
+    fn default() -> Self {
+        Self(Mutex::new(Circuit {
+            state: State::Closed { failures: 0 },
+            pause: FIRST_PAUSE,
+        }))
+    }
+}
+
+impl Breaker {
+    fn circuit(&self) -> MutexGuard<'_, Circuit> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Let a request pass, or say how long to wait.
+    pub(crate) fn pass(&self, now: Instant) -> Result<(), Duration> {
+        let mut circuit = self.circuit();
+        match circuit.state {
+            State::Closed { .. } => Ok(()),
+            State::Open { until } if now >= until => {
+                circuit.state = State::HalfOpen;
+                Ok(())
+            }
+            State::Open { until } => Err(until - now),
+            State::HalfOpen => Err(FIRST_PAUSE),
+        }
+    }
+
+    /// Take note of an outcome. Each request that has passed reports at least one; `Begun` may come before
+    /// another.
+    pub(crate) fn note(&self, outcome: Outcome, now: Instant) -> Option<Change> {
+        let mut circuit = self.circuit();
+        match (circuit.state, outcome) {
+            (State::Closed { .. }, Outcome::Answered) => {
+                circuit.state = State::Closed { failures: 0 };
+                circuit.pause = FIRST_PAUSE;
+                None
+            }
+            // One more failure opens it again: a beginning is no answer yet.
+            (State::HalfOpen, Outcome::Begun) => {
+                circuit.state = State::Closed {
+                    failures: FAILURES - 1,
+                };
+                Some(Change::Closed)
+            }
+            (State::HalfOpen, Outcome::Answered) => {
+                circuit.state = State::Closed { failures: 0 };
+                circuit.pause = FIRST_PAUSE;
+                Some(Change::Closed)
+            }
+            (State::Closed { failures }, Outcome::Failed) if failures + 1 < FAILURES => {
+                let failures = failures + 1;
+                circuit.state = State::Closed { failures };
+                None
+            }
+            (State::Closed { .. } | State::HalfOpen, Outcome::Failed) => {
+                let pause = circuit.pause;
+                circuit.pause = (2 * pause).min(MAX_PAUSE);
+                circuit.state = State::Open { until: now + pause };
+                Some(Change::Opened(pause))
+            }
+            // The next request probes.
+            (State::HalfOpen, Outcome::Unknown) => {
+                circuit.state = State::Open { until: now };
+                None
+            }
+            (State::Closed { .. }, Outcome::Begun | Outcome::Unknown) => None,
+            // Of requests that passed before it opened.
+            (State::Open { .. }, _) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_in_a_row_open_it_and_a_probe_decides() {
+        let breaker = Breaker::default();
+        let mut now = Instant::now();
+        // A success in between begins the row anew.
+        for outcome in [Outcome::Failed; 4].into_iter().chain([Outcome::Answered]) {
+            assert_eq!(breaker.note(outcome, now), None);
+        }
+        for _ in 1..FAILURES {
+            assert_eq!(breaker.note(Outcome::Failed, now), None);
+            assert_eq!(breaker.pass(now), Ok(()));
+        }
+        assert_eq!(
+            breaker.note(Outcome::Failed, now),
+            Some(Change::Opened(FIRST_PAUSE))
+        );
+        assert_eq!(breaker.pass(now), Err(FIRST_PAUSE));
+        // Late news change nothing.
+        assert_eq!(breaker.note(Outcome::Failed, now), None);
+        assert_eq!(breaker.note(Outcome::Answered, now), None);
+        now += FIRST_PAUSE;
+        assert_eq!(breaker.pass(now), Ok(()), "the probe");
+        assert!(breaker.pass(now).is_err(), "no second one");
+        // A probe that tells nothing makes room for another.
+        assert_eq!(breaker.note(Outcome::Unknown, now), None);
+        assert_eq!(breaker.pass(now), Ok(()));
+        assert_eq!(
+            breaker.note(Outcome::Failed, now),
+            Some(Change::Opened(2 * FIRST_PAUSE))
+        );
+        now += 2 * FIRST_PAUSE;
+        assert_eq!(breaker.pass(now), Ok(()));
+        assert_eq!(breaker.note(Outcome::Begun, now), Some(Change::Closed));
+        assert_eq!(breaker.pass(now), Ok(()));
+        // It broke off: one failure is enough now, and the pause has grown.
+        assert_eq!(
+            breaker.note(Outcome::Failed, now),
+            Some(Change::Opened(4 * FIRST_PAUSE))
+        );
+        now += 4 * FIRST_PAUSE;
+        assert_eq!(breaker.pass(now), Ok(()));
+        assert_eq!(breaker.note(Outcome::Begun, now), Some(Change::Closed));
+        assert_eq!(breaker.note(Outcome::Answered, now), None);
+        for _ in 1..FAILURES {
+            assert_eq!(breaker.note(Outcome::Failed, now), None);
+        }
+        assert_eq!(
+            breaker.note(Outcome::Failed, now),
+            Some(Change::Opened(FIRST_PAUSE))
+        );
+    }
+
+    #[test]
+    fn pauses_have_a_bound() {
+        let breaker = Breaker::default();
+        let mut now = Instant::now();
+        for _ in 0..FAILURES {
+            breaker.note(Outcome::Failed, now);
+        }
+        let mut longest = Duration::ZERO;
+        for _ in 0..20 {
+            now += MAX_PAUSE;
+            assert_eq!(breaker.pass(now), Ok(()));
+            if let Some(Change::Opened(pause)) = breaker.note(Outcome::Failed, now) {
+                longest = longest.max(pause);
+            }
+        }
+        assert_eq!(longest, MAX_PAUSE);
+    }
+}

@@ -1,0 +1,125 @@
+//! Models that an upstream lists: how `mortise serve --upstream` learns what to serve.
+
+use mortise_models::{UpstreamApi, UpstreamConfig};
+use serde::Deserialize;
+use tokio::time::timeout;
+
+use crate::client::{Client, ClientError, beginning_of};
+use crate::limits::{MAX_CHECK_TIME, MAX_LIST_BYTES, MAX_LISTED_MODELS};
+use crate::refusal::shortened;
+
+/// The list of an upstream's models cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DiscoveryError {
+    /// No client can be made.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// Nobody answers.
+    #[error("the upstream `{url}` cannot be asked for its models; is it running? {problem}")]
+    Unreachable {
+        /// Address that was asked.
+        url: String,
+        /// What happened.
+        problem: String,
+    },
+    /// The answer is no list of models.
+    #[error("the upstream `{url}` gave no list of models: {problem}")]
+    NoList {
+        /// Address that was asked.
+        url: String,
+        /// What it gave.
+        problem: String,
+    },
+}
+
+#[derive(Deserialize)]
+struct List {
+    data: Vec<Listed>,
+}
+
+#[derive(Deserialize)]
+struct Listed {
+    id: String,
+    owned_by: Option<String>,
+    max_model_len: Option<usize>,
+}
+
+/// A configuration for each model that the first of the upstreams lists. What serves it is told by
+/// `owned_by`, unless `api` says.
+///
+/// # Errors
+/// When it does not answer, or lists no models.
+pub async fn discover(
+    config: &UpstreamConfig,
+    api: Option<UpstreamApi>,
+) -> Result<Vec<UpstreamConfig>, DiscoveryError> {
+    let url = config
+        .urls
+        .first()
+        .map(|url| url.join("models"))
+        .unwrap_or_default();
+    let client = Client::new(config)?;
+    let asked = timeout(MAX_CHECK_TIME, async {
+        let response = client.get(&url).await.map_err(|none| none.text)?;
+        let status = response.status();
+        Ok::<_, String>((
+            status,
+            beginning_of(response.into_body(), MAX_LIST_BYTES).await,
+        ))
+    });
+    let unreachable = |problem: String| DiscoveryError::Unreachable {
+        url: url.clone(),
+        problem,
+    };
+    let late = |_| unreachable(format!("no answer within {} s", MAX_CHECK_TIME.as_secs()));
+    let (status, (body, whole)) = asked.await.map_err(late)?.map_err(unreachable)?;
+    let no_list = |problem: String| DiscoveryError::NoList {
+        url: url.clone(),
+        problem,
+    };
+    if !status.is_success() {
+        return Err(no_list(format!(
+            "it answered with HTTP {}",
+            status.as_u16()
+        )));
+    }
+    if !whole {
+        return Err(no_list(format!(
+            "it broke off, or is longer than {MAX_LIST_BYTES} bytes"
+        )));
+    }
+    let list: List = serde_json::from_slice(&body).map_err(|error| no_list(error.to_string()))?;
+    if list.data.is_empty() || list.data.len() > MAX_LISTED_MODELS {
+        let problem = format!(
+            "it has {} models; 1 to {MAX_LISTED_MODELS} can be served",
+            list.data.len()
+        );
+        return Err(no_list(problem));
+    }
+    let of = |listed: Listed| UpstreamConfig {
+        api: api.unwrap_or_else(|| api_of(listed.owned_by.as_deref())),
+        context_length: listed.max_model_len.or(config.context_length),
+        model: listed.id,
+        ..config.clone()
+    };
+    let models: Vec<UpstreamConfig> = list.data.into_iter().map(of).collect();
+    for model in &models {
+        tracing::info!(
+            model = shortened(&model.model),
+            api = model.api.name(),
+            url,
+            "found on the upstream"
+        );
+    }
+    Ok(models)
+}
+
+/// The family of servers that lists a model with this owner.
+fn api_of(owner: Option<&str>) -> UpstreamApi {
+    match owner {
+        Some("vllm" | "sglang") => UpstreamApi::Vllm,
+        Some("llamacpp") => UpstreamApi::LlamaServer,
+        Some("mortise") => UpstreamApi::Mortise,
+        _ => UpstreamApi::Openai,
+    }
+}

@@ -1,0 +1,235 @@
+//! One attempt at a request: ask one upstream, and relay its answer as it arrives.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, LOCATION, RETRY_AFTER};
+use http::{HeaderMap, Response, StatusCode};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use mortise_models::{OutputEvent, RuntimeError, UpstreamTimeouts, Usage};
+use tokio::sync::mpsc::Sender;
+use tokio::time::timeout;
+
+use crate::answer::AnswerReader;
+use crate::breaker::Outcome;
+use crate::client::{Client, beginning_of, with_causes};
+use crate::limits::MAX_ERROR_BYTES;
+use crate::members::Place;
+use crate::refusal::{ErrorAnswer, shortened};
+
+/// What is asked, and who waits for the answer.
+pub(crate) struct Question<'a> {
+    pub(crate) client: &'a Client,
+    pub(crate) timeouts: UpstreamTimeouts,
+    pub(crate) request_id: &'a str,
+    pub(crate) body: Bytes,
+    pub(crate) sender: &'a Sender<OutputEvent>,
+}
+
+/// End of an attempt.
+pub(crate) enum Attempt {
+    /// The caller went away.
+    Cancelled,
+    /// There is an answer.
+    Relayed(Relayed),
+    /// There is none: nothing was relayed.
+    Failed {
+        error: RuntimeError,
+        /// What the operator should know, and callers should not.
+        detail: String,
+        /// It is safe to ask again, after this time if the same upstream is asked.
+        retry: Option<Duration>,
+    },
+}
+
+/// An answer that was relayed, but for its last event.
+pub(crate) struct Relayed {
+    pub(crate) last: OutputEvent,
+    /// Pieces that it came in.
+    pub(crate) pieces: u64,
+    pub(crate) usage: Option<Usage>,
+    /// The connection can be used again once this has ended.
+    pub(crate) rest: Incoming,
+}
+
+impl Attempt {
+    fn failed(what: impl std::fmt::Display, detail: String) -> Self {
+        Self::Failed {
+            error: RuntimeError::Upstream(format!("the model's server {what}")),
+            detail,
+            retry: None,
+        }
+    }
+}
+
+impl Question<'_> {
+    /// Ask the upstream of this place.
+    pub(crate) async fn ask(&self, place: &mut Place) -> Attempt {
+        let url = place.url().join("chat/completions");
+        let limit = self.timeouts.connect + self.timeouts.first_byte;
+        let asked = timeout(
+            limit,
+            self.client.post(&url, self.body.clone(), self.request_id),
+        );
+        let answered = tokio::select! {
+            biased;
+            () = self.sender.closed() => return Attempt::Cancelled,
+            answered = asked => answered,
+        };
+        let attempt = match answered {
+            Err(_) => {
+                let what = format!("did not answer within {} ms", limit.as_millis());
+                Attempt::failed(what, String::new())
+            }
+            Ok(Err(none)) if none.unsent => Attempt::Failed {
+                error: RuntimeError::Upstream("the model's server cannot be reached".to_owned()),
+                detail: none.text,
+                retry: Some(Duration::ZERO),
+            },
+            Ok(Err(none)) => Attempt::failed("broke off before it answered", none.text),
+            Ok(Ok(response)) => return self.answered(response, place).await,
+        };
+        place.note(Outcome::Failed);
+        attempt
+    }
+
+    async fn answered(&self, response: Response<Incoming>, place: &mut Place) -> Attempt {
+        let status = response.status();
+        if !status.is_success() {
+            return self.refused(response, place).await;
+        }
+        let headers = response.headers();
+        let attempt = if !text_of(headers, CONTENT_TYPE.as_str()).starts_with("text/event-stream") {
+            let kind = text_of(headers, CONTENT_TYPE.as_str());
+            let what = format!("answered with `{kind}` where a stream of events was asked for");
+            Attempt::failed(what, String::new())
+        } else if headers.contains_key(CONTENT_ENCODING) {
+            let coding = text_of(headers, CONTENT_ENCODING.as_str());
+            let what = format!("answered in the encoding `{coding}`, which nobody asked for");
+            Attempt::failed(what, String::new())
+        } else {
+            return self.relay(response.into_body(), place).await;
+        };
+        place.note(Outcome::Failed);
+        attempt
+    }
+
+    /// Read an answer with an error status.
+    async fn refused(&self, response: Response<Incoming>, place: &mut Place) -> Attempt {
+        let (parts, body) = response.into_parts();
+        let location = text_of(&parts.headers, LOCATION.as_str());
+        let retry_after = text_of(&parts.headers, RETRY_AFTER.as_str()).parse().ok();
+        let read = timeout(self.timeouts.chunk, beginning_of(body, MAX_ERROR_BYTES));
+        let body = tokio::select! {
+            biased;
+            () = self.sender.closed() => return Attempt::Cancelled,
+            read = read => read.map(|(body, _)| body).unwrap_or_default(),
+        };
+        place.note(match parts.status {
+            StatusCode::TOO_MANY_REQUESTS => Outcome::Unknown,
+            status if status.is_server_error() => Outcome::Failed,
+            _ => Outcome::Answered,
+        });
+        let busy = [
+            StatusCode::TOO_MANY_REQUESTS,
+            StatusCode::BAD_GATEWAY,
+            StatusCode::SERVICE_UNAVAILABLE,
+        ];
+        let retry = busy.contains(&parts.status).then(|| {
+            let seconds: u32 = retry_after.unwrap_or(0);
+            Duration::from_secs(seconds.into())
+        });
+        let answer = ErrorAnswer {
+            status: parts.status.as_u16(),
+            retry_after,
+            body,
+        };
+        let mut detail = format!("HTTP {}: {}", answer.status, answer.text());
+        if !location.is_empty() {
+            detail = format!("{detail}; location: {location}");
+        }
+        Attempt::Failed {
+            error: answer.failure(),
+            detail,
+            retry,
+        }
+    }
+
+    /// Relay the events of a stream, each piece as it comes.
+    async fn relay(&self, mut body: Incoming, place: &mut Place) -> Attempt {
+        let mut reader = AnswerReader::default();
+        let mut events = Vec::new();
+        let mut pieces = 0;
+        let defect = loop {
+            let limit = match pieces {
+                0 => self.timeouts.first_byte,
+                _ => self.timeouts.chunk,
+            };
+            let frame = tokio::select! {
+                biased;
+                () = self.sender.closed() => return Attempt::Cancelled,
+                frame = timeout(limit, body.frame()) => frame,
+            };
+            let data = match frame {
+                Err(_) => {
+                    let what = format!("sent nothing for {} ms", limit.as_millis());
+                    break Some(upstream(what));
+                }
+                Ok(None) => break None,
+                Ok(Some(Err(error))) => {
+                    let what = format!("broke off its answer: {}", with_causes(&error));
+                    break Some(upstream(what));
+                }
+                Ok(Some(Ok(frame))) => match frame.into_data() {
+                    Ok(data) => data,
+                    Err(_) => continue,
+                },
+            };
+            if pieces == 0 {
+                place.note(Outcome::Begun);
+            }
+            pieces += 1;
+            let complete = reader.feed(&data, &mut events);
+            for event in events.drain(..) {
+                if self.sender.send(event).await.is_err() {
+                    return Attempt::Cancelled;
+                }
+            }
+            match complete {
+                Ok(false) => {}
+                Ok(true) => break None,
+                Err(error) => break Some(error),
+            }
+        };
+        reader.end(defect, &mut events);
+        let last = events
+            .pop()
+            .unwrap_or_else(|| OutputEvent::Failed(upstream("ended its answer in the middle")));
+        place.note(match &last {
+            OutputEvent::Failed(_) => Outcome::Failed,
+            _ => Outcome::Answered,
+        });
+        for event in events {
+            if self.sender.send(event).await.is_err() {
+                return Attempt::Cancelled;
+            }
+        }
+        Attempt::Relayed(Relayed {
+            last,
+            pieces,
+            usage: reader.usage(),
+            rest: body,
+        })
+    }
+}
+
+fn upstream(what: impl std::fmt::Display) -> RuntimeError {
+    RuntimeError::Upstream(format!("the model's server {what}"))
+}
+
+/// A header as text; nothing if there is none.
+fn text_of(headers: &HeaderMap, name: &str) -> String {
+    let value = headers.get(name).and_then(|value| value.to_str().ok());
+    shortened(value.unwrap_or_default())
+}

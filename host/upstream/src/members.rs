@@ -1,0 +1,249 @@
+//! Upstreams of one model, and the choice among them.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use mortise_models::{BaseUrl, Dispatch};
+
+use crate::affinity::rank;
+use crate::breaker::{Breaker, Change, Outcome};
+
+/// One upstream.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) url: BaseUrl,
+    /// What the last health check says; without checks, well.
+    pub(crate) healthy: AtomicBool,
+    /// Requests under way.
+    inflight: AtomicUsize,
+    breaker: Breaker,
+}
+
+/// All of them, in the order of the configuration.
+#[derive(Debug)]
+pub(crate) struct Members {
+    members: Vec<Arc<Member>>,
+    dispatch: Dispatch,
+    /// Where the search for the least busy begins, so that equals take turns.
+    next: AtomicUsize,
+}
+
+/// A request's place at an upstream, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    member: Arc<Member>,
+    /// The breaker has been told the end.
+    told: bool,
+}
+
+impl Members {
+    pub(crate) fn new(urls: &[BaseUrl], dispatch: Dispatch) -> Self {
+        let members = urls.iter().map(|url| {
+            Arc::new(Member {
+                url: url.clone(),
+                healthy: AtomicBool::new(true),
+                inflight: AtomicUsize::new(0),
+                breaker: Breaker::default(),
+            })
+        });
+        Self {
+            members: members.collect(),
+            dispatch,
+            next: AtomicUsize::new(0),
+        }
+    }
+
+    pub(crate) fn all(&self) -> &[Arc<Member>] {
+        &self.members
+    }
+
+    /// A place at the best upstream that takes requests, those that were `tried` last; else the time until
+    /// one takes some again.
+    pub(crate) fn place(
+        &self,
+        beginning: &[u8; 32],
+        tried: &HashSet<BaseUrl>,
+    ) -> Result<Place, Duration> {
+        let mut order: Vec<usize> = match self.dispatch {
+            Dispatch::LeastInflight => self.by_load(),
+            Dispatch::PrefixAffine => self.by_affinity(beginning),
+        };
+        // Stable: among equals the order stays.
+        order.sort_by_key(|&index| {
+            let member = &self.members[index];
+            (tried.contains(&member.url), !member.healthy.load(Relaxed))
+        });
+        let now = Instant::now();
+        let mut wait = Duration::MAX;
+        for index in order {
+            let member = &self.members[index];
+            match member.breaker.pass(now) {
+                Ok(()) => {
+                    member.inflight.fetch_add(1, Relaxed);
+                    let (member, told) = (Arc::clone(member), false);
+                    return Ok(Place { member, told });
+                }
+                Err(left) => wait = wait.min(left),
+            }
+        }
+        Err(wait)
+    }
+
+    fn by_load(&self) -> Vec<usize> {
+        let count = self.members.len();
+        let first = self.next.fetch_add(1, Relaxed);
+        let mut order: Vec<usize> = (0..count)
+            .map(|step| first.wrapping_add(step) % count)
+            .collect();
+        order.sort_by_key(|&index| self.members[index].inflight.load(Relaxed));
+        order
+    }
+
+    /// By rank; those that have more than a quarter above their part of the load come last.
+    fn by_affinity(&self, beginning: &[u8; 32]) -> Vec<usize> {
+        let count = self.members.len();
+        let load = |index: usize| self.members[index].inflight.load(Relaxed);
+        let all: usize = (0..count).map(load).sum();
+        let bound = ((all + 1) * 5).div_ceil(count * 4);
+        let mut order: Vec<usize> = (0..count).collect();
+        order.sort_by_cached_key(|&index| {
+            let rank = rank(beginning, self.members[index].url.as_str());
+            (load(index) >= bound, std::cmp::Reverse(rank))
+        });
+        order
+    }
+}
+
+impl Place {
+    pub(crate) fn url(&self) -> &BaseUrl {
+        &self.member.url
+    }
+
+    /// Tell what became of the request.
+    pub(crate) fn note(&mut self, outcome: Outcome) {
+        self.told |= outcome != Outcome::Begun;
+        let upstream = self.member.url.as_str();
+        match self.member.breaker.note(outcome, Instant::now()) {
+            Some(Change::Opened(pause)) => {
+                let pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
+                tracing::warn!(
+                    upstream,
+                    pause_ms,
+                    "an upstream fails and is left alone for a pause"
+                );
+            }
+            Some(Change::Closed) => tracing::info!(upstream, "an upstream answers again"),
+            None => {}
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.member.inflight.fetch_sub(1, Relaxed);
+        if !self.told {
+            self.note(Outcome::Unknown);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn members(count: usize, dispatch: Dispatch) -> Members {
+        let url = |index| {
+            format!("http://host{index}/v1")
+                .parse()
+                .expect("a base URL")
+        };
+        Members::new(&(0..count).map(url).collect::<Vec<_>>(), dispatch)
+    }
+
+    fn beginning(number: u8) -> [u8; 32] {
+        [number; 32]
+    }
+
+    fn place(members: &Members, number: u8) -> Place {
+        members
+            .place(&beginning(number), &HashSet::new())
+            .expect("a place")
+    }
+
+    #[test]
+    fn the_least_busy_is_chosen_and_equals_take_turns() {
+        let members = members(3, Dispatch::LeastInflight);
+        let mut held: Vec<Place> = (0..6).map(|_| place(&members, 0)).collect();
+        for member in members.all() {
+            assert_eq!(member.inflight.load(Relaxed), 2);
+        }
+        let freed = held.remove(4);
+        let url = freed.url().clone();
+        drop(freed);
+        assert_eq!(*place(&members, 0).url(), url);
+        // One after the other, none is forgotten.
+        drop(held);
+        let used: HashSet<BaseUrl> = (0..3).map(|_| place(&members, 0).url().clone()).collect();
+        assert_eq!(used.len(), 3);
+    }
+
+    #[test]
+    fn equal_beginnings_meet_and_the_load_is_bounded() {
+        let members = members(4, Dispatch::PrefixAffine);
+        let mut used = HashSet::new();
+        for number in 0..64 {
+            let url = place(&members, number).url().clone();
+            assert_eq!(*place(&members, number).url(), url);
+            used.insert(url);
+        }
+        assert_eq!(used.len(), 4, "beginnings are spread");
+        // One beginning that everybody has floods nobody.
+        let held: Vec<Place> = (0..40).map(|_| place(&members, 7)).collect();
+        for member in members.all() {
+            let load = member.inflight.load(Relaxed);
+            assert!((1..=13).contains(&load), "{load}");
+        }
+        drop(held);
+    }
+
+    #[test]
+    fn one_less_upstream_moves_only_its_own_beginnings() {
+        let before = members(4, Dispatch::PrefixAffine);
+        let after = members(3, Dispatch::PrefixAffine);
+        for number in 0..64 {
+            let url = place(&before, number).url().clone();
+            if url.as_str() != "http://host3/v1" {
+                assert_eq!(*place(&after, number).url(), url);
+            }
+        }
+    }
+
+    #[test]
+    fn the_ill_and_the_tried_come_last_and_failing_ones_not_at_all() {
+        let members = members(2, Dispatch::LeastInflight);
+        let [one, two] = members.all() else {
+            panic!("two members");
+        };
+        one.healthy.store(false, Relaxed);
+        for _ in 0..4 {
+            assert_eq!(place(&members, 0).url(), &two.url);
+        }
+        let tried = HashSet::from([two.url.clone()]);
+        let next = members.place(&beginning(0), &tried).expect("a place");
+        assert_eq!(next.url(), &one.url, "an ill one is better than none");
+        drop(next);
+        for _ in 0..5 {
+            place(&members, 0).note(Outcome::Failed);
+        }
+        assert_eq!(place(&members, 0).url(), &one.url);
+        for _ in 0..5 {
+            place(&members, 0).note(Outcome::Failed);
+        }
+        let wait = members
+            .place(&beginning(0), &HashSet::new())
+            .expect_err("a pause");
+        assert!(wait <= Duration::from_secs(1), "{wait:?}");
+    }
+}

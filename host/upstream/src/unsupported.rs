@@ -1,0 +1,16 @@
+//! Settings that an upstream has no field for.
+
+/// A setting that the upstream has no field for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{field}` {why}")]
+pub(crate) struct Refused {
+    field: String,
+    why: String,
+}
+
+impl Refused {
+    pub(crate) fn new(field: &str, why: impl Into<String>) -> Self {
+        let (field, why) = (field.to_owned(), why.into());
+        Self { field, why }
+    }
+}

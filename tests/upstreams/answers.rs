@@ -1,0 +1,195 @@
+//! Answers of a second mortise, which are to be the same as if that were asked directly; with tools,
+//! policies, limits and usage of the first.
+
+use std::fmt::Write as _;
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
+
+use serde_json::{Value, json};
+
+use crate::support::client::{Request, events};
+use crate::support::upstream::FakeUpstream;
+use crate::support::{Server, example};
+use crate::{CHAT, chat, content, in_front_of, remote, streamed};
+
+/// A server with a model `m` that says these lines.
+fn speaker(lines: &[(&str, &str)]) -> Server {
+    let lines = lines
+        .iter()
+        .map(|(when, say)| format!("{{ when = {}, say = {} }}", json!(when), json!(say)));
+    let lines: Vec<String> = lines.collect();
+    Server::configured(&format!(
+        "[[models]]\nname = \"m\"\nbackend = \"scripted\"\n[models.script]\nkind = \"conversation\"\n\
+         default = \"<think>let me see</think>Grüße an alle\"\nlines = [{}]\n",
+        lines.join(", ")
+    ))
+}
+
+fn behind(speaker: &Server, more: &str) -> Server {
+    let table = remote(&[speaker.url("/v1")], "api = \"mortise\"");
+    Server::configured(&(more.to_owned() + &table))
+}
+
+/// What a stream adds up to, without the names that differ between servers.
+fn told(server: &Server, body: &Value) -> Vec<Value> {
+    let events = server.post(CHAT, body).events();
+    let parts = events.into_iter().map(
+        |mut event| json!({"choices": event["choices"].take(), "usage": event["usage"].take()}),
+    );
+    parts.collect()
+}
+
+#[test]
+fn remote_b13_answers_are_those_of_the_upstream() {
+    let call = "<call>look_up {\"name\": \"a b\"}</call>";
+    let speaker = speaker(&[("call", call)]);
+    let server = behind(&speaker, "");
+    let tools = json!([{"type": "function", "function": {"name": "look_up"}}]);
+    for (text, limit) in [("Hi", 100), ("call", 100), ("Hi", 4)] {
+        let mut body = chat("m", text);
+        body["tools"] = tools.clone();
+        body["max_tokens"] = json!(limit);
+        let direct = speaker.post(CHAT, &body).ok();
+        let relayed = server.post(CHAT, &body).ok();
+        assert_eq!(relayed["choices"], direct["choices"]);
+        assert_eq!(relayed["usage"], direct["usage"]);
+        assert_eq!(relayed["model"], "remote");
+        body["stream"] = json!(true);
+        body["stream_options"] = json!({"include_usage": true, "include_obfuscation": false});
+        assert_eq!(told(&server, &body), told(&speaker, &body));
+    }
+    assert!(server.metric("mortise_tokens_output_total") >= 1.0);
+}
+
+#[test]
+fn remote_t7_tools_of_the_server_run_for_remote_models() {
+    let call = "<call>calculate {\"expression\": \"6 * 7\"}</call>";
+    let speaker = speaker(&[("\n42\n", "It is 42."), ("the question", call)]);
+    let file = example::built("calculator");
+    let mut config = String::new();
+    let _ = write!(
+        config,
+        "[[plugins.bindings]]\nkind = \"tool\"\nfile = {file:?}\n"
+    );
+    let server = behind(&speaker, &config);
+    let mut body = chat("remote", "the question");
+    body["server_tools"] = json!(["calculate"]);
+    let answer = server.post(CHAT, &body).ok();
+    assert_eq!(content(&answer), "It is 42.");
+    let called = &answer["choices"][0]["message"]["server_tool_calls"];
+    assert_eq!(called[0]["output"], "42");
+    assert!(
+        answer["usage"]["prompt_tokens"].as_u64() > Some(4),
+        "both rounds count"
+    );
+}
+
+#[test]
+fn remote_policies_limits_and_usage_are_those_of_this_server() {
+    let upstream = FakeUpstream::start(|mut asked| asked.say("Hello"));
+    let auth = "[[auth.api_keys]]\nid = \"alice\"\nkey = \"alices-key\"\nmax_tokens = 5\n\
+                requests_per_minute = 2\nmodels = [\"remote\"]\n";
+    let server = Server::configured(&(auth.to_owned() + &remote(&[upstream.url()], "")));
+    let body = chat("remote", "Hi");
+    assert_eq!(server.post(CHAT, &body).status(), 401);
+    let send = |body: &Value| {
+        server.send(&Request::post(CHAT, body).header("authorization", "Bearer alices-key"))
+    };
+    let answer = send(&body).ok();
+    assert_eq!(answer["usage"]["prompt_tokens"], 3);
+    assert_eq!(answer["usage"]["completion_tokens"], 2);
+    let mut greedy = body.clone();
+    greedy["max_tokens"] = json!(5);
+    send(&greedy).ok();
+    assert_eq!(send(&body).status(), 429);
+    let received = upstream.received();
+    assert_eq!(received.len(), 2, "refused requests never leave");
+    for request in received {
+        assert_eq!(
+            request.json()["max_tokens"],
+            5,
+            "the policy's limit goes along"
+        );
+    }
+}
+
+#[test]
+fn remote_b6_streams_are_relayed_as_they_come() {
+    let (go, wait) = channel::<()>();
+    let wait = Mutex::new(wait);
+    let upstream = FakeUpstream::start(move |mut asked| {
+        asked.begin();
+        for word in ["one", " two", " three"] {
+            asked.delta(&json!({"content": word}));
+            // The next is held back until this one has been read at the far end.
+            wait.lock().expect("the gate").recv().expect("a go");
+        }
+        asked.finish("stop");
+    });
+    let server = in_front_of(&upstream, "");
+    let mut stream = Request::post(CHAT, &streamed("remote", "Hi")).begin(server.address());
+    assert_eq!(stream.head().status, 200);
+    let mut text = String::new();
+    let mut words = Vec::new();
+    while let Some(chunk) = stream.chunk() {
+        text.push_str(&String::from_utf8(chunk).expect("UTF-8"));
+        let found: Vec<String> = events(&text)
+            .iter()
+            .filter_map(|event| {
+                let word = event["choices"][0]["delta"]["content"].as_str()?;
+                (!word.is_empty()).then(|| word.to_owned())
+            })
+            .collect();
+        if found.len() > words.len() {
+            assert_eq!(found.len(), words.len() + 1, "one at a time");
+            words = found;
+            go.send(()).expect("the upstream waits");
+        }
+    }
+    assert_eq!(words, ["one", " two", " three"]);
+}
+
+#[test]
+fn remote_clients_that_go_away_free_the_upstream() {
+    let (told, closed) = channel::<()>();
+    let told = Mutex::new(told);
+    let upstream = FakeUpstream::start(move |mut asked| {
+        let body = asked.request.json();
+        if body["messages"][0]["content"] == "stream" {
+            asked.begin();
+            asked.delta(&json!({"content": "Hello"}));
+        }
+        asked.wait_for_close();
+        told.lock()
+            .expect("a sender")
+            .send(())
+            .expect("the test waits");
+    });
+    let server = in_front_of(&upstream, "max_requests = 1");
+    // One that has read a part, and one to whom nothing was sent yet.
+    let mut stream = Request::post(CHAT, &streamed("remote", "stream")).begin(server.address());
+    assert_eq!(stream.head().status, 200);
+    let mut text = String::new();
+    while !text.contains("Hello") {
+        let chunk = stream.chunk().expect("a chunk");
+        text.push_str(&String::from_utf8(chunk).expect("UTF-8"));
+    }
+    drop(stream);
+    closed
+        .recv_timeout(crate::support::PATIENCE)
+        .expect("the connection is closed");
+    crate::support::until("a free place", || {
+        server.metric("mortise_batch_size_decode{model=\"remote\"}") < 1.0
+    });
+    let waiting = Request::post(CHAT, &chat("remote", "silence")).begin(server.address());
+    crate::support::until("the second request", || upstream.received().len() == 2);
+    let busy = server.post(CHAT, &chat("remote", "silence"));
+    assert_eq!(
+        (busy.status(), &busy.json()["error"]["code"]),
+        (429, &json!("queue_full"))
+    );
+    drop(waiting);
+    closed
+        .recv_timeout(crate::support::PATIENCE)
+        .expect("the connection is closed");
+}
