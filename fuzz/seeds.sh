@@ -30,6 +30,10 @@ printf '\001{"a": {"settings": {"format": "hermes"}, "input": {"text": "<think>a
 printf '\002{"a": {"input": {"json_schema": {"enum": [1, "b"]}, "texts": ["1", "x"]}, "error": "no"}}' | seed golden_cases grammar
 printf '\003{"a": {"input": {"route": "/v1/models", "method": "GET", "peer": "::1", "headers": {}}, "expect": {}}}' |
   seed golden_cases policy
+printf '\007data: {"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n' |
+  seed upstream_answer content
+printf '\100data: {"choices":[{"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":"{}"}}]}}]}\n\n' |
+  seed upstream_answer call
 # A component of all kinds, if the tests of the plugin host have built it.
 guests=../target/guests/wasm32-wasip2/release/guests.wasm
 if [ -f "$guests" ]; then seed plugin_component guests < "$guests"; fi
