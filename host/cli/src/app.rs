@@ -8,13 +8,13 @@ use std::time::Duration;
 use anyhow::Context as _;
 use mortise_admin::Admin;
 use mortise_api::{ApiState, ollama, openai};
-use mortise_config::{AdminConfig, Config, ConfigSource, HttpConfig};
+use mortise_config::{AdminConfig, Config, ConfigSource, HttpConfig, LimitConfig};
 use mortise_harness::golden_cases;
 use mortise_http::{
     BodyBudget, BodyLimits, ConnectionLimits, ConnectionShares, ConnectionTable, Guard, HttpState,
     Startup, Stop, router, serve as listen, serve_beside,
 };
-use mortise_models::NameMatching;
+use mortise_models::{EngineSettings, NameMatching};
 use mortise_models::lifecycle::ModelManager;
 use mortise_plugin::PluginHost;
 use mortise_plugin_manager::{
@@ -26,8 +26,8 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
-use crate::{remote, start};
 use crate::supervise::{restarts, supervise};
+use crate::{remote, start};
 
 /// Time for policies to hear of the last requests, and for threads to end.
 const SETTLE: Duration = Duration::from_secs(2);
@@ -51,10 +51,7 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
     // Before anything slow: a signal during the start ends the server too, and a port in use
     // should be known before a model is read.
     let signals = signals()?;
-    let address = SocketAddr::new(config.host, config.port);
-    let listener = TcpListener::bind(address)
-        .await
-        .with_context(|| format!("cannot listen on {address}; is another server running there?"))?;
+    let listener = bind(&config).await?;
     let address = listener
         .local_addr()
         .context("the listener has no address")?;
@@ -67,9 +64,6 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
         config.http.max_connections,
         config.http.max_connections_per_address,
     );
-    if !address.ip().is_loopback() && config.auth.keys == 0 {
-        tracing::warn!("other machines can reach this server and it asks for no key");
-    }
     let (draining, draining_seen) = watch::channel(false);
     let (cut, cut_seen) = watch::channel(false);
     let stop = Stop {
@@ -81,28 +75,22 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
         config.models = remote::found(upstream).await?;
     }
     let models = start::model_manager(&config);
-    let starting = Arc::clone(&models);
-    let startup = Startup::new(
-        move || start::progress(&starting.statuses()),
-        openai::error_body,
-    );
-    let connections = ConnectionTable::new(shares);
-    tracing::info!(%address, models = models.statuses().len(), "loading models");
+    let startup = starting(&models, address);
+    let surroundings = Surroundings {
+        address,
+        connections: ConnectionTable::new(shares),
+        draining: draining_seen,
+        cut: cut_seen,
+    };
     let listening = listen(
         Arc::new(listener),
         startup.router(),
         limits.clone(),
-        Arc::clone(&connections),
+        Arc::clone(&surroundings.connections),
         signals,
         stop,
     );
     let mut listening = std::pin::pin!(listening);
-    let surroundings = Surroundings {
-        address,
-        connections,
-        draining: draining_seen,
-        cut: cut_seen,
-    };
     let running = tokio::select! {
         opened = open(config, source, Arc::clone(&models), surroundings) => opened?,
         () = &mut listening => {
@@ -110,34 +98,40 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
             return Ok(());
         }
     };
-    let Running { state, live, watch } = running;
-    let service = Arc::clone(&state.service);
-    reload_on_hangup(Arc::clone(&live))?;
-    if let Some(every) = watch {
-        start_watcher(Arc::clone(&live), every);
-    }
-    start_idle_check(Arc::clone(&models));
+    let service = Arc::clone(&running.state.service);
+    running.start_tasks(&models)?;
     if let Some(admin) = admin {
-        start_admin(
-            admin,
-            (live, Arc::clone(&models)),
-            shares,
-            limits,
-            &state.http,
-        );
+        let managed = (Arc::clone(&running.live), Arc::clone(&models));
+        start_admin(admin, managed, shares, limits, &running.state.http);
     }
-    let http = Arc::clone(&state.http);
-    startup.complete(router(
-        http,
-        vec![openai::api(Arc::clone(&state)), ollama::api(state)],
-        openai::error_body,
-    ));
+    startup.complete(running.router());
     tracing::info!("listening on http://{address}");
     listening.await;
     // Usage of the last requests still has to reach the policies.
     let _ = tokio::time::timeout(SETTLE, service.settle()).await;
     let _ = tokio::time::timeout(SETTLE, models.stop()).await;
     Ok(())
+}
+
+/// The main listener.
+async fn bind(config: &Config) -> anyhow::Result<TcpListener> {
+    let address = SocketAddr::new(config.host, config.port);
+    if !address.ip().is_loopback() && config.auth.keys == 0 {
+        tracing::warn!("other machines can reach this server and it asks for no key");
+    }
+    TcpListener::bind(address)
+        .await
+        .with_context(|| format!("cannot listen on {address}; is another server running there?"))
+}
+
+/// What answers while models are loaded.
+fn starting(models: &Arc<ModelManager>, address: SocketAddr) -> Arc<Startup> {
+    tracing::info!(%address, models = models.statuses().len(), "loading models");
+    let models = Arc::clone(models);
+    Startup::new(
+        move || start::progress(&models.statuses()),
+        openai::error_body,
+    )
 }
 
 /// What the listener and the state of the server share.
@@ -161,6 +155,27 @@ fn connection_limits(http: &HttpConfig) -> ConnectionLimits {
         headers: http.headers,
         header_timeout: http.header_timeout,
         write_timeout: http.write_timeout,
+    }
+}
+
+impl Running {
+    /// Tasks that go on for as long as the server runs.
+    fn start_tasks(&self, models: &Arc<ModelManager>) -> anyhow::Result<()> {
+        reload_on_hangup(Arc::clone(&self.live))?;
+        if let Some(every) = self.watch {
+            start_watcher(Arc::clone(&self.live), every);
+        }
+        start_idle_check(Arc::clone(models));
+        Ok(())
+    }
+
+    /// The routes of all dialects.
+    fn router(&self) -> Router {
+        let dialects = vec![
+            openai::api(Arc::clone(&self.state)),
+            ollama::api(Arc::clone(&self.state)),
+        ];
+        router(Arc::clone(&self.state.http), dialects, openai::error_body)
     }
 }
 
@@ -297,21 +312,13 @@ async fn open(
         Arc::clone(&swaps),
     );
     plugins.host.count_requests(metrics.requests());
+    let service = ServiceConfig {
+        observer: Arc::clone(&metrics) as Arc<dyn Observer>,
+        holder: Arc::clone(&models) as Arc<dyn HoldModels>,
+        ..service_config(limits, engine, config.any_model)
+    };
     let service = Arc::new(Service::new(
-        ServiceConfig {
-            name_matching: NameMatching {
-                sole_model: config.any_model,
-                ..NameMatching::default()
-            },
-            default_max_tokens: limits.default_max_tokens,
-            max_choices: limits.n_max,
-            tenant_weights: engine.tenant_weights,
-            share_prefixes: engine.share_prefixes,
-            tools: limits.tools,
-            observer: Arc::clone(&metrics) as Arc<dyn Observer>,
-            holder: Arc::clone(&models) as Arc<dyn HoldModels>,
-            ..ServiceConfig::default()
-        },
+        service,
         served.map_err(anyhow::Error::msg)?,
         plugins.policies(),
         &plugins.tools(),
@@ -337,6 +344,22 @@ async fn open(
         unsupported: config.unsupported,
     });
     Ok(Running { state, live, watch })
+}
+
+/// Settings of the service that stand in the configuration.
+fn service_config(limits: LimitConfig, engine: EngineSettings, any_model: bool) -> ServiceConfig {
+    ServiceConfig {
+        name_matching: NameMatching {
+            sole_model: any_model,
+            ..NameMatching::default()
+        },
+        default_max_tokens: limits.default_max_tokens,
+        max_choices: limits.n_max,
+        tenant_weights: engine.tenant_weights,
+        share_prefixes: engine.share_prefixes,
+        tools: limits.tools,
+        ..ServiceConfig::default()
+    }
 }
 
 /// Sources of `/metrics` and of the body of `/ready`.

@@ -1,5 +1,7 @@
 //! Models that an upstream lists: how `mortise serve --upstream` learns what to serve.
 
+use std::collections::HashSet;
+
 use mortise_models::{UpstreamApi, UpstreamConfig};
 use serde::Deserialize;
 use tokio::time::timeout;
@@ -88,21 +90,14 @@ pub async fn discover(
             "it broke off, or is longer than {MAX_LIST_BYTES} bytes"
         )));
     }
-    let list: List = serde_json::from_slice(&body).map_err(|error| no_list(error.to_string()))?;
-    if list.data.is_empty() || list.data.len() > MAX_LISTED_MODELS {
-        let problem = format!(
-            "it has {} models; 1 to {MAX_LISTED_MODELS} can be served",
-            list.data.len()
-        );
-        return Err(no_list(problem));
-    }
+    let list = read_list(&body).map_err(no_list)?;
     let of = |listed: Listed| UpstreamConfig {
         api: api.unwrap_or_else(|| api_of(listed.owned_by.as_deref())),
         context_length: listed.max_model_len.or(config.context_length),
         model: listed.id,
         ..config.clone()
     };
-    let models: Vec<UpstreamConfig> = list.data.into_iter().map(of).collect();
+    let models: Vec<UpstreamConfig> = list.into_iter().map(of).collect();
     for model in &models {
         tracing::info!(
             model = shortened(&model.model),
@@ -112,6 +107,26 @@ pub async fn discover(
         );
     }
     Ok(models)
+}
+
+/// The models of a list, each with an id of its own; an error says what is wrong with the list.
+fn read_list(body: &[u8]) -> Result<Vec<Listed>, String> {
+    let list: List = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+    let count = list.data.len();
+    if count == 0 || count > MAX_LISTED_MODELS {
+        return Err(format!(
+            "it has {count} models; 1 to {MAX_LISTED_MODELS} can be served"
+        ));
+    }
+    let mut ids = HashSet::new();
+    let mut models = list.data.iter();
+    match models.find(|model| model.id.is_empty() || !ids.insert(&model.id)) {
+        Some(twice) => Err(format!(
+            "it has the model `{}` twice, or one without an id",
+            shortened(&twice.id)
+        )),
+        None => Ok(list.data),
+    }
 }
 
 /// The family of servers that lists a model with this owner.

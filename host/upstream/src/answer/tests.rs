@@ -180,7 +180,7 @@ fn ends_are_orderly_or_named() {
     assert!(problem("").contains("in the middle"));
     assert!(problem("data: [DONE]\n\n").contains("in the middle"));
     let failed = json!({"error": {"message": "out of memory", "code": 500}});
-    assert!(problem(&stream(&[failed.clone()])).contains("out of memory"));
+    assert!(problem(&stream(std::slice::from_ref(&failed))).contains("out of memory"));
     assert!(problem(&format!("error: {failed}\n\n")).contains("out of memory"));
 }
 
