@@ -8,34 +8,45 @@ use std::time::Duration;
 use anyhow::Context as _;
 use mortise_admin::Admin;
 use mortise_api::{ApiState, ollama, openai};
-use mortise_config::{AdminConfig, Config, ConfigSource, HttpConfig, LimitConfig};
+use mortise_config::{AdminConfig, Config, ConfigSource, HttpConfig, LimitConfig, fault_folder};
+use mortise_engine::FaultPoint;
 use mortise_harness::golden_cases;
 use mortise_http::{
     BodyBudget, BodyLimits, ConnectionLimits, ConnectionShares, ConnectionTable, Guard, HttpState,
     Startup, Stop, router, serve as listen, serve_beside,
 };
-use mortise_models::{EngineSettings, NameMatching};
 use mortise_models::lifecycle::ModelManager;
-use mortise_plugin::PluginHost;
+use mortise_models::{EngineSettings, NameMatching};
+use mortise_plugin::{PluginHost, epoch_restarts};
 use mortise_plugin_manager::{
     LivePlugins, LoadedPlugins, ManagedModel, ModelFacts, ReadConfig, SwapCounters,
 };
 use mortise_service::{HoldModels, Observer, ServedModel, Service, ServiceConfig};
-use mortise_telemetry::{Metrics, PluginSwaps, flush_log, start_logging};
+use mortise_telemetry::{Metrics, PluginSwaps, flush_log, log_restarts, start_logging};
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{mpsc, watch};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{Mutex, mpsc, watch};
 
-use crate::supervise::{restarts, supervise};
+use crate::faults::{self, fault_in};
+use crate::supervise::{must_go_on, restarts, supervise};
 use crate::{remote, start};
 
 /// Time for policies to hear of the last requests, and for threads to end.
 const SETTLE: Duration = Duration::from_secs(2);
 
+const LISTENER_ENDED: &str = "the listener ended, and without it there is no server";
+
 /// Serve until a signal ends it. Plugins and keys are read from `source` again on a reload.
 pub(crate) fn serve(source: ConfigSource) -> anyhow::Result<()> {
-    let config = source.load()?;
-    start_logging(config.log.0, config.log.1).context("cannot start the log")?;
+    let mut config = source.load()?;
+    if let Some(folder) = fault_folder() {
+        faults::enable(folder);
+        config.engine.engine.fault = FaultPoint(fault_in!("engine"));
+        config.plugins.fault = fault_in!("plugin-epochs");
+    }
+    let (format, level) = config.log;
+    start_logging(format, level, fault_in!("log")).context("cannot start the log")?;
+    faults::warn();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("mortise-server")
@@ -90,10 +101,11 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
         signals,
         stop,
     );
-    let mut listening = std::pin::pin!(listening);
+    let mut listening = std::pin::pin!(must_go_on("listener", listening));
     let running = tokio::select! {
         opened = open(config, source, Arc::clone(&models), surroundings) => opened?,
-        () = &mut listening => {
+        ended = &mut listening => {
+            ended.context(LISTENER_ENDED)?;
             tracing::info!("stopped before the start was complete");
             return Ok(());
         }
@@ -104,9 +116,9 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
         let managed = (Arc::clone(&running.live), Arc::clone(&models));
         start_admin(admin, managed, shares, limits, &running.state.http);
     }
-    startup.complete(running.router());
+    running.complete(&startup);
     tracing::info!("listening on http://{address}");
-    listening.await;
+    listening.await.context(LISTENER_ENDED)?;
     // Usage of the last requests still has to reach the policies.
     let _ = tokio::time::timeout(SETTLE, service.settle()).await;
     let _ = tokio::time::timeout(SETTLE, models.stop()).await;
@@ -169,13 +181,14 @@ impl Running {
         Ok(())
     }
 
-    /// The routes of all dialects.
-    fn router(&self) -> Router {
+    /// Answer on the routes of all dialects from now on.
+    fn complete(&self, startup: &Startup) {
         let dialects = vec![
             openai::api(Arc::clone(&self.state)),
             ollama::api(Arc::clone(&self.state)),
         ];
-        router(Arc::clone(&self.state.http), dialects, openai::error_body)
+        let http = Arc::clone(&self.state.http);
+        startup.complete(router(http, dialects, openai::error_body));
     }
 }
 
@@ -233,18 +246,11 @@ async fn bind_admin(config: AdminConfig) -> anyhow::Result<(TcpListener, SocketA
 
 /// Reload plugins on every SIGHUP.
 fn reload_on_hangup(live: Arc<LivePlugins>) -> anyhow::Result<()> {
-    let mut hangups = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
-    let (hangup, mut hung_up) = watch::channel(());
-    tokio::spawn(async move {
-        while hangups.recv().await.is_some() {
-            hangup.send_replace(());
-        }
-    });
-    hung_up.mark_unchanged();
+    let hangups = listener_of(SignalKind::hangup(), "SIGHUP")?;
     supervise("reload-on-hangup", move || {
-        let (live, mut hung_up) = (Arc::clone(&live), hung_up.clone());
+        let (live, hangups) = (Arc::clone(&live), Arc::clone(&hangups));
         async move {
-            while hung_up.changed().await.is_ok() {
+            while hangups.lock().await.recv().await.is_some() {
                 live.reload("SIGHUP").await;
             }
         }
@@ -258,8 +264,15 @@ fn measure(models: Arc<ModelManager>, host: PluginHost, swaps: Arc<SwapCounters>
         move || models.statuses(),
         move || host.stats(),
         move || numbers(&swaps),
-        restarts,
+        task_restarts,
     ))
+}
+
+/// Restarts of tasks and threads that must go on. An engine counts its own, by model.
+fn task_restarts() -> Vec<(&'static str, u64)> {
+    let mut all = restarts();
+    all.extend([("log", log_restarts()), ("plugin-epochs", epoch_restarts())]);
+    all
 }
 
 /// Reader of the plugin configuration, for reloads.
@@ -406,17 +419,26 @@ fn http_state(http: HttpConfig, surroundings: Surroundings, observed: Observed) 
 /// SIGINT and SIGTERM, by name. Two are told apart; what comes later changes nothing.
 fn signals() -> anyhow::Result<mpsc::Receiver<&'static str>> {
     let (sender, receiver) = mpsc::channel(2);
-    for (kind, name) in [
-        (SignalKind::interrupt(), "SIGINT"),
-        (SignalKind::terminate(), "SIGTERM"),
+    for (kind, name, task) in [
+        (SignalKind::interrupt(), "SIGINT", "stop-on-interrupt"),
+        (SignalKind::terminate(), "SIGTERM", "stop-on-terminate"),
     ] {
-        let mut stream = signal(kind).with_context(|| format!("cannot listen for {name}"))?;
-        let sender = sender.clone();
-        tokio::spawn(async move {
-            while stream.recv().await.is_some() {
-                let _ = sender.try_send(name);
+        let (stream, sender) = (listener_of(kind, name)?, sender.clone());
+        supervise(task, move || {
+            let (stream, sender) = (Arc::clone(&stream), sender.clone());
+            async move {
+                while stream.lock().await.recv().await.is_some() {
+                    let _ = sender.try_send(name);
+                }
             }
         });
     }
     Ok(receiver)
+}
+
+/// A signal's stream, which outlives a task that listens to it: what comes while the task is started again is
+/// not lost.
+fn listener_of(kind: SignalKind, name: &str) -> anyhow::Result<Arc<Mutex<Signal>>> {
+    let stream = signal(kind).with_context(|| format!("cannot listen for {name}"))?;
+    Ok(Arc::new(Mutex::new(stream)))
 }

@@ -4,6 +4,7 @@ mod app;
 mod bench;
 mod cli;
 mod commands;
+mod faults;
 mod remote;
 mod start;
 mod supervise;

@@ -7,6 +7,8 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::faults::strike;
+
 /// Pauses before a task is started again.
 #[derive(Debug, Clone, Copy)]
 struct Backoff {
@@ -57,7 +59,7 @@ where
         let mut next = backoff.first;
         loop {
             let begun = Instant::now();
-            let end = match Running(tokio::spawn(make())).join().await {
+            let end = match spawn(name, make()).join().await {
                 Ok(()) => "it returned",
                 Err(error) if error.is_panic() => "it panicked",
                 // The runtime is shutting down.
@@ -75,6 +77,27 @@ where
             tokio::time::sleep(pause).await;
         }
     })
+}
+
+/// Run a task to its end. What ends the process with it says why.
+///
+/// # Errors
+/// When it panics.
+pub(crate) async fn must_go_on<F>(name: &'static str, task: F) -> anyhow::Result<()>
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    spawn(name, task).join().await.map_err(anyhow::Error::from)
+}
+
+/// Start a task, or what panics in its place when a fault is injected.
+fn spawn(name: &'static str, task: impl Future<Output = ()> + Send + 'static) -> Running {
+    Running(tokio::spawn(async move {
+        tokio::select! {
+            () = task => {}
+            () = strike(name) => {}
+        }
+    }))
 }
 
 /// Restarts of supervised tasks, by name.

@@ -3,6 +3,7 @@
 
 mod drafts;
 mod engine;
+mod faults;
 mod hub;
 mod lifecycle;
 mod limits;
@@ -28,6 +29,7 @@ use mortise_plugin_manager::{AuthConfig, PluginConfig, at_line};
 use mortise_telemetry::{LogFormat, LogLevel};
 use serde_json::{Map, Value, json};
 
+pub use self::faults::fault_folder;
 pub use self::hub::hub_config;
 pub use self::limits::LimitConfig;
 use self::limits::check_limits;

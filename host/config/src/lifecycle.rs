@@ -1,18 +1,12 @@
-//! The `[lifecycle]` table and the keys of a model that belong to it: when models are loaded and unloaded.
+//! The `[lifecycle]` table: when models are loaded and unloaded.
 
 use std::time::Duration;
 
-use mortise_models::ModelLifecycle;
 use mortise_models::lifecycle::{LifecycleConfig, RoomLimits};
 use serde::Deserialize;
-use time::Date;
-use time::macros::format_description;
 
-use super::raw::RawModel;
-use super::{ConfigError, invalid, within};
+use super::{ConfigError, invalid};
 
-/// Most engines of one model.
-const REPLICAS_MAX: usize = 64;
 /// Longest time of a setting in seconds: ten years.
 const SECONDS_MAX: u64 = 10 * 366 * 24 * 3600;
 
@@ -65,37 +59,8 @@ impl RawLifecycle {
     }
 }
 
-/// The life cycle of the model at `index`.
-pub(crate) fn check_model(index: usize, raw: &RawModel) -> Result<ModelLifecycle, ConfigError> {
-    let key = |name: &str| format!("models[{index}].{name}");
-    let replicas = raw.replicas.unwrap_or(1);
-    let most = raw.replica_max.unwrap_or(replicas.max(1));
-    within(&key("replica_max"), most, REPLICAS_MAX)?;
-    within(&key("replicas"), replicas, most)?;
-    if let Some(date) = &raw.deprecation_date {
-        let day = format_description!("[year]-[month]-[day]");
-        if Date::parse(date, day).is_err() {
-            let problem = format!("it must be a day such as 2027-01-31; it is `{date}`");
-            return Err(invalid(&key("deprecation_date"), problem));
-        }
-    }
-    let idle = raw.idle_timeout_seconds;
-    let idle = idle.map(|value| seconds(&key("idle_timeout_seconds"), value));
-    Ok(ModelLifecycle {
-        enabled: raw.enabled.unwrap_or(true),
-        load_on_demand: raw.load_on_demand,
-        pinned: raw.pinned,
-        idle_timeout: idle.transpose()?,
-        replicas,
-        replica_max: most,
-        hidden: raw.hidden,
-        owned_by: raw.owned_by.clone(),
-        deprecation_date: raw.deprecation_date.clone(),
-    })
-}
-
 /// A time in seconds; zero is none.
-fn seconds(key: &str, value: u64) -> Result<Option<Duration>, ConfigError> {
+pub(super) fn seconds(key: &str, value: u64) -> Result<Option<Duration>, ConfigError> {
     match value {
         0 => Ok(None),
         value if value <= SECONDS_MAX => Ok(Some(Duration::from_secs(value))),

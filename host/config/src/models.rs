@@ -5,11 +5,17 @@ use std::time::Duration;
 
 use mortise_hub::ModelReference;
 use mortise_model::{EmbedderOptions, Pooling};
-use mortise_models::{DEMO_MODEL, ModelConfig, Script, ScriptKind, ScriptLine};
+use mortise_models::{DEMO_MODEL, ModelConfig, ModelLifecycle, Script, ScriptKind, ScriptLine};
+use time::Date;
+use time::macros::format_description;
 
+use super::lifecycle::seconds;
 use super::raw::{RawBackend, RawModel, RawPooling, RawScript, RawScriptKind};
 use super::upstream::RawUpstream;
-use super::{ConfigError, Overrides, invalid, lifecycle};
+use super::{ConfigError, Overrides, invalid, within};
+
+/// Most engines of one model.
+const REPLICAS_MAX: usize = 64;
 
 pub(super) fn check_models(
     raw: Vec<RawModel>,
@@ -54,7 +60,7 @@ fn check_remote_model(
     upstream: RawUpstream,
     base: &Path,
 ) -> Result<ModelConfig, ConfigError> {
-    let lifecycle = lifecycle::check_model(index, &raw)?;
+    let lifecycle = check_lifecycle(index, &raw)?;
     let key = |name: &str| format!("models[{index}].{name}");
     let name = raw.name.take().ok_or_else(|| {
         let problem = "a model of an `upstream` needs a name of its own";
@@ -95,7 +101,7 @@ pub(super) fn check_model(
     if let Some(upstream) = raw.upstream.take() {
         return check_remote_model(index, raw, upstream, base);
     }
-    let lifecycle = lifecycle::check_model(index, &raw)?;
+    let lifecycle = check_lifecycle(index, &raw)?;
     let path = raw.path.map(|path| base.join(path));
     let key = |name: &str| format!("models[{index}].{name}");
     let hf: Option<ModelReference> = match raw.hf.as_deref().map(str::parse).transpose() {
@@ -152,6 +158,35 @@ pub(super) fn check_model(
         draft: None,
         embedding,
         lifecycle,
+    })
+}
+
+/// The life cycle of the model at `index`.
+fn check_lifecycle(index: usize, raw: &RawModel) -> Result<ModelLifecycle, ConfigError> {
+    let key = |name: &str| format!("models[{index}].{name}");
+    let replicas = raw.replicas.unwrap_or(1);
+    let most = raw.replica_max.unwrap_or(replicas.max(1));
+    within(&key("replica_max"), most, REPLICAS_MAX)?;
+    within(&key("replicas"), replicas, most)?;
+    if let Some(date) = &raw.deprecation_date {
+        let day = format_description!("[year]-[month]-[day]");
+        if Date::parse(date, day).is_err() {
+            let problem = format!("it must be a day such as 2027-01-31; it is `{date}`");
+            return Err(invalid(&key("deprecation_date"), problem));
+        }
+    }
+    let idle = raw.idle_timeout_seconds;
+    let idle = idle.map(|value| seconds(&key("idle_timeout_seconds"), value));
+    Ok(ModelLifecycle {
+        enabled: raw.enabled.unwrap_or(true),
+        load_on_demand: raw.load_on_demand,
+        pinned: raw.pinned,
+        idle_timeout: idle.transpose()?,
+        replicas,
+        replica_max: most,
+        hidden: raw.hidden,
+        owned_by: raw.owned_by.clone(),
+        deprecation_date: raw.deprecation_date.clone(),
     })
 }
 

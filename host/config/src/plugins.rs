@@ -58,6 +58,7 @@ pub(super) fn check_plugins(
             budget: deadline("plugins.budget_ms", raw.budget_ms)?,
             instances: instances("plugins.instances", raw.instances)?,
         },
+        fault: None,
         quarantine: !raw.strict,
         require_signed: raw.require_signed,
         trusted_keys,

@@ -97,6 +97,15 @@ impl BlockPool {
         }
     }
 
+    /// One of as many free blocks. Counters go on.
+    pub(crate) fn anew(&self) -> Self {
+        Self {
+            evictions: self.evictions,
+            last_resorts: self.last_resorts,
+            ..Self::new(self.total(), self.block_tokens, self.caching)
+        }
+    }
+
     /// Whether full blocks are cached.
     pub(crate) fn caches(&self) -> bool {
         self.caching

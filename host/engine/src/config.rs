@@ -36,7 +36,23 @@ pub struct EngineConfig {
     pub speculation: Speculation,
     /// Threads that compute, the engine's own included; 0 is one for each processor.
     pub threads: usize,
+    /// Fault injection into the engine's loop.
+    pub fault: FaultPoint,
 }
+
+/// A function that the engine's loop calls in each turn, if there is one. Only fault injection has a use for it:
+/// what panics there panics in the loop.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct FaultPoint(pub Option<fn()>);
+
+/// How an engine computes does not depend on it.
+impl PartialEq for FaultPoint {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for FaultPoint {}
 
 impl Default for EngineConfig {
     fn default() -> Self {
@@ -53,6 +69,7 @@ impl Default for EngineConfig {
             prefix_cache: true,
             speculation: Speculation::Off,
             threads: 0,
+            fault: FaultPoint::default(),
         }
     }
 }

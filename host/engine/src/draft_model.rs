@@ -92,6 +92,13 @@ impl DraftModel {
         self.steps
     }
 
+    /// Forget all sequences and what is cached of them.
+    pub(crate) fn begin_anew(&mut self) {
+        self.sequences.clear();
+        self.pool = self.pool.anew();
+        self.account = self.pool.enter(&Arc::from(""), 1);
+    }
+
     /// Drop sequences that have ended. Their full blocks stay in the cache until they are evicted.
     pub(crate) fn retain(&mut self, lives: impl Fn(SequenceId) -> bool) {
         let pool = &mut self.pool;

@@ -144,6 +144,7 @@ impl Engine {
                 speculator: Speculator::new(config.speculation, draft, config.step_token_budget),
                 in_flight: Vec::new(),
                 blocked_since: None,
+                fault: config.fault.0,
             }
             .run();
         };

@@ -35,7 +35,7 @@ mod submit_error;
 mod waker;
 
 pub use beam_params::{BEAMS_MAX, BeamParams, EarlyStopping};
-pub use config::{EngineConfig, EngineError, Speculation};
+pub use config::{EngineConfig, EngineError, FaultPoint, Speculation};
 pub use constraint::{Constraint, ConstraintError, MaskStep, blocking_poll};
 pub use event::{
     FinishReason, GeneratedToken, SequenceError, SequenceUsage, TokenEvent, TokenLogprobs,

@@ -25,6 +25,8 @@ pub struct EngineLoad {
     pub kv_blocks_total: usize,
     /// Sequences that ended, for any reason.
     pub finished: u64,
+    /// Times that the engine's loop was started again after a panic, which ended all sequences.
+    pub restarts: u64,
     /// Forward passes.
     pub steps: u64,
     /// Prompt tokens computed (prefill throughput).
@@ -78,6 +80,7 @@ impl EngineLoad {
             draft_steps: self.draft_steps + other.draft_steps,
             drafted_tokens: self.drafted_tokens + other.drafted_tokens,
             accepted_tokens: self.accepted_tokens + other.accepted_tokens,
+            restarts: self.restarts + other.restarts,
         }
     }
 }
@@ -91,6 +94,7 @@ pub(crate) struct Counters {
     pub(crate) kv_blocks_idle: AtomicUsize,
     pub(crate) kv_blocks_total: AtomicUsize,
     pub(crate) finished: AtomicU64,
+    pub(crate) restarts: AtomicU64,
     pub(crate) steps: AtomicU64,
     pub(crate) prefill_tokens: AtomicU64,
     pub(crate) decode_tokens: AtomicU64,
@@ -127,6 +131,7 @@ impl Counters {
             kv_blocks_idle: gauge(&self.kv_blocks_idle),
             kv_blocks_total: gauge(&self.kv_blocks_total),
             finished: count(&self.finished),
+            restarts: count(&self.restarts),
             steps: count(&self.steps),
             prefill_tokens: count(&self.prefill_tokens),
             decode_tokens: count(&self.decode_tokens),

@@ -137,6 +137,14 @@ impl Scheduler {
         }
     }
 
+    /// One of the same bounds that knows no sequence and whose cache is empty. Counters go on.
+    pub(crate) fn anew(&self) -> Self {
+        Self {
+            tally: self.tally,
+            ..Self::new(self.limits, self.pool.anew())
+        }
+    }
+
     /// Bound the prompt tokens of steps in which a sequence decodes.
     pub(crate) fn set_prefill_chunk(&mut self, tokens: usize) {
         self.prefill_chunk = tokens.max(1);

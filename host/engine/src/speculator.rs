@@ -50,6 +50,13 @@ impl Speculator {
         }
     }
 
+    /// Forget all sequences and what is cached of them.
+    pub(crate) fn begin_anew(&mut self) {
+        if let Self::Model(model) = self {
+            model.begin_anew();
+        }
+    }
+
     /// Forward passes of a draft model so far.
     pub(crate) fn steps(&self) -> u64 {
         match self {

@@ -27,6 +27,7 @@ use crate::sequence::{Sequence, Submission};
 use crate::speculator::Speculator;
 
 mod device_step;
+mod restart;
 mod sampling;
 
 use self::sampling::commit;
@@ -37,6 +38,9 @@ const FORCED_MAX: usize = 64;
 /// Time without any computation after which sequences that wait for masks give their places and blocks
 /// to queued ones that need them. Most masks are ready sooner, and preemption costs a block's tokens.
 const MASK_GRACE: Duration = Duration::from_millis(5);
+
+/// Pause before the loop begins anew, so that a panic in every turn does not take a processor.
+const RESTART_PAUSE: Duration = Duration::from_millis(100);
 
 /// State shared by the thread and its handle.
 #[derive(Debug)]
@@ -66,6 +70,8 @@ pub(crate) struct StepLoop {
     /// Since when nothing could be computed although sequences could run, but for those that hold
     /// places and blocks while they wait for masks.
     pub(crate) blocked_since: Option<Instant>,
+    /// Called in each turn; see [`EngineConfig::fault`](crate::EngineConfig::fault).
+    pub(crate) fault: Option<fn()>,
 }
 
 /// A request from the handle.
@@ -86,8 +92,22 @@ struct ForwardOutput {
 
 impl StepLoop {
     /// Run until the handle asks to stop. Unfinished sequences are dropped, which closes their streams.
+    ///
+    /// What one sequence makes panic ends that sequence; see `compute` and `Sequence`. A panic that gets
+    /// here is a defect of the loop itself: it ends the sequences there are, and the loop begins anew.
     pub(crate) fn run(mut self) {
+        while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.turns())) {
+            self.begin_anew(panic_message(&*panic));
+            std::thread::sleep(RESTART_PAUSE);
+        }
+    }
+
+    /// Take turns until the handle asks to stop.
+    fn turns(&mut self) {
         while self.receive() {
+            if let Some(fault) = self.fault {
+                fault();
+            }
             let forced = self.commit_forced();
             let begun = Instant::now();
             let mut plan = self.schedule();

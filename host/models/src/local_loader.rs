@@ -16,6 +16,7 @@ use crate::replicas::Replicas;
 use crate::script::ScriptKind;
 use crate::scripted_conversation::ScriptedConversation;
 use crate::start::{ModelRuntime, start_runtime};
+use crate::token_runtime::TokenRuntime;
 use crate::weights::LoadedWeights;
 
 /// Opens model files and starts engines, embedders and scripts.
@@ -99,6 +100,22 @@ impl LocalLoader {
     }
 }
 
+/// So many runtimes as one, the first of which has been started.
+fn replicas(
+    first: Arc<dyn TokenRuntime>,
+    count: usize,
+    start: impl Fn() -> anyhow::Result<ModelRuntime>,
+) -> anyhow::Result<Arc<dyn TokenRuntime>> {
+    let mut runtimes = vec![first];
+    while runtimes.len() < count {
+        match start()? {
+            ModelRuntime::Tokens(runtime) => runtimes.push(runtime),
+            ModelRuntime::Embeddings(_) => break,
+        }
+    }
+    Ok(Replicas::of(runtimes))
+}
+
 /// Everything that a load goes by.
 struct Settled {
     config: ModelConfig,
@@ -142,15 +159,8 @@ impl LoadModel for LocalLoader {
         };
         let (generator, embedder) = match start()? {
             ModelRuntime::Tokens(first) => {
-                let mut runtimes = vec![first];
-                while runtimes.len() < settled.replicas {
-                    match start()? {
-                        ModelRuntime::Tokens(runtime) => runtimes.push(runtime),
-                        ModelRuntime::Embeddings(_) => break,
-                    }
-                }
                 let generator = TokenGenerator {
-                    runtime: Replicas::of(runtimes),
+                    runtime: replicas(first, settled.replicas, start)?,
                     tokenizer: Arc::clone(&files.tokenizer),
                     vocabulary_size: files.vocabulary_size,
                     generation: files.defaults,

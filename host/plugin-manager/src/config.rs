@@ -28,6 +28,8 @@ pub struct PluginConfig {
     pub trusted_keys: Vec<[u8; 32]>,
     /// Which plugin serves whom, in the order of the file.
     pub bindings: Vec<BindingConfig>,
+    /// See [`HostConfig::fault`](mortise_plugin::HostConfig::fault).
+    pub fault: Option<fn()>,
 }
 
 /// The names of the kinds, as configurations and golden cases write them.

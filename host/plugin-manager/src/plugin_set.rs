@@ -65,6 +65,7 @@ impl LoadedPlugins {
     pub fn load(config: PluginConfig, prove: Prove) -> anyhow::Result<Self> {
         let host = PluginHost::new(HostConfig {
             cache_dir: config.cache_dir.clone(),
+            fault: config.fault,
             ..HostConfig::default()
         })?;
         let fingerprint = Fingerprint::take(&config);

@@ -1,5 +1,7 @@
 //! The wasmtime engine: its settings, and the thread that counts its epochs.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -45,7 +47,7 @@ pub(crate) fn create(host: &HostConfig) -> Result<Engine, LoadError> {
     let engine = engine.map_err(|error| LoadError::Runtime {
         message: format!("{error:#}"),
     })?;
-    start_epochs(&engine)?;
+    start_epochs(&engine, host.fault)?;
     Ok(engine)
 }
 
@@ -68,14 +70,33 @@ fn pool(host: &HostConfig) -> PoolingAllocationConfig {
     pool
 }
 
+/// Times that a thread which counts epochs was started again after a panic.
+static EPOCH_RESTARTS: AtomicU64 = AtomicU64::new(0);
+
+/// Times that a thread which counts epochs, without which no deadline of a plugin holds, was started again
+/// after a panic.
+pub fn epoch_restarts() -> u64 {
+    EPOCH_RESTARTS.load(Ordering::Relaxed)
+}
+
 /// Count epochs until the engine is gone. A thread of its own, since a tokio worker may be the
 /// one that is stuck in a guest.
-fn start_epochs(engine: &Engine) -> Result<(), LoadError> {
+fn start_epochs(engine: &Engine, fault: Option<fn()>) -> Result<(), LoadError> {
     let weak = engine.weak();
     let tick = move || {
         while let Some(engine) = weak.upgrade() {
             engine.increment_epoch();
             drop(engine);
+            if let Some(fault) = fault {
+                fault();
+            }
+            thread::sleep(EPOCH);
+        }
+    };
+    let tick = move || {
+        while catch_unwind(AssertUnwindSafe(&tick)).is_err() {
+            EPOCH_RESTARTS.fetch_add(1, Ordering::Relaxed);
+            tracing::error!("the thread that counts epochs panicked and is started again");
             thread::sleep(EPOCH);
         }
     };

@@ -57,6 +57,7 @@ pub use binding::Binding;
 pub use call::CallContext;
 pub use chat_template::ChatTemplate;
 pub use component::{Component, ComponentSource, read_component};
+pub use engine::epoch_restarts;
 pub use error::{Cause, Fault, PluginError};
 pub use grammar::{Grammar, Matcher};
 pub use host::PluginHost;

@@ -293,6 +293,7 @@ impl<E: Exports> Pool<E> {
 
     /// Look after idle instances as long as there is more than one, or the last one holds much memory.
     async fn tidy(pool: Weak<Self>) {
+        let _next_one_may = ClearOnPanic(Weak::clone(&pool), |pool| &pool.tidying);
         while let Some(pool) = pool.upgrade() {
             if !pool.give_up_idle(Instant::now()) {
                 return;
@@ -376,6 +377,7 @@ impl<E: Exports> Pool<E> {
         };
         let pool = Arc::clone(self);
         self.runtime.spawn(async move {
+            let _next_one_may = ClearOnPanic(Arc::downgrade(&pool), |pool| &pool.refilling);
             // A failure has been logged and counted, and the next call meets it itself.
             if let Ok(instance) = pool.make(NO_REQUEST.into()).await {
                 pool.put_back(instance);
@@ -383,6 +385,19 @@ impl<E: Exports> Pool<E> {
             pool.refilling.store(false, Ordering::Release);
             drop(permit);
         });
+    }
+}
+
+/// Clears a flag that says that a task runs, if the task panics: else no other would ever be started.
+struct ClearOnPanic<E: Exports>(Weak<Pool<E>>, fn(&Pool<E>) -> &AtomicBool);
+
+impl<E: Exports> Drop for ClearOnPanic<E> {
+    fn drop(&mut self) {
+        if std::thread::panicking()
+            && let Some(pool) = self.0.upgrade()
+        {
+            (self.1)(&pool).store(false, Ordering::Release);
+        }
     }
 }
 

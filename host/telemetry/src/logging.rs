@@ -7,7 +7,8 @@ mod queue;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
-use std::panic::PanicHookInfo;
+use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -21,6 +22,9 @@ use self::queue::{LineQueue, LineWriter};
 
 /// Time for the last lines to be written when the process ends.
 const FLUSH_LIMIT: Duration = Duration::from_secs(1);
+
+/// Pause after a panic of the thread that writes.
+const RESTART_PAUSE: Duration = Duration::from_millis(100);
 
 /// Format of log lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
@@ -51,12 +55,14 @@ pub enum LogLevel {
 }
 
 static QUEUE: OnceLock<Arc<LineQueue>> = OnceLock::new();
+static RESTARTS: AtomicU64 = AtomicU64::new(0);
 
-/// Begin to log. Called once, before anything that logs.
+/// Begin to log. Called once, before anything that logs. `fault` is called by the thread that writes, before
+/// each turn; only fault injection has a use for it.
 ///
 /// # Errors
 /// When standard error cannot be had, or the thread that writes does not start.
-pub fn start_logging(format: LogFormat, level: LogLevel) -> io::Result<()> {
+pub fn start_logging(format: LogFormat, level: LogLevel, fault: Option<fn()>) -> io::Result<()> {
     let level = match level {
         LogLevel::Error => LevelFilter::ERROR,
         LogLevel::Warn => LevelFilter::WARN,
@@ -66,11 +72,22 @@ pub fn start_logging(format: LogFormat, level: LogLevel) -> io::Result<()> {
     };
     let queue = Arc::clone(QUEUE.get_or_init(Arc::default));
     // A handle of its own: whoever else writes to standard error would wait for the lock of a stalled write.
-    let sink = File::from(io::stderr().as_fd().try_clone_to_owned()?);
+    let mut sink = File::from(io::stderr().as_fd().try_clone_to_owned()?);
     let lines = Arc::clone(&queue);
     std::thread::Builder::new()
         .name("mortise-log".to_owned())
-        .spawn(move || lines.write_to(sink, |dropped| dropped_notice(format, dropped)))?;
+        .spawn(move || {
+            let notice = |dropped| dropped_notice(format, dropped);
+            // The hook below has queued a line about the panic.
+            while catch_unwind(AssertUnwindSafe(|| {
+                lines.write_to(&mut sink, notice, fault)
+            }))
+            .is_err()
+            {
+                RESTARTS.fetch_add(1, Relaxed);
+                std::thread::sleep(RESTART_PAUSE);
+            }
+        })?;
     let writer = LineWriter(Arc::clone(&queue));
     let builder = tracing_subscriber::fmt()
         .with_max_level(level)
@@ -87,6 +104,11 @@ pub fn start_logging(format: LogFormat, level: LogLevel) -> io::Result<()> {
         queue.push(panic_line(format, info).as_bytes());
     }));
     Ok(())
+}
+
+/// Times that the thread which writes was started again after a panic.
+pub fn log_restarts() -> u64 {
+    RESTARTS.load(Relaxed)
 }
 
 /// Counts of lost lines, once logging has begun.

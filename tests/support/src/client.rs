@@ -1,9 +1,10 @@
 //! A small HTTP/1.1 client that hides nothing: one connection for each request.
 
-use std::io::{BufRead as _, BufReader, Read, Write as _};
-use std::net::TcpStream;
+use std::io::{self, BufRead as _, BufReader, Read, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 
 use serde_json::Value;
+use socket2::{Domain, Socket, Type};
 
 use super::PATIENCE;
 
@@ -14,6 +15,20 @@ pub struct Request {
     pub path: String,
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
+    /// The address that it is sent from; `None` leaves the choice to the system.
+    pub source: Option<IpAddr>,
+}
+
+/// A connection to `address` that comes from `source`.
+pub fn connect_from(source: Option<IpAddr>, address: &str) -> io::Result<TcpStream> {
+    let Some(source) = source else {
+        return TcpStream::connect(address);
+    };
+    let target: SocketAddr = address.parse().map_err(io::Error::other)?;
+    let socket = Socket::new(Domain::for_address(target), Type::STREAM, None)?;
+    socket.bind(&SocketAddr::new(source, 0).into())?;
+    socket.connect(&target.into())?;
+    Ok(socket.into())
 }
 
 impl Request {
@@ -23,6 +38,7 @@ impl Request {
             path: path.to_owned(),
             headers: Vec::new(),
             body: Vec::new(),
+            source: None,
         }
     }
 
@@ -46,6 +62,11 @@ impl Request {
         self
     }
 
+    pub fn from(mut self, source: IpAddr) -> Self {
+        self.source = Some(source);
+        self
+    }
+
     pub fn method(mut self, method: &str) -> Self {
         self.method = method.to_owned();
         self
@@ -53,7 +74,7 @@ impl Request {
 
     /// Send it and leave the answer to be read.
     pub fn begin(&self, address: &str) -> Stream {
-        let mut stream = TcpStream::connect(address).expect("connect");
+        let mut stream = connect_from(self.source, address).expect("connect");
         stream
             .set_read_timeout(Some(PATIENCE))
             .expect("set a timeout");
@@ -125,16 +146,26 @@ impl Stream {
         (size > 0).then_some(chunk)
     }
 
-    pub fn response(mut self) -> Response {
+    pub fn response(self) -> Response {
+        self.timed_response(|| ())
+    }
+
+    /// The answer; `first` is called when the first piece of its body has come.
+    pub fn timed_response(mut self, first: impl FnOnce()) -> Response {
         let head = self.head();
         let mut body = Vec::new();
         if head.header("transfer-encoding") == Some("chunked") {
-            while let Some(chunk) = self.chunk() {
-                body.extend(chunk);
+            body.extend(self.chunk().unwrap_or_default());
+            first();
+            if !body.is_empty() {
+                while let Some(chunk) = self.chunk() {
+                    body.extend(chunk);
+                }
             }
         } else {
             // The server may reset a connection on which more was sent than it read.
             let _ = self.reader.read_to_end(&mut body);
+            first();
         }
         Response { head, body }
     }

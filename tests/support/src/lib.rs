@@ -6,6 +6,7 @@
 pub mod bystander;
 pub mod client;
 pub mod example;
+pub mod frames;
 pub mod gguf_file;
 pub mod model;
 pub mod upstream;
@@ -13,6 +14,7 @@ pub mod upstream;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -47,22 +49,52 @@ pub struct Server {
     child: Child,
     address: String,
     log: Arc<Mutex<Vec<String>>>,
+    stalled: Arc<AtomicBool>,
     _config: Option<tempfile::TempDir>,
 }
 
 impl Server {
     /// `mortise serve --port 0` with these arguments, once it listens.
     pub fn start(arguments: &[&str]) -> Self {
-        Self::launch(arguments, None)
+        Self::launch(serve(arguments), None)
     }
 
     /// A server with this configuration file.
     pub fn configured(config: &str) -> Self {
+        Self::configured_with(config, &[])
+    }
+
+    /// A server with this configuration file and these environment variables.
+    pub fn configured_with(config: &str, variables: &[(&str, &Path)]) -> Self {
+        Self::with_file(config, |command| {
+            command.envs(variables.iter().copied());
+        })
+    }
+
+    /// A server with this configuration file that another program starts: `wrapper` and its arguments, behind
+    /// which the server's command line follows.
+    pub fn wrapped(config: &str, wrapper: &[String]) -> Self {
+        Self::with_file(config, |command| {
+            let Some((program, arguments)) = wrapper.split_first() else {
+                return;
+            };
+            let mut outer = Command::new(program);
+            outer
+                .args(arguments)
+                .arg(command.get_program())
+                .args(command.get_args());
+            *command = outer;
+        })
+    }
+
+    fn with_file(config: &str, change: impl FnOnce(&mut Command)) -> Self {
         let folder = tempfile::tempdir().expect("make a folder");
         let path = folder.path().join("mortise.toml");
         std::fs::write(&path, config).expect("write the configuration");
         let path = path.to_str().expect("a path in UTF-8").to_owned();
-        Self::launch(&["--config", &path], Some(folder))
+        let mut command = serve(&["--config", &path]);
+        change(&mut command);
+        Self::launch(command, Some(folder))
     }
 
     /// A server whose model says what `script` tells it to; `more` is further configuration.
@@ -74,10 +106,8 @@ impl Server {
         ))
     }
 
-    fn launch(arguments: &[&str], config: Option<tempfile::TempDir>) -> Self {
-        let mut child = Command::new(binary())
-            .args(["serve", "--port", "0"])
-            .args(arguments)
+    fn launch(mut command: Command, config: Option<tempfile::TempDir>) -> Self {
+        let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -87,8 +117,13 @@ impl Server {
         let log: Arc<Mutex<Vec<String>>> = Arc::default();
         let (lines, listening) = channel();
         let kept = Arc::clone(&log);
+        let stalled = Arc::<AtomicBool>::default();
+        let stalls = Arc::clone(&stalled);
         std::thread::spawn(move || {
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                while stalls.load(Ordering::Relaxed) {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
                 kept.lock().expect("the log").push(line.clone());
                 let _ = lines.send(line);
             }
@@ -98,6 +133,7 @@ impl Server {
             child,
             address,
             log,
+            stalled,
             _config: config,
         }
     }
@@ -141,6 +177,11 @@ impl Server {
     /// All lines that were logged so far.
     pub fn log(&self) -> Vec<String> {
         self.log.lock().expect("the log").clone()
+    }
+
+    /// Stop reading the log, or go on.
+    pub fn stall_log(&self, stalled: bool) {
+        self.stalled.store(stalled, Ordering::Relaxed);
     }
 
     /// Wait until a line of the log satisfies `wanted`.
@@ -241,6 +282,13 @@ fn profile() -> PathBuf {
     let test = std::env::current_exe().expect("the path of the running test");
     let folder = test.parent().and_then(Path::parent);
     folder.expect("a test below target/").to_owned()
+}
+
+/// The command line of a server on a free port.
+fn serve(arguments: &[&str]) -> Command {
+    let mut command = Command::new(binary());
+    command.args(["serve", "--port", "0"]).args(arguments);
+    command
 }
 
 fn wait_for_address(lines: &Receiver<String>, log: &Mutex<Vec<String>>) -> String {

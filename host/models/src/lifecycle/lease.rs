@@ -4,11 +4,15 @@ use std::sync::Weak;
 
 use tokio::sync::watch;
 
-use super::manager::ModelManager;
+/// Counts leases.
+pub(super) trait CountLeases: Send + Sync {
+    /// A lease of the model has ended; `served` if the request used the model.
+    fn release(&self, model: &str, served: bool);
+}
 
 /// Keeps a model from being released. It is given back when it is dropped.
 pub struct ModelLease {
-    manager: Weak<ModelManager>,
+    manager: Weak<dyn CountLeases>,
     model: String,
     closing: watch::Receiver<bool>,
     served: bool,
@@ -23,7 +27,7 @@ impl std::fmt::Debug for ModelLease {
 impl ModelLease {
     /// A lease that its maker has counted.
     pub(super) fn new(
-        manager: Weak<ModelManager>,
+        manager: Weak<dyn CountLeases>,
         model: &str,
         closing: watch::Receiver<bool>,
     ) -> Self {

@@ -1,148 +1,24 @@
 //! The manager of all models: loads and unloads them, makes room, and holds them while requests use them.
 
+mod work;
+
 use std::collections::BTreeMap;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{broadcast, watch};
 
+use super::contract::{
+    KnownModel, LifecycleConfig, LoadModel, MemorySource, ModelStatus, PublishModels,
+};
 use super::error::LifecycleError;
-use super::events::{Events, ModelEvent, now_ms};
-use super::lease::ModelLease;
-use super::memory::resident_bytes;
+use super::events::{Events, ModelEvent};
+use super::lease::{CountLeases, ModelLease};
 use super::overrides::LoadOverrides;
-use super::progress::{LoadProgress, LoadStage, Progress};
-use super::state::{LoadStep, ModelState, Room, RoomLimits, StateTable, UnloadStep};
+use super::progress::{LoadStage, Progress};
+use super::state::{LoadStep, ModelState, Room, StateTable, UnloadStep};
 use crate::config::ModelConfig;
 use crate::model::{Listing, Model};
-
-/// Loads models. Called on threads that may block, one call at a time.
-pub trait LoadModel: Send + Sync {
-    /// Load a model and start its runtime.
-    ///
-    /// # Errors
-    /// When its files or settings are wrong, or it does not fit.
-    fn load(
-        &self,
-        config: &ModelConfig,
-        overrides: &LoadOverrides,
-        progress: &LoadProgress,
-    ) -> anyhow::Result<Model>;
-
-    /// Check settings of a load before it begins.
-    ///
-    /// # Errors
-    /// When a setting cannot be had for this model.
-    fn check(&self, config: &ModelConfig, overrides: &LoadOverrides) -> Result<(), LifecycleError>;
-
-    /// Look whether the files of a model are there, before others are unloaded for it.
-    ///
-    /// # Errors
-    /// When a load would fail for lack of them.
-    fn probe(&self, config: &ModelConfig) -> anyhow::Result<()>;
-
-    /// Bytes of the files that a load would read, as far as they are known.
-    fn artifact_bytes(&self, config: &ModelConfig) -> Option<u64>;
-}
-
-/// A model that the server knows, with its runtime if it is loaded.
-#[derive(Debug, Clone)]
-pub struct KnownModel {
-    /// Names and what lists of models show.
-    pub listing: Arc<Listing>,
-    /// The loaded model.
-    pub loaded: Option<Arc<Model>>,
-}
-
-/// Result of [`PublishModels::publish`].
-pub type Published<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + Send + 'a>>;
-
-/// Serves what is loaded: binds plugins and takes the models into the service.
-pub trait PublishModels: Send + Sync {
-    /// Serve these models from the next request on. After an error, what served before goes on.
-    fn publish(&self, models: Vec<KnownModel>) -> Published<'_>;
-}
-
-/// Settings of the manager.
-#[derive(Debug, Clone, Copy)]
-pub struct LifecycleConfig {
-    /// Bounds of what is loaded at once.
-    pub room: RoomLimits,
-    /// Requests load models that are not loaded, where the model does not say.
-    pub load_on_demand: bool,
-    /// Time without a request after which a model is unloaded, where the model does not say.
-    pub idle_timeout: Option<Duration>,
-    /// Pause between looks for idle models.
-    pub idle_check: Duration,
-}
-
-impl Default for LifecycleConfig {
-    fn default() -> Self {
-        Self {
-            room: RoomLimits::default(),
-            load_on_demand: false,
-            idle_timeout: None,
-            idle_check: Duration::from_secs(30),
-        }
-    }
-}
-
-/// Origin of the estimate of a model's memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MemorySource {
-    /// Growth of the process during its last load.
-    ObservedLoadDelta,
-    /// Size of its files.
-    ModelArtifactSize,
-    /// Nothing is known.
-    Unavailable,
-}
-
-impl MemorySource {
-    /// Name of the origin on the wire.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::ObservedLoadDelta => "observed_load_delta",
-            Self::ModelArtifactSize => "model_artifact_size",
-            Self::Unavailable => "unavailable",
-        }
-    }
-}
-
-/// State of one model, for operators.
-#[derive(Debug, Clone)]
-pub struct ModelStatus {
-    /// Names and what lists of models show.
-    pub listing: Arc<Listing>,
-    /// Its definition.
-    pub config: Arc<ModelConfig>,
-    /// State.
-    pub state: ModelState,
-    /// Why its last load failed.
-    pub last_error: Option<String>,
-    /// Progress, while it is loading.
-    pub progress: Option<Progress>,
-    /// Settings of the load in force.
-    pub overrides: Option<LoadOverrides>,
-    /// The loaded model.
-    pub loaded: Option<Arc<Model>>,
-    /// Requests that use it or wait for it.
-    pub in_flight: usize,
-    /// Requests that have used it since the start.
-    pub uses: u64,
-    /// Memory that it takes, or is expected to take.
-    pub memory_bytes: u64,
-    /// Origin of that number.
-    pub memory_source: MemorySource,
-    /// When it was loaded, in milliseconds since 1970.
-    pub loaded_at_ms: Option<u64>,
-    /// How long its load took.
-    pub load_time: Option<Duration>,
-    /// Time since its last request or its load; `None` if it is not loaded.
-    pub idle: Option<Duration>,
-}
 
 /// What the manager holds of one model.
 struct Entry {
@@ -457,7 +333,8 @@ impl ModelManager {
         }
         let mut held = lease.take().unwrap_or_else(|| {
             table.enter(name, self.now());
-            ModelLease::new(self.this.clone(), name, closing)
+            let counter: Weak<Self> = self.this.clone();
+            ModelLease::new(counter, name, closing)
         });
         if state == ModelState::Loaded {
             held.serves();
@@ -486,18 +363,6 @@ impl ModelManager {
                 }
             }
             self.changed(changes).await?;
-        }
-    }
-
-    /// End a use.
-    pub(super) fn release(&self, name: &str, served: bool) {
-        let drained = {
-            let mut inner = self.lock();
-            inner.table.leave(name, served, self.now());
-            inner.table.is_drained(name)
-        };
-        if drained {
-            self.bump();
         }
     }
 
@@ -536,210 +401,6 @@ impl ModelManager {
         let _ = tokio::task::spawn_blocking(move || drop(runtimes)).await;
     }
 
-    async fn run_load(&self, name: &str, config: &Arc<ModelConfig>) {
-        let turn = self.turn.lock().await;
-        let (loader, probed) = (Arc::clone(&self.loader), Arc::clone(config));
-        let probe = tokio::task::spawn_blocking(move || loader.probe(&probed));
-        match probe
-            .await
-            .map_err(anyhow::Error::from)
-            .and_then(|probe| probe)
-        {
-            Ok(()) => {}
-            Err(error) => return self.load_failed(name, format!("{error:#}")),
-        }
-        if let Err(refusal) = self.make_room(name).await {
-            tracing::warn!(model = name, error = %refusal, "model was not loaded");
-            self.lock().table.refused(name);
-            self.tell(name);
-            return;
-        }
-        let begun = Instant::now();
-        let before = resident_bytes();
-        let model = self.load_now(name, config).await;
-        let took = begun.elapsed();
-        let grown = match (before, resident_bytes()) {
-            (Some(before), Some(after)) if after > before => Some(after - before),
-            _ => None,
-        };
-        let published = match model {
-            Ok(model) => self.serve(name, model, grown, took).await,
-            Err(error) => Err(error),
-        };
-        // Only now: the next load must find this model among the loaded ones.
-        drop(turn);
-        match published {
-            Ok(()) => tracing::info!(
-                model = name,
-                load_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
-                "model serves"
-            ),
-            Err(error) => return self.load_failed(name, error),
-        }
-        self.tell(name);
-    }
-
-    fn load_failed(&self, name: &str, error: String) {
-        tracing::error!(model = name, error, "model could not be loaded");
-        {
-            let mut inner = self.lock();
-            inner.table.loaded(name, Err(error), self.now());
-            if let Some(entry) = inner.entries.get_mut(name) {
-                entry.progress = None;
-                entry.loaded = None;
-                entry.overrides = None;
-            }
-        }
-        self.tell(name);
-    }
-
-    /// Load on a thread that may block.
-    async fn load_now(&self, name: &str, config: &Arc<ModelConfig>) -> Result<Arc<Model>, String> {
-        let (loader, config) = (Arc::clone(&self.loader), Arc::clone(config));
-        let overrides = {
-            let inner = self.lock();
-            inner
-                .entries
-                .get(name)
-                .and_then(|entry| entry.overrides.clone())
-        };
-        let progress = self.progress_of(name);
-        let loading = move || {
-            progress.stage(LoadStage::Reading);
-            loader.load(&config, &overrides.unwrap_or_default(), &progress)
-        };
-        match tokio::task::spawn_blocking(loading).await {
-            Ok(Ok(model)) => Ok(Arc::new(model)),
-            Ok(Err(error)) => Err(format!("{error:#}")),
-            Err(panic) => Err(format!("the load broke off: {panic}")),
-        }
-    }
-
-    /// Take a loaded model into service.
-    async fn serve(
-        &self,
-        name: &str,
-        model: Arc<Model>,
-        grown: Option<u64>,
-        took: Duration,
-    ) -> Result<(), String> {
-        self.progress_of(name).stage(LoadStage::Binding);
-        let publishing = self.publishing.lock().await;
-        let mut models = self.known();
-        for known in &mut models {
-            if known.listing.name == name {
-                known.loaded = Some(Arc::clone(&model));
-            }
-        }
-        if let Some(publisher) = self.publisher.get().and_then(Weak::upgrade) {
-            publisher.publish(models).await?;
-        }
-        let mut inner = self.lock();
-        let expected = inner.table.slot(name).map_or(0, |slot| slot.bytes);
-        let bytes = grown.unwrap_or(0).max(expected);
-        inner.table.loaded(name, Ok(bytes), self.now());
-        if let Some(entry) = inner.entries.get_mut(name) {
-            entry.loaded = Some(model);
-            entry.progress = None;
-            entry.loaded_at_ms = Some(now_ms());
-            entry.load_time = Some(took);
-            if grown.is_some_and(|grown| grown >= expected) {
-                entry.memory_source = MemorySource::ObservedLoadDelta;
-            }
-            entry.closing.send_replace(false);
-        }
-        drop(inner);
-        drop(publishing);
-        Ok(())
-    }
-
-    /// Wait until there is room for a model; unload others where that makes room.
-    async fn make_room(&self, name: &str) -> Result<(), LifecycleError> {
-        let mut changes = self.changes.subscribe();
-        loop {
-            let room = self.lock().table.room(name);
-            match room {
-                Room::Free => return Ok(()),
-                Room::Never { .. } => return Err(self.no_room(&self.lock(), name)),
-                Room::Evict(victim) => {
-                    tracing::info!(model = victim, for_model = name, "model is evicted");
-                    // Another may have unloaded it meanwhile; the next look tells.
-                    let _ = self.unload_as(&victim, false).await;
-                }
-                Room::Soon => self.changed(&mut changes).await?,
-            }
-        }
-    }
-
-    fn no_room(&self, inner: &Inner, name: &str) -> LifecycleError {
-        let (needed, free) = match inner.table.room(name) {
-            Room::Never { needed, free } => (needed, free),
-            _ => (inner.table.slot(name).map_or(0, |slot| slot.bytes), 0),
-        };
-        LifecycleError::NoRoom {
-            model: name.to_owned(),
-            needed,
-            free,
-            budget: self.config.room.bytes,
-            models: self.config.room.models,
-        }
-    }
-
-    /// Wait until nobody uses a model, and release it.
-    async fn run_unload(&self, name: &str, why: Option<String>) {
-        let publishing = self.publishing.lock().await;
-        if let Some(publisher) = self.publisher.get().and_then(Weak::upgrade)
-            && let Err(error) = publisher.publish(self.known()).await
-        {
-            // Requests are refused by the state all the same.
-            tracing::error!(
-                model = name,
-                error,
-                "the models without this one could not be published"
-            );
-        }
-        drop(publishing);
-        let mut changes = self.changes.subscribe();
-        while !self.lock().table.is_drained(name) {
-            if self.changed(&mut changes).await.is_err() {
-                return;
-            }
-        }
-        let model = {
-            let mut inner = self.lock();
-            inner.entries.get_mut(name).and_then(|entry| {
-                entry.overrides = None;
-                entry.loaded_at_ms = None;
-                entry.load_time = None;
-                entry.loaded.take()
-            })
-        };
-        // The runtime ends with its last reference, and waits for its threads.
-        let released = tokio::task::spawn_blocking(move || drop(model));
-        if let Err(panic) = released.await {
-            tracing::error!(model = name, %panic, "the end of a runtime broke off");
-        }
-        self.lock().table.released(name, why);
-        tracing::info!(model = name, "model unloaded");
-        self.tell(name);
-    }
-
-    fn progress_of(&self, name: &str) -> LoadProgress {
-        let (manager, name) = (self.this.clone(), name.to_owned());
-        LoadProgress::new(Box::new(move |progress| {
-            let Some(manager) = manager.upgrade() else {
-                return;
-            };
-            if let Some(entry) = manager.lock().entries.get_mut(&name) {
-                entry.progress = Some(progress.clone());
-            }
-            let state = ModelState::Loading;
-            manager
-                .events
-                .send(&name, state, Some(progress.clone()), None);
-        }))
-    }
-
     /// Tell listeners and waiters of a model's state.
     fn tell(&self, name: &str) {
         let told = {
@@ -774,6 +435,19 @@ impl ModelManager {
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl CountLeases for ModelManager {
+    fn release(&self, model: &str, served: bool) {
+        let drained = {
+            let mut inner = self.lock();
+            inner.table.leave(model, served, self.now());
+            inner.table.is_drained(model)
+        };
+        if drained {
+            self.bump();
+        }
     }
 }
 

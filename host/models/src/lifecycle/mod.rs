@@ -1,5 +1,6 @@
 //! The life cycle of models: unloaded, loading, loaded, unloading, failed.
 
+mod contract;
 mod error;
 mod events;
 mod lease;
@@ -9,13 +10,13 @@ mod overrides;
 mod progress;
 mod state;
 
+pub use contract::{
+    KnownModel, LifecycleConfig, LoadModel, MemorySource, ModelStatus, PublishModels, Published,
+};
 pub use error::LifecycleError;
 pub use events::{EVENT_BACKLOG, ModelEvent};
 pub use lease::ModelLease;
-pub use manager::{
-    KnownModel, LifecycleConfig, LoadModel, MemorySource, ModelManager, ModelStatus, PublishModels,
-    Published,
-};
+pub use manager::ModelManager;
 pub use overrides::{KvTypeName, LoadOverrides, Override};
 pub use progress::{LoadProgress, LoadStage, Progress};
 pub use state::{ModelState, RoomLimits};

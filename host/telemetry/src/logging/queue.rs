@@ -91,11 +91,21 @@ impl LineQueue {
     }
 
     /// Write lines to `sink` for as long as the process lives. `notice` makes the line that tells of a number
-    /// of dropped lines.
-    pub(crate) fn write_to(&self, mut sink: impl Write, notice: impl Fn(u64) -> String) {
+    /// of dropped lines. `fault` is called before each turn, when no line is under way.
+    pub(crate) fn write_to(
+        &self,
+        mut sink: impl Write,
+        notice: impl Fn(u64) -> String,
+        fault: Option<fn()>,
+    ) -> ! {
+        // A writer before this one may have ended within a turn.
+        self.lock().writing = false;
         let mut taken = Vec::new();
         let (mut told, mut told_at) = (0, None::<Instant>);
         loop {
+            if let Some(fault) = fault {
+                fault();
+            }
             let lines = self.take(&mut taken);
             let written = write_patiently(&mut sink, &taken);
             taken.clear();
@@ -214,9 +224,11 @@ mod tests {
         let (written, seen) = mpsc::channel();
         let writer = Arc::clone(&queue);
         std::thread::spawn(move || {
-            writer.write_to(Gate { permits, written }, |lines| {
-                format!("dropped {lines}\n")
-            });
+            writer.write_to(
+                Gate { permits, written },
+                |lines| format!("dropped {lines}\n"),
+                None,
+            );
         });
         (queue, permit, seen)
     }

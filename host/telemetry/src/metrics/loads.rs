@@ -59,7 +59,12 @@ const GAUGES: [(&str, &str, Field); 7] = [
     }),
 ];
 
-const COUNTERS: [(&str, &str, Field); 9] = [
+const COUNTERS: [(&str, &str, Field); 10] = [
+    (
+        "engine_restarts",
+        "Times that an engine's loop was started again after a panic",
+        |load| load.restarts,
+    ),
     ("engine_steps", "Forward passes", |load| load.steps),
     ("engine_prefill_tokens", "Prompt tokens computed", |load| {
         load.prefill_tokens

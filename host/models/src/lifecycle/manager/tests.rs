@@ -6,6 +6,9 @@ use std::sync::mpsc;
 use super::*;
 use crate::config::ModelLifecycle;
 use crate::lifecycle::Override;
+use crate::lifecycle::contract::Published;
+use crate::lifecycle::progress::LoadProgress;
+use crate::lifecycle::state::RoomLimits;
 
 /// Loads models without runtimes; each load waits for leave.
 #[derive(Default)]

@@ -1,0 +1,58 @@
+//! Fault injection into the running server, to see what becomes of it when a task that must go on panics.
+//!
+//! `MORTISE_FAULTS` names a folder. A file in it with the name of a task makes that task panic once, where it
+//! is then; the file is removed. CONTRIBUTING.md lists the tasks.
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// How often an asynchronous task looks for its file.
+const LOOK: Duration = Duration::from_millis(20);
+
+static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+
+/// Inject faults as files in `folder` say. Called once, before the tasks start.
+pub(crate) fn enable(folder: PathBuf) {
+    let _ = FOLDER.set(folder);
+}
+
+/// Say in the log that faults may be injected.
+pub(crate) fn warn() {
+    if let Some(folder) = FOLDER.get() {
+        tracing::warn!(folder = %folder.display(), "MORTISE_FAULTS is set: tasks panic when files there say so");
+    }
+}
+
+/// Panic if a file asks for it, which is removed.
+pub(crate) fn point(task: &str) {
+    if let Some(folder) = FOLDER.get()
+        && std::fs::remove_file(folder.join(task)).is_ok()
+    {
+        panic!("a fault was injected into {task}");
+    }
+}
+
+/// Panic when a file asks for it. Without fault injection it waits for ever.
+pub(crate) async fn strike(task: &str) {
+    if FOLDER.get().is_none() {
+        return std::future::pending().await;
+    }
+    loop {
+        point(task);
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// The fault point of a thread, for crates that know nothing of faults: `None` without fault injection.
+macro_rules! fault_in {
+    ($task:literal) => {
+        $crate::faults::enabled().then_some((|| $crate::faults::point($task)) as fn())
+    };
+}
+pub(crate) use fault_in;
+
+/// Whether faults are injected.
+pub(crate) fn enabled() -> bool {
+    FOLDER.get().is_some()
+}

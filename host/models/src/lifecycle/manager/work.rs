@@ -1,0 +1,220 @@
+//! Loads and unloads, each on a task of its own.
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use super::{Inner, ModelManager};
+use crate::config::ModelConfig;
+use crate::lifecycle::contract::MemorySource;
+use crate::lifecycle::error::LifecycleError;
+use crate::lifecycle::events::now_ms;
+use crate::lifecycle::memory::resident_bytes;
+use crate::lifecycle::progress::{LoadProgress, LoadStage};
+use crate::lifecycle::state::{ModelState, Room};
+use crate::model::Model;
+
+impl ModelManager {
+    pub(super) async fn run_load(&self, name: &str, config: &Arc<ModelConfig>) {
+        let turn = self.turn.lock().await;
+        let (loader, probed) = (Arc::clone(&self.loader), Arc::clone(config));
+        let probe = tokio::task::spawn_blocking(move || loader.probe(&probed));
+        match probe
+            .await
+            .map_err(anyhow::Error::from)
+            .and_then(|probe| probe)
+        {
+            Ok(()) => {}
+            Err(error) => return self.load_failed(name, format!("{error:#}")),
+        }
+        if let Err(refusal) = self.make_room(name).await {
+            tracing::warn!(model = name, error = %refusal, "model was not loaded");
+            self.lock().table.refused(name);
+            self.tell(name);
+            return;
+        }
+        let begun = Instant::now();
+        let before = resident_bytes();
+        let model = self.load_now(name, config).await;
+        let took = begun.elapsed();
+        let grown = match (before, resident_bytes()) {
+            (Some(before), Some(after)) if after > before => Some(after - before),
+            _ => None,
+        };
+        let published = match model {
+            Ok(model) => self.serve(name, model, grown, took).await,
+            Err(error) => Err(error),
+        };
+        // Only now: the next load must find this model among the loaded ones.
+        drop(turn);
+        match published {
+            Ok(()) => tracing::info!(
+                model = name,
+                load_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+                "model serves"
+            ),
+            Err(error) => return self.load_failed(name, error),
+        }
+        self.tell(name);
+    }
+
+    fn load_failed(&self, name: &str, error: String) {
+        tracing::error!(model = name, error, "model could not be loaded");
+        {
+            let mut inner = self.lock();
+            inner.table.loaded(name, Err(error), self.now());
+            if let Some(entry) = inner.entries.get_mut(name) {
+                entry.progress = None;
+                entry.loaded = None;
+                entry.overrides = None;
+            }
+        }
+        self.tell(name);
+    }
+
+    /// Load on a thread that may block.
+    async fn load_now(&self, name: &str, config: &Arc<ModelConfig>) -> Result<Arc<Model>, String> {
+        let (loader, config) = (Arc::clone(&self.loader), Arc::clone(config));
+        let overrides = {
+            let inner = self.lock();
+            inner
+                .entries
+                .get(name)
+                .and_then(|entry| entry.overrides.clone())
+        };
+        let progress = self.progress_of(name);
+        let loading = move || {
+            progress.stage(LoadStage::Reading);
+            loader.load(&config, &overrides.unwrap_or_default(), &progress)
+        };
+        match tokio::task::spawn_blocking(loading).await {
+            Ok(Ok(model)) => Ok(Arc::new(model)),
+            Ok(Err(error)) => Err(format!("{error:#}")),
+            Err(panic) => Err(format!("the load broke off: {panic}")),
+        }
+    }
+
+    /// Take a loaded model into service.
+    async fn serve(
+        &self,
+        name: &str,
+        model: Arc<Model>,
+        grown: Option<u64>,
+        took: Duration,
+    ) -> Result<(), String> {
+        self.progress_of(name).stage(LoadStage::Binding);
+        let publishing = self.publishing.lock().await;
+        let mut models = self.known();
+        for known in &mut models {
+            if known.listing.name == name {
+                known.loaded = Some(Arc::clone(&model));
+            }
+        }
+        if let Some(publisher) = self.publisher.get().and_then(Weak::upgrade) {
+            publisher.publish(models).await?;
+        }
+        let mut inner = self.lock();
+        let expected = inner.table.slot(name).map_or(0, |slot| slot.bytes);
+        let bytes = grown.unwrap_or(0).max(expected);
+        inner.table.loaded(name, Ok(bytes), self.now());
+        if let Some(entry) = inner.entries.get_mut(name) {
+            entry.loaded = Some(model);
+            entry.progress = None;
+            entry.loaded_at_ms = Some(now_ms());
+            entry.load_time = Some(took);
+            if grown.is_some_and(|grown| grown >= expected) {
+                entry.memory_source = MemorySource::ObservedLoadDelta;
+            }
+            entry.closing.send_replace(false);
+        }
+        drop(inner);
+        drop(publishing);
+        Ok(())
+    }
+
+    /// Wait until there is room for a model; unload others where that makes room.
+    pub(super) async fn make_room(&self, name: &str) -> Result<(), LifecycleError> {
+        let mut changes = self.changes.subscribe();
+        loop {
+            let room = self.lock().table.room(name);
+            match room {
+                Room::Free => return Ok(()),
+                Room::Never { .. } => return Err(self.no_room(&self.lock(), name)),
+                Room::Evict(victim) => {
+                    tracing::info!(model = victim, for_model = name, "model is evicted");
+                    // Another may have unloaded it meanwhile; the next look tells.
+                    let _ = self.unload_as(&victim, false).await;
+                }
+                Room::Soon => self.changed(&mut changes).await?,
+            }
+        }
+    }
+
+    pub(super) fn no_room(&self, inner: &Inner, name: &str) -> LifecycleError {
+        let (needed, free) = match inner.table.room(name) {
+            Room::Never { needed, free } => (needed, free),
+            _ => (inner.table.slot(name).map_or(0, |slot| slot.bytes), 0),
+        };
+        LifecycleError::NoRoom {
+            model: name.to_owned(),
+            needed,
+            free,
+            budget: self.config.room.bytes,
+            models: self.config.room.models,
+        }
+    }
+
+    /// Wait until nobody uses a model, and release it.
+    pub(super) async fn run_unload(&self, name: &str, why: Option<String>) {
+        let publishing = self.publishing.lock().await;
+        if let Some(publisher) = self.publisher.get().and_then(Weak::upgrade)
+            && let Err(error) = publisher.publish(self.known()).await
+        {
+            // Requests are refused by the state all the same.
+            tracing::error!(
+                model = name,
+                error,
+                "the models without this one could not be published"
+            );
+        }
+        drop(publishing);
+        let mut changes = self.changes.subscribe();
+        while !self.lock().table.is_drained(name) {
+            if self.changed(&mut changes).await.is_err() {
+                return;
+            }
+        }
+        let model = {
+            let mut inner = self.lock();
+            inner.entries.get_mut(name).and_then(|entry| {
+                entry.overrides = None;
+                entry.loaded_at_ms = None;
+                entry.load_time = None;
+                entry.loaded.take()
+            })
+        };
+        // The runtime ends with its last reference, and waits for its threads.
+        let released = tokio::task::spawn_blocking(move || drop(model));
+        if let Err(panic) = released.await {
+            tracing::error!(model = name, %panic, "the end of a runtime broke off");
+        }
+        self.lock().table.released(name, why);
+        tracing::info!(model = name, "model unloaded");
+        self.tell(name);
+    }
+
+    fn progress_of(&self, name: &str) -> LoadProgress {
+        let (manager, name) = (self.this.clone(), name.to_owned());
+        LoadProgress::new(Box::new(move |progress| {
+            let Some(manager) = manager.upgrade() else {
+                return;
+            };
+            if let Some(entry) = manager.lock().entries.get_mut(&name) {
+                entry.progress = Some(progress.clone());
+            }
+            let state = ModelState::Loading;
+            manager
+                .events
+                .send(&name, state, Some(progress.clone()), None);
+        }))
+    }
+}

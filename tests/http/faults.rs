@@ -1,0 +1,227 @@
+//! Tasks that must go on: each is made to panic in the running server, which starts it again and says so, or
+//! ends with a message.
+
+use std::path::Path;
+
+use serde_json::json;
+
+use crate::support::client::{Request, events};
+use crate::support::{Server, until, wait_for};
+
+const KEY: &str = "an-admin-key-of-some-length";
+const TEXT: &str = "/v1/completions";
+
+/// A server in which faults can be injected, with everything that has a task.
+struct Faulty {
+    server: Server,
+    faults: tempfile::TempDir,
+    plugins: tempfile::TempDir,
+}
+
+impl Faulty {
+    fn start() -> Self {
+        let folder = || tempfile::tempdir().expect("make a folder");
+        let (faults, plugins) = (folder(), folder());
+        let config = format!(
+            "[admin]\nport = 0\nkey = {KEY:?}\n[plugins]\ndir = {:?}\nwatch_ms = 50\n",
+            plugins.path()
+        );
+        let server = Server::configured_with(&config, &[("MORTISE_FAULTS", faults.path())]);
+        Self {
+            server,
+            faults,
+            plugins,
+        }
+    }
+
+    /// Make a task panic, and wait until it has. `provoke` makes the task do something.
+    fn strike(&self, task: &str, provoke: impl Fn()) {
+        let file = self.faults.path().join(task);
+        std::fs::write(&file, "").expect("write the file of the fault");
+        until(&format!("the fault hits {task}"), || {
+            provoke();
+            !file.exists()
+        });
+    }
+
+    /// The server counts the restart, and has told of it.
+    fn was_restarted(&self, task: &str) {
+        let counter = format!("mortise_task_restarts_total{{task=\"{task}\"}}");
+        until(&format!("{task} is started again"), || {
+            let page = self.server.get("/metrics").text();
+            page.contains(&format!("{counter} 1\n"))
+        });
+        let panic = format!("a fault was injected into {task}");
+        self.server.wait_for_log(|line| line.contains(&panic));
+    }
+
+    fn completion(&self) -> String {
+        let body = json!({
+            "model": "mortise-demo", "prompt": "One, two,", "max_tokens": 8, "temperature": 0,
+        });
+        let answer = self.server.post(TEXT, &body).ok();
+        let text = answer["choices"][0]["text"].as_str();
+        text.expect("a text").to_owned()
+    }
+}
+
+#[test]
+fn the_thread_that_writes_the_log_is_started_again() {
+    let faulty = Faulty::start();
+    let get = |path: &str| faulty.server.get(path).status();
+    faulty.strike("log", || assert_eq!(get("/health"), 200));
+    faulty.was_restarted("log");
+    assert_eq!(get("/v1/afterwards"), 404);
+    faulty.server.wait_for_log(|line| line.contains("404"));
+}
+
+#[test]
+fn the_thread_that_counts_epochs_is_started_again() {
+    let faulty = Faulty::start();
+    faulty.strike("plugin-epochs", || ());
+    faulty.was_restarted("plugin-epochs");
+    let chat = json!({"model": "mortise-demo", "max_tokens": 2, "messages": [{"role": "user", "content": "Hi"}]});
+    faulty.server.post("/v1/chat/completions", &chat).ok();
+}
+
+#[test]
+fn the_watcher_of_plugins_is_started_again() {
+    let faulty = Faulty::start();
+    faulty.strike("plugin-watcher", || ());
+    faulty.was_restarted("plugin-watcher");
+    let bad = faulty.plugins.path().join("bad.wasm");
+    std::fs::write(bad, "no plugin").expect("write a file");
+    faulty.server.wait_for_log(|line| line.contains("bad.wasm"));
+}
+
+#[test]
+fn the_task_that_hears_sighup_is_started_again() {
+    let faulty = Faulty::start();
+    faulty.strike("reload-on-hangup", || ());
+    // Even a signal that comes before the task is there again is heard.
+    let bad = faulty.plugins.path().join("bad.wasm");
+    std::fs::write(bad, "no plugin").expect("write a file");
+    faulty.server.signal("HUP");
+    faulty.was_restarted("reload-on-hangup");
+    faulty.server.wait_for_log(|line| line.contains("SIGHUP"));
+}
+
+#[test]
+fn the_admin_side_is_started_again() {
+    let faulty = Faulty::start();
+    let line = faulty
+        .server
+        .wait_for_log(|line| line.contains("admin side on http://"));
+    let (_, admin) = line.split_once("http://").expect("an address");
+    faulty.strike("admin-listener", || ());
+    faulty.was_restarted("admin-listener");
+    let request =
+        Request::get("/v1/admin/plugins").header("authorization", &format!("Bearer {KEY}"));
+    request.send(admin).ok();
+}
+
+#[test]
+fn the_look_for_idle_models_is_started_again() {
+    let faulty = Faulty::start();
+    faulty.strike("idle-models", || ());
+    faulty.was_restarted("idle-models");
+}
+
+#[test]
+fn the_tasks_that_hear_of_the_end_are_started_again() {
+    for (task, name) in [("stop-on-terminate", "TERM"), ("stop-on-interrupt", "INT")] {
+        let mut faulty = Faulty::start();
+        faulty.strike(task, || ());
+        // It is not lost, even before the task is there again.
+        faulty.server.signal(name);
+        assert_eq!(faulty.server.wait().code(), Some(0), "{task}");
+    }
+}
+
+#[test]
+fn an_engine_begins_anew_and_ends_only_what_it_had() {
+    let faulty = Faulty::start();
+    let before = faulty.completion();
+    for stream in [false, true] {
+        let body =
+            json!({"model": "mortise-demo", "prompt": "One", "max_tokens": 8, "stream": stream});
+        let file = faulty.faults.path().join("engine");
+        let restarts = || faulty.server.metric("mortise_engine_restarts_total{");
+        let before_fault = restarts();
+        // The turn that takes the request panics, unless a turn at the end of an earlier one did.
+        let error = wait_for(|| {
+            std::fs::write(&file, "").expect("write the file of the fault");
+            let answer = faulty.server.post(TEXT, &body);
+            let error = match stream {
+                true => events(&answer.text())[0]["error"].clone(),
+                false => answer.json()["error"].clone(),
+            };
+            match error.is_null() {
+                true => Err("no request fails".to_owned()),
+                false => Ok(error),
+            }
+        });
+        assert_eq!(error["code"], "engine_error", "{error}");
+        assert!(restarts() > before_fault);
+        assert_eq!(faulty.completion(), before);
+    }
+    faulty
+        .server
+        .wait_for_log(|line| line.contains("begins anew"));
+    until("nothing is left behind", || {
+        faulty.server.metric("mortise_batch_size_decode{") == 0.0
+            && faulty.server.metric("mortise_kv_blocks_used{") == 0.0
+    });
+}
+
+#[test]
+fn without_its_listener_the_server_ends_and_says_why() {
+    let mut faulty = Faulty::start();
+    faulty.strike("listener", || ());
+    let status = faulty.server.wait();
+    assert_eq!(status.code(), Some(1));
+    faulty
+        .server
+        .wait_for_log(|line| line.starts_with("mortise: the listener ended"));
+}
+
+#[test]
+fn without_the_variable_nothing_is_injected() {
+    let folder = tempfile::tempdir().expect("make a folder");
+    let faulty = Faulty::start();
+    assert!(
+        faulty
+            .server
+            .log()
+            .iter()
+            .any(|line| line.contains("MORTISE_FAULTS is set"))
+    );
+    let server = Server::configured_with("", &[("SOMETHING_ELSE", folder.path())]);
+    assert!(
+        !server
+            .log()
+            .iter()
+            .any(|line| line.contains("MORTISE_FAULTS"))
+    );
+    assert_eq!(server.get("/health").status(), 200);
+}
+
+/// What the sources start as a task that must go on has a test here.
+#[test]
+fn every_task_that_must_go_on_is_made_to_panic() {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let own = include_str!("faults.rs");
+    let mut found = 0;
+    for file in ["app.rs", "supervise.rs"] {
+        let text = std::fs::read_to_string(sources.join(file)).expect("read the sources");
+        let text = text.split("#[cfg(test)]").next().unwrap_or_default();
+        for marker in ["supervise(\"", "must_go_on(\"", "fault_in!(\""] {
+            for rest in text.split(marker).skip(1) {
+                let name = rest.split('"').next().unwrap_or_default();
+                assert!(own.contains(&format!("\"{name}\"")), "{name} has no test");
+                found += 1;
+            }
+        }
+    }
+    assert!(found >= 7, "{found}");
+}
