@@ -19,7 +19,7 @@ fn pair() -> Managed {
 }
 
 #[test]
-fn e11_l5_every_model_has_a_row() {
+fn feature_e11_l5_every_model_has_a_row() {
     let managed = pair();
     assert_eq!(said(&managed.chat("first")), "one");
     let list = managed.ask(Request::get("/v1/admin/models")).ok();
@@ -43,7 +43,7 @@ fn e11_l5_every_model_has_a_row() {
 }
 
 #[test]
-fn e13_l1_models_are_loaded_and_unloaded_at_run_time() {
+fn feature_e13_l1_models_are_loaded_and_unloaded_at_run_time() {
     let managed = pair();
     let refused = managed.chat("two");
     assert_eq!(code(&refused), (409, "model_not_loaded".to_owned()));
@@ -67,7 +67,7 @@ fn e13_l1_models_are_loaded_and_unloaded_at_run_time() {
 }
 
 #[test]
-fn e9_models_are_named_in_the_body_too() {
+fn feature_e9_models_are_named_in_the_body_too() {
     let managed = pair();
     let load = |body: &Value| managed.ask(Request::post("/v1/models/load", body));
     assert_eq!(load(&json!({"model": "two"})).ok()["is_loaded"], true);
@@ -84,7 +84,7 @@ fn e9_models_are_named_in_the_body_too() {
 }
 
 #[test]
-fn l3_settings_of_a_load_are_checked_and_live_until_the_unload() {
+fn feature_l3_settings_of_a_load_are_checked_and_live_until_the_unload() {
     let managed = pair();
     let load = |body: &str| managed.act("one", "load", body);
     let late = load(r#"{"replicas": 2}"#);

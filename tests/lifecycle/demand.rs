@@ -75,7 +75,7 @@ fn a_storm_for_one_cold_model_loads_it_once() {
 }
 
 #[test]
-fn m6_what_is_pinned_stays_and_who_finds_no_room_is_told() {
+fn feature_m6_what_is_pinned_stays_and_who_finds_no_room_is_told() {
     let config = format!(
         "[lifecycle]\nmax_loaded_models = 1\nload_on_demand = true\n{}{}",
         scripted("pinned", "default = \"p\"", "pinned = true"),
@@ -91,7 +91,7 @@ fn m6_what_is_pinned_stays_and_who_finds_no_room_is_told() {
 }
 
 #[test]
-fn l7_a_model_that_nobody_uses_is_unloaded_and_comes_back() {
+fn feature_l7_a_model_that_nobody_uses_is_unloaded_and_comes_back() {
     let config = format!(
         "[lifecycle]\nidle_check_seconds = 1\nload_on_demand = true\n{}{}",
         scripted("brief", "default = \"b\"", "idle_timeout_seconds = 1"),

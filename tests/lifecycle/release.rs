@@ -9,7 +9,7 @@ use crate::support::{Server, until};
 use crate::{Managed, asked, code, scripted};
 
 #[test]
-fn l6_running_answers_end_and_new_requests_are_refused() {
+fn feature_l6_running_answers_end_and_new_requests_are_refused() {
     let slow = "default = \"abcdefghij\"\ntoken_delay_ms = 5\nrepeat = 40";
     let managed = Managed::start(&format!(
         "{}{}",
@@ -44,12 +44,16 @@ fn l6_running_answers_end_and_new_requests_are_refused() {
 }
 
 #[test]
-fn l6_queued_requests_are_told_that_the_model_is_unloaded() {
-    // One sequence at a time: of four choices, three wait.
+fn feature_l6_queued_requests_are_told_that_the_model_is_unloaded() {
+    // One sequence at a time: of eight choices, seven wait.
     let managed = Managed::start("[limits]\nmax_batch = 1\n[[models]]\nname = \"m\"\n");
     let mut request = asked("m");
-    request["n"] = json!(4);
+    request["n"] = json!(8);
     request["max_tokens"] = json!(1000);
+    // Answers that are long, whatever the model would say.
+    request["response_format"] = json!({"type": "json_schema", "json_schema": {
+        "name": "long", "schema": {"type": "string", "minLength": 600},
+    }});
     let asked = Request::post("/v1/chat/completions", &request);
     let answer = asked.begin(managed.server.address());
     until("some choices wait", || {
@@ -64,7 +68,7 @@ fn l6_queued_requests_are_told_that_the_model_is_unloaded() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn l6_a_hundred_loads_leave_no_thread_and_no_descriptor_behind() {
+fn feature_l6_a_hundred_loads_leave_no_thread_and_no_descriptor_behind() {
     let managed =
         Managed::start("[[models]]\nname = \"m\"\n[[models]]\nname = \"n\"\nenabled = false\n");
     let counts = |server: &Server| {

@@ -62,6 +62,7 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
     // Before anything slow: a signal during the start ends the server too, and a port in use
     // should be known before a model is read.
     let signals = signals()?;
+    let hangups = listener_of(SignalKind::hangup(), "SIGHUP")?;
     let listener = bind(&config).await?;
     let address = listener
         .local_addr()
@@ -111,7 +112,7 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
         }
     };
     let service = Arc::clone(&running.state.service);
-    running.start_tasks(&models)?;
+    running.start_tasks(&models, hangups);
     if let Some(admin) = admin {
         let managed = (Arc::clone(&running.live), Arc::clone(&models));
         start_admin(admin, managed, shares, limits, &running.state.http);
@@ -172,13 +173,12 @@ fn connection_limits(http: &HttpConfig) -> ConnectionLimits {
 
 impl Running {
     /// Tasks that go on for as long as the server runs.
-    fn start_tasks(&self, models: &Arc<ModelManager>) -> anyhow::Result<()> {
-        reload_on_hangup(Arc::clone(&self.live))?;
+    fn start_tasks(&self, models: &Arc<ModelManager>, hangups: Arc<Mutex<Signal>>) {
+        reload_on_hangup(Arc::clone(&self.live), hangups);
         if let Some(every) = self.watch {
             start_watcher(Arc::clone(&self.live), every);
         }
         start_idle_check(Arc::clone(models));
-        Ok(())
     }
 
     /// Answer on the routes of all dialects from now on.
@@ -244,9 +244,8 @@ async fn bind_admin(config: AdminConfig) -> anyhow::Result<(TcpListener, SocketA
     Ok((listener, address, config.key))
 }
 
-/// Reload plugins on every SIGHUP.
-fn reload_on_hangup(live: Arc<LivePlugins>) -> anyhow::Result<()> {
-    let hangups = listener_of(SignalKind::hangup(), "SIGHUP")?;
+/// Reload plugins on every SIGHUP. One that came during the start is not lost.
+fn reload_on_hangup(live: Arc<LivePlugins>, hangups: Arc<Mutex<Signal>>) {
     supervise("reload-on-hangup", move || {
         let (live, hangups) = (Arc::clone(&live), Arc::clone(&hangups));
         async move {
@@ -255,7 +254,6 @@ fn reload_on_hangup(live: Arc<LivePlugins>) -> anyhow::Result<()> {
             }
         }
     });
-    Ok(())
 }
 
 /// Metrics of all models and of all plugins of `host`.

@@ -26,27 +26,18 @@ pub struct ModelFacts {
 }
 
 impl ModelFacts {
-    /// The facts of a loaded model; `None` for one that runs elsewhere, to which no plugins are bound.
+    /// The facts of a loaded model; `None` for one that runs elsewhere or generates no text, to which no
+    /// plugins are bound.
     pub fn of_model(model: &Model) -> Option<Self> {
-        let (name, architecture) = (&model.name, &model.architecture);
-        if let Some(Generator::Tokens(generator)) = &model.generator {
-            let (eos, logits) = (&generator.generation.eos_tokens, generator.vocabulary_size);
-            return Some(Self::of(
-                name,
-                architecture,
-                &generator.tokenizer,
-                eos,
-                logits,
-            ));
-        }
-        let embedder = model.embedder.as_ref()?;
-        let logits = embedder.tokenizer.vocabulary_size();
+        let Some(Generator::Tokens(generator)) = &model.generator else {
+            return None;
+        };
         Some(Self::of(
-            name,
-            architecture,
-            &embedder.tokenizer,
-            &[],
-            logits,
+            &model.name,
+            &model.architecture,
+            &generator.tokenizer,
+            &generator.generation.eos_tokens,
+            generator.vocabulary_size,
         ))
     }
 

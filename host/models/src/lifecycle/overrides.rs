@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn l3_null_and_absent_differ() {
+    fn feature_l3_null_and_absent_differ() {
         let read = |text| serde_json::from_str::<LoadOverrides>(text);
         let absent = read("{}").expect("is read");
         assert!(absent.is_empty());

@@ -100,7 +100,7 @@ async fn until(manager: &ModelManager, name: &str, wanted: ModelState) {
 const NONE: fn() -> LoadOverrides = LoadOverrides::default;
 
 #[tokio::test]
-async fn l2_two_loads_at_once_are_one() {
+async fn feature_l2_two_loads_at_once_are_one() {
     let loader = Arc::new(FakeLoader::default());
     let leave = gated(&loader);
     let manager = manager(&["m"], &loader, LifecycleConfig::default());
@@ -113,7 +113,7 @@ async fn l2_two_loads_at_once_are_one() {
 }
 
 #[tokio::test]
-async fn l2_settings_come_too_late_for_a_model_that_is_loaded_or_being_loaded() {
+async fn feature_l2_settings_come_too_late_for_a_model_that_is_loaded_or_being_loaded() {
     let loader = Arc::new(FakeLoader::default());
     let leave = gated(&loader);
     let manager = manager(&["m"], &loader, LifecycleConfig::default());
@@ -143,7 +143,7 @@ async fn l2_settings_come_too_late_for_a_model_that_is_loaded_or_being_loaded() 
 }
 
 #[tokio::test]
-async fn l1_a_failed_load_keeps_its_error_until_the_next_load() {
+async fn feature_l1_a_failed_load_keeps_its_error_until_the_next_load() {
     let loader = Arc::new(FakeLoader::default());
     let leave = gated(&loader);
     let manager = manager(&["m", "missing"], &loader, on_demand());
@@ -161,7 +161,7 @@ async fn l1_a_failed_load_keeps_its_error_until_the_next_load() {
 }
 
 #[tokio::test]
-async fn x3_only_a_loaded_model_serves() {
+async fn feature_x3_only_a_loaded_model_serves() {
     let loader = Arc::new(FakeLoader::default());
     let leave = gated(&loader);
     let manager = manager(&["m"], &loader, LifecycleConfig::default());
@@ -251,7 +251,7 @@ async fn models_beyond_the_room_take_turns_and_no_request_is_lost() {
 }
 
 #[tokio::test]
-async fn m6_a_model_without_room_is_refused_with_numbers() {
+async fn feature_m6_a_model_without_room_is_refused_with_numbers() {
     let loader = Arc::new(FakeLoader {
         bytes: 80,
         ..FakeLoader::default()
@@ -279,7 +279,7 @@ async fn m6_a_model_without_room_is_refused_with_numbers() {
 }
 
 #[tokio::test]
-async fn l7_idle_models_are_unloaded_and_used_ones_stay() {
+async fn feature_l7_idle_models_are_unloaded_and_used_ones_stay() {
     let loader = Arc::new(FakeLoader::default());
     let config = LifecycleConfig {
         idle_timeout: Some(Duration::ZERO),
@@ -303,7 +303,7 @@ async fn l7_idle_models_are_unloaded_and_used_ones_stay() {
 }
 
 #[tokio::test]
-async fn b7_a_runtime_that_ends_by_itself_fails_its_model_and_no_other() {
+async fn feature_b7_a_runtime_that_ends_by_itself_fails_its_model_and_no_other() {
     let loader = Arc::new(FakeLoader::default());
     let manager = manager(&["m", "other"], &loader, LifecycleConfig::default());
     for name in ["m", "other"] {

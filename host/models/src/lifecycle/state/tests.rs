@@ -251,7 +251,7 @@ impl Simulation {
 }
 
 #[test]
-fn l1_no_schedule_leaves_the_table_of_states() {
+fn feature_l1_no_schedule_leaves_the_table_of_states() {
     for seed in 0..20_000 {
         let mut simulation = Simulation::new(seed);
         for _ in 0..60 {
@@ -283,7 +283,7 @@ fn the_least_recently_used_model_is_evicted_first_and_an_idle_one_before_a_busy_
 }
 
 #[test]
-fn m6_pinned_models_stay() {
+fn feature_m6_pinned_models_stay() {
     let mut table = StateTable::new(RoomLimits {
         models: 0,
         bytes: 100,
