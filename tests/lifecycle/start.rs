@@ -75,12 +75,9 @@ fn health_is_told_from_the_first_moment() {
     use std::io::{BufRead as _, BufReader};
     // A model that is read from a pipe that nobody fills is loaded for ever.
     let folder = tempfile::tempdir().expect("make a folder");
-    for file in ["tokenizer.json"] {
-        let made = Command::new("mkfifo")
-            .arg(folder.path().join(file))
-            .status();
-        assert!(made.expect("run mkfifo").success());
-    }
+    let fifo = folder.path().join("tokenizer.json");
+    let made = Command::new("mkfifo").arg(fifo).status();
+    assert!(made.expect("run mkfifo").success());
     let config = format!("[[models]]\nname = \"m\"\npath = {:?}\n", folder.path());
     let path = folder.path().join("mortise.toml");
     std::fs::write(&path, config).expect("write the configuration");
