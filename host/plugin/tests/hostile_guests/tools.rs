@@ -60,7 +60,7 @@ async fn arguments_that_do_not_follow_the_schema_never_reach_the_plugin() {
     let tools = shared().tools(binding()).await;
     for (name, arguments, part) in [
         ("does", "{", "not JSON"),
-        ("does", "", "'text'"),
+        ("does", "", "\"text\" is a required property"),
         ("does", "[]", "object"),
         (
             "does",
