@@ -118,6 +118,32 @@ fn feature_l3_settings_of_a_load_are_checked_and_live_until_the_unload() {
 }
 
 #[test]
+fn feature_l3_settings_that_an_embedding_model_lacks_are_not_ignored() {
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../tests/gguf/data/tiny-chat.gguf"
+    );
+    let managed = Managed::start(&format!(
+        "{}[[models]]\nname = \"vectors\"\npath = {path:?}\npooling = \"last\"\nenabled = false\nreplica_max = 2\n",
+        scripted("one", ONE, ""),
+    ));
+    for body in [r#"{"replicas": 2}"#, r#"{"kv_type": "q8_0"}"#] {
+        let refused = managed.act("vectors", "load", body);
+        assert_eq!(
+            code(&refused),
+            (500, "model_load_failed".to_owned()),
+            "{body}"
+        );
+        assert!(
+            refused
+                .text()
+                .contains("leave `replicas` and `kv_type` out")
+        );
+    }
+    assert_eq!(managed.act("vectors", "load", "").ok()["is_loaded"], true);
+}
+
+#[test]
 fn the_admin_side_takes_its_key_in_either_header_and_nobody_without() {
     let managed = pair();
     let list = || Request::get("/v1/admin/models");

@@ -1,8 +1,9 @@
 //! The start of a server with several models.
 
+use std::net::TcpListener;
 use std::process::Command;
 
-use crate::support::binary;
+use crate::support::{binary, until};
 use crate::{Managed, code, said, scripted};
 
 const BAD: &str = "[[models]]\nname = \"bad\"\npath = \"/no/such/folder\"\n";
@@ -73,17 +74,18 @@ fn two_models_of_one_name_are_refused_before_anything_is_loaded() {
 #[test]
 fn health_is_told_from_the_first_moment() {
     use std::io::{BufRead as _, BufReader};
-    // A model that is read from a pipe that nobody fills is loaded for ever.
+    // A hub that takes the question and never answers: the model is loading for as long as the test wants.
+    let hub = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+    let endpoint = format!("http://{}", hub.local_addr().expect("an address"));
     let folder = tempfile::tempdir().expect("make a folder");
-    let fifo = folder.path().join("tokenizer.json");
-    let made = Command::new("mkfifo").arg(fifo).status();
-    assert!(made.expect("run mkfifo").success());
-    let config = format!("[[models]]\nname = \"m\"\npath = {:?}\n", folder.path());
+    let config = "[[models]]\nname = \"secret-name\"\nhf = \"secret/model\"\n";
     let path = folder.path().join("mortise.toml");
     std::fs::write(&path, config).expect("write the configuration");
     let mut child = Command::new(binary())
         .args(["serve", "--port", "0", "--config"])
         .arg(&path)
+        .env("HF_ENDPOINT", endpoint)
+        .env("HF_HUB_CACHE", folder.path())
         .stderr(std::process::Stdio::piped())
         .spawn()
         .expect("start mortise");
@@ -99,7 +101,14 @@ fn health_is_told_from_the_first_moment() {
     let ready = get("/ready");
     assert_eq!(ready.status(), 503);
     assert_eq!(ready.json()["status"], "starting");
-    assert_eq!(ready.json()["models"][0]["id"], "m");
+    until("the model is being loaded", || {
+        get("/ready").json()["models"][0]["state"] == "loading"
+    });
+    let ready = get("/ready");
+    assert!(
+        !ready.text().contains("secret"),
+        "names are for callers with a key"
+    );
     let models = get("/v1/models");
     assert_eq!(code(&models), (503, "server_starting".to_owned()));
     let killed = Command::new("kill")

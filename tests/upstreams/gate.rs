@@ -1,4 +1,4 @@
-//! What is refused before anything is sent.
+//! Refusals before anything is sent.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! What goes to an upstream, and what of it comes back: keys and headers.
+//! Keys and headers: which go to an upstream, and which come back.
 
 use serde_json::json;
 

@@ -41,7 +41,7 @@ pub(crate) async fn stream(State(admin): State<Arc<Admin>>) -> Response {
     Sse::new(events).keep_alive(alive).into_response()
 }
 
-/// What happens from now on. A reader that is too slow is told how many events it missed.
+/// Stream of the events from now on. A reader that is too slow is told how many it missed.
 fn later(events: Receiver<ModelEvent>) -> impl Stream<Item = Result<Event, Infallible>> {
     stream::unfold(events, |mut events| async move {
         let event = match events.recv().await {
@@ -63,16 +63,11 @@ fn shown(told: &ModelEvent) -> Event {
         });
         return event("model.state", &state);
     };
-    let progress = json!({
-        "model": told.model,
-        "state": told.state.name(),
-        "stage": progress.stage.name(),
-        "file": progress.file,
-        "bytes_done": progress.bytes_done,
-        "bytes_total": progress.bytes_total,
-        "at_ms": told.at_ms,
-    });
-    event("model.progress", &progress)
+    let mut data = json!(progress);
+    data["model"] = json!(told.model);
+    data["state"] = json!(told.state.name());
+    data["at_ms"] = json!(told.at_ms);
+    event("model.progress", &data)
 }
 
 fn event(name: &str, data: &Value) -> Event {

@@ -34,12 +34,7 @@ pub(crate) fn row(model: &ModelStatus) -> Value {
         "loaded_at_ms": model.loaded_at_ms,
         "load_time_ms": model.load_time.and_then(milliseconds),
         "last_error": model.last_error,
-        "progress": model.progress.as_ref().map(|progress| json!({
-            "stage": progress.stage.name(),
-            "file": progress.file,
-            "bytes_done": progress.bytes_done,
-            "bytes_total": progress.bytes_total,
-        })),
+        "progress": model.progress,
         "vram_estimate_mib": model.memory_bytes / MIB,
         "vram_estimate_replica_count": replicas.max(1),
         "vram_estimate_source": model.memory_source.name(),
@@ -68,7 +63,7 @@ fn definition(config: &ModelConfig) -> Value {
     json!({
         "path": config.path.as_ref().map(|path| path.display().to_string()),
         "hf": config.hf.as_ref().map(ToString::to_string),
-        "quantize": config.quantize.map(quantize),
+        "quantize": config.quantize.map(Quantize::name),
         "draft_model": config.draft.as_ref().map(|draft| &draft.name),
         "load_on_demand": config.lifecycle.load_on_demand,
         "idle_timeout_seconds": config.lifecycle.idle_timeout.map(|timeout| {
@@ -77,19 +72,12 @@ fn definition(config: &ModelConfig) -> Value {
     })
 }
 
-fn quantize(format: Quantize) -> &'static str {
-    match format {
-        Quantize::Q8_0 => "q8_0",
-        Quantize::Q4K => "q4_k",
-    }
-}
-
 /// Settings of the load in force: what was left alone is absent, what was set back is null.
 fn overrides(overrides: &LoadOverrides) -> Value {
     let LoadOverrides {
         max_context,
         kv_type,
-        quantize: format,
+        quantize,
         device,
         replicas,
         draft_model,
@@ -101,10 +89,10 @@ fn overrides(overrides: &LoadOverrides) -> Value {
         }
     };
     show("max_context", shown_as(*max_context, Value::from));
-    show("kv_type", shown_as(*kv_type, |kind| kv_name(kind).into()));
+    show("kv_type", shown_as(*kv_type, |kind| kind.name().into()));
     show(
         "quantize",
-        shown_as(*format, |format| quantize(format).into()),
+        shown_as(*quantize, |format| format.name().into()),
     );
     show(
         "device",
@@ -123,16 +111,7 @@ fn shown_as<T>(value: Override<T>, show: impl FnOnce(T) -> Value) -> Option<Valu
     }
 }
 
-fn kv_name(kind: KvTypeName) -> &'static str {
-    match kind {
-        KvTypeName::F32 => "f32",
-        KvTypeName::F16 => "f16",
-        KvTypeName::Bf16 => "bf16",
-        KvTypeName::Q8_0 => "q8_0",
-    }
-}
-
-/// What a load may override, for forms.
+/// Constraints on the settings of a load (`load_constraints`), from which a form can be made.
 fn constraints(config: &ModelConfig) -> Value {
     if config.upstream.is_some() {
         return json!({});
@@ -145,11 +124,11 @@ fn constraints(config: &ModelConfig) -> Value {
             "kind": "integer", "minimum": 1, "step": 1, "null_means": "the server's limit",
         },
         "kv_type": {
-            "kind": "choice", "allowed_values": KvTypeName::NAMES, "null_means": "f32",
+            "kind": "choice", "allowed_values": KvTypeName::ALL.map(KvTypeName::name), "null_means": "f32",
         },
         "quantize": {
-            "kind": "choice", "allowed_values": ["q8_0", "q4_k"],
-            "default": config.quantize.map(quantize), "null_means": "as the files are",
+            "kind": "choice", "allowed_values": [Quantize::Q8_0.name(), Quantize::Q4K.name()],
+            "default": config.quantize.map(Quantize::name), "null_means": "as the files are",
         },
         "device": {
             "kind": "text", "allowed_values": ["auto", "cpu", "cuda", "cuda:N"],

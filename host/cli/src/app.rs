@@ -61,7 +61,7 @@ pub(crate) fn serve(source: ConfigSource) -> anyhow::Result<()> {
 async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
     // Before anything slow: a signal during the start ends the server too, and a port in use
     // should be known before a model is read.
-    let signals = signals()?;
+    let mut signals = signals()?;
     let hangups = listener_of(SignalKind::hangup(), "SIGHUP")?;
     let listener = bind(&config).await?;
     let address = listener
@@ -84,7 +84,10 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
         drain: config.http.drain,
     };
     if let Some(upstream) = &config.upstream {
-        config.models = remote::found(upstream).await?;
+        config.models = tokio::select! {
+            found = remote::found(upstream) => found?,
+            _ = signals.recv() => return Ok(()),
+        };
     }
     let models = start::model_manager(&config);
     let startup = starting(&models, address);
@@ -137,7 +140,7 @@ async fn bind(config: &Config) -> anyhow::Result<TcpListener> {
         .with_context(|| format!("cannot listen on {address}; is another server running there?"))
 }
 
-/// What answers while models are loaded.
+/// Router that answers while models are loaded.
 fn starting(models: &Arc<ModelManager>, address: SocketAddr) -> Arc<Startup> {
     tracing::info!(%address, models = models.statuses().len(), "loading models");
     let models = Arc::clone(models);
@@ -147,7 +150,7 @@ fn starting(models: &Arc<ModelManager>, address: SocketAddr) -> Arc<Startup> {
     )
 }
 
-/// What the listener and the state of the server share.
+/// State that the listener and the handlers share.
 struct Surroundings {
     address: SocketAddr,
     connections: Arc<ConnectionTable>,
@@ -159,7 +162,7 @@ struct Surroundings {
 struct Running {
     state: Arc<ApiState>,
     live: Arc<LivePlugins>,
-    /// How often the plugin files are looked at.
+    /// Interval at which the plugin files are polled.
     watch: Option<Duration>,
 }
 

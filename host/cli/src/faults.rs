@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// How often an asynchronous task looks for its file.
+/// Interval at which an asynchronous task looks for its file.
 const LOOK: Duration = Duration::from_millis(20);
 
 static FOLDER: OnceLock<PathBuf> = OnceLock::new();

@@ -17,7 +17,7 @@ pub(crate) async fn found(upstream: &UpstreamConfig) -> anyhow::Result<Vec<Model
     Ok(models.collect())
 }
 
-/// What generates the text of a remote model. Nothing is asked yet but for health checks.
+/// Generator of a remote model. It asks nothing before the first request, but for health checks.
 pub(crate) fn start(name: &str, upstream: &UpstreamConfig) -> anyhow::Result<Generator> {
     let runtime = UpstreamRuntime::start(name, upstream.clone())
         .with_context(|| format!("the model `{name}` cannot be served"))?;

@@ -122,22 +122,15 @@ fn cause(error: LifecycleError) -> anyhow::Error {
     }
 }
 
-/// Body of `GET /ready` while models are loaded.
+/// Body of `GET /ready` while models are loaded. Names and files are not for callers without a key: the log
+/// has them.
 pub(crate) fn progress(models: &[ModelStatus]) -> Value {
     let models = models.iter().map(|model| {
-        let progress = model.progress.as_ref().map(|progress| {
-            json!({
-                "stage": progress.stage.name(),
-                "file": progress.file,
-                "bytes_done": progress.bytes_done,
-                "bytes_total": progress.bytes_total,
-            })
-        });
-        json!({
-            "id": model.listing.name,
-            "state": model.state.name(),
-            "progress": progress,
-        })
+        let mut progress = model.progress.clone();
+        if let Some(progress) = &mut progress {
+            progress.file = None;
+        }
+        json!({"state": model.state.name(), "progress": progress})
     });
     json!({"status": "starting", "models": models.collect::<Vec<_>>()})
 }

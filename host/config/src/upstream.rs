@@ -117,7 +117,7 @@ pub(crate) enum RawDispatch {
     PrefixAffine,
 }
 
-/// How it is known that a server is well.
+/// Health check of an upstream: by requests of its own, or by configuration only.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum RawHealth {

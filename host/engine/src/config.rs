@@ -45,7 +45,7 @@ pub struct EngineConfig {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FaultPoint(pub Option<fn()>);
 
-/// How an engine computes does not depend on it.
+/// Always equal: fault injection does not change how an engine computes.
 impl PartialEq for FaultPoint {
     fn eq(&self, _: &Self) -> bool {
         true

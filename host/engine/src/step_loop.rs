@@ -93,7 +93,7 @@ struct ForwardOutput {
 impl StepLoop {
     /// Run until the handle asks to stop. Unfinished sequences are dropped, which closes their streams.
     ///
-    /// What one sequence makes panic ends that sequence; see `compute` and `Sequence`. A panic that gets
+    /// A panic that one sequence causes ends that sequence; see `compute` and `Sequence`. A panic that gets
     /// here is a defect of the loop itself: it ends the sequences there are, and the loop begins anew.
     pub(crate) fn run(mut self) {
         while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.turns())) {

@@ -1,7 +1,7 @@
 //! Checks before a request is routed: the name by which the server was called, the
 //! length of the address, and the rules for web pages of other origins.
 //!
-//! These rules are ours and not `tower-http`'s: its layer answers each `OPTIONS` request itself, before a check of
+//! CORS is not left to `tower-http`: its layer answers each `OPTIONS` request itself, before a check of
 //! the host name and without a request id, and refuses `*` beside other origins at the start.
 
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header};

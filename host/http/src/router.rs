@@ -57,7 +57,7 @@ pub struct HttpState {
     pub observer: Arc<dyn AccessObserver>,
     /// The body of `GET /metrics`.
     pub metrics: Page,
-    /// What is wrong although the server is ready, as fields of the body of `GET /ready`.
+    /// Conditions that a ready server has all the same, as fields of the body of `GET /ready`.
     pub condition: Condition,
 }
 

@@ -118,6 +118,16 @@ pub enum Quantize {
     Q4K,
 }
 
+impl Quantize {
+    /// Name in configuration files and on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Q8_0 => "q8_0",
+            Self::Q4K => "q4_k",
+        }
+    }
+}
+
 /// Settings of the local engine.
 #[derive(Debug, Clone)]
 pub struct EngineSettings {

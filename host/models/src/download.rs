@@ -25,7 +25,7 @@ pub fn download(
     path.with_context(|| format!("the model `{reference}` cannot be had from the hub"))
 }
 
-/// What a person sees, and those who watch the load.
+/// Two listeners: the terminal or the log, and those who watch the load.
 struct Both<'a, T>(&'a T, &'a LoadProgress);
 
 impl<T: Progress> Progress for Both<'_, T> {

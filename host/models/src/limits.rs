@@ -10,3 +10,6 @@ pub const MAX_TOOLS: usize = 128;
 pub const MAX_TOOL_NAME_BYTES: usize = 64;
 /// Longest base URL of a server that answers for a model, in bytes.
 pub const MAX_BASE_URL_BYTES: usize = 2048;
+
+/// Events of models that a slow listener of the admin side may lag behind before it misses some.
+pub const MAX_EVENT_BACKLOG: usize = 256;

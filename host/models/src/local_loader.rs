@@ -116,7 +116,7 @@ fn replicas(
     Ok(Replicas::of(runtimes))
 }
 
-/// Everything that a load goes by.
+/// Settings in force for one load.
 struct Settled {
     config: ModelConfig,
     engine: EngineSettings,
@@ -168,6 +168,11 @@ impl LoadModel for LocalLoader {
                 (Some(Generator::Tokens(generator)), None)
             }
             ModelRuntime::Embeddings(runtime) => {
+                anyhow::ensure!(
+                    settled.replicas == 1 && overrides.kv_type == Override::Keep,
+                    "the model makes embeddings: it has one runtime and no KV cache; leave \
+                     `replicas` and `kv_type` out"
+                );
                 let tokenizer = Arc::clone(&files.tokenizer);
                 (None, Some(TextEmbedder { runtime, tokenizer }))
             }

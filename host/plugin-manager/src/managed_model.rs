@@ -23,7 +23,7 @@ impl ManagedModel {
         Self { known, facts }
     }
 
-    /// Whether both are the same load of a model.
+    /// Identity: true if both are the same load of a model.
     pub(crate) fn is_same(&self, other: &KnownModel) -> bool {
         match (&self.known.loaded, &other.loaded) {
             (Some(one), Some(two)) => Arc::ptr_eq(one, two),

@@ -18,7 +18,7 @@ pub struct AnswerReader {
     read: usize,
 }
 
-/// What the events so far add up to.
+/// Sum of the events so far.
 #[derive(Debug, Default)]
 struct AnswerState {
     /// Indices of the upstream's tool calls, in the order in which they began; ours count from 0.

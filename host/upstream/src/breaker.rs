@@ -39,7 +39,7 @@ struct Circuit {
 #[derive(Debug)]
 pub(crate) struct Breaker(Mutex<Circuit>);
 
-/// What became of a request, as far as it tells about the upstream.
+/// Outcome of a request, as far as it tells about the upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The upstream began to answer.
@@ -55,7 +55,7 @@ pub(crate) enum Outcome {
 /// Change of the circuit that is worth a line in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// Nothing is sent for this time.
+    /// Opened: no request is sent for this time.
     Opened(Duration),
     /// Requests pass again.
     Closed,

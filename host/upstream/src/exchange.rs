@@ -18,7 +18,7 @@ use crate::limits::MAX_ERROR_BYTES;
 use crate::members::Place;
 use crate::refusal::{ErrorAnswer, shortened};
 
-/// What is asked, and who waits for the answer.
+/// Request to an upstream, with the channel of whoever waits for its answer.
 pub(crate) struct Question<'a> {
     pub(crate) client: &'a Client,
     pub(crate) timeouts: UpstreamTimeouts,
@@ -36,7 +36,7 @@ pub(crate) enum Attempt {
     /// There is none: nothing was relayed.
     Failed {
         error: RuntimeError,
-        /// What the operator should know, and callers should not.
+        /// Detail for the operator, not for callers.
         detail: String,
         /// It is safe to ask again, after this time if the same upstream is asked.
         retry: Option<Duration>,

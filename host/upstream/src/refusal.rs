@@ -15,7 +15,7 @@ pub(crate) struct ErrorAnswer {
     pub(crate) body: Vec<u8>,
 }
 
-/// What an error's body says.
+/// Error body of an upstream.
 #[derive(Debug, Default)]
 struct Told {
     message: String,

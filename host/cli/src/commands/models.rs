@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use mortise_config::{Config, Overrides, variable_of};
 use mortise_harness::{print, print_json};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value, json};
 use ureq::Agent;
 
@@ -23,9 +24,10 @@ pub(crate) fn run(command: ModelsCommand) -> anyhow::Result<()> {
                 false => print(&table(&models)),
             }
         }
-        ModelsCommand::Show { model, server } => {
-            print_json(&Admin::of(&server)?.get(&format!("/v1/admin/models/{}", encoded(&model)))?)
-        }
+        ModelsCommand::Show { model, server } => print_json(&Admin::of(&server)?.get(&format!(
+            "/v1/admin/models/{}",
+            utf8_percent_encode(&model, NON_ALPHANUMERIC)
+        ))?),
         ModelsCommand::Load {
             model,
             settings,
@@ -88,22 +90,6 @@ fn table(models: &Value) -> String {
 
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
-}
-
-/// A name as a part of a path.
-fn encoded(name: &str) -> String {
-    let mut path = String::new();
-    for byte in name.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
-                path.push(char::from(byte));
-            }
-            byte => {
-                let _ = write!(path, "%{byte:02X}");
-            }
-        }
-    }
-    path
 }
 
 /// The admin side of a server.

@@ -1,4 +1,4 @@
-//! What the manager asks of its loader and its publisher, and what it tells of models.
+//! Traits of the manager's loader and publisher, its settings, and the status of a model.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -90,7 +90,7 @@ pub enum MemorySource {
     ObservedLoadDelta,
     /// Size of its files.
     ModelArtifactSize,
-    /// Nothing is known.
+    /// Unknown.
     Unavailable,
 }
 
@@ -132,7 +132,7 @@ pub struct ModelStatus {
     pub memory_source: MemorySource,
     /// When it was loaded, in milliseconds since 1970.
     pub loaded_at_ms: Option<u64>,
-    /// How long its load took.
+    /// Duration of its load.
     pub load_time: Option<Duration>,
     /// Time since its last request or its load; `None` if it is not loaded.
     pub idle: Option<Duration>,

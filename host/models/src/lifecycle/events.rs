@@ -6,11 +6,9 @@ use tokio::sync::broadcast;
 
 use super::progress::Progress;
 use super::state::ModelState;
+use crate::limits::MAX_EVENT_BACKLOG;
 
-/// Events that a slow listener may lag behind before it misses some.
-pub const EVENT_BACKLOG: usize = 256;
-
-/// Something happened to a model.
+/// Event of one model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelEvent {
     /// Public name.
@@ -31,7 +29,7 @@ pub(crate) struct Events(broadcast::Sender<ModelEvent>);
 
 impl Default for Events {
     fn default() -> Self {
-        Self(broadcast::channel(EVENT_BACKLOG).0)
+        Self(broadcast::channel(MAX_EVENT_BACKLOG).0)
     }
 }
 

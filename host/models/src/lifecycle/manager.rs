@@ -20,7 +20,7 @@ use super::state::{LoadStep, ModelState, Room, StateTable, UnloadStep};
 use crate::config::ModelConfig;
 use crate::model::{Listing, Model};
 
-/// What the manager holds of one model.
+/// State of one model beside its place in the table.
 struct Entry {
     config: Arc<ModelConfig>,
     listing: Arc<Listing>,
@@ -60,7 +60,7 @@ pub struct ModelManager {
     changes: watch::Sender<u64>,
     /// Loads take turns: memory is measured, and room is made, for one at a time.
     turn: tokio::sync::Mutex<()>,
-    /// What is published is published in order.
+    /// Publications take turns, so that the last one is the newest.
     publishing: tokio::sync::Mutex<()>,
     loader: Arc<dyn LoadModel>,
     publisher: OnceLock<Weak<dyn PublishModels>>,
@@ -147,7 +147,7 @@ impl ModelManager {
         self.lock().status(name, self.now())
     }
 
-    /// Whether a model can be loaded without unloading another.
+    /// Room for a model: true if it can be loaded without unloading another.
     pub fn has_room(&self, name: &str) -> bool {
         self.lock().table.room(name) == Room::Free
     }
@@ -212,10 +212,7 @@ impl ModelManager {
         }
         drop(inner);
         self.tell(name);
-        if let Some(this) = self.this.upgrade() {
-            let name = name.to_owned();
-            tokio::spawn(async move { this.run_load(&name, &config).await });
-        }
+        self.spawn_load(name, config);
         Ok(())
     }
 
@@ -234,7 +231,8 @@ impl ModelManager {
         let step = {
             let mut inner = self.lock();
             let step = inner.table.unload(name).ok_or_else(unknown)?;
-            if step == UnloadStep::Begin
+            // An operator's unload also hurries one that is under way for another reason.
+            if matches!(step, UnloadStep::Begin | UnloadStep::Pending)
                 && tell_queued
                 && let Some(entry) = inner.entries.get(name)
             {
@@ -252,11 +250,8 @@ impl ModelManager {
             UnloadStep::Begin => {
                 tracing::info!(model = name, "model is being unloaded");
                 self.tell(name);
-                if let Some(this) = self.this.upgrade() {
-                    let name = name.to_owned();
-                    // On its own: an unload is finished though its caller has gone.
-                    tokio::spawn(async move { this.run_unload(&name, None).await });
-                }
+                // On its own: an unload is finished though its caller has gone.
+                self.spawn_unload(name);
             }
         }
         let mut changes = self.changes.subscribe();
@@ -266,20 +261,6 @@ impl ModelManager {
                 return Ok(());
             }
             self.changed(&mut changes).await?;
-        }
-    }
-
-    /// The runtime of a model has ended by itself: requests are refused until it is loaded again.
-    pub fn runtime_ended(&self, name: &str, error: String) {
-        let begun = self.lock().table.unload(name) == Some(UnloadStep::Begin);
-        if !begun {
-            return;
-        }
-        tracing::error!(model = name, error, "the runtime of a model has ended");
-        self.tell(name);
-        if let Some(this) = self.this.upgrade() {
-            let name = name.to_owned();
-            tokio::spawn(async move { this.run_unload(&name, Some(error)).await });
         }
     }
 

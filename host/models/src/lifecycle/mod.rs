@@ -14,7 +14,7 @@ pub use contract::{
     KnownModel, LifecycleConfig, LoadModel, MemorySource, ModelStatus, PublishModels, Published,
 };
 pub use error::LifecycleError;
-pub use events::{EVENT_BACKLOG, ModelEvent};
+pub use events::ModelEvent;
 pub use lease::ModelLease;
 pub use manager::ModelManager;
 pub use overrides::{KvTypeName, LoadOverrides, Override};

@@ -54,8 +54,18 @@ pub enum KvTypeName {
 }
 
 impl KvTypeName {
-    /// Every name, as it is written.
-    pub const NAMES: [&str; 4] = ["f32", "f16", "bf16", "q8_0"];
+    /// Every type.
+    pub const ALL: [Self; 4] = [Self::F32, Self::F16, Self::Bf16, Self::Q8_0];
+
+    /// Name in configuration files and on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+            Self::Q8_0 => "q8_0",
+        }
+    }
 }
 
 impl From<KvTypeName> for KvType {
@@ -88,7 +98,7 @@ pub struct LoadOverrides {
 }
 
 impl LoadOverrides {
-    /// Whether nothing is overridden.
+    /// True if nothing is overridden.
     pub fn is_empty(&self) -> bool {
         self.first().is_none()
     }
@@ -111,6 +121,14 @@ impl LoadOverrides {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn types_of_the_cache_are_read_by_their_names() {
+        for kind in KvTypeName::ALL {
+            let name = serde_json::Value::from(kind.name());
+            assert_eq!(serde_json::from_value::<KvTypeName>(name).ok(), Some(kind));
+        }
+    }
 
     #[test]
     fn feature_l3_null_and_absent_differ() {

@@ -2,8 +2,11 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use serde::Serialize;
+
 /// Part of a load.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum LoadStage {
     /// Waits for other loads, or for memory.
     Waiting,
@@ -15,22 +18,10 @@ pub enum LoadStage {
     Binding,
 }
 
-impl LoadStage {
-    /// Name of the stage on the wire.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Waiting => "waiting",
-            Self::Downloading => "downloading",
-            Self::Reading => "reading",
-            Self::Binding => "binding",
-        }
-    }
-}
-
 /// Progress of a load.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Progress {
-    /// What is being done.
+    /// Part of the load that is under way.
     pub stage: LoadStage,
     /// File that is being downloaded.
     pub file: Option<String>,

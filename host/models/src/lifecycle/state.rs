@@ -16,7 +16,7 @@ pub enum ModelState {
     Loaded,
     /// It takes no requests, and ends when those under way have ended.
     Unloading,
-    /// Its last load failed, or its runtime ended by itself.
+    /// Its last load failed.
     Failed,
 }
 
@@ -85,7 +85,7 @@ impl Slot {
         }
     }
 
-    /// Whether its memory is taken.
+    /// Residency: true while its memory is taken.
     fn is_resident(&self) -> bool {
         matches!(self.state, ModelState::Loaded | ModelState::Unloading)
     }
@@ -126,7 +126,7 @@ pub(crate) enum Room {
     Soon,
     /// This model is to be unloaded first.
     Evict(String),
-    /// What is loaded is pinned, or the model is larger than the bound.
+    /// Pinned models leave no room, or the model is larger than the bound.
     Never {
         /// Bytes that it needs.
         needed: u64,
@@ -226,23 +226,19 @@ impl StateTable {
         })
     }
 
-    /// Whether an unload can be finished: nobody uses the model any more.
+    /// End of a drain: true if an unload can be finished, since nobody uses the model any more.
     pub(crate) fn is_drained(&self, name: &str) -> bool {
         self.slots
             .get(name)
             .is_some_and(|slot| slot.state == ModelState::Unloading && slot.users == 0)
     }
 
-    /// The memory of a drained model has been released; `why` if its runtime ended by itself.
-    pub(crate) fn released(&mut self, name: &str, why: Option<String>) {
+    /// The memory of a drained model has been released.
+    pub(crate) fn released(&mut self, name: &str) {
         if let Some(slot) = self.slots.get_mut(name)
             && slot.state == ModelState::Unloading
         {
-            slot.state = match why {
-                None => ModelState::Unloaded,
-                Some(_) => ModelState::Failed,
-            };
-            slot.last_error = why;
+            slot.state = ModelState::Unloaded;
         }
     }
 

@@ -28,6 +28,7 @@ impl LoadModel for FakeLoader {
     ) -> anyhow::Result<Model> {
         self.loads.fetch_add(1, SeqCst);
         progress.file("weights", 100, 0);
+        assert!(config.name != "panics late", "a load that panics");
         if let Some(gate) = &*self.gate.lock().expect("a gate") {
             gate.recv()
                 .expect("a message")
@@ -53,6 +54,7 @@ impl LoadModel for FakeLoader {
 
     fn probe(&self, config: &ModelConfig) -> anyhow::Result<()> {
         anyhow::ensure!(config.name != "missing", "no such folder");
+        assert!(config.name != "panics", "a probe that panics");
         Ok(())
     }
 
@@ -303,21 +305,37 @@ async fn feature_l7_idle_models_are_unloaded_and_used_ones_stay() {
 }
 
 #[tokio::test]
-async fn feature_b7_a_runtime_that_ends_by_itself_fails_its_model_and_no_other() {
+async fn a_load_that_panics_fails_its_model_and_no_other() {
     let loader = Arc::new(FakeLoader::default());
-    let manager = manager(&["m", "other"], &loader, LifecycleConfig::default());
-    for name in ["m", "other"] {
-        manager.load(name, NONE()).await.expect("loads");
+    let manager = manager(&["m", "panics", "panics late"], &loader, on_demand());
+    for name in ["panics", "panics late"] {
+        let error = manager.load(name, NONE()).await.expect_err("panics");
+        assert_eq!(error.code(), "model_failed", "{error}");
+        assert_eq!(state(&manager, name), ModelState::Failed);
     }
-    manager.runtime_ended("m", "killed by signal 9".to_owned());
-    until(&manager, "m", ModelState::Failed).await;
-    let error = manager.acquire("m").await.expect_err("failed");
-    assert!(error.to_string().contains("signal 9"), "{error}");
-    assert!(manager.acquire("other").await.is_ok());
-    manager
-        .load("m", NONE())
-        .await
-        .expect("an explicit restart");
+    assert!(manager.acquire("m").await.is_ok(), "loads go on");
+}
+
+struct PanickingPublisher;
+
+impl PublishModels for PanickingPublisher {
+    fn publish(&self, _: Vec<KnownModel>) -> Published<'_> {
+        panic!("nobody publishes");
+    }
+}
+
+#[tokio::test]
+async fn a_publication_that_panics_leaves_no_state_behind() {
+    let loader = Arc::new(FakeLoader::default());
+    let manager = manager(&["m"], &loader, LifecycleConfig::default());
+    let publisher = Arc::new(PanickingPublisher);
+    let weak: Weak<PanickingPublisher> = Arc::downgrade(&publisher);
+    manager.load("m", NONE()).await.expect("loads");
+    manager.publish_to(weak);
+    manager.unload("m").await.expect("ends");
+    assert_eq!(state(&manager, "m"), ModelState::Unloaded);
+    let error = manager.load("m", NONE()).await.expect_err("panics");
+    assert_eq!(error.code(), "model_failed", "{error}");
 }
 
 /// Publishes what the test says.
@@ -372,14 +390,14 @@ async fn listeners_see_states_and_progress_in_order() {
     manager.unload("m").await.expect("unloads");
     let mut seen = Vec::new();
     while let Ok(event) = events.try_recv() {
-        let stage = event.progress.map(|progress| progress.stage.name());
+        let stage = event.progress.map(|progress| progress.stage);
         seen.push((event.state.name(), stage));
     }
     let expected = [
         ("loading", None),
-        ("loading", Some("reading")),
-        ("loading", Some("downloading")),
-        ("loading", Some("binding")),
+        ("loading", Some(LoadStage::Reading)),
+        ("loading", Some(LoadStage::Downloading)),
+        ("loading", Some(LoadStage::Binding)),
         ("loaded", None),
         ("unloading", None),
         ("unloaded", None),

@@ -1,7 +1,10 @@
 //! Loads and unloads, each on a task of its own.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
+
+use futures::FutureExt as _;
 
 use super::{Inner, ModelManager};
 use crate::config::ModelConfig;
@@ -14,17 +17,42 @@ use crate::lifecycle::state::{ModelState, Room};
 use crate::model::Model;
 
 impl ModelManager {
-    pub(super) async fn run_load(&self, name: &str, config: &Arc<ModelConfig>) {
+    /// Load a model on a task of its own. A load that panics fails its model, and no state is left behind.
+    pub(super) fn spawn_load(&self, name: &str, config: Arc<ModelConfig>) {
+        let Some(this) = self.this.upgrade() else {
+            return;
+        };
+        let name = name.to_owned();
+        tokio::spawn(async move {
+            let load = AssertUnwindSafe(this.run_load(&name, &config)).catch_unwind();
+            if load.await.is_err() {
+                this.load_failed(&name, "the load panicked; the log says where".to_owned());
+            }
+        });
+    }
+
+    /// Unload a model on a task of its own. After a panic its memory may be lost, but not its state.
+    pub(super) fn spawn_unload(&self, name: &str) {
+        let Some(this) = self.this.upgrade() else {
+            return;
+        };
+        let name = name.to_owned();
+        tokio::spawn(async move {
+            let unload = AssertUnwindSafe(this.run_unload(&name)).catch_unwind();
+            if unload.await.is_err() {
+                tracing::error!(model = name, "the unload panicked");
+                this.lock().table.released(&name);
+                this.tell(&name);
+            }
+        });
+    }
+
+    async fn run_load(&self, name: &str, config: &Arc<ModelConfig>) {
         let turn = self.turn.lock().await;
         let (loader, probed) = (Arc::clone(&self.loader), Arc::clone(config));
-        let probe = tokio::task::spawn_blocking(move || loader.probe(&probed));
-        match probe
-            .await
-            .map_err(anyhow::Error::from)
-            .and_then(|probe| probe)
-        {
-            Ok(()) => {}
-            Err(error) => return self.load_failed(name, format!("{error:#}")),
+        let probe = tokio::task::spawn_blocking(move || loader.probe(&probed)).await;
+        if let Err(error) = probe.unwrap_or_else(|panic| Err(panic.into())) {
+            return self.load_failed(name, format!("{error:#}"));
         }
         if let Err(refusal) = self.make_room(name).await {
             tracing::warn!(model = name, error = %refusal, "model was not loaded");
@@ -132,7 +160,7 @@ impl ModelManager {
     }
 
     /// Wait until there is room for a model; unload others where that makes room.
-    pub(super) async fn make_room(&self, name: &str) -> Result<(), LifecycleError> {
+    async fn make_room(&self, name: &str) -> Result<(), LifecycleError> {
         let mut changes = self.changes.subscribe();
         loop {
             let room = self.lock().table.room(name);
@@ -164,7 +192,7 @@ impl ModelManager {
     }
 
     /// Wait until nobody uses a model, and release it.
-    pub(super) async fn run_unload(&self, name: &str, why: Option<String>) {
+    async fn run_unload(&self, name: &str) {
         let publishing = self.publishing.lock().await;
         if let Some(publisher) = self.publisher.get().and_then(Weak::upgrade)
             && let Err(error) = publisher.publish(self.known()).await
@@ -197,7 +225,7 @@ impl ModelManager {
         if let Err(panic) = released.await {
             tracing::error!(model = name, %panic, "the end of a runtime broke off");
         }
-        self.lock().table.released(name, why);
+        self.lock().table.released(name);
         tracing::info!(model = name, "model unloaded");
         self.tell(name);
     }

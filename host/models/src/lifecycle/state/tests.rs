@@ -159,9 +159,7 @@ impl Simulation {
     /// An unload whose users have gone is finished.
     fn release(&mut self, name: &'static str) {
         if self.table.is_drained(name) {
-            let crashed = self.draw.below(5) == 0;
-            self.table
-                .released(name, crashed.then(|| "killed".to_owned()));
+            self.table.released(name);
         }
     }
 
@@ -225,7 +223,7 @@ impl Simulation {
         assert!(budget == 0 || bytes <= budget, "{bytes} bytes of {budget}");
     }
 
-    /// Everything that is under way ends, and nothing waits for ever.
+    /// Requests end, unloads and loads go on: nothing waits for ever.
     fn settle(&mut self) {
         for _ in 0..200 {
             self.now += 1;
