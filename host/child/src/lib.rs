@@ -1,0 +1,1 @@
+//! Models that processes answer for which the server starts and ends itself.

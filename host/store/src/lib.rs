@@ -1,0 +1,1 @@
+//! Durable state: what the server acknowledged is there after a crash.
