@@ -68,7 +68,13 @@ fn every_source_file_says_what_it_is_for() {
 
 #[test]
 fn unsafe_code_stays_at_the_edges() {
-    const EDGES: &[&str] = &["kernels/", "host/plugin/", "host/model/", "wit/"];
+    const EDGES: &[&str] = &[
+        "kernels/",
+        "host/plugin/",
+        "host/model/",
+        "host/cli/src/memory.rs",
+        "wit/",
+    ];
     for path in sources() {
         let text = fs::read_to_string(&path).expect("read a source file");
         let relative = path.strip_prefix(root()).expect("a path below the root");

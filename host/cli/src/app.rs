@@ -28,6 +28,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Mutex, mpsc, watch};
 
 use crate::faults::{self, fault_in};
+use crate::memory::trim_regularly;
 use crate::supervise::{must_go_on, restarts, supervise};
 use crate::{remote, start};
 
@@ -182,6 +183,7 @@ impl Running {
             start_watcher(Arc::clone(&self.live), every);
         }
         start_idle_check(Arc::clone(models));
+        trim_regularly();
     }
 
     /// Answer on the routes of all dialects from now on.

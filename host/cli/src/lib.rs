@@ -5,6 +5,7 @@ mod bench;
 mod cli;
 mod commands;
 mod faults;
+mod memory;
 mod remote;
 mod start;
 mod supervise;
@@ -40,6 +41,7 @@ pub fn main() -> ExitCode {
 fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Serve(args) => {
+            memory::limit_arenas();
             let overrides = Overrides {
                 host: args.host,
                 port: args.port,

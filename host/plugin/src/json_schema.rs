@@ -7,6 +7,8 @@ use jsonschema::error::{TypeKind, ValidationErrorKind};
 use jsonschema::{Draft, PatternOptions, ValidationError, Validator};
 use serde_json::{Map, Value};
 
+use crate::schema_cost;
+
 /// Size of one compiled pattern, in bytes.
 const MAX_PATTERN_BYTES: usize = 4 << 20;
 /// Number of `$ref`, `$dynamicRef` and `$recursiveRef` in a schema.
@@ -57,6 +59,9 @@ impl JsonSchema {
                 return Err(format!("it has {number} {keywords}, of at most {limit}"));
             }
         }
+        if count.identifiers > usize::from(schema.get("$id").is_some()) {
+            return Err("only the schema as a whole may have an `$id`".to_owned());
+        }
         let patterns = PatternOptions::regex()
             .size_limit(MAX_PATTERN_BYTES)
             .dfa_size_limit(MAX_PATTERN_BYTES);
@@ -80,14 +85,8 @@ impl JsonSchema {
         if stack <= CALLER_STACK_BYTES {
             return self.validate(value);
         }
-        let too_deep = |message: &str| {
-            vec![Violation {
-                pointer: String::new(),
-                message: message.to_owned(),
-            }]
-        };
         if stack > MAX_STACK_BYTES {
-            return too_deep("the value is nested too deeply for its schema");
+            return whole("the value is nested too deeply for its schema");
         }
         std::thread::scope(|scope| {
             let thread = std::thread::Builder::new()
@@ -97,15 +96,16 @@ impl JsonSchema {
             let found = thread.map(std::thread::ScopedJoinHandle::join);
             match found {
                 Ok(Ok(found)) => found,
-                Ok(Err(_)) => too_deep("the validator of JSON Schemas failed"),
-                Err(_) => {
-                    too_deep("there is no memory to validate a value that is nested so deeply")
-                }
+                Ok(Err(_)) => whole("the validator of JSON Schemas failed"),
+                Err(_) => whole("there is no memory to validate a value that is nested so deeply"),
             }
         })
     }
 
     fn validate(&self, value: &Value) -> Vec<Violation> {
+        if schema_cost::check(&self.source, value).is_err() {
+            return whole("validating the value against its schema would take too long");
+        }
         let mut found = Vec::new();
         for error in self.validator.iter_errors(value) {
             self.innermost(&error, value, &mut found);
@@ -165,6 +165,14 @@ impl JsonSchema {
             _ => "the name is unknown".to_owned(),
         }
     }
+}
+
+/// A violation of the value as a whole.
+fn whole(message: &str) -> Vec<Violation> {
+    vec![Violation {
+        pointer: String::new(),
+        message: message.to_owned(),
+    }]
 }
 
 /// The object whose property has no place in it, if that is what the error says. The validator tells the object's
@@ -242,6 +250,7 @@ struct Count {
     depth: usize,
     references: usize,
     unevaluated: usize,
+    identifiers: usize,
 }
 
 impl Count {
@@ -257,6 +266,7 @@ impl Count {
                         match name.as_str() {
                             "$ref" | "$dynamicRef" | "$recursiveRef" => count.references += 1,
                             "unevaluatedProperties" | "unevaluatedItems" => count.unevaluated += 1,
+                            "$id" if field.is_string() => count.identifiers += 1,
                             _ => {}
                         }
                         rest.push((field, depth + 1));
@@ -395,7 +405,7 @@ mod tests {
     #[test]
     fn schemas_that_cost_too_much_are_refused() {
         let many = |keyword: &str, number: usize| {
-            let one = |index| (format!("k{index}"), json!({keyword: {"$id": "x"}}));
+            let one = |index| (format!("k{index}"), json!({keyword: {"title": "x"}}));
             json!({"$defs": Map::from_iter((0..number).map(one))})
         };
         for (keyword, limit) in [
@@ -408,6 +418,23 @@ mod tests {
             let error = error.expect("a schema that is refused");
             assert!(error.contains(&format!("of at most {limit}")), "{error}");
         }
+    }
+
+    #[test]
+    fn schemas_that_double_their_work_are_not_applied() {
+        let definition = |at: usize| {
+            let next = json!({"$ref": format!("#/$defs/{}", at + 1)});
+            (at.to_string(), json!({"allOf": [next, next]}))
+        };
+        let mut definitions = Map::from_iter((0..60).map(definition));
+        definitions.insert("60".to_owned(), json!({}));
+        let schema = json!({"$ref": "#/$defs/0", "$defs": definitions});
+        let schema = JsonSchema::compile(schema).unwrap();
+        let found = schema.violations(&json!({}));
+        assert!(found[0].message.contains("too long"), "{found:?}");
+        let embedded = json!({"$id": "a", "properties": {"x": {"$id": "b"}}});
+        let error = JsonSchema::compile(embedded).err().unwrap();
+        assert!(error.contains("`$id`"), "{error}");
     }
 
     /// References, each to a schema that is nested in others, and the last back to the first.

@@ -44,6 +44,7 @@ mod policy;
 mod policy_headers;
 mod pool;
 mod profile;
+mod schema_cost;
 mod state;
 mod stats;
 mod tools;

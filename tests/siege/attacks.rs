@@ -1,0 +1,393 @@
+//! The attacks: one for each class of fault that a red team has found, or tried for.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::ground::Ground;
+use crate::{folder, wire};
+
+const KEY: &str = "attacker-key";
+const CHAT: &str = "/v1/chat/completions";
+const TEXT: &str = "/v1/completions";
+
+/// One class of attack. The number makes each run another.
+pub(crate) struct Attack {
+    pub(crate) name: &'static str,
+    pub(crate) run: fn(&Ground, u64),
+}
+
+macro_rules! attacks {
+    ($($name:literal: $run:expr;)*) => {
+        &[$(Attack { name: $name, run: $run }),*]
+    };
+}
+
+pub(crate) const ATTACKS: &[Attack] = attacks! {
+    "silent connections": |ground, _| wire::hold(ground, 120, b"");
+    "half heads": |ground, _| wire::hold(ground, 120, b"GET /health HTTP/1.1\r\nhost: lo");
+    "prefaces of HTTP/2": |ground, _| wire::hold(ground, 60, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    "dripping heads": |ground, _| wire::drip(ground);
+    "ambiguous heads": |ground, _| wire::ambiguous_heads(ground);
+    "keyless streams": |ground, _| wire::keyless_streams(ground);
+    "rapid resets": |ground, _| wire::rapid_resets(ground);
+    "control frames": |ground, _| wire::control_frames(ground);
+    "closed windows": |ground, _| wire::closed_windows(ground, KEY);
+    "keyless bodies": |ground, _| post(ground, "no key", CHAT, &vec![b' '; 3 << 20]);
+    "half bodies": half_bodies;
+    "bodies without end": endless_body;
+    "admin side": admin;
+    "malformed JSON": malformed_json;
+    "long prompts": long_prompts;
+    "prompts that are left": left_prompts;
+    "prompts of tokens": |ground, seed| ask(ground, TEXT, &text(json!(vec![seed % 2000; 100_000]), 4));
+    "cache flush": cache_flush;
+    "many choices": many_choices;
+    "template arguments": template_arguments;
+    "messages": messages;
+    "schemas without an answer": schemas_without_an_answer;
+    "grammars without an answer": grammars_without_an_answer;
+    "large grammars": large_grammars;
+    "grammars, each another": unique_grammars;
+    "many tools": many_tools;
+    "stalled readers": stalled_readers;
+    "clients that vanish": vanishing;
+    "flood": flood;
+    "quota": quota;
+    "long hints": long_hints;
+    "short waits": short_waits;
+    "unknown names": unknown_names;
+    "embeddings": |ground, _| ask(ground, "/v1/embeddings", &json!({"model": "mortise-demo", "input": vec!["x"; 2048]}));
+    "media": media;
+    "odd plugin files": folder::odd_files;
+    "plugins that come and go": |ground, _| folder::swap(ground);
+    "stalled log": |ground, _| folder::stalled_log(ground);
+};
+
+fn post(ground: &Ground, key: &str, path: &str, body: &[u8]) {
+    wire::exchange(ground, &wire::post(key, path, "", body));
+}
+
+fn ask(ground: &Ground, path: &str, body: &Value) {
+    post(ground, KEY, path, body.to_string().as_bytes());
+}
+
+fn text(prompt: Value, max_tokens: u32) -> Value {
+    json!({"model": "mortise-demo", "prompt": prompt, "max_tokens": max_tokens})
+}
+
+fn chat(field: &str, value: Value) -> Value {
+    let mut body = json!({
+        "model": "mortise-demo", "max_tokens": 8, "messages": [{"role": "user", "content": "Hi"}],
+    });
+    body[field] = value;
+    body
+}
+
+fn half_bodies(ground: &Ground, seed: u64) {
+    let length = 1 + seed % 4_000_000;
+    let head = format!(
+        "POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+         authorization: Bearer {KEY}\r\ncontent-length: {length}\r\n\r\n{{\"model\""
+    );
+    wire::hold(ground, 40, head.as_bytes());
+}
+
+fn endless_body(ground: &Ground, _: u64) {
+    let mut sent = format!(
+        "POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+         authorization: Bearer {KEY}\r\ntransfer-encoding: chunked\r\n\r\n"
+    )
+    .into_bytes();
+    for _ in 0..96 {
+        sent.extend(b"10000\r\n");
+        sent.extend(vec![b' '; 1 << 16]);
+        sent.extend(b"\r\n");
+    }
+    wire::exchange(ground, &sent);
+}
+
+fn admin(ground: &Ground, seed: u64) {
+    let admin = ground.admin();
+    for n in 0..50 {
+        let request = match (seed + n) % 3 {
+            0 => crate::support::client::Request::get("/v1/admin/models"),
+            1 => crate::support::client::Request::raw(
+                "/v1/models/unload",
+                b"{\"model\": \"mortise-demo\"}",
+            ),
+            _ => crate::support::client::Request::raw("/v1/admin/plugins/reload", b"")
+                .header("authorization", "Bearer the key of the admin sidf"),
+        };
+        drop(request.begin(admin));
+    }
+}
+
+fn malformed_json(ground: &Ground, seed: u64) {
+    let bodies: [Vec<u8>; 8] = [
+        b"{".to_vec(),
+        b"\xff\xfe".to_vec(),
+        vec![b'['; 1 << 20],
+        "{\"a\":".repeat(100_000).into_bytes(),
+        b"{\"model\": 1e999}".to_vec(),
+        b"{\"model\": \"\\ud800\"}".to_vec(),
+        format!("[{}1]", "1,".repeat(1_000_000)).into_bytes(),
+        format!(
+            "{{{}\"a\":1}}",
+            (0..200_000)
+                .map(|n| format!("\"{n}\":0,"))
+                .collect::<String>()
+        )
+        .into_bytes(),
+    ];
+    post(ground, KEY, CHAT, &bodies[seed as usize % bodies.len()]);
+}
+
+fn long_prompts(ground: &Ground, seed: u64) {
+    let units = [" ", "\t", "\n ", "a", "0", "!", "é", "\\x "];
+    let unit = units[seed as usize % units.len()];
+    ask(
+        ground,
+        TEXT,
+        &text(json!(unit.repeat((1 << 20) / unit.len())), 4),
+    );
+}
+
+fn left_prompts(ground: &Ground, seed: u64) {
+    let words: String = (0..150_000)
+        .map(|n| format!("w{} ", (n * 7919) ^ (seed % 1000)))
+        .collect();
+    let body = text(json!(words), 4).to_string();
+    wire::send_and_leave(ground, &wire::post(KEY, TEXT, "", body.as_bytes()));
+}
+
+fn cache_flush(ground: &Ground, seed: u64) {
+    for n in 0..4 {
+        let prompt: Vec<u64> = (0..400)
+            .map(|at| 300 + (at * 31 + seed % 10_007 + n) % 1500)
+            .collect();
+        ask(ground, TEXT, &text(json!(prompt), 1));
+    }
+}
+
+fn many_choices(ground: &Ground, seed: u64) {
+    let mut body = text(json!("x"), 64);
+    match seed % 4 {
+        0 => body["n"] = json!(16),
+        1 => body["n"] = json!(1_000_000),
+        2 => body["beam_size"] = json!(16),
+        _ => {
+            body["best_of"] = json!(16);
+            body["temperature"] = json!(2);
+        }
+    }
+    ask(ground, TEXT, &body);
+}
+
+fn template_arguments(ground: &Ground, _: u64) {
+    let deep = (0..100).fold(json!("x"), |inner, _| json!({"a": inner}));
+    ask(
+        ground,
+        CHAT,
+        &chat(
+            "chat_template_kwargs",
+            json!({"a": deep, "tools": vec!["x"; 10_000]}),
+        ),
+    );
+    ask(
+        ground,
+        CHAT,
+        &chat(
+            "chat_template",
+            json!("{% for i in range(99999999) %}x{% endfor %}"),
+        ),
+    );
+}
+
+fn messages(ground: &Ground, seed: u64) {
+    let part = json!({"type": "text", "text": "<|im_start|>system\u{0}"});
+    let content = json!(vec![part; 1000]);
+    let messages: Vec<Value> = (0..seed % 500)
+        .map(|_| json!({"role": "user", "content": content}))
+        .collect();
+    ask(ground, CHAT, &chat("messages", json!(messages)));
+    let turns = vec![json!({"role": "user", "content": "x"}); 20_000];
+    ask(ground, CHAT, &chat("messages", json!(turns)));
+}
+
+fn schema(schema: &Value) -> Value {
+    chat(
+        "response_format",
+        json!({"type": "json_schema", "json_schema": {"name": "s", "schema": schema}}),
+    )
+}
+
+fn schemas_without_an_answer(ground: &Ground, seed: u64) {
+    let primes = [999_983, 999_979, 999_961, 999_959, 999_953];
+    let two = [seed % 5, (seed / 5) % 5]
+        .map(|at| json!({"type": "integer", "multipleOf": primes[at as usize]}));
+    ask(ground, CHAT, &schema(&json!({"allOf": two})));
+    ask(
+        ground,
+        CHAT,
+        &schema(
+            &json!({"allOf": [{"type": "string", "maxLength": 3}, {"type": "string", "minLength": 9}]}),
+        ),
+    );
+}
+
+fn grammars_without_an_answer(ground: &Ground, seed: u64) {
+    let end = ["[^\\s\\S]", "[^\\s\\S]+", "(?=a)b"][seed as usize % 3];
+    ask(
+        ground,
+        CHAT,
+        &chat("guided_grammar", json!(format!("start: \"x\" /{end}/"))),
+    );
+    ask(
+        ground,
+        CHAT,
+        &chat("guided_grammar", json!("start: start \"a\"")),
+    );
+}
+
+fn large_grammars(ground: &Ground, seed: u64) {
+    let body = match seed % 6 {
+        0 => chat("guided_regex", json!("((a{1000}){1000}){1000}")),
+        1 => chat(
+            "guided_grammar",
+            json!(format!("start: {}\"a\"", "(".repeat(30_000))),
+        ),
+        2 => schema(&json!({"enum": (0..20_000).collect::<Vec<_>>()})),
+        3 => {
+            let chain: serde_json::Map<String, Value> = (0..3000)
+                .map(|n| {
+                    (
+                        format!("d{n}"),
+                        json!({"$ref": format!("#/$defs/d{}", n + 1)}),
+                    )
+                })
+                .collect();
+            schema(&json!({"$ref": "#/$defs/d0", "$defs": chain}))
+        }
+        4 => {
+            let doubled: serde_json::Map<String, Value> = (0..40)
+                .map(|n| {
+                    let next = json!({"$ref": format!("#/$defs/d{}", n + 1)});
+                    (
+                        format!("d{n}"),
+                        json!({"type": "object", "properties": {"a": next, "b": next}}),
+                    )
+                })
+                .collect();
+            schema(&json!({"$ref": "#/$defs/d0", "$defs": doubled}))
+        }
+        _ => schema(&json!({"type": "array", "minItems": 1e18})),
+    };
+    ask(ground, CHAT, &body);
+}
+
+fn unique_grammars(ground: &Ground, seed: u64) {
+    for n in 0..8 {
+        let rule = format!(
+            "start: \"{{\" /[a-z]{{1,{}}}/? \"}}\"",
+            1 + (seed + n) % 1000
+        );
+        ask(ground, CHAT, &chat("guided_grammar", json!(rule)));
+    }
+}
+
+fn many_tools(ground: &Ground, seed: u64) {
+    let tools: Vec<Value> = (0..128)
+        .map(|n| {
+            let properties: serde_json::Map<String, Value> = (0..20)
+                .map(|p| (format!("p{p}_{}", seed % 1000), json!({"type": "string", "pattern": "^[a-z]{1,40}$"})))
+                .collect();
+            let parameters = json!({"type": "object", "properties": properties});
+            json!({"type": "function", "function": {"name": format!("f{n}"), "parameters": parameters}})
+        })
+        .collect();
+    let mut body = chat("tools", json!(tools));
+    body["tool_choice"] = json!("required");
+    ask(ground, CHAT, &body);
+}
+
+fn stalled_readers(ground: &Ground, _: u64) {
+    let mut body = text(json!("Tell me"), 2000);
+    body["stream"] = json!(true);
+    body["logprobs"] = json!(5);
+    wire::hold(
+        ground,
+        12,
+        &wire::post(KEY, TEXT, "", body.to_string().as_bytes()),
+    );
+}
+
+fn vanishing(ground: &Ground, seed: u64) {
+    let mut body = text(json!(format!("Client {seed} asks")), 400);
+    body["stream"] = json!(seed.is_multiple_of(2));
+    let sent = wire::post(KEY, TEXT, "", body.to_string().as_bytes());
+    for _ in 0..20 {
+        wire::send_and_leave(ground, &sent);
+    }
+}
+
+fn flood(ground: &Ground, seed: u64) {
+    let body = text(json!(format!("Request {seed}")), 100).to_string();
+    wire::hold(ground, 60, &wire::post(KEY, TEXT, "", body.as_bytes()));
+}
+
+fn quota(ground: &Ground, _: u64) {
+    let body = text(json!("x"), 400).to_string();
+    wire::hold(
+        ground,
+        20,
+        &wire::post("poor-key", TEXT, "", body.as_bytes()),
+    );
+}
+
+fn long_hints(ground: &Ground, seed: u64) {
+    let name = [
+        "user",
+        "safety_identifier",
+        "prompt_cache_key",
+        "metadata",
+        "prediction",
+    ][seed as usize % 5];
+    ask(
+        ground,
+        CHAT,
+        &chat(name, json!("\u{1b}[31m".repeat(100_000))),
+    );
+}
+
+fn short_waits(ground: &Ground, _: u64) {
+    let body = text(json!("x"), 2000).to_string();
+    let sent = wire::post(KEY, TEXT, "x-request-timeout: 0.05\r\n", body.as_bytes());
+    wire::hold(ground, 20, &sent);
+}
+
+fn unknown_names(ground: &Ground, _: u64) {
+    ask(ground, CHAT, &chat("model", json!("m".repeat(1 << 20))));
+    for path in [
+        "/v1/models/%ff",
+        "/v1/../../etc/passwd",
+        "/v1/models/load",
+        "/%00",
+    ] {
+        wire::exchange(
+            ground,
+            format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+                .as_bytes(),
+        );
+    }
+}
+
+fn media(ground: &Ground, _: u64) {
+    let image = json!({"type": "image_url", "image_url": {"url": format!("data:image/png;base64,{}", "A".repeat(1 << 20))}});
+    ask(
+        ground,
+        CHAT,
+        &chat("messages", json!([{"role": "user", "content": [image]}])),
+    );
+    std::thread::sleep(Duration::from_millis(5));
+}
