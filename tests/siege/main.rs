@@ -6,6 +6,7 @@
 
 mod attacks;
 mod confinement;
+mod flood;
 mod folder;
 mod ground;
 mod wire;
@@ -27,7 +28,7 @@ use crate::confinement::{Confinement, MEMORY_MIB};
 use crate::ground::{Ground, TENANT_PROMPTS};
 
 /// Length of a siege when nothing else is said.
-const SECONDS: u64 = 15;
+const SECONDS: u64 = 10;
 /// Attackers at a time.
 const ATTACKERS: usize = 16;
 /// Growth that may stay, in percent of the memory before.

@@ -6,6 +6,7 @@ mod dispatch;
 mod gate;
 mod hostile;
 mod hygiene;
+mod rendered;
 
 use mortise_test_support as support;
 use serde_json::{Value, json};

@@ -3,7 +3,11 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use mortise_models::{Generator, ModelConfig, UpstreamConfig};
+use mortise_models::lifecycle::LoadProgress;
+use mortise_models::{
+    ConversationRuntime, Generator, LocalLoader, Model, ModelConfig, RenderedGenerator, Rendering,
+    UpstreamConfig,
+};
 use mortise_upstream::{UpstreamRuntime, discover};
 
 /// The models that an upstream of the command line lists, each under its name there.
@@ -17,8 +21,40 @@ pub(crate) async fn found(upstream: &UpstreamConfig) -> anyhow::Result<Vec<Model
     Ok(models.collect())
 }
 
-/// Generator of a remote model. It asks nothing before the first request, but for health checks.
-pub(crate) fn start(name: &str, upstream: &UpstreamConfig) -> anyhow::Result<Generator> {
+/// A remote model. It asks nothing before the first request, but for health checks. What is rendered here needs the
+/// text files of the model, which `local` reads.
+pub(crate) fn load(
+    config: &ModelConfig,
+    upstream: &UpstreamConfig,
+    local: &LocalLoader,
+    progress: &LoadProgress,
+) -> anyhow::Result<Model> {
+    let files = match upstream.rendering {
+        Rendering::Upstream => None,
+        Rendering::Here => Some(local.text_files(config, progress)?),
+    };
+    let runtime = start(&config.name, upstream)?;
+    let (architecture, generator) = match files {
+        None => (String::new(), Generator::Conversation(runtime)),
+        Some(files) => {
+            let rendered = RenderedGenerator {
+                runtime,
+                tokenizer: files.tokenizer,
+                vocabulary_size: files.vocabulary_size,
+                eos_tokens: files.defaults.eos_tokens,
+            };
+            (files.architecture, Generator::Rendered(rendered))
+        }
+    };
+    Ok(Model {
+        name: config.name.clone(),
+        architecture,
+        generator: Some(generator),
+        embedder: None,
+    })
+}
+
+fn start(name: &str, upstream: &UpstreamConfig) -> anyhow::Result<Arc<dyn ConversationRuntime>> {
     let runtime = UpstreamRuntime::start(name, upstream.clone())
         .with_context(|| format!("the model `{name}` cannot be served"))?;
     let urls: Vec<&str> = upstream.urls.iter().map(|url| url.as_str()).collect();
@@ -27,7 +63,8 @@ pub(crate) fn start(name: &str, upstream: &UpstreamConfig) -> anyhow::Result<Gen
         upstreams = urls.join(" "),
         upstream_model = upstream.model,
         api = upstream.api.name(),
+        rendered_here = upstream.rendering == Rendering::Here,
         "model of another server"
     );
-    Ok(Generator::Conversation(Arc::new(runtime)))
+    Ok(Arc::new(runtime))
 }

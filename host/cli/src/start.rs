@@ -44,12 +44,7 @@ impl LoadModel for Loader {
         progress: &LoadProgress,
     ) -> anyhow::Result<Model> {
         match &config.upstream {
-            Some(upstream) => Ok(Model {
-                name: config.name.clone(),
-                architecture: String::new(),
-                generator: Some(remote::start(&config.name, upstream)?),
-                embedder: None,
-            }),
+            Some(upstream) => remote::load(config, upstream, &self.local, progress),
             None => self.local.load(config, overrides, progress),
         }
     }

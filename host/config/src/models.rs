@@ -11,7 +11,7 @@ use time::macros::format_description;
 
 use super::lifecycle::seconds;
 use super::raw::{RawBackend, RawModel, RawPooling, RawScript, RawScriptKind};
-use super::upstream::RawUpstream;
+use super::upstream::{RawRender, RawUpstream};
 use super::{ConfigError, Overrides, invalid, within};
 
 /// Most engines of one model.
@@ -66,8 +66,17 @@ fn check_remote_model(
         let problem = "a model of an `upstream` needs a name of its own";
         invalid(&key("name"), problem)
     })?;
+    let here = upstream.render == RawRender::Here;
+    if here && raw.path.is_none() {
+        let problem = "the tokenizer and the chat template are read from it, since `upstream.render` is \"here\"";
+        return Err(invalid(&key("path"), problem));
+    }
+    if here && upstream.thinking.is_some() {
+        let problem = "the chat template here decides, since `render` is \"here\"; leave it out";
+        return Err(invalid(&key("upstream.thinking"), problem));
+    }
     let given = [
-        ("path", raw.path.is_some()),
+        ("path", raw.path.is_some() && !here),
         ("hf", raw.hf.is_some()),
         ("quantize", raw.quantize.is_some()),
         ("draft_model", raw.draft_model.is_some()),
@@ -89,7 +98,7 @@ fn check_remote_model(
         aliases: raw.aliases,
         upstream: Some(upstream),
         lifecycle,
-        ..ModelConfig::of_path(None)
+        ..ModelConfig::of_path(raw.path.map(|path| base.join(path)))
     })
 }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
 
 use mortise_models::{
-    ApiKey, BaseUrl, Dispatch, HealthCheck, MaxTokensField, UpstreamApi, UpstreamConfig,
+    ApiKey, BaseUrl, Dispatch, HealthCheck, MaxTokensField, Rendering, UpstreamApi, UpstreamConfig,
     UpstreamTimeouts,
 };
 use serde::Deserialize;
@@ -26,6 +26,7 @@ pub(crate) struct RawUpstream {
     pub(crate) api_key_file: Option<PathBuf>,
     pub(crate) ca_file: Option<PathBuf>,
     pub(crate) api: RawApi,
+    pub(crate) render: RawRender,
     pub(crate) max_tokens_field: RawMaxTokensField,
     pub(crate) thinking: Option<RawThinking>,
     pub(crate) forward_image_urls: bool,
@@ -51,6 +52,7 @@ impl Default for RawUpstream {
             api_key_file: None,
             ca_file: None,
             api: RawApi::default(),
+            render: RawRender::default(),
             max_tokens_field: RawMaxTokensField::default(),
             thinking: None,
             forward_image_urls: false,
@@ -89,6 +91,15 @@ impl From<RawApi> for UpstreamApi {
             RawApi::Mortise => Self::Mortise,
         }
     }
+}
+
+/// Who renders conversations.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum RawRender {
+    #[default]
+    Upstream,
+    Here,
 }
 
 /// Name of the field that limits an answer.
@@ -182,6 +193,10 @@ impl RawUpstream {
             },
             model: self.model.unwrap_or_else(|| name.to_owned()),
             api: self.api.into(),
+            rendering: match self.render {
+                RawRender::Upstream => Rendering::Upstream,
+                RawRender::Here => Rendering::Here,
+            },
             max_tokens_field: match self.max_tokens_field {
                 RawMaxTokensField::MaxTokens => MaxTokensField::MaxTokens,
                 RawMaxTokensField::MaxCompletionTokens => MaxTokensField::MaxCompletionTokens,

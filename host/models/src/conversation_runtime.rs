@@ -17,6 +17,18 @@ pub trait ConversationRuntime: Send + Sync {
     /// When the request cannot be answered, or too many requests wait.
     fn submit(&self, request: ConversationRequest) -> Result<OutputStream, SubmitError>;
 
+    /// Submit a prompt that was rendered here, for one choice. Otherwise as [`Self::submit`]: deltas are raw text,
+    /// which the caller parses.
+    ///
+    /// # Errors
+    /// When the runtime takes conversations only, else as [`Self::submit`].
+    fn submit_rendered(&self, request: RenderedRequest) -> Result<OutputStream, SubmitError> {
+        let RenderedRequest { request_id, .. } = request;
+        Err(SubmitError::Invalid(format!(
+            "the request {request_id} was rendered for a model that renders its conversations itself"
+        )))
+    }
+
     /// Whether a request must say that it may leave this machine.
     fn requires_allow_remote(&self) -> bool {
         false
@@ -56,6 +68,25 @@ pub struct ConversationRequest {
     pub sampling: Sampling,
     /// Report log-probabilities with this many alternatives.
     pub logprobs: Option<u32>,
+}
+
+/// A prompt to complete. `None` leaves a setting to the runtime.
+#[derive(Debug, Clone)]
+pub struct RenderedRequest {
+    /// Server's id of the request, to be passed on.
+    pub request_id: String,
+    /// Token ids.
+    pub prompt: Vec<u32>,
+    /// Control tokens of the answer are part of its text.
+    pub keep_special: bool,
+    /// Format of the answer.
+    pub format: Option<OutputFormat>,
+    /// Most tokens to generate.
+    pub max_tokens: u32,
+    /// Strings that end the answer. They are not part of it.
+    pub stop: Vec<String>,
+    /// Sampling.
+    pub sampling: Sampling,
 }
 
 /// Sampling parameters that a caller gave.

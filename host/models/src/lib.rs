@@ -32,14 +32,16 @@ pub use catalogue::{Catalogue, CatalogueError, NameMatching, Named, UnknownModel
 pub use config::{DEMO_MODEL, EngineSettings, ModelConfig, ModelLifecycle, Quantize};
 pub use conversation_runtime::{
     ConversationRequest, ConversationRuntime, OutputEvent, OutputFormat, OutputStream,
-    RuntimeError, Sampling, ToolUse,
+    RenderedRequest, RuntimeError, Sampling, ToolUse,
 };
 pub use device_choice::DeviceChoice;
 pub use download::download;
 pub use embedding_runtime::{EmbedError, EmbeddingFuture, EmbeddingRuntime};
 pub use files::{EmbeddedFiles, FetchModel, ModelFiles, ModelSource};
 pub use local_loader::LocalLoader;
-pub use model::{Capability, Generator, Listing, Model, TextEmbedder, TokenGenerator};
+pub use model::{
+    Capability, Generator, Listing, Model, RenderedGenerator, TextEmbedder, TokenGenerator,
+};
 pub use mortise_model::GenerationConfig;
 pub use output::{Delta, FinishReason, TokenLogprob, Usage};
 pub use placement::{Placed, Placement, start_engine};
@@ -48,6 +50,6 @@ pub use scripted::{DecodeTokens, EncodeText, ScriptCodec, Scripted};
 pub use scripted_conversation::ScriptedConversation;
 pub use token_runtime::TokenRuntime;
 pub use upstream_config::{
-    ApiKey, BadApiKey, BadBaseUrl, BaseUrl, Dispatch, HealthCheck, MaxTokensField, UpstreamApi,
-    UpstreamConfig, UpstreamTimeouts,
+    ApiKey, BadApiKey, BadBaseUrl, BaseUrl, Dispatch, HealthCheck, MaxTokensField, Rendering,
+    UpstreamApi, UpstreamConfig, UpstreamTimeouts,
 };

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use mortise_engine::{KvType, Speculation};
 
 use crate::config::{EngineSettings, ModelConfig};
-use crate::files::ModelSource;
+use crate::files::{ModelFiles, ModelSource};
 use crate::lifecycle::{
     KvTypeName, LifecycleError, LoadModel, LoadOverrides, LoadProgress, Override,
 };
@@ -51,6 +51,18 @@ impl LocalLoader {
             models,
             weights: LoadedWeights::default(),
         }
+    }
+
+    /// Tokenizer, template and end tokens of a model, without its weights. Blocks.
+    ///
+    /// # Errors
+    /// When a file is missing or cannot be read.
+    pub fn text_files(
+        &self,
+        config: &ModelConfig,
+        progress: &LoadProgress,
+    ) -> anyhow::Result<ModelFiles> {
+        self.source.open_telling(config, progress)
     }
 
     fn draft(&self, name: &str) -> Option<&ModelConfig> {

@@ -96,6 +96,8 @@ pub enum Generator {
     Tokens(TokenGenerator),
     /// Conversation in, events out.
     Conversation(Arc<dyn ConversationRuntime>),
+    /// Tokens in, text out: a server elsewhere generates, and conversations are rendered and parsed here.
+    Rendered(RenderedGenerator),
 }
 
 /// A token runtime with what translates between text and its tokens.
@@ -109,6 +111,19 @@ pub struct TokenGenerator {
     pub vocabulary_size: usize,
     /// Settings where the caller does not say.
     pub generation: GenerationConfig,
+}
+
+/// A runtime elsewhere with what renders prompts for it here.
+#[derive(Clone)]
+pub struct RenderedGenerator {
+    /// Generates text.
+    pub runtime: Arc<dyn ConversationRuntime>,
+    /// Text to tokens. Its tokens must be those of the model elsewhere.
+    pub tokenizer: Arc<Tokenizer>,
+    /// Size of the vocabulary, padding included.
+    pub vocabulary_size: usize,
+    /// Tokens that end an answer.
+    pub eos_tokens: Vec<u32>,
 }
 
 /// An embedding runtime with its tokenizer.
@@ -134,6 +149,7 @@ impl Model {
         match (&self.generator, &self.embedder) {
             (Some(Generator::Tokens(tokens)), _) => Some(tokens.runtime.context_length()),
             (Some(Generator::Conversation(runtime)), _) => runtime.context_length(),
+            (Some(Generator::Rendered(rendered)), _) => rendered.runtime.context_length(),
             (None, Some(embedder)) => Some(embedder.runtime.context_length()),
             (None, None) => None,
         }
@@ -163,6 +179,7 @@ impl Generator {
         match self {
             Self::Tokens(tokens) => tokens.runtime.load(),
             Self::Conversation(runtime) => runtime.load(),
+            Self::Rendered(rendered) => rendered.runtime.load(),
         }
     }
 }

@@ -19,6 +19,8 @@ pub struct UpstreamConfig {
     pub authorities: Option<String>,
     /// Fields that the servers know.
     pub api: UpstreamApi,
+    /// Who renders conversations.
+    pub rendering: Rendering,
     /// Name of the field that limits an answer.
     pub max_tokens_field: MaxTokensField,
     /// Whether the model reasons, where a request does not say.
@@ -51,6 +53,7 @@ impl UpstreamConfig {
             key: None,
             authorities: None,
             api: UpstreamApi::default(),
+            rendering: Rendering::default(),
             max_tokens_field: MaxTokensField::default(),
             thinking: None,
             forward_image_urls: false,
@@ -128,6 +131,16 @@ impl UpstreamApi {
             Self::Mortise => "mortise",
         }
     }
+}
+
+/// Who makes a prompt of a conversation, and reads the answer for reasoning and tool calls.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Rendering {
+    /// The upstream, which is sent the conversation.
+    #[default]
+    Upstream,
+    /// This server's plugins; the upstream is sent tokens to complete.
+    Here,
 }
 
 /// Name of the field that limits the tokens of an answer.

@@ -12,7 +12,7 @@ use crate::model::ModelFacts;
 pub struct ManagedModel {
     /// The model.
     pub known: KnownModel,
-    /// `None` if it is not loaded, or runs elsewhere.
+    /// `None` if it is not loaded, or is rendered elsewhere.
     pub facts: Option<ModelFacts>,
 }
 
@@ -38,7 +38,7 @@ impl ManagedModel {
     ) -> Result<ServedModel, String> {
         let loaded = match (&self.known.loaded, &self.facts) {
             (None, _) => None,
-            // It runs elsewhere.
+            // It is rendered elsewhere.
             (Some(model), None) => Some((model, ModelPlugins::default())),
             (Some(model), Some(facts)) => {
                 let plugins = plugins_of(facts);

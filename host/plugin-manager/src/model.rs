@@ -26,18 +26,28 @@ pub struct ModelFacts {
 }
 
 impl ModelFacts {
-    /// The facts of a loaded model; `None` for one that runs elsewhere or generates no text, to which no
+    /// The facts of a loaded model; `None` for one that is rendered elsewhere or generates no text, to which no
     /// plugins are bound.
     pub fn of_model(model: &Model) -> Option<Self> {
-        let Some(Generator::Tokens(generator)) = &model.generator else {
-            return None;
+        let (tokenizer, eos, logits) = match model.generator.as_ref()? {
+            Generator::Tokens(tokens) => (
+                &tokens.tokenizer,
+                &tokens.generation.eos_tokens,
+                tokens.vocabulary_size,
+            ),
+            Generator::Rendered(rendered) => (
+                &rendered.tokenizer,
+                &rendered.eos_tokens,
+                rendered.vocabulary_size,
+            ),
+            Generator::Conversation(_) => return None,
         };
         Some(Self::of(
             &model.name,
             &model.architecture,
-            &generator.tokenizer,
-            &generator.generation.eos_tokens,
-            generator.vocabulary_size,
+            tokenizer,
+            eos,
+            logits,
         ))
     }
 

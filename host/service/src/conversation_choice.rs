@@ -20,6 +20,8 @@ pub(crate) struct ConversationParts {
     /// Number of the choice in its answer.
     pub(crate) number: u32,
     pub(crate) stream: OutputStream,
+    /// Tokens of the prompt, where it was encoded here.
+    pub(crate) prompt_tokens: u32,
     /// Session of an output parser that is bound in front of the runtime: content that the runtime
     /// sends goes through it.
     pub(crate) parser: Option<Box<dyn ParseSession>>,
@@ -97,6 +99,10 @@ impl ConversationChoice {
         match (delta, &mut self.parts.parser) {
             (Delta::Content(text), Some(parser)) => {
                 let events = parser.feed(&text, &[]).await?;
+                let reasons = |event: &ParserEvent| matches!(event, ParserEvent::Reasoning(_));
+                if events.iter().any(reasons) {
+                    self.parts.tally.add_reasoning(1);
+                }
                 self.emit(events)
             }
             (delta, _) => self.push(delta, logprobs),
@@ -105,10 +111,11 @@ impl ConversationChoice {
 
     /// Replace the counted tokens by those that the runtime reports.
     fn record(&mut self, usage: Option<Usage>) {
+        let ConversationParts { round, tally, .. } = &self.parts;
         let Some(usage) = usage else {
+            tally.add_prompt(*round, self.parts.prompt_tokens);
             return;
         };
-        let ConversationParts { round, tally, .. } = &self.parts;
         tally.add_prompt(*round, usage.prompt_tokens);
         tally.add_cached(*round, usage.cached_tokens);
         tally.replace(self.counted, usage);
@@ -233,6 +240,7 @@ mod tests {
         let mut choice = ConversationChoice::new(ConversationParts {
             number: 3,
             stream,
+            prompt_tokens: 0,
             parser: None,
             round: RoundKind::First,
             tally: Arc::clone(&tally),

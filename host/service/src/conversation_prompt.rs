@@ -38,29 +38,12 @@ pub(crate) fn prepare(
 ) -> Result<ConversationPrompt, ServiceError> {
     let fields = request.fields();
     let name = &model.name;
-    if model.runtime.requires_allow_remote() && !fields.allow_remote {
-        let message = format!(
-            "the model `{name}` runs on another server, and this server asks for consent to send \
-             the conversation there: set `allow_remote` to true"
-        );
-        return Err(invalid("allow_remote", message));
-    }
+    check_consent(name, model.runtime.as_ref(), fields)?;
     if chat(model, fields)?.end == PromptEnd::ClosedMessage {
         let message = format!("the model `{name}` runs elsewhere and always answers in a new turn");
         return Err(invalid("add_generation_prompt", message));
     }
-    if fields.beams.is_some() {
-        let message = format!("the model `{name}` runs elsewhere and cannot search with beams");
-        return Err(invalid("beam_size", message));
-    }
-    if request.candidates().0 > request.choices() {
-        let message = format!("the model `{name}` runs elsewhere and its choices are not ranked");
-        return Err(invalid("best_of", message));
-    }
-    if !fields.logit_bias.is_empty() {
-        let message = format!("the model `{name}` runs elsewhere and its tokens are not known");
-        return Err(invalid("logit_bias", message));
-    }
+    check_elsewhere(name, request)?;
     let parser = match &plugins.parser {
         None => None,
         Some(parser) => {
@@ -74,6 +57,38 @@ pub(crate) fn prepare(
         }
     };
     Ok(ConversationPrompt { parser })
+}
+
+/// Check that a request may leave this server, where the operator asks for consent.
+pub(crate) fn check_consent(
+    name: &str,
+    runtime: &dyn ConversationRuntime,
+    fields: &RequestFields,
+) -> Result<(), ServiceError> {
+    if !runtime.requires_allow_remote() || fields.allow_remote {
+        return Ok(());
+    }
+    let message = format!(
+        "the model `{name}` runs on another server, and this server asks for consent to send the \
+         conversation there: set `allow_remote` to true"
+    );
+    Err(invalid("allow_remote", message))
+}
+
+/// Refuse what needs an engine here.
+pub(crate) fn check_elsewhere(name: &str, request: &Request) -> Result<(), ServiceError> {
+    let fields = request.fields();
+    let (field, what) = if fields.beams.is_some() {
+        ("beam_size", "cannot search with beams")
+    } else if request.candidates().0 > request.choices() {
+        ("best_of", "its choices are not ranked")
+    } else if !fields.logit_bias.is_empty() {
+        ("logit_bias", "its tokens are not known")
+    } else {
+        return Ok(());
+    };
+    let message = format!("the model `{name}` runs elsewhere and {what}");
+    Err(invalid(field, message))
 }
 
 fn chat<'a>(
@@ -129,19 +144,24 @@ pub(crate) fn runtime_request(
         format: constraint.map(|constraint| format(&constraint.source)),
         max_tokens,
         stop: fields.stop.clone(),
-        sampling: Sampling {
-            temperature: fields.temperature,
-            top_p: fields.top_p,
-            top_k: fields.top_k,
-            min_p: fields.min_p,
-            // Each choice has a stream of its own, or all would be the same.
-            seed: fields.seed.map(|seed| seed.wrapping_add(i64::from(index))),
-            repetition_penalty: fields.repetition_penalty,
-            frequency_penalty: fields.frequency_penalty,
-            presence_penalty: fields.presence_penalty,
-        },
+        sampling: sampling(fields, index),
         logprobs: fields.logprobs,
     })
+}
+
+/// Sampling of the choice at `index`, as far as the caller says.
+pub(crate) fn sampling(fields: &RequestFields, index: u32) -> Sampling {
+    Sampling {
+        temperature: fields.temperature,
+        top_p: fields.top_p,
+        top_k: fields.top_k,
+        min_p: fields.min_p,
+        // Each choice has a stream of its own, or all would be the same.
+        seed: fields.seed.map(|seed| seed.wrapping_add(i64::from(index))),
+        repetition_penalty: fields.repetition_penalty,
+        frequency_penalty: fields.frequency_penalty,
+        presence_penalty: fields.presence_penalty,
+    }
 }
 
 fn tool_use(choice: ToolChoice) -> ToolUse {
@@ -153,7 +173,8 @@ fn tool_use(choice: ToolChoice) -> ToolUse {
     }
 }
 
-fn format(source: &GrammarSource) -> OutputFormat {
+/// A grammar as the format that a runtime elsewhere is asked for.
+pub(crate) fn format(source: &GrammarSource) -> OutputFormat {
     match source {
         GrammarSource::JsonObject => OutputFormat::JsonObject,
         GrammarSource::JsonSchema(schema) => OutputFormat::JsonSchema(schema.clone()),

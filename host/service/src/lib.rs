@@ -30,6 +30,7 @@ mod plugins;
 mod prepare;
 mod ranking;
 mod refusal;
+mod rendered_prompt;
 mod request;
 mod routing_key;
 mod server_tools;

@@ -32,10 +32,32 @@ pub(crate) struct TokenModel {
     pub(crate) generator: TokenGenerator,
 }
 
+/// What makes prompts of conversations for a model, and reads its answers.
+#[derive(Clone, Copy)]
+pub(crate) struct PromptModel<'a> {
+    /// Public name.
+    pub(crate) name: &'a str,
+    pub(crate) tokenizer: &'a Arc<Tokenizer>,
+    /// Tokens of prompt and answer together; the largest number if only the runtime knows.
+    pub(crate) context: usize,
+}
+
+impl TokenModel {
+    pub(crate) fn prompts(&self) -> PromptModel<'_> {
+        PromptModel {
+            name: &self.name,
+            tokenizer: &self.generator.tokenizer,
+            context: self.generator.runtime.context_length(),
+        }
+    }
+}
+
 /// Prompt, stop strings, parser and constraint, which all choices of a request share.
 pub(crate) struct Prepared {
     pub(crate) ids: Vec<u32>,
     pub(crate) stop: StopMatcher,
+    /// Stop strings that the chat template names.
+    pub(crate) template_stops: Vec<String>,
     /// The parser and what it is told; none where an answer is text.
     pub(crate) parser: Option<Parsing>,
     pub(crate) constraint: Option<GrammarSource>,
@@ -46,7 +68,7 @@ pub(crate) struct Prepared {
 
 /// Render, encode, and ask the parser for its constraint.
 pub(crate) async fn prepare(
-    model: &TokenModel,
+    model: PromptModel<'_>,
     plugins: &RequestPlugins,
     tenant: &Arc<str>,
     request_id: &RequestId,
@@ -74,6 +96,7 @@ pub(crate) async fn prepare(
         return Ok(Prepared {
             ids,
             stop: StopMatcher::new(stops),
+            template_stops: Vec::new(),
             parser: None,
             constraint: wanted.cloned(),
             keep_special: false,
@@ -96,6 +119,7 @@ pub(crate) async fn prepare(
     Ok(Prepared {
         ids,
         stop,
+        template_stops: rendered.stop,
         keep_special: parser
             .as_ref()
             .is_some_and(|(p, _)| p.traits().keep_special_tokens),
@@ -106,8 +130,8 @@ pub(crate) async fn prepare(
 }
 
 /// Token ids from callers must be ids of tokens.
-fn check_ids(model: &TokenModel, fields: &RequestFields) -> Result<(), ServiceError> {
-    let size = model.generator.tokenizer.vocabulary_size();
+fn check_ids(model: PromptModel<'_>, fields: &RequestFields) -> Result<(), ServiceError> {
+    let size = model.tokenizer.vocabulary_size();
     let known = |id: u32| (id as usize) < size;
     if let Prompt::Tokens(ids) = &fields.prompt
         && let Some((at, id)) = ids.iter().enumerate().find(|&(_, &id)| !known(id))
@@ -160,7 +184,7 @@ fn check_inputs(chat: &ChatPrompt) -> Result<(), ServiceError> {
 }
 
 async fn render(
-    model: &TokenModel,
+    model: PromptModel<'_>,
     plugins: &RequestPlugins,
     request_id: &RequestId,
     request: &Request,
@@ -201,7 +225,7 @@ pub(crate) fn not_written(error: serde_json::Error) -> ServiceError {
 }
 
 fn parser_for(
-    model: &TokenModel,
+    model: PromptModel<'_>,
     plugins: &RequestPlugins,
     request: &Request,
     opens_reasoning: bool,
@@ -230,7 +254,7 @@ fn parser_for(
 }
 
 async fn encode(
-    model: &TokenModel,
+    model: PromptModel<'_>,
     tenant: &Arc<str>,
     fields: &RequestFields,
     rendered: Option<&RenderedPrompt>,
@@ -246,8 +270,8 @@ async fn encode(
         Source::Text(_) => "prompt",
         Source::Segments(_) => "messages",
     };
-    let tokenizer = Arc::clone(&model.generator.tokenizer);
-    let context = model.generator.runtime.context_length();
+    let tokenizer = Arc::clone(model.tokenizer);
+    let context = model.context;
     let requested = fields.max_tokens.unwrap_or(1) as usize;
     let encoded = encoding::encode(tenant, source.bytes(), context, move |limits| {
         source.encode(&tokenizer, limits)
@@ -391,7 +415,7 @@ pub(crate) fn no_grammar(model: &TokenModel, fields: &RequestFields) -> ServiceE
 }
 
 /// The field that holds the prompt.
-fn prompt_param(fields: &RequestFields) -> &'static str {
+pub(crate) fn prompt_param(fields: &RequestFields) -> &'static str {
     match fields.prompt {
         Prompt::Chat(_) => "messages",
         Prompt::Text(_) | Prompt::Tokens(_) => "prompt",

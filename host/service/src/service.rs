@@ -25,6 +25,7 @@ use crate::plugin_routing::RequestPlugins;
 use crate::plugins::{DecidePolicy, RunTool};
 use crate::prepare::TokenModel;
 use crate::refusal::invalid;
+use crate::rendered_prompt::RenderedModel;
 use crate::request::RequestFields;
 use crate::server_tools::{EnabledTools, ServerTools, ServerToolsError, ToolExecutor, ToolLimits};
 use crate::submit::{ReadyPrompt, Slot, Submitter, Target};
@@ -460,6 +461,10 @@ fn target(name: &str, generator: &Generator) -> Target {
         Generator::Conversation(runtime) => Target::Conversation(ConversationModel {
             name,
             runtime: Arc::clone(runtime),
+        }),
+        Generator::Rendered(generator) => Target::Rendered(RenderedModel {
+            name,
+            generator: generator.clone(),
         }),
     }
 }

@@ -22,6 +22,7 @@ use crate::plugin_routing::RequestPlugins;
 use crate::plugins::{ParseSession, RequestId};
 use crate::prepare::{self, Parsing, Prepared, TokenModel};
 use crate::refusal::invalid;
+use crate::rendered_prompt::{self, RenderedModel};
 use crate::request::BeamFields;
 use crate::tally::{RoundKind, Tally};
 use crate::throughput::Throughputs;
@@ -52,6 +53,8 @@ pub(crate) enum Target {
     Tokens(TokenModel),
     /// Conversation in, events out.
     Conversation(ConversationModel),
+    /// Tokens in, text out.
+    Rendered(RenderedModel),
 }
 
 /// A prompt that is ready to be submitted.
@@ -82,6 +85,7 @@ impl Target {
         match self {
             Self::Tokens(model) => &model.name,
             Self::Conversation(model) => &model.name,
+            Self::Rendered(model) => &model.name,
         }
     }
 }
@@ -113,12 +117,20 @@ impl Submitter {
         match &self.target {
             Target::Tokens(model) => {
                 let (tenant, id) = (&self.share.tenant, &self.request_id);
-                let prepared = prepare::prepare(model, &self.plugins, tenant, id, request);
+                let prompts = model.prompts();
+                let prepared = prepare::prepare(prompts, &self.plugins, tenant, id, request);
                 Ok(ReadyPrompt::Tokens(prepared.await?))
             }
             Target::Conversation(model) => {
                 let prompt = conversation_prompt::prepare(model, &self.plugins, request)?;
                 Ok(ReadyPrompt::Conversation(prompt))
+            }
+            Target::Rendered(model) => {
+                rendered_prompt::check(model, request)?;
+                let (tenant, id) = (&self.share.tenant, &self.request_id);
+                let prompts = model.prompts();
+                let prepared = prepare::prepare(prompts, &self.plugins, tenant, id, request);
+                Ok(ReadyPrompt::Tokens(prepared.await?))
             }
         }
     }
@@ -138,6 +150,9 @@ impl Submitter {
             Target::Conversation(model) => Ok(conversation_prompt::max_tokens(
                 model, request, allowed, default,
             )),
+            Target::Rendered(model) => {
+                rendered_prompt::max_tokens(model, request, prompt.tokens(), allowed, default)
+            }
         }
     }
 
@@ -150,7 +165,7 @@ impl Submitter {
                 u32::try_from(room).unwrap_or(u32::MAX)
             }
             // The runtime ends the answer where its context ends.
-            Target::Conversation(_) => u32::MAX,
+            Target::Conversation(_) | Target::Rendered(_) => u32::MAX,
         }
     }
 
@@ -158,6 +173,7 @@ impl Submitter {
         let load = match &self.target {
             Target::Tokens(model) => model.generator.runtime.load(),
             Target::Conversation(model) => model.runtime.load(),
+            Target::Rendered(model) => model.generator.runtime.load(),
         };
         let retry_after = self.throughputs.retry_after(&self.name, &load);
         prepare::rejected(error, request.fields(), max_tokens, retry_after)
@@ -178,6 +194,10 @@ impl Submitter {
             }
             (Target::Conversation(model), ReadyPrompt::Conversation(prompt)) => {
                 let choice = self.conversation(model, request, prompt, slot, max_tokens);
+                Ok(ChoiceRound::Conversation(Box::new(choice.await?)))
+            }
+            (Target::Rendered(model), ReadyPrompt::Tokens(prepared)) => {
+                let choice = self.rendered(model, request, prepared, slot, max_tokens);
                 Ok(ChoiceRound::Conversation(Box::new(choice.await?)))
             }
             _ => Err(ServiceError::Engine(
@@ -204,6 +224,32 @@ impl Submitter {
         Ok(ConversationChoice::new(ConversationParts {
             number: slot.number,
             stream,
+            prompt_tokens: 0,
+            parser,
+            round: slot.round,
+            tally: slot.tally,
+            timer: self.timer(),
+        }))
+    }
+
+    /// Submit a prompt that was rendered here, with a session of the parser that reads the answer.
+    async fn rendered(
+        &self,
+        model: &RenderedModel,
+        request: &Request,
+        prepared: &Prepared,
+        slot: Slot,
+        max_tokens: u32,
+    ) -> Result<ConversationChoice, ServiceError> {
+        let parser = self.parser(prepared.parser.as_ref()).await?;
+        let (id, index) = (&self.request_id, slot.index);
+        let submitted = rendered_prompt::runtime_request(request, prepared, id, index, max_tokens);
+        let stream = model.generator.runtime.submit_rendered(submitted);
+        let stream = stream.map_err(|error| self.rejected(error, request, max_tokens))?;
+        Ok(ConversationChoice::new(ConversationParts {
+            number: slot.number,
+            stream,
+            prompt_tokens: u32::try_from(prepared.ids.len()).unwrap_or(u32::MAX),
             parser,
             round: slot.round,
             tally: slot.tally,

@@ -8,6 +8,9 @@ use sha2::{Digest as _, Sha256};
 /// Bytes of a conversation that count as its beginning.
 const BEGINNING_BYTES: usize = 4096;
 
+/// Tokens of a prompt that count as its beginning: often no more than the system prompt, which others share too.
+const BEGINNING_TOKENS: usize = 256;
+
 /// Hash of a conversation's beginning: its tools and its messages up to the first of the user's, which
 /// later turns of the same conversation share.
 pub(crate) fn beginning(request: &ConversationRequest) -> [u8; 32] {
@@ -31,6 +34,15 @@ pub(crate) fn beginning(request: &ConversationRequest) -> [u8; 32] {
         if message.role == Role::User {
             break;
         }
+    }
+    hash.finalize().into()
+}
+
+/// Hash of the beginning of a prompt's tokens.
+pub(crate) fn beginning_of_prompt(tokens: &[u32]) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    for token in tokens.iter().take(BEGINNING_TOKENS) {
+        hash.update(token.to_le_bytes());
     }
     hash.finalize().into()
 }

@@ -123,7 +123,9 @@ impl AnswerState {
             )));
         }
         let first = events.len();
-        self.delta(choice.delta.unwrap_or_default(), events)?;
+        let mut delta = choice.delta.unwrap_or_default();
+        delta.content = delta.content.or(choice.text);
+        self.delta(delta, events)?;
         if let Some(tokens) = choice.logprobs.map(|logprobs| logprobs.tokens())
             && let Some(OutputEvent::Delta { logprobs, .. }) = events.get_mut(first)
         {

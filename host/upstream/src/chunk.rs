@@ -19,6 +19,8 @@ pub(crate) struct Chunk {
 pub(crate) struct ChunkChoice {
     pub(crate) index: Option<u32>,
     pub(crate) delta: Option<WireDelta>,
+    /// Text of a completion.
+    pub(crate) text: Option<String>,
     pub(crate) logprobs: Option<WireLogprobs>,
     pub(crate) finish_reason: Option<String>,
 }

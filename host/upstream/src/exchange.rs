@@ -23,6 +23,8 @@ pub(crate) struct Question<'a> {
     pub(crate) client: &'a Client,
     pub(crate) timeouts: UpstreamTimeouts,
     pub(crate) request_id: &'a str,
+    /// Path below the base URL.
+    pub(crate) path: &'static str,
     pub(crate) body: Bytes,
     pub(crate) sender: &'a Sender<OutputEvent>,
 }
@@ -66,7 +68,7 @@ impl Attempt {
 impl Question<'_> {
     /// Ask the upstream of this place.
     pub(crate) async fn ask(&self, place: &mut Place) -> Attempt {
-        let url = place.url().join("chat/completions");
+        let url = place.url().join(self.path);
         let limit = self.timeouts.connect + self.timeouts.first_byte;
         let asked = timeout(
             limit,

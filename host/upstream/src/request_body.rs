@@ -3,8 +3,8 @@
 
 use mortise_models::conversation::ToolDeclaration;
 use mortise_models::{
-    ConversationRequest, MaxTokensField, OutputFormat, Sampling, ToolUse, UpstreamApi,
-    UpstreamConfig,
+    ConversationRequest, MaxTokensField, OutputFormat, RenderedRequest, Sampling, ToolUse,
+    UpstreamApi, UpstreamConfig,
 };
 use serde_json::{Map, Value, json};
 
@@ -48,6 +48,48 @@ pub(crate) fn request_body(
     }
     // Maps of JSON have text keys: this never fails.
     serde_json::to_vec(&body.fields).map_err(|error| Refused::new("messages", error.to_string()))
+}
+
+/// The body of a completion of tokens, as JSON.
+pub(crate) fn completion_body(
+    request: &RenderedRequest,
+    config: &UpstreamConfig,
+) -> Result<Vec<u8>, Refused> {
+    let mut body = Body {
+        fields: Map::new(),
+        api: config.api,
+    };
+    body.set("model", json!(config.model));
+    body.set("prompt", json!(request.prompt));
+    body.set("stream", json!(true));
+    body.set("stream_options", json!({"include_usage": true}));
+    body.set("max_tokens", json!(request.max_tokens));
+    if !request.stop.is_empty() {
+        body.set("stop", json!(request.stop));
+    }
+    if request.keep_special && matches!(config.api, UpstreamApi::Vllm | UpstreamApi::Mortise) {
+        body.set("skip_special_tokens", json!(false));
+    }
+    body.sampling(&request.sampling)?;
+    match &request.format {
+        // Its completions have fields of their own for constraints.
+        Some(OutputFormat::JsonSchema(schema)) if config.api == UpstreamApi::LlamaServer => {
+            body.set("json_schema", parsed(schema)?);
+        }
+        Some(OutputFormat::JsonObject) if config.api == UpstreamApi::LlamaServer => {
+            body.set("json_schema", json!({"type": "object"}));
+        }
+        Some(_) if config.api == UpstreamApi::Openai => return Err(body.refused("response_format")),
+        Some(format) => body.format(format)?,
+        None => {}
+    }
+    // Maps of JSON have text keys: this never fails.
+    serde_json::to_vec(&body.fields).map_err(|error| Refused::new("prompt", error.to_string()))
+}
+
+fn parsed(schema: &str) -> Result<Value, Refused> {
+    serde_json::from_str(schema)
+        .map_err(|error| Refused::new("response_format", format!("holds no JSON schema: {error}")))
 }
 
 struct Body {
@@ -145,10 +187,7 @@ impl Body {
                 self.set("response_format", json!({"type": "json_object"}));
             }
             OutputFormat::JsonSchema(schema) => {
-                let schema: Value = serde_json::from_str(schema).map_err(|error| {
-                    Refused::new("response_format", format!("holds no JSON schema: {error}"))
-                })?;
-                let schema = json!({"name": "answer", "schema": schema, "strict": true});
+                let schema = json!({"name": "answer", "schema": parsed(schema)?, "strict": true});
                 let format = json!({"type": "json_schema", "json_schema": schema});
                 self.set("response_format", format);
             }

@@ -9,21 +9,22 @@ use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use mortise_engine::{EngineLoad, SubmitError};
 use mortise_models::{
-    ConversationRequest, ConversationRuntime, OutputEvent, OutputStream, RuntimeError,
-    UpstreamConfig, Usage,
+    ConversationRequest, ConversationRuntime, OutputEvent, OutputStream, RenderedRequest,
+    RuntimeError, UpstreamConfig, Usage,
 };
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::Sender;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use crate::affinity::beginning;
+use crate::affinity::{beginning, beginning_of_prompt};
 use crate::client::{Client, ClientError};
 use crate::exchange::{Attempt, Question, Relayed};
 use crate::health::watch;
 use crate::limits::MAX_RETRY_WAIT;
 use crate::members::Members;
-use crate::request_body::request_body;
+use crate::request_body::{completion_body, request_body};
+use crate::unsupported::Refused;
 
 /// First pause before the same upstream is asked again; it doubles.
 const BACKOFF: Duration = Duration::from_millis(100);
@@ -55,6 +56,16 @@ struct Counters {
     prompt_tokens: AtomicU64,
     cached_tokens: AtomicU64,
     completion_tokens: AtomicU64,
+}
+
+/// Request to upstreams.
+struct Asked {
+    request_id: String,
+    /// Path below the base URL.
+    path: &'static str,
+    body: Bytes,
+    /// Hash of the beginning of the prompt.
+    beginning: [u8; 32],
 }
 
 /// One of the requests that may be under way; freed when dropped.
@@ -127,18 +138,23 @@ impl Drop for UpstreamRuntime {
 
 impl ConversationRuntime for UpstreamRuntime {
     fn submit(&self, request: ConversationRequest) -> Result<OutputStream, SubmitError> {
-        let body = request_body(&request, &self.shared.config)
-            .map_err(|refused| SubmitError::Invalid(refused.to_string()))?;
-        let limit = self.shared.config.max_requests;
-        let slot = Slot(Arc::clone(&self.shared));
-        // Dropping the slot undoes this if there was no room.
-        if self.shared.counters.running.fetch_add(1, Relaxed) >= limit {
-            return Err(SubmitError::QueueFull { limit });
-        }
-        let (sender, stream) = OutputStream::channel();
-        self.runtime
-            .spawn(answer(slot, request, body.into(), sender));
-        Ok(stream)
+        let body = request_body(&request, &self.shared.config).map_err(invalid)?;
+        self.ask(Asked {
+            beginning: beginning(&request),
+            request_id: request.request_id,
+            path: "chat/completions",
+            body: body.into(),
+        })
+    }
+
+    fn submit_rendered(&self, request: RenderedRequest) -> Result<OutputStream, SubmitError> {
+        let body = completion_body(&request, &self.shared.config).map_err(invalid)?;
+        self.ask(Asked {
+            beginning: beginning_of_prompt(&request.prompt),
+            request_id: request.request_id,
+            path: "completions",
+            body: body.into(),
+        })
     }
 
     fn requires_allow_remote(&self) -> bool {
@@ -150,31 +166,32 @@ impl ConversationRuntime for UpstreamRuntime {
     }
 
     fn load(&self) -> EngineLoad {
-        let counters = &self.shared.counters;
-        let prompt = counters.prompt_tokens.load(Relaxed);
-        let cached = counters.cached_tokens.load(Relaxed);
-        EngineLoad {
-            running: counters.running.load(Relaxed),
-            finished: counters.finished.load(Relaxed),
-            steps: counters.pieces.load(Relaxed),
-            prefill_tokens: prompt.saturating_sub(cached),
-            decode_tokens: counters.completion_tokens.load(Relaxed),
-            prefix_queried_tokens: prompt,
-            prefix_hit_tokens: cached,
-            ..EngineLoad::default()
+        self.shared.counters.load()
+    }
+}
+
+fn invalid(refused: Refused) -> SubmitError {
+    SubmitError::Invalid(refused.to_string())
+}
+
+impl UpstreamRuntime {
+    fn ask(&self, asked: Asked) -> Result<OutputStream, SubmitError> {
+        let limit = self.shared.config.max_requests;
+        let slot = Slot(Arc::clone(&self.shared));
+        // Dropping the slot undoes this if there was no room.
+        if self.shared.counters.running.fetch_add(1, Relaxed) >= limit {
+            return Err(SubmitError::QueueFull { limit });
         }
+        let (sender, stream) = OutputStream::channel();
+        self.runtime.spawn(answer(slot, asked, sender));
+        Ok(stream)
     }
 }
 
 /// Ask upstreams until one answers, and send its answer.
-async fn answer(
-    slot: Slot,
-    request: ConversationRequest,
-    body: Bytes,
-    sender: Sender<OutputEvent>,
-) {
+async fn answer(slot: Slot, asked: Asked, sender: Sender<OutputEvent>) {
     let shared = Arc::clone(&slot.0);
-    let (last, rest) = match shared.attempts(&request, body, &sender).await {
+    let (last, rest) = match shared.attempts(&asked, &sender).await {
         Attempt::Cancelled => return,
         Attempt::Relayed(Relayed {
             last,
@@ -184,7 +201,7 @@ async fn answer(
         }) => {
             shared.counters.add(pieces, usage.unwrap_or_default());
             if let OutputEvent::Failed(error) = &last {
-                shared.log(&request.request_id, &error.to_string());
+                shared.log(&asked.request_id, &error.to_string());
             }
             (last, Some(rest))
         }
@@ -206,24 +223,19 @@ async fn answer(
 
 impl Shared {
     /// Ask one upstream after another, as long as nothing of an answer has come and it is safe.
-    async fn attempts(
-        &self,
-        request: &ConversationRequest,
-        body: Bytes,
-        sender: &Sender<OutputEvent>,
-    ) -> Attempt {
+    async fn attempts(&self, asked: &Asked, sender: &Sender<OutputEvent>) -> Attempt {
         let question = Question {
             client: &self.client,
             timeouts: self.config.timeouts,
-            request_id: &request.request_id,
-            body,
+            request_id: &asked.request_id,
+            path: asked.path,
+            body: asked.body.clone(),
             sender,
         };
-        let beginning = beginning(request);
         let mut tried = HashSet::new();
         let mut attempt = 0;
         loop {
-            let mut place = match self.members.place(&beginning, &tried) {
+            let mut place = match self.members.place(&asked.beginning, &tried) {
                 Ok(place) => place,
                 Err(wait) => return left_alone(wait),
             };
@@ -241,7 +253,7 @@ impl Shared {
             let told = format!("{url}: {error} ({detail})");
             let hushed = self.hushed(&told);
             tracing::debug!(
-                request_id = request.request_id,
+                request_id = asked.request_id,
                 error = hushed,
                 "an attempt failed"
             );
@@ -255,7 +267,7 @@ impl Shared {
                 _ => None,
             };
             let Some(pause) = pause.filter(|_| attempt < self.config.max_retries) else {
-                self.log(&request.request_id, &told);
+                self.log(&asked.request_id, &told);
                 return Attempt::Failed {
                     error,
                     detail,
@@ -307,6 +319,21 @@ impl Shared {
 }
 
 impl Counters {
+    fn load(&self) -> EngineLoad {
+        let prompt = self.prompt_tokens.load(Relaxed);
+        let cached = self.cached_tokens.load(Relaxed);
+        EngineLoad {
+            running: self.running.load(Relaxed),
+            finished: self.finished.load(Relaxed),
+            steps: self.pieces.load(Relaxed),
+            prefill_tokens: prompt.saturating_sub(cached),
+            decode_tokens: self.completion_tokens.load(Relaxed),
+            prefix_queried_tokens: prompt,
+            prefix_hit_tokens: cached,
+            ..EngineLoad::default()
+        }
+    }
+
     fn add(&self, pieces: u64, usage: Usage) {
         self.finished.fetch_add(1, Relaxed);
         self.pieces.fetch_add(pieces, Relaxed);
