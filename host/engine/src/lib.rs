@@ -3,6 +3,7 @@
 //!
 //! This crate knows tokens, blocks and logits. It does not know text, HTTP, plugins or the time of day.
 
+mod bans;
 mod beam_group;
 mod beam_params;
 mod beam_search;

@@ -70,6 +70,12 @@ pub struct SamplingParams {
     pub presence_penalty: f32,
     /// Added to the logits of these tokens.
     pub logit_bias: Vec<(u32, f32)>,
+    /// Tokens to commit before one of `held_back` may be sampled, unless a constraint leaves nothing else.
+    pub min_tokens: u32,
+    /// Tokens that end the sequence, for `min_tokens`.
+    pub held_back: Vec<u32>,
+    /// Words that must not be sampled, as tokens, unless a constraint leaves nothing else.
+    pub bad_words: Vec<Vec<u32>>,
 }
 
 impl Default for SamplingParams {
@@ -84,6 +90,9 @@ impl Default for SamplingParams {
             frequency_penalty: 0.0,
             presence_penalty: 0.0,
             logit_bias: Vec::new(),
+            min_tokens: 0,
+            held_back: Vec::new(),
+            bad_words: Vec::new(),
         }
     }
 }

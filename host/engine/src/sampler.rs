@@ -1,7 +1,7 @@
 //! The sampler of one sequence: from a row of logits to a token, on the host or on the device that
 //! computed the row, with the same token to the bit.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 
@@ -14,6 +14,7 @@ use mortise_model::{Adjustment, LogprobReport, SampleError, SampleParams, Sample
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
+use crate::bans::{BAN, Bans};
 use crate::event::{GeneratedToken, SequenceError, TokenLogprobs};
 use crate::request::{LogprobParams, SamplingParams};
 
@@ -28,6 +29,7 @@ pub(crate) struct Sampler {
     biases: BTreeMap<u32, f32>,
     /// Tokens that penalties apply to, with their number in the output. Empty without penalties.
     occurrences: BTreeMap<u32, u32>,
+    bans: Bans,
     scratch: ScanScratch,
     candidates: Vec<Candidate>,
 }
@@ -45,6 +47,7 @@ impl Sampler {
             *biases.entry(*token).or_insert(0.0) += bias;
         }
         Self {
+            bans: Bans::new(&params),
             params,
             random,
             biases,
@@ -157,6 +160,7 @@ impl Sampler {
             && params.repetition_penalty == 1.0
             && params.frequency_penalty == 0.0
             && params.presence_penalty == 0.0
+            && self.bans.is_empty()
     }
 
     /// The token of a greedy sampler for a row of which only the highest logit is known.
@@ -180,8 +184,13 @@ impl Sampler {
         GeneratedToken { id, logprobs: None }
     }
 
+    /// Whether sampling depends on earlier tokens.
+    pub(crate) fn depends_on_output(&self) -> bool {
+        self.has_penalties() || !self.bans.is_empty()
+    }
+
     /// Whether sampling depends on the counts of earlier tokens.
-    pub(crate) fn has_penalties(&self) -> bool {
+    fn has_penalties(&self) -> bool {
         let params = &self.params;
         params.repetition_penalty != 1.0
             || params.frequency_penalty != 0.0
@@ -197,34 +206,49 @@ impl Sampler {
         random.random()
     }
 
-    /// Remember a committed token for the penalties.
+    /// Remember a committed token for the penalties and the bans.
     pub(crate) fn observe(&mut self, token: u32) {
+        if !self.bans.is_empty() {
+            self.bans.observe(token);
+        }
         if self.has_penalties() {
             let count = self.occurrences.entry(token).or_insert(0);
             *count = count.saturating_add(1);
         }
     }
 
-    /// `logit_bias` and penalties, each token once.
+    /// `logit_bias`, bans and penalties, each token once.
     fn adjustments(&self) -> impl Iterator<Item = Adjustment> {
         let params = &self.params;
+        let banned: BTreeSet<u32> = self.bans.banned().collect();
+        let of_bans = banned.clone().into_iter().map(|token| (token, BAN));
+        let unbanned = banned.clone();
         let of_bias = self.biases.iter().map(|(token, bias)| (*token, *bias));
-        let unpenalised = of_bias.filter(|(token, _)| !self.occurrences.contains_key(token));
+        let of_bias = of_bias.filter(move |(token, _)| !unbanned.contains(token));
+        let bias_of = move |token: &u32| match banned.contains(token) {
+            true => BAN,
+            false => self.biases.get(token).copied().unwrap_or(0.0),
+        };
+        let biased = of_bias.chain(of_bans);
+        let unpenalised = biased.filter(|(token, _)| !self.occurrences.contains_key(token));
         let unpenalised = unpenalised.map(|(token, bias)| Adjustment {
             token,
             bias,
             repetition: 1.0,
             penalty: 0.0,
         });
-        let penalised = self.occurrences.iter().map(|(token, count)| Adjustment {
-            token: *token,
-            bias: self.biases.get(token).copied().unwrap_or(0.0),
-            repetition: params.repetition_penalty,
-            penalty: match count {
-                0 => 0.0,
-                _ => *count as f32 * params.frequency_penalty + params.presence_penalty,
-            },
-        });
+        let penalised = self
+            .occurrences
+            .iter()
+            .map(move |(token, count)| Adjustment {
+                token: *token,
+                bias: bias_of(token),
+                repetition: params.repetition_penalty,
+                penalty: match count {
+                    0 => 0.0,
+                    _ => *count as f32 * params.frequency_penalty + params.presence_penalty,
+                },
+            });
         unpenalised.chain(penalised)
     }
 

@@ -185,7 +185,7 @@ impl Sequence {
     /// Whether sampling the next token needs neither a mask nor the counts of earlier tokens, so that it
     /// can be enqueued on the device before the last token is known.
     pub(crate) fn can_enqueue_ahead(&self) -> bool {
-        self.constraint.is_unconstrained() && !self.sampler.has_penalties()
+        self.constraint.is_unconstrained() && !self.sampler.depends_on_output()
     }
 
     /// Whether tokens may follow the one after `known` tokens.
