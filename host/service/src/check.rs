@@ -11,8 +11,10 @@ use crate::refusal::invalid;
 use crate::request::{ChatPrompt, ContentConstraint, Prompt, PromptEnd, RequestFields};
 use mortise_models::conversation::{Message, ToolDeclaration, is_too_deep};
 
+mod endings;
 mod selection;
 
+use self::endings::check_endings;
 use self::selection::check_selection;
 
 /// A request whose bounds hold. Only [`Request::check`] makes one.
@@ -30,6 +32,7 @@ impl Request {
         check_selection(&fields)?;
         check_sampling(&fields)?;
         check_stops(&fields.stop)?;
+        check_endings(&fields)?;
         check_prompt(&fields.prompt)?;
         check_server_tools(&fields)?;
         check_tool_choice(&fields)?;

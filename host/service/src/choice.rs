@@ -71,6 +71,10 @@ pub(crate) struct ChoiceParts {
     pub(crate) stream: ChoiceStream,
     pub(crate) detokenizer: Detokenizer,
     pub(crate) stop: StopMatcher,
+    /// The stop strings that are the caller's own.
+    pub(crate) stops: Vec<String>,
+    /// A stop string of the caller is part of the answer.
+    pub(crate) include_stop: bool,
     pub(crate) parser: Option<Box<dyn ParseSession>>,
     /// The prompt ended inside a reasoning block.
     pub(crate) reasoning: bool,
@@ -86,6 +90,8 @@ pub(crate) struct Choice {
     stream: ChoiceStream,
     detokenizer: Detokenizer,
     stop: StopMatcher,
+    stops: Vec<String>,
+    include_stop: bool,
     /// Taken when it is closed.
     parser: Option<Box<dyn ParseSession>>,
     held: HeldSpans,
@@ -113,6 +119,8 @@ impl Choice {
             stream: parts.stream,
             detokenizer: parts.detokenizer,
             stop: parts.stop,
+            stops: parts.stops,
+            include_stop: parts.include_stop,
             parser: parts.parser,
             held: HeldSpans::default(),
             parsed: ParserSpans::default(),
@@ -186,6 +194,7 @@ impl Choice {
         );
         let mut passed = String::new();
         let stopped = self.stop.push(&text, &mut passed);
+        self.append_stop(&mut passed);
         self.passed += passed.len();
         let spans = match stopped {
             true => self.held.release_truncated(self.passed),
@@ -208,6 +217,7 @@ impl Choice {
         if !stopped {
             self.stop.finish(&mut passed);
         }
+        self.append_stop(&mut passed);
         self.passed += passed.len();
         let spans = self.held.release_truncated(self.passed);
         let silent = self.held.release(if stopped { 0 } else { usize::MAX });
@@ -215,6 +225,19 @@ impl Choice {
             .await?;
         self.close(if stopped { SequenceEnd::Stop } else { end })
             .await
+    }
+
+    /// The stop string of the caller that ended the answer.
+    fn own_stop(&self) -> Option<&str> {
+        let stop = self.stop.stopped()?;
+        self.stops.iter().any(|own| own == stop).then_some(stop)
+    }
+
+    /// Append the stop string that ended the answer, if the caller wants it.
+    fn append_stop(&self, passed: &mut String) {
+        if self.include_stop {
+            passed.push_str(self.own_stop().unwrap_or_default());
+        }
     }
 
     async fn close(&mut self, end: SequenceEnd) -> Result<(), ServiceError> {
@@ -239,6 +262,7 @@ impl Choice {
                 SequenceEnd::Stop => FinishReason::Stop,
                 SequenceEnd::Length => FinishReason::Length,
             },
+            stop: self.own_stop().map(str::to_owned),
         });
         Ok(())
     }

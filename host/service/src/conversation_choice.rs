@@ -141,6 +141,7 @@ impl ConversationChoice {
         self.ready.push_back(Event::Finished {
             choice: self.parts.number,
             reason,
+            stop: None,
         });
         Ok(())
     }

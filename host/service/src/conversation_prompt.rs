@@ -84,11 +84,29 @@ pub(crate) fn check_elsewhere(name: &str, request: &Request) -> Result<(), Servi
         ("best_of", "its choices are not ranked")
     } else if !fields.logit_bias.is_empty() {
         ("logit_bias", "its tokens are not known")
+    } else if let Some(field) = needs_tokens(fields) {
+        (field, "its tokens are not known")
     } else {
         return Ok(());
     };
     let message = format!("the model `{name}` runs elsewhere and {what}");
     Err(invalid(field, message))
+}
+
+/// A field that only a server with the model's tokens can honour.
+fn needs_tokens(fields: &RequestFields) -> Option<&'static str> {
+    let given = [
+        ("stop_token_ids", !fields.stop_tokens.is_empty()),
+        ("ignore_eos", fields.ignore_end),
+        ("skip_special_tokens", fields.keep_special),
+        ("min_tokens", fields.min_tokens > 0),
+        ("bad_words", !fields.bad_words.is_empty()),
+        ("include_stop_str_in_output", fields.include_stop),
+        ("truncate_prompt_tokens", fields.truncate_prompt.is_some()),
+        ("priority", fields.waived_priority > 0),
+    ];
+    let found = given.into_iter().find(|(_, given)| *given);
+    found.map(|(field, _)| field)
 }
 
 fn chat<'a>(

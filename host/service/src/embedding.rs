@@ -32,6 +32,8 @@ pub struct EmbeddingRequest {
     pub inputs: Vec<EmbeddingInput>,
     /// Numbers of a vector, if the caller says.
     pub dimensions: Option<u32>,
+    /// Texts that are longer than the context are cut.
+    pub truncate: bool,
 }
 
 /// Vectors and their usage.
@@ -82,8 +84,12 @@ impl Service {
         let tokenizer = Arc::clone(&embedder.tokenizer);
         let (context, inputs) = (embedder.runtime.context_length(), request.inputs);
         let tenant = account(&admission.allowance().principal);
-        let encoded = encoding::encode(&tenant, bytes(&inputs), context, move |limits| {
-            encode(&tokenizer, limits, inputs)
+        let most = match request.truncate {
+            true => usize::MAX,
+            false => context,
+        };
+        let encoded = encoding::encode(&tenant, bytes(&inputs), most, move |limits| {
+            encode(&tokenizer, limits, context, inputs)
         });
         let texts = encoded.await??;
         let tokens: usize = texts.iter().map(Vec::len).sum();
@@ -91,7 +97,7 @@ impl Service {
         self.throughputs
             .sample(&model.name, &embedder.runtime.load(), Instant::now());
         let made = embedder.runtime.embed(texts).await;
-        let vectors = made.map_err(|error| match error {
+        let mut vectors = made.map_err(|error| match error {
             EmbedError::QueueFull { limit } => ServiceError::QueueFull {
                 limit,
                 unit: "requests",
@@ -102,6 +108,11 @@ impl Service {
             EmbedError::Stopped => ServiceError::Stopping,
             EmbedError::Failed(message) => ServiceError::Engine(message),
         })?;
+        if let Some(wanted) = request.dimensions {
+            vectors
+                .iter_mut()
+                .for_each(|vector| shorten(vector, wanted));
+        }
         let outcome = Outcome::Finished(FinishReason::Stop);
         admission.spent().outcome = outcome;
         let usage = admission.spent().usage;
@@ -125,14 +136,23 @@ impl Service {
 
 fn check_dimensions(wanted: Option<u32>, dimensions: usize) -> Result<(), ServiceError> {
     match wanted {
-        Some(wanted) if wanted as usize != dimensions => Err(invalid(
+        Some(wanted) if !(1..=dimensions).contains(&(wanted as usize)) => Err(invalid(
             "dimensions",
-            format!(
-                "dimensions is {wanted}; this model's embeddings have {dimensions} and were not \
-                 trained to be shortened"
-            ),
+            format!("dimensions is {wanted}; this model's embeddings have 1 to {dimensions}"),
         )),
         _ => Ok(()),
+    }
+}
+
+/// Keep the first numbers of a vector, scaled to the length of 1 again.
+fn shorten(vector: &mut Vec<f32>, dimensions: u32) {
+    if vector.len() <= dimensions as usize {
+        return;
+    }
+    vector.truncate(dimensions as usize);
+    let length = vector.iter().map(|value| value * value).sum::<f32>().sqrt();
+    if length > 0.0 {
+        vector.iter_mut().for_each(|value| *value /= length);
     }
 }
 
@@ -148,6 +168,7 @@ fn bytes(inputs: &[EmbeddingInput]) -> usize {
 fn encode(
     tokenizer: &Tokenizer,
     limits: EncodeLimits<'_>,
+    context: usize,
     inputs: Vec<EmbeddingInput>,
 ) -> Result<Vec<Vec<u32>>, ServiceError> {
     if !(1..=MAX_EMBEDDING_INPUTS).contains(&inputs.len()) {
@@ -160,7 +181,7 @@ fn encode(
     let mut texts = Vec::with_capacity(inputs.len());
     for (index, input) in inputs.into_iter().enumerate() {
         let param = format!("input[{index}]");
-        let tokens = match input {
+        let mut tokens = match input {
             EmbeddingInput::Tokens(tokens) => {
                 if let Some(unknown) = tokens.iter().find(|id| !tokenizer.table().contains(**id)) {
                     return Err(invalid(
@@ -184,12 +205,27 @@ fn encode(
         if tokens.is_empty() {
             return Err(invalid(&param, format!("{param} has no tokens")));
         }
+        if tokens.len() > context && limits.max_tokens > context {
+            cut(tokenizer, &mut tokens, context);
+        }
         if tokens.len() > limits.max_tokens {
             return Err(too_long(tokens.len(), false, limits.max_tokens));
         }
         texts.push(tokens);
     }
     Ok(texts)
+}
+
+/// Cut a text to so many tokens. The token that ends a text stays its end.
+fn cut(tokenizer: &Tokenizer, tokens: &mut Vec<u32>, most: usize) {
+    let end = tokens
+        .last()
+        .copied()
+        .filter(|id| tokenizer.table().is_special(*id));
+    tokens.truncate(most);
+    if let (Some(end), Some(last)) = (end, tokens.last_mut()) {
+        *last = end;
+    }
 }
 
 fn too_long(prompt: usize, at_least: bool, context: usize) -> ServiceError {

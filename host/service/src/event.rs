@@ -29,6 +29,8 @@ pub enum Event {
         choice: u32,
         /// Reason.
         reason: FinishReason,
+        /// Stop string of the caller that ended it, where one did and this server matched it.
+        stop: Option<String>,
     },
     /// All choices are complete.
     Completed {
@@ -51,7 +53,11 @@ impl Event {
                 logprobs,
             },
             Self::ServerToolCall { call, .. } => Self::ServerToolCall { choice, call },
-            Self::Finished { reason, .. } => Self::Finished { choice, reason },
+            Self::Finished { reason, stop, .. } => Self::Finished {
+                choice,
+                reason,
+                stop,
+            },
             event @ (Self::Completed { .. } | Self::Failed(_)) => event,
         }
     }

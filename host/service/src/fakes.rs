@@ -525,7 +525,7 @@ pub(crate) async fn collect(mut answer: crate::Answer) -> Collected {
                 assert_eq!(call.index as usize, choice.server_calls.len());
                 choice.server_calls.push(call);
             }
-            Event::Finished { choice, reason } => at(&mut all, choice).finish = Some(reason),
+            Event::Finished { choice, reason, .. } => at(&mut all, choice).finish = Some(reason),
             Event::Completed { usage } => all.usage = Some(usage),
             Event::Failed(error) => all.error = Some(error),
         }

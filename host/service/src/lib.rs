@@ -19,6 +19,7 @@ mod failure;
 #[cfg(test)]
 mod fakes;
 mod identity;
+mod inspect;
 mod latency;
 pub mod limits;
 mod model;
@@ -33,6 +34,7 @@ mod refusal;
 mod rendered_prompt;
 mod request;
 mod routing_key;
+mod schema_formats;
 mod server_tools;
 mod service;
 mod stop;
@@ -52,6 +54,7 @@ pub use error::ServiceError;
 pub use event::{Event, ServerToolCall, ToolOutcome};
 pub use failure::{Fallback, RawOnFailure, ScopedPolicy, ScopedTools};
 pub use identity::Identity;
+pub use inspect::{DecodedText, EncodedPrompt, ParseRequest, ParsedText};
 pub use model::{AlwaysLoaded, Held, HoldModels, LoadedModel, ServedModel};
 pub use mortise_engine::EarlyStopping;
 pub use mortise_models::conversation::{
@@ -60,7 +63,7 @@ pub use mortise_models::conversation::{
     TooDeep, ToolCall, ToolDeclaration, ToolName, Tools, ToolsError, template_json,
 };
 pub use mortise_models::lifecycle::LifecycleError;
-pub use mortise_models::{Delta, FinishReason, Model, TokenLogprob, Usage};
+pub use mortise_models::{Capability, Delta, FinishReason, Generator, Model, TokenLogprob, Usage};
 pub use mortise_plugin::{Fault, GrammarSource, Kind, PluginError, ToolChoice};
 pub use observer::{ModelObserver, NoObserver, Observer, Outcome, Summary, ToolRun};
 pub use offline::{
@@ -72,7 +75,10 @@ pub use plugins::{
     BoxFuture, CompileGrammar, DecidePolicy, MatchTokens, ParseOutput, ParseSession, RenderChat,
     RequestId, RunTool,
 };
-pub use request::{BeamFields, ChatPrompt, ContentConstraint, Prompt, PromptEnd, RequestFields};
+pub use refusal::INVALID_SCHEMA;
+pub use request::{
+    BeamFields, ChatPrompt, ContentConstraint, Prompt, PromptEnd, RequestFields, Truncation,
+};
 pub use routing_key::RoutingKey;
 pub use server_tools::{ServerToolsError, ToolLimits};
 pub use service::{Service, ServiceConfig, SetupError};

@@ -20,6 +20,14 @@ pub const MAX_TOP_LOGPROBS: u32 = 20;
 pub const MAX_LOGIT_BIASES: usize = 1024;
 /// Longest fairness key, in characters.
 pub const MAX_FAIRNESS_KEY: usize = 128;
+/// Most tokens that end an answer beside the model's own.
+pub const MAX_STOP_TOKENS: usize = 64;
+/// Most words that an answer must not have.
+pub const MAX_BAD_WORDS: usize = 64;
+/// Longest of these words, in bytes.
+pub const MAX_BAD_WORD_BYTES: usize = 256;
+/// Longest generated text to parse by itself, in bytes.
+pub const MAX_PARSED_BYTES: usize = 256 * 1024;
 /// Longest source of a grammar, in bytes.
 pub const MAX_GRAMMAR_BYTES: usize = 1 << 20;
 /// Most inputs of one embedding request.

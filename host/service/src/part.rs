@@ -61,7 +61,8 @@ impl Part {
             | Event::Finished { choice, .. } => choice.saturating_sub(first) as usize,
             Event::Completed { .. } | Event::Failed(_) => 0,
         };
-        if let Event::Finished { choice, reason } = event {
+        if let Event::Finished { choice, reason, .. } = &event {
+            let (choice, reason) = (*choice, *reason);
             self.unfinished = self.unfinished.saturating_sub(1);
             if choice == first {
                 self.finish = reason;

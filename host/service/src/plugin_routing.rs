@@ -23,6 +23,11 @@ impl<T: ?Sized> PluginRoutes<T> {
         Self::new([(all, Some(plugin))])
     }
 
+    /// Whether there is a plugin for some request.
+    pub fn serves(&self) -> bool {
+        self.0.iter().any(|(_, plugin)| plugin.is_some())
+    }
+
     /// Plugin that serves a request, if any does.
     pub fn select(&self, key: &RoutingKey<'_>) -> Option<Arc<T>> {
         let serving = self.0.iter().find(|(scope, _)| scope(key));
@@ -55,6 +60,11 @@ pub struct ModelPlugins {
 }
 
 impl ModelPlugins {
+    /// Whether some request finds an output parser, without which there are no tool calls.
+    pub fn parses_calls(&self) -> bool {
+        self.parser.serves()
+    }
+
     /// Plugins that serve one request.
     pub fn select(&self, key: &RoutingKey<'_>) -> RequestPlugins {
         RequestPlugins {

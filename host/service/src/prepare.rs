@@ -16,8 +16,9 @@ use crate::encoding;
 use crate::error::ServiceError;
 use crate::plugin_routing::RequestPlugins;
 use crate::plugins::{ParseOutput, RequestId};
-use crate::refusal::{invalid, refuse};
-use crate::request::{ChatPrompt, ContentConstraint, Prompt, PromptEnd, RequestFields};
+use crate::refusal::{INVALID_SCHEMA, invalid, refuse};
+use crate::request::{ChatPrompt, ContentConstraint, Prompt, PromptEnd, RequestFields, Truncation};
+use crate::schema_formats::{tools_without_annotations, without_annotations};
 use crate::stop::StopMatcher;
 use mortise_models::conversation::{Modality, template_json};
 use mortise_tokenizer::{EncodeLimits, Tokenizer, TokenizerError};
@@ -66,14 +67,22 @@ pub(crate) struct Prepared {
     pub(crate) at_start: bool,
 }
 
-/// Render, encode, and ask the parser for its constraint.
-pub(crate) async fn prepare(
+/// A prompt, rendered and encoded.
+pub(crate) struct PromptTokens {
+    /// At least one.
+    pub(crate) ids: Vec<u32>,
+    /// There for a conversation.
+    pub(crate) rendered: Option<RenderedPrompt>,
+}
+
+/// Render and encode.
+pub(crate) async fn prompt(
     model: PromptModel<'_>,
     plugins: &RequestPlugins,
     tenant: &Arc<str>,
     request_id: &RequestId,
     request: &Request,
-) -> Result<Prepared, ServiceError> {
+) -> Result<PromptTokens, ServiceError> {
     let fields = request.fields();
     check_ids(model, fields)?;
     let rendered = match &fields.prompt {
@@ -84,14 +93,30 @@ pub(crate) async fn prepare(
         Prompt::Text(_) | Prompt::Tokens(_) => None,
     };
     let ids = encode(model, tenant, fields, rendered.as_ref()).await?;
+    let ids = truncate(model, fields, ids);
     if ids.is_empty() {
         return Err(invalid(
             "prompt",
             "the prompt has no tokens; give it some text",
         ));
     }
+    Ok(PromptTokens { ids, rendered })
+}
+
+/// Render, encode, and ask the parser for its constraint.
+pub(crate) async fn prepare(
+    model: PromptModel<'_>,
+    plugins: &RequestPlugins,
+    tenant: &Arc<str>,
+    request_id: &RequestId,
+    request: &Request,
+) -> Result<Prepared, ServiceError> {
+    let fields = request.fields();
+    let prompt = prompt(model, plugins, tenant, request_id, request);
+    let PromptTokens { ids, rendered } = prompt.await?;
     let stops = fields.stop.iter().map(String::as_str);
-    let wanted = fields.constraint.as_ref().map(|wanted| &wanted.source);
+    let wanted = wanted(fields);
+    let wanted = wanted.as_ref();
     let Some(rendered) = rendered else {
         return Ok(Prepared {
             ids,
@@ -99,7 +124,7 @@ pub(crate) async fn prepare(
             template_stops: Vec::new(),
             parser: None,
             constraint: wanted.cloned(),
-            keep_special: false,
+            keep_special: fields.keep_special,
             at_start: false,
         });
     };
@@ -120,13 +145,24 @@ pub(crate) async fn prepare(
         ids,
         stop,
         template_stops: rendered.stop,
-        keep_special: parser
-            .as_ref()
-            .is_some_and(|(p, _)| p.traits().keep_special_tokens),
+        keep_special: fields.keep_special
+            || parser
+                .as_ref()
+                .is_some_and(|(p, _)| p.traits().keep_special_tokens),
         parser,
         constraint,
         at_start: !continues,
     })
+}
+
+/// The grammar that the caller wants for the content.
+fn wanted(fields: &RequestFields) -> Option<GrammarSource> {
+    let source = &fields.constraint.as_ref()?.source;
+    let stripped = match source {
+        GrammarSource::JsonSchema(schema) => without_annotations(schema),
+        _ => None,
+    };
+    Some(stripped.map_or_else(|| source.clone(), GrammarSource::JsonSchema))
 }
 
 /// Token ids from callers must be ids of tokens.
@@ -138,6 +174,12 @@ fn check_ids(model: PromptModel<'_>, fields: &RequestFields) -> Result<(), Servi
     {
         return Err(invalid(
             format!("prompt[{at}]"),
+            format!("{id} is not a token: this model's ids are below {size}"),
+        ));
+    }
+    if let Some((at, id)) = (fields.stop_tokens.iter().enumerate()).find(|&(_, &id)| !known(id)) {
+        return Err(invalid(
+            format!("stop_token_ids[{at}]"),
             format!("{id} is not a token: this model's ids are below {size}"),
         ));
     }
@@ -245,7 +287,9 @@ fn parser_for(
         return Ok(None);
     };
     let setup = ParserSetup {
-        tools: template_json::tools(request.tools()).map_err(not_written)?,
+        tools: tools_without_annotations(
+            template_json::tools(request.tools()).map_err(not_written)?,
+        ),
         tool_choice,
         parallel: request.fields().parallel_tool_calls.unwrap_or(true),
         opens_reasoning,
@@ -273,7 +317,12 @@ async fn encode(
     let tokenizer = Arc::clone(model.tokenizer);
     let context = model.context;
     let requested = fields.max_tokens.unwrap_or(1) as usize;
-    let encoded = encoding::encode(tenant, source.bytes(), context, move |limits| {
+    // What is cut off afterwards counts for nothing.
+    let most = match fields.truncate_prompt {
+        None => context,
+        Some(_) => usize::MAX,
+    };
+    let encoded = encoding::encode(tenant, source.bytes(), most, move |limits| {
         source.encode(&tokenizer, limits)
     });
     encoded.await?.map_err(|error| match error {
@@ -287,6 +336,20 @@ async fn encode(
         TokenizerError::ControlToken { .. } => refuse(param, "control_token", error.to_string()),
         error => ServiceError::Engine(error.to_string()),
     })
+}
+
+/// Keep as much of the end of a prompt as the caller says.
+fn truncate(model: PromptModel<'_>, fields: &RequestFields, mut ids: Vec<u32>) -> Vec<u32> {
+    let kept = match fields.truncate_prompt {
+        None => return ids,
+        Some(Truncation::Last(tokens)) => tokens as usize,
+        Some(Truncation::Context) => {
+            let context = model.context;
+            context.saturating_sub(fields.max_tokens.unwrap_or(1) as usize)
+        }
+    };
+    ids.drain(..ids.len().saturating_sub(kept.max(1)));
+    ids
 }
 
 enum Source {
@@ -349,12 +412,44 @@ pub(crate) fn max_tokens(
     Ok(wanted.min(share))
 }
 
+/// Tokens that end an answer.
+pub(crate) fn stop_tokens(model: &TokenModel, fields: &RequestFields) -> Vec<u32> {
+    let own = &model.generator.generation.eos_tokens;
+    let own = own.iter().filter(|_| !fields.ignore_end);
+    own.chain(&fields.stop_tokens).copied().collect()
+}
+
+/// Each word as tokens: at the start of a text, and behind a blank, where that makes a difference.
+fn bad_words(model: &TokenModel, words: &[String]) -> Result<Vec<Vec<u32>>, ServiceError> {
+    let mut all = Vec::with_capacity(2 * words.len());
+    for (index, word) in words.iter().enumerate() {
+        for text in [word.clone(), format!(" {}", word.trim_start())] {
+            let ids = model.generator.tokenizer.encode_plain(&text);
+            let ids = ids.map_err(|error| {
+                let message = format!("the word cannot be encoded: {error}");
+                invalid(format!("bad_words[{index}]"), message)
+            })?;
+            if !all.contains(&ids) {
+                all.push(ids);
+            }
+        }
+    }
+    Ok(all)
+}
+
 /// Sampling parameters of choice `index`.
-pub(crate) fn sampling(model: &TokenModel, fields: &RequestFields, index: u32) -> SamplingParams {
+///
+/// # Errors
+/// When a forbidden word cannot be encoded.
+pub(crate) fn sampling(
+    model: &TokenModel,
+    fields: &RequestFields,
+    index: u32,
+) -> Result<SamplingParams, ServiceError> {
     let defaults = &model.generator.generation;
     let or =
         |asked: Option<f64>, model: Option<f64>, off: f64| asked.or(model).unwrap_or(off) as f32;
-    SamplingParams {
+    Ok(SamplingParams {
         temperature: or(fields.temperature, defaults.temperature, 1.0),
         top_p: or(fields.top_p, defaults.top_p, 1.0),
         top_k: fields.top_k.or(defaults.top_k).unwrap_or(0),
@@ -371,7 +466,13 @@ pub(crate) fn sampling(model: &TokenModel, fields: &RequestFields, index: u32) -
             .iter()
             .map(|&(id, bias)| (id, bias as f32))
             .collect(),
-    }
+        min_tokens: fields.min_tokens,
+        held_back: match fields.min_tokens {
+            0 => Vec::new(),
+            _ => stop_tokens(model, fields),
+        },
+        bad_words: bad_words(model, &fields.bad_words)?,
+    })
 }
 
 /// Log-probabilities to ask of the engine: those that the caller wants, and those by which the
@@ -394,12 +495,23 @@ fn constraint_param(fields: &RequestFields) -> &str {
 /// A grammar that was not compiled: where the caller is at fault, name the field that asked for it.
 pub(crate) fn not_compiled(error: PluginError, fields: &RequestFields) -> ServiceError {
     let code = match error.fault {
+        Fault::Invalid(_) if is_schema(fields) => INVALID_SCHEMA,
         Fault::Invalid(_) => "invalid_value",
         Fault::TooComplex(_) => "too_complex",
         Fault::Unsupported(_) => "unsupported_value",
         _ => return error.into(),
     };
-    refuse(constraint_param(fields), code, error.to_string())
+    // Which plugin said so is no business of the caller's.
+    refuse(constraint_param(fields), code, error.fault.to_string())
+}
+
+/// Whether the constraint is a JSON Schema: the caller's own, or one of a tool's parameters.
+fn is_schema(fields: &RequestFields) -> bool {
+    let source = fields
+        .constraint
+        .as_ref()
+        .map(|constraint| &constraint.source);
+    matches!(source, None | Some(GrammarSource::JsonSchema(_)))
 }
 
 /// A constraint that no plugin can compile: name the field that asked for it.

@@ -2,6 +2,9 @@
 
 use crate::error::ServiceError;
 
+/// Code of a JSON Schema that is well-formed JSON and no schema.
+pub const INVALID_SCHEMA: &str = "invalid_schema";
+
 /// A field has a value that it must not have.
 pub(crate) fn invalid(param: impl Into<String>, message: impl Into<String>) -> ServiceError {
     refuse(param, "invalid_value", message)

@@ -42,6 +42,23 @@ pub struct RequestFields {
     pub logit_bias: Vec<(u32, f64)>,
     /// Up to 16 strings, 1 to 1024 bytes each, 4096 bytes in all.
     pub stop: Vec<String>,
+    /// A stop string that ends the answer is part of it.
+    pub include_stop: bool,
+    /// Control tokens that the model generates are part of the text.
+    pub keep_special: bool,
+    /// Tokens that end the answer, beside those of the model, at most 64.
+    pub stop_tokens: Vec<u32>,
+    /// The model's end tokens do not end the answer.
+    pub ignore_end: bool,
+    /// Tokens before the answer may end; at most `max_tokens`, if the caller gives that.
+    pub min_tokens: u32,
+    /// Words that the answer must not have, each with and without a blank before it; at most 64, of at
+    /// most 256 bytes each.
+    pub bad_words: Vec<String>,
+    /// Tokens of the prompt that are kept, counted from its end; none keeps all.
+    pub truncate_prompt: Option<Truncation>,
+    /// Steps of priority that the caller waives, so that others go first.
+    pub waived_priority: u32,
     /// Report log-probabilities with this many alternatives, at most 20.
     pub logprobs: Option<u32>,
     /// Tools that the caller declares and runs.
@@ -61,6 +78,15 @@ pub struct RequestFields {
     pub allow_remote: bool,
     /// The caller reads the answer as it is made.
     pub stream: bool,
+}
+
+/// Tokens that are kept of a prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Truncation {
+    /// The last so many, at least 1.
+    Last(u32),
+    /// As many as the context has room for beside the answer.
+    Context,
 }
 
 /// A beam search.

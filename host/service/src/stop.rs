@@ -11,7 +11,8 @@ pub struct StopMatcher {
     nodes: Vec<Node>,
     state: usize,
     held: String,
-    stopped: bool,
+    /// The stop string that was completed.
+    stopped: Option<String>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -51,14 +52,14 @@ impl StopMatcher {
             nodes,
             state: 0,
             held: String::new(),
-            stopped: false,
+            stopped: None,
         }
     }
 
     /// Take more text and append to `out` what is certain. Returns whether a stop string is
     /// complete; it and what follows it are dropped.
     pub fn push(&mut self, text: &str, out: &mut String) -> bool {
-        if self.stopped {
+        if self.stopped.is_some() {
             return true;
         }
         let before = self.held.len();
@@ -69,8 +70,9 @@ impl StopMatcher {
             if matched > 0 {
                 let start = before + at + 1 - matched;
                 out.push_str(self.held.get(..start).unwrap_or_default());
+                let stop = self.held.get(start..start + matched);
+                self.stopped = Some(stop.unwrap_or_default().to_owned());
                 self.held.clear();
-                self.stopped = true;
                 return true;
             }
         }
@@ -84,6 +86,11 @@ impl StopMatcher {
         out.push_str(&self.held);
         self.held.clear();
         self.state = 0;
+    }
+
+    /// The stop string that was completed, if one was.
+    pub fn stopped(&self) -> Option<&str> {
+        self.stopped.as_deref()
     }
 
     /// Bytes that are held back.

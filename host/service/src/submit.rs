@@ -23,7 +23,7 @@ use crate::plugins::{ParseSession, RequestId};
 use crate::prepare::{self, Parsing, Prepared, TokenModel};
 use crate::refusal::invalid;
 use crate::rendered_prompt::{self, RenderedModel};
-use crate::request::BeamFields;
+use crate::request::{BeamFields, RequestFields};
 use crate::tally::{RoundKind, Tally};
 use crate::throughput::Throughputs;
 
@@ -269,7 +269,6 @@ impl Submitter {
         let TokenGenerator {
             runtime,
             vocabulary_size,
-            generation,
             ..
         } = &model.generator;
         let fields = request.fields();
@@ -289,10 +288,10 @@ impl Submitter {
         let tokens = runtime.submit(SequenceRequest {
             prompt: prepared.ids.clone(),
             max_tokens,
-            stop_tokens: generation.eos_tokens.clone(),
-            sampling: prepare::sampling(model, fields, slot.index),
+            stop_tokens: prepare::stop_tokens(model, fields),
+            sampling: prepare::sampling(model, fields, slot.index)?,
             logprobs: prepare::logprobs(request),
-            priority: self.priority,
+            priority: self.priority_of(fields),
             share: self.share.clone(),
             salt: self.salt.clone(),
             constraint,
@@ -327,14 +326,14 @@ impl Submitter {
         let streams = model.generator.runtime.submit_beams(BeamRequest {
             prompt: prepared.ids.clone(),
             max_tokens,
-            stop_tokens: model.generator.generation.eos_tokens.clone(),
+            stop_tokens: prepare::stop_tokens(model, request.fields()),
             beams: BeamParams {
                 size: beams.size,
                 results: request.choices(),
                 length_penalty: beams.length_penalty as f32,
                 early_stopping: beams.early_stopping,
             },
-            priority: self.priority,
+            priority: self.priority_of(request.fields()),
             share: self.share.clone(),
             salt: self.salt.clone(),
         });
@@ -358,6 +357,12 @@ impl Submitter {
             choices.push((ChoiceRound::Tokens(Box::new(choice)), tally));
         }
         Ok(choices)
+    }
+
+    /// Priority in the engine: what the policies gave, less what the caller waives.
+    fn priority_of(&self, fields: &RequestFields) -> i32 {
+        let waived = i32::try_from(fields.waived_priority).unwrap_or(i32::MAX);
+        self.priority.saturating_sub(waived)
     }
 
     /// Open a parser session for one sequence.
@@ -399,6 +404,8 @@ impl Submitter {
                 prepared.at_start,
             ),
             stop: prepared.stop.clone(),
+            stops: request.fields().stop.clone(),
+            include_stop: request.fields().include_stop,
             parser,
             reasoning: prepared
                 .parser

@@ -87,12 +87,14 @@ impl ToolLoop {
                 Event::Finished {
                     choice,
                     reason: FinishReason::ToolCalls,
+                    ..
                 } if state.turn.calls_server_tools() => {
                     match state.next_round(&self.tally, &mut self.ready).await {
                         Ok(Some(next)) => self.choice = next,
                         Ok(None) => self.ready.push_back(Event::Finished {
                             choice,
                             reason: FinishReason::Length,
+                            stop: None,
                         }),
                         Err(error) => self.ready.push_back(Event::Failed(error)),
                     }

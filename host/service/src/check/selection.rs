@@ -67,7 +67,7 @@ fn check_beams(fields: &RequestFields, beams: &BeamFields, n: u32) -> Result<(),
 }
 
 /// Fields that exclude a beam search: name, whether the field is given, and the reason.
-fn beside_beams(fields: &RequestFields) -> [(&'static str, bool, &'static str); 15] {
+fn beside_beams(fields: &RequestFields) -> [(&'static str, bool, &'static str); 17] {
     let differs = |value: Option<f64>, off: f64| value.is_some_and(|value| value != off);
     let sampled = "beam search does not sample";
     let unchanged = "beam search compares probabilities as the model gives them";
@@ -103,6 +103,8 @@ fn beside_beams(fields: &RequestFields) -> [(&'static str, bool, &'static str); 
             unchanged,
         ),
         ("logit_bias", !fields.logit_bias.is_empty(), unchanged),
+        ("min_tokens", fields.min_tokens > 0, unchanged),
+        ("bad_words", !fields.bad_words.is_empty(), unchanged),
         (
             "stop",
             !fields.stop.is_empty(),

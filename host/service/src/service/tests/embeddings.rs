@@ -64,6 +64,7 @@ async fn asked(waiting_tokens: usize, error: EmbedError) -> ServiceError {
         model: "demo".to_owned(),
         inputs: vec![EmbeddingInput::Text("hello".to_owned())],
         dimensions: None,
+        truncate: false,
     };
     match service.embed(&call(), request).await {
         Err(error) => error,

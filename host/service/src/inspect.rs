@@ -1,0 +1,326 @@
+//! Parts of a request's life by themselves: prompts rendered and encoded, token ids decoded, generated
+//! text parsed. Nothing is generated; policies are asked as for any request.
+
+use std::sync::Arc;
+
+use mortise_models::conversation::template_json;
+use mortise_models::{FinishReason, Generator};
+use mortise_plugin::{ParserEvent, ParserSetup, Segment, ToolChoice};
+use mortise_tokenizer::{EncodeLimits, Tokenizer, TokenizerError};
+
+use crate::admission::{Admission, Call};
+use crate::call_id::new_call_id;
+use crate::check::Request;
+use crate::encoding;
+use crate::error::ServiceError;
+use crate::limits::MAX_PARSED_BYTES;
+use crate::model::LoadedModel;
+use crate::observer::Outcome;
+use crate::offline::{Chunking, OfflineError, parse_text};
+use crate::prepare::{self, TokenModel, not_written};
+use crate::refusal::{invalid, refuse};
+use crate::service::{Service, UsedModel, account};
+use mortise_models::conversation::Tools;
+
+/// Text as a model's tokens.
+pub struct EncodedPrompt {
+    /// Public name of the model.
+    pub model: String,
+    /// Token ids.
+    pub ids: Vec<u32>,
+    /// Bytes of each token as text, where they are UTF-8.
+    pub tokens: Vec<String>,
+    /// The rendered prompt, where a conversation was given.
+    pub text: Option<String>,
+    /// Further stop strings of the chat template.
+    pub stop: Vec<String>,
+    /// Tokens of the model's context.
+    pub context_length: usize,
+    /// The policy is told when this is dropped.
+    pub admission: Admission,
+}
+
+/// Tokens as a text.
+pub struct DecodedText {
+    /// Public name of the model.
+    pub model: String,
+    /// Text, control tokens included.
+    pub text: String,
+    /// The policy is told when this is dropped.
+    pub admission: Admission,
+}
+
+/// Generated text to parse.
+#[derive(Debug, Clone, Default)]
+pub struct ParseRequest {
+    /// The model's name.
+    pub model: String,
+    /// Text as the model generated it.
+    pub text: String,
+    /// Tools that the model was shown.
+    pub tools: Tools,
+    /// The prompt ended inside a reasoning block.
+    pub opens_reasoning: bool,
+}
+
+/// Generated text as the model's parser reads it.
+pub struct ParsedText {
+    /// Public name of the model.
+    pub model: String,
+    /// Content.
+    pub content: String,
+    /// Reasoning.
+    pub reasoning: String,
+    /// Calls: id, name, arguments.
+    pub calls: Vec<(String, String, String)>,
+    /// The policy is told when this is dropped.
+    pub admission: Admission,
+}
+
+impl Service {
+    /// Render and encode the prompt of a request.
+    ///
+    /// # Errors
+    /// When the request is refused, or its prompt cannot be made.
+    pub async fn encode_prompt(
+        &self,
+        call: &Call,
+        request: &Request,
+    ) -> Result<EncodedPrompt, ServiceError> {
+        let name = request.fields().model.clone();
+        let result = self.try_encode_prompt(call, request).await;
+        result.inspect_err(|error| self.refused(&self.serving(), &name, error))
+    }
+
+    async fn try_encode_prompt(
+        &self,
+        call: &Call,
+        request: &Request,
+    ) -> Result<EncodedPrompt, ServiceError> {
+        let (mut admission, used) = self.admit(call, &request.fields().model).await?;
+        let name = used.loaded.model.name.clone();
+        let Generator::Tokens(generator) = used.loaded.generator()? else {
+            return Err(elsewhere(&name));
+        };
+        let model = TokenModel {
+            name: Arc::from(name.as_str()),
+            generator: generator.clone(),
+        };
+        let plugins = used.loaded.plugins.select(&admission.routing_key(&name));
+        let tenant = account(&admission.allowance().principal);
+        let id = &call.request_id;
+        let prompt = prepare::prompt(&model, &plugins, &tenant, id, request).await?;
+        admission.spent().outcome = Outcome::Finished(FinishReason::Stop);
+        let text = prompt.rendered.as_ref().map(|rendered| {
+            let segments = rendered.segments.iter();
+            let texts = segments.map(|(Segment::Special(text) | Segment::Plain(text))| &**text);
+            texts.collect()
+        });
+        Ok(EncodedPrompt {
+            model: name,
+            tokens: token_texts(&model.generator.tokenizer, &prompt.ids),
+            ids: prompt.ids,
+            text,
+            stop: prompt
+                .rendered
+                .map(|rendered| rendered.stop)
+                .unwrap_or_default(),
+            context_length: model.generator.runtime.context_length(),
+            admission,
+        })
+    }
+
+    /// Wait until a model is loaded, where requests may load it. Returns its public name.
+    ///
+    /// # Errors
+    /// When the request is refused, or the model cannot be loaded.
+    pub async fn load(
+        &self,
+        call: &Call,
+        model: &str,
+    ) -> Result<(String, Admission), ServiceError> {
+        let (mut admission, used) = self.admit(call, model).await?;
+        admission.spent().outcome = Outcome::Finished(FinishReason::Stop);
+        Ok((used.loaded.model.name.clone(), admission))
+    }
+
+    /// Encode a text, in which control tokens are not recognised. `around` adds the tokens that the
+    /// model was trained with around a text.
+    ///
+    /// # Errors
+    /// When the request is refused, or the model's tokens are not known here.
+    pub async fn encode_text(
+        &self,
+        call: &Call,
+        model: &str,
+        text: String,
+        around: bool,
+    ) -> Result<EncodedPrompt, ServiceError> {
+        let (mut admission, used) = self.admit(call, model).await?;
+        let name = used.loaded.model.name.clone();
+        let (tokenizer, context) = tokenizer_of(&used.loaded)?;
+        let tenant = account(&admission.allowance().principal);
+        let encoder = Arc::clone(&tokenizer);
+        let encoded = encoding::encode(
+            &tenant,
+            text.len(),
+            usize::MAX,
+            move |limits| match around {
+                true => encoder.encode_text_within(&text, limits),
+                false => encode_plain(&encoder, &text, limits),
+            },
+        );
+        let ids = encoded.await?;
+        let ids = ids.map_err(|error| invalid("prompt", error.to_string()))?;
+        admission.spent().outcome = Outcome::Finished(FinishReason::Stop);
+        Ok(EncodedPrompt {
+            model: name,
+            tokens: token_texts(&tokenizer, &ids),
+            ids,
+            text: None,
+            stop: Vec::new(),
+            context_length: context,
+            admission,
+        })
+    }
+
+    /// Decode token ids, control tokens included.
+    ///
+    /// # Errors
+    /// When the request is refused, or an id is none of the model's.
+    pub async fn decode(
+        &self,
+        call: &Call,
+        model: &str,
+        ids: &[u32],
+    ) -> Result<DecodedText, ServiceError> {
+        let (mut admission, used) = self.admit(call, model).await?;
+        let (tokenizer, _) = tokenizer_of(&used.loaded)?;
+        let unknown = ids.iter().position(|id| !tokenizer.table().contains(*id));
+        if let Some(at) = unknown {
+            let id = ids[at];
+            let message = format!("{id} is no token of this model");
+            return Err(invalid(format!("tokens[{at}]"), message));
+        }
+        admission.spent().outcome = Outcome::Finished(FinishReason::Stop);
+        Ok(DecodedText {
+            model: used.loaded.model.name.clone(),
+            text: tokenizer.decode(ids, true),
+            admission,
+        })
+    }
+
+    /// Parse generated text with the model's output parser.
+    ///
+    /// # Errors
+    /// When the request is refused, or the parser fails.
+    pub async fn parse(
+        &self,
+        call: &Call,
+        request: ParseRequest,
+    ) -> Result<ParsedText, ServiceError> {
+        if request.text.len() > MAX_PARSED_BYTES {
+            let size = request.text.len();
+            return Err(invalid(
+                "text",
+                format!("the text has {size} bytes; at most {MAX_PARSED_BYTES} are parsed"),
+            ));
+        }
+        let (mut admission, used) = self.admit(call, &request.model).await?;
+        let events = self.parse_events(call, &request, &used, &admission).await?;
+        admission.spent().outcome = Outcome::Finished(FinishReason::Stop);
+        let mut parsed = ParsedText {
+            model: used.loaded.model.name.clone(),
+            content: String::new(),
+            reasoning: String::new(),
+            calls: Vec::new(),
+            admission,
+        };
+        for event in events {
+            match event {
+                ParserEvent::Content(text) => parsed.content.push_str(&text),
+                ParserEvent::Reasoning(text) => parsed.reasoning.push_str(&text),
+                ParserEvent::CallBegin { id, name, .. } => {
+                    let id = id.unwrap_or_else(new_call_id);
+                    parsed.calls.push((id, name, String::new()));
+                }
+                ParserEvent::CallArguments { index, delta } => {
+                    if let Some((_, _, arguments)) = parsed.calls.get_mut(index as usize) {
+                        arguments.push_str(&delta);
+                    }
+                }
+                ParserEvent::CallEnd { .. } => {}
+            }
+        }
+        Ok(parsed)
+    }
+
+    async fn parse_events(
+        &self,
+        call: &Call,
+        request: &ParseRequest,
+        used: &UsedModel,
+        admission: &Admission,
+    ) -> Result<Vec<ParserEvent>, ServiceError> {
+        let name = &used.loaded.model.name;
+        let (tokenizer, _) = tokenizer_of(&used.loaded)?;
+        let plugins = used.loaded.plugins.select(&admission.routing_key(name));
+        let Some(parser) = &plugins.parser else {
+            let message = format!("the model `{name}` has no output parser");
+            return Err(refuse("model", "no_output_parser", message));
+        };
+        let declared = request.tools.declarations();
+        let setup = ParserSetup {
+            tools: template_json::tools(declared.iter()).map_err(not_written)?,
+            tool_choice: match declared.is_empty() {
+                true => ToolChoice::None,
+                false => ToolChoice::Auto,
+            },
+            parallel: true,
+            opens_reasoning: request.opens_reasoning,
+        };
+        let (id, text) = (&call.request_id, &request.text);
+        let parsed = parse_text(&**parser, &tokenizer, id, &setup, text, Chunking::Tokens);
+        parsed.await.map_err(|error| match error {
+            OfflineError::Plugin(error) => error.into(),
+            OfflineError::Tokenizer(error) => invalid("text", error.to_string()),
+        })
+    }
+}
+
+fn elsewhere(name: &str) -> ServiceError {
+    let message = format!("the model `{name}` runs elsewhere and its tokens are not known here");
+    invalid("model", message)
+}
+
+/// The tokenizer of a model, and the length of its context.
+fn tokenizer_of(loaded: &LoadedModel) -> Result<(Arc<Tokenizer>, usize), ServiceError> {
+    match (&loaded.model.generator, &loaded.model.embedder) {
+        (Some(Generator::Tokens(generator)), _) => {
+            let context = generator.runtime.context_length();
+            Ok((Arc::clone(&generator.tokenizer), context))
+        }
+        (_, Some(embedder)) => {
+            let context = embedder.runtime.context_length();
+            Ok((Arc::clone(&embedder.tokenizer), context))
+        }
+        _ => Err(elsewhere(&loaded.model.name)),
+    }
+}
+
+fn encode_plain(
+    tokenizer: &Tokenizer,
+    text: &str,
+    limits: EncodeLimits<'_>,
+) -> Result<Vec<u32>, TokenizerError> {
+    let plain = mortise_tokenizer::Segment::Plain(text);
+    tokenizer.encode_segments_within(&[plain], limits)
+}
+
+fn token_texts(tokenizer: &Tokenizer, ids: &[u32]) -> Vec<String> {
+    let table = tokenizer.table();
+    let texts = ids
+        .iter()
+        .map(|id| String::from_utf8_lossy(table.bytes(*id)).into_owned());
+    texts.collect()
+}
