@@ -14,7 +14,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use futures::FutureExt as _;
-use http::{HeaderValue, Request, StatusCode, Version, header};
+use http::{HeaderValue, Method, Request, StatusCode, Version, header};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tracing::Instrument as _;
@@ -57,6 +57,8 @@ pub struct HttpState {
     pub observer: Arc<dyn AccessObserver>,
     /// The body of `GET /metrics`.
     pub metrics: Page,
+    /// The body of `GET /v1/metrics`.
+    pub totals: Box<dyn Fn() -> Value + Send + Sync>,
     /// Conditions that a ready server has all the same, as fields of the body of `GET /ready`.
     pub condition: Condition,
 }
@@ -78,6 +80,20 @@ pub struct Api {
     pub routes: &'static [&'static str],
     /// How it writes a problem.
     pub shape: ProblemShape,
+    /// What else is different in it.
+    pub conventions: Conventions,
+}
+
+/// Differences between a dialect and the rest, beside the shape of its problems.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Conventions {
+    /// Header that marks a request as one of the dialect's callers, on all paths below the first part of
+    /// its prefix.
+    pub marker: Option<&'static str>,
+    /// Header that repeats the request's id in every response. The shape finds it among a problem's headers.
+    pub id_header: Option<&'static str>,
+    /// Status of a problem, where the dialect has one of its own.
+    pub status: Option<fn(&Problem) -> StatusCode>,
 }
 
 impl Api {
@@ -106,7 +122,7 @@ impl Outermost {
         if let Some(route) = self.apis.iter().find_map(|api| api.route_of(path)) {
             return (route, true);
         }
-        let own = [HEALTH, READY, METRICS].into_iter();
+        let own = [HEALTH, READY, METRICS, TOTALS, VERSION].into_iter();
         (
             own.into_iter()
                 .find(|route| *route == path)
@@ -115,16 +131,34 @@ impl Outermost {
         )
     }
 
-    fn shape_of(&self, path: &str) -> ProblemShape {
-        let below = |api: &&Api| {
-            let rest = path.strip_prefix(api.prefix);
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    /// Shape of problems and conventions of the dialect that a request belongs to: the one that its
+    /// headers name, or else the one with the longest prefix of its path.
+    fn dialect_of(&self, request: &Request<Body>) -> (ProblemShape, Conventions) {
+        let path = request.uri().path();
+        let marked = |api: &&Api| {
+            let marker = api.conventions.marker;
+            marker.is_some_and(|name| request.headers().contains_key(name))
+                && is_below(path, first_part(api.prefix))
         };
-        self.apis
-            .iter()
-            .find(below)
-            .map_or(self.elsewhere, |api| api.shape)
+        let below = self.apis.iter().filter(|api| is_below(path, api.prefix));
+        let found = self.apis.iter().find(marked);
+        let found = found.or_else(|| below.max_by_key(|api| api.prefix.len()));
+        match found {
+            Some(api) => (api.shape, api.conventions),
+            None => (self.elsewhere, Conventions::default()),
+        }
     }
+}
+
+fn is_below(path: &str, prefix: &str) -> bool {
+    let rest = path.strip_prefix(prefix);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// `/v1` of `/v1/messages`.
+fn first_part(prefix: &str) -> &str {
+    let end = prefix.char_indices().skip(1).find(|(_, c)| *c == '/');
+    &prefix[..end.map_or(prefix.len(), |(at, _)| at)]
 }
 
 /// Content types of responses that are written while they are made.
@@ -133,6 +167,8 @@ const STREAMED_TYPES: [&[u8]; 2] = [b"text/event-stream", b"application/x-ndjson
 pub(crate) const HEALTH: &str = "/health";
 pub(crate) const READY: &str = "/ready";
 const METRICS: &str = "/metrics";
+const TOTALS: &str = "/v1/metrics";
+const VERSION: &str = "/version";
 
 /// The label of a request's route, for handlers of what no route takes.
 #[derive(Clone, Copy)]
@@ -155,6 +191,8 @@ pub fn router(state: Arc<HttpState>, apis: Vec<Api>, elsewhere: ProblemShape) ->
         .route(HEALTH, get(health))
         .route(READY, get(ready))
         .route(METRICS, get(metrics_page))
+        .route(TOTALS, get(totals))
+        .route(VERSION, get(version))
         .with_state(Arc::clone(&state));
     for api in &apis {
         router = router.merge(api.router.clone());
@@ -184,7 +222,7 @@ async fn observe(
     };
     let state = &outermost.state;
     let (route, is_work) = outermost.route_of(request.uri().path());
-    let shape = outermost.shape_of(request.uri().path());
+    let (shape, conventions) = outermost.dialect_of(&request);
     let mut access = AccessGuard::begin(
         Arc::clone(&context.id),
         request.method().as_str().chars().take(16).collect(),
@@ -194,6 +232,7 @@ async fn observe(
         Arc::clone(&state.observer),
     );
     let version = request.version();
+    let head = request.method() == Method::HEAD;
     let id = Arc::clone(&context.id);
     let origin = state.guard.origin(request.headers());
     let preflight = guard::is_preflight(&request);
@@ -209,17 +248,29 @@ async fn observe(
             .await
             .unwrap_or_else(|_| panicked().into_response()),
     };
+    if let Some(problem) = response.extensions_mut().get_mut::<Problem>() {
+        let header = conventions
+            .id_header
+            .map(|name| (name.to_owned(), id.to_string()));
+        problem.headers.extend(header);
+        problem.status = conventions.status.map_or(problem.status, |of| of(problem));
+    }
     response = write_problem(response, shape);
     if let Some(origin) = origin {
         guard::add_cors(response.headers_mut(), origin, preflight);
     }
     if let Ok(value) = HeaderValue::from_str(&id) {
+        if let Some(name) = conventions.id_header {
+            response.headers_mut().insert(name, value.clone());
+        }
         response.headers_mut().insert("x-request-id", value);
     }
     if let Some(problem) = response.extensions().get::<Problem>() {
         access.record.error(&problem.code);
     }
     access.status = response.status().as_u16();
+    // The body of an answer to HEAD is never read.
+    access.complete = head;
     finish(response, access, version)
 }
 
@@ -325,6 +376,19 @@ async fn metrics_page(State(state): State<Arc<HttpState>>) -> Response {
         HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"),
     );
     response
+}
+
+/// Requests and tokens since the start, as JSON.
+async fn totals(State(state): State<Arc<HttpState>>) -> Response {
+    json_response(StatusCode::OK, &(state.totals)())
+}
+
+/// The version of the server.
+async fn version() -> Response {
+    json_response(
+        StatusCode::OK,
+        &json!({"version": env!("CARGO_PKG_VERSION")}),
+    )
 }
 
 async fn unknown_route(request: Request<Body>) -> Problem {

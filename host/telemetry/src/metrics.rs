@@ -7,6 +7,7 @@ mod log;
 mod states;
 mod tasks;
 mod tools;
+mod totals;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -35,6 +36,7 @@ use self::loads::Loads;
 use self::log::LostLines;
 use self::states::{ModelStates, StatusSource};
 use self::tasks::Restarts;
+use self::totals::Totals;
 
 /// Error codes told apart; a policy plugin may make up any number of them.
 const MAX_ERROR_CODES: usize = 64;
@@ -90,6 +92,7 @@ pub struct Metrics {
     errors: Family<CodeLabel, Counter>,
     rate_limited: Counter,
     codes: Mutex<HashSet<String>>,
+    totals: Totals,
 }
 
 impl fmt::Debug for Metrics {
@@ -151,6 +154,7 @@ impl Metrics {
             errors: Family::default(),
             rate_limited: Counter::default(),
             codes: Mutex::default(),
+            totals: Totals::new(),
             models: ModelFamilies::new(&mut registry),
             registry: Registry::default(),
         };
@@ -203,6 +207,7 @@ impl Metrics {
     }
 
     fn count(&self, outcome: &Access<'_>) {
+        self.totals.count(outcome);
         let route = outcome.route.to_owned();
         let model = outcome.model.filter(|_| outcome.known_model);
         let model = model.unwrap_or("other").to_owned();
@@ -235,6 +240,11 @@ impl Metrics {
         }
         codes.insert(code.to_owned());
         code.to_owned()
+    }
+
+    /// Requests and tokens since the start, over all models and of each.
+    pub fn totals(&self) -> serde_json::Value {
+        self.totals.body()
     }
 
     /// The page that Prometheus reads.
