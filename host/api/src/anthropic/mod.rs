@@ -1,0 +1,143 @@
+//! The Anthropic dialect: messages, their tokens counted, and models in Anthropic's shape.
+
+mod blocks;
+mod error;
+mod messages;
+mod models;
+mod reply;
+mod request;
+mod tools;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Extension, State};
+use axum::response::Response;
+use axum::routing::post;
+use http::{Request as HttpRequest, StatusCode};
+use mortise_http::{Api, Context, Conventions, Problem, json_response};
+use mortise_service::Request;
+use serde_json::json;
+
+use self::reply::{Envelope, MessageEvents};
+use self::request::MessageCall;
+use crate::call::call_of;
+use crate::ignored::add_headers;
+use crate::problem::problem_of;
+use crate::receive::{Received, receive, wait_limits};
+use crate::start::start;
+use crate::state::ApiState;
+use crate::stream::stream_response;
+
+pub use self::error::error_body;
+pub use self::models::beside;
+
+const MESSAGES: &str = "/v1/messages";
+const COUNT_TOKENS: &str = "/v1/messages/count_tokens";
+
+/// The header by which callers of this dialect are known on routes that others have too.
+const VERSION_HEADER: &str = "anthropic-version";
+
+/// The dialect's routes.
+pub fn api(state: Arc<ApiState>) -> Api {
+    Api {
+        router: Router::new()
+            .route(MESSAGES, post(messages))
+            .route(COUNT_TOKENS, post(count_tokens))
+            .with_state(state),
+        prefix: MESSAGES,
+        routes: &[MESSAGES, COUNT_TOKENS],
+        shape: error_body,
+        conventions: Conventions {
+            marker: Some(VERSION_HEADER),
+            id_header: Some(error::ID_HEADER),
+            status: Some(error::status),
+        },
+    }
+}
+
+/// `POST /v1/messages`
+async fn messages(
+    State(state): State<Arc<ApiState>>,
+    Extension(context): Extension<Context>,
+    request: HttpRequest<Body>,
+) -> Result<Response, Problem> {
+    let Received {
+        parts,
+        object,
+        reserved,
+    } = receive(&state, &context, MESSAGES, request).await?;
+    let MessageCall {
+        fields,
+        thinking,
+        ignored,
+    } = request::parse(object, state.unsupported)?;
+    let stream = fields.stream;
+    let started = start(&state, &context, MESSAGES, &parts, reserved, vec![fields]).await;
+    let started = started.map_err(renamed)?;
+    let envelope = Envelope {
+        id: format!("msg_{}", uuid::Uuid::new_v4().simple()),
+        model: started.model.clone(),
+        thinking,
+        prompt_tokens: started.answering.prompt_tokens(),
+    };
+    let mut response = if stream {
+        let writer = MessageEvents::new(envelope);
+        stream_response(started.answering, writer, state.http.heartbeat)
+    } else {
+        let message = reply::whole(started.answering, envelope).await;
+        json_response(StatusCode::OK, &message.map_err(renamed)?)
+    };
+    add_headers(&mut response, &started.headers, &ignored);
+    Ok(response)
+}
+
+/// `POST /v1/messages/count_tokens`
+async fn count_tokens(
+    State(state): State<Arc<ApiState>>,
+    Extension(context): Extension<Context>,
+    request: HttpRequest<Body>,
+) -> Result<Response, Problem> {
+    let Received {
+        parts,
+        object,
+        reserved,
+    } = receive(&state, &context, COUNT_TOKENS, request).await?;
+    let call = request::parse_count(object, state.unsupported)?;
+    context.record.asked(&call.fields.model, false);
+    let request = Request::check(call.fields)
+        .map_err(problem_of)
+        .map_err(renamed)?;
+    let limits = wait_limits(&state, &context, &parts.headers)?;
+    let http_call = call_of(&context, COUNT_TOKENS, "POST", &parts.headers);
+    let counting = async {
+        let counted = state.service.encode_prompt(&http_call, &request).await;
+        counted.map_err(problem_of)
+    };
+    let prompt = limits.bound(counting).await?;
+    drop(reserved);
+    context.record.answers(&prompt.model);
+    let body = json!({"input_tokens": prompt.ids.len()});
+    let mut response = json_response(StatusCode::OK, &body);
+    add_headers(
+        &mut response,
+        &prompt.admission.allowance().headers,
+        &call.ignored,
+    );
+    Ok(response)
+}
+
+/// A problem under the names that fields have in this dialect.
+fn renamed(mut problem: Problem) -> Problem {
+    let rest = problem
+        .param
+        .as_deref()
+        .and_then(|param| param.strip_prefix("stop"));
+    if let Some(rest) = rest.filter(|rest| rest.is_empty() || rest.starts_with('[')) {
+        let path = format!("stop_sequences{rest}");
+        problem.message = format!("`{path}`: {}", problem.message).into_boxed_str();
+        problem.param = Some(path);
+    }
+    problem
+}
