@@ -4,134 +4,101 @@ use mortise_http::Problem;
 use mortise_service::{
     ChatPrompt, Conversation, Message, Prompt, PromptEnd, RequestFields, Role, TemplateArguments,
 };
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::object::Object;
+use super::options::Shared;
+use crate::fields::{FieldPath, FieldReader, refused_fields};
+use crate::unsupported::Unsupported;
 
-/// Fields of the body, for the hint on unknown ones.
-const FIELDS: [&str; 6] = ["model", "prompt", "system", "raw", "stream", "options"];
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
+struct Fields {
+    prompt: Option<String>,
+    system: Option<String>,
+    raw: Option<bool>,
+    images: Option<Vec<Value>>,
+    suffix: Option<String>,
+    context: Option<Vec<Value>>,
+    template: Option<String>,
+}
 
-/// Fields of `options`, likewise.
-const OPTIONS: [&str; 8] = [
-    "num_predict",
-    "temperature",
-    "top_k",
-    "top_p",
-    "min_p",
-    "seed",
-    "stop",
-    "repeat_penalty",
-];
-
-/// Fields of Ollama's that cannot be honoured, with the reason.
-const REFUSED: [(&str, &str); 9] = [
-    ("suffix", "no model here fills in the middle of a text"),
-    ("images", "models here read text only"),
-    (
-        "format",
-        "ask for JSON at /v1/chat/completions by `response_format`",
-    ),
-    (
-        "think",
-        "whether a model reasons is up to its chat template",
-    ),
-    (
-        "template",
-        "the chat template is the model's own, or the operator's",
-    ),
-    (
-        "context",
-        "send the whole conversation to /v1/chat/completions instead",
-    ),
-    (
-        "keep_alive",
-        "models stay loaded for as long as the server runs",
-    ),
-    ("logprobs", "ask for them at /v1/completions"),
-    ("top_logprobs", "ask for them at /v1/completions"),
-];
-
-/// Options of Ollama's that the operator decides, or that no sampler here has.
-const REFUSED_OPTIONS: [(&str, &str); 4] = [
-    (
-        "num_ctx",
-        "the context is set by the operator, as `limits.max_context`",
-    ),
-    (
-        "num_keep",
-        "a prompt that does not fit is refused, not shortened",
-    ),
-    ("repeat_last_n", "the penalty counts all tokens"),
-    ("typical_p", "use `top_p` or `min_p`"),
-];
-
-/// Translate a body.
-pub(crate) fn parse(body: Map<String, Value>) -> Result<RequestFields, Problem> {
-    let mut body = Object::new(body);
-    for (name, why) in REFUSED {
-        body.refuse(name, why)?;
+refused_fields! {
+    /// Fields that cannot be honoured.
+    Refused {
+        width: "models here write text only",
+        height: "models here write text only",
+        steps: "models here write text only",
     }
-    let mut fields = RequestFields {
-        model: body.required_string("model")?,
-        stream: body.boolean("stream")?.unwrap_or(true),
-        ..RequestFields::default()
-    };
-    let text = body.required_string("prompt")?;
-    let system = body.string("system")?.filter(|system| !system.is_empty());
-    fields.prompt = match (body.boolean("raw")?.unwrap_or(false), system) {
+}
+
+/// Translate a body. A request without a prompt only loads the model. `context` tells the tokens of a
+/// model's context.
+pub(super) fn parse(
+    body: Map<String, Value>,
+    context: impl Fn(&str) -> Option<usize>,
+) -> Result<(RequestFields, bool), Problem> {
+    let mut reader = FieldReader::new(body, Unsupported::Refuse);
+    let shared: Shared = reader.read()?;
+    let mut request = RequestFields::default();
+    let arguments = shared.write(&mut reader, &mut request, context)?;
+    let fields: Fields = reader.read()?;
+    let empty = [
+        (
+            "images",
+            fields.images.is_none_or(|list| list.is_empty()),
+            "models here read text only",
+        ),
+        (
+            "suffix",
+            fields.suffix.is_none_or(|text| text.is_empty()),
+            "no model here fills in the middle of a text",
+        ),
+        (
+            "context",
+            fields.context.is_none_or(|list| list.is_empty()),
+            "send the whole conversation to /api/chat instead",
+        ),
+        (
+            "template",
+            fields.template.is_none_or(|text| text.is_empty()),
+            "the chat template is the model's own, or the operator's",
+        ),
+    ];
+    for (name, _, why) in empty.iter().filter(|(_, empty, _)| !empty) {
+        reader.unsupported(&FieldPath::from(*name), why)?;
+    }
+    reader.read::<Refused>()?.refuse(&mut reader)?;
+    let text = fields.prompt.unwrap_or_default();
+    let only_loads = text.is_empty();
+    let system = fields.system.filter(|system| !system.is_empty());
+    request.prompt = match (fields.raw.unwrap_or(false), system) {
         (true, Some(_)) => {
             let message = "`system` needs the chat template, which `raw` leaves out";
             return Err(Problem::invalid("system", message));
         }
         (true, None) => Prompt::Text(text),
-        (false, system) => Prompt::Chat(conversation(system, text)?),
+        (false, system) => Prompt::Chat(conversation(system, text, arguments)?),
     };
-    if let Some(options) = body.object("options")? {
-        read_options(options, &mut fields)?;
-    }
-    body.finish(&FIELDS)?;
-    Ok(fields)
+    reader.finish(|_| false)?;
+    Ok((request, only_loads))
 }
 
 /// The prompt as the user's turn, after the system's if there is one.
-fn conversation(system: Option<String>, prompt: String) -> Result<ChatPrompt, Problem> {
+fn conversation(
+    system: Option<String>,
+    prompt: String,
+    arguments: Map<String, Value>,
+) -> Result<ChatPrompt, Problem> {
     let system = system.map(|text| Message::text(Role::System, text));
     let user = Message::text(Role::User, prompt);
     let conversation = Conversation::new(system.into_iter().chain([user]).collect())
         .map_err(|error| Problem::invalid("prompt", error.to_string()))?;
     Ok(ChatPrompt {
         conversation,
-        arguments: TemplateArguments::default(),
+        arguments: TemplateArguments::new(arguments)
+            .map_err(|error| Problem::invalid("think", error.to_string()))?,
         end: PromptEnd::AssistantTurn,
-    })
-}
-
-fn read_options(mut options: Object, fields: &mut RequestFields) -> Result<(), Problem> {
-    for (name, why) in REFUSED_OPTIONS {
-        options.refuse(name, why)?;
-    }
-    fields.max_tokens = count(&mut options, "num_predict", 1)?;
-    fields.top_k = count(&mut options, "top_k", 0)?;
-    fields.temperature = options.number("temperature")?;
-    fields.top_p = options.number("top_p")?;
-    fields.min_p = options.number("min_p")?;
-    fields.seed = options.integer("seed")?;
-    fields.stop = options.strings("stop")?;
-    fields.repetition_penalty = options.number("repeat_penalty")?;
-    options.finish(&OPTIONS)
-}
-
-/// An integer from `least` on.
-fn count(options: &mut Object, name: &str, least: u32) -> Result<Option<u32>, Problem> {
-    let Some(number) = options.integer(name)? else {
-        return Ok(None);
-    };
-    let found = u32::try_from(number).ok().filter(|count| *count >= least);
-    found.map(Some).ok_or_else(|| {
-        let path = options.path(name);
-        let most = u32::MAX;
-        let message = format!("`{path}` must be an integer from {least} to {most}; it is {number}");
-        Problem::invalid(path, message)
     })
 }
 
@@ -145,7 +112,9 @@ mod tests {
         let Value::Object(body) = body else {
             panic!("a body is an object");
         };
-        parse(body).map_err(|problem| problem.text().to_owned())
+        let read = parse(body, |_| Some(4096));
+        read.map(|(fields, _)| fields)
+            .map_err(|problem| problem.text().to_owned())
     }
 
     fn with(field: &str, value: Value) -> Value {
@@ -158,7 +127,8 @@ mod tests {
     fn options_become_fields() {
         let options = json!({
             "num_predict": 7, "temperature": 0.5, "top_k": 40, "top_p": 0.9, "min_p": 0.1,
-            "seed": -3, "stop": "END", "repeat_penalty": 1.1,
+            "seed": -3, "stop": "END", "repeat_penalty": 1.1, "num_ctx": 2048, "mirostat": 0,
+            "presence_penalty": 0.25, "frequency_penalty": 0.5, "typical_p": 1.0,
         });
         let fields = read(with("options", options)).expect("valid");
         assert_eq!((fields.model.as_str(), fields.stream), ("m", true));
@@ -167,8 +137,22 @@ mod tests {
         assert_eq!((fields.min_p, fields.seed), (Some(0.1), Some(-3)));
         assert_eq!(fields.stop, ["END"]);
         assert_eq!(fields.repetition_penalty, Some(1.1));
-        let fields = read(with("options", json!({"stop": ["a", "b"]}))).expect("valid");
-        assert_eq!(fields.stop, ["a", "b"]);
+        assert_eq!(
+            (fields.presence_penalty, fields.frequency_penalty),
+            (Some(0.25), Some(0.5))
+        );
+        let fields = read(with(
+            "options",
+            json!({"stop": ["a", "b"], "num_predict": -1}),
+        ));
+        let fields = fields.expect("valid");
+        assert_eq!(
+            (fields.stop, fields.max_tokens),
+            (vec!["a".to_owned(), "b".to_owned()], None)
+        );
+        let unpenalised = json!({"repeat_last_n": 0, "repeat_penalty": 1.5});
+        let fields = read(with("options", unpenalised)).expect("valid");
+        assert_eq!(fields.repetition_penalty, Some(1.0));
         assert!(!read(with("stream", json!(false))).expect("valid").stream);
     }
 
@@ -193,29 +177,80 @@ mod tests {
 
     #[test]
     fn what_cannot_be_honoured_is_refused_by_name() {
-        for (name, _) in REFUSED {
-            let error = read(with(name, json!(1))).expect_err(name);
+        for (name, value) in [
+            ("suffix", json!("s")),
+            ("images", json!(["aGk="])),
+            ("template", json!("t")),
+            ("context", json!([1])),
+            ("keep_alive", json!("10m")),
+            ("keep_alive", json!(-1)),
+            ("truncate", json!(true)),
+            ("width", json!(7)),
+        ] {
+            let error = read(with(name, value)).expect_err(name);
             assert!(
                 error.contains(&format!("`{name}` is not supported")),
                 "{error}"
             );
         }
-        for (name, _) in REFUSED_OPTIONS {
+        for (name, value) in [
+            ("num_ctx", json!(8192)),
+            ("num_keep", json!(4)),
+            ("repeat_last_n", json!(64)),
+            ("typical_p", json!(0.5)),
+            ("mirostat", json!(2)),
+            ("penalize_newline", json!(false)),
+            ("num_gpu", json!(1)),
+            ("use_mlock", json!(true)),
+        ] {
             let mut options = Map::new();
-            options.insert(name.to_owned(), json!(1));
+            options.insert(name.to_owned(), value);
             let error = read(with("options", Value::Object(options))).expect_err(name);
             assert!(
                 error.contains(&format!("`options.{name}` is not")),
                 "{error}"
             );
         }
+        for (name, value) in [
+            ("keep_alive", json!("5m")),
+            ("keep_alive", json!(300)),
+            ("suffix", json!("")),
+            ("images", json!([])),
+            ("truncate", json!(false)),
+        ] {
+            read(with(name, value)).expect(name);
+        }
+    }
+
+    #[test]
+    fn thinking_and_formats_become_arguments_and_constraints() {
+        let arguments = |value: Value| match read(with("think", value)).expect("valid").prompt {
+            Prompt::Chat(chat) => Value::Object(chat.arguments.members().clone()),
+            other => panic!("not a conversation: {other:?}"),
+        };
+        assert_eq!(arguments(json!(false)), json!({"enable_thinking": false}));
+        let high = json!({"reasoning_effort": "high", "enable_thinking": true});
+        assert_eq!(arguments(json!("high")), high);
+        assert!(
+            read(with("think", json!("much")))
+                .expect_err("refused")
+                .contains("`think`")
+        );
+        let constraint = |value| read(with("format", value)).expect("valid").constraint;
+        assert!(constraint(json!("")).is_none());
+        assert!(constraint(json!("json")).is_some());
+        assert!(constraint(json!({"type": "object"})).is_some());
+        assert!(
+            read(with("format", json!("xml")))
+                .expect_err("refused")
+                .contains("`format`")
+        );
     }
 
     #[test]
     fn mistakes_are_told_by_their_path() {
         for (body, part) in [
             (json!({"prompt": "p"}), "`model` is required"),
-            (json!({"model": "m"}), "`prompt` is required"),
             (
                 json!({"model": 1, "prompt": "p"}),
                 "`model` must be a string; it is a number",
@@ -233,7 +268,7 @@ mod tests {
                 "did you mean `options.top_p`?",
             ),
             (
-                with("options", json!({"num_predict": -1})),
+                with("options", json!({"num_predict": -3})),
                 "`options.num_predict` must be an integer from 1",
             ),
             (

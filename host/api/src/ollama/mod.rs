@@ -1,9 +1,12 @@
-//! The Ollama dialect: `POST /api/generate`.
+//! The Ollama dialect: chats, prompts, embeddings and models.
 
 mod answer;
+mod chat;
+mod embed;
 mod error;
 mod generate;
-mod object;
+mod models;
+mod options;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,12 +15,16 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{Extension, State};
 use axum::response::Response;
-use axum::routing::post;
+use axum::routing::{get, post};
 use http::{Request as HttpRequest, StatusCode};
-use mortise_http::{Api, Context, Problem, append_headers, json_response};
+use mortise_http::{Api, Context, Conventions, Problem, append_headers, json_response};
+use mortise_service::RequestFields;
 
-use self::answer::{Generated, whole};
-use crate::receive::{Received, receive};
+use self::answer::{Generated, Shape, whole};
+use self::models::{context_of, known_name};
+use crate::call::call_of;
+use crate::problem::problem_of;
+use crate::receive::{Received, receive, wait_limits};
 use crate::start::start;
 use crate::state::ApiState;
 use crate::stream::stream_response;
@@ -25,16 +32,34 @@ use crate::stream::stream_response;
 pub use self::error::error_body;
 
 const GENERATE: &str = "/api/generate";
+const CHAT: &str = "/api/chat";
+const EMBED: &str = "/api/embed";
+const EMBEDDINGS: &str = "/api/embeddings";
+const TAGS: &str = "/api/tags";
+const SHOW: &str = "/api/show";
+const PS: &str = "/api/ps";
+const VERSION: &str = "/api/version";
 
 /// The dialect's routes.
 pub fn api(state: Arc<ApiState>) -> Api {
     Api {
         router: Router::new()
             .route(GENERATE, post(generate))
+            .route(CHAT, post(chat))
+            .route(EMBED, post(embed::embed))
+            .route(EMBEDDINGS, post(embed::embeddings))
+            .route(TAGS, get(models::tags))
+            .route(SHOW, post(models::show))
+            .route(PS, get(models::ps))
+            .route(VERSION, get(models::version))
             .with_state(state),
         prefix: "/api",
-        routes: &[GENERATE],
+        routes: &[GENERATE, CHAT, EMBED, EMBEDDINGS, TAGS, SHOW, PS, VERSION],
         shape: error_body,
+        conventions: Conventions {
+            status: Some(error::status),
+            ..Conventions::default()
+        },
     }
 }
 
@@ -45,20 +70,106 @@ async fn generate(
     request: HttpRequest<Body>,
 ) -> Result<Response, Problem> {
     let began = Instant::now();
+    let received = receive(&state, &context, GENERATE, request).await?;
+    let of = |object| generate::parse(object, |name| context_of(&state, name));
+    answer(
+        &state,
+        &context,
+        (GENERATE, Shape::Generate),
+        began,
+        received,
+        of,
+    )
+    .await
+}
+
+/// `POST /api/chat`
+async fn chat(
+    State(state): State<Arc<ApiState>>,
+    Extension(context): Extension<Context>,
+    request: HttpRequest<Body>,
+) -> Result<Response, Problem> {
+    let began = Instant::now();
+    let received = receive(&state, &context, CHAT, request).await?;
+    let of = |object| chat::parse(object, |name| context_of(&state, name));
+    answer(&state, &context, (CHAT, Shape::Chat), began, received, of).await
+}
+
+type Fields = serde_json::Map<String, serde_json::Value>;
+
+/// Answer a request of which `parse` makes fields, and tells whether it only loads the model.
+async fn answer(
+    state: &ApiState,
+    context: &Context,
+    (route, shape): (&'static str, Shape),
+    began: Instant,
+    received: Received,
+    parse: impl FnOnce(Fields) -> Result<(RequestFields, bool), Problem>,
+) -> Result<Response, Problem> {
     let Received {
         parts,
         object,
         reserved,
-    } = receive(&state, &context, GENERATE, request).await?;
-    let fields = generate::parse(object)?;
-    let stream = fields.stream;
-    let started = start(&state, &context, GENERATE, &parts, reserved, vec![fields]).await?;
-    let generated = Generated::new(&started.model, began);
+    } = received;
+    let (mut fields, only_loads) = parse(object)?;
+    fields.model = known_name(state, fields.model);
+    if only_loads {
+        let limits = wait_limits(state, context, &parts.headers)?;
+        let call = call_of(context, route, "POST", &parts.headers);
+        context.record.asked(&fields.model, false);
+        let loading = async {
+            let loaded = state.service.load(&call, &fields.model).await;
+            loaded.map_err(problem_of)
+        };
+        let (name, admission) = limits.bound(loading).await?;
+        context.record.answers(&name);
+        let body = Generated::new(shape, &name, began, false).loaded();
+        let mut response = json_response(StatusCode::OK, &body);
+        append_headers(response.headers_mut(), &admission.allowance().headers);
+        return Ok(response);
+    }
+    let (stream, logprobs) = (fields.stream, fields.logprobs.is_some());
+    let started = start(state, context, route, &parts, reserved, vec![fields]).await;
+    let started = started.map_err(renamed)?;
+    let generated = Generated::new(shape, &started.model, began, logprobs);
     let mut response = if stream {
         stream_response(started.answering, generated, state.http.heartbeat)
     } else {
-        json_response(StatusCode::OK, &whole(started.answering, generated).await?)
+        let object = whole(started.answering, generated).await;
+        json_response(StatusCode::OK, &object.map_err(renamed)?)
     };
     append_headers(response.headers_mut(), &started.headers);
     Ok(response)
+}
+
+/// Names of the service's fields, and of Ollama's.
+const NAMES: [(&str, &str); 11] = [
+    ("max_tokens", "options.num_predict"),
+    ("temperature", "options.temperature"),
+    ("top_k", "options.top_k"),
+    ("top_p", "options.top_p"),
+    ("min_p", "options.min_p"),
+    ("seed", "options.seed"),
+    ("stop", "options.stop"),
+    ("repetition_penalty", "options.repeat_penalty"),
+    ("presence_penalty", "options.presence_penalty"),
+    ("frequency_penalty", "options.frequency_penalty"),
+    ("response_format", "format"),
+];
+
+/// A problem under the names that fields have in this dialect.
+fn renamed(mut problem: Problem) -> Problem {
+    let Some(param) = problem.param.as_deref() else {
+        return problem;
+    };
+    let of_name = |(own, _): &&(&str, &str)| {
+        let rest = param.strip_prefix(*own);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('['))
+    };
+    if let Some((own, name)) = NAMES.iter().find(of_name) {
+        let path = param.replacen(own, name, 1);
+        problem.message = format!("`{path}`: {}", problem.message).into_boxed_str();
+        problem.param = Some(path);
+    }
+    problem
 }
