@@ -1,0 +1,215 @@
+//! Rerank and score, from the cosines of embeddings: the shapes of Cohere and Jina, vLLM's `/score`, and
+//! `/embed` and `/rerank` of text-embeddings-inference.
+
+mod cohere;
+mod cosine;
+mod score;
+mod tei;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Extension, State};
+use axum::response::Response;
+use axum::routing::post;
+use http::{Request as HttpRequest, StatusCode};
+use mortise_http::{Api, Context, Conventions, Problem, ProblemShape, json_response};
+use mortise_service::{EmbeddingInput, EmbeddingRequest};
+use serde_json::{Map, Value};
+
+use self::cosine::{Ranked, ranked};
+use crate::embed::embed;
+use crate::ignored::add_headers;
+use crate::receive::{Received, default_model, receive};
+use crate::state::ApiState;
+
+const RERANK: &str = "/rerank";
+const RERANK_V1: &str = "/v1/rerank";
+const RERANK_V2: &str = "/v2/rerank";
+const SCORE: &str = "/score";
+const SCORE_V1: &str = "/v1/score";
+const EMBED: &str = "/embed";
+
+/// The dialect's routes. Their problems are written as `shape` has them.
+pub fn api(state: Arc<ApiState>, shape: ProblemShape) -> Api {
+    Api {
+        router: Router::new()
+            .route(RERANK, post(unversioned_rerank))
+            .route(RERANK_V1, post(rerank_v1))
+            .route(RERANK_V2, post(rerank_v2))
+            .route(SCORE, post(unversioned_score))
+            .route(SCORE_V1, post(score_v1))
+            .route(EMBED, post(tei_embed))
+            .with_state(state),
+        prefix: RERANK,
+        routes: &[RERANK, RERANK_V1, RERANK_V2, SCORE, SCORE_V1, EMBED],
+        shape,
+        conventions: Conventions::default(),
+    }
+}
+
+/// Texts to compare with a query.
+#[derive(Debug)]
+struct Comparison {
+    model: String,
+    query: String,
+    texts: Vec<String>,
+    truncate: bool,
+}
+
+/// A comparison that was made.
+struct Compared {
+    model: String,
+    /// Likeness of each text to the query, -1 to 1, in the order of the texts.
+    scores: Vec<f32>,
+    prompt_tokens: u32,
+    headers: Vec<(String, String)>,
+}
+
+/// A request while it is answered.
+struct Call<'a> {
+    state: &'a ApiState,
+    context: &'a Context,
+    route: &'static str,
+    received: Received,
+}
+
+impl Call<'_> {
+    /// Take the fields of the body.
+    fn object(&mut self) -> Map<String, Value> {
+        std::mem::take(&mut self.received.object)
+    }
+
+    /// Compute the likeness of texts to a query.
+    async fn compare(&self, comparison: Comparison) -> Result<Compared, Problem> {
+        let texts = std::iter::once(comparison.query).chain(comparison.texts);
+        let made = self.embed(comparison.model, texts.collect(), comparison.truncate, None);
+        let made = made.await?;
+        let (query, others) = made
+            .vectors
+            .split_first()
+            .map_or((&[][..], &[][..]), |(q, o)| (q, o));
+        Ok(Compared {
+            scores: others
+                .iter()
+                .map(|other| cosine::cosine(query, other))
+                .collect(),
+            model: made.model.clone(),
+            prompt_tokens: made.usage.prompt_tokens,
+            headers: made.admission.allowance().headers.clone(),
+        })
+    }
+
+    async fn embed(
+        &self,
+        model: String,
+        texts: Vec<String>,
+        truncate: bool,
+        dimensions: Option<u32>,
+    ) -> Result<mortise_service::Embeddings, Problem> {
+        let request = EmbeddingRequest {
+            model,
+            inputs: texts.into_iter().map(EmbeddingInput::Text).collect(),
+            dimensions,
+            truncate,
+        };
+        let (parts, route) = (&self.received.parts, self.route);
+        embed(self.state, self.context, route, parts, request).await
+    }
+}
+
+/// A body to send, with headers and the names of fields that were left out of account.
+struct Answer {
+    body: Value,
+    headers: Vec<(String, String)>,
+    ignored: Vec<String>,
+}
+
+impl Answer {
+    fn into_response(self) -> Response {
+        let mut response = json_response(StatusCode::OK, &self.body);
+        add_headers(&mut response, &self.headers, &self.ignored);
+        response
+    }
+}
+
+async fn call<'a>(
+    state: &'a ApiState,
+    context: &'a Context,
+    route: &'static str,
+    request: HttpRequest<Body>,
+) -> Result<Call<'a>, Problem> {
+    let mut received = receive(state, context, route, request).await?;
+    default_model(state, &mut received.object);
+    Ok(Call {
+        state,
+        context,
+        route,
+        received,
+    })
+}
+
+/// `POST /rerank`: in text-embeddings-inference's shape where there are `texts`, else in Jina's.
+async fn unversioned_rerank(
+    State(state): State<Arc<ApiState>>,
+    Extension(context): Extension<Context>,
+    request: HttpRequest<Body>,
+) -> Result<Response, Problem> {
+    let call = call(&state, &context, RERANK, request).await?;
+    let answer = match call.received.object.contains_key("texts") {
+        true => tei::rerank(call).await?,
+        false => cohere::rerank(call).await?,
+    };
+    Ok(answer.into_response())
+}
+
+/// `POST /v1/rerank`
+async fn rerank_v1(
+    State(state): State<Arc<ApiState>>,
+    Extension(context): Extension<Context>,
+    request: HttpRequest<Body>,
+) -> Result<Response, Problem> {
+    let call = call(&state, &context, RERANK_V1, request).await?;
+    Ok(cohere::rerank(call).await?.into_response())
+}
+
+/// `POST /v2/rerank`
+async fn rerank_v2(
+    State(state): State<Arc<ApiState>>,
+    Extension(context): Extension<Context>,
+    request: HttpRequest<Body>,
+) -> Result<Response, Problem> {
+    let call = call(&state, &context, RERANK_V2, request).await?;
+    Ok(cohere::rerank(call).await?.into_response())
+}
+
+/// `POST /score`
+async fn unversioned_score(
+    State(state): State<Arc<ApiState>>,
+    Extension(context): Extension<Context>,
+    request: HttpRequest<Body>,
+) -> Result<Response, Problem> {
+    let call = call(&state, &context, SCORE, request).await?;
+    Ok(score::score(call).await?.into_response())
+}
+
+/// `POST /v1/score`
+async fn score_v1(
+    State(state): State<Arc<ApiState>>,
+    Extension(context): Extension<Context>,
+    request: HttpRequest<Body>,
+) -> Result<Response, Problem> {
+    let call = call(&state, &context, SCORE_V1, request).await?;
+    Ok(score::score(call).await?.into_response())
+}
+
+/// `POST /embed`
+async fn tei_embed(
+    State(state): State<Arc<ApiState>>,
+    Extension(context): Extension<Context>,
+    request: HttpRequest<Body>,
+) -> Result<Response, Problem> {
+    let call = call(&state, &context, EMBED, request).await?;
+    Ok(tei::embed(call).await?.into_response())
+}
