@@ -1,5 +1,5 @@
-//! The official OpenAI clients, Python and Node, against the built server with the demo model;
-//! and the Python client's own test files. Both clients are installed below `target/`.
+//! The official clients of OpenAI (Python and Node), Anthropic and Ollama (Python) against the built server
+//! with the demo model; and OpenAI's Python client's own test files. They are installed below `target/`.
 //!
 //! Without `python3` or `node` the respective test is reported as skipped, by name, and fails if
 //! `MORTISE_REQUIRE_SDKS=1` is set, as `.ci/run` does.
@@ -69,6 +69,20 @@ fn pytest(venv: &Path, folder: &str, server: &Server) {
 fn the_python_client_works() {
     if have(&["python3"]) {
         pytest(&python(), "python", &Server::start(&[]));
+    }
+}
+
+#[test]
+fn the_anthropic_client_works() {
+    if have(&["python3"]) {
+        pytest(&python(), "anthropic", &Server::start(&[]));
+    }
+}
+
+#[test]
+fn the_ollama_client_works() {
+    if have(&["python3"]) {
+        pytest(&python(), "ollama", &Server::start(&[]));
     }
 }
 

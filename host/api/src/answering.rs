@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use mortise_http::{AccessRecord, AnswerRecord, Problem, WaitEnd, WaitLimits};
-use mortise_service::{Answer, Event, ServiceError};
+use mortise_service::{Answer, Event, ServiceError, Usage};
 use tokio::sync::watch;
 
 use crate::problem::problem_of;
@@ -69,6 +69,16 @@ impl Answering {
         let problem = problem_of(error);
         self.record.error(&problem.code);
         problem
+    }
+
+    /// Tokens so far.
+    pub(crate) fn usage(&self) -> Usage {
+        self.answer.usage()
+    }
+
+    /// Tokens of the prompt; 0 where only another server knows them before the answer.
+    pub(crate) fn prompt_tokens(&self) -> u32 {
+        self.usage().prompt_tokens
     }
 
     /// Access record of the request.

@@ -3,12 +3,16 @@
 //!
 //! No dialect knows another, and the service knows none.
 
+pub mod anthropic;
 pub mod ollama;
 pub mod openai;
+pub mod rerank;
 
 mod answering;
 mod call;
+mod embed;
 mod fields;
+mod ignored;
 mod limits;
 mod problem;
 mod receive;

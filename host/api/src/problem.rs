@@ -2,14 +2,18 @@
 
 use http::StatusCode;
 use mortise_http::{Problem, WaitEnd, stopping};
-use mortise_service::{Fault, LifecycleError, PluginError, ServiceError};
+use mortise_service::{Fault, INVALID_SCHEMA, LifecycleError, PluginError, ServiceError};
 
 /// A failure of the service as clients are told it.
 pub(crate) fn problem_of(error: ServiceError) -> Problem {
     let message = error.to_string();
     match error {
         ServiceError::Invalid { param, code, .. } => {
-            let mut problem = Problem::new(StatusCode::BAD_REQUEST, code, message);
+            let status = match code {
+                INVALID_SCHEMA => StatusCode::UNPROCESSABLE_ENTITY,
+                _ => StatusCode::BAD_REQUEST,
+            };
+            let mut problem = Problem::new(status, code, message);
             problem.param = param;
             problem
         }
@@ -123,7 +127,8 @@ fn plugin_error(error: &PluginError) -> Problem {
         return problem.with_header("x-should-retry", "false");
     }
     let Some((happened, retry)) = outline(fault) else {
-        return Problem::new(status, code, error.to_string());
+        // Which plugin said so is no business of the caller's.
+        return Problem::new(status, code, fault.to_string());
     };
     let advice = match retry {
         Retry::Later(_) => "retry later",

@@ -37,6 +37,18 @@ pub(crate) async fn receive(
     })
 }
 
+/// Name the model that a body without `model` means: the only one that there is.
+pub(crate) fn default_model(state: &ApiState, object: &mut Map<String, Value>) {
+    if object.get("model").is_some_and(|model| !model.is_null()) {
+        return;
+    }
+    let models = state.service.models();
+    let mut shown = models.iter().filter(|model| !model.listing.hidden);
+    if let (Some(only), None) = (shown.next(), shown.next()) {
+        object.insert("model".to_owned(), Value::from(only.listing.name.as_str()));
+    }
+}
+
 /// Time limits for the answer to a request.
 pub(crate) fn wait_limits(
     state: &ApiState,

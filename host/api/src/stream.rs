@@ -14,7 +14,7 @@ use futures::FutureExt as _;
 use futures::stream::{self, StreamExt as _};
 use http::{HeaderName, HeaderValue};
 use mortise_http::{Problem, panicked};
-use mortise_service::Event;
+use mortise_service::{Event, Usage};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use crate::answering::Answering;
@@ -29,6 +29,9 @@ pub(crate) trait StreamWriter: Send + 'static {
 
     /// Bytes before the first event.
     fn opening(&mut self, _out: &mut Vec<u8>) {}
+
+    /// Usage before the next event, for a writer that reports it as it grows.
+    fn progress(&mut self, _usage: &dyn Fn() -> Usage) {}
 
     /// Bytes of an event. `Event::Failed` is written by [`StreamWriter::problem`].
     fn event(&mut self, event: Event, out: &mut Vec<u8>);
@@ -54,6 +57,7 @@ impl<W: StreamWriter> EventStream<W> {
         let mut out = Vec::with_capacity(512);
         if !self.opened {
             self.opened = true;
+            self.writer.progress(&|| self.answering.usage());
             self.writer.opening(&mut out);
             if !out.is_empty() {
                 return Some(out.into());
@@ -88,6 +92,7 @@ impl<W: StreamWriter> EventStream<W> {
             }
             event => {
                 self.ended = matches!(event, Event::Completed { .. });
+                self.writer.progress(&|| self.answering.usage());
                 self.writer.event(event, out);
             }
         }

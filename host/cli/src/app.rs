@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use mortise_admin::Admin;
-use mortise_api::{ApiState, ollama, openai};
+use mortise_api::{ApiState, anthropic, ollama, openai, rerank};
 use mortise_config::{AdminConfig, Config, ConfigSource, HttpConfig, LimitConfig, fault_folder};
 use mortise_engine::FaultPoint;
 use mortise_harness::golden_cases;
@@ -188,9 +188,13 @@ impl Running {
 
     /// Answer on the routes of all dialects from now on.
     fn complete(&self, startup: &Startup) {
+        let mut openai = openai::api(Arc::clone(&self.state));
+        openai.router = anthropic::beside(openai.router, Arc::clone(&self.state));
         let dialects = vec![
-            openai::api(Arc::clone(&self.state)),
+            openai,
+            anthropic::api(Arc::clone(&self.state)),
             ollama::api(Arc::clone(&self.state)),
+            rerank::api(Arc::clone(&self.state), openai::error_body),
         ];
         let http = Arc::clone(&self.state.http);
         startup.complete(router(http, dialects, openai::error_body));
@@ -387,7 +391,7 @@ struct Observed {
 
 /// The state of the HTTP side, from its configuration.
 fn http_state(http: HttpConfig, surroundings: Surroundings, observed: Observed) -> HttpState {
-    let page = Arc::clone(&observed.metrics);
+    let (page, totals) = (Arc::clone(&observed.metrics), Arc::clone(&observed.metrics));
     let (live, models) = (observed.live, observed.models);
     let draining = surroundings.draining;
     HttpState {
@@ -410,6 +414,7 @@ fn http_state(http: HttpConfig, surroundings: Surroundings, observed: Observed) 
         cut: surroundings.cut,
         observer: observed.metrics,
         metrics: Box::new(move || page.page()),
+        totals: Box::new(move || totals.totals()),
         condition: Box::new(move || {
             let plugins = live.condition().map(|condition| ("plugins", condition));
             let failed = start::condition(&models.statuses());

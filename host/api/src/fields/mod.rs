@@ -18,7 +18,7 @@ use crate::unsupported::Unsupported;
 pub(crate) use self::path::{FieldPath, Segment};
 pub(crate) use self::refused::refused_fields;
 pub(crate) use self::unreadable::{missing, wrong_type, wrong_value};
-pub(crate) use self::values::{Numbers, Texts, TokenId, WordOr, words};
+pub(crate) use self::values::{Numbers, TextOr, Texts, TokenId, WordOr, words};
 
 /// The object of a request while it is read.
 pub(crate) struct FieldReader {
@@ -120,14 +120,16 @@ impl FieldReader {
     }
 
     /// Refuse what no group read, or note that it is left out, as configured. `tolerated` are fields
-    /// that need not be understood. Returns the fields that were left out of account.
+    /// that need not be understood. Returns the fields that were left out of account, those among them.
     pub(crate) fn finish(
         mut self,
         tolerated: impl Fn(&[Segment]) -> bool,
     ) -> Result<Vec<String>, Problem> {
         let unknown = std::mem::take(&mut self.unknown);
         for Unknown { path, names } in unknown {
-            if !tolerated(path.segments()) {
+            if tolerated(path.segments()) {
+                self.ignored.push(path.to_string());
+            } else {
                 let names = path.parent().map_or(&[][..], |parent| names(&parent));
                 self.refuse_unknown(&path, names)?;
             }

@@ -118,6 +118,37 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for WordOr<T> {
     }
 }
 
+/// A string, or an array of items of type `T`.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum TextOr<T> {
+    Text(String),
+    Items(Vec<T>),
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for TextOr<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextOrVisitor<T>(std::marker::PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for TextOrVisitor<T> {
+            type Value = TextOr<T>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a string or an array")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<TextOr<T>, E> {
+                Ok(TextOr::Text(text.to_owned()))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<TextOr<T>, A::Error> {
+                Vec::deserialize(value::SeqAccessDeserializer::new(items)).map(TextOr::Items)
+            }
+        }
+
+        deserializer.deserialize_any(TextOrVisitor(std::marker::PhantomData))
+    }
+}
+
 /// Defines an enumeration that JSON writes as one of a few words.
 macro_rules! words {
     ($(#[$meta:meta])* $name:ident { $($variant:ident = $word:literal),+ $(,)? }) => {

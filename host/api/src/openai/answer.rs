@@ -9,6 +9,8 @@ use crate::stream::StreamWriter;
 
 /// Writes the events of an answer as chunks of one route.
 pub(crate) trait Writer: Send + 'static {
+    /// Usage before the next event, for a writer that reports it as it grows.
+    fn progress(&mut self, usage: &dyn Fn() -> Usage);
     /// Chunks before the first event.
     fn opening(&mut self, out: &mut Vec<u8>);
     fn delta(&mut self, choice: u32, delta: Delta, logprobs: Vec<TokenLogprob>, out: &mut Vec<u8>);
@@ -32,6 +34,10 @@ impl<W: Writer> StreamWriter for ServerSentEvents<W> {
         self.0.opening(out);
     }
 
+    fn progress(&mut self, usage: &dyn Fn() -> Usage) {
+        self.0.progress(usage);
+    }
+
     fn event(&mut self, event: Event, out: &mut Vec<u8>) {
         match event {
             Event::Delta {
@@ -40,7 +46,7 @@ impl<W: Writer> StreamWriter for ServerSentEvents<W> {
                 logprobs,
             } => self.0.delta(choice, delta, logprobs, out),
             Event::ServerToolCall { choice, call } => self.0.server_tool_call(choice, &call, out),
-            Event::Finished { choice, reason } => self.0.finished(choice, reason, out),
+            Event::Finished { choice, reason, .. } => self.0.finished(choice, reason, out),
             Event::Completed { usage } => {
                 self.0.completed(usage, out);
                 out.extend_from_slice(b"data: [DONE]\n\n");

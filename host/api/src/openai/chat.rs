@@ -39,6 +39,7 @@ struct Basics {
     add_generation_prompt: Option<bool>,
     continue_final_message: Option<bool>,
     allow_remote: Option<bool>,
+    documents: Option<Vec<Map<String, Value>>>,
 }
 
 words! {
@@ -97,12 +98,10 @@ refused_fields! {
         chat_template: "templates come from the model's files and plugins, not from requests",
         best_of: "chat completions have no `best_of`; use `n`",
         echo: "chat completions cannot repeat the prompt; use /v1/completions",
-        ignore_eos: "the model's end token always ends an answer",
-        min_tokens: "answers have no least length",
-        stop_token_ids: "use `stop` with strings",
+        prompt_logprobs: "log-probabilities of the prompt are not computed",
+        return_token_ids: "answers are text; /tokenize turns a text into tokens",
         guided_grammar_backend: "the grammar plugin is the operator's choice",
         mm_processor_kwargs: "this server's models read text only",
-        documents: "use `chat_template_kwargs` if the model's template knows `documents`",
     }
 }
 
@@ -134,6 +133,7 @@ pub(crate) fn parse(object: Map<String, Value>, mode: Unsupported) -> Result<Cha
     read_fixed(&mut reader)?;
     let shape = Shape {
         include_usage: streaming.includes_usage(),
+        usage_throughout: streaming.reports_usage_throughout(),
         obfuscate: streaming.obfuscates(),
         logprobs: request.logprobs.is_some(),
         legacy_functions,
@@ -203,6 +203,10 @@ fn check_constraint(request: &RequestFields, legacy: bool) -> Result<(), Problem
 
 fn prompt(basics: Basics, conversation: Conversation) -> Result<ChatPrompt, Problem> {
     let mut arguments = basics.chat_template_kwargs.unwrap_or_default();
+    if let Some(documents) = basics.documents {
+        // Templates for retrieval know them by this name.
+        arguments.entry("documents").or_insert(json!(documents));
+    }
     if let Some(effort) = basics.reasoning_effort {
         let word = json!(effort.word());
         arguments.entry("reasoning_effort").or_insert(word);

@@ -12,6 +12,8 @@ pub(super) struct Chunks {
     pub(super) object: &'static str,
     pub(super) identity: Identity,
     pub(super) shape: Shape,
+    /// Usage so far, where every chunk reports it.
+    pub(super) so_far: Option<Usage>,
 }
 
 #[derive(Serialize)]
@@ -29,6 +31,13 @@ struct Chunk<'a, C> {
 }
 
 impl Chunks {
+    /// Remember the usage so far, if chunks report it.
+    pub(super) fn progress(&mut self, usage: &dyn Fn() -> Usage) {
+        if self.shape.usage_throughout {
+            self.so_far = Some(usage());
+        }
+    }
+
     /// Append a chunk of one choice that holds `text_bytes` of text.
     pub(super) fn choice<C: Serialize>(&self, choice: &C, text_bytes: usize, out: &mut Vec<u8>) {
         self.write(std::slice::from_ref(choice), text_bytes, None, out);
@@ -55,7 +64,10 @@ impl Chunks {
             model: &self.identity.model,
             system_fingerprint: FINGERPRINT,
             choices,
-            usage: self.shape.include_usage.then(|| usage.map(UsageBody::from)),
+            usage: self
+                .shape
+                .include_usage
+                .then(|| usage.or(self.so_far).map(UsageBody::from)),
             obfuscation: self.shape.obfuscate.then(|| padding(text_bytes)),
         };
         write_event(out, &chunk);

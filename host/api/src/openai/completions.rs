@@ -49,9 +49,8 @@ refused_fields! {
     /// Fields that cannot be honoured.
     Refused {
         suffix: "this server's models continue text and do not fill gaps",
-        ignore_eos: "the model's end token always ends an answer",
-        min_tokens: "answers have no least length",
-        stop_token_ids: "use `stop` with strings",
+        prompt_logprobs: "log-probabilities of the prompt are not computed",
+        return_token_ids: "answers are text; /tokenize turns a text into tokens",
     }
 }
 
@@ -87,6 +86,7 @@ pub(crate) fn parse(
     reader.read::<Refused>()?.refuse(&mut reader)?;
     let shape = Shape {
         include_usage: streaming.includes_usage(),
+        usage_throughout: streaming.reports_usage_throughout(),
         obfuscate: streaming.obfuscates(),
         logprobs: request.logprobs.is_some(),
         legacy_functions: false,
@@ -180,13 +180,13 @@ impl Columns {
             self.token_logprobs.push(finite(entry.logprob));
             self.text_offset.push(*offset);
             *offset += entry.token.chars().count();
-            if !entry.top.is_empty() {
-                let top = entry.top.iter();
-                let top = top.map(|(token, _, logprob)| (token.clone(), json!(finite(*logprob))));
-                self.top_logprobs
-                    .get_or_insert_default()
-                    .push(top.collect());
-            }
+            // As at OpenAI, the chosen token is there whether or not it is among the likeliest.
+            let own = (entry.token.clone(), json!(finite(entry.logprob)));
+            let top = entry.top.iter();
+            let top = top.map(|(token, _, logprob)| (token.clone(), json!(finite(*logprob))));
+            self.top_logprobs
+                .get_or_insert_default()
+                .push(top.chain([own]).collect());
         }
     }
 }
@@ -299,6 +299,7 @@ impl CompletionChunks {
             object,
             identity,
             shape,
+            so_far: None,
         };
         Self {
             chunks,
@@ -313,6 +314,10 @@ impl CompletionChunks {
 }
 
 impl Writer for CompletionChunks {
+    fn progress(&mut self, usage: &dyn Fn() -> Usage) {
+        self.chunks.progress(usage);
+    }
+
     fn opening(&mut self, out: &mut Vec<u8>) {
         for (index, text) in (0_u32..).zip(&self.openings) {
             if text.is_empty() {

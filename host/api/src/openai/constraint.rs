@@ -2,11 +2,14 @@
 //! (`guided_*`, `structured_outputs`). At most one of them.
 
 use mortise_http::Problem;
-use mortise_service::{ContentConstraint, GrammarSource, ToolName};
+use mortise_service::{ContentConstraint, GrammarSource};
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::fields::{FieldPath, Texts, missing, words, wrong_type};
+
+/// Characters of the name of a schema.
+const MAX_SCHEMA_NAME: usize = 64;
 
 /// All fields that constrain content.
 #[derive(Debug, Default, Deserialize)]
@@ -120,9 +123,7 @@ impl ResponseFormat {
                 let path = FieldPath::from("response_format").key("json_schema");
                 let wrapper = self.json_schema.ok_or_else(|| missing(&path))?;
                 let name = path.key("name");
-                ToolName::new(wrapper.name).map_err(|error| {
-                    Problem::invalid(name.to_string(), format!("`{name}` {error}"))
-                })?;
+                check_name(&name, &wrapper.name)?;
                 match wrapper.schema {
                     None => Ok(Some(GrammarSource::JsonObject)),
                     Some(schema) => schema_source(&path.key("schema"), schema).map(Some),
@@ -130,6 +131,21 @@ impl ResponseFormat {
             }
         }
     }
+}
+
+/// A label of the caller's own: words that can be printed.
+fn check_name(path: &FieldPath, name: &str) -> Result<(), Problem> {
+    let length = name.chars().count();
+    if (1..=MAX_SCHEMA_NAME).contains(&length) && !name.chars().any(char::is_control) {
+        return Ok(());
+    }
+    Err(Problem::invalid(
+        path.to_string(),
+        format!(
+            "`{path}` has {length} characters; 1 to {MAX_SCHEMA_NAME} are allowed, and no control \
+             characters"
+        ),
+    ))
 }
 
 impl Family {

@@ -8,18 +8,18 @@ use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::{Request as HttpRequest, StatusCode};
-use mortise_http::{AnswerRecord, Context, Problem, json_response};
+use mortise_http::{Context, Problem, json_response};
 use mortise_service::{EmbeddingInput, EmbeddingRequest};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::inputs::{Input, Inputs};
 use super::sampling::positive;
-use super::{EMBEDDINGS, add_headers, read};
-use crate::call::call_of;
+use super::{EMBEDDINGS, read};
+use crate::embed::embed;
 use crate::fields::{FieldReader, words};
-use crate::problem::problem_of;
-use crate::receive::{Received, wait_limits};
+use crate::ignored::add_headers;
+use crate::receive::Received;
 use crate::state::ApiState;
 use crate::unsupported::Unsupported;
 
@@ -68,24 +68,8 @@ pub(crate) async fn embeddings(
         encoding,
         ignored,
     } = parse(object, state.unsupported)?;
-    context.record.asked(&request.model, false);
-    let call = call_of(&context, EMBEDDINGS, "POST", &parts.headers);
-    let limits = wait_limits(&state, &context, &parts.headers)?;
-    let embedding = async {
-        let made = state.service.embed(&call, request).await;
-        made.map_err(problem_of)
-    };
-    let made = limits.bound(embedding).await?;
+    let made = embed(&state, &context, EMBEDDINGS, &parts, request).await?;
     drop(reserved);
-    context.record.answers(&made.model);
-    context
-        .record
-        .principal(&made.admission.allowance().principal.subject);
-    context.record.answered(AnswerRecord {
-        prompt_tokens: made.usage.prompt_tokens,
-        finish: "stop",
-        ..AnswerRecord::default()
-    });
     let data: Vec<Value> = made
         .vectors
         .iter()
@@ -132,6 +116,7 @@ fn parse(object: Map<String, Value>, mode: Unsupported) -> Result<EmbeddingCall,
         model: fields.model,
         inputs: inputs.collect(),
         dimensions: positive(fields.dimensions, "dimensions", &mut reader)?,
+        truncate: false,
     };
     Ok(EmbeddingCall {
         request,

@@ -20,6 +20,8 @@ pub(crate) const FINGERPRINT: &str = concat!("mortise-", env!("CARGO_PKG_VERSION
 pub(crate) struct Shape {
     /// A last chunk reports usage.
     pub(crate) include_usage: bool,
+    /// Every chunk reports usage so far.
+    pub(crate) usage_throughout: bool,
     /// Chunks are padded, so that their sizes do not tell the lengths of tokens.
     pub(crate) obfuscate: bool,
     /// Choices carry log-probabilities.

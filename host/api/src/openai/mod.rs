@@ -12,10 +12,12 @@ mod hints;
 mod inputs;
 mod messages;
 mod models;
+mod parse;
 mod reply;
 mod sampling;
 #[cfg(test)]
 mod tests;
+mod tokens;
 mod tools;
 
 use std::sync::Arc;
@@ -27,7 +29,7 @@ use axum::extract::{Extension, State};
 use axum::response::Response;
 use axum::routing::{get, post};
 use http::{Request as HttpRequest, StatusCode};
-use mortise_http::{Api, Context, Problem, append_headers, json_response};
+use mortise_http::{Api, Context, Conventions, Problem, json_response};
 use mortise_service::Event;
 use serde_json::Value;
 
@@ -37,7 +39,8 @@ use self::completions::{CompletionCall, CompletionChunks, CompletionWhole};
 use self::envelope::Identity;
 use self::reply::{ChatChunks, ChatWhole};
 use crate::answering::Answering;
-use crate::receive::{Received, receive};
+use crate::ignored::add_headers;
+use crate::receive::{Received, default_model, receive};
 use crate::start::{Started, start};
 use crate::state::ApiState;
 use crate::stream::stream_response;
@@ -47,6 +50,11 @@ pub use self::error::error_body;
 const CHAT: &str = "/v1/chat/completions";
 const COMPLETIONS: &str = "/v1/completions";
 const EMBEDDINGS: &str = "/v1/embeddings";
+const TOKENIZE: &str = "/tokenize";
+const TOKENIZE_V1: &str = "/v1/tokenize";
+const DETOKENIZE: &str = "/detokenize";
+const RENDER: &str = "/v1/chat/completions/render";
+const PARSE: &str = "/parse";
 const MODELS: &str = "/v1/models";
 const MODEL: &str = "/v1/models/{id}";
 
@@ -57,18 +65,42 @@ pub fn api(state: Arc<ApiState>) -> Api {
             .route(CHAT, post(chat_completions))
             .route(COMPLETIONS, post(completions))
             .route(EMBEDDINGS, post(embeddings::embeddings))
+            .route(TOKENIZE, post(tokens::tokenize))
+            .route(TOKENIZE_V1, post(tokens::tokenize_v1))
+            .route(DETOKENIZE, post(tokens::detokenize))
+            .route(RENDER, post(tokens::render))
+            .route(PARSE, post(parse::parse))
             .route(MODELS, get(models::list))
             .route("/v1/models/{*id}", get(models::retrieve))
+            // Clients whose base URL lacks the version.
+            .route("/chat/completions", post(chat_completions))
+            .route("/completions", post(completions))
+            .route("/embeddings", post(embeddings::embeddings))
+            .route("/models", get(models::list))
+            .route("/models/{*id}", get(models::retrieve))
             .with_state(state),
         prefix: "/v1",
-        routes: &[CHAT, COMPLETIONS, EMBEDDINGS, MODELS, MODEL],
+        routes: &[
+            CHAT,
+            COMPLETIONS,
+            EMBEDDINGS,
+            MODELS,
+            MODEL,
+            TOKENIZE,
+            TOKENIZE_V1,
+            DETOKENIZE,
+            RENDER,
+            PARSE,
+            "/chat/completions",
+            "/completions",
+            "/embeddings",
+            "/models",
+            "/models/{id}",
+        ],
         shape: error_body,
+        conventions: Conventions::default(),
     }
 }
-
-/// Names the fields that were left out of account.
-const IGNORED_HEADER: &str = "x-mortise-ignored";
-const MAX_IGNORED_BYTES: usize = 1024;
 
 /// `POST /v1/chat/completions`
 async fn chat_completions(
@@ -151,7 +183,8 @@ async fn read(
     route: &'static str,
     request: HttpRequest<Body>,
 ) -> Result<Received, Problem> {
-    let received = receive(state, context, route, request).await?;
+    let mut received = receive(state, context, route, request).await?;
+    default_model(state, &mut received.object);
     hints::check(&received.object)?;
     Ok(received)
 }
@@ -174,7 +207,7 @@ async fn whole_chat(mut answers: Answering, mut whole: ChatWhole) -> Result<Valu
                 logprobs,
             } => whole.delta(choice, delta, logprobs),
             Event::ServerToolCall { choice, call } => whole.server_tool_call(choice, call),
-            Event::Finished { choice, reason } => whole.finished(choice, reason),
+            Event::Finished { choice, reason, .. } => whole.finished(choice, reason),
             Event::Completed { usage } => return Ok(whole.body(usage)),
             Event::Failed(error) => return Err(answers.failed(error)),
         }
@@ -194,33 +227,9 @@ async fn whole_completion(
             } => whole.delta(choice, &delta, &logprobs),
             // The route enables no tools of the server.
             Event::ServerToolCall { .. } => {}
-            Event::Finished { choice, reason } => whole.finished(choice, reason),
+            Event::Finished { choice, reason, .. } => whole.finished(choice, reason),
             Event::Completed { usage } => return Ok(whole.body(usage)),
             Event::Failed(error) => return Err(answers.failed(error)),
         }
     }
-}
-
-fn add_headers(response: &mut Response, headers: &[(String, String)], ignored: &[String]) {
-    append_headers(response.headers_mut(), headers);
-    if ignored.is_empty() {
-        return;
-    }
-    // Names are the caller's own: only what is harmless in a header comes back.
-    let mut names: String = ignored
-        .join(", ")
-        .chars()
-        .map(|c| {
-            if c.is_ascii_graphic() || c == ' ' {
-                c
-            } else {
-                '?'
-            }
-        })
-        .collect();
-    names.truncate(MAX_IGNORED_BYTES);
-    append_headers(
-        response.headers_mut(),
-        &[(IGNORED_HEADER.to_owned(), names)],
-    );
 }

@@ -15,7 +15,7 @@ use crate::call::call_of;
 use crate::problem::problem_of;
 use crate::state::ApiState;
 
-/// All models, each with its aliases.
+/// All models, each under each of its names.
 pub(crate) async fn list(
     State(state): State<Arc<ApiState>>,
     Extension(context): Extension<Context>,
@@ -32,7 +32,12 @@ pub(crate) async fn list(
         .models()
         .iter()
         .filter(|model| !model.listing.hidden)
-        .map(|model| model_body(model))
+        .flat_map(|model| {
+            let aliases = model.listing.aliases.iter();
+            std::iter::once(&model.listing.name)
+                .chain(aliases)
+                .map(|id| model_body(id, model))
+        })
         .collect();
     let mut response = json_response(StatusCode::OK, &json!({"object": "list", "data": models}));
     append_headers(response.headers_mut(), &admission.allowance().headers);
@@ -60,15 +65,19 @@ pub(crate) async fn retrieve(
         .map_err(problem_of)?;
     let model = state.service.model(&id).map_err(problem_of)?;
     context.record.answers(&model.listing.name);
-    let mut response = json_response(StatusCode::OK, &model_body(&model));
+    let listing = &model.listing;
+    let alias = listing.aliases.iter().find(|alias| **alias == id);
+    let body = model_body(alias.unwrap_or(&listing.name), &model);
+    let mut response = json_response(StatusCode::OK, &body);
     append_headers(response.headers_mut(), &admission.allowance().headers);
     Ok(response)
 }
 
-fn model_body(served: &ServedModel) -> Value {
+/// A model under one of its names.
+fn model_body(id: &str, served: &ServedModel) -> Value {
     let (listing, model) = (&served.listing, served.loaded.as_ref());
     let mut body = json!({
-        "id": listing.name,
+        "id": id,
         "object": "model",
         "created": listing.created,
         "owned_by": listing.owned_by,

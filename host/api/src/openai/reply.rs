@@ -105,7 +105,10 @@ impl ChatWhole {
                 choice.content.push_str(&text);
                 choice.logprobs.extend(logprobs);
             }
-            Delta::Reasoning(text) => choice.reasoning.push_str(&text),
+            Delta::Reasoning(text) => {
+                choice.reasoning.push_str(&text);
+                choice.logprobs.extend(logprobs);
+            }
             Delta::CallBegin { id, name, .. } => choice.calls.push(WholeCall {
                 id,
                 name,
@@ -285,6 +288,7 @@ impl ChatChunks {
             object,
             identity,
             shape,
+            so_far: None,
         };
         Self { chunks, n }
     }
@@ -328,6 +332,10 @@ impl ChatChunks {
 }
 
 impl Writer for ChatChunks {
+    fn progress(&mut self, usage: &dyn Fn() -> Usage) {
+        self.chunks.progress(usage);
+    }
+
     fn opening(&mut self, out: &mut Vec<u8>) {
         for index in 0..self.n {
             let delta = ChunkDelta {
@@ -369,8 +377,9 @@ impl Writer for ChatChunks {
                 },
             }),
         };
-        // As at OpenAI, log-probabilities are those of the content.
-        let wanted = self.chunks.shape.logprobs && matches!(delta, Delta::Content(_));
+        // Log-probabilities are those of the text: of the reasoning, then of the content.
+        let text = matches!(delta, Delta::Content(_) | Delta::Reasoning(_));
+        let wanted = self.chunks.shape.logprobs && text;
         let choice = ChunkChoice {
             index,
             delta: body,

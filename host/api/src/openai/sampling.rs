@@ -1,11 +1,11 @@
 //! Fields that chat and text completions share: sampling, beam search, and the options of a stream.
 
 use mortise_http::Problem;
-use mortise_service::{BeamFields, EarlyStopping, RequestFields};
+use mortise_service::{BeamFields, EarlyStopping, RequestFields, Truncation};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::fields::{FieldPath, FieldReader, Numbers, Texts, wrong_type};
+use crate::fields::{FieldPath, FieldReader, Numbers, Texts, TokenId, wrong_type};
 
 /// Sampling parameters.
 #[derive(Debug, Default, Deserialize)]
@@ -23,6 +23,14 @@ pub(crate) struct Sampling {
     stop: Option<Texts>,
     logit_bias: Option<Numbers>,
     fairness_key: Option<String>,
+    include_stop_str_in_output: Option<bool>,
+    stop_token_ids: Option<Vec<TokenId>>,
+    ignore_eos: Option<bool>,
+    min_tokens: Option<u32>,
+    bad_words: Option<Vec<String>>,
+    truncate_prompt_tokens: Option<i64>,
+    skip_special_tokens: Option<bool>,
+    priority: Option<i64>,
 }
 
 impl Sampling {
@@ -43,6 +51,15 @@ impl Sampling {
         request.stop = self.stop.unwrap_or_default().0;
         request.logit_bias = biases(self.logit_bias.unwrap_or_default(), reader)?;
         request.fairness_key = self.fairness_key;
+        request.include_stop = self.include_stop_str_in_output.unwrap_or(false);
+        let stops = self.stop_token_ids.unwrap_or_default();
+        request.stop_tokens = stops.into_iter().map(|TokenId(id)| id).collect();
+        request.ignore_end = self.ignore_eos.unwrap_or(false);
+        request.min_tokens = self.min_tokens.unwrap_or(0);
+        request.bad_words = self.bad_words.unwrap_or_default();
+        request.truncate_prompt = self.truncate_prompt_tokens.map(truncation).transpose()?;
+        request.keep_special = !self.skip_special_tokens.unwrap_or(true);
+        request.waived_priority = self.priority.map(waived).transpose()?.unwrap_or(0);
         Ok(())
     }
 }
@@ -57,6 +74,32 @@ fn top_k(k: i64) -> Result<u32, Problem> {
             "top_k",
             format!("`top_k` must be -1 or 0 (off), or a number of tokens; it is {k}"),
         )
+    })
+}
+
+/// As in vLLM, -1 keeps as many tokens as fit.
+fn truncation(tokens: i64) -> Result<Truncation, Problem> {
+    if tokens == -1 {
+        return Ok(Truncation::Context);
+    }
+    let kept = u32::try_from(tokens).ok().filter(|tokens| *tokens > 0);
+    kept.map(Truncation::Last).ok_or_else(|| {
+        let field = "truncate_prompt_tokens";
+        let text =
+            format!("`{field}` must be at least 1, or -1 for as many as fit; it is {tokens}");
+        Problem::invalid(field, text)
+    })
+}
+
+/// As in vLLM, requests with lower numbers go first, and 0 is normal. A caller can let others go first; to
+/// go before others is for policies to allow.
+fn waived(priority: i64) -> Result<u32, Problem> {
+    u32::try_from(priority).map_err(|_| {
+        let text = format!(
+            "`priority` is {priority}; it must be at least 0: a request can let others go first, and \
+             only a policy can let it go before them"
+        );
+        Problem::invalid("priority", text)
     })
 }
 
@@ -152,6 +195,7 @@ pub(crate) struct Streaming {
 struct StreamOptions {
     include_usage: Option<bool>,
     include_obfuscation: Option<bool>,
+    continuous_usage_stats: Option<bool>,
 }
 
 impl Streaming {
@@ -162,6 +206,11 @@ impl Streaming {
     /// Whether a last chunk reports usage.
     pub(crate) fn includes_usage(&self) -> bool {
         self.option(|options| options.include_usage)
+    }
+
+    /// Whether every chunk reports usage so far, beside the last one.
+    pub(crate) fn reports_usage_throughout(&self) -> bool {
+        self.includes_usage() && self.option(|options| options.continuous_usage_stats)
     }
 
     /// Whether chunks are padded.

@@ -1,0 +1,38 @@
+//! Headers of a response that the policies add, and the one that names fields that were left out of
+//! account.
+
+use axum::response::Response;
+use mortise_http::append_headers;
+
+/// Names the fields that were left out of account.
+const IGNORED_HEADER: &str = "x-mortise-ignored";
+const MAX_IGNORED_BYTES: usize = 1024;
+
+/// Add what the policies say, and the names of ignored fields.
+pub(crate) fn add_headers(
+    response: &mut Response,
+    headers: &[(String, String)],
+    ignored: &[String],
+) {
+    append_headers(response.headers_mut(), headers);
+    if ignored.is_empty() {
+        return;
+    }
+    // Names are the caller's own: only what is harmless in a header comes back.
+    let mut names: String = ignored
+        .join(", ")
+        .chars()
+        .map(|c| {
+            if c.is_ascii_graphic() || c == ' ' {
+                c
+            } else {
+                '?'
+            }
+        })
+        .collect();
+    names.truncate(MAX_IGNORED_BYTES);
+    append_headers(
+        response.headers_mut(),
+        &[(IGNORED_HEADER.to_owned(), names)],
+    );
+}

@@ -1,0 +1,76 @@
+//! `POST /parse`: generated text as the model's output parser reads it.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Extension, State};
+use axum::response::Response;
+use http::{Request as HttpRequest, StatusCode};
+use mortise_http::{Context, Problem, json_response};
+use mortise_service::{ParseRequest, RequestFields};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::tools::ToolFields;
+use super::{PARSE, read};
+use crate::call::call_of;
+use crate::fields::FieldReader;
+use crate::ignored::add_headers;
+use crate::problem::problem_of;
+use crate::receive::{Received, wait_limits};
+use crate::state::ApiState;
+
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
+struct Fields {
+    model: String,
+    text: String,
+    opens_reasoning: Option<bool>,
+}
+
+/// `POST /parse`
+pub(super) async fn parse(
+    State(state): State<Arc<ApiState>>,
+    Extension(context): Extension<Context>,
+    request: HttpRequest<Body>,
+) -> Result<Response, Problem> {
+    let Received { parts, object, .. } = read(&state, &context, PARSE, request).await?;
+    let mut reader = FieldReader::new(object, state.unsupported);
+    let fields: Fields = reader.read()?;
+    let tools: ToolFields = reader.read()?;
+    let mut request = RequestFields::default();
+    tools.write(&mut reader, &mut request)?;
+    let ignored = reader.finish(|_| false)?;
+    context.record.asked(&fields.model, false);
+    let call = call_of(&context, PARSE, "POST", &parts.headers);
+    let limits = wait_limits(&state, &context, &parts.headers)?;
+    let request = ParseRequest {
+        model: fields.model,
+        text: fields.text,
+        tools: request.tools,
+        opens_reasoning: fields.opens_reasoning.unwrap_or(false),
+    };
+    let parsing = async {
+        let parsed = state.service.parse(&call, request).await;
+        parsed.map_err(problem_of)
+    };
+    let parsed = limits.bound(parsing).await?;
+    context.record.answers(&parsed.model);
+    let calls = parsed.calls.iter().map(|(id, name, arguments)| {
+        let function = json!({"name": name, "arguments": arguments});
+        json!({"id": id, "type": "function", "function": function})
+    });
+    let body = json!({
+        "model": parsed.model,
+        "content": parsed.content,
+        "reasoning_content": parsed.reasoning,
+        "tool_calls": calls.collect::<Vec<Value>>(),
+    });
+    let mut response = json_response(StatusCode::OK, &body);
+    add_headers(
+        &mut response,
+        &parsed.admission.allowance().headers,
+        &ignored,
+    );
+    Ok(response)
+}
