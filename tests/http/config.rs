@@ -151,10 +151,11 @@ fn models_are_listed_with_their_aliases() {
         .iter()
         .map(|m| &m["id"])
         .collect();
-    assert_eq!(ids, ["first", "second"]);
+    assert_eq!(ids, ["first", "gpt-4o", "second"]);
     assert_eq!(list["data"][0]["object"], "model");
     assert_eq!(list["data"][0]["aliases"], json!(["gpt-4o"]));
-    assert_eq!(server.get("/v1/models/gpt-4o").ok()["id"], "first");
+    assert_eq!(server.get("/v1/models/gpt-4o").ok()["id"], "gpt-4o");
+    assert_eq!(server.get("/v1/models/first").ok()["id"], "first");
     assert_eq!(server.get("/v1/models/third").status(), 404);
     let mut request = chat("Hi");
     request["model"] = json!("second");

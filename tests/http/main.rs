@@ -2,6 +2,7 @@
 //! else is the real thing.
 
 mod answers;
+mod anthropic;
 mod bench;
 mod bodies;
 mod config;

@@ -6,6 +6,7 @@ use mortise_http::append_headers;
 
 /// Names the fields that were left out of account.
 const IGNORED_HEADER: &str = "x-mortise-ignored";
+/// Bytes of the header `x-mortise-ignored`.
 const MAX_IGNORED_BYTES: usize = 1024;
 
 /// Add what the policies say, and the names of ignored fields.

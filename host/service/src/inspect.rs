@@ -13,7 +13,7 @@ use crate::call_id::new_call_id;
 use crate::check::Request;
 use crate::encoding;
 use crate::error::ServiceError;
-use crate::limits::MAX_PARSED_BYTES;
+use crate::limits::{MAX_LISTED_TOKENS, MAX_PARSED_BYTES};
 use crate::model::LoadedModel;
 use crate::observer::Outcome;
 use crate::offline::{Chunking, OfflineError, parse_text};
@@ -28,8 +28,6 @@ pub struct EncodedPrompt {
     pub model: String,
     /// Token ids.
     pub ids: Vec<u32>,
-    /// Bytes of each token as text, where they are UTF-8.
-    pub tokens: Vec<String>,
     /// The rendered prompt, where a conversation was given.
     pub text: Option<String>,
     /// Further stop strings of the chat template.
@@ -38,6 +36,18 @@ pub struct EncodedPrompt {
     pub context_length: usize,
     /// The policy is told when this is dropped.
     pub admission: Admission,
+    tokenizer: Arc<Tokenizer>,
+}
+
+impl EncodedPrompt {
+    /// Bytes of each token as text, as far as they are UTF-8.
+    pub fn token_texts(&self) -> Vec<String> {
+        let table = self.tokenizer.table();
+        let texts = self.ids.iter();
+        texts
+            .map(|id| String::from_utf8_lossy(table.bytes(*id)).into_owned())
+            .collect()
+    }
 }
 
 /// Tokens as a text.
@@ -118,7 +128,6 @@ impl Service {
         });
         Ok(EncodedPrompt {
             model: name,
-            tokens: token_texts(&model.generator.tokenizer, &prompt.ids),
             ids: prompt.ids,
             text,
             stop: prompt
@@ -127,6 +136,7 @@ impl Service {
                 .unwrap_or_default(),
             context_length: model.generator.runtime.context_length(),
             admission,
+            tokenizer: model.generator.tokenizer,
         })
     }
 
@@ -171,16 +181,22 @@ impl Service {
             },
         );
         let ids = encoded.await?;
-        let ids = ids.map_err(|error| invalid("prompt", error.to_string()))?;
+        let ids = ids.map_err(|error| match error {
+            TokenizerError::TooLong { .. } => {
+                let message = format!("the text has more than {MAX_LISTED_TOKENS} tokens");
+                invalid("prompt", message)
+            }
+            error => invalid("prompt", error.to_string()),
+        })?;
         admission.spent().outcome = Outcome::Finished(FinishReason::Stop);
         Ok(EncodedPrompt {
             model: name,
-            tokens: token_texts(&tokenizer, &ids),
             ids,
             text: None,
             stop: Vec::new(),
             context_length: context,
             admission,
+            tokenizer,
         })
     }
 
@@ -315,12 +331,4 @@ fn encode_plain(
 ) -> Result<Vec<u32>, TokenizerError> {
     let plain = mortise_tokenizer::Segment::Plain(text);
     tokenizer.encode_segments_within(&[plain], limits)
-}
-
-fn token_texts(tokenizer: &Tokenizer, ids: &[u32]) -> Vec<String> {
-    let table = tokenizer.table();
-    let texts = ids
-        .iter()
-        .map(|id| String::from_utf8_lossy(table.bytes(*id)).into_owned());
-    texts.collect()
 }

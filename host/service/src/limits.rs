@@ -27,7 +27,9 @@ pub const MAX_BAD_WORDS: usize = 64;
 /// Longest of these words, in bytes.
 pub const MAX_BAD_WORD_BYTES: usize = 256;
 /// Longest generated text to parse by itself, in bytes.
-pub const MAX_PARSED_BYTES: usize = 256 * 1024;
+pub const MAX_PARSED_BYTES: usize = 64 * 1024;
+/// Most tokens that a text is turned into by itself.
+pub const MAX_LISTED_TOKENS: usize = 128 * 1024;
 /// Longest source of a grammar, in bytes.
 pub const MAX_GRAMMAR_BYTES: usize = 1 << 20;
 /// Most inputs of one embedding request.

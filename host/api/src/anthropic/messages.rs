@@ -182,8 +182,11 @@ fn user(turns: &mut Turns, path: &FieldPath, content: Content) -> Result<(), Pro
         }
         TextOr::Items(blocks) => blocks,
     };
+    if blocks.is_empty() {
+        let text = format!("`{list}` must hold at least one block");
+        return Err(Problem::invalid(list.to_string(), text));
+    }
     let mut parts = Vec::new();
-    let empty = blocks.is_empty();
     for (at, block) in blocks.into_iter().enumerate() {
         let path = list.index(at);
         block.check_members(&path)?;
@@ -203,7 +206,7 @@ fn user(turns: &mut Turns, path: &FieldPath, content: Content) -> Result<(), Pro
             kind => return Err(unknown_kind(&path, kind, "user")),
         }
     }
-    if !parts.is_empty() || empty {
+    if !parts.is_empty() {
         turns.push(Role::User, parts, path.clone());
     }
     Ok(())

@@ -82,7 +82,7 @@ async fn encode(
         "tokens": prompt.ids,
     });
     if options.return_token_strs.unwrap_or(false) {
-        body["token_strs"] = json!(prompt.tokens);
+        body["token_strs"] = json!(prompt.token_texts());
     }
     Ok(answer(&body, &prompt, &ignored))
 }

@@ -219,7 +219,7 @@ async fn a_grammar_constrains_every_choice() {
         panic!("{error}");
     };
     let told = (param.as_deref(), code);
-    assert_eq!(told, (Some("guided_json"), "invalid_schema"));
+    assert_eq!(told, (Some("guided_json"), "invalid_value"));
 }
 
 #[tokio::test]
