@@ -17,7 +17,7 @@ use crate::limits::{MAX_LISTED_TOKENS, MAX_PARSED_BYTES};
 use crate::model::LoadedModel;
 use crate::observer::Outcome;
 use crate::offline::{Chunking, OfflineError, parse_text};
-use crate::prepare::{self, TokenModel, not_written};
+use crate::prepare::{self, PromptModel, not_written};
 use crate::refusal::{invalid, refuse};
 use crate::service::{Service, UsedModel, account};
 use mortise_models::conversation::Tools;
@@ -109,17 +109,17 @@ impl Service {
     ) -> Result<EncodedPrompt, ServiceError> {
         let (mut admission, used) = self.admit(call, &request.fields().model).await?;
         let name = used.loaded.model.name.clone();
-        let Generator::Tokens(generator) = used.loaded.generator()? else {
-            return Err(elsewhere(&name));
-        };
-        let model = TokenModel {
-            name: Arc::from(name.as_str()),
-            generator: generator.clone(),
+        used.loaded.generator()?;
+        let (tokenizer, context) = tokenizer_of(&used.loaded)?;
+        let model = PromptModel {
+            name: &name,
+            tokenizer: &tokenizer,
+            context,
         };
         let plugins = used.loaded.plugins.select(&admission.routing_key(&name));
         let tenant = account(&admission.allowance().principal);
         let id = &call.request_id;
-        let prompt = prepare::prompt(&model, &plugins, &tenant, id, request).await?;
+        let prompt = prepare::prompt(model, &plugins, &tenant, id, request).await?;
         admission.spent().outcome = Outcome::Finished(FinishReason::Stop);
         let text = prompt.rendered.as_ref().map(|rendered| {
             let segments = rendered.segments.iter();
@@ -127,16 +127,16 @@ impl Service {
             texts.collect()
         });
         Ok(EncodedPrompt {
-            model: name,
+            model: name.clone(),
             ids: prompt.ids,
             text,
             stop: prompt
                 .rendered
                 .map(|rendered| rendered.stop)
                 .unwrap_or_default(),
-            context_length: model.generator.runtime.context_length(),
+            context_length: context,
             admission,
-            tokenizer: model.generator.tokenizer,
+            tokenizer,
         })
     }
 
@@ -315,6 +315,11 @@ fn tokenizer_of(loaded: &LoadedModel) -> Result<(Arc<Tokenizer>, usize), Service
         (Some(Generator::Tokens(generator)), _) => {
             let context = generator.runtime.context_length();
             Ok((Arc::clone(&generator.tokenizer), context))
+        }
+        (Some(Generator::Rendered(generator)), _) => {
+            let context = generator.runtime.context_length();
+            let tokenizer = Arc::clone(&generator.tokenizer);
+            Ok((tokenizer, context.unwrap_or(usize::MAX)))
         }
         (_, Some(embedder)) => {
             let context = embedder.runtime.context_length();

@@ -182,6 +182,7 @@ fn shown(model: &ServedModel) -> Value {
     }
     let template = loaded.and_then(|loaded| match &loaded.model.generator {
         Some(Generator::Tokens(tokens)) => tokens.tokenizer.chat_template(),
+        Some(Generator::Rendered(rendered)) => rendered.tokenizer.chat_template(),
         _ => None,
     });
     json!({
