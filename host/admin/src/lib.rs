@@ -62,6 +62,7 @@ impl Admin {
             .route("/v1/admin/models/{name}", get(models::show))
             .route("/v1/admin/models/{name}/load", post(models::load))
             .route("/v1/admin/models/{name}/unload", post(models::unload))
+            .route("/v1/admin/models/{name}/log", get(models::log))
             .route("/v1/models/load", post(models::load_named))
             .route("/v1/models/unload", post(models::unload_named))
             .route("/v1/admin/events", get(events::stream))

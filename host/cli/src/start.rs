@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use mortise_child::Children;
 use mortise_config::{Config, hub_config};
 use mortise_models::lifecycle::{
     LifecycleError, LoadModel, LoadOverrides, LoadProgress, ModelManager, ModelState, ModelStatus,
@@ -27,13 +28,17 @@ pub(crate) fn model_manager(config: &Config) -> Arc<ModelManager> {
         config.limits.max_context,
         config.models.clone(),
     );
-    let loader = Arc::new(Loader { local: loader });
+    let loader = Arc::new(Loader {
+        local: loader,
+        children: Children::default(),
+    });
     ModelManager::new(config.models.clone(), loader, config.lifecycle)
 }
 
-/// Loads models of either kind: local ones, and those that other servers answer for.
+/// Loads models of each kind: local ones, those that other servers answer for, and those of child processes.
 struct Loader {
     local: LocalLoader,
+    children: Children,
 }
 
 impl LoadModel for Loader {
@@ -43,33 +48,41 @@ impl LoadModel for Loader {
         overrides: &LoadOverrides,
         progress: &LoadProgress,
     ) -> anyhow::Result<Model> {
-        match &config.upstream {
-            Some(upstream) => remote::load(config, upstream, &self.local, progress),
-            None => self.local.load(config, overrides, progress),
+        let (local, children) = (&self.local, &self.children);
+        match (&config.upstream, &config.child) {
+            (None, None) => local.load(config, overrides, progress),
+            (Some(upstream), _) => remote::load(config, upstream, local, progress),
+            (None, Some(child)) => remote::load_child(config, child, children, local, progress),
         }
     }
 
     fn check(&self, config: &ModelConfig, overrides: &LoadOverrides) -> Result<(), LifecycleError> {
-        if config.upstream.is_none() {
-            return self.local.check(config, overrides);
-        }
+        let message = match (&config.upstream, &config.child) {
+            (None, None) => return self.local.check(config, overrides),
+            (Some(_), _) => "the model runs on another server, which has settings of its own",
+            (None, Some(_)) => "the model runs in a process, whose `command` has its settings",
+        };
         Err(LifecycleError::BadOverride {
             field: overrides.first().unwrap_or("overrides"),
-            message: "the model runs on another server, which has settings of its own".to_owned(),
+            message: message.to_owned(),
         })
     }
 
     fn probe(&self, config: &ModelConfig) -> anyhow::Result<()> {
-        match config.upstream {
-            Some(_) => Ok(()),
-            None => self.local.probe(config),
+        if config.upstream.is_some() {
+            return Ok(());
         }
+        if let Some(child) = &config.child {
+            self.children.check(child)?;
+        }
+        self.local.probe(config)
     }
 
     fn artifact_bytes(&self, config: &ModelConfig) -> Option<u64> {
-        match config.upstream {
-            Some(_) => Some(0),
-            None => self.local.artifact_bytes(config),
+        let without_files = config.path.is_none() && config.child.is_some();
+        match config.upstream.is_some() || without_files {
+            true => Some(0),
+            false => self.local.artifact_bytes(config),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Configuration: a TOML file, the environment and the command line, checked once into the structs of the
 //! crates that they configure. Nothing else reads the environment.
 
+mod child;
 mod drafts;
 mod engine;
 mod faults;
@@ -244,6 +245,9 @@ impl Config {
         }
         drafts::check(&models, engine.engine.speculation)?;
         check_names(&models)?;
+        if let Some(name) = &raw.lifecycle.startup_model {
+            start_with(&mut models, name)?;
+        }
         let (lifecycle, strict) = raw.lifecycle.check()?;
         // Who names one model on the command line wants that one or none.
         let named = overrides.model.is_some() || overrides.hf.is_some();
@@ -398,6 +402,16 @@ fn check_http(
         },
         drain: Duration::from_secs(server.drain_seconds.min(24 * 3600)),
     })
+}
+
+/// Have this model loaded at the start.
+fn start_with(models: &mut [ModelConfig], name: &str) -> Result<(), ConfigError> {
+    let key = "lifecycle.startup_model";
+    let Some(model) = models.iter_mut().find(|model| model.name == name) else {
+        return Err(invalid(key, format!("no model is called `{name}`")));
+    };
+    model.lifecycle.enabled = true;
+    Ok(())
 }
 
 /// Refuse two models of one name.

@@ -14,6 +14,7 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::child::RawChild;
 use super::engine::RawEngine;
 use super::lifecycle::RawLifecycle;
 use super::limits::RawLimits;
@@ -111,6 +112,7 @@ pub(crate) struct RawModel {
     pub(crate) normalize: Option<bool>,
     pub(crate) backend: RawBackend,
     pub(crate) upstream: Option<RawUpstream>,
+    pub(crate) child: Option<RawChild>,
     pub(crate) script: Option<RawScript>,
     pub(crate) enabled: Option<bool>,
     pub(crate) load_on_demand: Option<bool>,

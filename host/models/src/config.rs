@@ -9,6 +9,7 @@ use mortise_hub::ModelReference;
 use mortise_model::{EmbedderOptions, WeightPrecision};
 use serde::Deserialize;
 
+use crate::child_config::ChildConfig;
 use crate::device_choice::DeviceChoice;
 use crate::script::Script;
 use crate::upstream_config::UpstreamConfig;
@@ -31,6 +32,8 @@ pub struct ModelConfig {
     pub script: Option<Script>,
     /// Other servers answer for the model.
     pub upstream: Option<UpstreamConfig>,
+    /// A process that this server starts answers for the model.
+    pub child: Option<ChildConfig>,
     /// Format that weights are quantised to while they are loaded, if their files have full precision.
     pub quantize: Option<Quantize>,
     /// Draft model for speculative decoding.
@@ -90,6 +93,7 @@ impl ModelConfig {
             hf: None,
             script: None,
             upstream: None,
+            child: None,
             quantize: None,
             draft: None,
             embedding: EmbedderOptions::default(),

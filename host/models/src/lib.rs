@@ -4,6 +4,7 @@
 //! No HTTP and no plugins.
 
 mod catalogue;
+mod child_config;
 mod config;
 pub mod conversation;
 mod conversation_runtime;
@@ -29,10 +30,11 @@ mod upstream_config;
 mod weights;
 
 pub use catalogue::{Catalogue, CatalogueError, NameMatching, Named, UnknownModel};
+pub use child_config::{ChildConfig, RestartPolicy};
 pub use config::{DEMO_MODEL, EngineSettings, ModelConfig, ModelLifecycle, Quantize};
 pub use conversation_runtime::{
-    ConversationRequest, ConversationRuntime, OutputEvent, OutputFormat, OutputStream,
-    RenderedRequest, RuntimeError, Sampling, ToolUse,
+    ConversationRequest, ConversationRuntime, Ended, OutputEvent, OutputFormat, OutputStream,
+    RenderedRequest, RuntimeEnd, RuntimeError, Sampling, ToolUse,
 };
 pub use device_choice::DeviceChoice;
 pub use download::download;

@@ -13,3 +13,8 @@ pub const MAX_BASE_URL_BYTES: usize = 2048;
 
 /// Events of models that a slow listener of the admin side may lag behind before it misses some.
 pub const MAX_EVENT_BACKLOG: usize = 256;
+
+/// Lines of output that are kept of the processes of one model.
+pub const MAX_OUTPUT_LINES: usize = 1000;
+/// Longest line of a process's output that is kept, in bytes; what is longer is cut.
+pub const MAX_OUTPUT_LINE_BYTES: usize = 4096;
