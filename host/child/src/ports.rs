@@ -16,6 +16,28 @@ pub(crate) struct Ports(Arc<Mutex<BTreeSet<u16>>>);
 pub(crate) struct Port {
     pub(crate) number: u16,
     ports: Ports,
+    /// Keeps other servers of this machine from giving it to theirs.
+    _claim: Claim,
+}
+
+/// What other servers of this machine see of a port that a process is about to listen on: a name that only one
+/// can have, and that is free when its holder has ended, however it did.
+#[cfg(target_os = "linux")]
+type Claim = std::os::unix::net::UnixListener;
+#[cfg(not(target_os = "linux"))]
+type Claim = ();
+
+#[cfg(target_os = "linux")]
+fn claim(port: u16) -> Option<Claim> {
+    use std::os::linux::net::SocketAddrExt as _;
+    use std::os::unix::net::{SocketAddr, UnixListener};
+    let name = SocketAddr::from_abstract_name(format!("mortise-child-port-{port}")).ok()?;
+    UnixListener::bind_addr(&name).ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn claim(_: u16) -> Option<Claim> {
+    Some(())
 }
 
 impl Ports {
@@ -24,11 +46,18 @@ impl Ports {
     pub(crate) fn take(&self, base: u16) -> Option<Port> {
         let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let last = base.saturating_add(MAX_PORTS_TRIED);
-        let free = |port: &u16| !taken.contains(port) && TcpListener::bind((HOST, *port)).is_ok();
-        let number = (base..=last).find(free)?;
+        let free = |port: u16| {
+            let claim = claim(port).filter(|_| !taken.contains(&port))?;
+            TcpListener::bind((HOST, port)).ok()?;
+            Some((port, claim))
+        };
+        let (number, claim) = (base..=last).find_map(free)?;
         taken.insert(number);
-        let ports = self.clone();
-        Some(Port { number, ports })
+        Some(Port {
+            number,
+            ports: self.clone(),
+            _claim: claim,
+        })
     }
 }
 
