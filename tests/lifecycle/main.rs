@@ -3,6 +3,7 @@
 mod admin;
 mod demand;
 mod release;
+mod settings;
 mod start;
 
 use mortise_test_support as support;

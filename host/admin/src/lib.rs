@@ -5,6 +5,7 @@ mod events;
 pub mod limits;
 mod models;
 mod row;
+mod settings;
 
 use std::sync::Arc;
 
@@ -19,6 +20,8 @@ use mortise_models::lifecycle::ModelManager;
 use mortise_plugin_manager::LivePlugins;
 use subtle::ConstantTimeEq as _;
 
+pub use settings::{ReloadSettings, SettingsReload};
+
 /// Header that may carry the key instead of `Authorization`.
 const ADMIN_TOKEN: &str = "x-admin-token";
 
@@ -26,6 +29,7 @@ const ADMIN_TOKEN: &str = "x-admin-token";
 pub struct Admin {
     live: Arc<LivePlugins>,
     models: Arc<ModelManager>,
+    reload: ReloadSettings,
     key: String,
     shape: ProblemShape,
 }
@@ -42,12 +46,14 @@ impl Admin {
     pub fn new(
         live: Arc<LivePlugins>,
         models: Arc<ModelManager>,
+        reload: ReloadSettings,
         key: String,
         shape: ProblemShape,
     ) -> Arc<Self> {
         Arc::new(Self {
             live,
             models,
+            reload,
             key,
             shape,
         })
@@ -58,6 +64,7 @@ impl Admin {
         Router::new()
             .route("/v1/admin/plugins", get(plugins))
             .route("/v1/admin/plugins/reload", post(reload))
+            .route("/v1/admin/settings/reload", post(settings::reload))
             .route("/v1/admin/models", get(models::list))
             .route("/v1/admin/models/{name}", get(models::show))
             .route("/v1/admin/models/{name}/load", post(models::load))

@@ -6,6 +6,7 @@ mod cli;
 mod commands;
 mod faults;
 mod memory;
+mod reload;
 mod remote;
 mod start;
 mod supervise;

@@ -1,6 +1,7 @@
 //! Models at the start of a server: which are loaded, and what is told meanwhile.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use mortise_child::Children;
 use mortise_config::{Config, hub_config};
@@ -78,6 +79,10 @@ impl LoadModel for Loader {
         self.local.probe(config)
     }
 
+    fn redefine(&self, models: &[ModelConfig]) {
+        self.local.redefine(models);
+    }
+
     fn artifact_bytes(&self, config: &ModelConfig) -> Option<u64> {
         let without_files = config.path.is_none() && config.child.is_some();
         match config.upstream.is_some() || without_files {
@@ -85,6 +90,14 @@ impl LoadModel for Loader {
             false => self.local.artifact_bytes(config),
         }
     }
+}
+
+/// Time that the processes of models have to end.
+pub(crate) fn longest_end(models: &[ModelStatus]) -> Duration {
+    let children = models.iter().filter(|model| model.loaded.is_some());
+    let children = children.filter_map(|model| model.config.child.as_ref());
+    let times = children.map(|child| child.stop_timeout);
+    times.max().unwrap_or_default()
 }
 
 /// Load the models that are to be loaded at the start, one after another.

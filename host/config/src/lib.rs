@@ -11,6 +11,7 @@ mod limits;
 mod models;
 mod plugins;
 mod raw;
+mod settings;
 #[cfg(test)]
 mod tests;
 mod upstream;
@@ -37,6 +38,7 @@ use self::limits::check_limits;
 use self::models::check_models;
 use self::plugins::check_plugins;
 use self::raw::{Raw, RawKey};
+pub use self::settings::Settings;
 pub use self::upstream::UpstreamOverride;
 
 /// The commented sample file.
@@ -87,6 +89,12 @@ impl ConfigSource {
     /// Read and check it.
     pub fn load(&self) -> Result<Config, ConfigError> {
         Config::load(self.file.as_deref(), self.overrides.clone())
+    }
+
+    /// Its keys and values, to be compared. A file that cannot be read has none; a load tells.
+    pub fn settings(&self) -> Settings {
+        let text = self.file.as_ref().map(std::fs::read_to_string);
+        Settings::of_text(&text.and_then(Result::ok).unwrap_or_default())
     }
 }
 

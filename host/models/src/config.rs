@@ -18,7 +18,7 @@ use crate::upstream_config::UpstreamConfig;
 pub const DEMO_MODEL: &str = "mortise-demo";
 
 /// A model to serve.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ModelConfig {
     /// The public name.
     pub name: String,
@@ -99,6 +99,21 @@ impl ModelConfig {
             embedding: EmbedderOptions::default(),
             lifecycle: ModelLifecycle::default(),
         }
+    }
+
+    /// Whether a loaded runtime of this model is as well one of `other`: only names, and when it is loaded and
+    /// listed, may differ.
+    pub fn has_runtime_of(&self, other: &Self) -> bool {
+        let lifecycle = ModelLifecycle {
+            replicas: self.lifecycle.replicas,
+            ..other.lifecycle.clone()
+        };
+        let renamed = Self {
+            aliases: self.aliases.clone(),
+            lifecycle: self.lifecycle.clone(),
+            ..other.clone()
+        };
+        renamed == *self && lifecycle == other.lifecycle
     }
 
     /// Precision of the weights in memory.

@@ -1,5 +1,6 @@
 //! The manager of all models: loads and unloads them, makes room, and holds them while requests use them.
 
+mod definitions;
 mod ends;
 mod work;
 
@@ -21,6 +22,8 @@ use super::progress::{LoadStage, Progress};
 use super::state::{Company, LoadStep, ModelState, Room, StateTable, UnloadStep};
 use crate::config::ModelConfig;
 use crate::model::{Listing, Model};
+
+pub use definitions::{Redefinition, RedefinitionConflict};
 
 /// State of one model beside its place in the table.
 struct Entry {

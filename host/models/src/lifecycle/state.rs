@@ -191,6 +191,24 @@ impl StateTable {
         }
     }
 
+    /// Remove a model that is not loaded.
+    pub(crate) fn remove(&mut self, name: &str) {
+        self.slots.remove(name);
+    }
+
+    pub(crate) fn set_pinned(&mut self, name: &str, pinned: bool) {
+        if let Some(slot) = self.slots.get_mut(name) {
+            slot.pinned = pinned;
+        }
+    }
+
+    /// What a model is expected to take from now on.
+    pub(crate) fn set_bytes(&mut self, name: &str, bytes: u64) {
+        if let Some(slot) = self.slots.get_mut(name) {
+            slot.bytes = bytes;
+        }
+    }
+
     pub(crate) fn slot(&self, name: &str) -> Option<&Slot> {
         self.slots.get(name)
     }
