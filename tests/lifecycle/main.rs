@@ -1,6 +1,7 @@
 //! Models that come and go in a running server: admin side, load on demand, eviction, unload, start.
 
 mod admin;
+mod aliases;
 mod demand;
 mod release;
 mod settings;

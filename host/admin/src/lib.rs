@@ -1,6 +1,7 @@
 //! The admin API, by which operators inspect and change a running server. It has a listener and a key of
 //! its own, and does not exist unless it is configured.
 
+mod aliases;
 mod events;
 pub mod limits;
 mod models;
@@ -16,6 +17,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use http::{HeaderMap, StatusCode, header};
 use mortise_http::{Problem, ProblemShape, check_connection, json_response, write_problem};
+use mortise_models::AliasTable;
 use mortise_models::lifecycle::ModelManager;
 use mortise_plugin_manager::LivePlugins;
 use subtle::ConstantTimeEq as _;
@@ -29,6 +31,7 @@ const ADMIN_TOKEN: &str = "x-admin-token";
 pub struct Admin {
     live: Arc<LivePlugins>,
     models: Arc<ModelManager>,
+    aliases: Arc<AliasTable>,
     reload: ReloadSettings,
     key: String,
     shape: ProblemShape,
@@ -46,6 +49,7 @@ impl Admin {
     pub fn new(
         live: Arc<LivePlugins>,
         models: Arc<ModelManager>,
+        aliases: Arc<AliasTable>,
         reload: ReloadSettings,
         key: String,
         shape: ProblemShape,
@@ -53,6 +57,7 @@ impl Admin {
         Arc::new(Self {
             live,
             models,
+            aliases,
             reload,
             key,
             shape,
@@ -64,6 +69,15 @@ impl Admin {
         Router::new()
             .route("/v1/admin/plugins", get(plugins))
             .route("/v1/admin/plugins/reload", post(reload))
+            .route("/v1/admin/aliases", get(aliases::list))
+            .route(
+                "/v1/admin/aliases/{name}",
+                get(aliases::show).put(aliases::set).delete(aliases::remove),
+            )
+            .route(
+                "/v1/admin/aliases/{name}/rollback",
+                post(aliases::roll_back),
+            )
             .route("/v1/admin/settings/reload", post(settings::reload))
             .route("/v1/admin/models", get(models::list))
             .route("/v1/admin/models/{name}", get(models::show))

@@ -24,7 +24,7 @@ pub(crate) async fn list(State(admin): State<Arc<Admin>>) -> Response {
     json_response(StatusCode::OK, &json!({"object": "list", "data": models}))
 }
 
-type Name = Result<Path<String>, PathRejection>;
+pub(crate) type Name = Result<Path<String>, PathRejection>;
 
 /// One model.
 pub(crate) async fn show(State(admin): State<Arc<Admin>>, name: Name) -> Result<Response, Problem> {
@@ -140,7 +140,7 @@ fn shown(admin: &Admin, name: &str) -> Result<Response, Problem> {
     Ok(json_response(StatusCode::OK, &row(&status)))
 }
 
-fn name_of(name: Name) -> Result<String, Problem> {
+pub(crate) fn name_of(name: Name) -> Result<String, Problem> {
     let bad = |_| {
         let message = "the name of the model in the address is not UTF-8";
         refusal(StatusCode::BAD_REQUEST, "invalid_load_request", message)
@@ -149,7 +149,7 @@ fn name_of(name: Name) -> Result<String, Problem> {
 }
 
 /// The body as JSON; `None` if it is empty.
-async fn read<T: DeserializeOwned>(body: Body) -> Result<Option<T>, Problem> {
+pub(crate) async fn read<T: DeserializeOwned>(body: Body) -> Result<Option<T>, Problem> {
     let bad = |status, message: String| Err(refusal(status, "invalid_load_request", message));
     let Ok(bytes) = to_bytes(body, MAX_BODY_BYTES).await else {
         let message = format!("the body is incomplete or longer than {MAX_BODY_BYTES} bytes");

@@ -16,7 +16,7 @@ use mortise_http::{
     Startup, Stop, router, serve as listen, serve_beside,
 };
 use mortise_models::lifecycle::ModelManager;
-use mortise_models::{EngineSettings, NameMatching};
+use mortise_models::{AliasTable, EngineSettings, NameMatching};
 use mortise_plugin::{PluginHost, epoch_restarts};
 use mortise_plugin_manager::{
     LivePlugins, LoadedPlugins, ManagedModel, ModelFacts, ReadConfig, SwapCounters,
@@ -121,7 +121,9 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
     running.start_tasks(&models, &reloader, hangups);
     if let Some((listener, address, key)) = admin {
         let (live, models) = (Arc::clone(&running.live), Arc::clone(&models));
-        let admin = Admin::new(live, models, reloader.on_request(), key, openai::error_body);
+        let aliases = Arc::clone(&running.aliases);
+        let reload = reloader.on_request();
+        let admin = Admin::new(live, models, aliases, reload, key, openai::error_body);
         start_admin(admin, (listener, address), shares, limits, &running.state.http);
     }
     running.complete(&startup);
@@ -166,6 +168,7 @@ struct Surroundings {
 struct Running {
     state: Arc<ApiState>,
     live: Arc<LivePlugins>,
+    aliases: Arc<AliasTable>,
     /// Interval at which the plugin files are polled.
     watch: Option<Duration>,
 }
@@ -314,6 +317,7 @@ async fn open(
     let (limits, engine, auth) = (config.limits, config.engine, config.auth);
     let (http, plugins) = (config.http, config.plugins);
     let watch = plugins.watch;
+    let aliases = start::alias_table(config.aliases, &models)?;
     // Plugins first: a broken file should be known before a model is read.
     let plugins =
         tokio::task::spawn_blocking(move || LoadedPlugins::load(plugins, golden_cases())).await??;
@@ -339,7 +343,8 @@ async fn open(
     let service = ServiceConfig {
         observer: Arc::clone(&metrics) as Arc<dyn Observer>,
         holder: Arc::clone(&models) as Arc<dyn HoldModels>,
-        ..service_config(limits, engine, config.any_model)
+        aliases: Arc::clone(&aliases),
+        ..service_config(limits, engine, config.names)
     };
     let service = Arc::new(Service::new(
         service,
@@ -367,16 +372,18 @@ async fn open(
         http: Arc::new(http_state(http, surroundings, observed)),
         unsupported: config.unsupported,
     });
-    Ok(Running { state, live, watch })
+    Ok(Running {
+        state,
+        live,
+        aliases,
+        watch,
+    })
 }
 
 /// Settings of the service that stand in the configuration.
-fn service_config(limits: LimitConfig, engine: EngineSettings, any_model: bool) -> ServiceConfig {
+fn service_config(limits: LimitConfig, engine: EngineSettings, names: NameMatching) -> ServiceConfig {
     ServiceConfig {
-        name_matching: NameMatching {
-            sole_model: any_model,
-            ..NameMatching::default()
-        },
+        name_matching: names,
         default_max_tokens: limits.default_max_tokens,
         max_choices: limits.n_max,
         tenant_weights: engine.tenant_weights,

@@ -8,7 +8,7 @@ use mortise_config::{Config, hub_config};
 use mortise_models::lifecycle::{
     LifecycleError, LoadModel, LoadOverrides, LoadProgress, ModelManager, ModelState, ModelStatus,
 };
-use mortise_models::{LocalLoader, Model, ModelConfig, ModelSource, download};
+use mortise_models::{Alias, AliasTable, LocalLoader, Model, ModelConfig, ModelSource, download};
 use serde_json::{Value, json};
 
 use crate::remote;
@@ -90,6 +90,21 @@ impl LoadModel for Loader {
             false => self.local.artifact_bytes(config),
         }
     }
+}
+
+/// The table of configured aliases.
+///
+/// # Errors
+/// When one stands for a model that there is not, as may be with models that another server lists.
+pub(crate) fn alias_table(
+    aliases: Vec<(String, Alias)>,
+    models: &ModelManager,
+) -> anyhow::Result<Arc<AliasTable>> {
+    let table = AliasTable::default();
+    for (name, alias) in aliases {
+        table.set(&name, alias, &|name| models.status(name).is_some())?;
+    }
+    Ok(Arc::new(table))
 }
 
 /// Time that the processes of models have to end.

@@ -1,6 +1,7 @@
 //! Configuration: a TOML file, the environment and the command line, checked once into the structs of the
 //! crates that they configure. Nothing else reads the environment.
 
+mod aliases;
 mod child;
 mod drafts;
 mod engine;
@@ -25,7 +26,7 @@ use mortise_http::HeaderLimits;
 use mortise_hub::ModelReference;
 use mortise_models::lifecycle::LifecycleConfig;
 use mortise_models::{
-    Catalogue, DeviceChoice, EngineSettings, Listing, ModelConfig, NameMatching, UpstreamConfig,
+    Alias, Catalogue, DeviceChoice, EngineSettings, Listing, ModelConfig, NameMatching, UpstreamConfig,
 };
 use mortise_plugin_manager::{AuthConfig, PluginConfig, at_line};
 use mortise_telemetry::{LogFormat, LogLevel};
@@ -34,6 +35,7 @@ use serde_json::{Map, Value, json};
 pub use self::faults::fault_folder;
 pub use self::hub::hub_config;
 pub use self::limits::LimitConfig;
+use self::aliases::check_aliases;
 use self::limits::check_limits;
 use self::models::check_models;
 use self::plugins::check_plugins;
@@ -117,8 +119,10 @@ pub struct Config {
     pub log: (LogFormat, LogLevel),
     /// Treatment of fields that cannot be honoured.
     pub unsupported: Unsupported,
-    /// A sole model answers to any name.
-    pub any_model: bool,
+    /// Steps by which a name finds a model.
+    pub names: NameMatching,
+    /// Names that stand for models and can be switched while the server runs.
+    pub aliases: Vec<(String, Alias)>,
     /// The models that the server knows; at least one, unless there is an `upstream`.
     pub models: Vec<ModelConfig>,
     /// In place of models: the models that these servers list.
@@ -274,7 +278,8 @@ impl Config {
                 overrides.log_level.unwrap_or(raw.log.level),
             ),
             unsupported: raw.openai.unsupported,
-            any_model: raw.openai.any_model,
+            names: raw.names.matching(raw.openai.any_model),
+            aliases: check_aliases(&raw.aliases, upstream.is_none().then_some(&models))?,
             models,
             lifecycle,
             strict_models: strict || named || overrides.strict,

@@ -14,6 +14,7 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::aliases::{RawAlias, RawNames};
 use super::child::RawChild;
 use super::engine::RawEngine;
 use super::lifecycle::RawLifecycle;
@@ -32,6 +33,8 @@ pub(crate) struct Raw {
     pub(crate) openai: RawOpenai,
     pub(crate) lifecycle: RawLifecycle,
     pub(crate) models: Vec<RawModel>,
+    pub(crate) names: RawNames,
+    pub(crate) aliases: Vec<RawAlias>,
     pub(crate) plugins: RawPlugins,
     pub(crate) auth: RawAuth,
 }

@@ -3,6 +3,7 @@
 //!
 //! No HTTP and no plugins.
 
+mod aliases;
 mod catalogue;
 mod child_config;
 mod config;
@@ -29,6 +30,9 @@ mod token_runtime;
 mod upstream_config;
 mod weights;
 
+pub use aliases::{
+    Alias, AliasCounters, AliasError, AliasNumbers, AliasRow, AliasTable, Caller, Canary, Chosen,
+};
 pub use catalogue::{Catalogue, CatalogueError, NameMatching, Named, UnknownModel};
 pub use child_config::{ChildConfig, RestartPolicy};
 pub use config::{DEMO_MODEL, EngineSettings, ModelConfig, ModelLifecycle, Quantize};

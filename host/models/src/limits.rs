@@ -11,6 +11,13 @@ pub const MAX_TOOL_NAME_BYTES: usize = 64;
 /// Longest base URL of a server that answers for a model, in bytes.
 pub const MAX_BASE_URL_BYTES: usize = 2048;
 
+/// Aliases that can be switched while the server runs.
+pub const MAX_ALIASES: usize = 1000;
+/// Longest name of an alias, in bytes.
+pub const MAX_ALIAS_BYTES: usize = 256;
+/// Tenants that a canary names.
+pub const MAX_CANARY_TENANTS: usize = 1000;
+
 /// Events of models that a slow listener of the admin side may lag behind before it misses some.
 pub const MAX_EVENT_BACKLOG: usize = 256;
 
