@@ -27,7 +27,9 @@ fn feature_b7_a_crash_fails_its_requests_and_marks_its_model_and_nothing_else() 
     let message = response.json()["error"]["message"].to_string();
     assert!(message.contains("exit status: 3"), "{message}");
     assert!(!message.contains("something went wrong"), "{message}");
-    until("the model has failed", || parent.state("crashes") == "failed");
+    until("the model has failed", || {
+        parent.state("crashes") == "failed"
+    });
     let row = parent.row("crashes");
     let error = row["last_error"].as_str().expect("an error");
     for part in ["exit status: 3", "something went wrong inside"] {

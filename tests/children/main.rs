@@ -154,7 +154,8 @@ impl Parent {
     }
 
     fn chat(&self, model: &str, text: &str) -> Response {
-        self.server.post("/v1/chat/completions", &asked(model, text))
+        self.server
+            .post("/v1/chat/completions", &asked(model, text))
     }
 
     /// Lines of the output of a model's process.

@@ -3,8 +3,8 @@
 use std::process::Command;
 
 use mortise_test_support as support;
-use support::client::Request;
 use support::binary;
+use support::client::Request;
 
 use super::{Parent, Script, code, lives, said, started};
 
@@ -89,7 +89,14 @@ fn feature_b1_a_program_that_is_not_there_is_named() {
 
 #[test]
 fn feature_b3_a_process_that_ignores_sigterm_is_killed_with_its_group() {
-    let deaf = ["--deaf", "1", "--pid", "FOLDER/pid", "--fork", "FOLDER/worker"];
+    let deaf = [
+        "--deaf",
+        "1",
+        "--pid",
+        "FOLDER/pid",
+        "--fork",
+        "FOLDER/worker",
+    ];
     let models = [Script {
         child: "stop_timeout_ms = 300",
         ..Script::new("deaf", &deaf)
@@ -138,7 +145,10 @@ fn feature_b5_a_second_mortise_serves_as_a_child() {
     );
     let (server, admin) = started(&config);
     let row = super::ask(&admin, Request::get("/v1/admin/models/inner")).ok();
-    assert_eq!(row["runtime_state"], "loaded", "the startup model is loaded");
+    assert_eq!(
+        row["runtime_state"], "loaded",
+        "the startup model is loaded"
+    );
     let asked = super::asked("inner", "What is mortise?");
     let answer = said(&server.post("/v1/chat/completions", &asked));
     assert!(answer.contains("mortise"), "{answer}");
@@ -149,10 +159,14 @@ fn feature_b5_a_second_mortise_serves_as_a_child() {
 /// The command below the only guard of a server.
 fn pid_of_child(server: u32) -> u32 {
     let children = |pid: u32| {
-        let output = Command::new("pgrep").args(["-P", &pid.to_string()]).output();
+        let output = Command::new("pgrep")
+            .args(["-P", &pid.to_string()])
+            .output();
         let output = output.expect("run pgrep").stdout;
         let text = String::from_utf8_lossy(&output).into_owned();
-        let numbers = text.split_whitespace().map(|pid| pid.parse().expect("a pid"));
+        let numbers = text
+            .split_whitespace()
+            .map(|pid| pid.parse().expect("a pid"));
         numbers.collect::<Vec<u32>>()
     };
     let guards = children(server);

@@ -28,7 +28,10 @@ fn feature_m2_an_alias_is_switched_and_rolled_back_over_admin() {
     let managed = two("[[aliases]]\nname = \"prod\"\ntarget = \"old\"\n");
     assert_eq!(said(&managed.chat("prod")), "old");
     assert_eq!(managed.server.get("/v1/models/prod").ok()["id"], "old");
-    assert_eq!(put(&managed, "prod", &json!({"target": "new"})).status(), 200);
+    assert_eq!(
+        put(&managed, "prod", &json!({"target": "new"})).status(),
+        200
+    );
     assert_eq!(said(&managed.chat("prod")), "new");
     let back = Request::raw("/v1/admin/aliases/prod/rollback", b"");
     assert_eq!(managed.ask(back).ok()["target"], "old");
@@ -65,7 +68,10 @@ fn feature_m2_a_wrong_alias_changes_nothing() {
     }
     let back = Request::raw("/v1/admin/aliases/prod/rollback", b"");
     assert_eq!(code(&managed.ask(back)), (404, "unknown_alias".to_owned()));
-    assert_eq!(put(&managed, "prod", &json!({"target": "old"})).status(), 201);
+    assert_eq!(
+        put(&managed, "prod", &json!({"target": "old"})).status(),
+        201
+    );
     let back = Request::raw("/v1/admin/aliases/prod/rollback", b"");
     assert_eq!(
         code(&managed.ask(back)),

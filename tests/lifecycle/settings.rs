@@ -64,7 +64,10 @@ fn feature_c10_a_reload_that_would_invalidate_a_loaded_model_changes_nothing() {
     let changed = scripted("loaded", "default = \"new\"", "");
     for (config, change) in [(format!("{other}{changed}"), "updated"), (other, "removed")] {
         let response = reload(&managed, &config);
-        assert_eq!(code(&response), (409, "settings_reload_conflict".to_owned()));
+        assert_eq!(
+            code(&response),
+            (409, "settings_reload_conflict".to_owned())
+        );
         let conflict = json!({"model": "loaded", "state": "loaded", "change": change});
         assert_eq!(response.json()["conflicts"], json!([conflict]));
         assert_eq!(said(&managed.chat("loaded")), "old");
@@ -72,7 +75,11 @@ fn feature_c10_a_reload_that_would_invalidate_a_loaded_model_changes_nothing() {
         assert_eq!(row.status(), 404);
     }
     // Names, and when it is unloaded, may change while it serves.
-    let renamed = scripted("loaded", "default = \"old\"", "aliases = [\"more\"]\npinned = true");
+    let renamed = scripted(
+        "loaded",
+        "default = \"old\"",
+        "aliases = [\"more\"]\npinned = true",
+    );
     let report = reload(&managed, &renamed).ok();
     assert_eq!(names(&report, "updated"), ["loaded"]);
     assert_eq!(said(&managed.chat("more")), "old");

@@ -48,7 +48,11 @@ pub(crate) async fn set(
         percent = alias.canary.as_ref().map(|canary| canary.percent),
         "alias was set"
     );
-    let status = if new { StatusCode::CREATED } else { StatusCode::OK };
+    let status = if new {
+        StatusCode::CREATED
+    } else {
+        StatusCode::OK
+    };
     shown(&admin, &name, status)
 }
 

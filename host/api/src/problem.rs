@@ -70,9 +70,7 @@ fn model_error(error: &LifecycleError) -> Problem {
         }
         LifecycleError::Loaded(_)
         | LifecycleError::Excluded { .. }
-        | LifecycleError::BadOverride { .. } => {
-            (StatusCode::CONFLICT, None)
-        }
+        | LifecycleError::BadOverride { .. } => (StatusCode::CONFLICT, None),
         LifecycleError::Loading(_) | LifecycleError::Unloading(_) => {
             (StatusCode::CONFLICT, Some(1))
         }

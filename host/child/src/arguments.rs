@@ -112,7 +112,16 @@ mod tests {
             "llama-server -c 4096 --model /m/a.gguf --port 50001 --host 127.0.0.1"
         );
         assert_eq!(
-            joined(&["serve", "{model}", "--as={name}", "--listen", "{host}:{port}"], Some("m")),
+            joined(
+                &[
+                    "serve",
+                    "{model}",
+                    "--as={name}",
+                    "--listen",
+                    "{host}:{port}"
+                ],
+                Some("m")
+            ),
             "serve m --as=qwen --listen 127.0.0.1:50001"
         );
         assert_eq!(joined(&["run"], None), "run --port 50001 --host 127.0.0.1");
@@ -120,7 +129,10 @@ mod tests {
         assert_eq!(words(&[], None), Err(BadCommand::Empty));
         // What stands in a value is no place.
         assert_eq!(
-            joined(&["run", "{model}", "-p", "{port}", "-h", "{host}"], Some("{name}")),
+            joined(
+                &["run", "{model}", "-p", "{port}", "-h", "{host}"],
+                Some("{name}")
+            ),
             "run {name} -p 50001 -h 127.0.0.1"
         );
     }

@@ -44,7 +44,8 @@ impl Lines {
         let mut pieces = bytes.split(|byte| *byte == b'\n').peekable();
         while let Some(piece) = pieces.next() {
             let room = MAX_OUTPUT_LINE_BYTES - self.begun.len();
-            self.begun.extend_from_slice(&piece[..piece.len().min(room)]);
+            self.begun
+                .extend_from_slice(&piece[..piece.len().min(room)]);
             if pieces.peek().is_some() {
                 take(text(&std::mem::take(&mut self.begun)));
             }

@@ -142,7 +142,10 @@ struct Follower {
 impl Follower {
     fn follow(mut self) -> Ended {
         let mut status = None;
-        for line in BufReader::new(&mut self.answers).lines().map_while(Result::ok) {
+        for line in BufReader::new(&mut self.answers)
+            .lines()
+            .map_while(Result::ok)
+        {
             if let Some(pid) = line.strip_prefix(words::PID) {
                 self.state.pid.store(pid.parse().unwrap_or(0), Relaxed);
             } else if let Some(text) = line.strip_prefix(words::END) {
@@ -160,7 +163,9 @@ impl Follower {
         };
         let _ = self.drain.recv_timeout(LAST_OUTPUT);
         let lines = self.output.written().saturating_sub(self.written);
-        let lines = self.output.last(usize::try_from(lines).unwrap_or(usize::MAX));
+        let lines = self
+            .output
+            .last(usize::try_from(lines).unwrap_or(usize::MAX));
         let ended = Ended {
             detail: format!("{cause}; {}", quoted(&lines)),
             cause,

@@ -29,8 +29,8 @@ use tokio::sync::{Mutex, mpsc, watch};
 
 use crate::faults::{self, fault_in};
 use crate::memory::trim_regularly;
-use crate::supervise::{must_go_on, restarts, supervise};
 use crate::reload::Reloader;
+use crate::supervise::{must_go_on, restarts, supervise};
 use crate::{remote, start};
 
 /// Time for policies to hear of the last requests, and for threads to end.
@@ -124,14 +124,24 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
         let aliases = Arc::clone(&running.aliases);
         let reload = reloader.on_request();
         let admin = Admin::new(live, models, aliases, reload, key, openai::error_body);
-        start_admin(admin, (listener, address), shares, limits, &running.state.http);
+        start_admin(
+            admin,
+            (listener, address),
+            shares,
+            limits,
+            &running.state.http,
+        );
     }
     running.complete(&startup);
     tracing::info!("listening on http://{address}");
     listening.await.context(LISTENER_ENDED)?;
     // Usage of the last requests still has to reach the policies.
     let _ = tokio::time::timeout(SETTLE, service.settle()).await;
-    let _ = tokio::time::timeout(SETTLE + start::longest_end(&models.statuses()), models.stop()).await;
+    let _ = tokio::time::timeout(
+        SETTLE + start::longest_end(&models.statuses()),
+        models.stop(),
+    )
+    .await;
     Ok(())
 }
 
@@ -381,7 +391,11 @@ async fn open(
 }
 
 /// Settings of the service that stand in the configuration.
-fn service_config(limits: LimitConfig, engine: EngineSettings, names: NameMatching) -> ServiceConfig {
+fn service_config(
+    limits: LimitConfig,
+    engine: EngineSettings,
+    names: NameMatching,
+) -> ServiceConfig {
     ServiceConfig {
         name_matching: names,
         default_max_tokens: limits.default_max_tokens,

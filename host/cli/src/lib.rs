@@ -19,7 +19,10 @@ use mortise_config::{Config, ConfigError, ConfigSource, Overrides, UpstreamOverr
 use mortise_harness::{print, print_json};
 use mortise_models::lifecycle::LoadProgress;
 
-use crate::cli::{ChildProcessCommand, Cli, Command, ConfigCommand, GrammarCommand, PluginCommand, TemplateCommand};
+use crate::cli::{
+    ChildProcessCommand, Cli, Command, ConfigCommand, GrammarCommand, PluginCommand,
+    TemplateCommand,
+};
 use crate::commands::{devices, inspect, models, plugins, text};
 
 /// Wrong usage or configuration, as opposed to a failure.

@@ -6,9 +6,7 @@ use std::path::{Path, PathBuf};
 use mortise_models::{ChildConfig, RestartPolicy, UpstreamConfig};
 use serde::Deserialize;
 
-use super::upstream::{
-    RawApi, RawHealth, RawMaxTokensField, RawRender, RawThinking, RawUpstream,
-};
+use super::upstream::{RawApi, RawHealth, RawMaxTokensField, RawRender, RawThinking, RawUpstream};
 use super::{ConfigError, invalid, milliseconds};
 
 /// Words of a command, and environment variables, at most.
@@ -154,7 +152,10 @@ impl RawChild {
             return Err(invalid(&key("command"), problem));
         }
         let no_name = |name: &String| name.is_empty() || name.contains(['=', '\0']) || bad(name);
-        let wrong = self.env.iter().any(|(name, value)| no_name(name) || bad(value));
+        let wrong = self
+            .env
+            .iter()
+            .any(|(name, value)| no_name(name) || bad(value));
         match wrong || self.env.len() > WORDS_MAX {
             true => Err(invalid(
                 &key("env"),

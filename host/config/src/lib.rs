@@ -26,16 +26,17 @@ use mortise_http::HeaderLimits;
 use mortise_hub::ModelReference;
 use mortise_models::lifecycle::LifecycleConfig;
 use mortise_models::{
-    Alias, Catalogue, DeviceChoice, EngineSettings, Listing, ModelConfig, NameMatching, UpstreamConfig,
+    Alias, Catalogue, DeviceChoice, EngineSettings, Listing, ModelConfig, NameMatching,
+    UpstreamConfig,
 };
 use mortise_plugin_manager::{AuthConfig, PluginConfig, at_line};
 use mortise_telemetry::{LogFormat, LogLevel};
 use serde_json::{Map, Value, json};
 
+use self::aliases::check_aliases;
 pub use self::faults::fault_folder;
 pub use self::hub::hub_config;
 pub use self::limits::LimitConfig;
-use self::aliases::check_aliases;
 use self::limits::check_limits;
 use self::models::check_models;
 use self::plugins::check_plugins;

@@ -95,8 +95,7 @@ fn check_child_model(
         invalid(&key("name"), problem)
     })?;
     let hf = raw.hf.as_deref().map(str::parse).transpose();
-    let hf: Option<ModelReference> =
-        hf.map_err(|error| invalid(&key("hf"), format!("{error}")))?;
+    let hf: Option<ModelReference> = hf.map_err(|error| invalid(&key("hf"), format!("{error}")))?;
     if raw.path.is_some() && hf.is_some() {
         let problem = "a model has a `path` or an `hf`, not both";
         return Err(invalid(&key("hf"), problem));
@@ -107,7 +106,8 @@ fn check_child_model(
             return Err(invalid(&key("path"), problem));
         }
         if child.thinking.is_some() {
-            let problem = "the chat template here decides, since `render` is \"here\"; leave it out";
+            let problem =
+                "the chat template here decides, since `render` is \"here\"; leave it out";
             return Err(invalid(&key("child.thinking"), problem));
         }
     }
@@ -150,7 +150,11 @@ fn check_remote_model(
         ("hf", raw.hf.is_some()),
         ("child", raw.child.is_some()),
     ];
-    if let Some(given) = given.iter().find(|(_, given)| *given).map(|(name, _)| *name) {
+    if let Some(given) = given
+        .iter()
+        .find(|(_, given)| *given)
+        .map(|(name, _)| *name)
+    {
         let problem = "a model of an `upstream` runs there and has none; leave it out";
         return Err(invalid(&key(given), problem));
     }

@@ -113,7 +113,11 @@ impl AliasCounters {
     fn numbers(&self) -> AliasNumbers {
         let mean = |sum: &AtomicU64, count: &AtomicU64| {
             let (sum, count) = (sum.load(Relaxed) as f64, count.load(Relaxed) as f64);
-            if count > 0.0 { sum / count / 1000.0 } else { 0.0 }
+            if count > 0.0 {
+                sum / count / 1000.0
+            } else {
+                0.0
+            }
         };
         AliasNumbers {
             requests: self.requests.load(Relaxed),
@@ -216,7 +220,9 @@ impl AliasTable {
     /// When there is none of this name.
     pub fn remove(&self, name: &str) -> Result<(), AliasError> {
         let removed = self.write().remove(name);
-        removed.map(drop).ok_or_else(|| AliasError::Unknown(name.to_owned()))
+        removed
+            .map(drop)
+            .ok_or_else(|| AliasError::Unknown(name.to_owned()))
     }
 
     /// Model to which all requests of an alias go, but for its canary.
@@ -228,7 +234,9 @@ impl AliasTable {
     /// Whether the model of a request depends on who asks.
     pub fn asks_who(&self, name: &str) -> bool {
         let aliases = self.read();
-        aliases.get(name).is_some_and(|entry| entry.alias.canary.is_some())
+        aliases
+            .get(name)
+            .is_some_and(|entry| entry.alias.canary.is_some())
     }
 
     /// Model of a request; `None` if the name is no alias.
@@ -243,7 +251,8 @@ impl AliasTable {
         let counters = known.unwrap_or_else(|| {
             let mut aliases = self.write();
             let entry = aliases.get_mut(name);
-            let of = |entry: &mut Entry| Arc::clone(entry.counters.entry(target.clone()).or_default());
+            let of =
+                |entry: &mut Entry| Arc::clone(entry.counters.entry(target.clone()).or_default());
             entry.map_or_else(Arc::default, of)
         });
         Some(Chosen { target, counters })
@@ -257,7 +266,10 @@ impl AliasTable {
     /// All aliases, by name.
     pub fn rows(&self) -> Vec<AliasRow> {
         let aliases = self.read();
-        aliases.iter().map(|(name, entry)| entry.row(name)).collect()
+        aliases
+            .iter()
+            .map(|(name, entry)| entry.row(name))
+            .collect()
     }
 
     fn read(&self) -> RwLockReadGuard<'_, BTreeMap<String, Entry>> {
@@ -327,7 +339,10 @@ fn place(alias: &str, key: &str) -> f64 {
 fn check(name: &str, alias: &Alias, is_model: &dyn Fn(&str) -> bool) -> Result<(), AliasError> {
     let bad = |field, problem: String| Err(AliasError::Bad { field, problem });
     if name.trim().is_empty() || name.len() > MAX_ALIAS_BYTES {
-        let problem = format!("it must have 1 to {MAX_ALIAS_BYTES} bytes; it has {}", name.len());
+        let problem = format!(
+            "it must have 1 to {MAX_ALIAS_BYTES} bytes; it has {}",
+            name.len()
+        );
         return bad("name", problem);
     }
     if is_model(name) {

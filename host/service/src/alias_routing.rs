@@ -62,7 +62,11 @@ impl Service {
         let mut tenant = None;
         if aliases.asks_who(name) {
             // Who may not ask is refused by what follows.
-            tenant = self.identify(call).await.ok().and_then(|caller| caller.tenant);
+            tenant = self
+                .identify(call)
+                .await
+                .ok()
+                .and_then(|caller| caller.tenant);
         }
         let credential = CREDENTIALS.iter().find_map(|wanted| {
             let header = call.headers.iter().find(|(name, _)| name == wanted);
@@ -115,7 +119,8 @@ impl ModelObserver for CountedByAlias {
 
     fn ended(&self, summary: &Summary<'_>) {
         let failed = summary.outcome == Outcome::Failed;
-        self.counters.ended(failed, summary.elapsed, summary.first_token);
+        self.counters
+            .ended(failed, summary.elapsed, summary.first_token);
         self.observer.ended(summary);
     }
 }

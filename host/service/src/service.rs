@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use mortise_engine::Share;
 use mortise_models::lifecycle::{LifecycleError, ModelLease};
-use mortise_models::{AliasTable, Catalogue, CatalogueError, FinishReason, Generator, NameMatching};
+use mortise_models::{
+    AliasTable, Catalogue, CatalogueError, FinishReason, Generator, NameMatching,
+};
 use mortise_plugin::Principal;
 
 use crate::admission::{Admission, Call, OpenAccounts, Policies, answer_facts, facts};
@@ -311,7 +313,9 @@ impl Service {
         let fields = request.fields();
         let session = fields.fairness_key.as_deref();
         let routed = self.route(serving, call, &fields.model, session).await;
-        let begun = self.begin_at(&routed, serving, call, request, numbers).await;
+        let begun = self
+            .begin_at(&routed, serving, call, request, numbers)
+            .await;
         if begun.is_err() {
             routed.failed(call);
         }

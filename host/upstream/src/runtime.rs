@@ -327,12 +327,17 @@ impl Shared {
         let Some(mut end) = self.end.clone() else {
             return error;
         };
-        if !matches!(error, RuntimeError::Upstream(_) | RuntimeError::Unavailable { .. }) {
+        if !matches!(
+            error,
+            RuntimeError::Upstream(_) | RuntimeError::Unavailable { .. }
+        ) {
             return error;
         }
         match timeout(END_KNOWN, end.wait_for(Option::is_some)).await {
             Ok(Ok(ended)) => match ended.as_ref() {
-                Some(ended) => RuntimeError::Upstream(format!("the model crashed: {}", ended.cause)),
+                Some(ended) => {
+                    RuntimeError::Upstream(format!("the model crashed: {}", ended.cause))
+                }
                 None => error,
             },
             _ => error,

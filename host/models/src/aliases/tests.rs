@@ -41,7 +41,9 @@ fn feature_m2_an_alias_is_switched_and_rolled_back() {
     // The same meaning once more is no change.
     table.set("prod", to("new"), &is_model).expect("an alias");
     assert_eq!(table.target("prod").as_deref(), Some("new"));
-    table.roll_back("prod", &is_model).expect("an earlier meaning");
+    table
+        .roll_back("prod", &is_model)
+        .expect("an earlier meaning");
     assert_eq!(table.target("prod").as_deref(), Some("old"));
     table.roll_back("prod", &is_model).expect("and forth");
     assert_eq!(table.target("prod").as_deref(), Some("new"));
@@ -54,35 +56,56 @@ fn feature_m2_an_alias_is_switched_and_rolled_back() {
 fn feature_m2_aliases_have_names_of_their_own_and_models_that_exist() {
     let table = AliasTable::default();
     let set = |name: &str, alias| table.set(name, alias, &is_model);
-    assert_eq!(set("old", to("new")), Err(AliasError::IsModel("old".to_owned())));
+    assert_eq!(
+        set("old", to("new")),
+        Err(AliasError::IsModel("old".to_owned()))
+    );
     assert!(matches!(
         set("prod", to("prod")),
-        Err(AliasError::NoModel { field: "target", .. })
+        Err(AliasError::NoModel {
+            field: "target",
+            ..
+        })
     ));
     for percent in [-1.0, 100.1, f64::NAN] {
         assert!(matches!(
             set("prod", canary(percent, &[])),
-            Err(AliasError::Bad { field: "canary.percent", .. })
+            Err(AliasError::Bad {
+                field: "canary.percent",
+                ..
+            })
         ));
     }
-    assert!(matches!(set(" ", to("new")), Err(AliasError::Bad { field: "name", .. })));
+    assert!(matches!(
+        set(" ", to("new")),
+        Err(AliasError::Bad { field: "name", .. })
+    ));
     assert!(table.rows().is_empty());
 }
 
 #[test]
 fn feature_m2_a_canary_gets_its_part_of_the_callers_and_each_stays() {
     let table = AliasTable::default();
-    let keys: Vec<String> = (0..10_000).map(|number| format!("session-{number}")).collect();
+    let keys: Vec<String> = (0..10_000)
+        .map(|number| format!("session-{number}"))
+        .collect();
     let with = |percent: f64| {
-        table.set("prod", canary(percent, &[]), &is_model).expect("an alias");
-        let new = keys.iter().filter(|key| target_of(&table, None, key) == "new");
+        table
+            .set("prod", canary(percent, &[]), &is_model)
+            .expect("an alias");
+        let new = keys
+            .iter()
+            .filter(|key| target_of(&table, None, key) == "new");
         new.cloned().collect::<Vec<String>>()
     };
     let tenth = with(10.0);
     assert!((850..1150).contains(&tenth.len()), "{}", tenth.len());
     assert_eq!(with(10.0), tenth, "sticky");
     let third = with(33.0);
-    assert!(tenth.iter().all(|key| third.contains(key)), "nobody goes back");
+    assert!(
+        tenth.iter().all(|key| third.contains(key)),
+        "nobody goes back"
+    );
     assert_eq!(with(0.0).len(), 0);
     assert_eq!(with(100.0).len(), keys.len());
 }
@@ -90,7 +113,9 @@ fn feature_m2_a_canary_gets_its_part_of_the_callers_and_each_stays() {
 #[test]
 fn feature_m2_a_canary_gets_the_tenants_that_it_names() {
     let table = AliasTable::default();
-    table.set("prod", canary(0.0, &["lab"]), &is_model).expect("an alias");
+    table
+        .set("prod", canary(0.0, &["lab"]), &is_model)
+        .expect("an alias");
     assert_eq!(target_of(&table, Some("lab"), "k"), "new");
     assert_eq!(target_of(&table, Some("shop"), "k"), "old");
     assert_eq!(target_of(&table, None, "k"), "old");
@@ -102,7 +127,11 @@ fn numbers_are_kept_by_model_as_long_as_it_is_meant() {
     table.set("prod", to("old"), &is_model).expect("an alias");
     let count = || {
         let chosen = table.choose("prod", Caller::default()).expect("an alias");
-        chosen.counters.ended(true, Duration::from_millis(4), Some(Duration::from_millis(2)));
+        chosen.counters.ended(
+            true,
+            Duration::from_millis(4),
+            Some(Duration::from_millis(2)),
+        );
     };
     count();
     table.set("prod", to("new"), &is_model).expect("an alias");

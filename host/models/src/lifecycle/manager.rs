@@ -160,7 +160,10 @@ impl ModelManager {
     /// Last lines of the processes of a model; `None` if there is no such model.
     pub fn output(&self, name: &str) -> Option<Arc<OutputLog>> {
         let inner = self.lock();
-        inner.entries.get(name).map(|entry| Arc::clone(&entry.output))
+        inner
+            .entries
+            .get(name)
+            .map(|entry| Arc::clone(&entry.output))
     }
 
     /// Room for a model: true if it can be loaded without unloading another.

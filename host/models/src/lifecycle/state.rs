@@ -377,7 +377,9 @@ impl StateTable {
         };
         let excluded: Vec<_> = self.slots.iter().filter(excluded).collect();
         let loaded = |slot: &Slot| slot.state == ModelState::Loaded;
-        let stays = excluded.iter().find(|(_, slot)| slot.pinned && loaded(slot));
+        let stays = excluded
+            .iter()
+            .find(|(_, slot)| slot.pinned && loaded(slot));
         if let Some((other, _)) = stays {
             return Some(Room::Excluded((*other).clone()));
         }

@@ -80,10 +80,7 @@ impl ModelManager {
 }
 
 impl Inner {
-    fn compare(
-        &self,
-        models: &[ModelConfig],
-    ) -> Result<Redefinition, Vec<RedefinitionConflict>> {
+    fn compare(&self, models: &[ModelConfig]) -> Result<Redefinition, Vec<RedefinitionConflict>> {
         let mut change = Redefinition::default();
         let mut conflicts = Vec::new();
         let idle = |state| matches!(state, ModelState::Unloaded | ModelState::Failed);

@@ -84,8 +84,8 @@ impl ModelManager {
             {
                 let mut inner = self.lock();
                 let slot = inner.table.slot(name);
-                let untouched =
-                    slot.is_some_and(|slot| slot.state == ModelState::Failed && slot.loads == loads);
+                let untouched = slot
+                    .is_some_and(|slot| slot.state == ModelState::Failed && slot.loads == loads);
                 let Some(entry) = inner.entries.get_mut(name).filter(|_| untouched) else {
                     return;
                 };

@@ -172,7 +172,9 @@ impl ModelManager {
             let room = self.lock().table.room(name);
             match room {
                 Room::Free => return Ok(()),
-                Room::Never { .. } | Room::Excluded(_) => return Err(self.no_room(&self.lock(), name)),
+                Room::Never { .. } | Room::Excluded(_) => {
+                    return Err(self.no_room(&self.lock(), name));
+                }
                 Room::Evict(victim) => {
                     tracing::info!(model = victim, for_model = name, "model is evicted");
                     // Another may have unloaded it meanwhile; the next look tells.

@@ -171,7 +171,9 @@ impl Simulation {
         let before = self.state(name);
         let loads = self.table.slot(name).expect("a model").loads;
         let late = self.draw.below(2) as u64;
-        let ended = self.table.ended(name, loads - late.min(loads), "it crashed".to_owned());
+        let ended = self
+            .table
+            .ended(name, loads - late.min(loads), "it crashed".to_owned());
         assert_eq!(ended, before == ModelState::Loaded && late == 0);
         if ended {
             self.crashed.insert(name);
