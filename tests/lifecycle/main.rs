@@ -1,8 +1,10 @@
 //! Models that come and go in a running server: admin side, load on demand, eviction, unload, start.
 
 mod admin;
+mod aliases;
 mod demand;
 mod release;
+mod settings;
 mod start;
 
 use mortise_test_support as support;

@@ -79,6 +79,18 @@ const ROOMS: &[Room] = &[
         &["axum", "candle-core", "tokenizers", "toml", "wasmtime"],
     ),
     (
+        "host/child",
+        &["mortise-engine", "mortise-models", "mortise-upstream"],
+        &[
+            "axum",
+            "candle-core",
+            "serde_json",
+            "tokenizers",
+            "toml",
+            "wasmtime",
+        ],
+    ),
+    (
         "host/tokenizer",
         &[],
         &["axum", "candle-core", "tokio", "wasmtime"],
@@ -214,6 +226,7 @@ const ROOMS: &[Room] = &[
             "mortise-api",
             "mortise-author",
             "mortise-bundle",
+            "mortise-child",
             "mortise-config",
             "mortise-cuda",
             "mortise-engine",

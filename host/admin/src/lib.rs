@@ -1,10 +1,12 @@
 //! The admin API, by which operators inspect and change a running server. It has a listener and a key of
 //! its own, and does not exist unless it is configured.
 
+mod aliases;
 mod events;
 pub mod limits;
 mod models;
 mod row;
+mod settings;
 
 use std::sync::Arc;
 
@@ -15,9 +17,12 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use http::{HeaderMap, StatusCode, header};
 use mortise_http::{Problem, ProblemShape, check_connection, json_response, write_problem};
+use mortise_models::AliasTable;
 use mortise_models::lifecycle::ModelManager;
 use mortise_plugin_manager::LivePlugins;
 use subtle::ConstantTimeEq as _;
+
+pub use settings::{ReloadSettings, SettingsReload};
 
 /// Header that may carry the key instead of `Authorization`.
 const ADMIN_TOKEN: &str = "x-admin-token";
@@ -26,6 +31,8 @@ const ADMIN_TOKEN: &str = "x-admin-token";
 pub struct Admin {
     live: Arc<LivePlugins>,
     models: Arc<ModelManager>,
+    aliases: Arc<AliasTable>,
+    reload: ReloadSettings,
     key: String,
     shape: ProblemShape,
 }
@@ -42,12 +49,16 @@ impl Admin {
     pub fn new(
         live: Arc<LivePlugins>,
         models: Arc<ModelManager>,
+        aliases: Arc<AliasTable>,
+        reload: ReloadSettings,
         key: String,
         shape: ProblemShape,
     ) -> Arc<Self> {
         Arc::new(Self {
             live,
             models,
+            aliases,
+            reload,
             key,
             shape,
         })
@@ -58,10 +69,21 @@ impl Admin {
         Router::new()
             .route("/v1/admin/plugins", get(plugins))
             .route("/v1/admin/plugins/reload", post(reload))
+            .route("/v1/admin/aliases", get(aliases::list))
+            .route(
+                "/v1/admin/aliases/{name}",
+                get(aliases::show).put(aliases::set).delete(aliases::remove),
+            )
+            .route(
+                "/v1/admin/aliases/{name}/rollback",
+                post(aliases::roll_back),
+            )
+            .route("/v1/admin/settings/reload", post(settings::reload))
             .route("/v1/admin/models", get(models::list))
             .route("/v1/admin/models/{name}", get(models::show))
             .route("/v1/admin/models/{name}/load", post(models::load))
             .route("/v1/admin/models/{name}/unload", post(models::unload))
+            .route("/v1/admin/models/{name}/log", get(models::log))
             .route("/v1/models/load", post(models::load_named))
             .route("/v1/models/unload", post(models::unload_named))
             .route("/v1/admin/events", get(events::stream))

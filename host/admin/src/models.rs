@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::body::{Body, to_bytes};
 use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
+use axum::extract::{Path, RawQuery, State};
 use axum::response::Response;
 use http::StatusCode;
 use mortise_http::{Problem, json_response};
@@ -24,7 +24,7 @@ pub(crate) async fn list(State(admin): State<Arc<Admin>>) -> Response {
     json_response(StatusCode::OK, &json!({"object": "list", "data": models}))
 }
 
-type Name = Result<Path<String>, PathRejection>;
+pub(crate) type Name = Result<Path<String>, PathRejection>;
 
 /// One model.
 pub(crate) async fn show(State(admin): State<Arc<Admin>>, name: Name) -> Result<Response, Problem> {
@@ -48,6 +48,37 @@ pub(crate) async fn unload(
     name: Name,
 ) -> Result<Response, Problem> {
     unloaded(&admin, &name_of(name)?).await
+}
+
+/// Last lines of the output of a model's processes, which outlive them.
+pub(crate) async fn log(
+    State(admin): State<Arc<Admin>>,
+    name: Name,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Problem> {
+    let name = name_of(name)?;
+    let wanted = match query.as_deref() {
+        None | Some("") => usize::MAX,
+        Some(query) => lines_of(query)?,
+    };
+    let unknown = || problem(LifecycleError::Unknown(name.clone()));
+    let log = admin.models.output(&name).ok_or_else(unknown)?;
+    let lines = log.last(wanted);
+    let lines: Vec<Value> = lines
+        .iter()
+        .map(|line| json!({"number": line.number, "at_ms": line.at_ms, "text": line.text}))
+        .collect();
+    let body = json!({"model": name, "written": log.written(), "lines": lines});
+    Ok(json_response(StatusCode::OK, &body))
+}
+
+/// Lines that a query wants.
+fn lines_of(query: &str) -> Result<usize, Problem> {
+    let count = query.strip_prefix("lines=");
+    count.and_then(|count| count.parse().ok()).ok_or_else(|| {
+        let message = "the query may be `lines=N`, the number of lines to give";
+        refusal(StatusCode::BAD_REQUEST, "invalid_query", message)
+    })
 }
 
 /// A model by its name in the body, with settings for its load.
@@ -109,7 +140,7 @@ fn shown(admin: &Admin, name: &str) -> Result<Response, Problem> {
     Ok(json_response(StatusCode::OK, &row(&status)))
 }
 
-fn name_of(name: Name) -> Result<String, Problem> {
+pub(crate) fn name_of(name: Name) -> Result<String, Problem> {
     let bad = |_| {
         let message = "the name of the model in the address is not UTF-8";
         refusal(StatusCode::BAD_REQUEST, "invalid_load_request", message)
@@ -118,7 +149,7 @@ fn name_of(name: Name) -> Result<String, Problem> {
 }
 
 /// The body as JSON; `None` if it is empty.
-async fn read<T: DeserializeOwned>(body: Body) -> Result<Option<T>, Problem> {
+pub(crate) async fn read<T: DeserializeOwned>(body: Body) -> Result<Option<T>, Problem> {
     let bad = |status, message: String| Err(refusal(status, "invalid_load_request", message));
     let Ok(bytes) = to_bytes(body, MAX_BODY_BYTES).await else {
         let message = format!("the body is incomplete or longer than {MAX_BODY_BYTES} bytes");
@@ -152,7 +183,8 @@ fn problem(error: LifecycleError) -> Problem {
         LifecycleError::NoRoom { .. } | LifecycleError::Stopping => {
             (StatusCode::SERVICE_UNAVAILABLE, error.code())
         }
-        LifecycleError::NotLoaded(_)
+        LifecycleError::Excluded { .. }
+        | LifecycleError::NotLoaded(_)
         | LifecycleError::Loaded(_)
         | LifecycleError::Loading(_)
         | LifecycleError::Unloading(_)

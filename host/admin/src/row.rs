@@ -51,10 +51,11 @@ pub(crate) fn row(model: &ModelStatus) -> Value {
 }
 
 fn backend(config: &ModelConfig) -> &'static str {
-    match (&config.upstream, &config.script) {
-        (Some(_), _) => "upstream",
-        (None, Some(_)) => "scripted",
-        (None, None) => "engine",
+    match (&config.upstream, &config.child, &config.script) {
+        (Some(_), _, _) => "upstream",
+        (None, Some(_), _) => "child",
+        (None, None, Some(_)) => "scripted",
+        (None, None, None) => "engine",
     }
 }
 
@@ -63,6 +64,8 @@ fn definition(config: &ModelConfig) -> Value {
     json!({
         "path": config.path.as_ref().map(|path| path.display().to_string()),
         "hf": config.hf.as_ref().map(ToString::to_string),
+        "command": config.child.as_ref().map(|child| &child.command),
+        "group": config.child.as_ref().and_then(|child| child.group.as_ref()),
         "quantize": config.quantize.map(Quantize::name),
         "draft_model": config.draft.as_ref().map(|draft| &draft.name),
         "load_on_demand": config.lifecycle.load_on_demand,
@@ -113,7 +116,7 @@ fn shown_as<T>(value: Override<T>, show: impl FnOnce(T) -> Value) -> Option<Valu
 
 /// Constraints on the settings of a load (`load_constraints`), from which a form can be made.
 fn constraints(config: &ModelConfig) -> Value {
-    if config.upstream.is_some() {
+    if config.upstream.is_some() || config.child.is_some() {
         return json!({});
     }
     if config.script.is_some() {

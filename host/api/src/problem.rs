@@ -72,9 +72,9 @@ fn model_error(error: &LifecycleError) -> Problem {
         LifecycleError::NotLoaded(_) | LifecycleError::Failed { .. } => {
             (StatusCode::CONFLICT, None)
         }
-        LifecycleError::Loaded(_) | LifecycleError::BadOverride { .. } => {
-            (StatusCode::CONFLICT, None)
-        }
+        LifecycleError::Loaded(_)
+        | LifecycleError::Excluded { .. }
+        | LifecycleError::BadOverride { .. } => (StatusCode::CONFLICT, None),
         LifecycleError::Loading(_) | LifecycleError::Unloading(_) => {
             (StatusCode::CONFLICT, Some(1))
         }
@@ -84,11 +84,14 @@ fn model_error(error: &LifecycleError) -> Problem {
     };
     let message = match error {
         LifecycleError::Failed { model, .. } => format!(
-            "the model `{model}` could not be loaded; the server's log says why, and an operator \
-             can load it again"
+            "the model `{model}` has failed; the server's log says why, and an operator can load it \
+             again"
         ),
         LifecycleError::NoRoom { model, .. } => {
             format!("there is no room to load the model `{model}` at present")
+        }
+        LifecycleError::Excluded { model, .. } => {
+            format!("the model `{model}` may not run beside one that is loaded and stays so")
         }
         error => error.to_string(),
     };

@@ -16,7 +16,7 @@ use mortise_http::{
     Startup, Stop, router, serve as listen, serve_beside,
 };
 use mortise_models::lifecycle::ModelManager;
-use mortise_models::{EngineSettings, NameMatching};
+use mortise_models::{AliasTable, EngineSettings, NameMatching};
 use mortise_plugin::{PluginHost, epoch_restarts};
 use mortise_plugin_manager::{
     LivePlugins, LoadedPlugins, ManagedModel, ModelFacts, ReadConfig, SwapCounters,
@@ -29,6 +29,7 @@ use tokio::sync::{Mutex, mpsc, watch};
 
 use crate::faults::{self, fault_in};
 use crate::memory::trim_regularly;
+use crate::reload::Reloader;
 use crate::supervise::{must_go_on, restarts, supervise};
 use crate::{remote, start};
 
@@ -108,7 +109,7 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
     );
     let mut listening = std::pin::pin!(must_go_on("listener", listening));
     let running = tokio::select! {
-        opened = open(config, source, Arc::clone(&models), surroundings) => opened?,
+        opened = open(config, source.clone(), Arc::clone(&models), surroundings) => opened?,
         ended = &mut listening => {
             ended.context(LISTENER_ENDED)?;
             tracing::info!("stopped before the start was complete");
@@ -116,17 +117,31 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
         }
     };
     let service = Arc::clone(&running.state.service);
-    running.start_tasks(&models, hangups);
-    if let Some(admin) = admin {
-        let managed = (Arc::clone(&running.live), Arc::clone(&models));
-        start_admin(admin, managed, shares, limits, &running.state.http);
+    let reloader = Reloader::new(source, Arc::clone(&running.live), Arc::clone(&models));
+    running.start_tasks(&models, &reloader, hangups);
+    if let Some((listener, address, key)) = admin {
+        let (live, models) = (Arc::clone(&running.live), Arc::clone(&models));
+        let aliases = Arc::clone(&running.aliases);
+        let reload = reloader.on_request();
+        let admin = Admin::new(live, models, aliases, reload, key, openai::error_body);
+        start_admin(
+            admin,
+            (listener, address),
+            shares,
+            limits,
+            &running.state.http,
+        );
     }
     running.complete(&startup);
     tracing::info!("listening on http://{address}");
     listening.await.context(LISTENER_ENDED)?;
     // Usage of the last requests still has to reach the policies.
     let _ = tokio::time::timeout(SETTLE, service.settle()).await;
-    let _ = tokio::time::timeout(SETTLE, models.stop()).await;
+    let _ = tokio::time::timeout(
+        SETTLE + start::longest_end(&models.statuses()),
+        models.stop(),
+    )
+    .await;
     Ok(())
 }
 
@@ -163,6 +178,7 @@ struct Surroundings {
 struct Running {
     state: Arc<ApiState>,
     live: Arc<LivePlugins>,
+    aliases: Arc<AliasTable>,
     /// Interval at which the plugin files are polled.
     watch: Option<Duration>,
 }
@@ -177,8 +193,13 @@ fn connection_limits(http: &HttpConfig) -> ConnectionLimits {
 
 impl Running {
     /// Tasks that go on for as long as the server runs.
-    fn start_tasks(&self, models: &Arc<ModelManager>, hangups: Arc<Mutex<Signal>>) {
-        reload_on_hangup(Arc::clone(&self.live), hangups);
+    fn start_tasks(
+        &self,
+        models: &Arc<ModelManager>,
+        reloader: &Arc<Reloader>,
+        hangups: Arc<Mutex<Signal>>,
+    ) {
+        reload_on_hangup(Arc::clone(reloader), hangups);
         if let Some(every) = self.watch {
             start_watcher(Arc::clone(&self.live), every);
         }
@@ -219,13 +240,13 @@ fn start_idle_check(models: Arc<ModelManager>) {
 
 /// Serve the admin side beside the API.
 fn start_admin(
-    (listener, address, key): (TcpListener, SocketAddr, String),
-    (live, models): (Arc<LivePlugins>, Arc<ModelManager>),
+    admin: Arc<Admin>,
+    (listener, address): (TcpListener, SocketAddr),
     shares: ConnectionShares,
     limits: ConnectionLimits,
     http: &HttpState,
 ) {
-    let router = Admin::new(live, models, key, openai::error_body).router();
+    let router = admin.router();
     let (listener, table) = (Arc::new(listener), ConnectionTable::new(shares));
     let draining = http.draining.clone();
     supervise("admin-listener", move || {
@@ -253,13 +274,13 @@ async fn bind_admin(config: AdminConfig) -> anyhow::Result<(TcpListener, SocketA
     Ok((listener, address, config.key))
 }
 
-/// Reload plugins on every SIGHUP. One that came during the start is not lost.
-fn reload_on_hangup(live: Arc<LivePlugins>, hangups: Arc<Mutex<Signal>>) {
+/// Read the settings again on every SIGHUP. One that came during the start is not lost.
+fn reload_on_hangup(reloader: Arc<Reloader>, hangups: Arc<Mutex<Signal>>) {
     supervise("reload-on-hangup", move || {
-        let (live, hangups) = (Arc::clone(&live), Arc::clone(&hangups));
+        let (reloader, hangups) = (Arc::clone(&reloader), Arc::clone(&hangups));
         async move {
             while hangups.lock().await.recv().await.is_some() {
-                live.reload("SIGHUP").await;
+                reloader.reload("SIGHUP").await;
             }
         }
     });
@@ -310,6 +331,7 @@ async fn open(
     let (limits, engine, auth) = (config.limits, config.engine, config.auth);
     let (http, plugins) = (config.http, config.plugins);
     let watch = plugins.watch;
+    let aliases = start::alias_table(config.aliases, &models)?;
     // Plugins first: a broken file should be known before a model is read.
     let plugins =
         tokio::task::spawn_blocking(move || LoadedPlugins::load(plugins, golden_cases())).await??;
@@ -335,7 +357,8 @@ async fn open(
     let service = ServiceConfig {
         observer: Arc::clone(&metrics) as Arc<dyn Observer>,
         holder: Arc::clone(&models) as Arc<dyn HoldModels>,
-        ..service_config(limits, engine, config.any_model)
+        aliases: Arc::clone(&aliases),
+        ..service_config(limits, engine, config.names)
     };
     let service = Arc::new(Service::new(
         service,
@@ -363,16 +386,22 @@ async fn open(
         http: Arc::new(http_state(http, surroundings, observed)),
         unsupported: config.unsupported,
     });
-    Ok(Running { state, live, watch })
+    Ok(Running {
+        state,
+        live,
+        aliases,
+        watch,
+    })
 }
 
 /// Settings of the service that stand in the configuration.
-fn service_config(limits: LimitConfig, engine: EngineSettings, any_model: bool) -> ServiceConfig {
+fn service_config(
+    limits: LimitConfig,
+    engine: EngineSettings,
+    names: NameMatching,
+) -> ServiceConfig {
     ServiceConfig {
-        name_matching: NameMatching {
-            sole_model: any_model,
-            ..NameMatching::default()
-        },
+        name_matching: names,
         default_max_tokens: limits.default_max_tokens,
         max_choices: limits.n_max,
         tenant_weights: engine.tenant_weights,

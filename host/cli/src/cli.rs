@@ -79,6 +79,9 @@ pub(crate) enum Command {
     /// Measure how fast a model runs here, or how fast a running server answers.
     #[command(after_help = BENCH_HELP)]
     Bench(BenchArgs),
+    /// Stand between a server and a process that it started. Only the server itself asks for this.
+    #[command(subcommand, hide = true)]
+    ChildProcess(ChildProcessCommand),
     /// Describe a plugin (.wasm), a weights file (.safetensors, .gguf) or a model folder as JSON.
     #[command(after_help = INSPECT_HELP)]
     Inspect(InspectArgs),
@@ -138,6 +141,22 @@ pub(crate) struct ServeArgs {
     /// The least important line that is written [default: info]
     #[arg(long, value_name = "LEVEL", value_parser = one_of::<LogLevel>(&LOG_LEVELS))]
     pub(crate) log_level: Option<LogLevel>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ChildProcessCommand {
+    /// Start a command, and end it when the server ends.
+    Guard {
+        #[arg(last = true)]
+        command: Vec<String>,
+    },
+    /// Become a command that ends with its guard.
+    Guarded {
+        #[arg(long)]
+        guard: u32,
+        #[arg(last = true)]
+        command: Vec<String>,
+    },
 }
 
 #[derive(Debug, Subcommand)]

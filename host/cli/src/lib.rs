@@ -6,6 +6,7 @@ mod cli;
 mod commands;
 mod faults;
 mod memory;
+mod reload;
 mod remote;
 mod start;
 mod supervise;
@@ -13,11 +14,15 @@ mod supervise;
 use std::process::ExitCode;
 
 use clap::Parser as _;
+use mortise_child::{run_guard, run_guarded};
 use mortise_config::{Config, ConfigError, ConfigSource, Overrides, UpstreamOverride};
 use mortise_harness::{print, print_json};
 use mortise_models::lifecycle::LoadProgress;
 
-use crate::cli::{Cli, Command, ConfigCommand, GrammarCommand, PluginCommand, TemplateCommand};
+use crate::cli::{
+    ChildProcessCommand, Cli, Command, ConfigCommand, GrammarCommand, PluginCommand,
+    TemplateCommand,
+};
 use crate::commands::{devices, inspect, models, plugins, text};
 
 /// Wrong usage or configuration, as opposed to a failure.
@@ -25,8 +30,12 @@ const USAGE: u8 = 2;
 
 /// Do what the command line says.
 pub fn main() -> ExitCode {
-    match run(Cli::parse().command) {
-        Ok(()) => ExitCode::SUCCESS,
+    let ended = match Cli::parse().command {
+        Command::ChildProcess(command) => child_process(&command),
+        command => run(command).map(|()| ExitCode::SUCCESS),
+    };
+    match ended {
+        Ok(code) => code,
         Err(error) => {
             // One line: the error and what caused it.
             mortise_telemetry::print_last(format!("mortise: {error:#}"));
@@ -38,8 +47,17 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// Stand between a server and a process of its, and end as that says.
+fn child_process(command: &ChildProcessCommand) -> anyhow::Result<ExitCode> {
+    match command {
+        ChildProcessCommand::Guard { command } => Ok(run_guard(command)?),
+        ChildProcessCommand::Guarded { guard, command } => Ok(run_guarded(*guard, command)),
+    }
+}
+
 fn run(command: Command) -> anyhow::Result<()> {
     match command {
+        Command::ChildProcess(command) => child_process(&command).map(drop),
         Command::Serve(args) => {
             memory::limit_arenas();
             let overrides = Overrides {

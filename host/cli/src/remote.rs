@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use mortise_child::Children;
 use mortise_models::lifecycle::LoadProgress;
 use mortise_models::{
-    ConversationRuntime, Generator, LocalLoader, Model, ModelConfig, RenderedGenerator, Rendering,
-    UpstreamConfig,
+    ChildConfig, ConversationRuntime, Generator, LocalLoader, Model, ModelConfig, ModelFiles,
+    RenderedGenerator, Rendering, UpstreamConfig,
 };
 use mortise_upstream::{UpstreamRuntime, discover};
+use tokio::runtime::Handle;
 
 /// The models that an upstream of the command line lists, each under its name there.
 pub(crate) async fn found(upstream: &UpstreamConfig) -> anyhow::Result<Vec<ModelConfig>> {
@@ -29,11 +31,43 @@ pub(crate) fn load(
     local: &LocalLoader,
     progress: &LoadProgress,
 ) -> anyhow::Result<Model> {
-    let files = match upstream.rendering {
-        Rendering::Upstream => None,
-        Rendering::Here => Some(local.text_files(config, progress)?),
-    };
+    let files = text_files(config, upstream, local, progress)?;
     let runtime = start(&config.name, upstream)?;
+    Ok(model_of(config, runtime, files))
+}
+
+/// A model of a process of this server, once the process serves. Blocks.
+pub(crate) fn load_child(
+    config: &ModelConfig,
+    child: &ChildConfig,
+    children: &Children,
+    local: &LocalLoader,
+    progress: &LoadProgress,
+) -> anyhow::Result<Model> {
+    let files = text_files(config, &child.upstream, local, progress)?;
+    let starting = children.start(config, child, progress);
+    let runtime = Handle::current().block_on(starting)?;
+    Ok(model_of(config, runtime.shared(), files))
+}
+
+/// The files of a model that is rendered here.
+fn text_files(
+    config: &ModelConfig,
+    upstream: &UpstreamConfig,
+    local: &LocalLoader,
+    progress: &LoadProgress,
+) -> anyhow::Result<Option<ModelFiles>> {
+    match upstream.rendering {
+        Rendering::Upstream => Ok(None),
+        Rendering::Here => Ok(Some(local.text_files(config, progress)?)),
+    }
+}
+
+fn model_of(
+    config: &ModelConfig,
+    runtime: Arc<dyn ConversationRuntime>,
+    files: Option<ModelFiles>,
+) -> Model {
     let (architecture, generator) = match files {
         None => (String::new(), Generator::Conversation(runtime)),
         Some(files) => {
@@ -46,12 +80,12 @@ pub(crate) fn load(
             (files.architecture, Generator::Rendered(rendered))
         }
     };
-    Ok(Model {
+    Model {
         name: config.name.clone(),
         architecture,
         generator: Some(generator),
         embedder: None,
-    })
+    }
 }
 
 fn start(name: &str, upstream: &UpstreamConfig) -> anyhow::Result<Arc<dyn ConversationRuntime>> {

@@ -1,12 +1,14 @@
 //! Models at the start of a server: which are loaded, and what is told meanwhile.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use mortise_child::Children;
 use mortise_config::{Config, hub_config};
 use mortise_models::lifecycle::{
     LifecycleError, LoadModel, LoadOverrides, LoadProgress, ModelManager, ModelState, ModelStatus,
 };
-use mortise_models::{LocalLoader, Model, ModelConfig, ModelSource, download};
+use mortise_models::{Alias, AliasTable, LocalLoader, Model, ModelConfig, ModelSource, download};
 use serde_json::{Value, json};
 
 use crate::remote;
@@ -27,13 +29,17 @@ pub(crate) fn model_manager(config: &Config) -> Arc<ModelManager> {
         config.limits.max_context,
         config.models.clone(),
     );
-    let loader = Arc::new(Loader { local: loader });
+    let loader = Arc::new(Loader {
+        local: loader,
+        children: Children::default(),
+    });
     ModelManager::new(config.models.clone(), loader, config.lifecycle)
 }
 
-/// Loads models of either kind: local ones, and those that other servers answer for.
+/// Loads models of each kind: local ones, those that other servers answer for, and those of child processes.
 struct Loader {
     local: LocalLoader,
+    children: Children,
 }
 
 impl LoadModel for Loader {
@@ -43,35 +49,70 @@ impl LoadModel for Loader {
         overrides: &LoadOverrides,
         progress: &LoadProgress,
     ) -> anyhow::Result<Model> {
-        match &config.upstream {
-            Some(upstream) => remote::load(config, upstream, &self.local, progress),
-            None => self.local.load(config, overrides, progress),
+        let (local, children) = (&self.local, &self.children);
+        match (&config.upstream, &config.child) {
+            (None, None) => local.load(config, overrides, progress),
+            (Some(upstream), _) => remote::load(config, upstream, local, progress),
+            (None, Some(child)) => remote::load_child(config, child, children, local, progress),
         }
     }
 
     fn check(&self, config: &ModelConfig, overrides: &LoadOverrides) -> Result<(), LifecycleError> {
-        if config.upstream.is_none() {
-            return self.local.check(config, overrides);
-        }
+        let message = match (&config.upstream, &config.child) {
+            (None, None) => return self.local.check(config, overrides),
+            (Some(_), _) => "the model runs on another server, which has settings of its own",
+            (None, Some(_)) => "the model runs in a process, whose `command` has its settings",
+        };
         Err(LifecycleError::BadOverride {
             field: overrides.first().unwrap_or("overrides"),
-            message: "the model runs on another server, which has settings of its own".to_owned(),
+            message: message.to_owned(),
         })
     }
 
     fn probe(&self, config: &ModelConfig) -> anyhow::Result<()> {
-        match config.upstream {
-            Some(_) => Ok(()),
-            None => self.local.probe(config),
+        if config.upstream.is_some() {
+            return Ok(());
         }
+        if let Some(child) = &config.child {
+            self.children.check(child)?;
+        }
+        self.local.probe(config)
+    }
+
+    fn redefine(&self, models: &[ModelConfig]) {
+        self.local.redefine(models);
     }
 
     fn artifact_bytes(&self, config: &ModelConfig) -> Option<u64> {
-        match config.upstream {
-            Some(_) => Some(0),
-            None => self.local.artifact_bytes(config),
+        let without_files = config.path.is_none() && config.child.is_some();
+        match config.upstream.is_some() || without_files {
+            true => Some(0),
+            false => self.local.artifact_bytes(config),
         }
     }
+}
+
+/// The table of configured aliases.
+///
+/// # Errors
+/// When one stands for a model that there is not, as may be with models that another server lists.
+pub(crate) fn alias_table(
+    aliases: Vec<(String, Alias)>,
+    models: &ModelManager,
+) -> anyhow::Result<Arc<AliasTable>> {
+    let table = AliasTable::default();
+    for (name, alias) in aliases {
+        table.set(&name, alias, &|name| models.status(name).is_some())?;
+    }
+    Ok(Arc::new(table))
+}
+
+/// Time that the processes of models have to end.
+pub(crate) fn longest_end(models: &[ModelStatus]) -> Duration {
+    let children = models.iter().filter(|model| model.loaded.is_some());
+    let children = children.filter_map(|model| model.config.child.as_ref());
+    let times = children.map(|child| child.stop_timeout);
+    times.max().unwrap_or_default()
 }
 
 /// Load the models that are to be loaded at the start, one after another.

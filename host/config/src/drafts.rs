@@ -29,7 +29,7 @@ pub(super) fn assign(
                     format!("the scripted model `{draft}` cannot guess"),
                 ));
             }
-            Some(named) if named.upstream.is_some() => {
+            Some(named) if named.upstream.is_some() || named.child.is_some() => {
                 let problem =
                     format!("the model `{draft}` runs on another server and cannot guess");
                 return Err(invalid(&key, problem));

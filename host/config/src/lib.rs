@@ -1,6 +1,8 @@
 //! Configuration: a TOML file, the environment and the command line, checked once into the structs of the
 //! crates that they configure. Nothing else reads the environment.
 
+mod aliases;
+mod child;
 mod drafts;
 mod engine;
 mod faults;
@@ -10,6 +12,7 @@ mod limits;
 mod models;
 mod plugins;
 mod raw;
+mod settings;
 #[cfg(test)]
 mod tests;
 mod upstream;
@@ -23,12 +26,14 @@ use mortise_http::HeaderLimits;
 use mortise_hub::ModelReference;
 use mortise_models::lifecycle::LifecycleConfig;
 use mortise_models::{
-    Catalogue, DeviceChoice, EngineSettings, Listing, ModelConfig, NameMatching, UpstreamConfig,
+    Alias, Catalogue, DeviceChoice, EngineSettings, Listing, ModelConfig, NameMatching,
+    UpstreamConfig,
 };
 use mortise_plugin_manager::{AuthConfig, PluginConfig, at_line};
 use mortise_telemetry::{LogFormat, LogLevel};
 use serde_json::{Map, Value, json};
 
+use self::aliases::check_aliases;
 pub use self::faults::fault_folder;
 pub use self::hub::hub_config;
 pub use self::limits::LimitConfig;
@@ -36,6 +41,7 @@ use self::limits::check_limits;
 use self::models::check_models;
 use self::plugins::check_plugins;
 use self::raw::{Raw, RawKey};
+pub use self::settings::Settings;
 pub use self::upstream::UpstreamOverride;
 
 /// The commented sample file.
@@ -87,6 +93,12 @@ impl ConfigSource {
     pub fn load(&self) -> Result<Config, ConfigError> {
         Config::load(self.file.as_deref(), self.overrides.clone())
     }
+
+    /// Its keys and values, to be compared. A file that cannot be read has none; a load tells.
+    pub fn settings(&self) -> Settings {
+        let text = self.file.as_ref().map(std::fs::read_to_string);
+        Settings::of_text(&text.and_then(Result::ok).unwrap_or_default())
+    }
 }
 
 /// A checked configuration.
@@ -108,8 +120,10 @@ pub struct Config {
     pub log: (LogFormat, LogLevel),
     /// Treatment of fields that cannot be honoured.
     pub unsupported: Unsupported,
-    /// A sole model answers to any name.
-    pub any_model: bool,
+    /// Steps by which a name finds a model.
+    pub names: NameMatching,
+    /// Names that stand for models and can be switched while the server runs.
+    pub aliases: Vec<(String, Alias)>,
     /// The models that the server knows; at least one, unless there is an `upstream`.
     pub models: Vec<ModelConfig>,
     /// In place of models: the models that these servers list.
@@ -244,6 +258,9 @@ impl Config {
         }
         drafts::check(&models, engine.engine.speculation)?;
         check_names(&models)?;
+        if let Some(name) = &raw.lifecycle.startup_model {
+            start_with(&mut models, name)?;
+        }
         let (lifecycle, strict) = raw.lifecycle.check()?;
         // Who names one model on the command line wants that one or none.
         let named = overrides.model.is_some() || overrides.hf.is_some();
@@ -262,7 +279,8 @@ impl Config {
                 overrides.log_level.unwrap_or(raw.log.level),
             ),
             unsupported: raw.openai.unsupported,
-            any_model: raw.openai.any_model,
+            names: raw.names.matching(raw.openai.any_model),
+            aliases: check_aliases(&raw.aliases, upstream.is_none().then_some(&models))?,
             models,
             lifecycle,
             strict_models: strict || named || overrides.strict,
@@ -398,6 +416,16 @@ fn check_http(
         },
         drain: Duration::from_secs(server.drain_seconds.min(24 * 3600)),
     })
+}
+
+/// Have this model loaded at the start.
+fn start_with(models: &mut [ModelConfig], name: &str) -> Result<(), ConfigError> {
+    let key = "lifecycle.startup_model";
+    let Some(model) = models.iter_mut().find(|model| model.name == name) else {
+        return Err(invalid(key, format!("no model is called `{name}`")));
+    };
+    model.lifecycle.enabled = true;
+    Ok(())
 }
 
 /// Refuse two models of one name.

@@ -20,6 +20,7 @@ pub(crate) struct RawLifecycle {
     idle_timeout_seconds: u64,
     idle_check_seconds: u64,
     strict: bool,
+    pub(crate) startup_model: Option<String>,
 }
 
 impl Default for RawLifecycle {
@@ -31,6 +32,7 @@ impl Default for RawLifecycle {
             idle_timeout_seconds: 0,
             idle_check_seconds: 30,
             strict: false,
+            startup_model: None,
         }
     }
 }

@@ -9,6 +9,7 @@ use mortise_models::{DEMO_MODEL, ModelConfig, ModelLifecycle, Script, ScriptKind
 use time::Date;
 use time::macros::format_description;
 
+use super::child::RawChild;
 use super::lifecycle::seconds;
 use super::raw::{RawBackend, RawModel, RawPooling, RawScript, RawScriptKind};
 use super::upstream::{RawRender, RawUpstream};
@@ -53,6 +54,75 @@ pub(super) fn check_models(
     Ok(models)
 }
 
+/// Refuse keys of models that run in this process.
+fn refuse_engine_keys(index: usize, raw: &RawModel, model: &str) -> Result<(), ConfigError> {
+    let given = [
+        ("quantize", raw.quantize.is_some()),
+        ("draft_model", raw.draft_model.is_some()),
+        ("pooling", raw.pooling.is_some()),
+        ("normalize", raw.normalize.is_some()),
+        ("backend", raw.backend != RawBackend::Engine),
+        ("script", raw.script.is_some()),
+        ("replicas", raw.replicas.is_some()),
+        ("replica_max", raw.replica_max.is_some()),
+    ];
+    match given.iter().find(|(_, given)| *given) {
+        None => Ok(()),
+        Some((name, _)) => Err(invalid(
+            &format!("models[{index}].{name}"),
+            format!("{model} runs there and has none; leave it out"),
+        )),
+    }
+}
+
+/// A model that a process of this server answers for. It is started when it is needed, unless the file says
+/// otherwise.
+fn check_child_model(
+    index: usize,
+    mut raw: RawModel,
+    child: RawChild,
+    base: &Path,
+) -> Result<ModelConfig, ConfigError> {
+    let key = |name: &str| format!("models[{index}].{name}");
+    refuse_engine_keys(index, &raw, "a model of a `child`")?;
+    let lifecycle = ModelLifecycle {
+        enabled: raw.enabled.unwrap_or(false),
+        load_on_demand: raw.load_on_demand.or(Some(true)),
+        ..check_lifecycle(index, &raw)?
+    };
+    let name = raw.name.take().ok_or_else(|| {
+        let problem = "a model of a `child` needs a name of its own";
+        invalid(&key("name"), problem)
+    })?;
+    let hf = raw.hf.as_deref().map(str::parse).transpose();
+    let hf: Option<ModelReference> = hf.map_err(|error| invalid(&key("hf"), format!("{error}")))?;
+    if raw.path.is_some() && hf.is_some() {
+        let problem = "a model has a `path` or an `hf`, not both";
+        return Err(invalid(&key("hf"), problem));
+    }
+    if child.render == RawRender::Here {
+        if raw.path.is_none() && hf.is_none() {
+            let problem = "the tokenizer and the chat template are read from it, since `child.render` is \"here\"";
+            return Err(invalid(&key("path"), problem));
+        }
+        if child.thinking.is_some() {
+            let problem =
+                "the chat template here decides, since `render` is \"here\"; leave it out";
+            return Err(invalid(&key("child.thinking"), problem));
+        }
+    }
+    let child = child.check(&|name| key(&format!("child.{name}")), &name, base)?;
+    Ok(ModelConfig {
+        name,
+        aliases: raw.aliases,
+        path: raw.path.map(|path| base.join(path)),
+        hf,
+        child: Some(child),
+        lifecycle,
+        ..ModelConfig::of_path(None)
+    })
+}
+
 /// A model that other servers answer for, which has nothing else.
 fn check_remote_model(
     index: usize,
@@ -78,19 +148,17 @@ fn check_remote_model(
     let given = [
         ("path", raw.path.is_some() && !here),
         ("hf", raw.hf.is_some()),
-        ("quantize", raw.quantize.is_some()),
-        ("draft_model", raw.draft_model.is_some()),
-        ("pooling", raw.pooling.is_some()),
-        ("normalize", raw.normalize.is_some()),
-        ("backend", raw.backend != RawBackend::Engine),
-        ("script", raw.script.is_some()),
-        ("replicas", raw.replicas.is_some()),
-        ("replica_max", raw.replica_max.is_some()),
+        ("child", raw.child.is_some()),
     ];
-    if let Some((given, _)) = given.iter().find(|(_, given)| *given) {
+    if let Some(given) = given
+        .iter()
+        .find(|(_, given)| *given)
+        .map(|(name, _)| *name)
+    {
         let problem = "a model of an `upstream` runs there and has none; leave it out";
         return Err(invalid(&key(given), problem));
     }
+    refuse_engine_keys(index, &raw, "a model of an `upstream`")?;
     let inside = |name: &str| key(&format!("upstream.{name}"));
     let upstream = upstream.check(&inside, &inside("urls"), &name, base)?;
     Ok(ModelConfig {
@@ -109,6 +177,9 @@ pub(super) fn check_model(
 ) -> Result<ModelConfig, ConfigError> {
     if let Some(upstream) = raw.upstream.take() {
         return check_remote_model(index, raw, upstream, base);
+    }
+    if let Some(child) = raw.child.take() {
+        return check_child_model(index, raw, child, base);
     }
     let lifecycle = check_lifecycle(index, &raw)?;
     let path = raw.path.map(|path| base.join(path));
@@ -163,6 +234,7 @@ pub(super) fn check_model(
         hf,
         script,
         upstream: None,
+        child: None,
         quantize: raw.quantize,
         draft: None,
         embedding,

@@ -14,6 +14,8 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::aliases::{RawAlias, RawNames};
+use super::child::RawChild;
 use super::engine::RawEngine;
 use super::lifecycle::RawLifecycle;
 use super::limits::RawLimits;
@@ -31,6 +33,8 @@ pub(crate) struct Raw {
     pub(crate) openai: RawOpenai,
     pub(crate) lifecycle: RawLifecycle,
     pub(crate) models: Vec<RawModel>,
+    pub(crate) names: RawNames,
+    pub(crate) aliases: Vec<RawAlias>,
     pub(crate) plugins: RawPlugins,
     pub(crate) auth: RawAuth,
 }
@@ -111,6 +115,7 @@ pub(crate) struct RawModel {
     pub(crate) normalize: Option<bool>,
     pub(crate) backend: RawBackend,
     pub(crate) upstream: Option<RawUpstream>,
+    pub(crate) child: Option<RawChild>,
     pub(crate) script: Option<RawScript>,
     pub(crate) enabled: Option<bool>,
     pub(crate) load_on_demand: Option<bool>,

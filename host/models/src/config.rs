@@ -9,6 +9,7 @@ use mortise_hub::ModelReference;
 use mortise_model::{EmbedderOptions, WeightPrecision};
 use serde::Deserialize;
 
+use crate::child_config::ChildConfig;
 use crate::device_choice::DeviceChoice;
 use crate::script::Script;
 use crate::upstream_config::UpstreamConfig;
@@ -17,7 +18,7 @@ use crate::upstream_config::UpstreamConfig;
 pub const DEMO_MODEL: &str = "mortise-demo";
 
 /// A model to serve.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ModelConfig {
     /// The public name.
     pub name: String,
@@ -31,6 +32,8 @@ pub struct ModelConfig {
     pub script: Option<Script>,
     /// Other servers answer for the model.
     pub upstream: Option<UpstreamConfig>,
+    /// A process that this server starts answers for the model.
+    pub child: Option<ChildConfig>,
     /// Format that weights are quantised to while they are loaded, if their files have full precision.
     pub quantize: Option<Quantize>,
     /// Draft model for speculative decoding.
@@ -90,11 +93,27 @@ impl ModelConfig {
             hf: None,
             script: None,
             upstream: None,
+            child: None,
             quantize: None,
             draft: None,
             embedding: EmbedderOptions::default(),
             lifecycle: ModelLifecycle::default(),
         }
+    }
+
+    /// Whether a loaded runtime of this model is as well one of `other`: only names, and when it is loaded and
+    /// listed, may differ.
+    pub fn has_runtime_of(&self, other: &Self) -> bool {
+        let lifecycle = ModelLifecycle {
+            replicas: self.lifecycle.replicas,
+            ..other.lifecycle.clone()
+        };
+        let renamed = Self {
+            aliases: self.aliases.clone(),
+            lifecycle: self.lifecycle.clone(),
+            ..other.clone()
+        };
+        renamed == *self && lifecycle == other.lifecycle
     }
 
     /// Precision of the weights in memory.

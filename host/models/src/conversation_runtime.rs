@@ -1,7 +1,7 @@
 //! The second kind of runtime: conversation in, events out.
 
 use mortise_engine::{EngineLoad, SubmitError};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::conversation::{Conversation, TemplateArguments, ToolDeclaration};
 use crate::output::{Delta, FinishReason, TokenLogprob, Usage};
@@ -39,6 +39,23 @@ pub trait ConversationRuntime: Send + Sync {
 
     /// Counters and gauges of the runtime, as far as they are known.
     fn load(&self) -> EngineLoad;
+
+    /// End of a runtime that may end by itself; `None`: it ends when it is dropped.
+    fn end(&self) -> Option<RuntimeEnd> {
+        None
+    }
+}
+
+/// Whether a runtime has ended by itself. The sender goes away with the runtime.
+pub type RuntimeEnd = watch::Receiver<Option<Ended>>;
+
+/// End of a runtime that nobody asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    /// What happened, for callers.
+    pub cause: String,
+    /// The same with what was said last, for operators.
+    pub detail: String,
 }
 
 /// A conversation to answer. `None` leaves a setting to the runtime.

@@ -3,7 +3,9 @@
 //!
 //! No HTTP and no plugins.
 
+mod aliases;
 mod catalogue;
+mod child_config;
 mod config;
 pub mod conversation;
 mod conversation_runtime;
@@ -28,11 +30,15 @@ mod token_runtime;
 mod upstream_config;
 mod weights;
 
+pub use aliases::{
+    Alias, AliasCounters, AliasError, AliasNumbers, AliasRow, AliasTable, Caller, Canary, Chosen,
+};
 pub use catalogue::{Catalogue, CatalogueError, NameMatching, Named, UnknownModel};
+pub use child_config::{ChildConfig, RestartPolicy};
 pub use config::{DEMO_MODEL, EngineSettings, ModelConfig, ModelLifecycle, Quantize};
 pub use conversation_runtime::{
-    ConversationRequest, ConversationRuntime, OutputEvent, OutputFormat, OutputStream,
-    RenderedRequest, RuntimeError, Sampling, ToolUse,
+    ConversationRequest, ConversationRuntime, Ended, OutputEvent, OutputFormat, OutputStream,
+    RenderedRequest, RuntimeEnd, RuntimeError, Sampling, ToolUse,
 };
 pub use device_choice::DeviceChoice;
 pub use download::download;

@@ -11,5 +11,17 @@ pub const MAX_TOOL_NAME_BYTES: usize = 64;
 /// Longest base URL of a server that answers for a model, in bytes.
 pub const MAX_BASE_URL_BYTES: usize = 2048;
 
+/// Aliases that can be switched while the server runs.
+pub const MAX_ALIASES: usize = 1000;
+/// Longest name of an alias, in bytes.
+pub const MAX_ALIAS_BYTES: usize = 256;
+/// Tenants that a canary names.
+pub const MAX_CANARY_TENANTS: usize = 1000;
+
 /// Events of models that a slow listener of the admin side may lag behind before it misses some.
 pub const MAX_EVENT_BACKLOG: usize = 256;
+
+/// Lines of output that are kept of the processes of one model.
+pub const MAX_OUTPUT_LINES: usize = 1000;
+/// Longest line of a process's output that is kept, in bytes; what is longer is cut.
+pub const MAX_OUTPUT_LINE_BYTES: usize = 4096;

@@ -1,7 +1,7 @@
 //! Loader of local models: from configuration and files to a model with its runtime.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use anyhow::Context as _;
 use mortise_engine::{KvType, Speculation};
@@ -26,7 +26,7 @@ pub struct LocalLoader {
     /// Tokens of prompt and answer together, where a load does not say.
     max_context: usize,
     /// All configured models, among which draft models are found by name.
-    models: Vec<ModelConfig>,
+    models: RwLock<Vec<ModelConfig>>,
     weights: LoadedWeights,
 }
 
@@ -48,7 +48,7 @@ impl LocalLoader {
             source,
             engine,
             max_context,
-            models,
+            models: RwLock::new(models),
             weights: LoadedWeights::default(),
         }
     }
@@ -65,8 +65,9 @@ impl LocalLoader {
         self.source.open_telling(config, progress)
     }
 
-    fn draft(&self, name: &str) -> Option<&ModelConfig> {
-        self.models.iter().find(|model| model.name == name)
+    fn draft(&self, name: &str) -> Option<ModelConfig> {
+        let models = self.models.read().unwrap_or_else(PoisonError::into_inner);
+        models.iter().find(|model| model.name == name).cloned()
     }
 
     /// The configuration and the settings of the engine with a load's own.
@@ -89,7 +90,7 @@ impl LocalLoader {
                 let draft = self
                     .draft(name)
                     .context("the draft model is not configured")?;
-                Some(Box::new(draft.clone()))
+                Some(Box::new(draft))
             }
         };
         Ok(Settled {
@@ -269,6 +270,11 @@ impl LoadModel for LocalLoader {
             // The hub is asked by the load itself, and a script has no files.
             None => Ok(()),
         }
+    }
+
+    fn redefine(&self, models: &[ModelConfig]) {
+        let mut known = self.models.write().unwrap_or_else(PoisonError::into_inner);
+        *known = models.to_vec();
     }
 
     fn artifact_bytes(&self, config: &ModelConfig) -> Option<u64> {

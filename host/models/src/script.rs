@@ -7,7 +7,7 @@ use std::time::Duration;
 use mortise_engine::{EngineLoad, SubmitError};
 
 /// Text that a scripted runtime generates.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Script {
     /// Kind of runtime.
     pub kind: ScriptKind,

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use mortise_models::lifecycle::ModelLease;
 use mortise_models::{
     Delta, FinishReason, OutputEvent, OutputStream, RuntimeError, TokenLogprob, Usage,
 };
@@ -22,6 +23,8 @@ pub(crate) struct ConversationParts {
     pub(crate) stream: OutputStream,
     /// Tokens of the prompt, where it was encoded here.
     pub(crate) prompt_tokens: u32,
+    /// Keeps the model loaded.
+    pub(crate) _lease: Option<Arc<ModelLease>>,
     /// Session of an output parser that is bound in front of the runtime: content that the runtime
     /// sends goes through it.
     pub(crate) parser: Option<Box<dyn ParseSession>>,
@@ -241,6 +244,7 @@ mod tests {
         let mut choice = ConversationChoice::new(ConversationParts {
             number: 3,
             stream,
+            _lease: None,
             prompt_tokens: 0,
             parser: None,
             round: RoundKind::First,

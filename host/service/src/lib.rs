@@ -3,6 +3,7 @@
 
 mod adapters;
 mod admission;
+mod alias_routing;
 mod answer;
 mod call_id;
 mod check;

@@ -7,10 +7,13 @@ use std::time::{Duration, Instant};
 
 use mortise_engine::Share;
 use mortise_models::lifecycle::{LifecycleError, ModelLease};
-use mortise_models::{Catalogue, CatalogueError, FinishReason, Generator, NameMatching};
+use mortise_models::{
+    AliasTable, Catalogue, CatalogueError, FinishReason, Generator, NameMatching,
+};
 use mortise_plugin::Principal;
 
 use crate::admission::{Admission, Call, OpenAccounts, Policies, answer_facts, facts};
+use crate::alias_routing::Routed;
 use crate::answer::{Answer, StartedPart};
 use crate::check::Request;
 use crate::constraint::MaskThreads;
@@ -57,6 +60,8 @@ pub struct ServiceConfig {
     pub observer: Arc<dyn Observer>,
     /// Keeps models loaded while requests use them.
     pub holder: Arc<dyn HoldModels>,
+    /// Names that stand for models and are switched while the server runs.
+    pub aliases: Arc<AliasTable>,
 }
 
 impl Default for ServiceConfig {
@@ -72,6 +77,7 @@ impl Default for ServiceConfig {
             tools: ToolLimits::default(),
             observer: Arc::new(NoObserver),
             holder: Arc::new(AlwaysLoaded),
+            aliases: Arc::default(),
         }
     }
 }
@@ -166,7 +172,9 @@ impl Service {
 
     /// The model that a caller means by `name`.
     pub fn model(&self, name: &str) -> Result<Arc<ServedModel>, ServiceError> {
-        Ok(Arc::clone(self.serving().models.resolve(name)?))
+        let serving = self.serving();
+        let name = self.meant(&serving, name);
+        Ok(Arc::clone(serving.models.resolve(&name)?))
     }
 
     /// Ask the policies about a request that generates nothing, such as a list of models. The
@@ -178,7 +186,9 @@ impl Service {
     ) -> Result<Admission, ServiceError> {
         let serving = self.serving();
         let resolved = |name| serving.models.resolve(name);
-        let named = model.map(|name| resolved(name).map_or(name, |entry| &entry.listing.name));
+        let meant = model.map(|name| self.meant(&serving, name));
+        let named = meant.as_deref();
+        let named = named.map(|name| resolved(name).map_or(name, |entry| &entry.listing.name));
         let mut admission = serving
             .policies
             .admit(call, facts(call, named, false, None))
@@ -195,8 +205,10 @@ impl Service {
         model: &str,
     ) -> Result<(Admission, UsedModel), ServiceError> {
         let serving = self.serving();
-        let (admission, entry) = serving.admit(call, model, None).await?;
-        let used = self.hold(&serving, &entry).await?;
+        let routed = self.route(&serving, call, model, None).await;
+        let (admission, entry) = serving.admit(call, &routed.model, None).await?;
+        let mut used = self.hold(&serving, &entry).await?;
+        used.observer = routed.observe(used.observer);
         Ok((admission, used))
     }
 
@@ -265,9 +277,14 @@ impl Service {
 
     /// Report a refusal, under the name of the model that the caller meant.
     pub(crate) fn refused(&self, serving: &Generation, name: &str, error: &ServiceError) {
-        let entry = serving.models.resolve(name).ok();
+        let name = self.meant(serving, name);
+        let entry = serving.models.resolve(&name).ok();
         let model = entry.map(|entry| entry.listing.name.as_str());
         self.config.observer.refused(model, error);
+    }
+
+    pub(crate) fn aliases(&self) -> &AliasTable {
+        &self.config.aliases
     }
 
     /// Wait until the policies have been told of every request that has ended.
@@ -294,13 +311,34 @@ impl Service {
         numbers: &mut Numbers,
     ) -> Result<StartedPart, ServiceError> {
         let fields = request.fields();
+        let session = fields.fairness_key.as_deref();
+        let routed = self.route(serving, call, &fields.model, session).await;
+        let begun = self
+            .begin_at(&routed, serving, call, request, numbers)
+            .await;
+        if begun.is_err() {
+            routed.failed(call);
+        }
+        begun
+    }
+
+    async fn begin_at(
+        &self,
+        routed: &Routed,
+        serving: &Arc<Generation>,
+        call: &Call,
+        request: Request,
+        numbers: &mut Numbers,
+    ) -> Result<StartedPart, ServiceError> {
+        let fields = request.fields();
         let (candidates, field) = request.candidates();
         let limit = fields
             .max_tokens
             .map(|each| each.saturating_mul(candidates));
-        let admitted = serving.admit(call, &fields.model, Some((fields, limit)));
+        let admitted = serving.admit(call, &routed.model, Some((fields, limit)));
         let (mut admission, entry) = admitted.await?;
-        let used = self.hold(serving, &entry).await?;
+        let mut used = self.hold(serving, &entry).await?;
+        used.observer = routed.observe(used.observer);
         let model = &used.loaded.model;
         let generator = used.loaded.generator()?;
         self.throughputs
@@ -506,6 +544,11 @@ impl Generation {
             policies: Policies::new(policies, Arc::clone(accounts)),
             tools: ServerTools::new(tools)?,
         })
+    }
+
+    /// Whether a model has this public name.
+    pub(crate) fn is_public(&self, name: &str) -> bool {
+        self.models.get(name).is_some()
     }
 
     /// Listener for the model of this public name.

@@ -224,6 +224,7 @@ impl Submitter {
         Ok(ConversationChoice::new(ConversationParts {
             number: slot.number,
             stream,
+            _lease: self.lease.clone(),
             prompt_tokens: 0,
             parser,
             round: slot.round,
@@ -249,6 +250,7 @@ impl Submitter {
         Ok(ConversationChoice::new(ConversationParts {
             number: slot.number,
             stream,
+            _lease: self.lease.clone(),
             prompt_tokens: u32::try_from(prepared.ids.len()).unwrap_or(u32::MAX),
             parser,
             round: slot.round,

@@ -10,7 +10,7 @@ use http_body_util::BodyExt as _;
 use mortise_engine::{EngineLoad, SubmitError};
 use mortise_models::{
     ConversationRequest, ConversationRuntime, OutputEvent, OutputStream, RenderedRequest,
-    RuntimeError, UpstreamConfig, Usage,
+    RuntimeEnd, RuntimeError, UpstreamConfig, Usage,
 };
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::Sender;
@@ -30,6 +30,8 @@ use crate::unsupported::Refused;
 const BACKOFF: Duration = Duration::from_millis(100);
 /// Time for the end of an answer that has said all, so that its connection can be used again.
 const REST: Duration = Duration::from_secs(1);
+/// Time in which the end of a process is known after its connections break.
+const END_KNOWN: Duration = Duration::from_secs(1);
 
 /// Answers conversations by asking OpenAI-compatible servers.
 pub struct UpstreamRuntime {
@@ -45,6 +47,8 @@ struct Shared {
     client: Client,
     members: Members,
     counters: Counters,
+    /// End of the process that answers, if this server has started it.
+    end: Option<RuntimeEnd>,
 }
 
 /// Numbers since the start. They are independent of one another: no order is needed.
@@ -84,6 +88,26 @@ impl UpstreamRuntime {
     /// # Errors
     /// When TLS or the key cannot be set up, or outside of a tokio runtime.
     pub fn start(name: &str, config: UpstreamConfig) -> Result<Self, ClientError> {
+        Self::start_with(name, config, None)
+    }
+
+    /// A runtime that asks a process of this machine, whose end tells why requests fail.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_until(
+        name: &str,
+        config: UpstreamConfig,
+        end: RuntimeEnd,
+    ) -> Result<Self, ClientError> {
+        Self::start_with(name, config, Some(end))
+    }
+
+    fn start_with(
+        name: &str,
+        config: UpstreamConfig,
+        end: Option<RuntimeEnd>,
+    ) -> Result<Self, ClientError> {
         let runtime = Handle::try_current().map_err(|_| ClientError::NoRuntime)?;
         let client = Client::new(&config)?;
         if config.key.is_some()
@@ -113,6 +137,7 @@ impl UpstreamRuntime {
                 client,
                 members,
                 counters: Counters::default(),
+                end,
             }),
             runtime,
             checks,
@@ -210,7 +235,10 @@ async fn answer(slot: Slot, asked: Asked, sender: Sender<OutputEvent>) {
     // The slot is free before the end is sent, so that a caller who has read it finds one.
     drop(slot);
     let last = match last {
-        OutputEvent::Failed(error) => OutputEvent::Failed(shared.without_key(error)),
+        OutputEvent::Failed(error) => {
+            let error = shared.explained(error).await;
+            OutputEvent::Failed(shared.without_key(error))
+        }
         other => other,
     };
     // A reader that has gone away needs no ending.
@@ -291,6 +319,29 @@ impl Shared {
             error,
             "an upstream failed a request"
         );
+    }
+
+    /// The failure of a request, or the end of the process that was to answer it: it may be known a moment
+    /// after the connection breaks.
+    async fn explained(&self, error: RuntimeError) -> RuntimeError {
+        let Some(mut end) = self.end.clone() else {
+            return error;
+        };
+        if !matches!(
+            error,
+            RuntimeError::Upstream(_) | RuntimeError::Unavailable { .. }
+        ) {
+            return error;
+        }
+        match timeout(END_KNOWN, end.wait_for(Option::is_some)).await {
+            Ok(Ok(ended)) => match ended.as_ref() {
+                Some(ended) => {
+                    RuntimeError::Upstream(format!("the model crashed: {}", ended.cause))
+                }
+                None => error,
+            },
+            _ => error,
+        }
     }
 
     /// A text without the upstream's key, which an upstream may quote.

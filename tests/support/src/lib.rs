@@ -50,7 +50,7 @@ pub struct Server {
     address: String,
     log: Arc<Mutex<Vec<String>>>,
     stalled: Arc<AtomicBool>,
-    _config: Option<tempfile::TempDir>,
+    config: Option<tempfile::TempDir>,
 }
 
 impl Server {
@@ -85,6 +85,12 @@ impl Server {
                 .args(command.get_args());
             *command = outer;
         })
+    }
+
+    /// Write another configuration to the file that the server was started with.
+    pub fn configure(&self, config: &str) {
+        let folder = self.config.as_ref().expect("a configuration file");
+        std::fs::write(folder.path().join("mortise.toml"), config).expect("write the file");
     }
 
     fn with_file(config: &str, change: impl FnOnce(&mut Command)) -> Self {
@@ -134,7 +140,7 @@ impl Server {
             address,
             log,
             stalled,
-            _config: config,
+            config: config,
         }
     }
 

@@ -29,7 +29,9 @@ pub(crate) fn list(args: PluginListArgs) -> anyhow::Result<Value> {
     for model in &config.models {
         // Only where it matters: a model's files may have to be fetched first.
         architectures.push(match by_architecture {
-            true if model.upstream.is_none() => source.open(model)?.architecture,
+            true if model.upstream.is_none() && model.child.is_none() => {
+                source.open(model)?.architecture
+            }
             _ => String::new(),
         });
     }

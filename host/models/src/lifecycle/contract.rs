@@ -39,6 +39,11 @@ pub trait LoadModel: Send + Sync {
 
     /// Bytes of the files that a load would read, as far as they are known.
     fn artifact_bytes(&self, config: &ModelConfig) -> Option<u64>;
+
+    /// The models are these from now on, among which drafts are found by name.
+    fn redefine(&self, models: &[ModelConfig]) {
+        let _ = models;
+    }
 }
 
 /// A model that the server knows, with its runtime if it is loaded.

@@ -21,7 +21,7 @@ pub enum LifecycleError {
     #[error("the model `{0}` is being unloaded; retry later")]
     Unloading(String),
     /// Its last load failed.
-    #[error("the model `{model}` could not be loaded: {error}")]
+    #[error("the model `{model}` has failed: {error}")]
     Failed {
         /// Public name.
         model: String,
@@ -56,6 +56,17 @@ pub enum LifecycleError {
         /// Models that may be loaded at once, 0 if there is no bound.
         models: usize,
     },
+    /// A pinned model is loaded that may not run beside it.
+    #[error(
+        "the model `{model}` may not run beside `{by}`, which is pinned; unload that one, or give \
+         both the same `group`"
+    )]
+    Excluded {
+        /// Public name.
+        model: String,
+        /// The one that stays.
+        by: String,
+    },
     /// The server is stopping.
     #[error("the server is stopping")]
     Stopping,
@@ -74,6 +85,7 @@ impl LifecycleError {
             Self::Unloaded(_) => "model_unloaded",
             Self::BadOverride { .. } => "invalid_load_request",
             Self::NoRoom { .. } => "insufficient_memory",
+            Self::Excluded { .. } => "model_excluded",
             Self::Stopping => "stopping",
         }
     }

@@ -1,5 +1,7 @@
 //! The manager of all models: loads and unloads them, makes room, and holds them while requests use them.
 
+mod definitions;
+mod ends;
 mod work;
 
 use std::collections::BTreeMap;
@@ -14,11 +16,14 @@ use super::contract::{
 use super::error::LifecycleError;
 use super::events::{Events, ModelEvent};
 use super::lease::{CountLeases, ModelLease};
+use super::output_log::OutputLog;
 use super::overrides::LoadOverrides;
 use super::progress::{LoadStage, Progress};
-use super::state::{LoadStep, ModelState, Room, StateTable, UnloadStep};
+use super::state::{Company, LoadStep, ModelState, Room, StateTable, UnloadStep};
 use crate::config::ModelConfig;
 use crate::model::{Listing, Model};
+
+pub use definitions::{Redefinition, RedefinitionConflict};
 
 /// State of one model beside its place in the table.
 struct Entry {
@@ -30,6 +35,10 @@ struct Entry {
     memory_source: MemorySource,
     loaded_at_ms: Option<u64>,
     load_time: Option<Duration>,
+    /// Last lines of its processes.
+    output: Arc<OutputLog>,
+    /// Restarts after crashes in a row.
+    restarts: u32,
     /// Tells leases that the model closes.
     closing: watch::Sender<bool>,
 }
@@ -92,6 +101,7 @@ impl ModelManager {
             inner
                 .table
                 .add(&model.name, size.unwrap_or(0), model.lifecycle.pinned);
+            inner.table.set_company(&model.name, company_of(&model));
             inner.order.push(model.name.clone());
             let entry = Entry::new(model, size);
             inner.entries.insert(entry.listing.name.clone(), entry);
@@ -145,6 +155,15 @@ impl ModelManager {
     /// State of one model, by its exact name.
     pub fn status(&self, name: &str) -> Option<ModelStatus> {
         self.lock().status(name, self.now())
+    }
+
+    /// Last lines of the processes of a model; `None` if there is no such model.
+    pub fn output(&self, name: &str) -> Option<Arc<OutputLog>> {
+        let inner = self.lock();
+        inner
+            .entries
+            .get(name)
+            .map(|entry| Arc::clone(&entry.output))
     }
 
     /// Room for a model: true if it can be loaded without unloading another.
@@ -379,7 +398,14 @@ impl ModelManager {
             entries.filter_map(|entry| entry.loaded.take()).collect()
         };
         self.bump();
-        let _ = tokio::task::spawn_blocking(move || drop(runtimes)).await;
+        // Side by side: each may wait for a process.
+        let ends: Vec<_> = runtimes
+            .into_iter()
+            .map(|runtime| tokio::task::spawn_blocking(move || drop(runtime)))
+            .collect();
+        for end in ends {
+            let _ = end.await;
+        }
     }
 
     /// Tell listeners and waiters of a model's state.
@@ -432,6 +458,15 @@ impl CountLeases for ModelManager {
     }
 }
 
+/// Models beside which a configured model may be loaded. A process without a group runs alone.
+fn company_of(config: &ModelConfig) -> Company {
+    match config.child.as_ref().map(|child| &child.group) {
+        None => Company::Any,
+        Some(None) => Company::Alone,
+        Some(Some(group)) => Company::Group(group.clone()),
+    }
+}
+
 impl Entry {
     fn new(config: ModelConfig, size: Option<u64>) -> Self {
         Self {
@@ -446,6 +481,8 @@ impl Entry {
             },
             loaded_at_ms: None,
             load_time: None,
+            output: Arc::default(),
+            restarts: 0,
             closing: watch::Sender::new(false),
         }
     }

@@ -6,6 +6,7 @@ mod events;
 mod lease;
 mod manager;
 mod memory;
+mod output_log;
 mod overrides;
 mod progress;
 mod state;
@@ -16,7 +17,8 @@ pub use contract::{
 pub use error::LifecycleError;
 pub use events::ModelEvent;
 pub use lease::ModelLease;
-pub use manager::ModelManager;
+pub use manager::{ModelManager, Redefinition, RedefinitionConflict};
+pub use output_log::{OutputLine, OutputLog};
 pub use overrides::{KvTypeName, LoadOverrides, Override};
 pub use progress::{LoadProgress, LoadStage, Progress};
 pub use state::{ModelState, RoomLimits};

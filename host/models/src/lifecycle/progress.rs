@@ -1,8 +1,10 @@
 //! Progress of a load, for those who watch it.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
+
+use super::output_log::OutputLog;
 
 /// Part of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -14,6 +16,8 @@ pub enum LoadStage {
     Downloading,
     /// The tokenizer and the weights are read, and the runtime starts.
     Reading,
+    /// A process was started, and does not serve yet.
+    Starting,
     /// Plugins are bound to the model.
     Binding,
 }
@@ -49,6 +53,7 @@ type Listener = Box<dyn Fn(&Progress) + Send + Sync>;
 pub struct LoadProgress {
     now: Mutex<Progress>,
     listener: Listener,
+    output: Arc<OutputLog>,
 }
 
 impl std::fmt::Debug for LoadProgress {
@@ -60,7 +65,7 @@ impl std::fmt::Debug for LoadProgress {
 impl Default for LoadProgress {
     /// Nobody listens.
     fn default() -> Self {
-        Self::new(Box::new(|_| {}))
+        Self::new(Box::new(|_| {}), Arc::default())
     }
 }
 
@@ -68,11 +73,17 @@ impl Default for LoadProgress {
 const STEPS: u64 = 100;
 
 impl LoadProgress {
-    pub(crate) fn new(listener: Listener) -> Self {
+    pub(crate) fn new(listener: Listener, output: Arc<OutputLog>) -> Self {
         Self {
             now: Mutex::new(Progress::of(LoadStage::Waiting)),
             listener,
+            output,
         }
+    }
+
+    /// Log of the output of the model's processes.
+    pub fn output(&self) -> &Arc<OutputLog> {
+        &self.output
     }
 
     fn change(&self, change: impl FnOnce(&mut Progress) -> bool) {

@@ -69,6 +69,30 @@ pub(crate) struct Slot {
     pub(crate) uses: u64,
     /// Loads begun.
     pub(crate) loads: u64,
+    /// Models beside which it may be loaded.
+    pub(crate) company: Company,
+}
+
+/// Models beside which a model may be loaded.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) enum Company {
+    /// All.
+    #[default]
+    Any,
+    /// Those without a rule of their own.
+    Alone,
+    /// Those, and the ones of the same group.
+    Group(String),
+}
+
+impl Company {
+    fn excludes(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Any, _) | (_, Self::Any) => false,
+            (Self::Group(one), Self::Group(other)) => one != other,
+            (Self::Alone, _) | (_, Self::Alone) => true,
+        }
+    }
 }
 
 impl Slot {
@@ -82,6 +106,7 @@ impl Slot {
             last_used: 0,
             uses: 0,
             loads: 0,
+            company: Company::Any,
         }
     }
 
@@ -126,6 +151,8 @@ pub(crate) enum Room {
     Soon,
     /// This model is to be unloaded first.
     Evict(String),
+    /// This pinned model may not be loaded beside it.
+    Excluded(String),
     /// Pinned models leave no room, or the model is larger than the bound.
     Never {
         /// Bytes that it needs.
@@ -155,6 +182,31 @@ impl StateTable {
         self.slots
             .entry(name.to_owned())
             .or_insert_with(|| Slot::new(bytes, pinned));
+    }
+
+    /// Say beside which models a model may be loaded.
+    pub(crate) fn set_company(&mut self, name: &str, company: Company) {
+        if let Some(slot) = self.slots.get_mut(name) {
+            slot.company = company;
+        }
+    }
+
+    /// Remove a model that is not loaded.
+    pub(crate) fn remove(&mut self, name: &str) {
+        self.slots.remove(name);
+    }
+
+    pub(crate) fn set_pinned(&mut self, name: &str, pinned: bool) {
+        if let Some(slot) = self.slots.get_mut(name) {
+            slot.pinned = pinned;
+        }
+    }
+
+    /// What a model is expected to take from now on.
+    pub(crate) fn set_bytes(&mut self, name: &str, bytes: u64) {
+        if let Some(slot) = self.slots.get_mut(name) {
+            slot.bytes = bytes;
+        }
     }
 
     pub(crate) fn slot(&self, name: &str) -> Option<&Slot> {
@@ -196,6 +248,18 @@ impl StateTable {
                 slot.last_error = Some(error);
             }
         }
+    }
+
+    /// The runtime of a loaded model ended by itself: true if the model is still the one of that load.
+    pub(crate) fn ended(&mut self, name: &str, loads: u64, error: String) -> bool {
+        let slot = self.slots.get_mut(name);
+        let same = |slot: &&mut Slot| slot.state == ModelState::Loaded && slot.loads == loads;
+        let Some(slot) = slot.filter(same) else {
+            return false;
+        };
+        slot.state = ModelState::Failed;
+        slot.last_error = Some(error);
+        true
     }
 
     /// A load was given up before it began, for lack of room.
@@ -263,6 +327,9 @@ impl StateTable {
 
     /// Room for `name`, whose turn to be loaded it is. Other models that wait for their turn take none.
     pub(crate) fn room(&self, name: &str) -> Room {
+        if let Some(room) = self.without_excluded(name) {
+            return room;
+        }
         let needed = self.slots.get(name).map_or(0, |slot| slot.bytes);
         let resident = || {
             let others = self.slots.iter().filter(move |(other, _)| *other != name);
@@ -299,6 +366,28 @@ impl StateTable {
         match victim {
             Some((victim, _)) => Room::Evict(victim.clone()),
             None => Room::Never { needed, free: 0 },
+        }
+    }
+
+    /// What has to happen to loaded models that exclude `name`, if there are any.
+    fn without_excluded(&self, name: &str) -> Option<Room> {
+        let company = &self.slots.get(name)?.company;
+        let excluded = |(other, slot): &(&String, &Slot)| {
+            *other != name && slot.is_resident() && company.excludes(&slot.company)
+        };
+        let excluded: Vec<_> = self.slots.iter().filter(excluded).collect();
+        let loaded = |slot: &Slot| slot.state == ModelState::Loaded;
+        let stays = excluded
+            .iter()
+            .find(|(_, slot)| slot.pinned && loaded(slot));
+        if let Some((other, _)) = stays {
+            return Some(Room::Excluded((*other).clone()));
+        }
+        let leaves = excluded.iter().find(|(_, slot)| loaded(slot));
+        match (leaves, excluded.is_empty()) {
+            (Some((other, _)), _) => Some(Room::Evict((*other).clone())),
+            (None, false) => Some(Room::Soon),
+            (None, true) => None,
         }
     }
 

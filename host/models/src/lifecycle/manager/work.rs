@@ -12,7 +12,7 @@ use crate::lifecycle::contract::MemorySource;
 use crate::lifecycle::error::LifecycleError;
 use crate::lifecycle::events::now_ms;
 use crate::lifecycle::memory::resident_bytes;
-use crate::lifecycle::progress::{LoadProgress, LoadStage};
+use crate::lifecycle::progress::{LoadProgress, LoadStage, Progress};
 use crate::lifecycle::state::{ModelState, Room};
 use crate::model::Model;
 
@@ -69,7 +69,13 @@ impl ModelManager {
             _ => None,
         };
         let published = match model {
-            Ok(model) => self.serve(name, model, grown, took).await,
+            Ok(model) => {
+                let served = self.serve(name, Arc::clone(&model), grown, took).await;
+                if served.is_ok() {
+                    self.watch_end(name, &model);
+                }
+                served
+            }
             Err(error) => Err(error),
         };
         // Only now: the next load must find this model among the loaded ones.
@@ -166,7 +172,9 @@ impl ModelManager {
             let room = self.lock().table.room(name);
             match room {
                 Room::Free => return Ok(()),
-                Room::Never { .. } => return Err(self.no_room(&self.lock(), name)),
+                Room::Never { .. } | Room::Excluded(_) => {
+                    return Err(self.no_room(&self.lock(), name));
+                }
                 Room::Evict(victim) => {
                     tracing::info!(model = victim, for_model = name, "model is evicted");
                     // Another may have unloaded it meanwhile; the next look tells.
@@ -179,6 +187,10 @@ impl ModelManager {
 
     pub(super) fn no_room(&self, inner: &Inner, name: &str) -> LifecycleError {
         let (needed, free) = match inner.table.room(name) {
+            Room::Excluded(by) => {
+                let model = name.to_owned();
+                return LifecycleError::Excluded { model, by };
+            }
             Room::Never { needed, free } => (needed, free),
             _ => (inner.table.slot(name).map_or(0, |slot| slot.bytes), 0),
         };
@@ -191,9 +203,9 @@ impl ModelManager {
         }
     }
 
-    /// Wait until nobody uses a model, and release it.
-    async fn run_unload(&self, name: &str) {
-        let publishing = self.publishing.lock().await;
+    /// Publish what is loaded, after the model of this name has left.
+    pub(super) async fn publish_known(&self, name: &str) {
+        let _publishing = self.publishing.lock().await;
         if let Some(publisher) = self.publisher.get().and_then(Weak::upgrade)
             && let Err(error) = publisher.publish(self.known()).await
         {
@@ -204,7 +216,11 @@ impl ModelManager {
                 "the models without this one could not be published"
             );
         }
-        drop(publishing);
+    }
+
+    /// Wait until nobody uses a model, and release it.
+    async fn run_unload(&self, name: &str) {
+        self.publish_known(name).await;
         let mut changes = self.changes.subscribe();
         while !self.lock().table.is_drained(name) {
             if self.changed(&mut changes).await.is_err() {
@@ -231,8 +247,9 @@ impl ModelManager {
     }
 
     fn progress_of(&self, name: &str) -> LoadProgress {
+        let output = self.output(name).unwrap_or_default();
         let (manager, name) = (self.this.clone(), name.to_owned());
-        LoadProgress::new(Box::new(move |progress| {
+        let listener = move |progress: &Progress| {
             let Some(manager) = manager.upgrade() else {
                 return;
             };
@@ -243,6 +260,7 @@ impl ModelManager {
             manager
                 .events
                 .send(&name, state, Some(progress.clone()), None);
-        }))
+        };
+        LoadProgress::new(Box::new(listener), output)
     }
 }

@@ -1,6 +1,6 @@
 //! Schedules of the state table: every order of events that the manager can meet, drawn at random.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::*;
 
@@ -32,6 +32,8 @@ struct Simulation {
     /// Requests by model: those that use it, and those that wait for its load.
     using: BTreeMap<&'static str, usize>,
     waiting: BTreeMap<&'static str, usize>,
+    /// Models whose runtime ended while requests used it; these still leave.
+    crashed: BTreeSet<&'static str>,
 }
 
 impl Simulation {
@@ -45,6 +47,13 @@ impl Simulation {
         for name in NAMES {
             let pinned = draw.below(8) == 0;
             table.add(name, [0, 40, 90, 120][draw.below(4)], pinned);
+            let company = match draw.below(6) {
+                0 => Company::Alone,
+                1 => Company::Group("x".to_owned()),
+                2 => Company::Group("y".to_owned()),
+                _ => Company::Any,
+            };
+            table.set_company(name, company);
         }
         Self {
             table,
@@ -55,6 +64,7 @@ impl Simulation {
             reading: false,
             using: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            crashed: BTreeSet::new(),
         }
     }
 
@@ -148,11 +158,25 @@ impl Simulation {
                 assert!(!slot.pinned && slot.state == ModelState::Loaded);
                 assert_eq!(self.table.unload(&victim), Some(UnloadStep::Begin));
             }
-            Room::Never { .. } => {
+            Room::Never { .. } | Room::Excluded(_) => {
                 self.table.refused(name);
                 self.turns.pop_front();
                 self.give_up_waiting(name);
             }
+        }
+    }
+
+    /// The runtime of a model ends by itself, or that of an earlier load does.
+    fn crash(&mut self, name: &'static str) {
+        let before = self.state(name);
+        let loads = self.table.slot(name).expect("a model").loads;
+        let late = self.draw.below(2) as u64;
+        let ended = self
+            .table
+            .ended(name, loads - late.min(loads), "it crashed".to_owned());
+        assert_eq!(ended, before == ModelState::Loaded && late == 0);
+        if ended {
+            self.crashed.insert(name);
         }
     }
 
@@ -166,7 +190,7 @@ impl Simulation {
     fn step(&mut self) {
         self.now += 1;
         let name = NAMES[self.draw.below(NAMES.len())];
-        match self.draw.below(8) {
+        match self.draw.below(9) {
             0 | 1 => self.request(name),
             2 => self.end_request(name),
             3 => self.load(name),
@@ -180,8 +204,11 @@ impl Simulation {
                     assert_eq!(self.table.unload(&name), Some(UnloadStep::Begin));
                 }
             }
+            7 => self.crash(name),
             _ => self.turn(),
         }
+        self.crashed
+            .retain(|name| self.using.get(name).is_some_and(|users| *users > 0));
         self.check();
     }
 
@@ -194,7 +221,7 @@ impl Simulation {
                 Self::count(&self.waiting, name),
             );
             assert_eq!(slot.users, using + waiting, "{name}: {slot:?}");
-            if using > 0 {
+            if using > 0 && !self.crashed.contains(name) {
                 let serves = [ModelState::Loaded, ModelState::Unloading];
                 assert!(serves.contains(&slot.state), "{name} is used: {slot:?}");
             }
@@ -214,6 +241,13 @@ impl Simulation {
                 models += 1;
                 bytes += slot.bytes;
             }
+        }
+        let slots = NAMES.map(|name| self.table.slot(name).expect("a model"));
+        let resident = || slots.iter().filter(|slot| slot.is_resident());
+        for one in resident() {
+            let company = resident().filter(|other| !std::ptr::eq(*other, one));
+            let mut company = company.map(|other| one.company.excludes(&other.company));
+            assert!(!company.any(|excluded| excluded), "{:?}", self.table);
         }
         let RoomLimits {
             models: most,

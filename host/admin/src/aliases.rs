@@ -1,0 +1,102 @@
+//! Aliases of a running server: switched, rolled back, removed.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::Response;
+use http::StatusCode;
+use mortise_http::{Problem, json_response};
+use mortise_models::{Alias, AliasError};
+use serde_json::json;
+
+use crate::Admin;
+use crate::models::{Name, name_of, read};
+
+/// All aliases.
+pub(crate) async fn list(State(admin): State<Arc<Admin>>) -> Response {
+    let body = json!({"object": "list", "data": admin.aliases.rows()});
+    json_response(StatusCode::OK, &body)
+}
+
+/// One alias.
+pub(crate) async fn show(State(admin): State<Arc<Admin>>, name: Name) -> Result<Response, Problem> {
+    shown(&admin, &name_of(name)?, StatusCode::OK)
+}
+
+/// Give an alias a meaning, or another one.
+pub(crate) async fn set(
+    State(admin): State<Arc<Admin>>,
+    name: Name,
+    body: Body,
+) -> Result<Response, Problem> {
+    let name = name_of(name)?;
+    let alias = read::<Alias>(body).await.map_err(|problem| Problem {
+        code: "invalid_alias".into(),
+        ..problem
+    })?;
+    let alias = alias.ok_or_else(|| {
+        let message = "the body must name a model, as in {\"target\": \"NAME\"}";
+        Problem::new(StatusCode::BAD_REQUEST, "invalid_alias", message)
+    })?;
+    let new = admin.aliases.set(&name, alias.clone(), &is_model(&admin));
+    let new = new.map_err(problem)?;
+    tracing::info!(
+        alias = name,
+        target = alias.target,
+        canary = alias.canary.as_ref().map(|canary| canary.target.as_str()),
+        percent = alias.canary.as_ref().map(|canary| canary.percent),
+        "alias was set"
+    );
+    let status = if new {
+        StatusCode::CREATED
+    } else {
+        StatusCode::OK
+    };
+    shown(&admin, &name, status)
+}
+
+/// Give an alias its earlier meaning back.
+pub(crate) async fn roll_back(
+    State(admin): State<Arc<Admin>>,
+    name: Name,
+) -> Result<Response, Problem> {
+    let name = name_of(name)?;
+    let rolled = admin.aliases.roll_back(&name, &is_model(&admin));
+    rolled.map_err(problem)?;
+    tracing::info!(alias = name, "alias was rolled back");
+    shown(&admin, &name, StatusCode::OK)
+}
+
+/// Remove an alias.
+pub(crate) async fn remove(
+    State(admin): State<Arc<Admin>>,
+    name: Name,
+) -> Result<Response, Problem> {
+    let name = name_of(name)?;
+    admin.aliases.remove(&name).map_err(problem)?;
+    tracing::info!(alias = name, "alias was removed");
+    let body = json!({"name": name, "deleted": true});
+    Ok(json_response(StatusCode::OK, &body))
+}
+
+fn is_model(admin: &Admin) -> impl Fn(&str) -> bool {
+    |name| admin.models.status(name).is_some()
+}
+
+fn shown(admin: &Admin, name: &str, status: StatusCode) -> Result<Response, Problem> {
+    let row = admin.aliases.row(name);
+    let row = row.ok_or_else(|| problem(AliasError::Unknown(name.to_owned())))?;
+    Ok(json_response(status, &json!(row)))
+}
+
+fn problem(error: AliasError) -> Problem {
+    let (status, code) = match &error {
+        AliasError::Unknown(_) => (StatusCode::NOT_FOUND, "unknown_alias"),
+        AliasError::NoPrevious(_) => (StatusCode::CONFLICT, "no_previous_target"),
+        AliasError::IsModel(_) => (StatusCode::CONFLICT, "name_in_use"),
+        AliasError::NoModel { .. } => (StatusCode::BAD_REQUEST, "unknown_model"),
+        AliasError::Bad { .. } => (StatusCode::BAD_REQUEST, "invalid_alias"),
+    };
+    Problem::new(status, code, error.to_string())
+}

@@ -1,0 +1,101 @@
+//! Settings as keys and values, to be compared: which have changed since a server read them.
+
+use toml::{Table, Value};
+
+use super::DEFAULT_FILE;
+
+/// Tables whose changes a running server takes over, in whole.
+const APPLIED: [&str; 3] = ["models", "auth", "plugins"];
+/// Keys of those tables that it does not take over.
+const NOT_APPLIED: [&str; 2] = ["plugins.cache_dir", "plugins.watch_ms"];
+
+/// Settings of a file, with defaults where it says nothing.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Settings(Table);
+
+impl Settings {
+    /// Settings of a text that has been checked. One that is no TOML has none.
+    pub fn of_text(text: &str) -> Self {
+        let mut settings: Table = DEFAULT_FILE.parse().unwrap_or_default();
+        merge(&mut settings, text.parse().unwrap_or_default());
+        Self(settings)
+    }
+
+    /// Keys that differ and take effect at the next start only, in order.
+    pub fn restart_keys(&self, now: &Self) -> Vec<String> {
+        let mut keys = Vec::new();
+        differing("", &self.0, &now.0, &mut keys);
+        keys.retain(|key| {
+            let table = key.split('.').next().unwrap_or_default();
+            !APPLIED.contains(&table) || NOT_APPLIED.contains(&key.as_str())
+        });
+        keys
+    }
+}
+
+/// Lay a table over another: tables are merged, everything else is replaced.
+fn merge(below: &mut Table, above: Table) {
+    for (key, value) in above {
+        match (below.get_mut(&key), value) {
+            (Some(Value::Table(below)), Value::Table(above)) => merge(below, above),
+            (_, value) => {
+                below.insert(key, value);
+            }
+        }
+    }
+}
+
+fn differing(prefix: &str, one: &Table, other: &Table, keys: &mut Vec<String>) {
+    let empty = Value::Table(Table::new());
+    let mut names: Vec<&String> = one.keys().chain(other.keys()).collect();
+    names.sort();
+    names.dedup();
+    for name in names {
+        let key = match prefix {
+            "" => name.clone(),
+            prefix => format!("{prefix}.{name}"),
+        };
+        let tables = |value: Option<&Value>| value.is_some_and(Value::is_table);
+        match (one.get(name), other.get(name)) {
+            (before, after) if before == after => {}
+            (before, after) if tables(before) || tables(after) => {
+                let (before, after) = (before.unwrap_or(&empty), after.unwrap_or(&empty));
+                match (before, after) {
+                    (Value::Table(before), Value::Table(after)) => {
+                        differing(&key, before, after, keys);
+                    }
+                    _ => keys.push(key),
+                }
+            }
+            _ => keys.push(key),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn feature_c10_keys_that_need_a_restart_are_named_and_defaults_are_no_change() {
+        let before = Settings::of_text("[server]\nport = 9000\n[engine.tenant_weights]\na = 2\n");
+        let same = Settings::of_text(
+            "[engine.tenant_weights]\na = 2\n[server]\nport = 9000\nhost = \"127.0.0.1\"\n",
+        );
+        assert_eq!(before.restart_keys(&same), Vec::<String>::new());
+        let after = Settings::of_text(
+            "[limits]\nmax_queue = 3\n[plugins]\nwatch_ms = 5\ndir = \"x\"\n[engine.tenant_weights]\n\
+             b = 1\n[[models]]\nname = \"m\"\n[auth]\nanonymous = true\n",
+        );
+        assert_eq!(
+            before.restart_keys(&after),
+            [
+                "engine.tenant_weights.a",
+                "engine.tenant_weights.b",
+                "limits.max_queue",
+                "plugins.watch_ms",
+                "server.port",
+            ]
+        );
+    }
+}

@@ -1,0 +1,132 @@
+//! Names that stand for models: switched, rolled back, and shared between two models.
+
+use serde_json::{Value, json};
+
+use crate::support::client::{Request, Response};
+use crate::{Managed, asked, code, said, scripted};
+
+fn two(more: &str) -> Managed {
+    let (old, new) = (
+        scripted("old", "default = \"old\"", ""),
+        scripted("new", "default = \"new\"", ""),
+    );
+    Managed::start(&format!("{more}\n{old}{new}"))
+}
+
+fn put(managed: &Managed, name: &str, body: &Value) -> Response {
+    let path = format!("/v1/admin/aliases/{name}");
+    managed.ask(Request::post(&path, body).method("PUT"))
+}
+
+fn row(managed: &Managed, name: &str) -> Value {
+    let path = format!("/v1/admin/aliases/{name}");
+    managed.ask(Request::get(&path)).ok()
+}
+
+#[test]
+fn feature_m2_an_alias_is_switched_and_rolled_back_over_admin() {
+    let managed = two("[[aliases]]\nname = \"prod\"\ntarget = \"old\"\n");
+    assert_eq!(said(&managed.chat("prod")), "old");
+    assert_eq!(managed.server.get("/v1/models/prod").ok()["id"], "old");
+    assert_eq!(
+        put(&managed, "prod", &json!({"target": "new"})).status(),
+        200
+    );
+    assert_eq!(said(&managed.chat("prod")), "new");
+    let back = Request::raw("/v1/admin/aliases/prod/rollback", b"");
+    assert_eq!(managed.ask(back).ok()["target"], "old");
+    assert_eq!(said(&managed.chat("prod")), "old");
+    let row = row(&managed, "prod");
+    assert_eq!(row["previous"]["target"], "new");
+    assert_eq!(row["targets"]["old"]["requests"], 2);
+    assert_eq!(row["targets"]["new"]["requests"], 1);
+    assert_eq!(row["targets"]["new"]["errors"], 0);
+    let all = managed.ask(Request::get("/v1/admin/aliases")).ok();
+    assert_eq!(all["data"][0]["name"], "prod");
+    let path = "/v1/admin/aliases/prod";
+    let removed = managed.ask(Request::get(path).method("DELETE"));
+    assert_eq!(removed.ok()["deleted"], true);
+    assert_eq!(code(&managed.chat("prod")).0, 404);
+}
+
+#[test]
+fn feature_m2_a_wrong_alias_changes_nothing() {
+    let managed = two("");
+    for (name, body, refusal) in [
+        ("prod", json!({"target": "nobody"}), (400, "unknown_model")),
+        ("old", json!({"target": "new"}), (409, "name_in_use")),
+        (
+            "prod",
+            json!({"target": "old", "canary": {"target": "new", "percent": 101}}),
+            (400, "invalid_alias"),
+        ),
+        ("prod", json!({"goal": "old"}), (422, "invalid_alias")),
+    ] {
+        let response = put(&managed, name, &body);
+        let (status, found) = code(&response);
+        assert_eq!((status, found.as_str()), refusal, "{body}");
+    }
+    let back = Request::raw("/v1/admin/aliases/prod/rollback", b"");
+    assert_eq!(code(&managed.ask(back)), (404, "unknown_alias".to_owned()));
+    assert_eq!(
+        put(&managed, "prod", &json!({"target": "old"})).status(),
+        201
+    );
+    let back = Request::raw("/v1/admin/aliases/prod/rollback", b"");
+    assert_eq!(
+        code(&managed.ask(back)),
+        (409, "no_previous_target".to_owned())
+    );
+}
+
+#[test]
+fn feature_m2_q8_a_canary_gets_a_part_of_the_sessions_and_each_stays() {
+    let managed = two("");
+    let canary = json!({"target": "old", "canary": {"target": "new", "percent": 30}});
+    assert_eq!(put(&managed, "prod", &canary).status(), 201);
+    let answers = || {
+        let sessions = (0..60).map(|number| {
+            let mut body = asked("prod");
+            body["fairness_key"] = json!(format!("session {number}"));
+            said(&managed.server.post("/v1/chat/completions", &body))
+        });
+        sessions.collect::<Vec<String>>()
+    };
+    let first = answers();
+    let new = first.iter().filter(|answer| *answer == "new").count();
+    assert!((6..=30).contains(&new), "{new} of 60");
+    assert_eq!(answers(), first, "each stays where it was");
+    let row = row(&managed, "prod");
+    assert_eq!(row["targets"]["new"]["requests"], 2 * new);
+    assert_eq!(row["targets"]["old"]["requests"], 2 * (60 - new));
+}
+
+#[test]
+fn feature_m2_a_canary_gets_the_tenants_that_it_names() {
+    let key = |id: &str| {
+        format!("[[auth.api_keys]]\nid = \"{id}\"\nkey = \"key-of-{id}\"\ntenant = \"{id}\"\n")
+    };
+    let managed = two(&format!(
+        "[[aliases]]\nname = \"prod\"\ntarget = \"old\"\n\
+         canary = {{ target = \"new\", tenants = [\"lab\"] }}\n{}{}",
+        key("lab"),
+        key("shop")
+    ));
+    for (tenant, answer) in [("lab", "new"), ("shop", "old")] {
+        let request = Request::post("/v1/chat/completions", &asked("prod"));
+        let request = request.header("authorization", &format!("Bearer key-of-{tenant}"));
+        assert_eq!(said(&managed.server.send(&request)), answer);
+    }
+}
+
+#[test]
+fn feature_m1_steps_of_the_resolution_can_be_switched() {
+    let managed = two("[names]\ncase_insensitive = false\nsubstring = true\n");
+    assert_eq!(said(&managed.chat("ol")), "old");
+    assert_eq!(code(&managed.chat("OLDER")).0, 404);
+    let managed = two("[names]\ncase_insensitive = false\n");
+    assert_eq!(code(&managed.chat("OLD")).0, 404);
+    assert_eq!(code(&managed.chat("ol")).0, 404);
+    let managed = two("");
+    assert_eq!(said(&managed.chat("OLD")), "old");
+}
