@@ -106,8 +106,13 @@ const ROOMS: &[Room] = &[
         &["candle-core", "wasmtime", "tokenizers", "clap", "toml"],
     ),
     (
+        "host/store",
+        &[],
+        &["axum", "candle-core", "wasmtime", "tokenizers", "serde_json"],
+    ),
+    (
         "host/api",
-        &["mortise-http", "mortise-service"],
+        &["mortise-http", "mortise-service", "mortise-store"],
         &["candle-core", "wasmtime", "tokenizers", "clap", "toml"],
     ),
     (
@@ -169,6 +174,7 @@ const ROOMS: &[Room] = &[
             "mortise-plugin",
             "mortise-plugin-manager",
             "mortise-service",
+            "mortise-store",
             "mortise-telemetry",
         ],
         &["axum", "clap", "candle-core", "wasmtime", "tokenizers"],
@@ -225,6 +231,7 @@ const ROOMS: &[Room] = &[
             "mortise-plugin",
             "mortise-plugin-manager",
             "mortise-service",
+            "mortise-store",
             "mortise-telemetry",
             "mortise-tokenizer",
             "mortise-upstream",
