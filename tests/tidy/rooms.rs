@@ -108,7 +108,13 @@ const ROOMS: &[Room] = &[
     (
         "host/store",
         &[],
-        &["axum", "candle-core", "wasmtime", "tokenizers", "serde_json"],
+        &[
+            "axum",
+            "candle-core",
+            "wasmtime",
+            "tokenizers",
+            "serde_json",
+        ],
     ),
     (
         "host/api",

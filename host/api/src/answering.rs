@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use mortise_http::{AccessRecord, AnswerRecord, Problem, WaitEnd, WaitLimits};
-use mortise_service::{Answer, Event, ServiceError};
+use mortise_service::{Answer, Event, Principal, ServiceError, Summary};
 use tokio::sync::watch;
 
 use crate::problem::problem_of;
@@ -69,6 +69,16 @@ impl Answering {
         let problem = problem_of(error);
         self.record.error(&problem.code);
         problem
+    }
+
+    /// Figures so far.
+    pub(crate) fn summary(&self) -> Option<Summary<'_>> {
+        self.answer.summary()
+    }
+
+    /// Caller of the request.
+    pub(crate) fn principal(&self) -> Principal {
+        self.answer.principal().cloned().unwrap_or_default()
     }
 
     /// Access record of the request.

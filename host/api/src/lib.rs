@@ -5,17 +5,29 @@
 
 pub mod ollama;
 pub mod openai;
+pub mod responses;
 
 mod answering;
 mod call;
+mod executions;
 mod fields;
+mod hints;
+mod idempotency;
+mod ids;
+mod ignored;
 mod limits;
+mod live;
+mod openai_error;
+mod paging;
 mod problem;
 mod receive;
+mod retention;
 mod start;
 mod state;
+mod stored;
 mod stream;
 mod unsupported;
 
+pub use retention::Retention;
 pub use state::ApiState;
 pub use unsupported::Unsupported;

@@ -18,7 +18,7 @@ use mortise_harness::{print, print_json};
 use mortise_models::lifecycle::LoadProgress;
 
 use crate::cli::{Cli, Command, ConfigCommand, GrammarCommand, PluginCommand, TemplateCommand};
-use crate::commands::{devices, inspect, models, plugins, text};
+use crate::commands::{devices, inspect, models, plugins, store, text};
 
 /// Wrong usage or configuration, as opposed to a failure.
 const USAGE: u8 = 2;
@@ -57,6 +57,7 @@ fn run(command: Command) -> anyhow::Result<()> {
                 strict: args.strict,
                 max_context: args.max_context,
                 device: args.device,
+                store: args.store,
                 log_format: args.log_format,
                 log_level: args.log_level,
             };
@@ -83,6 +84,7 @@ fn run(command: Command) -> anyhow::Result<()> {
             print(&format!("{}\n", path.display()))
         }
         Command::Models(command) => models::run(command),
+        Command::Store(command) => store::run(command),
         Command::Devices { json } => print(&devices::describe(json)?),
         Command::Bench(args) => bench::run(&args),
         Command::Inspect(args) => print_json(&inspect::inspect(&args.path)?),

@@ -10,6 +10,7 @@ mod limits;
 mod models;
 mod plugins;
 mod raw;
+mod store;
 #[cfg(test)]
 mod tests;
 mod upstream;
@@ -36,6 +37,7 @@ use self::limits::check_limits;
 use self::models::check_models;
 use self::plugins::check_plugins;
 use self::raw::{Raw, RawKey};
+pub use self::store::StateConfig;
 pub use self::upstream::UpstreamOverride;
 
 /// The commented sample file.
@@ -122,6 +124,8 @@ pub struct Config {
     pub plugins: PluginConfig,
     /// Keys and what they may.
     pub auth: AuthConfig,
+    /// Where state is kept.
+    pub state: StateConfig,
 }
 
 /// Bounds of the front door.
@@ -196,6 +200,8 @@ pub struct Overrides {
     pub max_context: Option<usize>,
     /// `--device`
     pub device: Option<DeviceChoice>,
+    /// `--store`
+    pub store: Option<PathBuf>,
     /// `--log-format`
     pub log_format: Option<LogFormat>,
     /// `--log-level`
@@ -269,6 +275,7 @@ impl Config {
             upstream,
             plugins: check_plugins(plugins, bindings, base, overrides.plugins)?,
             auth,
+            state: raw.store.check(base, overrides.store)?,
         })
     }
 }

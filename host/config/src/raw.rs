@@ -17,6 +17,7 @@ use toml::de::{DeTable, DeValue};
 use super::engine::RawEngine;
 use super::lifecycle::RawLifecycle;
 use super::limits::RawLimits;
+use super::store::RawStore;
 use super::upstream::RawUpstream;
 
 /// The whole file.
@@ -33,6 +34,7 @@ pub(crate) struct Raw {
     pub(crate) models: Vec<RawModel>,
     pub(crate) plugins: RawPlugins,
     pub(crate) auth: RawAuth,
+    pub(crate) store: RawStore,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]

@@ -30,7 +30,7 @@ pub use guard::{Guard, HeaderLimits};
 pub use json::{MAX_DEPTH, kind_of, parse_object};
 pub use listen::{ConnectionLimits, Stop, serve, serve_beside};
 pub use problem::{Problem, ProblemShape, append_headers, json_response, stopping, write_problem};
-pub use router::{Api, Context, HttpState, check_connection, panicked, router};
+pub use router::{Api, Context, HttpState, Own, check_connection, panicked, router};
 pub use startup::Startup;
 pub use suggest::nearest;
 pub use wait_limits::{WaitEnd, WaitLimits};

@@ -14,6 +14,8 @@ use crate::store::Filter;
 pub(crate) struct Quota {
     pub(crate) records: u64,
     pub(crate) bytes: u64,
+    /// The oldest records make room, and all of them may have so many bytes; `None` refuses what is too much.
+    pub(crate) evict_above: Option<u64>,
 }
 
 /// Seconds since 1970.
@@ -107,6 +109,33 @@ fn sequence(connection: &Connection, key: &Key) -> Result<Option<i64>, StoreErro
         |row| row.get(0),
     );
     Ok(found.optional()?)
+}
+
+/// Remove the oldest records of an owner that has more than it may, and of all owners where all have more. What is
+/// being worked on stays.
+pub(crate) fn evict(connection: &Connection, owner: &str, quota: Quota) -> Result<(), StoreError> {
+    let Some(most) = quota.evict_above else {
+        return Ok(());
+    };
+    loop {
+        let (records, bytes) = used(connection, owner)?;
+        let total: i64 =
+            connection.query_row("SELECT ifnull(sum(bytes), 0) FROM usage", [], |row| {
+                row.get(0)
+            })?;
+        let crowded = u64::try_from(total).unwrap_or(0) > most;
+        if records <= quota.records && bytes <= quota.bytes && !crowded {
+            return Ok(());
+        }
+        let removed = connection.execute(
+            "DELETE FROM records WHERE seq IN
+             (SELECT seq FROM records WHERE open = 0 AND (owner = ?1 OR ?2) ORDER BY seq LIMIT 16)",
+            params![owner, crowded],
+        )?;
+        if removed == 0 {
+            return Ok(());
+        }
+    }
 }
 
 /// Refuse an owner that has more than it may.

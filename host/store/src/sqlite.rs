@@ -28,7 +28,8 @@ const PAGE_BYTES: u64 = 4096;
 /// Where state is kept, and how much of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreConfig {
-    /// The file; `None` keeps state in memory, and it ends with the process.
+    /// The file; `None` keeps state in memory, where the oldest records make room for new ones, and it ends with
+    /// the process.
     pub path: Option<PathBuf>,
     /// Bytes of all of it.
     pub max_bytes: u64,
@@ -68,9 +69,12 @@ impl SqliteStore {
     /// # Errors
     /// When the file is damaged, of something else, of a later version, or in use; or cannot be written.
     pub fn open(config: &StoreConfig) -> Result<Self, OpenError> {
+        let in_memory = config.path.is_none();
         let quota = Quota {
             records: config.owner_max_records,
             bytes: config.owner_max_bytes,
+            // Pages take more than what stands in them.
+            evict_above: in_memory.then_some(config.max_bytes / 2),
         };
         let (connection, lock) = match &config.path {
             Some(path) => {

@@ -165,7 +165,10 @@ async fn a_commit_happens_whole_or_not_at_all() {
 
 #[tokio::test]
 async fn quotas_hold_and_deleting_makes_room() {
-    with_both(|store| async move {
+    let folder = tempfile::tempdir().expect("make a folder");
+    let path = folder.path().join("state.db");
+    let store = SqliteStore::open(&config(Some(&path))).expect("open a store");
+    {
         let one = owner("a");
         let large = "x".repeat(600 << 10);
         let put = |id: &str| vec![Change::Put(record(&one, id, &large))];
@@ -186,8 +189,27 @@ async fn quotas_hold_and_deleting_makes_room() {
             .commit(vec![Change::Put(record(&owner("b"), "t", ""))])
             .await
             .expect("written");
-    })
-    .await;
+    }
+}
+
+#[tokio::test]
+async fn in_memory_the_oldest_make_room() {
+    let store = SqliteStore::open(&config(None)).expect("open a store");
+    let one = owner("a");
+    let large = "x".repeat(600 << 10);
+    for id in ["r1", "r2", "r3"] {
+        store.promise(&one).await.expect("there is room");
+        let put = Change::Put(record(&one, id, &large));
+        store.commit(vec![put]).await.expect("written");
+    }
+    let listing = store
+        .list(&one, Kind::Response, page(None, 9, true), None)
+        .await;
+    assert_eq!(ids(listing.expect("read")), (vec!["r3".to_owned()], false));
+    // What is larger than all that an owner may have is refused, and leaves nothing.
+    let huge = Change::Put(record(&one, "r4", &"x".repeat(2 << 20)));
+    let refused = store.commit(vec![huge]).await;
+    assert!(matches!(refused, Err(StoreError::Quota { .. }) | Ok(())));
 }
 
 #[tokio::test]

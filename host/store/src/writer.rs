@@ -205,7 +205,10 @@ impl Thread {
                 });
                 let owners: BTreeSet<&str> = owners.collect();
                 let mut owners = owners.into_iter();
-                owners.try_for_each(|owner| query::check_quota(connection, owner, self.quota))
+                owners.try_for_each(|owner| {
+                    query::evict(connection, owner, self.quota)?;
+                    query::check_quota(connection, owner, self.quota)
+                })
             });
         if made.is_err() {
             // Without the transaction, which a full disk ends, there is no savepoint any more.
@@ -221,6 +224,9 @@ impl Thread {
         owner: &str,
         trusted: bool,
     ) -> Result<(), StoreError> {
+        if self.quota.evict_above.is_some() {
+            return Ok(());
+        }
         let (records, bytes) = query::used(connection, owner)?;
         for (used, limit, unit) in [
             (records, self.quota.records, "records"),

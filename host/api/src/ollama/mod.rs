@@ -49,6 +49,7 @@ async fn generate(
         parts,
         object,
         reserved,
+        ..
     } = receive(&state, &context, GENERATE, request).await?;
     let fields = generate::parse(object)?;
     let stream = fields.stream;

@@ -7,8 +7,6 @@ mod completions;
 mod constraint;
 mod embeddings;
 mod envelope;
-mod error;
-mod hints;
 mod inputs;
 mod messages;
 mod models;
@@ -37,12 +35,13 @@ use self::completions::{CompletionCall, CompletionChunks, CompletionWhole};
 use self::envelope::Identity;
 use self::reply::{ChatChunks, ChatWhole};
 use crate::answering::Answering;
+use crate::hints;
 use crate::receive::{Received, receive};
 use crate::start::{Started, start};
 use crate::state::ApiState;
 use crate::stream::stream_response;
 
-pub use self::error::error_body;
+pub use crate::openai_error::error_body;
 
 const CHAT: &str = "/v1/chat/completions";
 const COMPLETIONS: &str = "/v1/completions";
@@ -66,10 +65,6 @@ pub fn api(state: Arc<ApiState>) -> Api {
     }
 }
 
-/// Names the fields that were left out of account.
-const IGNORED_HEADER: &str = "x-mortise-ignored";
-const MAX_IGNORED_BYTES: usize = 1024;
-
 /// `POST /v1/chat/completions`
 async fn chat_completions(
     State(state): State<Arc<ApiState>>,
@@ -80,6 +75,7 @@ async fn chat_completions(
         parts,
         object,
         reserved,
+        ..
     } = read(&state, &context, CHAT, request).await?;
     let ChatCall {
         fields,
@@ -114,6 +110,7 @@ async fn completions(
         parts,
         object,
         reserved,
+        ..
     } = read(&state, &context, COMPLETIONS, request).await?;
     let CompletionCall {
         requests,
@@ -203,24 +200,5 @@ async fn whole_completion(
 
 fn add_headers(response: &mut Response, headers: &[(String, String)], ignored: &[String]) {
     append_headers(response.headers_mut(), headers);
-    if ignored.is_empty() {
-        return;
-    }
-    // Names are the caller's own: only what is harmless in a header comes back.
-    let mut names: String = ignored
-        .join(", ")
-        .chars()
-        .map(|c| {
-            if c.is_ascii_graphic() || c == ' ' {
-                c
-            } else {
-                '?'
-            }
-        })
-        .collect();
-    names.truncate(MAX_IGNORED_BYTES);
-    append_headers(
-        response.headers_mut(),
-        &[(IGNORED_HEADER.to_owned(), names)],
-    );
+    crate::ignored::add_header(response, ignored);
 }
