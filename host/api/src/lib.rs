@@ -22,6 +22,7 @@ mod paging;
 mod problem;
 mod receive;
 mod retention;
+mod socket;
 mod start;
 mod state;
 mod stored;

@@ -129,7 +129,8 @@ pub(crate) fn evict(connection: &Connection, owner: &str, quota: Quota) -> Resul
         }
         let removed = connection.execute(
             "DELETE FROM records WHERE seq IN
-             (SELECT seq FROM records WHERE open = 0 AND (owner = ?1 OR ?2) ORDER BY seq LIMIT 16)",
+             (SELECT seq FROM records WHERE open = 0 AND (owner = ?1 OR ?2)
+              AND seq < (SELECT max(seq) FROM records) ORDER BY seq LIMIT 16)",
             params![owner, crowded],
         )?;
         if removed == 0 {

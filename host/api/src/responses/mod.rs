@@ -27,7 +27,7 @@ use axum::routing::{get, post};
 use futures::stream::{self, StreamExt as _};
 use http::{Request as HttpRequest, StatusCode};
 use mortise_http::{Api, Context, Problem, append_headers, json_response};
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 use self::create::{Asked, begin};
 use self::drive::Driver;
@@ -36,6 +36,7 @@ use crate::idempotency;
 use crate::ids::Ids;
 use crate::openai_error::error_body;
 use crate::receive::{Received, receive};
+use crate::socket::{self, Dialect};
 use crate::state::ApiState;
 use crate::stored::account;
 
@@ -60,7 +61,7 @@ pub fn api(state: Arc<ApiState>) -> Api {
     let item = get(conversations::retrieve_item).delete(conversations::delete_item);
     Api {
         router: Router::new()
-            .route(RESPONSES, post(create))
+            .route(RESPONSES, post(create).get(connect))
             .route(RESPONSE, one)
             .route(CANCEL, post(retrieve::cancel))
             .route(INPUT_ITEMS, get(retrieve::input_items))
@@ -76,10 +77,51 @@ pub fn api(state: Arc<ApiState>) -> Api {
     }
 }
 
+/// How responses are spoken over a socket: frames of type `response.create`, and events.
+const SOCKET: Dialect = Dialect {
+    body: frame,
+    handle: |state, context, request| Box::pin(respond(state, context, request)),
+    problem: |problem| {
+        let mut event = error_body(problem);
+        event["type"] = json!("error");
+        event["status"] = json!(problem.status.as_u16());
+        event
+    },
+    done: None,
+};
+
+/// The body of a request, from a frame.
+fn frame(mut object: Map<String, Value>) -> Result<Map<String, Value>, Problem> {
+    match object.shift_remove("type") {
+        Some(Value::String(kind)) if kind == "response.create" => Ok(object),
+        _ => Err(Problem::invalid(
+            "type",
+            "`type` must be `response.create`, with the fields of a request beside it",
+        )),
+    }
+}
+
+/// `GET /v1/responses`: a WebSocket.
+async fn connect(
+    State(state): State<Arc<ApiState>>,
+    Extension(context): Extension<Context>,
+    request: HttpRequest<Body>,
+) -> Result<Response, Problem> {
+    socket::upgrade(state, context, request, SOCKET).await
+}
+
 /// `POST /v1/responses`
 async fn create(
     State(state): State<Arc<ApiState>>,
     Extension(context): Extension<Context>,
+    request: HttpRequest<Body>,
+) -> Result<Response, Problem> {
+    respond(state, context, request).await
+}
+
+async fn respond(
+    state: Arc<ApiState>,
+    context: Context,
     request: HttpRequest<Body>,
 ) -> Result<Response, Problem> {
     let Received {
