@@ -9,8 +9,13 @@ use crate::answers::{CHAT, chat};
 use crate::responses::RESPONSES;
 use crate::support::{PATIENCE, Server, until};
 
-const SCRIPT: &str = "default = \"Hello there, wörld 👋.\"\nrepeat = 200\ntoken_delay_ms = 1\n\
-                      lines = [{ when = \"short\", say = \"Hi.\" }]\n";
+/// `long` is answered for seconds.
+fn script() -> String {
+    let long = "Hello there, wörld 👋. ".repeat(200);
+    format!(
+        "default = {long:?}\ntoken_delay_ms = 1\nlines = [{{ when = \"short\", say = \"Hi.\" }}]\n"
+    )
+}
 
 /// A client that speaks just enough of RFC 6455. Key and answer are those of its section 1.3.
 struct Socket(TcpStream);
@@ -131,7 +136,7 @@ fn content(chunks: &[Value]) -> String {
 
 #[test]
 fn feature_e26_chat_over_a_socket_has_the_chunks_of_a_stream() {
-    let server = Server::scripted(SCRIPT, "");
+    let server = Server::scripted(&script(), "");
     let (status, mut socket) = Socket::open(&server, CHAT, "");
     assert_eq!(status, 101);
     let mut streamed = chat("short");
@@ -159,7 +164,7 @@ fn feature_e26_chat_over_a_socket_has_the_chunks_of_a_stream() {
 
 #[test]
 fn feature_e26_closing_a_socket_cancels_its_answer() {
-    let mut server = Server::scripted(SCRIPT, "");
+    let mut server = Server::scripted(&script(), "");
     let (_, mut socket) = Socket::open(&server, CHAT, "");
     socket.ask(&chat("long"));
     for _ in 0..5 {
@@ -180,7 +185,7 @@ fn feature_e26_closing_a_socket_cancels_its_answer() {
 
 #[test]
 fn feature_e3_responses_over_a_socket_take_turns() {
-    let server = Server::scripted(SCRIPT, "");
+    let server = Server::scripted(&script(), "");
     let (status, mut socket) = Socket::open(&server, RESPONSES, "");
     assert_eq!(status, 101);
     let mut previous = Value::Null;
@@ -217,7 +222,7 @@ fn feature_e3_responses_over_a_socket_take_turns() {
 fn sockets_are_for_callers_and_pages_that_may() {
     let keys = "[server]\ncors_origins = [\"https://chat.example\"]\n\
                 [[auth.api_keys]]\nid = \"a\"\nkey = \"key-of-a-0123456789\"\n";
-    let server = Server::scripted(SCRIPT, keys);
+    let server = Server::scripted(&script(), keys);
     let key = "authorization: Bearer key-of-a-0123456789\r\n";
     let open = |more: &str| Socket::open(&server, CHAT, more).0;
     assert_eq!(open(""), 401);

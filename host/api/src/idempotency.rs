@@ -30,6 +30,9 @@ use crate::stored::{caller, store_problem};
 const KEY: &str = "idempotency-key";
 const REPLAYED: &str = "idempotency-replayed";
 
+/// Content types of answers that are read while they are made.
+const STREAMED: [&[u8]; 2] = [b"text/event-stream", b"application/x-ndjson"];
+
 /// Headers that are kept with an answer.
 const KEPT: [&str; 4] = [
     "content-type",
@@ -274,16 +277,41 @@ async fn replay(execution: Arc<Execution>, again: bool) -> Result<Response, Prob
     if let Some(problem) = head.problem {
         return Err(problem);
     }
-    let chunks = stream::unfold((execution, 0), |(execution, place)| async move {
-        let chunk = execution.chunk(place).await?;
-        Some((chunk, (execution, place + 1)))
+    let streams = head.headers.get(header::CONTENT_TYPE).is_some_and(|kind| {
+        let kind = kind.as_bytes();
+        STREAMED.iter().any(|streamed| kind.starts_with(streamed))
     });
-    let mut response = Response::new(Body::from_stream(chunks));
+    let body = match streams {
+        true => Body::from_stream(stream::unfold(
+            (execution, 0),
+            |(execution, place)| async move {
+                let chunk = execution.chunk(place).await?;
+                Some((chunk, (execution, place + 1)))
+            },
+        )),
+        false => whole(&execution).await?,
+    };
+    let mut response = Response::new(body);
     *response.status_mut() = head.status;
     *response.headers_mut() = head.headers;
-    response.headers_mut().remove(header::CONTENT_LENGTH);
     if again {
         mark(&mut response);
     }
     Ok(response)
+}
+
+/// All of a body that is not streamed.
+async fn whole(execution: &Execution) -> Result<Body, Problem> {
+    let mut place = 0;
+    while let Some(chunk) = execution.chunk(place).await {
+        if let Err(error) = chunk {
+            return Err(Problem::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "answer_too_long",
+                error.to_string(),
+            ));
+        }
+        place += 1;
+    }
+    Ok(Body::from(execution.body()))
 }

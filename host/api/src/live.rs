@@ -38,7 +38,7 @@ pub(crate) struct Registered {
 }
 
 impl LiveAnswers {
-    /// Register an answer; `None` if its owner has as many as it may.
+    /// Register an answer; `None` if its owner has as many as it may, or it is being made already.
     pub(crate) fn register(&self, owner: &Arc<str>, id: &str) -> Option<Registered> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if all.keys().filter(|(known, _)| known == owner).count() >= MAX_BACKGROUND {
@@ -50,6 +50,9 @@ impl LiveAnswers {
             cancelled: watch::Sender::new(false),
         });
         let name = (Arc::clone(owner), id.to_owned());
+        if all.contains_key(&name) {
+            return None;
+        }
         all.insert(name.clone(), Arc::clone(&live));
         Some(Registered {
             all: Arc::clone(&self.0),

@@ -205,14 +205,14 @@ pub(crate) fn add_cors(headers: &mut HeaderMap, origin: HeaderValue, preflight: 
     headers.append(header::VARY, HeaderValue::from_static("origin"));
     headers.insert(
         header::ACCESS_CONTROL_EXPOSE_HEADERS,
-        HeaderValue::from_static("x-request-id, retry-after"),
+        HeaderValue::from_static("x-request-id, retry-after, idempotency-replayed"),
     );
     if preflight {
         for (name, value) in [
-            (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, POST"),
+            (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, POST, DELETE"),
             (
                 header::ACCESS_CONTROL_ALLOW_HEADERS,
-                "authorization, content-type, x-request-id, x-request-timeout, x-stainless-arch, x-stainless-lang, \
+                "authorization, content-type, idempotency-key, x-request-id, x-request-timeout, x-stainless-arch, x-stainless-lang, \
                  x-stainless-os, x-stainless-package-version, x-stainless-retry-count, \
                  x-stainless-runtime, x-stainless-runtime-version, x-stainless-timeout",
             ),

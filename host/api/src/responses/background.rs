@@ -35,6 +35,10 @@ pub(super) async fn detach(
         ));
     };
     let (owner, id) = (Arc::clone(&keep.key.owner), keep.key.id.clone());
+    if let Some(live) = state.live.find(&owner, &id) {
+        // It was taken up after a restart, and its caller asks again with the same idempotency key.
+        return Ok((response, live));
+    }
     let registered = state.live.register(&owner, &id).ok_or_else(too_many)?;
     keep.live = Some(Arc::clone(&registered.live));
     let request = json!({
