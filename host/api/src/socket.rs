@@ -119,7 +119,12 @@ impl Session {
                     let _ = socket.send(Message::Close(Some(frame))).await;
                     return;
                 }
-                Some(Ok(Message::Close(_)) | Err(_)) | None => return,
+                Some(Ok(Message::Close(_))) => {
+                    // Reading on sends the answer to it.
+                    let _ = socket.recv().await;
+                    return;
+                }
+                Some(Err(_)) | None => return,
             };
             if !self.answer(&mut socket, text.as_bytes()).await {
                 return;
