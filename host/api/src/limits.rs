@@ -1,5 +1,7 @@
 //! Bounds that only the dialects have. Those of a request's parts are in [`mortise_service::limits`].
 
+use std::time::Duration;
+
 use mortise_service::limits::MAX_JSON_DEPTH;
 
 /// Most prompts in one completion request.
@@ -23,6 +25,9 @@ pub(crate) const MAX_IDEMPOTENCY_KEY: usize = 255;
 /// Longest answer that is kept for requests with the same idempotency key, and longest stream of a response that is
 /// made in the background, in bytes.
 pub(crate) const MAX_KEPT_BYTES: usize = 32 * 1024 * 1024;
+
+/// Time for which a WebSocket may stay open without a request or a ping.
+pub(crate) const MAX_SOCKET_IDLE: Duration = Duration::from_secs(600);
 
 /// Requests with idempotency keys that are answered at once.
 pub(crate) const MAX_EXECUTIONS: usize = 4096;

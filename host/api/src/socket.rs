@@ -17,8 +17,10 @@ use http::{HeaderValue, Method, Request, StatusCode, header};
 use mortise_http::{AccessRecord, Context, Occupied, Problem};
 use serde_json::{Map, Value};
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use crate::call::call_of;
+use crate::limits::MAX_SOCKET_IDLE;
 use crate::problem::problem_of;
 use crate::state::ApiState;
 
@@ -37,11 +39,14 @@ const HANDSHAKE: [&str; 7] = [
 pub(crate) type Handle =
     fn(Arc<ApiState>, Context, Request<Body>) -> BoxFuture<'static, Result<Response, Problem>>;
 
+/// The body of a request, from the object of a frame.
+pub(crate) type Translate = fn(Map<String, Value>) -> Result<Map<String, Value>, Problem>;
+
 /// How one dialect speaks over a socket.
 #[derive(Clone, Copy)]
 pub(crate) struct Dialect {
     /// The body of a request, from a frame.
-    pub(crate) body: fn(Map<String, Value>) -> Result<Map<String, Value>, Problem>,
+    pub(crate) body: Translate,
     /// Answers a request with server-sent events.
     pub(crate) handle: Handle,
     /// A problem as a frame.
@@ -98,7 +103,17 @@ impl Session {
         loop {
             let message = tokio::select! {
                 biased;
-                message = socket.recv() => message,
+                message = timeout(MAX_SOCKET_IDLE, socket.recv()) => match message {
+                    Ok(message) => message,
+                    Err(_) => {
+                        let frame = CloseFrame {
+                            code: close_code::AWAY,
+                            reason: "nothing was asked for a long time".into(),
+                        };
+                        let _ = socket.send(Message::Close(Some(frame))).await;
+                        return;
+                    }
+                },
                 () = stopping(&mut self.draining) => {
                     let frame = CloseFrame {
                         code: close_code::RESTART,
