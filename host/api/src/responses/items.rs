@@ -69,56 +69,7 @@ fn of_wire(path: &FieldPath, item: Value, ids: &mut Ids) -> Result<Value, Proble
         None if item.contains_key("role") => "message".to_owned(),
         None => return Err(missing(&path.key("type"))),
     };
-    let prefix = match kind.as_str() {
-        "message" => {
-            check_message(path, &mut item)?;
-            "msg_"
-        }
-        "function_call" => {
-            for field in ["call_id", "name", "arguments"] {
-                text(path, &item, field)?;
-            }
-            "fc_"
-        }
-        "function_call_output" => {
-            text(path, &item, "call_id")?;
-            let output = path.key("output");
-            match item.get("output") {
-                None => return Err(missing(&output)),
-                Some(Value::String(_)) => {}
-                Some(Value::Array(parts)) => check_parts(&output, parts)?,
-                Some(other) => {
-                    return Err(wrong_type(&output, "a string or an array of parts", other));
-                }
-            }
-            "fco_"
-        }
-        "reasoning" => {
-            item.entry("summary").or_insert_with(|| json!([]));
-            "rs_"
-        }
-        "mcp_call" => {
-            for field in ["name", "arguments"] {
-                text(path, &item, field)?;
-            }
-            "mcp_"
-        }
-        "item_reference" => {
-            text(path, &item, "id")?;
-            "ref_"
-        }
-        other => {
-            let kind = path.key("type");
-            return Err(Problem::unsupported(
-                kind.to_string(),
-                format!(
-                    "`{kind}` is `{}`; items here are of type `message`, `function_call`, \
-                     `function_call_output`, `reasoning`, `mcp_call` and `item_reference`",
-                    other.chars().take(64).collect::<String>()
-                ),
-            ));
-        }
-    };
+    let prefix = check_kind(path, &kind, &mut item)?;
     item.insert("type".to_owned(), Value::String(kind));
     if item.get("id").is_some() {
         let id = text(path, &item, "id")?;
@@ -136,6 +87,64 @@ fn of_wire(path: &FieldPath, item: Value, ids: &mut Ids) -> Result<Value, Proble
     }
     ordered.extend(item);
     Ok(Value::Object(ordered))
+}
+
+/// Check what an item of a type has; returns how ids of such items begin.
+fn check_kind(
+    path: &FieldPath,
+    kind: &str,
+    item: &mut Map<String, Value>,
+) -> Result<&'static str, Problem> {
+    Ok(match kind {
+        "message" => {
+            check_message(path, item)?;
+            "msg_"
+        }
+        "function_call" => {
+            for field in ["call_id", "name", "arguments"] {
+                text(path, item, field)?;
+            }
+            "fc_"
+        }
+        "function_call_output" => {
+            text(path, item, "call_id")?;
+            let output = path.key("output");
+            match item.get("output") {
+                None => return Err(missing(&output)),
+                Some(Value::String(_)) => {}
+                Some(Value::Array(parts)) => check_parts(&output, parts)?,
+                Some(other) => {
+                    return Err(wrong_type(&output, "a string or an array of parts", other));
+                }
+            }
+            "fco_"
+        }
+        "reasoning" => {
+            item.entry("summary").or_insert_with(|| json!([]));
+            "rs_"
+        }
+        "mcp_call" => {
+            for field in ["name", "arguments"] {
+                text(path, item, field)?;
+            }
+            "mcp_"
+        }
+        "item_reference" => {
+            text(path, item, "id")?;
+            "ref_"
+        }
+        other => {
+            let kind = path.key("type");
+            return Err(Problem::unsupported(
+                kind.to_string(),
+                format!(
+                    "`{kind}` is `{}`; items here are of type `message`, `function_call`, \
+                     `function_call_output`, `reasoning`, `mcp_call` and `item_reference`",
+                    other.chars().take(64).collect::<String>()
+                ),
+            ));
+        }
+    })
 }
 
 fn check_id(path: &FieldPath, id: &str) -> Result<(), Problem> {
