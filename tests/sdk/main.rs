@@ -123,7 +123,12 @@ fn the_node_client_works() {
         return;
     }
     let work = kept("sdk-node");
-    for file in ["package.json", "package-lock.json", "chat.test.mjs"] {
+    for file in [
+        "package.json",
+        "package-lock.json",
+        "chat.test.mjs",
+        "responses.test.mjs",
+    ] {
         std::fs::copy(sources().join("node").join(file), work.join(file)).expect("copy");
     }
     run(Command::new("npm")

@@ -118,8 +118,19 @@ const ROOMS: &[Room] = &[
         &["candle-core", "wasmtime", "tokenizers", "clap", "toml"],
     ),
     (
+        "host/store",
+        &[],
+        &[
+            "axum",
+            "candle-core",
+            "wasmtime",
+            "tokenizers",
+            "serde_json",
+        ],
+    ),
+    (
         "host/api",
-        &["mortise-http", "mortise-service"],
+        &["mortise-http", "mortise-service", "mortise-store"],
         &["candle-core", "wasmtime", "tokenizers", "clap", "toml"],
     ),
     (
@@ -181,6 +192,7 @@ const ROOMS: &[Room] = &[
             "mortise-plugin",
             "mortise-plugin-manager",
             "mortise-service",
+            "mortise-store",
             "mortise-telemetry",
         ],
         &["axum", "clap", "candle-core", "wasmtime", "tokenizers"],
@@ -238,6 +250,7 @@ const ROOMS: &[Room] = &[
             "mortise-plugin",
             "mortise-plugin-manager",
             "mortise-service",
+            "mortise-store",
             "mortise-telemetry",
             "mortise-tokenizer",
             "mortise-upstream",

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use mortise_http::{AccessRecord, AnswerRecord, Problem, WaitEnd, WaitLimits};
-use mortise_service::{Answer, Event, ServiceError, Usage};
+use mortise_service::{Answer, Event, Principal, ServiceError, Summary, Usage};
 use tokio::sync::watch;
 
 use crate::problem::problem_of;
@@ -79,6 +79,16 @@ impl Answering {
     /// Tokens of the prompt; 0 where only another server knows them before the answer.
     pub(crate) fn prompt_tokens(&self) -> u32 {
         self.usage().prompt_tokens
+    }
+
+    /// Figures so far.
+    pub(crate) fn summary(&self) -> Option<Summary<'_>> {
+        self.answer.summary()
+    }
+
+    /// Caller of the request.
+    pub(crate) fn principal(&self) -> Principal {
+        self.answer.principal().cloned().unwrap_or_default()
     }
 
     /// Access record of the request.

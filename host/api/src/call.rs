@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use mortise_http::Context;
-use mortise_service::Call;
+use mortise_service::{Call, Granted};
 
 /// The request behind `context` as a call of a route.
 pub(crate) fn call_of(
@@ -23,5 +23,9 @@ pub(crate) fn call_of(
         peer: context.peer.ip().to_string(),
         headers: headers.collect(),
         arrived: context.record.arrived(),
+        granted: context
+            .own
+            .as_ref()
+            .and_then(|own| own.0.downcast_ref::<Granted>().cloned()),
     }
 }

@@ -16,21 +16,20 @@ pub(crate) fn add_headers(
     ignored: &[String],
 ) {
     append_headers(response.headers_mut(), headers);
+    add_header(response, ignored);
+}
+
+/// Name the ignored fields, if there are any.
+pub(crate) fn add_header(response: &mut Response, ignored: &[String]) {
     if ignored.is_empty() {
         return;
     }
     // Names are the caller's own: only what is harmless in a header comes back.
-    let mut names: String = ignored
-        .join(", ")
-        .chars()
-        .map(|c| {
-            if c.is_ascii_graphic() || c == ' ' {
-                c
-            } else {
-                '?'
-            }
-        })
-        .collect();
+    let harmless = |c: char| match c.is_ascii_graphic() || c == ' ' {
+        true => c,
+        false => '?',
+    };
+    let mut names: String = ignored.join(", ").chars().map(harmless).collect();
     names.truncate(MAX_IGNORED_BYTES);
     append_headers(
         response.headers_mut(),

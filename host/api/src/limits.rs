@@ -1,9 +1,36 @@
 //! Bounds that only the dialects have. Those of a request's parts are in [`mortise_service::limits`].
 
+use std::time::Duration;
+
 use mortise_service::limits::MAX_JSON_DEPTH;
 
 /// Most prompts in one completion request.
 pub(crate) const MAX_PROMPTS: usize = 32;
+
+/// Most items of one request, and of what goes before it.
+pub(crate) const MAX_ITEMS: usize = 4096;
+
+/// Most responses that one continues, each by the `previous_response_id` of the next.
+pub(crate) const MAX_CHAIN: usize = 1000;
+
+/// Most items that are added to a conversation at once.
+pub(crate) const MAX_ADDED_ITEMS: usize = 20;
+
+/// Most responses that one caller has made in the background at once.
+pub(crate) const MAX_BACKGROUND: usize = 64;
+
+/// Longest idempotency key, in bytes.
+pub(crate) const MAX_IDEMPOTENCY_KEY: usize = 255;
+
+/// Longest answer that is kept for requests with the same idempotency key, and longest stream of a response that is
+/// made in the background, in bytes.
+pub(crate) const MAX_KEPT_BYTES: usize = 32 * 1024 * 1024;
+
+/// Time for which a WebSocket may stay open without a request or a ping.
+pub(crate) const MAX_SOCKET_IDLE: Duration = Duration::from_secs(600);
+
+/// Requests with idempotency keys that are answered at once.
+pub(crate) const MAX_EXECUTIONS: usize = 4096;
 
 // A body's depth is bounded before it is parsed, by the bound that the service has for its parts.
 const _: () = assert!(mortise_http::MAX_DEPTH == MAX_JSON_DEPTH);

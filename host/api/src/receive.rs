@@ -1,5 +1,7 @@
 //! The body of a request, for handlers of all dialects: who asks is known before any of it is read.
 
+use std::sync::Arc;
+
 use axum::body::Body;
 use http::{HeaderMap, Request, request::Parts};
 use mortise_http::{Context, Owner, Problem, Reservation, WaitLimits, read_object};
@@ -15,6 +17,8 @@ pub(crate) struct Received {
     pub(crate) object: Map<String, Value>,
     /// Memory of the body, given back when it is dropped.
     pub(crate) reserved: Reservation,
+    /// Account of the caller, where the headers tell.
+    pub(crate) account: Option<Arc<str>>,
 }
 
 /// Ask who calls, then read the body within the memory that its caller may have.
@@ -34,6 +38,7 @@ pub(crate) async fn receive(
         parts,
         object,
         reserved,
+        account: identity.account,
     })
 }
 

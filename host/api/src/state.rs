@@ -5,7 +5,11 @@ use std::sync::Arc;
 
 use mortise_http::HttpState;
 use mortise_service::Service;
+use mortise_store::Store;
 
+use crate::executions::Executions;
+use crate::live::LiveAnswers;
+use crate::retention::Retention;
 use crate::unsupported::Unsupported;
 
 /// State of the handlers.
@@ -16,6 +20,35 @@ pub struct ApiState {
     pub http: Arc<HttpState>,
     /// Treatment of fields that cannot be honoured.
     pub unsupported: Unsupported,
+    /// Responses, conversations and whatever else outlives a request.
+    pub store: Arc<dyn Store>,
+    /// Times after which it is gone.
+    pub retention: Retention,
+    /// Requests with an idempotency key that are being answered.
+    pub(crate) executions: Executions,
+    /// Responses that are being made in the background.
+    pub(crate) live: LiveAnswers,
+}
+
+impl ApiState {
+    /// State of a server that has just started.
+    pub fn new(
+        service: Arc<Service>,
+        http: Arc<HttpState>,
+        unsupported: Unsupported,
+        store: Arc<dyn Store>,
+        retention: Retention,
+    ) -> Self {
+        Self {
+            service,
+            http,
+            unsupported,
+            store,
+            retention,
+            executions: Executions::default(),
+            live: LiveAnswers::default(),
+        }
+    }
 }
 
 impl fmt::Debug for ApiState {

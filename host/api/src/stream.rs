@@ -11,6 +11,7 @@ use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
 use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt as _};
 use http::{HeaderName, HeaderValue};
 use mortise_http::{Problem, panicked};
@@ -41,6 +42,11 @@ pub(crate) trait StreamWriter: Send + 'static {
 
     /// Bytes of the problem that ends the stream.
     fn problem(problem: &Problem, out: &mut Vec<u8>);
+
+    /// Work between the end of a complete answer and the bytes that tell of it. If it fails, they tell of that.
+    fn keep(&mut self) -> Option<BoxFuture<'static, Result<(), Problem>>> {
+        None
+    }
 }
 
 struct EventStream<W> {
@@ -79,6 +85,14 @@ impl<W: StreamWriter> EventStream<W> {
                 Some(event) => self.write(event, &mut out),
                 None => break,
             }
+        }
+        if self.ended
+            && let Some(keep) = self.writer.keep()
+            && let Err(problem) = keep.await
+        {
+            self.answering.record().error(&problem.code);
+            out.clear();
+            W::problem(&problem, &mut out);
         }
         self.heartbeat.reset();
         (!out.is_empty()).then(|| out.into())

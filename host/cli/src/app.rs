@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use mortise_admin::Admin;
-use mortise_api::{ApiState, anthropic, ollama, openai, rerank};
+use mortise_api::{ApiState, anthropic, ollama, openai, rerank, responses};
 use mortise_config::{AdminConfig, Config, ConfigSource, HttpConfig, LimitConfig, fault_folder};
 use mortise_engine::FaultPoint;
 use mortise_harness::golden_cases;
@@ -22,6 +22,7 @@ use mortise_plugin_manager::{
     LivePlugins, LoadedPlugins, ManagedModel, ModelFacts, ReadConfig, SwapCounters,
 };
 use mortise_service::{HoldModels, Observer, ServedModel, Service, ServiceConfig};
+use mortise_store::{SqliteStore, Store};
 use mortise_telemetry::{Metrics, PluginSwaps, flush_log, log_restarts, start_logging};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -205,6 +206,7 @@ impl Running {
         }
         start_idle_check(Arc::clone(models));
         trim_regularly();
+        tokio::spawn(responses::resume(Arc::clone(&self.state)));
     }
 
     /// Answer on the routes of all dialects from now on.
@@ -214,6 +216,7 @@ impl Running {
         let dialects = vec![
             openai,
             anthropic::api(Arc::clone(&self.state)),
+            responses::api(Arc::clone(&self.state)),
             ollama::api(Arc::clone(&self.state)),
             rerank::api(Arc::clone(&self.state), openai::error_body),
         ];
@@ -332,6 +335,9 @@ async fn open(
     let (http, plugins) = (config.http, config.plugins);
     let watch = plugins.watch;
     let aliases = start::alias_table(config.aliases, &models)?;
+    let kept = config.state.store.clone();
+    let store = tokio::task::spawn_blocking(move || SqliteStore::open(&kept)).await??;
+    let store: Arc<dyn Store> = Arc::new(store);
     // Plugins first: a broken file should be known before a model is read.
     let plugins =
         tokio::task::spawn_blocking(move || LoadedPlugins::load(plugins, golden_cases())).await??;
@@ -381,11 +387,13 @@ async fn open(
         models,
         metrics,
     };
-    let state = Arc::new(ApiState {
+    let state = Arc::new(ApiState::new(
         service,
-        http: Arc::new(http_state(http, surroundings, observed)),
-        unsupported: config.unsupported,
-    });
+        Arc::new(http_state(http, surroundings, observed)),
+        config.unsupported,
+        store,
+        config.state.retention,
+    ));
     Ok(Running {
         state,
         live,

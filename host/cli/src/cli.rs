@@ -70,6 +70,9 @@ pub(crate) enum Command {
     /// List, load and unload the models of a running server, over its admin side.
     #[command(subcommand, after_help = MODELS_HELP)]
     Models(ModelsCommand),
+    /// Check, copy or shrink the file in which a server keeps its state.
+    #[command(subcommand, after_help = STORE_HELP)]
+    Store(StoreCommand),
     /// List the processor and the GPUs that models can be computed on.
     Devices {
         /// Print JSON
@@ -135,6 +138,9 @@ pub(crate) struct ServeArgs {
     /// The model's public name; further ones are aliases
     #[arg(long, value_name = "NAME")]
     pub(crate) served_model_name: Vec<String>,
+    /// The file in which responses, conversations and other state survive the process [default: memory]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) store: Option<PathBuf>,
     /// How log lines are written [default: text]
     #[arg(long, value_name = "FORMAT", value_parser = one_of::<LogFormat>(&LOG_FORMATS))]
     pub(crate) log_format: Option<LogFormat>,
@@ -218,6 +224,38 @@ pub(crate) enum ModelsCommand {
         #[command(flatten)]
         server: AdminServer,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum StoreCommand {
+    /// Check the file, beside a running server or without one, and print what it holds as JSON
+    Check {
+        #[command(flatten)]
+        file: StoreFile,
+    },
+    /// Copy the file, beside a running server or without one
+    Backup {
+        /// The copy, which must not be there yet
+        copy: PathBuf,
+        #[command(flatten)]
+        file: StoreFile,
+    },
+    /// Give free space back to the disk; no server may use the file meanwhile
+    Vacuum {
+        #[command(flatten)]
+        file: StoreFile,
+    },
+}
+
+/// The file of a store.
+#[derive(Debug, Args)]
+pub(crate) struct StoreFile {
+    /// The server's configuration file, which names the store
+    #[arg(long, value_name = "FILE", required_unless_present = "store")]
+    pub(crate) config: Option<PathBuf>,
+    /// The store itself
+    #[arg(long, value_name = "FILE", conflicts_with = "config")]
+    pub(crate) store: Option<PathBuf>,
 }
 
 /// The admin side of a running server.
@@ -361,6 +399,12 @@ Examples:
   mortise models list --config mortise.toml
   mortise models load big --set max_context=8192 --set kv_type=q8_0 --config mortise.toml
   mortise models unload big --admin-url http://10.0.0.5:9000 --admin-key-env MORTISE_ADMIN_KEY";
+
+const STORE_HELP: &str = "\
+Examples:
+  mortise store check --config mortise.toml
+  mortise store backup state-copy.db --store state.db
+  mortise store vacuum --store state.db";
 
 const TEMPLATE_HELP: &str = "\
 In:   {\"messages\": [...], \"tools\": [...]?, \"arguments\": {...}?,

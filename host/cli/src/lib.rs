@@ -23,7 +23,7 @@ use crate::cli::{
     ChildProcessCommand, Cli, Command, ConfigCommand, GrammarCommand, PluginCommand,
     TemplateCommand,
 };
-use crate::commands::{devices, inspect, models, plugins, text};
+use crate::commands::{devices, inspect, models, plugins, store, text};
 
 /// Wrong usage or configuration, as opposed to a failure.
 const USAGE: u8 = 2;
@@ -75,6 +75,7 @@ fn run(command: Command) -> anyhow::Result<()> {
                 strict: args.strict,
                 max_context: args.max_context,
                 device: args.device,
+                store: args.store,
                 log_format: args.log_format,
                 log_level: args.log_level,
             };
@@ -101,6 +102,7 @@ fn run(command: Command) -> anyhow::Result<()> {
             print(&format!("{}\n", path.display()))
         }
         Command::Models(command) => models::run(command),
+        Command::Store(command) => store::run(command),
         Command::Devices { json } => print(&devices::describe(json)?),
         Command::Bench(args) => bench::run(&args),
         Command::Inspect(args) => print_json(&inspect::inspect(&args.path)?),

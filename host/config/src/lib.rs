@@ -13,6 +13,7 @@ mod models;
 mod plugins;
 mod raw;
 mod settings;
+mod store;
 #[cfg(test)]
 mod tests;
 mod upstream;
@@ -42,6 +43,7 @@ use self::models::check_models;
 use self::plugins::check_plugins;
 use self::raw::{Raw, RawKey};
 pub use self::settings::Settings;
+pub use self::store::StateConfig;
 pub use self::upstream::UpstreamOverride;
 
 /// The commented sample file.
@@ -136,6 +138,8 @@ pub struct Config {
     pub plugins: PluginConfig,
     /// Keys and what they may.
     pub auth: AuthConfig,
+    /// Where state is kept.
+    pub state: StateConfig,
 }
 
 /// Bounds of the front door.
@@ -210,6 +214,8 @@ pub struct Overrides {
     pub max_context: Option<usize>,
     /// `--device`
     pub device: Option<DeviceChoice>,
+    /// `--store`
+    pub store: Option<PathBuf>,
     /// `--log-format`
     pub log_format: Option<LogFormat>,
     /// `--log-level`
@@ -287,6 +293,7 @@ impl Config {
             upstream,
             plugins: check_plugins(plugins, bindings, base, overrides.plugins)?,
             auth,
+            state: raw.store.check(base, overrides.store)?,
         })
     }
 }

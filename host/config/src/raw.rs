@@ -19,6 +19,7 @@ use super::child::RawChild;
 use super::engine::RawEngine;
 use super::lifecycle::RawLifecycle;
 use super::limits::RawLimits;
+use super::store::RawStore;
 use super::upstream::RawUpstream;
 
 /// The whole file.
@@ -37,6 +38,7 @@ pub(crate) struct Raw {
     pub(crate) aliases: Vec<RawAlias>,
     pub(crate) plugins: RawPlugins,
     pub(crate) auth: RawAuth,
+    pub(crate) store: RawStore,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]

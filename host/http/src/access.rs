@@ -145,6 +145,11 @@ impl AccessRecord {
         self.with(|facts| facts.error = Some(code.chars().take(MAX_NAME_CHARS).collect()));
     }
 
+    /// Whether the request has met an error so far.
+    pub fn has_failed(&self) -> bool {
+        self.with(|facts| facts.error.is_some())
+    }
+
     fn with<T>(&self, change: impl FnOnce(&mut Facts) -> T) -> T {
         // Facts are plain values: one that a panic left behind is as good as any.
         change(&mut self.facts.lock().unwrap_or_else(PoisonError::into_inner))

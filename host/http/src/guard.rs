@@ -103,6 +103,7 @@ impl Guard {
             ));
         }
         self.headers.check(request.headers())?;
+        self.check_socket(request)?;
         let Some(hosts) = &self.hosts else {
             return Ok(());
         };
@@ -118,6 +119,30 @@ impl Guard {
                  add the name to `server.allowed_hosts`",
             )),
         }
+    }
+
+    /// Browsers open WebSockets to any server and ask nobody, so a page of another origin must be one that may read
+    /// answers.
+    fn check_socket<B>(&self, request: &Request<B>) -> Result<(), Problem> {
+        let headers = request.headers();
+        let Some(origin) = headers.get(header::ORIGIN) else {
+            return Ok(());
+        };
+        let own = |origin: &str| {
+            let host = headers
+                .get(header::HOST)
+                .and_then(|host| host.to_str().ok());
+            origin.split_once("://").map(|(_, name)| name) == host
+        };
+        let socket = headers.contains_key(header::UPGRADE);
+        if !socket || self.origin(headers).is_some() || origin.to_str().is_ok_and(own) {
+            return Ok(());
+        }
+        Err(Problem::new(
+            StatusCode::FORBIDDEN,
+            "origin_not_allowed",
+            "pages of this origin may not open WebSockets here; add it to `server.cors_origins`",
+        ))
     }
 
     /// The origin to allow, if the request came from a page that may read the answer.
@@ -180,7 +205,7 @@ pub(crate) fn add_cors(headers: &mut HeaderMap, origin: HeaderValue, preflight: 
     headers.append(header::VARY, HeaderValue::from_static("origin"));
     headers.insert(
         header::ACCESS_CONTROL_EXPOSE_HEADERS,
-        HeaderValue::from_static("x-request-id, request-id, retry-after"),
+        HeaderValue::from_static("x-request-id, request-id, retry-after, idempotency-replayed"),
     );
     if preflight {
         for (name, value) in [

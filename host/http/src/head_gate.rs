@@ -43,7 +43,7 @@ enum Stage {
     /// In a body with so many bytes to come.
     Length(u64),
     Chunked(ChunkScan),
-    /// HTTP/2.
+    /// HTTP/2, or a WebSocket.
     Open,
     /// Nothing further is read.
     Closed,
@@ -205,6 +205,8 @@ impl HeadGate {
                     Framing::Length(0) => Stage::Head,
                     Framing::Length(length) => Stage::Length(length),
                     Framing::Chunked => Stage::Chunked(ChunkScan::default()),
+                    // Where the answer is another, it is the last of the connection.
+                    Framing::Socket => Stage::Open,
                 };
                 true
             }
@@ -301,6 +303,23 @@ mod tests {
         let (passed, refused) = pass(&[b"PRI * HTTP/2.0\r\n\r\nXX"]);
         assert_eq!(passed, STAND_IN);
         assert!(refused.of(0).is_some());
+    }
+
+    #[test]
+    fn frames_of_a_socket_pass_untouched() {
+        let head =
+            b"GET /a HTTP/1.1\r\nhost: a\r\nconnection: Upgrade\r\nUpgrade: WebSocket\r\n\r\n";
+        let sent = [head, &b"\x81\x05hello\n\n"[..]].concat();
+        for cut in 0..=sent.len() {
+            let (one, two) = sent.split_at(cut);
+            assert_eq!(pass(&[one, two]).0, sent, "cut at {cut}");
+        }
+        // With a body it is a request like any other.
+        let head =
+            b"POST /a HTTP/1.1\r\nhost: a\r\nUpgrade: websocket\r\ncontent-length: 1\r\n\r\nx";
+        let (passed, refused) = pass(&[head, b"evil\n\n"]);
+        assert_eq!(passed, [&head[..], STAND_IN].concat());
+        assert!(refused.of(1).is_some());
     }
 
     #[test]

@@ -9,18 +9,18 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, interval_at, sleep, sleep_until, timeout};
 use tower::ServiceExt as _;
 
-use crate::connections::{Connection, ConnectionTable, Place};
+use crate::connections::{Connection, ConnectionTable, Exchange, Place};
+use crate::drain::{OpenConnection, OpenConnections};
 use crate::exchange_body::{RequestBody, ResponseBody};
 use crate::guard::HeaderLimits;
 use crate::head_gate::Refused;
@@ -92,7 +92,7 @@ pub async fn serve(
     stop: Stop,
 ) {
     let acceptor = Acceptor::new(listener, router, limits, table);
-    let connections = GracefulShutdown::new();
+    let connections = OpenConnections::new();
     loop {
         tokio::select! {
             signal = signals.recv() => {
@@ -100,7 +100,7 @@ pub async fn serve(
                 tracing::info!(signal, drain_seconds = stop.drain.as_secs(), "stopping");
                 break;
             }
-            () = acceptor.accept(|| connections.watcher()) => {}
+            () = acceptor.accept(|| connections.one()) => {}
         }
     }
     stop.draining.send_replace(true);
@@ -118,12 +118,12 @@ pub async fn serve_beside(
     mut draining: watch::Receiver<bool>,
 ) {
     let acceptor = Acceptor::new(listener, router, limits, table);
-    let connections = GracefulShutdown::new();
+    let connections = OpenConnections::new();
     loop {
         tokio::select! {
             // Fails when the sender is gone, which is the end as well.
             _ = draining.wait_for(|draining| *draining) => break,
-            () = acceptor.accept(|| connections.watcher()) => {}
+            () = acceptor.accept(|| connections.one()) => {}
         }
     }
     connections.shutdown().await;
@@ -135,11 +135,11 @@ pub async fn serve_beside(
 /// ready; work is refused.
 async fn drain(
     acceptor: &Acceptor,
-    connections: GracefulShutdown,
+    connections: OpenConnections,
     signals: &mut mpsc::Receiver<&'static str>,
     stop: &Stop,
 ) {
-    let late = GracefulShutdown::new();
+    let late = OpenConnections::new();
     let mut ended = std::pin::pin!(connections.shutdown());
     let mut deadline = std::pin::pin!(sleep_until(Instant::now() + stop.drain));
     let mut incomplete = interval_at(Instant::now() + INCOMPLETE_GRACE, INCOMPLETE_GRACE);
@@ -157,7 +157,7 @@ async fn drain(
                 break;
             }
             _ = incomplete.tick() => acceptor.table.end_waiting(INCOMPLETE_GRACE),
-            () = acceptor.accept(|| late.watcher()) => {}
+            () = acceptor.accept(|| late.one()) => {}
         }
     }
     let _ = timeout(LATE_GRACE, late.shutdown()).await;
@@ -188,7 +188,7 @@ impl Acceptor {
     }
 
     /// Accept one connection and serve it on a task of its own. Cancel safe.
-    async fn accept(&self, watcher: impl FnOnce() -> Watcher) {
+    async fn accept(&self, watcher: impl FnOnce() -> OpenConnection) {
         let (stream, peer) = match self.listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
@@ -202,9 +202,9 @@ impl Acceptor {
             return;
         };
         let (builder, router) = (Arc::clone(&self.builder), self.router.clone());
-        let (limits, watcher) = (self.limits.clone(), watcher());
+        let (limits, open) = (self.limits.clone(), watcher());
         tokio::spawn(async move {
-            connection(stream, peer, &builder, router, &limits, place, watcher).await;
+            connection(stream, peer, &builder, router, &limits, place, open).await;
         });
     }
 }
@@ -216,7 +216,7 @@ async fn connection(
     router: Router,
     limits: &ConnectionLimits,
     place: Connection,
-    watcher: Watcher,
+    mut open: OpenConnection,
 ) {
     // Tokens are small and each should leave at once.
     let _ = stream.set_nodelay(true);
@@ -236,6 +236,7 @@ async fn connection(
     let requests = AtomicU64::new(0);
     let served = {
         let connection = Arc::clone(&connection);
+        let open = open.clone();
         service_fn(move |request: Request<Incoming>| {
             let number = requests.fetch_add(1, Ordering::Relaxed);
             let mut request = request;
@@ -247,21 +248,38 @@ async fn connection(
             if let Some(refusal) = refused.of(number) {
                 extensions.insert(refusal);
             }
-            answer(request, router.clone(), &connection)
+            answer(request, router.clone(), &connection, &open)
         })
     };
-    let served = builder.serve_connection(TokioIo::new(stream), served);
-    let served = watcher.watch(served.into_owned());
-    tokio::select! {
-        served = served => {
-            if let Err(error) = served {
-                tracing::debug!(%error, %peer, "connection ended");
+    let served = builder.serve_connection_with_upgrades(TokioIo::new(stream), served);
+    let mut served = std::pin::pin!(served.into_owned());
+    let mut stopping = false;
+    loop {
+        tokio::select! {
+            served = &mut served => {
+                if let Err(error) = served {
+                    tracing::debug!(%error, %peer, "connection ended");
+                }
+                return;
+            }
+            () = connection.ended() => {
+                tracing::debug!(%peer, "a connection without a complete request was ended");
+                return;
+            }
+            () = open.stopping(), if !stopping => {
+                stopping = true;
+                served.as_mut().graceful_shutdown();
             }
         }
-        () = connection.ended() => {
-            tracing::debug!(%peer, "a connection without a complete request was ended");
-        }
     }
+}
+
+/// A connection that a WebSocket takes over keeps its place, and the server waits for it when it stops, for as long
+/// as this is held.
+#[derive(Debug, Clone)]
+pub struct Occupied {
+    _exchange: Arc<Exchange>,
+    _open: OpenConnection,
 }
 
 /// Answer one request, and let the connection know how far it is.
@@ -269,11 +287,24 @@ fn answer(
     request: Request<Incoming>,
     router: Router,
     connection: &Arc<Connection>,
+    open: &OpenConnection,
 ) -> impl Future<Output = Result<Response<ResponseBody>, Infallible>> + use<> {
     let exchange = Arc::new(connection.begin());
-    let request = request.map(|body| Body::new(RequestBody::new(body, Arc::clone(&exchange))));
+    let mut request = request.map(|body| Body::new(RequestBody::new(body, Arc::clone(&exchange))));
+    let upgrades = request.headers().contains_key(header::UPGRADE);
+    if upgrades {
+        request.extensions_mut().insert(Occupied {
+            _exchange: Arc::clone(&exchange),
+            _open: open.clone(),
+        });
+    }
     async move {
-        let response = router.oneshot(request).await?;
+        let mut response = router.oneshot(request).await?;
+        if upgrades && response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            // What follows may be frames, and is not to be read as requests.
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(header::CONNECTION, close);
+        }
         Ok(response.map(|body| ResponseBody::new(body, exchange)))
     }
 }

@@ -18,6 +18,8 @@ pub(crate) enum Framing {
     Length(u64),
     /// Chunks, up to the one of length 0 and its trailers.
     Chunked,
+    /// No body: frames of a WebSocket follow, if the answer says so.
+    Socket,
 }
 
 /// Bounds on heads.
@@ -159,7 +161,18 @@ fn check(head: &[u8], bounds: HeadBounds) -> Result<Framing, HeadRefusal> {
         return Err(HeadRefusal::malformed("the address of the request is none"));
     }
     let http_11 = request.version == Some(1);
-    check_headers(request.headers, http_11)
+    let socket = http_11 && method == "GET" && asks_for_socket(request.headers);
+    match check_headers(request.headers, http_11)? {
+        Framing::Length(0) if socket => Ok(Framing::Socket),
+        framing => Ok(framing),
+    }
+}
+
+fn asks_for_socket(headers: &[httparse::Header<'_>]) -> bool {
+    headers.iter().any(|header| {
+        header.name.eq_ignore_ascii_case("upgrade")
+            && header.value.eq_ignore_ascii_case(b"websocket")
+    })
 }
 
 fn check_headers(headers: &[httparse::Header<'_>], http_11: bool) -> Result<Framing, HeadRefusal> {

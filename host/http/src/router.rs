@@ -1,6 +1,7 @@
 //! The routes of all dialects under one roof: request ids, guards, draining, panics, access records, and
 //! problems in the shape of the dialect that the path belongs to.
 
+use std::any::Any;
 use std::fmt;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
@@ -181,8 +182,22 @@ pub struct Context {
     pub id: Arc<str>,
     /// The other end of the connection.
     pub peer: SocketAddr,
+    /// Label of the route, as policies know it.
+    pub route: &'static str,
     /// Access record of the request.
     pub record: Arc<AccessRecord>,
+    /// What the server itself says of a request that it sends to its own routes.
+    pub own: Option<Own>,
+}
+
+/// See [`Context::own`]. No request from outside can have one.
+#[derive(Clone)]
+pub struct Own(pub Arc<dyn Any + Send + Sync>);
+
+impl fmt::Debug for Own {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Own")
+    }
 }
 
 /// All routes. Problems on paths of no dialect are written as `elsewhere` has them.
@@ -215,13 +230,15 @@ async fn observe(
     next: Next,
 ) -> Response {
     let record = Arc::new(AccessRecord::new(Instant::now()));
+    let (route, is_work) = outermost.route_of(request.uri().path());
     let context = Context {
         id: guard::request_id(request.headers()).into(),
         peer: peer_of(&request),
+        route,
         record: Arc::clone(&record),
+        own: None,
     };
     let state = &outermost.state;
-    let (route, is_work) = outermost.route_of(request.uri().path());
     let (shape, conventions) = outermost.dialect_of(&request);
     let mut access = AccessGuard::begin(
         Arc::clone(&context.id),

@@ -30,6 +30,17 @@ pub struct Call {
     pub headers: Vec<(String, String)>,
     /// When the request arrived.
     pub arrived: Instant,
+    /// Work that was admitted before, as part of a batch or before a restart; its policies are not asked again.
+    pub granted: Option<Granted>,
+}
+
+/// Whose work it is that was admitted before.
+#[derive(Debug, Clone)]
+pub struct Granted {
+    /// Who asked for it.
+    pub principal: Principal,
+    /// Higher is served first.
+    pub priority: i32,
 }
 
 /// The policies of a server, in the order in which they are asked.
@@ -47,6 +58,14 @@ impl Policies {
     /// Whether a request may go on. First the policies that are bound to no tenant say who asks; then
     /// those that are bound to that tenant may refuse, or narrow what was allowed.
     pub(crate) async fn admit(&self, call: &Call, facts: Facts) -> Result<Admission, ServiceError> {
+        if let Some(granted) = &call.granted {
+            let allowance = Allowance {
+                principal: granted.principal.clone(),
+                priority: granted.priority,
+                ..Allowance::default()
+            };
+            return Ok(Admission::new(call, allowance, Vec::new()));
+        }
         let mut admission = self.introduce(call, &facts).await?;
         let tenant = admission.allowance.principal.tenant.clone();
         let key = routing_key(&facts, tenant.as_deref());
@@ -86,10 +105,7 @@ impl Policies {
         }
         if !asked {
             let allowance = Allowance {
-                principal: Principal {
-                    subject: "anonymous".to_owned(),
-                    ..Principal::default()
-                },
+                principal: anonymous(),
                 ..Allowance::default()
             };
             return Ok(Admission::new(call, allowance, Vec::new()));
@@ -113,6 +129,14 @@ impl Policies {
             runtime: Handle::current(),
             open: OpenAccount::new(&self.open),
         }
+    }
+}
+
+/// Caller where no policy has a say.
+pub(crate) fn anonymous() -> Principal {
+    Principal {
+        subject: "anonymous".to_owned(),
+        ..Principal::default()
     }
 }
 
@@ -195,6 +219,15 @@ pub(crate) struct Spent {
     pub(crate) outcome: Outcome,
 }
 
+/// Account that a request counts against: its tenant, or a caller without one. The two have separate
+/// name spaces.
+pub(crate) fn account(principal: &Principal) -> Arc<str> {
+    Arc::from(match &principal.tenant {
+        Some(tenant) => format!("tenant {tenant}"),
+        None => format!("caller {}", principal.subject),
+    })
+}
+
 /// A policy that allowed a request, and what it said then.
 struct Account {
     policy: Arc<dyn DecidePolicy>,
@@ -259,6 +292,11 @@ impl Admission {
     /// Who is asking, and on what terms.
     pub fn allowance(&self) -> &Allowance {
         &self.allowance
+    }
+
+    /// Account that the request counts against.
+    pub fn account(&self) -> Arc<str> {
+        account(&self.allowance.principal)
     }
 
     /// Attributes by which the plugins of the request are selected.

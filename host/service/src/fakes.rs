@@ -440,6 +440,7 @@ pub(crate) fn call() -> Call {
         peer: "127.0.0.1".to_owned(),
         headers: vec![("Authorization".to_owned(), "Bearer x".to_owned())],
         arrived: Instant::now(),
+        granted: None,
     }
 }
 

@@ -1,9 +1,11 @@
 //! Identity of the caller, as far as the headers of a request tell: asked before the body is read, so that a caller who
 //! may not ask at all makes the server hold nothing.
 
+use std::sync::Arc;
+
 use mortise_plugin::{Decision, Facts};
 
-use crate::admission::{Call, Policies, facts, routing_key};
+use crate::admission::{Call, Policies, account, anonymous, facts, routing_key};
 use crate::error::ServiceError;
 use crate::service::Service;
 
@@ -15,6 +17,9 @@ const FINAL: [u16; 2] = [401, 429];
 pub struct Identity {
     /// The tenant, if a policy named one.
     pub tenant: Option<String>,
+    /// Account that a request counts against: of the tenant, or of a caller without one. `None` where the
+    /// headers alone do not tell.
+    pub account: Option<Arc<str>>,
 }
 
 impl Service {
@@ -36,9 +41,17 @@ impl Policies {
     /// Ask the policies that are bound to no tenant in turn, as for the decision. One that cannot tell leaves
     /// all to the decision.
     async fn identify(&self, call: &Call, facts: Facts) -> Result<Identity, ServiceError> {
+        if let Some(granted) = &call.granted {
+            return Ok(Identity {
+                tenant: granted.principal.tenant.clone(),
+                account: Some(account(&granted.principal)),
+            });
+        }
         let key = routing_key(&facts, None);
         let free = self.chain.iter().filter(|policy| !policy.is_by_tenant());
+        let mut asked = false;
         for policy in free.filter(|policy| policy.concerns(&key)) {
+            asked = true;
             let decision = match policy.identify(&call.request_id, facts.clone()).await {
                 Ok(decision) => decision,
                 // The decision meets the same, and passes over the policy or fails by it.
@@ -52,12 +65,16 @@ impl Policies {
                 }
                 Some(Decision::Allow(allowance)) => {
                     return Ok(Identity {
+                        account: Some(account(&allowance.principal)),
                         tenant: allowance.principal.tenant,
                     });
                 }
                 Some(Decision::Deny(_)) | None => break,
             }
         }
-        Ok(Identity::default())
+        Ok(Identity {
+            tenant: None,
+            account: (!asked).then(|| account(&anonymous())),
+        })
     }
 }

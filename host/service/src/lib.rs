@@ -46,7 +46,7 @@ mod token_spans;
 mod tool_loop;
 mod turns;
 
-pub use admission::{Admission, Call};
+pub use admission::{Admission, Call, Granted};
 pub use answer::Answer;
 pub use check::Request;
 pub use description::{describe_model, vocabulary};
@@ -65,7 +65,7 @@ pub use mortise_models::conversation::{
 };
 pub use mortise_models::lifecycle::LifecycleError;
 pub use mortise_models::{Capability, Delta, FinishReason, Generator, Model, TokenLogprob, Usage};
-pub use mortise_plugin::{Fault, GrammarSource, Kind, PluginError, ToolChoice};
+pub use mortise_plugin::{Fault, GrammarSource, Kind, PluginError, Principal, ToolChoice};
 pub use observer::{ModelObserver, NoObserver, Observer, Outcome, Summary, ToolRun};
 pub use offline::{
     Chunking, GrammarVerdict, OfflineError, RenderedText, check_grammar, parse_text,

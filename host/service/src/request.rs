@@ -65,6 +65,8 @@ pub struct RequestFields {
     pub tools: Tools,
     /// Names of tools that the server may run itself, beside the caller's own.
     pub server_tools: Vec<String>,
+    /// Calls of the server's tools at most, up to what the server is configured for.
+    pub max_server_tool_calls: Option<u32>,
     /// Tool choice; the model decides if absent.
     pub tool_choice: Option<ToolChoice>,
     /// One answer may hold several calls; true if absent.

@@ -12,6 +12,7 @@ use mortise_models::{
 };
 use mortise_plugin::Principal;
 
+pub(crate) use crate::admission::account;
 use crate::admission::{Admission, Call, OpenAccounts, Policies, answer_facts, facts};
 use crate::alias_routing::Routed;
 use crate::answer::{Answer, StartedPart};
@@ -424,7 +425,7 @@ impl Service {
             let state = (!tools.is_empty()).then(|| ToolLoopState {
                 submitter: Arc::clone(submitter),
                 request: request.clone(),
-                executor: self.executor(submitter, &tools),
+                executor: self.executor(submitter, &tools, request.fields()),
                 number,
                 index,
                 max_tokens,
@@ -464,10 +465,20 @@ impl Service {
         })
     }
 
-    fn executor(&self, submitter: &Submitter, tools: &EnabledTools) -> ToolExecutor {
+    fn executor(
+        &self,
+        submitter: &Submitter,
+        tools: &EnabledTools,
+        fields: &RequestFields,
+    ) -> ToolExecutor {
+        let configured = self.config.tools;
+        let calls = fields.max_server_tool_calls.unwrap_or(configured.calls);
         ToolExecutor {
             tools: tools.clone(),
-            limits: self.config.tools,
+            limits: ToolLimits {
+                calls: calls.min(configured.calls),
+                ..configured
+            },
             request_id: Arc::clone(&submitter.request_id),
             model: Arc::clone(&submitter.name),
             principal: submitter.principal.clone(),
@@ -514,15 +525,6 @@ struct Numbers {
     candidates: u32,
     /// In the answer, where only the best of them are given.
     choices: u32,
-}
-
-/// Account that a request counts against: its tenant, or a caller without one. The two have separate
-/// name spaces.
-pub(crate) fn account(principal: &Principal) -> Arc<str> {
-    Arc::from(match &principal.tenant {
-        Some(tenant) => format!("tenant {tenant}"),
-        None => format!("caller {}", principal.subject),
-    })
 }
 
 impl Generation {

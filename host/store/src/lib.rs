@@ -1,1 +1,24 @@
-//! Durable state: what the server acknowledged is there after a crash.
+//! Durable state: responses, conversations, stored completions, answers to repeated requests, files and batches,
+//! as records and ordered items that belong to an owner.
+//!
+//! [`Store`] is what the rest of the server knows. [`SqliteStore`] keeps all of it in one SQLite file, or in
+//! memory. What stands in a record is its writer's business; nothing of HTTP or of models is known in here.
+
+mod check;
+mod error;
+pub mod limits;
+mod maintenance;
+mod query;
+mod record;
+mod schema;
+mod sqlite;
+mod store;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+pub use error::{OpenError, StoreError};
+pub use maintenance::{Report, backup, check, vacuum};
+pub use record::{Change, Item, Key, Kind, Listing, Page, Record};
+pub use sqlite::{SqliteStore, StoreConfig};
+pub use store::{BoxFuture, Filter, Store};

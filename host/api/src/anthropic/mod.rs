@@ -67,6 +67,7 @@ async fn messages(
         parts,
         object,
         reserved,
+        ..
     } = receive(&state, &context, MESSAGES, request).await?;
     let MessageCall {
         fields,
@@ -103,6 +104,7 @@ async fn count_tokens(
         parts,
         object,
         reserved,
+        ..
     } = receive(&state, &context, COUNT_TOKENS, request).await?;
     let call = request::parse_count(object, state.unsupported)?;
     context.record.asked(&call.fields.model, false);

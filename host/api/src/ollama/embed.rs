@@ -54,6 +54,7 @@ pub(super) async fn embed(
         parts,
         object,
         reserved,
+        ..
     } = receive(&state, &context, EMBED, request).await?;
     let (model, mut reader) = shared(&state, object)?;
     let fields: EmbedFields = reader.read()?;
@@ -91,6 +92,7 @@ pub(super) async fn embeddings(
         parts,
         object,
         reserved,
+        ..
     } = receive(&state, &context, EMBEDDINGS, request).await?;
     let (model, mut reader) = shared(&state, object)?;
     let fields: EmbeddingsFields = reader.read()?;

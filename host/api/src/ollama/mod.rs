@@ -110,6 +110,7 @@ async fn answer(
         parts,
         object,
         reserved,
+        ..
     } = received;
     let (mut fields, only_loads) = parse(object)?;
     fields.model = known_name(state, fields.model);

@@ -4,7 +4,7 @@ use mortise_http::Problem;
 use mortise_service::{Delta, Event, FinishReason, ServerToolCall, TokenLogprob, Usage};
 use serde::Serialize;
 
-use super::error::error_body;
+use crate::openai_error::error_body;
 use crate::stream::StreamWriter;
 
 /// Writes the events of an answer as chunks of one route.

@@ -64,9 +64,10 @@ words! {
     }
 }
 
-/// Fields of which some values only are honoured.
+/// Fields of which some values only are honoured, and whether the completion is stored.
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "an object")]
+#[allow(dead_code, reason = "the handler stores")]
 struct Fixed {
     store: Option<bool>,
     service_tier: Option<String>,
@@ -248,10 +249,6 @@ fn prompt(basics: Basics, conversation: Conversation) -> Result<ChatPrompt, Prob
 /// Read fields of which some values are honoured, hints, and fields that are always refused.
 fn read_fixed(reader: &mut FieldReader) -> Result<(), Problem> {
     let fixed: Fixed = reader.read()?;
-    if fixed.store.unwrap_or(false) {
-        let why = "this server stores no completions; leave it out or false";
-        reader.unsupported(&FieldPath::from("store"), why)?;
-    }
     if fixed
         .service_tier
         .is_some_and(|tier| !matches!(tier.as_str(), "auto" | "default"))

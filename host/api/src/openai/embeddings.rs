@@ -62,6 +62,7 @@ pub(crate) async fn embeddings(
         parts,
         object,
         reserved,
+        ..
     } = read(&state, &context, EMBEDDINGS, request).await?;
     let EmbeddingCall {
         request,

@@ -7,14 +7,13 @@ mod completions;
 mod constraint;
 mod embeddings;
 mod envelope;
-mod error;
-mod hints;
 mod inputs;
 mod messages;
 mod models;
 mod parse;
 mod reply;
 mod sampling;
+mod stored;
 #[cfg(test)]
 mod tests;
 mod tokens;
@@ -26,9 +25,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Extension, State};
+use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use axum::routing::{get, post};
-use http::{Request as HttpRequest, StatusCode};
+use http::{Request as HttpRequest, StatusCode, header};
 use mortise_http::{Api, Context, Conventions, Problem, json_response};
 use mortise_service::Event;
 use serde_json::Value;
@@ -38,16 +38,24 @@ use self::chat::ChatCall;
 use self::completions::{CompletionCall, CompletionChunks, CompletionWhole};
 use self::envelope::Identity;
 use self::reply::{ChatChunks, ChatWhole};
+use self::stored::Kept;
 use crate::answering::Answering;
+use crate::hints;
+use crate::idempotency;
+use crate::ids::Ids;
 use crate::ignored::add_headers;
 use crate::receive::{Received, default_model, receive};
+use crate::socket::{self, Dialect};
 use crate::start::{Started, start};
 use crate::state::ApiState;
+use crate::stored::account;
 use crate::stream::stream_response;
 
-pub use self::error::error_body;
+pub use crate::openai_error::error_body;
 
 const CHAT: &str = "/v1/chat/completions";
+const COMPLETION: &str = "/v1/chat/completions/{id}";
+const COMPLETION_MESSAGES: &str = "/v1/chat/completions/{id}/messages";
 const COMPLETIONS: &str = "/v1/completions";
 const EMBEDDINGS: &str = "/v1/embeddings";
 const TOKENIZE: &str = "/tokenize";
@@ -60,9 +68,14 @@ const MODEL: &str = "/v1/models/{id}";
 
 /// The dialect's routes.
 pub fn api(state: Arc<ApiState>) -> Api {
+    let one = get(stored::retrieve)
+        .post(stored::update)
+        .delete(stored::delete);
     Api {
         router: Router::new()
-            .route(CHAT, post(chat_completions))
+            .route(CHAT, post(chat_completions).get(chat_or_list))
+            .route(COMPLETION, one)
+            .route(COMPLETION_MESSAGES, get(stored::messages))
             .route(COMPLETIONS, post(completions))
             .route(EMBEDDINGS, post(embeddings::embeddings))
             .route(TOKENIZE, post(tokens::tokenize))
@@ -78,10 +91,13 @@ pub fn api(state: Arc<ApiState>) -> Api {
             .route("/embeddings", post(embeddings::embeddings))
             .route("/models", get(models::list))
             .route("/models/{*id}", get(models::retrieve))
+            .route_layer(from_fn_with_state(Arc::clone(&state), idempotency::layer))
             .with_state(state),
         prefix: "/v1",
         routes: &[
             CHAT,
+            COMPLETION,
+            COMPLETION_MESSAGES,
             COMPLETIONS,
             EMBEDDINGS,
             MODELS,
@@ -102,35 +118,81 @@ pub fn api(state: Arc<ApiState>) -> Api {
     }
 }
 
+/// How chat completions are spoken over a socket: chunks as over server-sent events.
+const SOCKET: Dialect = Dialect {
+    body: Ok,
+    handle: |state, context, request| Box::pin(complete_chat(state, context, request)),
+    problem: error_body,
+    done: Some("[DONE]"),
+};
+
+/// `GET /v1/chat/completions`: a WebSocket, or the list of stored completions.
+async fn chat_or_list(
+    State(state): State<Arc<ApiState>>,
+    Extension(context): Extension<Context>,
+    request: HttpRequest<Body>,
+) -> Result<Response, Problem> {
+    if !request.headers().contains_key(header::UPGRADE) {
+        return stored::list(State(state), Extension(context), request).await;
+    }
+    socket::upgrade(state, context, request, SOCKET).await
+}
+
 /// `POST /v1/chat/completions`
 async fn chat_completions(
     State(state): State<Arc<ApiState>>,
     Extension(context): Extension<Context>,
     request: HttpRequest<Body>,
 ) -> Result<Response, Problem> {
+    complete_chat(state, context, request).await
+}
+
+async fn complete_chat(
+    state: Arc<ApiState>,
+    context: Context,
+    request: HttpRequest<Body>,
+) -> Result<Response, Problem> {
     let Received {
         parts,
         object,
         reserved,
+        account: known,
     } = read(&state, &context, CHAT, request).await?;
+    let asked = stored::asked(&object);
     let ChatCall {
         fields,
         shape,
         ignored,
     } = chat::parse(object, state.unsupported)?;
+    let keep = match asked {
+        None => None,
+        Some(asked) => {
+            let owner = account(&state, &context, CHAT, &parts, known).await?;
+            Some(stored::Keep::promised(&state, owner, asked).await?)
+        }
+    };
     let (n, stream) = (fields.n.unwrap_or(1), fields.stream);
     let started = start(&state, &context, CHAT, &parts, reserved, vec![fields]).await?;
-    let identity = identity("chatcmpl-", &started);
+    let identity = Identity {
+        id: Ids::of(&parts).make("chatcmpl-"),
+        ..identity("", &started)
+    };
     let answers = started.answering;
+    let whole = ChatWhole::new(identity.clone(), shape, n);
     let mut response = if stream {
-        stream_response(
-            answers,
-            ServerSentEvents(ChatChunks::new(identity, shape, n)),
-            state.http.heartbeat,
-        )
+        let writer = Kept {
+            writer: ServerSentEvents(ChatChunks::new(identity, shape, n)),
+            whole: keep.is_some().then_some(whole),
+            keep,
+            completion: None,
+        };
+        stream_response(answers, writer, state.http.heartbeat)
     } else {
-        let whole = ChatWhole::new(identity, shape, n);
-        json_response(StatusCode::OK, &whole_chat(answers, whole).await?)
+        let completion = whole_chat(answers, whole).await?;
+        if let Some(keep) = keep {
+            keep.write(&completion).await?;
+        }
+        json_response(StatusCode::OK, &completion)
     };
     add_headers(&mut response, &started.headers, &ignored);
     Ok(response)
@@ -146,6 +208,7 @@ async fn completions(
         parts,
         object,
         reserved,
+        ..
     } = read(&state, &context, COMPLETIONS, request).await?;
     let CompletionCall {
         requests,

@@ -134,6 +134,7 @@ async fn rendered(
         parts,
         object,
         reserved,
+        ..
     } = received;
     let ChatCall {
         fields, ignored, ..

@@ -4,4 +4,5 @@ pub(crate) mod devices;
 pub(crate) mod inspect;
 pub(crate) mod models;
 pub(crate) mod plugins;
+pub(crate) mod store;
 pub(crate) mod text;

@@ -29,7 +29,7 @@ const MAX_OPTIONS: usize = 16;
 ///
 /// # Errors
 /// When one is of another type, or longer than it may be.
-pub(super) fn check(object: &Map<String, Value>) -> Result<(), Problem> {
+pub(crate) fn check(object: &Map<String, Value>) -> Result<(), Problem> {
     let given = |name: &str| object.get(name).filter(|value| !value.is_null());
     for (name, most) in LABELS {
         if let Some(value) = given(name) {

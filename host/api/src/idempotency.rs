@@ -1,0 +1,317 @@
+//! `Idempotency-Key`: a request that is sent again gets the very answer that it got before, and is not done twice.
+//!
+//! The answer is recorded while it is made, and goes on when its caller has gone; whoever sends the same key and
+//! body meanwhile reads along. What succeeded is kept for a time. What failed is not, so that it can be retried.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use bytes::Bytes;
+use futures::{FutureExt as _, StreamExt as _, stream};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header};
+use mortise_http::{Context, Owner, Problem, panicked, read_json};
+use mortise_store::{Change, Key, Kind, Record};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::call::call_of;
+use crate::executions::{Execution, Fingerprint, Found, Head, Registered};
+use crate::ids::{Seed, now};
+use crate::limits::MAX_IDEMPOTENCY_KEY;
+use crate::problem::problem_of;
+use crate::retention::after;
+use crate::state::ApiState;
+use crate::stored::{caller, store_problem};
+
+const KEY: &str = "idempotency-key";
+const REPLAYED: &str = "idempotency-replayed";
+
+/// Content types of answers that are read while they are made.
+const STREAMED: [&[u8]; 2] = [b"text/event-stream", b"application/x-ndjson"];
+
+/// Headers that are kept with an answer.
+const KEPT: [&str; 4] = [
+    "content-type",
+    "cache-control",
+    "x-accel-buffering",
+    "x-mortise-ignored",
+];
+
+/// Do a request once, if it has a key.
+pub(crate) async fn layer(
+    State(state): State<Arc<ApiState>>,
+    request: Request<Body>,
+    next: Next,
+) -> Response {
+    let keyed = request.method() == Method::POST && request.headers().contains_key(KEY);
+    if !keyed || state.retention.idempotency.is_zero() {
+        return next.run(request).await;
+    }
+    once(&state, request, next)
+        .await
+        .unwrap_or_else(Problem::into_response)
+}
+
+async fn once(
+    state: &Arc<ApiState>,
+    request: Request<Body>,
+    next: Next,
+) -> Result<Response, Problem> {
+    let (mut parts, body) = request.into_parts();
+    let key = key_of(&parts.headers)?;
+    let Some(context) = parts.extensions.get::<Context>().cloned() else {
+        return Err(panicked());
+    };
+    let call = call_of(&context, context.route, "POST", &parts.headers);
+    let identity = state.service.identify(&call).await.map_err(problem_of)?;
+    let owner = match identity.account {
+        Some(account) => account,
+        None => {
+            caller(state, &context, context.route, "POST", &parts)
+                .await?
+                .owner
+        }
+    };
+    let whose = Owner::new(context.peer.ip(), identity.tenant.as_deref());
+    let mut reserved = state.http.bodies.open(whose);
+    let body = read_json(&parts.headers, body, &state.http.body, &mut reserved).await?;
+    let fingerprint = fingerprint(&parts, &body);
+    let name = (Arc::clone(&owner), key.clone());
+    let registered = match state.executions.enter(name, fingerprint) {
+        Found::First(registered) => registered,
+        Found::Running(execution) if execution.fingerprint != fingerprint => return Err(conflict()),
+        Found::Running(execution) => return replay(execution, true).await,
+        Found::Full => {
+            return Err(Problem::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "too_many_idempotent_requests",
+                "too many requests with idempotency keys are being answered; retry shortly",
+            )
+            .with_header("retry-after", "1"));
+        }
+    };
+    let kept = Key::new(&owner, Kind::Idempotency, key);
+    let record = state.store.get(kept.clone()).await.map_err(store_problem)?;
+    if let Some(record) = record {
+        return of_record(&record, fingerprint);
+    }
+    state.store.promise(&owner).await.map_err(store_problem)?;
+    parts.extensions.insert(Seed(seed(&kept, fingerprint)));
+    drop(reserved);
+    let request = Request::from_parts(parts, Body::from(body));
+    let execution = Arc::clone(&registered.execution);
+    tokio::spawn(execute(
+        Arc::clone(state),
+        registered,
+        kept,
+        context,
+        request,
+        next,
+    ));
+    replay(execution, false).await
+}
+
+fn key_of(headers: &HeaderMap) -> Result<String, Problem> {
+    let mut keys = headers.get_all(KEY).iter();
+    let key = keys.next().map(HeaderValue::as_bytes).unwrap_or_default();
+    let visible = (1..=MAX_IDEMPOTENCY_KEY).contains(&key.len())
+        && key
+            .iter()
+            .all(|byte| byte.is_ascii_graphic() || *byte == b' ');
+    match String::from_utf8(key.to_vec()) {
+        Ok(key) if visible && keys.next().is_none() => Ok(key),
+        _ => Err(Problem::invalid(
+            "Idempotency-Key",
+            format!(
+                "the header `Idempotency-Key` must be there once, with 1 to {MAX_IDEMPOTENCY_KEY} \
+                 printable ASCII characters"
+            ),
+        )),
+    }
+}
+
+fn fingerprint(parts: &http::request::Parts, body: &[u8]) -> Fingerprint {
+    let mut hash = Sha256::new();
+    let path = parts.uri.path_and_query().map_or("", |path| path.as_str());
+    hash.update(path.as_bytes());
+    hash.update([0]);
+    hash.update(body);
+    hash.finalize().into()
+}
+
+fn seed(key: &Key, fingerprint: Fingerprint) -> Arc<[u8]> {
+    let parts = [
+        key.owner.as_bytes(),
+        &[0],
+        key.id.as_bytes(),
+        &[0],
+        &fingerprint,
+    ];
+    parts.concat().into()
+}
+
+fn conflict() -> Problem {
+    Problem::new(
+        StatusCode::CONFLICT,
+        "idempotency_conflict",
+        "the same `Idempotency-Key` was sent with another request; a key stands for one request",
+    )
+    .at("Idempotency-Key")
+    .with_header("x-should-retry", "false")
+}
+
+/// Do the request and record its answer, whoever reads it.
+async fn execute(
+    state: Arc<ApiState>,
+    registered: Registered,
+    key: Key,
+    context: Context,
+    request: Request<Body>,
+    next: Next,
+) {
+    let execution = &registered.execution;
+    let answered = AssertUnwindSafe(next.run(request)).catch_unwind().await;
+    let response = answered.unwrap_or_else(|_| panicked().into_response());
+    let (mut parts, body) = response.into_parts();
+    let problem = parts.extensions.remove::<Problem>();
+    let head = Head {
+        status: parts.status,
+        headers: parts.headers,
+        problem,
+    };
+    execution.begin(head.clone());
+    let mut chunks = body.into_data_stream();
+    while let Some(chunk) = chunks.next().await {
+        let Ok(chunk) = chunk else {
+            return;
+        };
+        if !execution.add(chunk) {
+            tracing::warn!("an answer is longer than can be kept for its idempotency key");
+            return;
+        }
+    }
+    if head.status.is_success() && head.problem.is_none() && !context.record.has_failed() {
+        let record = record_of(&state, key, execution, &head);
+        if let Err(error) = state.store.commit(vec![Change::Put(record)]).await {
+            tracing::error!(%error, "an answer could not be kept for its idempotency key");
+        }
+    }
+}
+
+fn record_of(state: &ApiState, key: Key, execution: &Execution, head: &Head) -> Record {
+    let headers = KEPT.iter().filter_map(|name| {
+        let value = head.headers.get(*name)?.to_str().ok()?;
+        Some(json!([name, value]))
+    });
+    let line = json!({
+        "fingerprint": hex(execution.fingerprint),
+        "status": head.status.as_u16(),
+        "headers": headers.collect::<Vec<_>>(),
+    });
+    let mut body = line.to_string().into_bytes();
+    body.push(b'\n');
+    body.extend_from_slice(&execution.body());
+    let created = now();
+    Record {
+        key,
+        created,
+        expires: Some(after(created, state.retention.idempotency)),
+        open: false,
+        body,
+    }
+}
+
+fn hex(fingerprint: Fingerprint) -> String {
+    fingerprint
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+/// The answer as it was kept.
+fn of_record(record: &Record, fingerprint: Fingerprint) -> Result<Response, Problem> {
+    let end = record.body.iter().position(|byte| *byte == b'\n');
+    let end = end.unwrap_or(record.body.len());
+    let (line, body) = record.body.split_at(end);
+    let head: Value = serde_json::from_slice(line).unwrap_or_default();
+    if head["fingerprint"] != hex(fingerprint) {
+        return Err(conflict());
+    }
+    let body = Bytes::copy_from_slice(body.get(1..).unwrap_or_default());
+    let mut response = Response::new(Body::from(body));
+    let status = head["status"]
+        .as_u64()
+        .and_then(|status| u16::try_from(status).ok());
+    *response.status_mut() = status
+        .and_then(|status| StatusCode::from_u16(status).ok())
+        .unwrap_or(StatusCode::OK);
+    for pair in head["headers"].as_array().into_iter().flatten() {
+        let text = |at: usize| pair[at].as_str().unwrap_or_default();
+        if let (Ok(name), Ok(value)) = (
+            text(0).parse::<HeaderName>(),
+            HeaderValue::from_str(text(1)),
+        ) {
+            response.headers_mut().insert(name, value);
+        }
+    }
+    mark(&mut response);
+    Ok(response)
+}
+
+fn mark(response: &mut Response) {
+    let replayed = HeaderValue::from_static("true");
+    response
+        .headers_mut()
+        .insert(HeaderName::from_static(REPLAYED), replayed);
+}
+
+/// Read the recording of an answer from its beginning.
+async fn replay(execution: Arc<Execution>, again: bool) -> Result<Response, Problem> {
+    let Some(head) = execution.head().await else {
+        return Err(panicked());
+    };
+    if let Some(problem) = head.problem {
+        return Err(problem);
+    }
+    let streams = head.headers.get(header::CONTENT_TYPE).is_some_and(|kind| {
+        let kind = kind.as_bytes();
+        STREAMED.iter().any(|streamed| kind.starts_with(streamed))
+    });
+    let body = match streams {
+        true => Body::from_stream(stream::unfold(
+            (execution, 0),
+            |(execution, place)| async move {
+                let chunk = execution.chunk(place).await?;
+                Some((chunk, (execution, place + 1)))
+            },
+        )),
+        false => whole(&execution).await?,
+    };
+    let mut response = Response::new(body);
+    *response.status_mut() = head.status;
+    *response.headers_mut() = head.headers;
+    if again {
+        mark(&mut response);
+    }
+    Ok(response)
+}
+
+/// All of a body that is not streamed.
+async fn whole(execution: &Execution) -> Result<Body, Problem> {
+    let mut place = 0;
+    while let Some(chunk) = execution.chunk(place).await {
+        if let Err(error) = chunk {
+            return Err(Problem::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "answer_too_long",
+                error.to_string(),
+            ));
+        }
+        place += 1;
+    }
+    Ok(Body::from(execution.body()))
+}

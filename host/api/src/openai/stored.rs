@@ -1,0 +1,299 @@
+//! Chat completions that are stored: kept when they have ended, listed, read, changed, deleted.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Extension, Path, State};
+use axum::response::Response;
+use futures::future::BoxFuture;
+use http::{Request as HttpRequest, StatusCode};
+use mortise_http::{Context, Problem, json_response};
+use mortise_service::Event;
+use mortise_store::{Change, Filter, Item, Key, Kind, Listing, Record, Store, StoreError};
+use serde_json::{Map, Value, json};
+
+use super::reply::ChatWhole;
+use super::{CHAT, COMPLETION, COMPLETION_MESSAGES};
+use crate::hints;
+use crate::ids::now;
+use crate::paging::{Query, list_body};
+use crate::receive::{Received, receive};
+use crate::state::ApiState;
+use crate::stored::{Caller, absent, caller, store_problem};
+use crate::stream::StreamWriter;
+
+type Handled = Result<Response, Problem>;
+
+/// What is kept of a request beside its answer.
+#[derive(Debug)]
+pub(super) struct Asked {
+    messages: Vec<Value>,
+    metadata: Value,
+}
+
+/// What is to be kept, if the caller wants it.
+pub(super) fn asked(object: &Map<String, Value>) -> Option<Asked> {
+    if object.get("store").and_then(Value::as_bool) != Some(true) {
+        return None;
+    }
+    let messages = object.get("messages").and_then(Value::as_array);
+    let metadata = object.get("metadata").filter(|value| !value.is_null());
+    Some(Asked {
+        messages: messages.cloned().unwrap_or_default(),
+        metadata: metadata.cloned().unwrap_or_else(|| json!({})),
+    })
+}
+
+/// Where a completion is kept.
+pub(super) struct Keep {
+    asked: Asked,
+    owner: Arc<str>,
+    store: Arc<dyn Store>,
+    expires: Option<i64>,
+}
+
+impl Keep {
+    /// A place for a completion.
+    ///
+    /// # Errors
+    /// When nothing could be kept.
+    pub(super) async fn promised(
+        state: &ApiState,
+        owner: Arc<str>,
+        asked: Asked,
+    ) -> Result<Self, Problem> {
+        state.store.promise(&owner).await.map_err(store_problem)?;
+        Ok(Self {
+            asked,
+            owner,
+            store: Arc::clone(&state.store),
+            expires: state.retention.answer_expires(now()),
+        })
+    }
+
+    /// Write a completion.
+    pub(super) async fn write(self, completion: &Value) -> Result<(), Problem> {
+        let id = completion["id"].as_str().unwrap_or_default();
+        let mut body = completion.clone();
+        body["metadata"] = self.asked.metadata;
+        let record = Record {
+            key: Key::new(&self.owner, Kind::ChatCompletion, id),
+            created: completion["created"].as_i64().unwrap_or_default(),
+            expires: self.expires,
+            open: false,
+            body: body.to_string().into_bytes(),
+        };
+        let messages = self.asked.messages.into_iter().enumerate();
+        let items = messages.map(|(at, mut message)| {
+            let id = format!("{id}-{at}");
+            message["id"] = json!(id);
+            let body = message.to_string().into_bytes();
+            Item { id, body }
+        });
+        let append = Change::Append {
+            parent: record.key.clone(),
+            items: items.collect(),
+        };
+        let written = self.store.commit(vec![Change::Put(record), append]).await;
+        written.map_err(store_problem)
+    }
+}
+
+/// Writes the events of a completion, and gathers it to be kept.
+pub(super) struct Kept<W> {
+    pub(super) writer: W,
+    pub(super) whole: Option<ChatWhole>,
+    pub(super) keep: Option<Keep>,
+    pub(super) completion: Option<Value>,
+}
+
+impl<W: StreamWriter> StreamWriter for Kept<W> {
+    const HEADERS: &'static [(&'static str, &'static str)] = W::HEADERS;
+
+    fn opening(&mut self, out: &mut Vec<u8>) {
+        self.writer.opening(out);
+    }
+
+    fn event(&mut self, event: Event, out: &mut Vec<u8>) {
+        match (&event, &mut self.whole) {
+            (
+                Event::Delta {
+                    choice,
+                    delta,
+                    logprobs,
+                },
+                Some(whole),
+            ) => whole.delta(*choice, delta.clone(), logprobs.clone()),
+            (Event::ServerToolCall { choice, call }, Some(whole)) => {
+                whole.server_tool_call(*choice, call.clone());
+            }
+            (Event::Finished { choice, reason, .. }, Some(whole)) => {
+                whole.finished(*choice, *reason);
+            }
+            (Event::Completed { usage }, whole) => {
+                self.completion = whole.take().map(|whole| whole.body(*usage));
+            }
+            _ => {}
+        }
+        self.writer.event(event, out);
+    }
+
+    fn heartbeat(&mut self, out: &mut Vec<u8>) {
+        self.writer.heartbeat(out);
+    }
+
+    fn problem(problem: &Problem, out: &mut Vec<u8>) {
+        W::problem(problem, out);
+    }
+
+    fn keep(&mut self) -> Option<BoxFuture<'static, Result<(), Problem>>> {
+        let (keep, completion) = (self.keep.take()?, self.completion.take()?);
+        Some(Box::pin(async move { keep.write(&completion).await }))
+    }
+}
+
+fn answer(caller: &Caller, body: &Value) -> Response {
+    let mut response = json_response(StatusCode::OK, body);
+    caller.add_headers(&mut response);
+    response
+}
+
+async fn found(state: &ApiState, owner: &Arc<str>, id: &str) -> Result<Record, Problem> {
+    let key = Key::new(owner, Kind::ChatCompletion, id);
+    let record = state.store.get(key).await.map_err(store_problem)?;
+    record.ok_or_else(|| absent("stored chat completion", id, "completion_id"))
+}
+
+fn value_of(record: &Record) -> Value {
+    serde_json::from_slice(&record.body).unwrap_or_default()
+}
+
+fn after_absent(error: StoreError, after: Option<&str>) -> Problem {
+    match (error, after) {
+        (StoreError::NotFound, Some(id)) => {
+            let mut problem = absent("entry", id, "after");
+            problem.status = StatusCode::BAD_REQUEST;
+            problem
+        }
+        (error, _) => store_problem(error),
+    }
+}
+
+/// `GET /v1/chat/completions`
+pub(super) async fn list(
+    State(state): State<Arc<ApiState>>,
+    Extension(context): Extension<Context>,
+    request: HttpRequest<Body>,
+) -> Handled {
+    let (parts, _) = request.into_parts();
+    let caller = caller(&state, &context, CHAT, "GET", &parts).await?;
+    let known = ["after", "limit", "order", "model", "metadata["];
+    let query = Query::of(&parts.uri, &known)?;
+    let page = query.page(true)?;
+    let (model, members) = (
+        query.get("model").map(str::to_owned),
+        query.members("metadata"),
+    );
+    let filtered = model.is_some() || !members.is_empty();
+    let filter: Filter = Box::new(move |record| {
+        let completion = value_of(record);
+        let metadata = &completion["metadata"];
+        model
+            .as_ref()
+            .is_none_or(|model| completion["model"] == model.as_str())
+            && members
+                .iter()
+                .all(|(key, value)| metadata[key.as_str()] == value.as_str())
+    });
+    let after = page.after.clone();
+    let filter = filtered.then_some(filter);
+    let listing = state
+        .store
+        .list(&caller.owner, Kind::ChatCompletion, page, filter)
+        .await
+        .map_err(|error| after_absent(error, after.as_deref()))?;
+    let entries = listing.entries.iter().map(value_of).collect();
+    let more = listing.more;
+    Ok(answer(&caller, &list_body(Listing { entries, more })))
+}
+
+/// `GET /v1/chat/completions/{id}`
+pub(super) async fn retrieve(
+    State(state): State<Arc<ApiState>>,
+    Extension(context): Extension<Context>,
+    Path(id): Path<String>,
+    request: HttpRequest<Body>,
+) -> Handled {
+    let (parts, _) = request.into_parts();
+    let caller = caller(&state, &context, COMPLETION, "GET", &parts).await?;
+    let record = found(&state, &caller.owner, &id).await?;
+    Ok(answer(&caller, &value_of(&record)))
+}
+
+/// `POST /v1/chat/completions/{id}`
+pub(super) async fn update(
+    State(state): State<Arc<ApiState>>,
+    Extension(context): Extension<Context>,
+    Path(id): Path<String>,
+    request: HttpRequest<Body>,
+) -> Handled {
+    let Received {
+        parts, mut object, ..
+    } = receive(&state, &context, COMPLETION, request).await?;
+    let caller = caller(&state, &context, COMPLETION, "POST", &parts).await?;
+    hints::check(&object)?;
+    if let Some(name) = object.keys().find(|name| *name != "metadata") {
+        let name: String = name.chars().take(64).collect();
+        let problem = format!("unknown field `{name}`; `metadata` can be changed");
+        return Err(Problem::invalid(name, problem));
+    }
+    let record = found(&state, &caller.owner, &id).await?;
+    let mut completion = value_of(&record);
+    let metadata = object.remove("metadata").filter(|value| !value.is_null());
+    completion["metadata"] = metadata.unwrap_or_else(|| json!({}));
+    let record = Record {
+        body: completion.to_string().into_bytes(),
+        ..record
+    };
+    let changes = vec![Change::Update(record)];
+    state.store.commit(changes).await.map_err(store_problem)?;
+    Ok(answer(&caller, &completion))
+}
+
+/// `DELETE /v1/chat/completions/{id}`
+pub(super) async fn delete(
+    State(state): State<Arc<ApiState>>,
+    Extension(context): Extension<Context>,
+    Path(id): Path<String>,
+    request: HttpRequest<Body>,
+) -> Handled {
+    let (parts, _) = request.into_parts();
+    let caller = caller(&state, &context, COMPLETION, "DELETE", &parts).await?;
+    let record = found(&state, &caller.owner, &id).await?;
+    let changes = vec![Change::Delete(record.key)];
+    state.store.commit(changes).await.map_err(store_problem)?;
+    let body = json!({"object": "chat.completion.deleted", "id": id, "deleted": true});
+    Ok(answer(&caller, &body))
+}
+
+/// `GET /v1/chat/completions/{id}/messages`
+pub(super) async fn messages(
+    State(state): State<Arc<ApiState>>,
+    Extension(context): Extension<Context>,
+    Path(id): Path<String>,
+    request: HttpRequest<Body>,
+) -> Handled {
+    let (parts, _) = request.into_parts();
+    let caller = caller(&state, &context, COMPLETION_MESSAGES, "GET", &parts).await?;
+    let page = Query::of(&parts.uri, &["after", "limit", "order"])?.page(true)?;
+    let record = found(&state, &caller.owner, &id).await?;
+    let listing = state.store.items(record.key, page.clone()).await;
+    let listing = listing.map_err(|error| after_absent(error, page.after.as_deref()))?;
+    let entries = listing.entries.iter();
+    let entries = entries.map(|item| serde_json::from_slice(&item.body).unwrap_or_default());
+    let listing = Listing {
+        entries: entries.collect(),
+        more: listing.more,
+    };
+    Ok(answer(&caller, &list_body(listing)))
+}

@@ -1,0 +1,251 @@
+//! Items: what conversations are made of, as callers send them and as they are kept.
+
+use mortise_http::{Problem, kind_of};
+use serde_json::{Map, Value, json};
+
+use crate::fields::{FieldPath, missing, wrong_type};
+use crate::ids::Ids;
+use crate::limits::MAX_ITEMS;
+
+/// Roles of messages.
+const ROLES: [&str; 4] = ["user", "assistant", "system", "developer"];
+
+/// The input of a request as items, each with an id.
+pub(super) fn of_input(
+    path: &FieldPath,
+    input: Value,
+    ids: &mut Ids,
+) -> Result<Vec<Value>, Problem> {
+    match input {
+        Value::String(text) => {
+            let content = json!([{"type": "input_text", "text": text}]);
+            Ok(vec![message(ids, "user", content)])
+        }
+        Value::Array(items) => of_list(path, items, ids),
+        other => Err(wrong_type(path, "a string or an array of items", &other)),
+    }
+}
+
+/// A list of items, each with an id.
+pub(super) fn of_list(
+    path: &FieldPath,
+    items: Vec<Value>,
+    ids: &mut Ids,
+) -> Result<Vec<Value>, Problem> {
+    if items.len() > MAX_ITEMS {
+        return Err(Problem::invalid(
+            path.to_string(),
+            format!(
+                "`{path}` holds {} items; the limit is {MAX_ITEMS}",
+                items.len()
+            ),
+        ));
+    }
+    let items = items.into_iter().enumerate();
+    items
+        .map(|(at, item)| of_wire(&path.index(at), item, ids))
+        .collect()
+}
+
+fn message(ids: &mut Ids, role: &str, content: Value) -> Value {
+    json!({
+        "id": ids.make("msg_"),
+        "type": "message",
+        "status": "completed",
+        "role": role,
+        "content": content,
+    })
+}
+
+/// One item as it is kept: with its type, an id and a status.
+fn of_wire(path: &FieldPath, item: Value, ids: &mut Ids) -> Result<Value, Problem> {
+    let Value::Object(mut item) = item else {
+        return Err(wrong_type(path, "an object", &item));
+    };
+    item.retain(|_, value| !value.is_null());
+    let kind = match item.get("type") {
+        Some(Value::String(kind)) => kind.clone(),
+        Some(other) => return Err(wrong_type(&path.key("type"), "a string", other)),
+        None if item.contains_key("role") => "message".to_owned(),
+        None => return Err(missing(&path.key("type"))),
+    };
+    let prefix = check_kind(path, &kind, &mut item)?;
+    item.insert("type".to_owned(), Value::String(kind));
+    if item.get("id").is_some() {
+        let id = text(path, &item, "id")?;
+        check_id(&path.key("id"), id)?;
+    } else {
+        item.insert("id".to_owned(), Value::String(ids.make(prefix)));
+    }
+    item.entry("status").or_insert_with(|| json!("completed"));
+    // The id comes first, as it does in what this server makes.
+    let mut ordered = Map::new();
+    for name in ["id", "type", "status"] {
+        if let Some(value) = item.shift_remove(name) {
+            ordered.insert(name.to_owned(), value);
+        }
+    }
+    ordered.extend(item);
+    Ok(Value::Object(ordered))
+}
+
+/// Check what an item of a type has; returns how ids of such items begin.
+fn check_kind(
+    path: &FieldPath,
+    kind: &str,
+    item: &mut Map<String, Value>,
+) -> Result<&'static str, Problem> {
+    Ok(match kind {
+        "message" => {
+            check_message(path, item)?;
+            "msg_"
+        }
+        "function_call" => {
+            for field in ["call_id", "name", "arguments"] {
+                text(path, item, field)?;
+            }
+            "fc_"
+        }
+        "function_call_output" => {
+            text(path, item, "call_id")?;
+            let output = path.key("output");
+            match item.get("output") {
+                None => return Err(missing(&output)),
+                Some(Value::String(_)) => {}
+                Some(Value::Array(parts)) => check_parts(&output, parts)?,
+                Some(other) => {
+                    return Err(wrong_type(&output, "a string or an array of parts", other));
+                }
+            }
+            "fco_"
+        }
+        "reasoning" => {
+            item.entry("summary").or_insert_with(|| json!([]));
+            "rs_"
+        }
+        "mcp_call" => {
+            for field in ["name", "arguments"] {
+                text(path, item, field)?;
+            }
+            "mcp_"
+        }
+        "item_reference" => {
+            text(path, item, "id")?;
+            "ref_"
+        }
+        other => {
+            let kind = path.key("type");
+            return Err(Problem::unsupported(
+                kind.to_string(),
+                format!(
+                    "`{kind}` is `{}`; items here are of type `message`, `function_call`, \
+                     `function_call_output`, `reasoning`, `mcp_call` and `item_reference`",
+                    other.chars().take(64).collect::<String>()
+                ),
+            ));
+        }
+    })
+}
+
+fn check_id(path: &FieldPath, id: &str) -> Result<(), Problem> {
+    const LONGEST: usize = 128;
+    if !id.is_empty() && id.len() <= LONGEST && id.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Ok(());
+    }
+    Err(Problem::invalid(
+        path.to_string(),
+        format!("`{path}` must be 1 to {LONGEST} printable ASCII characters"),
+    ))
+}
+
+/// A message has a role, and content as a list of parts.
+fn check_message(path: &FieldPath, item: &mut Map<String, Value>) -> Result<(), Problem> {
+    let role = text(path, item, "role")?;
+    if !ROLES.contains(&role) {
+        let path = path.key("role");
+        return Err(Problem::invalid(
+            path.to_string(),
+            format!("`{path}` must be one of `{}`", ROLES.join("`, `")),
+        ));
+    }
+    let assistant = role == "assistant";
+    let content = path.key("content");
+    match item.get_mut("content") {
+        None => Err(missing(&content)),
+        Some(Value::Array(parts)) => check_parts(&content, parts),
+        Some(held @ Value::String(_)) => {
+            let text = held.take();
+            *held = match assistant {
+                true => json!([{"type": "output_text", "text": text, "annotations": []}]),
+                false => json!([{"type": "input_text", "text": text}]),
+            };
+            Ok(())
+        }
+        Some(other) => Err(wrong_type(&content, "a string or an array of parts", other)),
+    }
+}
+
+/// Parts of a message, or of the output of a function.
+fn check_parts(path: &FieldPath, parts: &[Value]) -> Result<(), Problem> {
+    for (at, part) in parts.iter().enumerate() {
+        let path = path.index(at);
+        let Value::Object(part) = part else {
+            return Err(wrong_type(&path, "an object", part));
+        };
+        match text(&path, part, "type")? {
+            "input_text" | "output_text" | "text" | "summary_text" | "reasoning_text" => {
+                text(&path, part, "text")?;
+            }
+            "refusal" => {
+                text(&path, part, "refusal")?;
+            }
+            "input_image" | "input_audio" => {}
+            other => {
+                let other: String = other.chars().take(64).collect();
+                let path = path.key("type");
+                return Err(Problem::unsupported(
+                    path.to_string(),
+                    format!(
+                        "`{path}` is `{other}`; parts here are of type `input_text`, `output_text`, \
+                         `refusal`, `input_image` and `input_audio`"
+                    ),
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A member that must be a string.
+pub(super) fn text<'a>(
+    path: &FieldPath,
+    item: &'a Map<String, Value>,
+    field: &str,
+) -> Result<&'a str, Problem> {
+    let path = path.key(field);
+    match item.get(field) {
+        Some(Value::String(text)) => Ok(text),
+        None | Some(Value::Null) => Err(missing(&path)),
+        Some(other) => Err(wrong_type(&path, "a string", other)),
+    }
+}
+
+/// The id of an item that is kept.
+pub(super) fn id_of(item: &Value) -> &str {
+    item.get("id").and_then(Value::as_str).unwrap_or_default()
+}
+
+/// A value where an item, or an array of them, must be.
+pub(super) fn list_of(path: &FieldPath, value: Option<Value>) -> Result<Vec<Value>, Problem> {
+    match value {
+        None | Some(Value::Null) => Ok(Vec::new()),
+        Some(Value::Array(items)) => Ok(items),
+        Some(other) => {
+            let found = kind_of(&other);
+            Err(Problem::invalid(
+                path.to_string(),
+                format!("`{path}` must be an array of items; it is {found}"),
+            ))
+        }
+    }
+}

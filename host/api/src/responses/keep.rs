@@ -1,0 +1,102 @@
+//! What is written of a response when it has ended.
+
+use std::sync::Arc;
+
+use mortise_store::{Change, Item, Key, Kind, Record};
+use serde_json::Value;
+
+use super::items::id_of;
+use crate::live::Live;
+
+/// Where a response is kept.
+#[derive(Clone)]
+pub(super) struct Keep {
+    pub(super) key: Key,
+    pub(super) created: i64,
+    pub(super) expires: Option<i64>,
+    /// The request's own items.
+    pub(super) input: Vec<Value>,
+    /// The conversation that it joins.
+    pub(super) conversation: Option<Key>,
+    /// The response itself is kept, and not only what joins the conversation.
+    pub(super) response: bool,
+    /// Events that are kept with it: those of a response that is made in the background.
+    pub(super) live: Option<Arc<Live>>,
+}
+
+/// Items as they are stored.
+pub(super) fn stored(items: &[Value]) -> Vec<Item> {
+    let item = |item: &Value| Item {
+        id: id_of(item).to_owned(),
+        body: body(item),
+    };
+    items.iter().map(item).collect()
+}
+
+pub(super) fn body(value: &Value) -> Vec<u8> {
+    // Only a map with keys that are not strings cannot be serialised, and none has one.
+    serde_json::to_vec(value).unwrap_or_default()
+}
+
+impl Keep {
+    pub(super) fn record(&self, response: &Value, open: bool) -> Record {
+        Record {
+            key: self.key.clone(),
+            created: self.created,
+            expires: self.expires,
+            open,
+            body: body(response),
+        }
+    }
+
+    /// The record of events, or of the request before there are any.
+    pub(super) fn events(&self, body: Vec<u8>) -> Record {
+        Record {
+            key: Key {
+                kind: Kind::ResponseEvents,
+                ..self.key.clone()
+            },
+            created: self.created,
+            expires: self.expires,
+            open: false,
+            body,
+        }
+    }
+
+    fn input(&self) -> Change {
+        Change::Append {
+            parent: self.key.clone(),
+            items: stored(&self.input),
+        }
+    }
+
+    /// Write the response before work on it begins, with the request that it answers.
+    pub(super) fn begun(&self, response: &Value, request: Vec<u8>) -> Vec<Change> {
+        vec![
+            Change::Put(self.record(response, true)),
+            self.input(),
+            Change::Put(self.events(request)),
+        ]
+    }
+
+    /// Write the response that has ended. One that was begun and deleted since stays deleted.
+    pub(super) fn ended(&self, response: &Value, output: &[Value]) -> Vec<Change> {
+        let record = self.record(response, false);
+        let mut changes = match &self.live {
+            Some(live) => vec![
+                Change::Update(record),
+                Change::Put(self.events(live.lines())),
+            ],
+            None if self.response => vec![Change::Put(record), self.input()],
+            None => Vec::new(),
+        };
+        if let Some(conversation) = &self.conversation {
+            let items = self.input.iter().chain(output).cloned().collect::<Vec<_>>();
+            changes.push(Change::Append {
+                parent: conversation.clone(),
+                items: stored(&items),
+            });
+        }
+        changes
+    }
+}

@@ -1,0 +1,191 @@
+//! Responses that are stored: read, streamed again, cancelled, deleted; and their input items.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Extension, Path, State};
+use axum::response::Response;
+use futures::stream::{self, StreamExt as _};
+use http::{Request as HttpRequest, StatusCode, header};
+use mortise_http::{Context, Problem, json_response};
+use mortise_store::{Change, Key, Kind, Listing, Record, StoreError};
+use serde_json::{Value, json};
+
+use super::sse::{self, Events};
+use super::{CANCEL, INPUT_ITEMS, RESPONSE};
+use crate::live::Live;
+use crate::paging::{Query, list_body};
+use crate::state::ApiState;
+use crate::stored::{absent, caller, store_problem};
+
+type Handled = Result<Response, Problem>;
+
+async fn stored(state: &ApiState, owner: &Arc<str>, id: &str) -> Result<Record, Problem> {
+    let key = Key::new(owner, Kind::Response, id);
+    let record = state.store.get(key).await.map_err(store_problem)?;
+    record.ok_or_else(|| absent("response", id, "response_id"))
+}
+
+/// `GET /v1/responses/{id}`
+pub(super) async fn retrieve(
+    State(state): State<Arc<ApiState>>,
+    Extension(context): Extension<Context>,
+    Path(id): Path<String>,
+    request: HttpRequest<Body>,
+) -> Handled {
+    let (parts, _) = request.into_parts();
+    let caller = caller(&state, &context, RESPONSE, "GET", &parts).await?;
+    let known = ["stream", "starting_after", "include", "include_obfuscation"];
+    let query = Query::of(&parts.uri, &known)?;
+    let live = state.live.find(&caller.owner, &id);
+    let record = stored(&state, &caller.owner, &id).await?;
+    let mut response = if query.flag("stream")? {
+        let after = query.number("starting_after")?;
+        let from = after.map_or(0, |after| after.saturating_add(1));
+        let from = usize::try_from(from).unwrap_or(usize::MAX);
+        let events = match live {
+            Some(live) => live_events(live, from),
+            None => kept_events(&state, &record.key, from).await?,
+        };
+        sse::response(events, state.http.heartbeat, Arc::clone(&context.record))
+    } else if query.get("starting_after").is_some() {
+        let problem = "`starting_after` needs `stream` to be true";
+        return Err(Problem::invalid("starting_after", problem));
+    } else if live.is_some() {
+        let mut response: Value = serde_json::from_slice(&record.body).unwrap_or_default();
+        response["status"] = json!("in_progress");
+        json_response(StatusCode::OK, &response)
+    } else {
+        as_stored(record)
+    };
+    caller.add_headers(&mut response);
+    Ok(response)
+}
+
+/// A record whose body is what was answered.
+fn as_stored(record: Record) -> Response {
+    let mut response = Response::new(Body::from(record.body));
+    let json = http::HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    response
+}
+
+/// Events of a response that is being made, as they come.
+pub(super) fn live_events(live: Arc<Live>, from: usize) -> Events {
+    stream::unfold((live, from), |(live, from)| async move {
+        let new = live.from(from).await?;
+        let next = from + new.len();
+        Some((new, (live, next)))
+    })
+    .boxed()
+}
+
+/// Events of a response that was made in the background.
+async fn kept_events(state: &ApiState, key: &Key, from: usize) -> Result<Events, Problem> {
+    let key = Key {
+        kind: Kind::ResponseEvents,
+        ..key.clone()
+    };
+    let record = state.store.get(key).await.map_err(store_problem)?;
+    let Some(record) = record else {
+        return Err(Problem::invalid(
+            "stream",
+            "this response cannot be streamed again: it was not made with `background`",
+        ));
+    };
+    let lines = String::from_utf8(record.body).unwrap_or_default();
+    let events: Vec<String> = lines.lines().skip(from).map(str::to_owned).collect();
+    Ok(stream::iter([events]).boxed())
+}
+
+/// `DELETE /v1/responses/{id}`
+pub(super) async fn delete(
+    State(state): State<Arc<ApiState>>,
+    Extension(context): Extension<Context>,
+    Path(id): Path<String>,
+    request: HttpRequest<Body>,
+) -> Handled {
+    let (parts, _) = request.into_parts();
+    let caller = caller(&state, &context, RESPONSE, "DELETE", &parts).await?;
+    let record = stored(&state, &caller.owner, &id).await?;
+    if let Some(live) = state.live.find(&caller.owner, &id) {
+        live.cancel();
+    }
+    let events = Key {
+        kind: Kind::ResponseEvents,
+        ..record.key.clone()
+    };
+    let changes = vec![Change::Delete(record.key), Change::Delete(events)];
+    state.store.commit(changes).await.map_err(store_problem)?;
+    let body = json!({"id": id, "object": "response", "deleted": true});
+    let mut response = json_response(StatusCode::OK, &body);
+    caller.add_headers(&mut response);
+    Ok(response)
+}
+
+/// `POST /v1/responses/{id}/cancel`
+pub(super) async fn cancel(
+    State(state): State<Arc<ApiState>>,
+    Extension(context): Extension<Context>,
+    Path(id): Path<String>,
+    request: HttpRequest<Body>,
+) -> Handled {
+    let (parts, _) = request.into_parts();
+    let caller = caller(&state, &context, CANCEL, "POST", &parts).await?;
+    let live = state.live.find(&caller.owner, &id);
+    if let Some(live) = live {
+        live.cancel();
+        live.ended().await;
+    }
+    let record = stored(&state, &caller.owner, &id).await?;
+    let made: Value = serde_json::from_slice(&record.body).unwrap_or_default();
+    if made["background"] != true {
+        let problem = "only a response that is made with `background` can be cancelled";
+        return Err(Problem::invalid("response_id", problem));
+    }
+    let mut response = as_stored(record);
+    caller.add_headers(&mut response);
+    Ok(response)
+}
+
+/// `GET /v1/responses/{id}/input_items`
+pub(super) async fn input_items(
+    State(state): State<Arc<ApiState>>,
+    Extension(context): Extension<Context>,
+    Path(id): Path<String>,
+    request: HttpRequest<Body>,
+) -> Handled {
+    let (parts, _) = request.into_parts();
+    let caller = caller(&state, &context, INPUT_ITEMS, "GET", &parts).await?;
+    let query = Query::of(&parts.uri, &["after", "limit", "order", "include"])?;
+    let page = query.page(false)?;
+    let record = stored(&state, &caller.owner, &id).await?;
+    let listing = state.store.items(record.key, page.clone()).await;
+    let listing = listing.map_err(|error| after_absent(error, page.after.as_deref()))?;
+    let mut response = json_response(StatusCode::OK, &list_body(parsed(&listing)));
+    caller.add_headers(&mut response);
+    Ok(response)
+}
+
+/// The item behind which a page begins is not there.
+pub(super) fn after_absent(error: StoreError, after: Option<&str>) -> Problem {
+    match (error, after) {
+        (StoreError::NotFound, Some(id)) => {
+            let mut problem = absent("item", id, "after");
+            problem.status = StatusCode::BAD_REQUEST;
+            problem
+        }
+        (error, _) => store_problem(error),
+    }
+}
+
+/// Items as JSON.
+pub(super) fn parsed(listing: &Listing<mortise_store::Item>) -> Listing<Value> {
+    let entries = listing.entries.iter();
+    Listing {
+        entries: entries
+            .map(|item| serde_json::from_slice(&item.body).unwrap_or_default())
+            .collect(),
+        more: listing.more,
+    }
+}

@@ -1,0 +1,313 @@
+//! WebSockets on routes that stream: each text frame of the client is the body of a request, and each event of its
+//! answer is a frame. Requests of a connection are answered one after the other; closing it cancels the one that
+//! is being answered.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::body::Body;
+use axum::extract::FromRequestParts as _;
+use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
+use axum::response::Response;
+use bytes::Bytes;
+use futures::StreamExt as _;
+use futures::future::BoxFuture;
+use http::request::Parts;
+use http::{HeaderValue, Method, Request, StatusCode, header};
+use mortise_http::{AccessRecord, Context, Occupied, Problem};
+use serde_json::{Map, Value};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use crate::call::call_of;
+use crate::limits::MAX_SOCKET_IDLE;
+use crate::problem::problem_of;
+use crate::state::ApiState;
+
+/// Headers of the handshake that say nothing of the requests.
+const HANDSHAKE: [&str; 7] = [
+    "connection",
+    "upgrade",
+    "content-length",
+    "sec-websocket-key",
+    "sec-websocket-version",
+    "sec-websocket-extensions",
+    "sec-websocket-protocol",
+];
+
+/// A request as the route's handler answers it.
+pub(crate) type Handle =
+    fn(Arc<ApiState>, Context, Request<Body>) -> BoxFuture<'static, Result<Response, Problem>>;
+
+/// The body of a request, from the object of a frame.
+pub(crate) type Translate = fn(Map<String, Value>) -> Result<Map<String, Value>, Problem>;
+
+/// How one dialect speaks over a socket.
+#[derive(Clone, Copy)]
+pub(crate) struct Dialect {
+    /// The body of a request, from a frame.
+    pub(crate) body: Translate,
+    /// Answers a request with server-sent events.
+    pub(crate) handle: Handle,
+    /// A problem as a frame.
+    pub(crate) problem: fn(&Problem) -> Value,
+    /// The frame behind the last event; none if the events themselves say that they end.
+    pub(crate) done: Option<&'static str>,
+}
+
+/// Answer the handshake of a caller who may ask something, and serve the connection.
+pub(crate) async fn upgrade(
+    state: Arc<ApiState>,
+    context: Context,
+    request: Request<Body>,
+    dialect: Dialect,
+) -> Result<Response, Problem> {
+    let (mut parts, _) = request.into_parts();
+    let call = call_of(&context, context.route, "GET", &parts.headers);
+    state.service.identify(&call).await.map_err(problem_of)?;
+    let socket = WebSocketUpgrade::from_request_parts(&mut parts, &()).await;
+    let socket = socket.map_err(|refusal| {
+        Problem::new(refusal.status(), "malformed_handshake", refusal.body_text())
+    })?;
+    let most = state.http.body.bytes;
+    let draining = state.http.draining.clone();
+    let response = socket
+        .max_message_size(most)
+        .max_frame_size(most)
+        .on_upgrade(move |socket| {
+            let session = Session {
+                state,
+                context,
+                parts,
+                dialect,
+                draining,
+            };
+            session.serve(socket)
+        });
+    Ok(response)
+}
+
+struct Session {
+    state: Arc<ApiState>,
+    context: Context,
+    /// The handshake, whose headers count for every request.
+    parts: Parts,
+    dialect: Dialect,
+    draining: watch::Receiver<bool>,
+}
+
+impl Session {
+    async fn serve(mut self, mut socket: WebSocket) {
+        // The connection is at work for as long as the socket is open.
+        let _occupied = self.parts.extensions.get::<Occupied>().cloned();
+        loop {
+            let message = tokio::select! {
+                biased;
+                message = timeout(MAX_SOCKET_IDLE, socket.recv()) => match message {
+                    Ok(message) => message,
+                    Err(_) => {
+                        let frame = CloseFrame {
+                            code: close_code::AWAY,
+                            reason: "nothing was asked for a long time".into(),
+                        };
+                        let _ = socket.send(Message::Close(Some(frame))).await;
+                        return;
+                    }
+                },
+                () = stopping(&mut self.draining) => {
+                    let frame = CloseFrame {
+                        code: close_code::RESTART,
+                        reason: "the server is stopping".into(),
+                    };
+                    let _ = socket.send(Message::Close(Some(frame))).await;
+                    return;
+                }
+            };
+            let text = match message {
+                Some(Ok(Message::Text(text))) => text,
+                Some(Ok(Message::Ping(_) | Message::Pong(_))) => continue,
+                Some(Ok(Message::Binary(_))) => {
+                    let frame = CloseFrame {
+                        code: close_code::UNSUPPORTED,
+                        reason: "requests are text frames".into(),
+                    };
+                    let _ = socket.send(Message::Close(Some(frame))).await;
+                    return;
+                }
+                Some(Ok(Message::Close(_))) => {
+                    // Reading on sends the answer to it.
+                    let _ = socket.recv().await;
+                    return;
+                }
+                Some(Err(_)) | None => return,
+            };
+            if !self.answer(&mut socket, text.as_bytes()).await {
+                return;
+            }
+        }
+    }
+
+    /// Answer one request. `false` if the socket is closed.
+    async fn answer(&self, socket: &mut WebSocket, body: &[u8]) -> bool {
+        let context = Context {
+            id: uuid::Uuid::new_v4().simple().to_string().into(),
+            record: Arc::new(AccessRecord::new(Instant::now())),
+            ..self.context.clone()
+        };
+        let answered = match self.request(body) {
+            Ok(request) => {
+                let handled = (self.dialect.handle)(Arc::clone(&self.state), context, request);
+                tokio::select! {
+                    biased;
+                    answered = handled => answered,
+                    () = closed(socket) => return false,
+                }
+            }
+            Err(problem) => Err(problem),
+        };
+        match answered {
+            Ok(response) => self.stream(socket, response).await,
+            Err(problem) => {
+                let frame = (self.dialect.problem)(&problem).to_string();
+                socket.send(Message::Text(frame.into())).await.is_ok()
+            }
+        }
+    }
+
+    /// A frame as a request of the route.
+    fn request(&self, body: &[u8]) -> Result<Request<Body>, Problem> {
+        let object = mortise_http::parse_object(body)?;
+        let mut object = (self.dialect.body)(object)?;
+        object.insert("stream".to_owned(), Value::Bool(true));
+        let body = Value::Object(object).to_string();
+        let mut request = Request::new(Body::from(body));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = self.parts.uri.clone();
+        let headers = request.headers_mut();
+        *headers = self.parts.headers.clone();
+        for name in HANDSHAKE {
+            headers.remove(name);
+        }
+        let json = HeaderValue::from_static("application/json");
+        headers.insert(header::CONTENT_TYPE, json);
+        Ok(request)
+    }
+
+    /// Send the events of an answer, one a frame. A client that does not read pauses its answer.
+    async fn stream(&self, socket: &mut WebSocket, response: Response) -> bool {
+        if response.status() != StatusCode::OK {
+            return false;
+        }
+        let mut chunks = response.into_body().into_data_stream();
+        let mut events = Events::default();
+        loop {
+            let chunk = tokio::select! {
+                biased;
+                chunk = chunks.next() => chunk,
+                () = closed(socket) => return false,
+            };
+            let Some(chunk) = chunk else {
+                return true;
+            };
+            let Ok(chunk) = chunk else {
+                return false;
+            };
+            for event in events.take(&chunk) {
+                let message = match event {
+                    Event::Data(data) if data == "[DONE]" => match self.dialect.done {
+                        Some(done) => Message::Text(done.into()),
+                        None => continue,
+                    },
+                    Event::Data(data) => Message::Text(data.into()),
+                    Event::Comment => Message::Ping(Bytes::new()),
+                };
+                if socket.send(message).await.is_err() {
+                    return false;
+                }
+            }
+        }
+    }
+}
+
+/// Wait until the server takes no new work.
+async fn stopping(draining: &mut watch::Receiver<bool>) {
+    // Fails when the sender is gone, which is the end as well.
+    let _ = draining.wait_for(|draining| *draining).await;
+}
+
+/// Wait until the client closes the socket. What it sends before the answer has ended is not taken.
+async fn closed(socket: &mut WebSocket) {
+    loop {
+        match socket.recv().await {
+            Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
+            // A request while another is answered breaks the protocol.
+            Some(Ok(Message::Text(_) | Message::Binary(_))) => {
+                let frame = CloseFrame {
+                    code: close_code::POLICY,
+                    reason: "one request at a time".into(),
+                };
+                let _ = socket.send(Message::Close(Some(frame))).await;
+                return;
+            }
+            Some(Ok(Message::Close(_)) | Err(_)) | None => return,
+        }
+    }
+}
+
+/// Server-sent events as they are written here: one `data` line each, or a comment.
+#[derive(Default)]
+struct Events {
+    held: Vec<u8>,
+}
+
+enum Event {
+    Data(String),
+    Comment,
+}
+
+impl Events {
+    /// The events that are complete.
+    fn take(&mut self, chunk: &[u8]) -> Vec<Event> {
+        self.held.extend_from_slice(chunk);
+        let mut events = Vec::new();
+        let mut begin = 0;
+        while let Some(length) = find(&self.held[begin..], b"\n\n") {
+            let text = String::from_utf8_lossy(&self.held[begin..begin + length]);
+            let data = text.lines().find_map(|line| line.strip_prefix("data: "));
+            match data {
+                Some(data) => events.push(Event::Data(data.to_owned())),
+                None if text.starts_with(':') => events.push(Event::Comment),
+                None => {}
+            }
+            begin += length + 2;
+        }
+        self.held.drain(..begin);
+        events
+    }
+}
+
+fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
+    bytes
+        .windows(wanted.len())
+        .position(|window| window == wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_found_however_they_are_cut() {
+        let all = "event: a\ndata: {\"x\":1}\n\n: keep-alive\n\ndata: [DONE]\n\n".as_bytes();
+        for cut in 0..all.len() {
+            let mut events = Events::default();
+            let mut found = events.take(&all[..cut]);
+            found.extend(events.take(&all[cut..]));
+            let shown = found.into_iter().map(|event| match event {
+                Event::Data(data) => data,
+                Event::Comment => ":".to_owned(),
+            });
+            assert_eq!(shown.collect::<Vec<_>>(), ["{\"x\":1}", ":", "[DONE]"]);
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Failures of the store.
+
+use std::path::PathBuf;
+
+/// A failure to read or write.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// The record that a change needs is not there.
+    #[error("there is no such record")]
+    NotFound,
+    /// The owner has as much as it may have.
+    #[error(
+        "{limit} {unit} may be stored, and this would be more; delete some, or wait until they expire"
+    )]
+    Quota {
+        /// What may be stored.
+        limit: u64,
+        /// Of what: `records` or `bytes`.
+        unit: &'static str,
+    },
+    /// One body is too long.
+    #[error("{bytes} bytes are too long to be stored; the limit is {limit}")]
+    TooLarge {
+        /// Its bytes.
+        bytes: usize,
+        /// Bytes that one may have.
+        limit: usize,
+    },
+    /// All of the store is full.
+    #[error("the server's store is full")]
+    Full,
+    /// Too much waits to be written.
+    #[error("too much waits to be written to the server's store; retry shortly")]
+    Busy,
+    /// The disk or the file fails.
+    #[error("the server's store cannot be used: {0}")]
+    Unavailable(String),
+}
+
+impl From<rusqlite::Error> for StoreError {
+    fn from(error: rusqlite::Error) -> Self {
+        match error.sqlite_error_code() {
+            Some(rusqlite::ErrorCode::DiskFull) => Self::Full,
+            _ => Self::Unavailable(error.to_string()),
+        }
+    }
+}
+
+/// A file that cannot be used as a store.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The file, or its folder, cannot be read or written.
+    #[error("the store `{}` cannot be opened", path.display())]
+    Unusable {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Another process writes to it.
+    #[error("the store `{}` is in use by another process; stop that one first", .0.display())]
+    InUse(PathBuf),
+    /// It is a file of something else.
+    #[error("`{}` is not a store of mortise", .0.display())]
+    Foreign(PathBuf),
+    /// It was written by a later version.
+    #[error(
+        "the store `{}` has version {found}, and this program knows versions up to {known}; use a newer mortise",
+        path.display()
+    )]
+    TooNew {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: i64,
+        /// The latest that is known.
+        known: i64,
+    },
+    /// The file is damaged.
+    #[error("the store `{}` is damaged: {problem}; restore a backup", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// The first thing that is wrong.
+        problem: String,
+    },
+    /// SQLite fails.
+    #[error("the store `{}`: {source}", path.display())]
+    Sqlite {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: rusqlite::Error,
+    },
+}

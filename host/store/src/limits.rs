@@ -1,0 +1,20 @@
+//! Bounds of the store. Those of an owner, and of all of it, are configured.
+
+/// Longest body of a record or an item, in bytes.
+pub const MAX_BODY_BYTES: usize = 64 * 1024 * 1024;
+/// Longest id of a record, an item or an owner, in bytes.
+pub const MAX_ID_BYTES: usize = 512;
+/// Commits that wait for the writer.
+pub const MAX_QUEUED_COMMITS: usize = 1024;
+/// Bytes of the commits that wait for the writer.
+pub const MAX_QUEUED_BYTES: usize = 256 * 1024 * 1024;
+/// Commits that are written together.
+pub const MAX_GROUP: usize = 128;
+/// Connections that read at once.
+pub const MAX_READERS: usize = 4;
+/// Records that one page of a list looks at.
+pub const MAX_SCANNED: usize = 10_000;
+/// Records and items of a page.
+pub const MAX_PAGE: usize = 1000;
+/// Records that have expired and are removed at once.
+pub const MAX_SWEPT: usize = 1000;

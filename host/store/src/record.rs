@@ -1,0 +1,158 @@
+//! Records, their items, and changes to them.
+
+use std::sync::Arc;
+
+/// What a record is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// A response of the Responses API, with its input items.
+    Response,
+    /// The events of a response that was made in the background.
+    ResponseEvents,
+    /// A conversation; its items are the items.
+    Conversation,
+    /// A stored chat completion; its items are the messages of the request.
+    ChatCompletion,
+    /// The answer to a request with an idempotency key.
+    Idempotency,
+    /// A file without its content.
+    File,
+    /// The content of a file.
+    FileContent,
+    /// A batch; its items are the lines of its output.
+    Batch,
+}
+
+impl Kind {
+    /// All kinds.
+    pub const ALL: [Self; 8] = [
+        Self::Response,
+        Self::ResponseEvents,
+        Self::Conversation,
+        Self::ChatCompletion,
+        Self::Idempotency,
+        Self::File,
+        Self::FileContent,
+        Self::Batch,
+    ];
+
+    /// Name of the kind, as the file has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Response => "response",
+            Self::ResponseEvents => "response_events",
+            Self::Conversation => "conversation",
+            Self::ChatCompletion => "chat_completion",
+            Self::Idempotency => "idempotency",
+            Self::File => "file",
+            Self::FileContent => "file_content",
+            Self::Batch => "batch",
+        }
+    }
+}
+
+/// Address of a record: nobody but its owner finds it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Key {
+    /// Whom it belongs to.
+    pub owner: Arc<str>,
+    /// What it is.
+    pub kind: Kind,
+    /// Its id, unique among those of the owner and the kind.
+    pub id: String,
+}
+
+impl Key {
+    /// The key of a record.
+    pub fn new(owner: &Arc<str>, kind: Kind, id: impl Into<String>) -> Self {
+        Self {
+            owner: Arc::clone(owner),
+            kind,
+            id: id.into(),
+        }
+    }
+}
+
+/// A record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// Its address.
+    pub key: Key,
+    /// Seconds since 1970 at which it was made.
+    pub created: i64,
+    /// Seconds since 1970 from which it is gone; `None` keeps it.
+    pub expires: Option<i64>,
+    /// Work on it is to be taken up again after a restart.
+    pub open: bool,
+    /// Its body.
+    pub body: Vec<u8>,
+}
+
+/// An item of a record, in the order in which they were appended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Item {
+    /// Its id, unique among the items of the record.
+    pub id: String,
+    /// Its body.
+    pub body: Vec<u8>,
+}
+
+/// One change. Those of a commit happen together or not at all.
+#[derive(Debug, Clone)]
+pub enum Change {
+    /// Write a record, whether it is there or not. One that is there keeps its place in lists.
+    Put(Record),
+    /// Write a record that must be there.
+    Update(Record),
+    /// Remove a record with its items, if it is there.
+    Delete(Key),
+    /// Append items to a record that must be there. An item that is there already stays as it is.
+    Append {
+        /// The record.
+        parent: Key,
+        /// The items.
+        items: Vec<Item>,
+    },
+    /// Remove an item, if it is there.
+    DeleteItem {
+        /// The record.
+        parent: Key,
+        /// The item.
+        id: String,
+    },
+}
+
+impl Change {
+    /// About as many bytes as the change takes while it waits.
+    pub(crate) fn bytes(&self) -> usize {
+        const OVERHEAD: usize = 256;
+        OVERHEAD
+            + match self {
+                Self::Put(record) | Self::Update(record) => record.body.len(),
+                Self::Append { items, .. } => {
+                    items.iter().map(|item| item.body.len() + OVERHEAD).sum()
+                }
+                Self::Delete(_) | Self::DeleteItem { .. } => 0,
+            }
+    }
+}
+
+/// Part of a list.
+#[derive(Debug, Clone)]
+pub struct Page {
+    /// The id behind which it begins; from the beginning without one.
+    pub after: Option<String>,
+    /// Entries at most.
+    pub limit: usize,
+    /// Oldest first.
+    pub ascending: bool,
+}
+
+/// Entries of a page.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listing<T> {
+    /// The entries.
+    pub entries: Vec<T>,
+    /// Further ones follow.
+    pub more: bool,
+}

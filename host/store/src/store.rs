@@ -1,0 +1,55 @@
+//! The store as the rest of the server knows it.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use crate::error::StoreError;
+use crate::record::{Change, Item, Key, Kind, Listing, Page, Record};
+
+/// A future of a store.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
+
+/// Condition on the records of a list.
+pub type Filter = Box<dyn Fn(&Record) -> bool + Send>;
+
+/// Durable state. What a commit has acknowledged is there after the process was killed.
+pub trait Store: Send + Sync {
+    /// Make changes, all or none.
+    ///
+    /// # Errors
+    /// When a record that must be there is not, a quota is used up, or nothing can be written.
+    fn commit(&self, changes: Vec<Change>) -> BoxFuture<'_, ()>;
+
+    /// Make sure, before work begins, that its result could be written for this owner as far as anyone can tell:
+    /// the disk takes writes, and the owner's quota is not used up.
+    ///
+    /// # Errors
+    /// When it could not.
+    fn promise(&self, owner: &Arc<str>) -> BoxFuture<'_, ()>;
+
+    /// A record.
+    ///
+    /// # Errors
+    /// When nothing can be read; so for all that read.
+    fn get(&self, key: Key) -> BoxFuture<'_, Option<Record>>;
+
+    /// Records of one owner and kind, in the order in which they were made. A page whose `after` is not there
+    /// is `NotFound`.
+    fn list(
+        &self,
+        owner: &Arc<str>,
+        kind: Kind,
+        page: Page,
+        filter: Option<Filter>,
+    ) -> BoxFuture<'_, Listing<Record>>;
+
+    /// Items of a record, in the order in which they were appended.
+    fn items(&self, parent: Key, page: Page) -> BoxFuture<'_, Listing<Item>>;
+
+    /// An item of a record.
+    fn item(&self, parent: Key, id: String) -> BoxFuture<'_, Option<Item>>;
+
+    /// Records of all owners on which work is to be taken up, the oldest first.
+    fn unfinished(&self, kind: Kind) -> BoxFuture<'_, Vec<Record>>;
+}

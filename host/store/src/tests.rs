@@ -1,0 +1,370 @@
+use std::path::Path;
+use std::sync::Arc;
+
+use super::*;
+
+fn config(path: Option<&Path>) -> StoreConfig {
+    StoreConfig {
+        path: path.map(Path::to_owned),
+        max_bytes: 64 << 20,
+        owner_max_bytes: 1 << 20,
+        owner_max_records: 100,
+    }
+}
+
+fn owner(name: &str) -> Arc<str> {
+    Arc::from(name)
+}
+
+fn record(owner: &Arc<str>, id: &str, body: &str) -> Record {
+    Record {
+        key: Key::new(owner, Kind::Response, id),
+        created: 1,
+        expires: None,
+        open: false,
+        body: body.as_bytes().to_vec(),
+    }
+}
+
+fn items(ids: &[&str]) -> Vec<Item> {
+    let item = |id: &&str| Item {
+        id: (*id).to_owned(),
+        body: id.as_bytes().to_vec(),
+    };
+    ids.iter().map(item).collect()
+}
+
+fn page(after: Option<&str>, limit: usize, ascending: bool) -> Page {
+    Page {
+        after: after.map(str::to_owned),
+        limit,
+        ascending,
+    }
+}
+
+fn ids(listing: Listing<Record>) -> (Vec<String>, bool) {
+    let ids = listing.entries.into_iter().map(|record| record.key.id);
+    (ids.collect(), listing.more)
+}
+
+/// Both kinds of stores do the same.
+async fn with_both<F: Future<Output = ()>>(check: impl Fn(Arc<SqliteStore>) -> F) {
+    let folder = tempfile::tempdir().expect("make a folder");
+    let path = folder.path().join("state.db");
+    for path in [None, Some(path.as_path())] {
+        let store = SqliteStore::open(&config(path)).expect("open a store");
+        check(Arc::new(store)).await;
+    }
+}
+
+#[tokio::test]
+async fn owners_see_what_is_theirs_in_order() {
+    with_both(|store| async move {
+        let (one, other) = (owner("tenant a"), owner("tenant b"));
+        for id in ["r1", "r2", "r3"] {
+            let put = Change::Put(record(&one, id, id));
+            store.commit(vec![put]).await.expect("written");
+        }
+        // Written again, it keeps its place.
+        store
+            .commit(vec![Change::Put(record(&one, "r1", "new"))])
+            .await
+            .expect("written");
+        let list = |owner: &Arc<str>, page| store.list(owner, Kind::Response, page, None);
+        let found = list(&one, page(None, 2, true)).await.expect("read");
+        assert_eq!(ids(found), (vec!["r1".to_owned(), "r2".to_owned()], true));
+        let found = list(&one, page(Some("r3"), 2, false)).await.expect("read");
+        assert_eq!(ids(found), (vec!["r2".to_owned(), "r1".to_owned()], false));
+        assert_eq!(
+            list(&one, page(Some("r9"), 2, true)).await,
+            Err(StoreError::NotFound)
+        );
+        assert_eq!(
+            list(&other, page(None, 2, true))
+                .await
+                .expect("read")
+                .entries,
+            []
+        );
+        let key = |owner| Key::new(owner, Kind::Response, "r1");
+        assert_eq!(store.get(key(&other)).await.expect("read"), None);
+        let found = store.get(key(&one)).await.expect("read").expect("there");
+        assert_eq!(found.body, b"new");
+        let filter: Filter = Box::new(|record| record.body.ends_with(b"3"));
+        let found = store.list(&one, Kind::Response, page(None, 5, true), Some(filter));
+        assert_eq!(
+            ids(found.await.expect("read")),
+            (vec!["r3".to_owned()], false)
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_commit_happens_whole_or_not_at_all() {
+    with_both(|store| async move {
+        let one = owner("a");
+        let missing = Key::new(&one, Kind::Conversation, "none");
+        let changes = vec![
+            Change::Put(record(&one, "r1", "x")),
+            Change::Append {
+                parent: missing,
+                items: items(&["i1"]),
+            },
+        ];
+        assert_eq!(store.commit(changes).await, Err(StoreError::NotFound));
+        let key = Key::new(&one, Kind::Response, "r1");
+        assert_eq!(store.get(key.clone()).await.expect("read"), None);
+        let update = vec![Change::Update(record(&one, "r1", "x"))];
+        assert_eq!(store.commit(update).await, Err(StoreError::NotFound));
+
+        let append = |ids: &[&str]| Change::Append {
+            parent: key.clone(),
+            items: items(ids),
+        };
+        let changes = vec![Change::Put(record(&one, "r1", "x")), append(&["i1", "i2"])];
+        store.commit(changes).await.expect("written");
+        // Said twice, it is there once.
+        store
+            .commit(vec![append(&["i2", "i3"])])
+            .await
+            .expect("written");
+        let found = store
+            .items(key.clone(), page(None, 10, true))
+            .await
+            .expect("read");
+        assert_eq!(found.entries, items(&["i1", "i2", "i3"]));
+        let found = store
+            .items(key.clone(), page(Some("i3"), 1, false))
+            .await
+            .expect("read");
+        assert_eq!((found.entries, found.more), (items(&["i2"]), true));
+        let delete = Change::DeleteItem {
+            parent: key.clone(),
+            id: "i2".to_owned(),
+        };
+        store.commit(vec![delete]).await.expect("written");
+        assert_eq!(
+            store
+                .item(key.clone(), "i2".to_owned())
+                .await
+                .expect("read"),
+            None
+        );
+        store
+            .commit(vec![Change::Delete(key.clone())])
+            .await
+            .expect("written");
+        assert_eq!(
+            store.items(key, page(None, 1, true)).await,
+            Err(StoreError::NotFound)
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn quotas_hold_and_deleting_makes_room() {
+    let folder = tempfile::tempdir().expect("make a folder");
+    let path = folder.path().join("state.db");
+    let store = SqliteStore::open(&config(Some(&path))).expect("open a store");
+    {
+        let one = owner("a");
+        let large = "x".repeat(600 << 10);
+        let put = |id: &str| vec![Change::Put(record(&one, id, &large))];
+        store.commit(put("r1")).await.expect("written");
+        let quota = |limit, unit| Err(StoreError::Quota { limit, unit });
+        assert_eq!(store.commit(put("r2")).await, quota(1 << 20, "bytes"));
+        store.promise(&one).await.expect("there is room");
+        let delete = Change::Delete(Key::new(&one, Kind::Response, "r1"));
+        store.commit(vec![delete]).await.expect("written");
+        store.commit(put("r2")).await.expect("written");
+        let many = (0..99).map(|id| Change::Put(record(&one, &format!("s{id}"), "")));
+        store.commit(many.collect()).await.expect("written");
+        assert_eq!(store.promise(&one).await, quota(100, "records"));
+        let more = vec![Change::Put(record(&one, "t", ""))];
+        assert_eq!(store.commit(more).await, quota(100, "records"));
+        // Others are not concerned.
+        store
+            .commit(vec![Change::Put(record(&owner("b"), "t", ""))])
+            .await
+            .expect("written");
+    }
+}
+
+#[tokio::test]
+async fn in_memory_the_oldest_make_room() {
+    let store = SqliteStore::open(&config(None)).expect("open a store");
+    let one = owner("a");
+    let large = "x".repeat(600 << 10);
+    for id in ["r1", "r2", "r3"] {
+        store.promise(&one).await.expect("there is room");
+        let put = Change::Put(record(&one, id, &large));
+        store.commit(vec![put]).await.expect("written");
+    }
+    let listing = store
+        .list(&one, Kind::Response, page(None, 9, true), None)
+        .await;
+    assert_eq!(ids(listing.expect("read")), (vec!["r3".to_owned()], false));
+    // What is larger than all that an owner may have is refused, and leaves nothing.
+    let huge = Change::Put(record(&one, "r4", &"x".repeat(2 << 20)));
+    let refused = store.commit(vec![huge]).await;
+    assert!(matches!(refused, Err(StoreError::Quota { .. })));
+}
+
+#[tokio::test]
+async fn a_full_store_refuses_and_goes_on_when_there_is_room() {
+    let limits = StoreConfig {
+        max_bytes: 1 << 20,
+        owner_max_bytes: 1 << 30,
+        ..config(None)
+    };
+    let folder = tempfile::tempdir().expect("make a folder");
+    let path = folder.path().join("state.db");
+    let store = SqliteStore::open(&StoreConfig {
+        path: Some(path),
+        ..limits
+    });
+    let store = Arc::new(store.expect("open a store"));
+    let one = owner("a");
+    let large = "x".repeat(700 << 10);
+    let put = |id: &str, body: &str| vec![Change::Put(record(&one, id, body))];
+    store.commit(put("r1", &large)).await.expect("written");
+    assert_eq!(store.commit(put("r2", &large)).await, Err(StoreError::Full));
+    let small: Vec<_> = (0..20).map(|id| format!("s{id}")).collect();
+    for id in &small {
+        store.commit(put(id, id)).await.expect("written");
+    }
+    let delete = Change::Delete(Key::new(&one, Kind::Response, "r1"));
+    store.commit(vec![delete]).await.expect("written");
+    store.commit(put("r2", &large)).await.expect("written");
+}
+
+#[tokio::test]
+async fn what_has_expired_is_gone() {
+    with_both(|store| async move {
+        let one = owner("a");
+        let old = Record {
+            expires: Some(1),
+            open: true,
+            ..record(&one, "r1", "x")
+        };
+        let key = old.key.clone();
+        let new = Record {
+            open: true,
+            ..record(&one, "r2", "y")
+        };
+        let changes = vec![Change::Put(old), Change::Put(new.clone())];
+        store.commit(changes).await.expect("written");
+        assert_eq!(store.get(key.clone()).await.expect("read"), None);
+        assert_eq!(
+            store.items(key, page(None, 1, true)).await,
+            Err(StoreError::NotFound)
+        );
+        let found = store
+            .list(&one, Kind::Response, page(None, 9, true), None)
+            .await;
+        assert_eq!(ids(found.expect("read")), (vec!["r2".to_owned()], false));
+        assert_eq!(store.unfinished(Kind::Response).await.expect("read"), [new]);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commits_at_once_are_all_there_after_a_restart() {
+    let folder = tempfile::tempdir().expect("make a folder");
+    let path = folder.path().join("state.db");
+    let limits = StoreConfig {
+        owner_max_records: 10_000,
+        ..config(Some(&path))
+    };
+    let one = owner("a");
+    {
+        let store = Arc::new(SqliteStore::open(&limits).expect("open a store"));
+        let writes = (0..300).map(|id| {
+            let (store, put) = (
+                Arc::clone(&store),
+                Change::Put(record(&one, &format!("r{id}"), "x")),
+            );
+            tokio::spawn(async move { store.commit(vec![put]).await })
+        });
+        for write in writes.collect::<Vec<_>>() {
+            write.await.expect("no panic").expect("written");
+        }
+        // One process writes.
+        assert!(matches!(
+            SqliteStore::open(&limits),
+            Err(OpenError::InUse(_))
+        ));
+        assert!(matches!(vacuum(&path), Err(OpenError::InUse(_))));
+        let copy = folder.path().join("copy.db");
+        backup(&path, &copy).expect("copied");
+        assert!(
+            backup(&path, &copy).is_err(),
+            "a file that is there is left alone"
+        );
+        assert_eq!(
+            check(&copy).expect("whole").records,
+            [(Kind::Response, 300)]
+        );
+    }
+    // The writer's thread ends after its handle.
+    let store = loop {
+        match SqliteStore::open(&limits) {
+            Ok(store) => break store,
+            Err(OpenError::InUse(_)) => tokio::task::yield_now().await,
+            Err(error) => panic!("{error}"),
+        }
+    };
+    let found = store
+        .list(&one, Kind::Response, page(None, 1000, true), None)
+        .await;
+    assert_eq!(found.expect("read").entries.len(), 300);
+    drop(store);
+    vacuum(&path).expect("nobody uses it");
+    let report = check(&path).expect("whole");
+    assert_eq!((report.version, report.owners, report.items), (1, 1, 0));
+}
+
+#[test]
+fn files_of_others_and_damaged_ones_are_refused() {
+    let folder = tempfile::tempdir().expect("make a folder");
+    let opened = |name: &str| SqliteStore::open(&config(Some(&folder.path().join(name))));
+    std::fs::write(folder.path().join("text.db"), "no database ".repeat(1000)).expect("write");
+    assert!(matches!(opened("text.db"), Err(OpenError::Foreign(_))));
+    let foreign = rusqlite::Connection::open(folder.path().join("foreign.db")).expect("open");
+    foreign.execute_batch("CREATE TABLE t (x)").expect("made");
+    assert!(matches!(opened("foreign.db"), Err(OpenError::Foreign(_))));
+    let newer = folder.path().join("newer.db");
+    drop(opened("newer.db").expect("made"));
+    rusqlite::Connection::open(&newer)
+        .and_then(|newer| newer.execute_batch("PRAGMA user_version = 77"))
+        .expect("changed");
+    assert!(matches!(
+        opened("newer.db"),
+        Err(OpenError::TooNew { found: 77, .. })
+    ));
+    assert!(matches!(
+        opened("none/state.db"),
+        Err(OpenError::Unusable { .. })
+    ));
+    let damaged = folder.path().join("damaged.db");
+    drop(opened("damaged.db").expect("made"));
+    let connection = rusqlite::Connection::open(&damaged).expect("open");
+    let rows = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 500)
+        INSERT INTO records (owner, kind, id, created, open, body)
+        SELECT 'o', 'response', 'r' || i, 1, 0, randomblob(2000) FROM n;
+        PRAGMA wal_checkpoint(TRUNCATE);";
+    connection.execute_batch(rows).expect("filled");
+    drop(connection);
+    let mut bytes = std::fs::read(&damaged).expect("read");
+    for page in (8..bytes.len() / 4096).step_by(3) {
+        bytes[page * 4096..page * 4096 + 64].fill(0xa5);
+    }
+    std::fs::write(&damaged, bytes).expect("write");
+    assert!(matches!(
+        opened("damaged.db"),
+        Err(OpenError::Damaged { .. })
+    ));
+    assert!(matches!(check(&damaged), Err(OpenError::Damaged { .. })));
+}
