@@ -377,7 +377,12 @@ fn models_of_child_processes_are_checked_and_start_when_they_are_needed() {
     let lifecycle = &config.models[0].lifecycle;
     assert!(!lifecycle.enabled);
     assert_eq!(lifecycle.load_on_demand, Some(true));
-    let start = |name: &str| format!("[lifecycle]\nstartup_model = \"{name}\"\n{}", child(command));
+    let start = |name: &str| {
+        format!(
+            "[lifecycle]\nstartup_model = \"{name}\"\n{}",
+            child(command)
+        )
+    };
     let config = load(&start("m")).expect("a configuration");
     assert!(config.models[0].lifecycle.enabled);
     refused(&start("n"), &["lifecycle.startup_model", "`n`"]);

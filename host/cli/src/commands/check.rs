@@ -13,12 +13,16 @@ use mortise_models::{DeviceChoice, ModelConfig};
 pub(crate) fn check(file: &Path) -> Result<(), ConfigError> {
     let config = Config::load(Some(file), Overrides::default())?;
     for (index, model) in config.models.iter().enumerate() {
-        check_model(model).map_err(|(key, message)| wrong(format!("models[{index}].{key}"), message))?;
+        check_model(model)
+            .map_err(|(key, message)| wrong(format!("models[{index}].{key}"), message))?;
     }
     if let DeviceChoice::Cuda(_) = config.engine.device
         && let Err(error) = mortise_cuda::find()
     {
-        return Err(wrong("engine.device".to_owned(), format!("there is no such device: {error}")));
+        return Err(wrong(
+            "engine.device".to_owned(),
+            format!("there is no such device: {error}"),
+        ));
     }
     Ok(())
 }
