@@ -24,13 +24,13 @@ pub enum BadCommand {
 
 /// Values of the places in a command.
 #[derive(Debug, Clone, Copy)]
-pub struct Place<'a> {
+pub(crate) struct Place<'a> {
     /// Path of the model's files, or its name on the hub.
-    pub model: Option<&'a str>,
+    pub(crate) model: Option<&'a str>,
     /// Name by which the process is asked for the model.
-    pub name: &'a str,
+    pub(crate) name: &'a str,
     /// Port on which it listens.
-    pub port: u16,
+    pub(crate) port: u16,
 }
 
 impl Place<'_> {
@@ -39,7 +39,7 @@ impl Place<'_> {
     ///
     /// # Errors
     /// When the command is empty, or names a model that is not there.
-    pub fn fill(&self, command: &[String]) -> Result<Vec<String>, BadCommand> {
+    pub(crate) fn fill(&self, command: &[String]) -> Result<Vec<String>, BadCommand> {
         if command.is_empty() {
             return Err(BadCommand::Empty);
         }

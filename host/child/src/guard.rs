@@ -31,28 +31,23 @@ const SUBCOMMAND: &str = "child-process";
 /// Status with which the guarded process ends if there is no such program, as shells have it.
 const NO_PROGRAM: u8 = 127;
 
-/// Words of the hidden subcommand, for the one place where commands are read.
-#[derive(Debug)]
-pub struct ChildCommand;
+/// A command that starts a guard of `words`.
+pub(crate) fn guard_command(words: &[String]) -> Command {
+    let mut command = Command::new(THIS_PROGRAM);
+    command.args([SUBCOMMAND, "guard", "--"]).args(words);
+    command.process_group(0);
+    command
+}
 
-impl ChildCommand {
-    /// A command that starts a guard of `words`.
-    pub(crate) fn guard(words: &[String]) -> Command {
-        let mut command = Command::new(THIS_PROGRAM);
-        command.args([SUBCOMMAND, "guard", "--"]).args(words);
-        command.process_group(0);
-        command
-    }
-
-    fn guarded(words: &[String]) -> Command {
-        let mut command = Command::new(THIS_PROGRAM);
-        let guard = std::process::id().to_string();
-        command
-            .args([SUBCOMMAND, "guarded", "--guard", &guard, "--"])
-            .args(words);
-        command.process_group(0);
-        command
-    }
+/// A command that becomes `words`, guarded by this process.
+fn guarded_command(words: &[String]) -> Command {
+    let mut command = Command::new(THIS_PROGRAM);
+    let guard = std::process::id().to_string();
+    command
+        .args([SUBCOMMAND, "guarded", "--guard", &guard, "--"])
+        .args(words);
+    command.process_group(0);
+    command
 }
 
 /// Orders of the server to a guard, and answers, one a line.
@@ -103,7 +98,7 @@ pub fn run_guard(words: &[String]) -> io::Result<ExitCode> {
     #[cfg(target_os = "linux")]
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     let output = || io::stderr().as_fd().try_clone_to_owned().map(Stdio::from);
-    let mut child = ChildCommand::guarded(words)
+    let mut child = guarded_command(words)
         .stdin(Stdio::null())
         .stdout(output()?)
         .stderr(output()?)

@@ -12,6 +12,6 @@ mod ports;
 mod process;
 mod runtime;
 
-pub use arguments::{BadCommand, Place};
-pub use guard::{ChildCommand, run_guard, run_guarded};
+pub use arguments::BadCommand;
+pub use guard::{run_guard, run_guarded};
 pub use runtime::{ChildError, ChildRuntime, Children};

@@ -12,7 +12,7 @@ use mortise_models::{ChildConfig, Ended, RuntimeEnd};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::sync::watch;
 
-use crate::guard::{ChildCommand, words};
+use crate::guard::{guard_command, words};
 use crate::limits::MAX_SWEEP_TIME;
 use crate::output::{quoted, read};
 
@@ -45,7 +45,7 @@ impl Process {
         config: &ChildConfig,
         output: &Arc<OutputLog>,
     ) -> io::Result<Self> {
-        let mut guard = ChildCommand::guard(command);
+        let mut guard = guard_command(command);
         guard
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

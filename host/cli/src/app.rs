@@ -22,7 +22,7 @@ use mortise_plugin_manager::{
     LivePlugins, LoadedPlugins, ManagedModel, ModelFacts, ReadConfig, SwapCounters,
 };
 use mortise_service::{HoldModels, Observer, ServedModel, Service, ServiceConfig};
-use mortise_store::{SqliteStore, Store};
+use mortise_store::{SqliteStore, Store, StoreConfig};
 use mortise_telemetry::{Metrics, PluginSwaps, flush_log, log_restarts, start_logging};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -79,13 +79,7 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
         config.http.max_connections,
         config.http.max_connections_per_address,
     );
-    let (draining, draining_seen) = watch::channel(false);
-    let (cut, cut_seen) = watch::channel(false);
-    let stop = Stop {
-        draining,
-        cut,
-        drain: config.http.drain,
-    };
+    let (stop, draining, cut) = stop_after(config.http.drain);
     if let Some(upstream) = &config.upstream {
         config.models = tokio::select! {
             found = remote::found(upstream) => found?,
@@ -97,8 +91,8 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
     let surroundings = Surroundings {
         address,
         connections: ConnectionTable::new(shares),
-        draining: draining_seen,
-        cut: cut_seen,
+        draining,
+        cut,
     };
     let listening = listen(
         Arc::new(listener),
@@ -121,29 +115,34 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
     let reloader = Reloader::new(source, Arc::clone(&running.live), Arc::clone(&models));
     running.start_tasks(&models, &reloader, hangups);
     if let Some((listener, address, key)) = admin {
-        let (live, models) = (Arc::clone(&running.live), Arc::clone(&models));
-        let aliases = Arc::clone(&running.aliases);
-        let reload = reloader.on_request();
-        let admin = Admin::new(live, models, aliases, reload, key, openai::error_body);
-        start_admin(
-            admin,
-            (listener, address),
-            shares,
-            limits,
-            &running.state.http,
-        );
+        let admin = running.admin(&models, &reloader, key);
+        let http = &running.state.http;
+        start_admin(admin, (listener, address), shares, limits, http);
     }
     running.complete(&startup);
     tracing::info!("listening on http://{address}");
     listening.await.context(LISTENER_ENDED)?;
-    // Usage of the last requests still has to reach the policies.
-    let _ = tokio::time::timeout(SETTLE, service.settle()).await;
-    let _ = tokio::time::timeout(
-        SETTLE + start::longest_end(&models.statuses()),
-        models.stop(),
-    )
-    .await;
+    settle(&service, &models).await;
     Ok(())
+}
+
+/// Tell policies of the last requests, and end all runtimes.
+async fn settle(service: &Service, models: &ModelManager) {
+    let _ = tokio::time::timeout(SETTLE, service.settle()).await;
+    let limit = SETTLE + start::longest_end(&models.statuses());
+    let _ = tokio::time::timeout(limit, models.stop()).await;
+}
+
+/// Stop of the listener, and what tells of it: that the server drains, and that it waits no longer.
+fn stop_after(drain: Duration) -> (Stop, watch::Receiver<bool>, watch::Receiver<bool>) {
+    let (draining, draining_seen) = watch::channel(false);
+    let (cut, cut_seen) = watch::channel(false);
+    let stop = Stop {
+        draining,
+        cut,
+        drain,
+    };
+    (stop, draining_seen, cut_seen)
 }
 
 /// The main listener.
@@ -207,6 +206,19 @@ impl Running {
         start_idle_check(Arc::clone(models));
         trim_regularly();
         tokio::spawn(responses::resume(Arc::clone(&self.state)));
+    }
+
+    /// The admin side for callers who know `key`.
+    fn admin(
+        &self,
+        models: &Arc<ModelManager>,
+        reloader: &Arc<Reloader>,
+        key: String,
+    ) -> Arc<Admin> {
+        let (live, models) = (Arc::clone(&self.live), Arc::clone(models));
+        let aliases = Arc::clone(&self.aliases);
+        let reload = reloader.on_request();
+        Admin::new(live, models, aliases, reload, key, openai::error_body)
     }
 
     /// Answer on the routes of all dialects from now on.
@@ -324,6 +336,12 @@ fn numbers(swaps: &SwapCounters) -> PluginSwaps {
     }
 }
 
+/// The store of what outlives a request.
+async fn open_store(config: StoreConfig) -> anyhow::Result<Arc<dyn Store>> {
+    let store = tokio::task::spawn_blocking(move || SqliteStore::open(&config)).await??;
+    Ok(Arc::new(store))
+}
+
 /// Load plugins and models and tie them together.
 async fn open(
     config: Config,
@@ -335,18 +353,14 @@ async fn open(
     let (http, plugins) = (config.http, config.plugins);
     let watch = plugins.watch;
     let aliases = start::alias_table(config.aliases, &models)?;
-    let kept = config.state.store.clone();
-    let store = tokio::task::spawn_blocking(move || SqliteStore::open(&kept)).await??;
-    let store: Arc<dyn Store> = Arc::new(store);
+    let store = open_store(config.state.store.clone()).await?;
     // Plugins first: a broken file should be known before a model is read.
     let plugins =
         tokio::task::spawn_blocking(move || LoadedPlugins::load(plugins, golden_cases())).await??;
     start::load_enabled(&models, config.strict_models).await?;
     let managed: Vec<ManagedModel> = models.known().into_iter().map(ManagedModel::new).collect();
-    let facts: Vec<ModelFacts> = managed
-        .iter()
-        .filter_map(|model| model.facts.clone())
-        .collect();
+    let facts = managed.iter().filter_map(|model| model.facts.clone());
+    let facts: Vec<ModelFacts> = facts.collect();
     let plugins = plugins.bind(&auth, &facts).await?;
     plugins.report();
     let served = managed
@@ -354,11 +368,8 @@ async fn open(
         .map(|model| model.served(|facts| plugins.plugins_of(facts)));
     let served: Result<Vec<ServedModel>, String> = served.collect();
     let swaps = Arc::<SwapCounters>::default();
-    let metrics = measure(
-        Arc::clone(&models),
-        plugins.host.clone(),
-        Arc::clone(&swaps),
-    );
+    let host = plugins.host.clone();
+    let metrics = measure(Arc::clone(&models), host, Arc::clone(&swaps));
     plugins.host.count_requests(metrics.requests());
     let service = ServiceConfig {
         observer: Arc::clone(&metrics) as Arc<dyn Observer>,

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use mortise_child::{run_guard, run_guarded};
-use mortise_config::{Config, ConfigError, ConfigSource, Overrides, UpstreamOverride};
+use mortise_config::{ConfigError, ConfigSource, Overrides, UpstreamOverride};
 use mortise_harness::{print, print_json};
 use mortise_models::lifecycle::LoadProgress;
 
@@ -23,7 +23,7 @@ use crate::cli::{
     ChildProcessCommand, Cli, Command, ConfigCommand, GrammarCommand, PluginCommand,
     TemplateCommand,
 };
-use crate::commands::{devices, inspect, models, plugins, store, text};
+use crate::commands::{check, devices, inspect, models, plugins, store, text};
 
 /// Wrong usage or configuration, as opposed to a failure.
 const USAGE: u8 = 2;
@@ -86,7 +86,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         }
         Command::Config(ConfigCommand::PrintDefault) => print(mortise_config::DEFAULT_FILE),
         Command::Config(ConfigCommand::Check { file }) => {
-            Config::load(Some(&file), Overrides::default())?;
+            check::check(&file)?;
             print(
                 "the configuration is right; `mortise plugin list --config` also loads its plugins and \
                  checks their settings\n",

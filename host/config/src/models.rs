@@ -192,10 +192,8 @@ pub(super) fn check_model(
         (None, None) => DEMO_MODEL.to_owned(),
         (None, Some(reference)) => reference.name().to_owned(),
         (Some(_), Some(_)) => {
-            return Err(invalid(
-                &key("hf"),
-                "a model has a `path` or an `hf`, not both",
-            ));
+            let problem = "a model has a `path` or an `hf`, not both";
+            return Err(invalid(&key("hf"), problem));
         }
         (Some(path), None) => name_of(path),
     };

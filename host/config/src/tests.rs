@@ -351,3 +351,50 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn models_of_child_processes_are_checked_and_start_when_they_are_needed() {
+    let child = |keys: &str| format!("[[models]]\nname = \"m\"\n[models.child]\n{keys}\n");
+    refused(&child(""), &["models[0].child.command", "it has 0"]);
+    let command = "command = [\"run\"]\n";
+    for (keys, key) in [
+        ("base_port = 80", "models[0].child.base_port"),
+        ("health_path = \"ready\"", "models[0].child.health_path"),
+        ("base_path = \"//x\"", "models[0].child.base_path"),
+        ("ready_timeout_ms = 0", "models[0].child.ready_timeout_ms"),
+        ("restart = 1001", "models[0].child.restart"),
+        ("group = \" \"", "models[0].child.group"),
+        ("env = { \"a=b\" = \"c\" }", "models[0].child.env"),
+        ("render = \"here\"", "models[0].path"),
+    ] {
+        refused(&child(&format!("{command}{keys}")), &[key]);
+    }
+    refused(
+        "[[models]]\nname = \"m\"\nquantize = \"q8_0\"\n[models.child]\ncommand = [\"run\"]\n",
+        &["models[0].quantize", "leave it out"],
+    );
+    let config = load(&child(command)).expect("a configuration");
+    let lifecycle = &config.models[0].lifecycle;
+    assert!(!lifecycle.enabled);
+    assert_eq!(lifecycle.load_on_demand, Some(true));
+    let start = |name: &str| {
+        format!(
+            "[lifecycle]\nstartup_model = \"{name}\"\n{}",
+            child(command)
+        )
+    };
+    let config = load(&start("m")).expect("a configuration");
+    assert!(config.models[0].lifecycle.enabled);
+    refused(&start("n"), &["lifecycle.startup_model", "`n`"]);
+}
+
+#[test]
+fn feature_m2_aliases_of_the_file_stand_for_its_models() {
+    let alias = |name: &str, target: &str| {
+        format!("[[aliases]]\nname = {name:?}\ntarget = {target:?}\n[[models]]\nname = \"m\"\n")
+    };
+    let config = load(&alias("prod", "m")).expect("a configuration");
+    assert_eq!(config.aliases[0].1.target, "m");
+    refused(&alias("prod", "n"), &["aliases[0]", "`n`"]);
+    refused(&alias("m", "m"), &["aliases[0]", "name of a model"]);
+}

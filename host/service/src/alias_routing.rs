@@ -1,43 +1,13 @@
-//! Requests to aliases: the model that is meant for a caller, and the numbers of what became of it.
+//! Requests to aliases: the model that is meant for a caller.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use mortise_models::{AliasCounters, Caller};
+use mortise_models::Caller;
 
 use crate::admission::Call;
-use crate::observer::{ModelObserver, Outcome, Summary, ToolRun};
+use crate::routed::Routed;
 use crate::service::{Generation, Service};
 
 /// Headers that tell one caller from another.
 const CREDENTIALS: [&str; 2] = ["authorization", "x-api-key"];
-
-/// Model that a request is for.
-pub(crate) struct Routed {
-    /// Its name: a public one, or what the caller wrote.
-    pub(crate) model: String,
-    counters: Option<Arc<AliasCounters>>,
-}
-
-impl Routed {
-    /// An observer that counts for the alias as well.
-    pub(crate) fn observe(&self, observer: Arc<dyn ModelObserver>) -> Arc<dyn ModelObserver> {
-        match &self.counters {
-            None => observer,
-            Some(counters) => Arc::new(CountedByAlias {
-                observer,
-                counters: Arc::clone(counters),
-            }),
-        }
-    }
-
-    /// The request failed before its answer began.
-    pub(crate) fn failed(&self, call: &Call) {
-        if let Some(counters) = &self.counters {
-            counters.ended(true, call.arrived.elapsed(), None);
-        }
-    }
-}
 
 impl Service {
     /// The model that a name means, whoever asks.
@@ -91,36 +61,5 @@ impl Service {
                 counters: None,
             },
         }
-    }
-}
-
-/// Counts the answers of an alias beside those of the model.
-struct CountedByAlias {
-    observer: Arc<dyn ModelObserver>,
-    counters: Arc<AliasCounters>,
-}
-
-impl ModelObserver for CountedByAlias {
-    fn admitted(&self, queued: Duration) {
-        self.observer.admitted(queued);
-    }
-
-    fn first_token(&self, after: Duration) {
-        self.observer.first_token(after);
-    }
-
-    fn next_token(&self, gap: Duration) {
-        self.observer.next_token(gap);
-    }
-
-    fn tool_ran(&self, run: &ToolRun<'_>) {
-        self.observer.tool_ran(run);
-    }
-
-    fn ended(&self, summary: &Summary<'_>) {
-        let failed = summary.outcome == Outcome::Failed;
-        self.counters
-            .ended(failed, summary.elapsed, summary.first_token);
-        self.observer.ended(summary);
     }
 }

@@ -34,6 +34,7 @@ mod ranking;
 mod refusal;
 mod rendered_prompt;
 mod request;
+mod routed;
 mod routing_key;
 mod schema_formats;
 mod server_tools;

@@ -14,7 +14,6 @@ use mortise_plugin::Principal;
 
 pub(crate) use crate::admission::account;
 use crate::admission::{Admission, Call, OpenAccounts, Policies, answer_facts, facts};
-use crate::alias_routing::Routed;
 use crate::answer::{Answer, StartedPart};
 use crate::check::Request;
 use crate::constraint::MaskThreads;
@@ -31,6 +30,7 @@ use crate::prepare::TokenModel;
 use crate::refusal::invalid;
 use crate::rendered_prompt::RenderedModel;
 use crate::request::RequestFields;
+use crate::routed::Routed;
 use crate::server_tools::{EnabledTools, ServerTools, ServerToolsError, ToolExecutor, ToolLimits};
 use crate::submit::{ReadyPrompt, Slot, Submitter, Target};
 use crate::tally::RoundKind;

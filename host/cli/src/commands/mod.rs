@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+pub(crate) mod check;
 pub(crate) mod devices;
 pub(crate) mod inspect;
 pub(crate) mod models;

@@ -1,9 +1,8 @@
 //! Events of models: changes of state and progress of loads.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use tokio::sync::broadcast;
 
+use super::clock::now_ms;
 use super::progress::Progress;
 use super::state::ModelState;
 use crate::limits::MAX_EVENT_BACKLOG;
@@ -54,11 +53,4 @@ impl Events {
     pub(crate) fn listen(&self) -> broadcast::Receiver<ModelEvent> {
         self.0.subscribe()
     }
-}
-
-pub(crate) fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| {
-        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-    })
 }

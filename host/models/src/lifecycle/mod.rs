@@ -1,5 +1,6 @@
 //! The life cycle of models: unloaded, loading, loaded, unloading, failed.
 
+mod clock;
 mod contract;
 mod error;
 mod events;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
-use super::events::now_ms;
+use super::clock::now_ms;
 use crate::limits::{MAX_OUTPUT_LINE_BYTES, MAX_OUTPUT_LINES};
 
 /// One line that a process wrote.

@@ -8,9 +8,9 @@ use futures::FutureExt as _;
 
 use super::{Inner, ModelManager};
 use crate::config::ModelConfig;
+use crate::lifecycle::clock::now_ms;
 use crate::lifecycle::contract::MemorySource;
 use crate::lifecycle::error::LifecycleError;
-use crate::lifecycle::events::now_ms;
 use crate::lifecycle::memory::resident_bytes;
 use crate::lifecycle::progress::{LoadProgress, LoadStage, Progress};
 use crate::lifecycle::state::{ModelState, Room};

@@ -1,0 +1,57 @@
+//! `mortise config check`: what is wrong with a configuration, and with what it names on this machine.
+
+use std::path::Path;
+
+use mortise_child::Children;
+use mortise_config::{Config, ConfigError, Overrides};
+use mortise_models::{DeviceChoice, ModelConfig};
+
+/// Check a file, and whether its models could be loaded here.
+///
+/// # Errors
+/// When the file is wrong, or names files, programs or devices that are not there.
+pub(crate) fn check(file: &Path) -> Result<(), ConfigError> {
+    let config = Config::load(Some(file), Overrides::default())?;
+    for (index, model) in config.models.iter().enumerate() {
+        check_model(model)
+            .map_err(|(key, message)| wrong(format!("models[{index}].{key}"), message))?;
+    }
+    if let DeviceChoice::Cuda(_) = config.engine.device
+        && let Err(error) = mortise_cuda::find()
+    {
+        return Err(wrong(
+            "engine.device".to_owned(),
+            format!("there is no such device: {error}"),
+        ));
+    }
+    Ok(())
+}
+
+/// Look for what a model needs; an error has the key and the problem.
+fn check_model(model: &ModelConfig) -> Result<(), (&'static str, String)> {
+    let exists = |key, path: &Path| match path.exists() {
+        true => Ok(()),
+        false => Err((key, format!("`{}` is not there", path.display()))),
+    };
+    if let Some(path) = &model.path {
+        exists("path", path)?;
+    }
+    if let Some(path) = model.draft.as_ref().and_then(|draft| draft.path.as_ref()) {
+        exists("draft_model", path)?;
+    }
+    match &model.child {
+        None => Ok(()),
+        Some(child) => {
+            let checked = Children::default().check(child);
+            checked.map_err(|error| ("child.command", error.to_string()))
+        }
+    }
+}
+
+fn wrong(key: String, message: String) -> ConfigError {
+    ConfigError::Invalid {
+        key,
+        line: None,
+        message,
+    }
+}
