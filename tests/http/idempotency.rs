@@ -33,11 +33,15 @@ fn feature_t11_a_key_stands_for_one_request() {
     let mut streamed = chat("Hi");
     streamed["stream"] = json!(true);
     let response = json!({"model": "scripted", "input": "Hi"});
+    let mut of_messages = chat("Hi");
+    of_messages["max_tokens"] = json!(20);
     let requests = [
         keyed(CHAT, &chat("Hi"), "one"),
         keyed(CHAT, &streamed, "two"),
         keyed(RESPONSES, &response, "three"),
         keyed("/v1/conversations", &json!({}), "four"),
+        keyed("/v1/messages", &of_messages, "five"),
+        keyed("/api/chat", &chat("Hi"), "six"),
     ];
     let first: Vec<Response> = requests
         .iter()

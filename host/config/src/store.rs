@@ -32,7 +32,7 @@ impl Default for RawStore {
         Self {
             path: None,
             max_mib: 4096,
-            memory_mib: 256,
+            memory_mib: 64,
             tenant_max_mib: 1024,
             tenant_max_records: 100_000,
             retention_days: 30,

@@ -96,7 +96,7 @@ impl<'a> Costs<'a> {
             None if self.known.len() >= MAX_PAIRS => return Err(TooCostly),
             None => self.known.insert(pair, None),
         };
-        let cost = 1 + self.to_same(keywords, value)? + self.to_parts(keywords, value)?;
+        let cost = 1 + self.same_value(keywords, value)? + self.parts(keywords, value)?;
         if cost > MAX_APPLICATIONS {
             return Err(TooCostly);
         }
@@ -105,7 +105,7 @@ impl<'a> Costs<'a> {
     }
 
     /// Applications to the value itself.
-    fn to_same(
+    fn same_value(
         &mut self,
         keywords: &'a Map<String, Value>,
         value: &'a Value,
@@ -144,7 +144,7 @@ impl<'a> Costs<'a> {
     }
 
     /// Applications to the value's properties or items.
-    fn to_parts(
+    fn parts(
         &mut self,
         keywords: &'a Map<String, Value>,
         value: &'a Value,

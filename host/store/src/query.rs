@@ -111,8 +111,8 @@ fn sequence(connection: &Connection, key: &Key) -> Result<Option<i64>, StoreErro
     Ok(found.optional()?)
 }
 
-/// Remove the oldest records of an owner that has more than it may, and of all owners where all have more. What is
-/// being worked on stays.
+/// Remove the oldest records of an owner that has more than it may, and of whoever has most where all together have
+/// more. What is being worked on stays.
 pub(crate) fn evict(connection: &Connection, owner: &str, quota: Quota) -> Result<(), StoreError> {
     let Some(most) = quota.evict_above else {
         return Ok(());
@@ -129,7 +129,8 @@ pub(crate) fn evict(connection: &Connection, owner: &str, quota: Quota) -> Resul
         }
         let removed = connection.execute(
             "DELETE FROM records WHERE seq IN
-             (SELECT seq FROM records WHERE open = 0 AND (owner = ?1 OR ?2)
+             (SELECT seq FROM records WHERE open = 0
+              AND owner = iif(?2, (SELECT owner FROM usage ORDER BY bytes DESC LIMIT 1), ?1)
               AND seq < (SELECT max(seq) FROM records) ORDER BY seq LIMIT 16)",
             params![owner, crowded],
         )?;

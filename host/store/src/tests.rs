@@ -213,6 +213,30 @@ async fn in_memory_the_oldest_make_room() {
 }
 
 #[tokio::test]
+async fn in_memory_who_has_most_makes_room() {
+    let store = SqliteStore::open(&StoreConfig {
+        max_bytes: 2 << 20,
+        owner_max_bytes: 2 << 20,
+        ..config(None)
+    });
+    let store = store.expect("open a store");
+    let (one, other) = (owner("a"), owner("b"));
+    let small = Change::Put(record(&other, "r0", "small"));
+    store.commit(vec![small]).await.expect("written");
+    let large = "x".repeat(600 << 10);
+    for id in ["r1", "r2", "r3"] {
+        let put = Change::Put(record(&one, id, &large));
+        store.commit(vec![put]).await.expect("written");
+    }
+    for (owner, left) in [(one, "r3"), (other, "r0")] {
+        let listing = store
+            .list(&owner, Kind::Response, page(None, 9, true), None)
+            .await;
+        assert_eq!(ids(listing.expect("read")), (vec![left.to_owned()], false));
+    }
+}
+
+#[tokio::test]
 async fn a_full_store_refuses_and_goes_on_when_there_is_room() {
     let limits = StoreConfig {
         max_bytes: 1 << 20,

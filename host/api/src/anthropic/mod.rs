@@ -13,6 +13,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Extension, State};
+use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use axum::routing::post;
 use http::{Request as HttpRequest, StatusCode};
@@ -23,6 +24,7 @@ use serde_json::json;
 use self::reply::{Envelope, MessageEvents};
 use self::request::MessageCall;
 use crate::call::call_of;
+use crate::idempotency;
 use crate::ignored::add_headers;
 use crate::problem::problem_of;
 use crate::receive::{Received, receive, wait_limits};
@@ -45,6 +47,7 @@ pub fn api(state: Arc<ApiState>) -> Api {
         router: Router::new()
             .route(MESSAGES, post(messages))
             .route(COUNT_TOKENS, post(count_tokens))
+            .route_layer(from_fn_with_state(Arc::clone(&state), idempotency::layer))
             .with_state(state),
         prefix: MESSAGES,
         routes: &[MESSAGES, COUNT_TOKENS],

@@ -14,6 +14,7 @@ use std::time::Instant;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Extension, State};
+use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use axum::routing::{get, post};
 use http::{Request as HttpRequest, StatusCode};
@@ -23,6 +24,7 @@ use mortise_service::RequestFields;
 use self::answer::{Generated, Shape, whole};
 use self::models::{context_of, known_name};
 use crate::call::call_of;
+use crate::idempotency;
 use crate::problem::problem_of;
 use crate::receive::{Received, receive, wait_limits};
 use crate::start::start;
@@ -52,6 +54,7 @@ pub fn api(state: Arc<ApiState>) -> Api {
             .route(SHOW, post(models::show))
             .route(PS, get(models::ps))
             .route(VERSION, get(models::version))
+            .route_layer(from_fn_with_state(Arc::clone(&state), idempotency::layer))
             .with_state(state),
         prefix: "/api",
         routes: &[GENERATE, CHAT, EMBED, EMBEDDINGS, TAGS, SHOW, PS, VERSION],
