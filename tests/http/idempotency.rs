@@ -35,13 +35,15 @@ fn feature_t11_a_key_stands_for_one_request() {
     let response = json!({"model": "scripted", "input": "Hi"});
     let mut of_messages = chat("Hi");
     of_messages["max_tokens"] = json!(20);
+    let mut ollama = chat("Hi");
+    ollama["stream"] = json!(false);
     let requests = [
         keyed(CHAT, &chat("Hi"), "one"),
         keyed(CHAT, &streamed, "two"),
         keyed(RESPONSES, &response, "three"),
         keyed("/v1/conversations", &json!({}), "four"),
-        keyed("/v1/messages", &of_messages, "five"),
-        keyed("/api/chat", &chat("Hi"), "six"),
+        keyed("/v1/messages", &of_messages, "of messages"),
+        keyed("/api/chat", &ollama, "of ollama"),
     ];
     let first: Vec<Response> = requests
         .iter()

@@ -45,7 +45,7 @@ fn feature_c10_a_reload_takes_models_and_names_keys_that_need_a_restart() {
     let list = managed.server.get("/v1/models").ok();
     let listed = list["data"].as_array().expect("a list").iter();
     let listed: Vec<_> = listed.map(|model| model["id"].clone()).collect();
-    assert_eq!(listed, ["stays", "changes", "added"]);
+    assert_eq!(listed, ["stays", "changes", "added", "plus"]);
     assert_eq!(code(&managed.chat("goes")).0, 404);
     managed.act("changes", "load", "").ok();
     assert_eq!(said(&managed.chat("changes")), "new");

@@ -59,6 +59,10 @@ pub(crate) const ATTACKS: &[Attack] = attacks! {
     "unknown names": unknown_names;
     "embeddings": |ground, _| ask(ground, "/v1/embeddings", &json!({"model": "mortise-demo", "input": vec!["x"; 2048]}));
     "media": media;
+    "stored answers": stored_answers;
+    "background responses": background_responses;
+    "sockets": sockets;
+    "other dialects": other_dialects;
     "odd plugin files": folder::odd_files;
     "plugins that come and go": |ground, _| folder::swap(ground);
     "stalled log": |ground, _| folder::stalled_log(ground);
@@ -380,6 +384,74 @@ fn unknown_names(ground: &Ground, _: u64) {
                 .as_bytes(),
         );
     }
+}
+
+/// Answers that are kept, each under a key of its own, and are left at once.
+fn stored_answers(ground: &Ground, seed: u64) {
+    let mut body = chat("store", json!(true));
+    body["metadata"] = json!({"seed": seed.to_string()});
+    for n in 0..8 {
+        let key = format!("idempotency-key: {seed}-{n}\r\n");
+        let sent = wire::post(KEY, CHAT, &key, body.to_string().as_bytes());
+        wire::send_and_leave(ground, &sent);
+    }
+    let conversation = json!({"metadata": {"a": "b"}}).to_string();
+    post(ground, KEY, "/v1/conversations", conversation.as_bytes());
+}
+
+fn background_responses(ground: &Ground, seed: u64) {
+    let background = seed.is_multiple_of(2);
+    let body = json!({
+        "model": "mortise-demo", "input": "Tell me of it. ".repeat(40), "background": background,
+        "max_output_tokens": 300, "store": true,
+    });
+    for _ in 0..6 {
+        wire::send_and_leave(
+            ground,
+            &wire::post(KEY, "/v1/responses", "", body.to_string().as_bytes()),
+        );
+    }
+    wire::exchange(
+        ground,
+        b"GET /v1/responses/resp_nowhere HTTP/1.1\r\nhost: localhost\r\n\r\n",
+    );
+}
+
+/// WebSockets that say nothing, and some that break the protocol.
+fn sockets(ground: &Ground, seed: u64) {
+    let mut sent = format!(
+        "GET {CHAT} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {KEY}\r\nconnection: upgrade\r\n\
+         upgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    )
+    .into_bytes();
+    match seed % 3 {
+        0 => {}
+        // An unmasked frame, and one that says that it has 2^63 bytes.
+        1 => sent.extend(b"\x81\x05hello"),
+        _ => sent.extend(b"\x81\xff\x7f\xff\xff\xff\xff\xff\xff\xff\0\0\0\0"),
+    }
+    wire::hold(ground, 30, &sent);
+}
+
+fn other_dialects(ground: &Ground, seed: u64) {
+    let deep = (0..100).fold(
+        json!("x"),
+        |inner, _| json!([{"type": "text", "text": inner}]),
+    );
+    let messages = json!([{"role": "user", "content": deep}]);
+    let body = json!({"model": "mortise-demo", "max_tokens": 8, "messages": messages});
+    let path = ["/v1/messages", "/api/chat", "/v1/responses"][seed as usize % 3];
+    ask(ground, path, &body);
+    ask(
+        ground,
+        "/tokenize",
+        &json!({"model": "mortise-demo", "prompt": " ".repeat(1 << 20)}),
+    );
+    ask(
+        ground,
+        "/rerank",
+        &json!({"model": "mortise-demo", "query": "x", "documents": vec!["y"; 5000]}),
+    );
 }
 
 fn media(ground: &Ground, _: u64) {

@@ -25,6 +25,8 @@ max_batch = 8
 max_body_bytes_in_flight = 33554432
 [engine]
 kv_cache_mib = 16
+[store]
+memory_mib = 4
 [admin]
 port = 0
 key = \"the key of the admin side\"

@@ -140,7 +140,7 @@ impl Server {
             address,
             log,
             stalled,
-            config: config,
+            config,
         }
     }
 

@@ -8,7 +8,7 @@ use axum::response::Response;
 use futures::future::BoxFuture;
 use http::{Request as HttpRequest, StatusCode};
 use mortise_http::{Context, Problem, json_response};
-use mortise_service::Event;
+use mortise_service::{Event, Usage};
 use mortise_store::{Change, Filter, Item, Key, Kind, Listing, Record, Store, StoreError};
 use serde_json::{Map, Value, json};
 
@@ -112,6 +112,10 @@ impl<W: StreamWriter> StreamWriter for Kept<W> {
 
     fn opening(&mut self, out: &mut Vec<u8>) {
         self.writer.opening(out);
+    }
+
+    fn progress(&mut self, usage: &dyn Fn() -> Usage) {
+        self.writer.progress(usage);
     }
 
     fn event(&mut self, event: Event, out: &mut Vec<u8>) {
