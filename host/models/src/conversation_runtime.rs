@@ -79,6 +79,9 @@ pub struct ConversationRequest {
     pub format: Option<OutputFormat>,
     /// Most tokens to generate.
     pub max_tokens: u32,
+    /// `max_tokens` is the caller's or a policy's. Otherwise it is this server's default, which is left out where
+    /// another server knows what its context has room for.
+    pub max_tokens_given: bool,
     /// Strings that end the answer. They are not part of it.
     pub stop: Vec<String>,
     /// Sampling.

@@ -125,6 +125,14 @@ fn chat<'a>(
     }
 }
 
+/// Limit of a choice's tokens.
+#[derive(Clone, Copy)]
+pub(crate) struct TokenLimit {
+    pub(crate) max_tokens: u32,
+    /// The caller or a policy set it; else it is the server's default.
+    pub(crate) given: bool,
+}
+
 /// Most tokens of each choice. The runtime knows how many tokens the conversation has, and ends the
 /// answer where its context ends.
 pub(crate) fn max_tokens(
@@ -146,7 +154,7 @@ pub(crate) fn runtime_request(
     request: &Request,
     request_id: &RequestId,
     index: u32,
-    max_tokens: u32,
+    limit: TokenLimit,
 ) -> Result<ConversationRequest, ServiceError> {
     let fields = request.fields();
     let chat = chat(model, fields)?;
@@ -160,7 +168,8 @@ pub(crate) fn runtime_request(
         tool_use: tool_use(request.tool_choice()),
         parallel_tool_calls: fields.parallel_tool_calls.unwrap_or(true),
         format: constraint.map(|constraint| format(&constraint.source)),
-        max_tokens,
+        max_tokens: limit.max_tokens,
+        max_tokens_given: limit.given,
         stop: fields.stop.clone(),
         sampling: sampling(fields, index),
         logprobs: fields.logprobs,

@@ -462,6 +462,7 @@ impl Service {
             latency: Arc::<Latency>::default(),
             arrived: call.arrived,
             priority: admission.allowance().priority,
+            limited: admission.allowance().max_tokens.is_some(),
         })
     }
 

@@ -13,7 +13,7 @@ use crate::check::Request;
 use crate::choice::{Choice, ChoiceParts, ChoiceStream};
 use crate::constraint::{MaskThreads, MatcherFault};
 use crate::conversation_choice::{ConversationChoice, ConversationParts};
-use crate::conversation_prompt::{self, ConversationModel, ConversationPrompt};
+use crate::conversation_prompt::{self, ConversationModel, ConversationPrompt, TokenLimit};
 use crate::error::ServiceError;
 use crate::event::Event;
 use crate::latency::{Latency, TokenTimer};
@@ -43,6 +43,8 @@ pub(crate) struct Submitter {
     pub(crate) priority: i32,
     pub(crate) share: Share,
     pub(crate) salt: Option<Arc<str>>,
+    /// A policy limits the tokens of an answer.
+    pub(crate) limited: bool,
     /// Keeps the model loaded until the last choice has ended.
     pub(crate) lease: Option<Arc<ModelLease>>,
 }
@@ -217,8 +219,11 @@ impl Submitter {
     ) -> Result<ConversationChoice, ServiceError> {
         let parser = self.parser(prompt.parser.as_ref()).await?;
         let (id, index) = (&self.request_id, slot.index);
-        let submitted =
-            conversation_prompt::runtime_request(model, request, id, index, max_tokens)?;
+        let limit = TokenLimit {
+            max_tokens,
+            given: self.limited || request.fields().max_tokens.is_some(),
+        };
+        let submitted = conversation_prompt::runtime_request(model, request, id, index, limit)?;
         let stream = model.runtime.submit(submitted);
         let stream = stream.map_err(|error| self.rejected(error, request, max_tokens))?;
         Ok(ConversationChoice::new(ConversationParts {

@@ -29,7 +29,9 @@ pub(crate) fn request_body(
         MaxTokensField::MaxTokens => "max_tokens",
         MaxTokensField::MaxCompletionTokens => "max_completion_tokens",
     };
-    body.set(limit, json!(request.max_tokens));
+    if request.max_tokens_given {
+        body.set(limit, json!(request.max_tokens));
+    }
     if !request.stop.is_empty() {
         body.set("stop", json!(request.stop));
     }

@@ -23,6 +23,7 @@ fn request(user: &str) -> ConversationRequest {
         parallel_tool_calls: true,
         format: None,
         max_tokens: 1000,
+        max_tokens_given: true,
         stop: Vec::new(),
         sampling: Sampling::default(),
         logprobs: None,

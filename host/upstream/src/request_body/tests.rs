@@ -31,6 +31,7 @@ fn request(messages: Vec<Message>) -> ConversationRequest {
         parallel_tool_calls: true,
         format: None,
         max_tokens: 77,
+        max_tokens_given: true,
         stop: Vec::new(),
         sampling: Sampling::default(),
         logprobs: None,
@@ -70,6 +71,12 @@ fn a_plain_request_has_no_field_that_nobody_asked_for() {
     };
     let body = body_of(&hello(), &newer);
     assert_eq!(body["max_completion_tokens"], 77);
+    assert!(body.get("max_tokens").is_none());
+    let unlimited = ConversationRequest {
+        max_tokens_given: false,
+        ..hello()
+    };
+    let body = body_of(&unlimited, &config(UpstreamApi::Vllm));
     assert!(body.get("max_tokens").is_none());
 }
 
