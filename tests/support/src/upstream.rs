@@ -51,10 +51,11 @@ impl Asked {
         ));
     }
 
-    /// The head of a stream of events.
+    /// The head of a stream of events. Each connection serves one request.
     pub fn begin(&mut self) {
         self.write(
-            "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n",
+            "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\
+             connection: close\r\n\r\n",
         );
     }
 
