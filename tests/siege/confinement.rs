@@ -27,10 +27,13 @@ impl Confinement {
     /// A program, and its arguments, that runs what follows confined.
     pub(crate) fn wrapper(&self) -> Vec<String> {
         let enter = match &self.group {
-            Some(group) => format!("echo $$ > '{}' && ", group.join("cgroup.procs").display()),
+            Some(group) => format!("echo $$ > '{}'\n", group.join("cgroup.procs").display()),
             None => String::new(),
         };
-        let script = format!("{enter}ulimit -n 256 && exec taskset -c 0 \"$@\"");
+        // Where the first core is another's, or the program is missing, it has all.
+        let script = format!(
+            "{enter}ulimit -n 256\nif taskset -c 0 true; then exec taskset -c 0 \"$@\"; fi\nexec \"$@\""
+        );
         ["sh", "-c", &script, "sh"].map(str::to_owned).to_vec()
     }
 
