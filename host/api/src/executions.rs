@@ -15,7 +15,7 @@ use crate::limits::{MAX_EXECUTIONS, MAX_KEPT_BYTES};
 /// SHA-256 of a request.
 pub(crate) type Fingerprint = [u8; 32];
 
-/// Whose request, and its key.
+/// Account of the caller, and the key.
 pub(crate) type Name = (Arc<str>, String);
 
 type All = Arc<Mutex<HashMap<Name, Arc<Execution>>>>;
@@ -50,7 +50,7 @@ pub(crate) struct Head {
     pub(crate) problem: Option<Problem>,
 }
 
-/// What a request finds.
+/// Result of entering a request.
 pub(crate) enum Found {
     /// It is the first, and is to be done. The entry ends with this.
     First(Registered),

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use http::request::Parts;
 use sha2::{Digest as _, Sha256};
 
-/// What a request with an idempotency key is, and nothing else. Ids are made of it, so that a request which is
+/// Identity of a request with an idempotency key. Ids are made of it alone, so that a request which is
 /// answered again, since the server was killed before its answer was kept, makes nothing twice.
 #[derive(Debug, Clone)]
 pub(crate) struct Seed(pub(crate) Arc<[u8]>);

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use crate::limits::{MAX_BACKGROUND, MAX_KEPT_BYTES};
 
-/// Whose answer, and its id.
+/// Account of the caller, and id of the answer.
 type Name = (Arc<str>, String);
 
 /// All of them.

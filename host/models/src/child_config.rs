@@ -9,7 +9,7 @@ use crate::upstream_config::UpstreamConfig;
 /// Process that serves a model, and how it is started, watched and ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChildConfig {
-    /// Program and arguments, with placeholders.
+    /// Program and arguments, in which `{model}`, `{port}`, `{host}` and `{name}` are replaced.
     pub command: Vec<String>,
     /// Working directory; the server's own if there is none.
     pub directory: Option<PathBuf>,

@@ -60,7 +60,7 @@ words! {
     }
 }
 
-/// Who made a call: the model itself.
+/// Origin of a call: the model itself.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(expecting = "an object")]
 #[allow(dead_code, reason = "there is one kind of callers")]

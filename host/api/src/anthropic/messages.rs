@@ -76,7 +76,7 @@ impl Messages {
 #[derive(Default)]
 struct Turns {
     messages: Vec<Message>,
-    /// Where each message stands in the request.
+    /// Path of each message in the request.
     paths: Vec<FieldPath>,
 }
 

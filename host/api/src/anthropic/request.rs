@@ -143,7 +143,7 @@ words! {
     }
 }
 
-/// What to drop from a long conversation. Nothing is dropped here.
+/// Edits of a long conversation. Those that would drop something are refused.
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "an object")]
 struct ContextManagement {

@@ -94,7 +94,7 @@ async fn listed(
     Ok(response)
 }
 
-/// What lists tell of a model. Sizes and digests of files are not known to all runtimes: they are 0 and
+/// Row of a model in lists. Sizes and digests of files are not known to all runtimes: they are 0 and
 /// empty.
 fn row(model: &ServedModel) -> Value {
     json!({

@@ -118,7 +118,7 @@ pub fn api(state: Arc<ApiState>) -> Api {
     }
 }
 
-/// How chat completions are spoken over a socket: chunks as over server-sent events.
+/// Chat completions over a WebSocket: chunks as over server-sent events.
 const SOCKET: Dialect = Dialect {
     body: Ok,
     handle: |state, context, request| Box::pin(complete_chat(state, context, request)),

@@ -24,14 +24,14 @@ use crate::stream::StreamWriter;
 
 type Handled = Result<Response, Problem>;
 
-/// What is kept of a request beside its answer.
+/// Parts of a request that are kept beside its answer.
 #[derive(Debug)]
 pub(super) struct Asked {
     messages: Vec<Value>,
     metadata: Value,
 }
 
-/// What is to be kept, if the caller wants it.
+/// Record to be kept, if the caller wants one.
 pub(super) fn asked(object: &Map<String, Value>) -> Option<Asked> {
     if object.get("store").and_then(Value::as_bool) != Some(true) {
         return None;
@@ -44,7 +44,7 @@ pub(super) fn asked(object: &Map<String, Value>) -> Option<Asked> {
     })
 }
 
-/// Where a completion is kept.
+/// Key of a completion in the store.
 pub(super) struct Keep {
     asked: Asked,
     owner: Arc<str>,
