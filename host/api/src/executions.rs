@@ -10,7 +10,7 @@ use http::{HeaderMap, StatusCode};
 use mortise_http::Problem;
 use tokio::sync::watch;
 
-use crate::limits::{MAX_EXECUTIONS, MAX_KEPT_BYTES};
+use crate::limits::{MAX_EXECUTIONS, MAX_KEPT_BYTES, MAX_RECORDED_BYTES};
 
 /// SHA-256 of a request.
 pub(crate) type Fingerprint = [u8; 32];
@@ -22,12 +22,48 @@ type All = Arc<Mutex<HashMap<Name, Arc<Execution>>>>;
 
 /// All requests with a key that are being answered.
 #[derive(Default)]
-pub(crate) struct Executions(All);
+pub(crate) struct Executions {
+    all: All,
+    recorded: Arc<Mutex<Recorded>>,
+}
+
+/// Bytes of all recordings.
+#[derive(Default)]
+struct Recorded {
+    total: usize,
+    by_owner: HashMap<Arc<str>, usize>,
+}
+
+impl Recorded {
+    /// Take room for more bytes. An owner has half of it at most.
+    fn take(&mut self, owner: &Arc<str>, bytes: usize) -> bool {
+        let own = self.by_owner.get(owner).copied().unwrap_or(0) + bytes;
+        if self.total + bytes > MAX_RECORDED_BYTES || own > MAX_RECORDED_BYTES / 2 {
+            return false;
+        }
+        self.total += bytes;
+        self.by_owner.insert(Arc::clone(owner), own);
+        true
+    }
+
+    fn give_back(&mut self, owner: &Arc<str>, bytes: usize) {
+        self.total = self.total.saturating_sub(bytes);
+        let own = self.by_owner.get(owner).copied().unwrap_or(0);
+        let left = own.saturating_sub(bytes);
+        if left == 0 {
+            self.by_owner.remove(owner);
+        } else {
+            self.by_owner.insert(Arc::clone(owner), left);
+        }
+    }
+}
 
 /// One of them.
 pub(crate) struct Execution {
     pub(crate) fingerprint: Fingerprint,
     recording: Mutex<Recording>,
+    owner: Arc<str>,
+    recorded: Arc<Mutex<Recorded>>,
     grown: watch::Sender<()>,
 }
 
@@ -69,8 +105,9 @@ pub(crate) struct Registered {
 
 impl Executions {
     pub(crate) fn enter(&self, name: Name, fingerprint: Fingerprint) -> Found {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let full = all.len() >= MAX_EXECUTIONS;
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = all.keys().filter(|(owner, _)| *owner == name.0).count();
+        let full = all.len() >= MAX_EXECUTIONS || own >= MAX_EXECUTIONS / 4;
         match all.entry(name.clone()) {
             Entry::Occupied(running) => Found::Running(Arc::clone(running.get())),
             Entry::Vacant(_) if full => Found::Full,
@@ -78,11 +115,13 @@ impl Executions {
                 let execution = Arc::new(Execution {
                     fingerprint,
                     recording: Mutex::default(),
+                    owner: Arc::clone(&name.0),
+                    recorded: Arc::clone(&self.recorded),
                     grown: watch::Sender::new(()),
                 });
                 place.insert(Arc::clone(&execution));
                 Found::First(Registered {
-                    all: Arc::clone(&self.0),
+                    all: Arc::clone(&self.all),
                     name,
                     execution,
                 })
@@ -101,6 +140,14 @@ impl Drop for Registered {
     }
 }
 
+impl Drop for Execution {
+    fn drop(&mut self) {
+        let bytes = self.locked().bytes;
+        let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
+        recorded.give_back(&self.owner, bytes);
+    }
+}
+
 impl Execution {
     fn locked(&self) -> MutexGuard<'_, Recording> {
         self.recording
@@ -116,11 +163,15 @@ impl Execution {
     /// Add to the body. `false` if it becomes longer than may be kept.
     pub(crate) fn add(&self, chunk: Bytes) -> bool {
         let mut recording = self.locked();
-        recording.bytes += chunk.len();
-        if recording.bytes > MAX_KEPT_BYTES {
+        let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
+        let fits = recording.bytes + chunk.len() <= MAX_KEPT_BYTES
+            && recorded.take(&self.owner, chunk.len());
+        drop(recorded);
+        if !fits {
             recording.overflowed = true;
             return false;
         }
+        recording.bytes += chunk.len();
         recording.chunks.push(chunk);
         drop(recording);
         self.grown.send_modify(|()| {});
@@ -166,7 +217,7 @@ impl Execution {
                     return recording.chunks.get(place).cloned().map(Ok);
                 }
                 if recording.overflowed {
-                    let text = "the answer is longer than can be kept for an idempotency key";
+                    let text = "the answer is longer than can be recorded for an idempotency key; leave the key out";
                     return Some(Err(std::io::Error::other(text)));
                 }
                 if recording.ended {
@@ -175,5 +226,44 @@ impl Execution {
             }
             grown.changed().await.ok()?;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(owner: &str, key: usize) -> Name {
+        (Arc::from(owner), key.to_string())
+    }
+
+    #[test]
+    fn one_caller_leaves_places_and_memory_to_others() {
+        let executions = Executions::default();
+        let enter = |owner, key| executions.enter(name(owner, key), [0; 32]);
+        let held: Vec<Found> = (0..MAX_EXECUTIONS / 4).map(|key| enter("a", key)).collect();
+        assert!(matches!(enter("a", MAX_EXECUTIONS), Found::Full));
+        assert!(matches!(enter("a", 0), Found::Running(_)));
+        let Found::First(other) = enter("b", 0) else {
+            panic!("another caller has places");
+        };
+        drop(held);
+        assert!(matches!(enter("a", 0), Found::First(_)));
+        let Found::First(large) = enter("a", 1) else {
+            panic!("its places are free again");
+        };
+        let Found::First(further) = enter("a", 2) else {
+            panic!("there are places");
+        };
+        assert!(large.execution.add(Bytes::from(vec![0; MAX_KEPT_BYTES])));
+        assert!(!further.execution.add(Bytes::from_static(b"x")));
+        assert!(other.execution.add(Bytes::from_static(b"x")));
+        drop(large);
+        let Found::First(next) = enter("a", 3) else {
+            panic!("there are places");
+        };
+        assert!(next.execution.add(Bytes::from_static(b"x")));
+        drop((further, next, other));
+        assert!(executions.recorded.lock().unwrap().by_owner.is_empty());
     }
 }

@@ -29,8 +29,12 @@ pub(crate) const MAX_KEPT_BYTES: usize = 32 * 1024 * 1024;
 /// Time for which a WebSocket may stay open without a request or a ping.
 pub(crate) const MAX_SOCKET_IDLE: Duration = Duration::from_secs(600);
 
-/// Requests with idempotency keys that are answered at once.
-pub(crate) const MAX_EXECUTIONS: usize = 4096;
+/// Requests with idempotency keys that are answered at once. One caller or tenant has a quarter of them at most.
+pub(crate) const MAX_EXECUTIONS: usize = 1024;
+
+/// Bytes of all answers that are recorded for idempotency keys while they are made and read. One caller or tenant has
+/// half of them at most.
+pub(crate) const MAX_RECORDED_BYTES: usize = 64 * 1024 * 1024;
 
 // A body's depth is bounded before it is parsed, by the bound that the service has for its parts.
 const _: () = assert!(mortise_http::MAX_DEPTH == MAX_JSON_DEPTH);
