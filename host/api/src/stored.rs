@@ -1,12 +1,14 @@
-//! What handlers of all dialects share about stored records: whose they are, and failures of the store.
+//! Stored records, for handlers of all dialects: their owner, reading and changing them, failures of the store.
 
 use std::sync::Arc;
 
+use axum::response::Response;
 use http::StatusCode;
 use http::request::Parts;
-use mortise_http::{Context, Problem, append_headers};
+use mortise_http::{Context, Problem, append_headers, json_response};
 use mortise_service::Admission;
-use mortise_store::StoreError;
+use mortise_store::{Change, Item, Key, Listing, Record, StoreError};
+use serde_json::{Value, json};
 
 use crate::call::call_of;
 use crate::problem::problem_of;
@@ -20,8 +22,73 @@ pub(crate) struct Caller {
 
 impl Caller {
     /// Headers of the policies.
-    pub(crate) fn add_headers(&self, response: &mut axum::response::Response) {
+    pub(crate) fn add_headers(&self, response: &mut Response) {
         append_headers(response.headers_mut(), &self.admission.allowance().headers);
+    }
+
+    /// Answer with a body and the headers of the policies.
+    pub(crate) fn answer(&self, body: &Value) -> Response {
+        let mut response = json_response(StatusCode::OK, body);
+        self.add_headers(&mut response);
+        response
+    }
+}
+
+/// The record of a key; a problem that names `param` if there is no such `what`.
+pub(crate) async fn found(
+    state: &ApiState,
+    key: Key,
+    what: &str,
+    param: &str,
+) -> Result<Record, Problem> {
+    let id = key.id.clone();
+    let record = state.store.get(key).await.map_err(store_problem)?;
+    record.ok_or_else(|| absent(what, &id, param))
+}
+
+/// The object of a record.
+pub(crate) fn value_of(record: &Record) -> Value {
+    serde_json::from_slice(&record.body).unwrap_or_default()
+}
+
+/// The objects of a page of items.
+pub(crate) fn parsed(listing: &Listing<Item>) -> Listing<Value> {
+    let entries = listing.entries.iter();
+    Listing {
+        entries: entries
+            .map(|item| serde_json::from_slice(&item.body).unwrap_or_default())
+            .collect(),
+        more: listing.more,
+    }
+}
+
+/// Replace the `metadata` of a stored object. The object as it is then.
+pub(crate) async fn set_metadata(
+    state: &ApiState,
+    record: Record,
+    metadata: Option<Value>,
+) -> Result<Value, Problem> {
+    let mut object = value_of(&record);
+    let metadata = metadata.filter(|value| !value.is_null());
+    object["metadata"] = metadata.unwrap_or_else(|| json!({}));
+    let record = Record {
+        body: object.to_string().into_bytes(),
+        ..record
+    };
+    let changes = vec![Change::Update(record)];
+    state.store.commit(changes).await.map_err(store_problem)?;
+    Ok(object)
+}
+
+/// Failure of a page that begins behind `after`, which may be absent.
+pub(crate) fn after_absent(what: &str, error: StoreError, after: Option<&str>) -> Problem {
+    match (error, after) {
+        (StoreError::NotFound, Some(id)) => {
+            let mut problem = absent(what, id, "after");
+            problem.status = StatusCode::BAD_REQUEST;
+            problem
+        }
+        (error, _) => store_problem(error),
     }
 }
 

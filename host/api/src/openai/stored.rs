@@ -6,10 +6,10 @@ use axum::body::Body;
 use axum::extract::{Extension, Path, State};
 use axum::response::Response;
 use futures::future::BoxFuture;
-use http::{Request as HttpRequest, StatusCode};
-use mortise_http::{Context, Problem, json_response};
+use http::Request as HttpRequest;
+use mortise_http::{Context, Problem};
 use mortise_service::{Event, Usage};
-use mortise_store::{Change, Filter, Item, Key, Kind, Listing, Record, Store, StoreError};
+use mortise_store::{Change, Filter, Item, Key, Kind, Listing, Record, Store};
 use serde_json::{Map, Value, json};
 
 use super::reply::ChatWhole;
@@ -19,7 +19,7 @@ use crate::ids::now;
 use crate::paging::{Query, list_body};
 use crate::receive::{Received, receive};
 use crate::state::ApiState;
-use crate::stored::{Caller, absent, caller, store_problem};
+use crate::stored::{after_absent, caller, found, parsed, set_metadata, store_problem, value_of};
 use crate::stream::StreamWriter;
 
 type Handled = Result<Response, Problem>;
@@ -156,31 +156,9 @@ impl<W: StreamWriter> StreamWriter for Kept<W> {
     }
 }
 
-fn answer(caller: &Caller, body: &Value) -> Response {
-    let mut response = json_response(StatusCode::OK, body);
-    caller.add_headers(&mut response);
-    response
-}
-
-async fn found(state: &ApiState, owner: &Arc<str>, id: &str) -> Result<Record, Problem> {
+async fn completion(state: &ApiState, owner: &Arc<str>, id: &str) -> Result<Record, Problem> {
     let key = Key::new(owner, Kind::ChatCompletion, id);
-    let record = state.store.get(key).await.map_err(store_problem)?;
-    record.ok_or_else(|| absent("stored chat completion", id, "completion_id"))
-}
-
-fn value_of(record: &Record) -> Value {
-    serde_json::from_slice(&record.body).unwrap_or_default()
-}
-
-fn after_absent(error: StoreError, after: Option<&str>) -> Problem {
-    match (error, after) {
-        (StoreError::NotFound, Some(id)) => {
-            let mut problem = absent("entry", id, "after");
-            problem.status = StatusCode::BAD_REQUEST;
-            problem
-        }
-        (error, _) => store_problem(error),
-    }
+    found(state, key, "stored chat completion", "completion_id").await
 }
 
 /// `GET /v1/chat/completions`
@@ -215,10 +193,10 @@ pub(super) async fn list(
         .store
         .list(&caller.owner, Kind::ChatCompletion, page, filter)
         .await
-        .map_err(|error| after_absent(error, after.as_deref()))?;
+        .map_err(|error| after_absent("entry", error, after.as_deref()))?;
     let entries = listing.entries.iter().map(value_of).collect();
     let more = listing.more;
-    Ok(answer(&caller, &list_body(Listing { entries, more })))
+    Ok(caller.answer(&list_body(Listing { entries, more })))
 }
 
 /// `GET /v1/chat/completions/{id}`
@@ -230,8 +208,8 @@ pub(super) async fn retrieve(
 ) -> Handled {
     let (parts, _) = request.into_parts();
     let caller = caller(&state, &context, COMPLETION, "GET", &parts).await?;
-    let record = found(&state, &caller.owner, &id).await?;
-    Ok(answer(&caller, &value_of(&record)))
+    let record = completion(&state, &caller.owner, &id).await?;
+    Ok(caller.answer(&value_of(&record)))
 }
 
 /// `POST /v1/chat/completions/{id}`
@@ -251,17 +229,9 @@ pub(super) async fn update(
         let problem = format!("unknown field `{name}`; `metadata` can be changed");
         return Err(Problem::invalid(name, problem));
     }
-    let record = found(&state, &caller.owner, &id).await?;
-    let mut completion = value_of(&record);
-    let metadata = object.remove("metadata").filter(|value| !value.is_null());
-    completion["metadata"] = metadata.unwrap_or_else(|| json!({}));
-    let record = Record {
-        body: completion.to_string().into_bytes(),
-        ..record
-    };
-    let changes = vec![Change::Update(record)];
-    state.store.commit(changes).await.map_err(store_problem)?;
-    Ok(answer(&caller, &completion))
+    let record = completion(&state, &caller.owner, &id).await?;
+    let completion = set_metadata(&state, record, object.remove("metadata")).await?;
+    Ok(caller.answer(&completion))
 }
 
 /// `DELETE /v1/chat/completions/{id}`
@@ -273,11 +243,11 @@ pub(super) async fn delete(
 ) -> Handled {
     let (parts, _) = request.into_parts();
     let caller = caller(&state, &context, COMPLETION, "DELETE", &parts).await?;
-    let record = found(&state, &caller.owner, &id).await?;
+    let record = completion(&state, &caller.owner, &id).await?;
     let changes = vec![Change::Delete(record.key)];
     state.store.commit(changes).await.map_err(store_problem)?;
     let body = json!({"object": "chat.completion.deleted", "id": id, "deleted": true});
-    Ok(answer(&caller, &body))
+    Ok(caller.answer(&body))
 }
 
 /// `GET /v1/chat/completions/{id}/messages`
@@ -290,14 +260,8 @@ pub(super) async fn messages(
     let (parts, _) = request.into_parts();
     let caller = caller(&state, &context, COMPLETION_MESSAGES, "GET", &parts).await?;
     let page = Query::of(&parts.uri, &["after", "limit", "order"])?.page(true)?;
-    let record = found(&state, &caller.owner, &id).await?;
+    let record = completion(&state, &caller.owner, &id).await?;
     let listing = state.store.items(record.key, page.clone()).await;
-    let listing = listing.map_err(|error| after_absent(error, page.after.as_deref()))?;
-    let entries = listing.entries.iter();
-    let entries = entries.map(|item| serde_json::from_slice(&item.body).unwrap_or_default());
-    let listing = Listing {
-        entries: entries.collect(),
-        more: listing.more,
-    };
-    Ok(answer(&caller, &list_body(listing)))
+    let listing = listing.map_err(|error| after_absent("entry", error, page.after.as_deref()))?;
+    Ok(caller.answer(&list_body(parsed(&listing))))
 }

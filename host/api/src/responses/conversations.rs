@@ -5,15 +5,14 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::{Extension, Path, State};
 use axum::response::Response;
-use http::{Request as HttpRequest, StatusCode};
-use mortise_http::{Context, Problem, json_response};
+use http::Request as HttpRequest;
+use mortise_http::{Context, Problem};
 use mortise_store::{Change, Key, Kind, Listing, Record};
 use serde_json::{Map, Value, json};
 
 use super::items;
 use super::keep::{body, stored};
 use super::request::check_hints;
-use super::retrieve::{after_absent, parsed};
 use super::{CONVERSATION, CONVERSATION_ITEM, CONVERSATION_ITEMS, CONVERSATIONS};
 use crate::fields::FieldPath;
 use crate::ids::{Ids, now};
@@ -21,16 +20,11 @@ use crate::limits::MAX_ADDED_ITEMS;
 use crate::paging::{Query, list_body};
 use crate::receive::{Received, receive};
 use crate::state::ApiState;
-use crate::stored::{Caller, absent, caller, store_problem};
+use crate::stored::{
+    absent, after_absent, caller, found, parsed, set_metadata, store_problem, value_of,
+};
 
 type Handled = Result<Response, Problem>;
-
-/// Answer with a body and the headers of the policies.
-fn answer(caller: &Caller, body: &Value) -> Response {
-    let mut response = json_response(StatusCode::OK, body);
-    caller.add_headers(&mut response);
-    response
-}
 
 /// Members of a body; others are refused by name.
 fn check_members(object: &Map<String, Value>, known: &[&str]) -> Result<(), Problem> {
@@ -62,10 +56,9 @@ fn added(items: Option<Value>, ids: &mut Ids) -> Result<Vec<Value>, Problem> {
     items::of_list(&path, list, ids)
 }
 
-async fn found(state: &ApiState, owner: &Arc<str>, id: &str) -> Result<Record, Problem> {
+async fn conversation(state: &ApiState, owner: &Arc<str>, id: &str) -> Result<Record, Problem> {
     let key = Key::new(owner, Kind::Conversation, id);
-    let record = state.store.get(key).await.map_err(store_problem)?;
-    record.ok_or_else(|| absent("conversation", id, "conversation_id"))
+    found(state, key, "conversation", "conversation_id").await
 }
 
 /// `POST /v1/conversations`
@@ -102,7 +95,7 @@ pub(super) async fn create(
     };
     let changes = vec![Change::Put(record), append];
     state.store.commit(changes).await.map_err(store_problem)?;
-    Ok(answer(&caller, &conversation))
+    Ok(caller.answer(&conversation))
 }
 
 /// `GET /v1/conversations/{id}`
@@ -114,12 +107,8 @@ pub(super) async fn retrieve(
 ) -> Handled {
     let (parts, _) = request.into_parts();
     let caller = caller(&state, &context, CONVERSATION, "GET", &parts).await?;
-    let record = found(&state, &caller.owner, &id).await?;
-    Ok(answer(&caller, &value_of(&record)))
-}
-
-fn value_of(record: &Record) -> Value {
-    serde_json::from_slice(&record.body).unwrap_or_default()
+    let record = conversation(&state, &caller.owner, &id).await?;
+    Ok(caller.answer(&value_of(&record)))
 }
 
 /// `POST /v1/conversations/{id}`
@@ -134,17 +123,9 @@ pub(super) async fn update(
     } = receive(&state, &context, CONVERSATION, request).await?;
     let caller = caller(&state, &context, CONVERSATION, "POST", &parts).await?;
     check_members(&object, &["metadata"])?;
-    let record = found(&state, &caller.owner, &id).await?;
-    let mut conversation = value_of(&record);
-    let metadata = object.remove("metadata").filter(|value| !value.is_null());
-    conversation["metadata"] = metadata.unwrap_or_else(|| json!({}));
-    let record = Record {
-        body: body(&conversation),
-        ..record
-    };
-    let changes = vec![Change::Update(record)];
-    state.store.commit(changes).await.map_err(store_problem)?;
-    Ok(answer(&caller, &conversation))
+    let record = conversation(&state, &caller.owner, &id).await?;
+    let conversation = set_metadata(&state, record, object.remove("metadata")).await?;
+    Ok(caller.answer(&conversation))
 }
 
 /// `DELETE /v1/conversations/{id}`
@@ -156,11 +137,11 @@ pub(super) async fn delete(
 ) -> Handled {
     let (parts, _) = request.into_parts();
     let caller = caller(&state, &context, CONVERSATION, "DELETE", &parts).await?;
-    let record = found(&state, &caller.owner, &id).await?;
+    let record = conversation(&state, &caller.owner, &id).await?;
     let changes = vec![Change::Delete(record.key)];
     state.store.commit(changes).await.map_err(store_problem)?;
     let body = json!({"id": id, "object": "conversation.deleted", "deleted": true});
-    Ok(answer(&caller, &body))
+    Ok(caller.answer(&body))
 }
 
 /// `POST /v1/conversations/{id}/items`
@@ -179,7 +160,7 @@ pub(super) async fn add_items(
     if items.is_empty() {
         return Err(crate::fields::missing(&FieldPath::from("items")));
     }
-    let record = found(&state, &caller.owner, &id).await?;
+    let record = conversation(&state, &caller.owner, &id).await?;
     let append = Change::Append {
         parent: record.key,
         items: stored(&items),
@@ -193,7 +174,7 @@ pub(super) async fn add_items(
         entries: items,
         more: false,
     };
-    Ok(answer(&caller, &list_body(listing)))
+    Ok(caller.answer(&list_body(listing)))
 }
 
 /// `GET /v1/conversations/{id}/items`
@@ -207,10 +188,10 @@ pub(super) async fn list_items(
     let caller = caller(&state, &context, CONVERSATION_ITEMS, "GET", &parts).await?;
     let query = Query::of(&parts.uri, &["after", "limit", "order", "include"])?;
     let page = query.page(false)?;
-    let record = found(&state, &caller.owner, &id).await?;
+    let record = conversation(&state, &caller.owner, &id).await?;
     let listing = state.store.items(record.key, page.clone()).await;
-    let listing = listing.map_err(|error| after_absent(error, page.after.as_deref()))?;
-    Ok(answer(&caller, &list_body(parsed(&listing))))
+    let listing = listing.map_err(|error| after_absent("item", error, page.after.as_deref()))?;
+    Ok(caller.answer(&list_body(parsed(&listing))))
 }
 
 /// `GET /v1/conversations/{id}/items/{item}`
@@ -223,12 +204,12 @@ pub(super) async fn retrieve_item(
     let (parts, _) = request.into_parts();
     let caller = caller(&state, &context, CONVERSATION_ITEM, "GET", &parts).await?;
     Query::of(&parts.uri, &["include"])?;
-    let record = found(&state, &caller.owner, &id).await?;
+    let record = conversation(&state, &caller.owner, &id).await?;
     let found = state.store.item(record.key, item.clone()).await;
     let found = found.map_err(store_problem)?;
     let found = found.ok_or_else(|| absent("item", &item, "item_id"))?;
     let value: Value = serde_json::from_slice(&found.body).unwrap_or_default();
-    Ok(answer(&caller, &value))
+    Ok(caller.answer(&value))
 }
 
 /// `DELETE /v1/conversations/{id}/items/{item}`. Answers with the conversation.
@@ -240,7 +221,7 @@ pub(super) async fn delete_item(
 ) -> Handled {
     let (parts, _) = request.into_parts();
     let caller = caller(&state, &context, CONVERSATION_ITEM, "DELETE", &parts).await?;
-    let record = found(&state, &caller.owner, &id).await?;
+    let record = conversation(&state, &caller.owner, &id).await?;
     let there = state.store.item(record.key.clone(), item.clone()).await;
     if there.map_err(store_problem)?.is_none() {
         return Err(absent("item", &item, "item_id"));
@@ -254,5 +235,5 @@ pub(super) async fn delete_item(
         .commit(vec![delete])
         .await
         .map_err(store_problem)?;
-    Ok(answer(&caller, &value_of(&record)))
+    Ok(caller.answer(&value_of(&record)))
 }

@@ -8,7 +8,7 @@ use axum::response::Response;
 use futures::stream::{self, StreamExt as _};
 use http::{Request as HttpRequest, StatusCode, header};
 use mortise_http::{Context, Problem, json_response};
-use mortise_store::{Change, Key, Kind, Listing, Record, StoreError};
+use mortise_store::{Change, Key, Kind, Record};
 use serde_json::{Value, json};
 
 use super::sse::{self, Events};
@@ -16,14 +16,13 @@ use super::{CANCEL, INPUT_ITEMS, RESPONSE};
 use crate::live::Live;
 use crate::paging::{Query, list_body};
 use crate::state::ApiState;
-use crate::stored::{absent, caller, store_problem};
+use crate::stored::{after_absent, caller, found, parsed, store_problem};
 
 type Handled = Result<Response, Problem>;
 
 async fn stored(state: &ApiState, owner: &Arc<str>, id: &str) -> Result<Record, Problem> {
     let key = Key::new(owner, Kind::Response, id);
-    let record = state.store.get(key).await.map_err(store_problem)?;
-    record.ok_or_else(|| absent("response", id, "response_id"))
+    found(state, key, "response", "response_id").await
 }
 
 /// `GET /v1/responses/{id}`
@@ -118,9 +117,7 @@ pub(super) async fn delete(
     let changes = vec![Change::Delete(record.key), Change::Delete(events)];
     state.store.commit(changes).await.map_err(store_problem)?;
     let body = json!({"id": id, "object": "response", "deleted": true});
-    let mut response = json_response(StatusCode::OK, &body);
-    caller.add_headers(&mut response);
-    Ok(response)
+    Ok(caller.answer(&body))
 }
 
 /// `POST /v1/responses/{id}/cancel`
@@ -161,31 +158,6 @@ pub(super) async fn input_items(
     let page = query.page(false)?;
     let record = stored(&state, &caller.owner, &id).await?;
     let listing = state.store.items(record.key, page.clone()).await;
-    let listing = listing.map_err(|error| after_absent(error, page.after.as_deref()))?;
-    let mut response = json_response(StatusCode::OK, &list_body(parsed(&listing)));
-    caller.add_headers(&mut response);
-    Ok(response)
-}
-
-/// The item behind which a page begins is not there.
-pub(super) fn after_absent(error: StoreError, after: Option<&str>) -> Problem {
-    match (error, after) {
-        (StoreError::NotFound, Some(id)) => {
-            let mut problem = absent("item", id, "after");
-            problem.status = StatusCode::BAD_REQUEST;
-            problem
-        }
-        (error, _) => store_problem(error),
-    }
-}
-
-/// Items as JSON.
-pub(super) fn parsed(listing: &Listing<mortise_store::Item>) -> Listing<Value> {
-    let entries = listing.entries.iter();
-    Listing {
-        entries: entries
-            .map(|item| serde_json::from_slice(&item.body).unwrap_or_default())
-            .collect(),
-        more: listing.more,
-    }
+    let listing = listing.map_err(|error| after_absent("item", error, page.after.as_deref()))?;
+    Ok(caller.answer(&list_body(parsed(&listing))))
 }
