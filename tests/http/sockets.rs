@@ -235,3 +235,21 @@ fn sockets_are_for_callers_and_pages_that_may() {
     );
     assert_eq!(Socket::open(&server, "/v1/models", key).0, 200);
 }
+
+#[test]
+fn sockets_share_the_memory_for_bodies() {
+    let config =
+        "[server]\nmax_body_bytes = 524288\n[limits]\nmax_body_bytes_in_flight = 1048576\n";
+    let mut server = Server::scripted(&script(), config);
+    let (status, mut first) = Socket::open(&server, CHAT, "");
+    assert_eq!(status, 101);
+    // An address leaves a quarter to others, and a second message would take it.
+    assert_eq!(Socket::open(&server, CHAT, "").0, 503);
+    first.ask(&chat("short"));
+    assert_eq!(content(&first.chunks()), "Hi.");
+    drop(first);
+    until("the memory is free", || {
+        Socket::open(&server, CHAT, "").0 == 101
+    });
+    server.assert_sound();
+}

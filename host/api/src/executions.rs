@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
-use mortise_http::Problem;
+use mortise_http::{Problem, Reservation};
 use tokio::sync::watch;
 
-use crate::limits::{MAX_EXECUTIONS, MAX_KEPT_BYTES, MAX_RECORDED_BYTES};
+use crate::limits::{MAX_EXECUTIONS, MAX_KEPT_BYTES};
 
 /// SHA-256 of a request.
 pub(crate) type Fingerprint = [u8; 32];
@@ -22,56 +22,21 @@ type All = Arc<Mutex<HashMap<Name, Arc<Execution>>>>;
 
 /// All requests with a key that are being answered.
 #[derive(Default)]
-pub(crate) struct Executions {
-    all: All,
-    recorded: Arc<Mutex<Recorded>>,
-}
-
-/// Bytes of all recordings.
-#[derive(Default)]
-struct Recorded {
-    total: usize,
-    by_owner: HashMap<Arc<str>, usize>,
-}
-
-impl Recorded {
-    /// Take room for more bytes. An owner has half of it at most.
-    fn take(&mut self, owner: &Arc<str>, bytes: usize) -> bool {
-        let own = self.by_owner.get(owner).copied().unwrap_or(0) + bytes;
-        if self.total + bytes > MAX_RECORDED_BYTES || own > MAX_RECORDED_BYTES / 2 {
-            return false;
-        }
-        self.total += bytes;
-        self.by_owner.insert(Arc::clone(owner), own);
-        true
-    }
-
-    fn give_back(&mut self, owner: &Arc<str>, bytes: usize) {
-        self.total = self.total.saturating_sub(bytes);
-        let own = self.by_owner.get(owner).copied().unwrap_or(0);
-        let left = own.saturating_sub(bytes);
-        if left == 0 {
-            self.by_owner.remove(owner);
-        } else {
-            self.by_owner.insert(Arc::clone(owner), left);
-        }
-    }
-}
+pub(crate) struct Executions(All);
 
 /// One of them.
 pub(crate) struct Execution {
     pub(crate) fingerprint: Fingerprint,
     recording: Mutex<Recording>,
-    owner: Arc<str>,
-    recorded: Arc<Mutex<Recorded>>,
     grown: watch::Sender<()>,
 }
 
-#[derive(Default)]
 struct Recording {
     head: Option<Head>,
     chunks: Vec<Bytes>,
     bytes: usize,
+    /// Memory of the chunks, for as long as there are readers.
+    memory: Reservation,
     ended: bool,
     /// It is longer than may be kept, and its readers are cut off.
     overflowed: bool,
@@ -104,8 +69,9 @@ pub(crate) struct Registered {
 }
 
 impl Executions {
-    pub(crate) fn enter(&self, name: Name, fingerprint: Fingerprint) -> Found {
-        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Enter a request. Its answer is recorded within what `memory` can have.
+    pub(crate) fn enter(&self, name: Name, fingerprint: Fingerprint, memory: Reservation) -> Found {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let own = all.keys().filter(|(owner, _)| *owner == name.0).count();
         let full = all.len() >= MAX_EXECUTIONS || own >= MAX_EXECUTIONS / 4;
         match all.entry(name.clone()) {
@@ -114,14 +80,19 @@ impl Executions {
             Entry::Vacant(place) => {
                 let execution = Arc::new(Execution {
                     fingerprint,
-                    recording: Mutex::default(),
-                    owner: Arc::clone(&name.0),
-                    recorded: Arc::clone(&self.recorded),
+                    recording: Mutex::new(Recording {
+                        head: None,
+                        chunks: Vec::new(),
+                        bytes: 0,
+                        memory,
+                        ended: false,
+                        overflowed: false,
+                    }),
                     grown: watch::Sender::new(()),
                 });
                 place.insert(Arc::clone(&execution));
                 Found::First(Registered {
-                    all: Arc::clone(&self.all),
+                    all: Arc::clone(&self.0),
                     name,
                     execution,
                 })
@@ -140,14 +111,6 @@ impl Drop for Registered {
     }
 }
 
-impl Drop for Execution {
-    fn drop(&mut self) {
-        let bytes = self.locked().bytes;
-        let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
-        recorded.give_back(&self.owner, bytes);
-    }
-}
-
 impl Execution {
     fn locked(&self) -> MutexGuard<'_, Recording> {
         self.recording
@@ -163,15 +126,12 @@ impl Execution {
     /// Add to the body. `false` if it becomes longer than may be kept.
     pub(crate) fn add(&self, chunk: Bytes) -> bool {
         let mut recording = self.locked();
-        let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
-        let fits = recording.bytes + chunk.len() <= MAX_KEPT_BYTES
-            && recorded.take(&self.owner, chunk.len());
-        drop(recorded);
-        if !fits {
+        let bytes = recording.bytes + chunk.len();
+        if bytes > MAX_KEPT_BYTES || recording.memory.raise_to(bytes).is_err() {
             recording.overflowed = true;
             return false;
         }
-        recording.bytes += chunk.len();
+        recording.bytes = bytes;
         recording.chunks.push(chunk);
         drop(recording);
         self.grown.send_modify(|()| {});
@@ -231,39 +191,40 @@ impl Execution {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::net::{IpAddr, Ipv4Addr};
 
-    fn name(owner: &str, key: usize) -> Name {
-        (Arc::from(owner), key.to_string())
-    }
+    use mortise_http::{BodyBudget, Owner};
+
+    use super::*;
+    use crate::limits::MAX_RECORDED_BYTES;
 
     #[test]
     fn one_caller_leaves_places_and_memory_to_others() {
         let executions = Executions::default();
-        let enter = |owner, key| executions.enter(name(owner, key), [0; 32]);
+        let budget = BodyBudget::new(MAX_RECORDED_BYTES);
+        let enter = |tenant: &str, key: usize| {
+            let address = IpAddr::V4(Ipv4Addr::new(10, 0, 0, tenant.as_bytes()[0]));
+            let memory = budget.open(Owner::new(address, Some(tenant)));
+            executions.enter((Arc::from(tenant), key.to_string()), [0; 32], memory)
+        };
+        let first = |tenant, key| match enter(tenant, key) {
+            Found::First(registered) => registered,
+            _ => panic!("there are places"),
+        };
         let held: Vec<Found> = (0..MAX_EXECUTIONS / 4).map(|key| enter("a", key)).collect();
         assert!(matches!(enter("a", MAX_EXECUTIONS), Found::Full));
         assert!(matches!(enter("a", 0), Found::Running(_)));
-        let Found::First(other) = enter("b", 0) else {
-            panic!("another caller has places");
-        };
+        let other = first("b", 0);
         drop(held);
-        assert!(matches!(enter("a", 0), Found::First(_)));
-        let Found::First(large) = enter("a", 1) else {
-            panic!("its places are free again");
-        };
-        let Found::First(further) = enter("a", 2) else {
-            panic!("there are places");
-        };
-        assert!(large.execution.add(Bytes::from(vec![0; MAX_KEPT_BYTES])));
-        assert!(!further.execution.add(Bytes::from_static(b"x")));
-        assert!(other.execution.add(Bytes::from_static(b"x")));
-        drop(large);
-        let Found::First(next) = enter("a", 3) else {
-            panic!("there are places");
-        };
-        assert!(next.execution.add(Bytes::from_static(b"x")));
-        drop((further, next, other));
-        assert!(executions.recorded.lock().unwrap().by_owner.is_empty());
+        let (large, further) = (first("a", 1), first("a", 2));
+        let chunk = |bytes: usize| Bytes::from(vec![0; bytes]);
+        assert!(large.execution.add(chunk(MAX_KEPT_BYTES)));
+        assert!(!large.execution.add(chunk(1)));
+        // Three quarters are the most that one tenant has.
+        assert!(further.execution.add(chunk(MAX_RECORDED_BYTES / 4)));
+        assert!(!further.execution.add(chunk(1)));
+        assert!(other.execution.add(chunk(MAX_RECORDED_BYTES / 4)));
+        drop((large, further));
+        assert!(first("a", 3).execution.add(chunk(1)));
     }
 }

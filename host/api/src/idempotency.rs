@@ -77,11 +77,12 @@ async fn once(
         }
     };
     let whose = Owner::new(context.peer.ip(), identity.tenant.as_deref());
+    let memory = state.recordings.open(whose.clone());
     let mut reserved = state.http.bodies.open(whose);
     let body = read_json(&parts.headers, body, &state.http.body, &mut reserved).await?;
     let fingerprint = fingerprint(&parts, &body);
     let name = (Arc::clone(&owner), key.clone());
-    let registered = match state.executions.enter(name, fingerprint) {
+    let registered = match state.executions.enter(name, fingerprint, memory) {
         Found::First(registered) => registered,
         Found::Running(execution) if execution.fingerprint != fingerprint => return Err(conflict()),
         Found::Running(execution) => return replay(execution, true).await,

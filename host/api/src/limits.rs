@@ -26,14 +26,17 @@ pub(crate) const MAX_IDEMPOTENCY_KEY: usize = 255;
 /// made in the background, in bytes.
 pub(crate) const MAX_KEPT_BYTES: usize = 32 * 1024 * 1024;
 
+/// Bytes of one message of a WebSocket. Each socket reserves them of the memory for bodies.
+pub(crate) const MAX_SOCKET_MESSAGE: usize = 512 * 1024;
+
 /// Time for which a WebSocket may stay open without a request or a ping.
 pub(crate) const MAX_SOCKET_IDLE: Duration = Duration::from_secs(600);
 
 /// Requests with idempotency keys that are answered at once. One caller or tenant has a quarter of them at most.
 pub(crate) const MAX_EXECUTIONS: usize = 1024;
 
-/// Bytes of all answers that are recorded for idempotency keys while they are made and read. One caller or tenant has
-/// half of them at most.
+/// Bytes of all answers that are recorded for idempotency keys or made in the background, while they are made and read.
+/// One address or tenant leaves a quarter of them to others.
 pub(crate) const MAX_RECORDED_BYTES: usize = 64 * 1024 * 1024;
 
 // A body's depth is bounded before it is parsed, by the bound that the service has for its parts.

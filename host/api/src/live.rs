@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use mortise_http::Reservation;
 use tokio::sync::watch;
 
 use crate::limits::{MAX_BACKGROUND, MAX_KEPT_BYTES};
@@ -22,11 +23,12 @@ pub(crate) struct Live {
     cancelled: watch::Sender<bool>,
 }
 
-#[derive(Default)]
 struct Log {
     /// Events as JSON; the place of one is its sequence number.
     events: Vec<Arc<str>>,
     bytes: usize,
+    /// Memory of the events.
+    memory: Reservation,
     ended: bool,
 }
 
@@ -38,14 +40,25 @@ pub(crate) struct Registered {
 }
 
 impl LiveAnswers {
-    /// Register an answer; `None` if its owner has as many as it may, or it is being made already.
-    pub(crate) fn register(&self, owner: &Arc<str>, id: &str) -> Option<Registered> {
+    /// Register an answer, whose events are kept within what `memory` can have; `None` if its owner has as many as
+    /// it may, or it is being made already.
+    pub(crate) fn register(
+        &self,
+        owner: &Arc<str>,
+        id: &str,
+        memory: Reservation,
+    ) -> Option<Registered> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if all.keys().filter(|(known, _)| known == owner).count() >= MAX_BACKGROUND {
             return None;
         }
         let live = Arc::new(Live {
-            log: Mutex::default(),
+            log: Mutex::new(Log {
+                events: Vec::new(),
+                bytes: 0,
+                memory,
+                ended: false,
+            }),
             grown: watch::Sender::new(0),
             cancelled: watch::Sender::new(false),
         });
@@ -80,10 +93,11 @@ impl Live {
     pub(crate) fn add(&self, events: &[String]) {
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         for event in events {
-            if log.bytes + event.len() > MAX_KEPT_BYTES {
+            let bytes = log.bytes + event.len();
+            if bytes > MAX_KEPT_BYTES || log.memory.raise_to(bytes).is_err() {
                 break;
             }
-            log.bytes += event.len();
+            log.bytes = bytes;
             log.events.push(event.as_str().into());
         }
         self.grown.send_replace(log.events.len());

@@ -14,13 +14,13 @@ use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, StatusCode, header};
-use mortise_http::{AccessRecord, Context, Occupied, Problem};
+use mortise_http::{AccessRecord, Context, Occupied, Owner, Problem, Reservation, reserve};
 use serde_json::{Map, Value};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::call::call_of;
-use crate::limits::MAX_SOCKET_IDLE;
+use crate::limits::{MAX_SOCKET_IDLE, MAX_SOCKET_MESSAGE};
 use crate::problem::problem_of;
 use crate::state::ApiState;
 
@@ -42,7 +42,7 @@ pub(crate) type Handle =
 /// The body of a request, from the object of a frame.
 pub(crate) type Translate = fn(Map<String, Value>) -> Result<Map<String, Value>, Problem>;
 
-/// How one dialect speaks over a socket.
+/// One dialect over a socket.
 #[derive(Clone, Copy)]
 pub(crate) struct Dialect {
     /// The body of a request, from a frame.
@@ -64,12 +64,16 @@ pub(crate) async fn upgrade(
 ) -> Result<Response, Problem> {
     let (mut parts, _) = request.into_parts();
     let call = call_of(&context, context.route, "GET", &parts.headers);
-    state.service.identify(&call).await.map_err(problem_of)?;
+    let identity = state.service.identify(&call).await.map_err(problem_of)?;
+    // Messages are read into memory before anything of them is known.
+    let most = state.http.body.bytes.min(MAX_SOCKET_MESSAGE);
+    let owner = Owner::new(context.peer.ip(), identity.tenant.as_deref());
+    let mut memory = state.http.bodies.open(owner);
+    reserve(&mut memory, most, most)?;
     let socket = WebSocketUpgrade::from_request_parts(&mut parts, &()).await;
     let socket = socket.map_err(|refusal| {
         Problem::new(refusal.status(), "malformed_handshake", refusal.body_text())
     })?;
-    let most = state.http.body.bytes;
     let draining = state.http.draining.clone();
     let response = socket
         .max_message_size(most)
@@ -81,6 +85,7 @@ pub(crate) async fn upgrade(
                 parts,
                 dialect,
                 draining,
+                _memory: memory,
             };
             session.serve(socket)
         });
@@ -94,6 +99,8 @@ struct Session {
     parts: Parts,
     dialect: Dialect,
     draining: watch::Receiver<bool>,
+    /// Memory of a message.
+    _memory: Reservation,
 }
 
 impl Session {

@@ -3,11 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-use mortise_http::HttpState;
+use mortise_http::{BodyBudget, HttpState};
 use mortise_service::Service;
 use mortise_store::Store;
 
 use crate::executions::Executions;
+use crate::limits::MAX_RECORDED_BYTES;
 use crate::live::LiveAnswers;
 use crate::retention::Retention;
 use crate::unsupported::Unsupported;
@@ -28,6 +29,8 @@ pub struct ApiState {
     pub(crate) executions: Executions,
     /// Responses that are being made in the background.
     pub(crate) live: LiveAnswers,
+    /// Memory of the answers of both.
+    pub(crate) recordings: Arc<BodyBudget>,
 }
 
 impl ApiState {
@@ -47,6 +50,7 @@ impl ApiState {
             retention,
             executions: Executions::default(),
             live: LiveAnswers::default(),
+            recordings: BodyBudget::new(MAX_RECORDED_BYTES),
         }
     }
 }

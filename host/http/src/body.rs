@@ -92,7 +92,11 @@ async fn collect(
     Ok(collected.into())
 }
 
-fn reserve(reservation: &mut Reservation, bytes: usize, limit: usize) -> Result<(), Problem> {
+/// Reserve memory for a body, or a message, of so many bytes.
+///
+/// # Errors
+/// 503 when others have the memory, 413 when no request can have so much.
+pub fn reserve(reservation: &mut Reservation, bytes: usize, limit: usize) -> Result<(), Problem> {
     reservation.raise_to(bytes).map_err(|reason| match reason {
         NoRoom::Now => busy(),
         NoRoom::Ever => too_large(limit),

@@ -24,7 +24,7 @@ mod transport;
 mod wait_limits;
 
 pub use access::{Access, AccessObserver, AccessRecord, AnswerRecord};
-pub use body::{BodyLimits, read_json, read_object};
+pub use body::{BodyLimits, read_json, read_object, reserve};
 pub use body_budget::{BodyBudget, NoRoom, Owner, Reservation};
 pub use connections::{ConnectionShares, ConnectionTable};
 pub use guard::{Guard, HeaderLimits};

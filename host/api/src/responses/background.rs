@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use http::{Request, StatusCode};
-use mortise_http::{AccessRecord, Context, Own, Problem};
+use mortise_http::{AccessRecord, Context, Own, Owner, Problem, Reservation};
 use mortise_service::{Granted, Principal};
 use mortise_store::{Change, Key, Kind, Record};
 use serde_json::{Map, Value, json};
@@ -26,6 +26,7 @@ pub(super) async fn detach(
     mut begun: Begun,
     request: &Map<String, Value>,
     principal: Principal,
+    peer: IpAddr,
 ) -> Result<(Value, Arc<crate::live::Live>), Problem> {
     let response = begun.driver.assembly.response();
     let Some(keep) = &mut begun.driver.keep else {
@@ -39,7 +40,9 @@ pub(super) async fn detach(
         // It was taken up after a restart, and its caller asks again with the same idempotency key.
         return Ok((response, live));
     }
-    let registered = state.live.register(&owner, &id).ok_or_else(too_many)?;
+    let memory = recording(state, peer, &principal);
+    let registered = state.live.register(&owner, &id, memory);
+    let registered = registered.ok_or_else(too_many)?;
     keep.live = Some(Arc::clone(&registered.live));
     let request = json!({
         "request": request,
@@ -51,6 +54,12 @@ pub(super) async fn detach(
     let live = Arc::clone(&registered.live);
     tokio::spawn(make(Arc::clone(state), begun.driver, registered));
     Ok((response, live))
+}
+
+/// Memory for the events of an answer.
+fn recording(state: &ApiState, peer: IpAddr, principal: &Principal) -> Reservation {
+    let owner = Owner::new(peer, principal.tenant.as_deref());
+    state.recordings.open(owner)
 }
 
 fn too_many() -> Problem {
@@ -161,7 +170,10 @@ async fn again(state: &Arc<ApiState>, record: &Record) -> Result<(), Problem> {
     };
     let memory = nothing(state, &context);
     let mut begun = begin(state, &context, &parts, memory, asked).await?;
-    let registered = state.live.register(&record.key.owner, &record.key.id);
+    let memory = recording(state, context.peer.ip(), &principal);
+    let registered = state
+        .live
+        .register(&record.key.owner, &record.key.id, memory);
     let registered = registered.ok_or_else(too_many)?;
     if let Some(keep) = &mut begun.driver.keep {
         keep.live = Some(Arc::clone(&registered.live));

@@ -78,7 +78,7 @@ pub fn api(state: Arc<ApiState>) -> Api {
     }
 }
 
-/// How responses are spoken over a socket: frames of type `response.create`, and events.
+/// Responses over a WebSocket: frames of type `response.create`, and events.
 const SOCKET: Dialect = Dialect {
     body: frame,
     handle: |state, context, request| Box::pin(respond(state, context, request)),
@@ -149,7 +149,9 @@ async fn respond(
     let record = Arc::clone(&context.record);
     let mut response = if let Some(kept) = kept {
         let principal = begun.driver.principal();
-        let (response, live) = background::detach(&state, begun, &kept, principal).await?;
+        let peer = context.peer.ip();
+        let detached = background::detach(&state, begun, &kept, principal, peer);
+        let (response, live) = detached.await?;
         match stream {
             true => sse::response(retrieve::live_events(live, 0), state.http.heartbeat, record),
             false => json_response(StatusCode::OK, &response),
