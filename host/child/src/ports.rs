@@ -20,7 +20,7 @@ pub(crate) struct Port {
     _claim: Claim,
 }
 
-/// What other servers of this machine see of a port that a process is about to listen on: a name that only one
+/// Claim on a port, which other servers of this machine see, that a process is about to listen on: a name that only one
 /// can have, and that is free when its holder has ended, however it did.
 #[cfg(target_os = "linux")]
 type Claim = std::os::unix::net::UnixListener;

@@ -11,7 +11,7 @@ use mortise_plugin_manager::LivePlugins;
 /// Reads the settings again, one reload at a time.
 pub(crate) struct Reloader {
     source: ConfigSource,
-    /// What the server was started with.
+    /// Settings that the server was started with.
     started_with: Settings,
     live: Arc<LivePlugins>,
     models: Arc<ModelManager>,

@@ -165,7 +165,7 @@ impl RawChild {
         }
     }
 
-    /// How the process is asked; it has no address yet.
+    /// API of the process; it has no address yet.
     fn upstream(
         &self,
         key: &dyn Fn(&str) -> String,

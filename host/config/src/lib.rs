@@ -138,7 +138,7 @@ pub struct Config {
     pub plugins: PluginConfig,
     /// Keys and what they may.
     pub auth: AuthConfig,
-    /// Where state is kept.
+    /// Store of the state.
     pub state: StateConfig,
 }
 

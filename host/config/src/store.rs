@@ -41,7 +41,7 @@ impl Default for RawStore {
     }
 }
 
-/// Where state is kept, and for how long.
+/// Store of the state, and times after which it is gone.
 #[derive(Debug, Clone)]
 pub struct StateConfig {
     /// The store.

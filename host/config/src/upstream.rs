@@ -93,7 +93,7 @@ impl From<RawApi> for UpstreamApi {
     }
 }
 
-/// Who renders conversations.
+/// Renderer of conversations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum RawRender {

@@ -81,7 +81,7 @@ pub struct Api {
     pub routes: &'static [&'static str],
     /// How it writes a problem.
     pub shape: ProblemShape,
-    /// What else is different in it.
+    /// Further differences from other dialects.
     pub conventions: Conventions,
 }
 
@@ -186,7 +186,7 @@ pub struct Context {
     pub route: &'static str,
     /// Access record of the request.
     pub record: Arc<AccessRecord>,
-    /// What the server itself says of a request that it sends to its own routes.
+    /// Facts of a request that the server sends to its own routes.
     pub own: Option<Own>,
 }
 

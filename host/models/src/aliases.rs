@@ -69,7 +69,7 @@ pub enum AliasError {
     Bad {
         /// Field of the alias.
         field: &'static str,
-        /// What is wrong and what would be right.
+        /// Message: what is wrong and what would be right.
         problem: String,
     },
 }

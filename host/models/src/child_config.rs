@@ -29,7 +29,7 @@ pub struct ChildConfig {
     pub group: Option<String>,
     /// Restarts after a crash.
     pub restart: RestartPolicy,
-    /// How it is asked. The addresses are known once it has a port.
+    /// API. The addresses are known once it has a port.
     pub upstream: UpstreamConfig,
 }
 

@@ -52,7 +52,7 @@ pub type RuntimeEnd = watch::Receiver<Option<Ended>>;
 /// End of a runtime that nobody asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ended {
-    /// What happened, for callers.
+    /// Message for callers.
     pub cause: String,
     /// The same with what was said last, for operators.
     pub detail: String,

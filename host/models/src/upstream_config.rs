@@ -19,7 +19,7 @@ pub struct UpstreamConfig {
     pub authorities: Option<String>,
     /// Fields that the servers know.
     pub api: UpstreamApi,
-    /// Who renders conversations.
+    /// Renderer of conversations.
     pub rendering: Rendering,
     /// Name of the field that limits an answer.
     pub max_tokens_field: MaxTokensField,
@@ -133,7 +133,7 @@ impl UpstreamApi {
     }
 }
 
-/// Who makes a prompt of a conversation, and reads the answer for reasoning and tool calls.
+/// Renderer of conversations, which makes prompts of them and reads the answer for reasoning and tool calls.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Rendering {
     /// The upstream, which is sent the conversation.

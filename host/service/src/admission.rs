@@ -34,10 +34,10 @@ pub struct Call {
     pub granted: Option<Granted>,
 }
 
-/// Whose work it is that was admitted before.
+/// Caller whose work was admitted before.
 #[derive(Debug, Clone)]
 pub struct Granted {
-    /// Who asked for it.
+    /// Caller.
     pub principal: Principal,
     /// Higher is served first.
     pub priority: i32,

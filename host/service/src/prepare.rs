@@ -33,7 +33,7 @@ pub(crate) struct TokenModel {
     pub(crate) generator: TokenGenerator,
 }
 
-/// What makes prompts of conversations for a model, and reads its answers.
+/// Renderer and tokenizer of a model: makes prompts of conversations.
 #[derive(Clone, Copy)]
 pub(crate) struct PromptModel<'a> {
     /// Public name.

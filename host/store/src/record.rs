@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-/// What a record is.
+/// Kind of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// A response of the Responses API, with its input items.
@@ -54,9 +54,9 @@ impl Kind {
 /// Address of a record: nobody but its owner finds it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Key {
-    /// Whom it belongs to.
+    /// Owner.
     pub owner: Arc<str>,
-    /// What it is.
+    /// Kind.
     pub kind: Kind,
     /// Its id, unique among those of the owner and the kind.
     pub id: String,

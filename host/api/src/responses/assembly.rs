@@ -21,7 +21,7 @@ pub(super) struct Assembly {
     growing: Option<usize>,
     /// Calls of the client's functions: their places in `items`, by the service's index.
     calls: Vec<usize>,
-    /// How many of `calls` are complete.
+    /// Number of `calls` that are complete.
     closed_calls: usize,
     shape: Shape,
     ids: Ids,

@@ -1,4 +1,4 @@
-//! What goes before a request: the responses that it continues, or the items of its conversation.
+//! History of a request: the responses that it continues, or the items of its conversation.
 
 use std::sync::Arc;
 

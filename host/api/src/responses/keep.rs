@@ -1,4 +1,4 @@
-//! What is written of a response when it has ended.
+//! Records of a response that has ended.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::items::id_of;
 use crate::live::Live;
 
-/// Where a response is kept.
+/// Key of a response in the store.
 #[derive(Clone)]
 pub(super) struct Keep {
     pub(super) key: Key,

@@ -15,7 +15,7 @@ use crate::hints;
 use crate::ids::Ids;
 use crate::unsupported::Unsupported;
 
-/// What `include` may ask for. Of what tools that are not here would give, there is nothing to include.
+/// Values of `include`. Of what tools that are not here would give, there is nothing to include.
 const INCLUDABLE: [&str; 8] = [
     "message.output_text.logprobs",
     "reasoning.encrypted_content",
@@ -503,7 +503,7 @@ fn check_tier(tier: Option<&str>, reader: &mut FieldReader) -> Result<(), Proble
     }
 }
 
-/// What the response repeats of its request, each field present.
+/// Fields of the request that the response repeats, each present.
 fn echo(
     basics: &Basics,
     object: &Map<String, Value>,

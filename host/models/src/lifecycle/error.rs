@@ -36,7 +36,7 @@ pub enum LifecycleError {
     BadOverride {
         /// Field of the settings.
         field: &'static str,
-        /// What is wrong and what would be right.
+        /// Message: what is wrong and what would be right.
         message: String,
     },
     /// There is no room for it.

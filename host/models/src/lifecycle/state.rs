@@ -202,7 +202,7 @@ impl StateTable {
         }
     }
 
-    /// What a model is expected to take from now on.
+    /// Memory that a model is expected to take from now on.
     pub(crate) fn set_bytes(&mut self, name: &str, bytes: u64) {
         if let Some(slot) = self.slots.get_mut(name) {
             slot.bytes = bytes;
@@ -369,7 +369,7 @@ impl StateTable {
         }
     }
 
-    /// What has to happen to loaded models that exclude `name`, if there are any.
+    /// Action on loaded models that exclude `name`, if there are any.
     fn without_excluded(&self, name: &str) -> Option<Room> {
         let company = &self.slots.get(name)?.company;
         let excluded = |(other, slot): &(&String, &Slot)| {

@@ -34,7 +34,7 @@ pub struct RedefinitionConflict {
 }
 
 impl ModelManager {
-    /// What would change if these were the models, all of them.
+    /// Changes that there would be if these were the models, all of them.
     ///
     /// # Errors
     /// When that would invalidate models that are loaded, or about to be.
