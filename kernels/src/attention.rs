@@ -21,9 +21,9 @@ mod tile;
 
 use tile::{Attended, Tile};
 
-/// Queries in one pass through the cache, unless one row has more: as many as the first cache holds.
+/// Queries in one pass through the KV cache, unless one row has more: as many as the L1 cache holds.
 const TILE_QUERIES: usize = 32;
-/// Tiles for each thread from which on tiles alone are shared fairly.
+/// Tiles for each thread from which on threads share tiles only, and no parts of sequences.
 const TILES_PER_THREAD: usize = 4;
 
 /// One query row: which tokens it sees.
@@ -58,14 +58,14 @@ pub struct AttentionInput<'a, A> {
     pub scoring: Scoring<'a>,
 }
 
-/// From products of queries and keys to attention weights.
+/// Computation of attention weights from products of queries and keys.
 #[derive(Debug, Clone, Copy)]
 pub struct Scoring<'a> {
     /// Factor of the products, commonly `1 / sqrt(key_dim)`.
     pub scale: f32,
     /// Positions that a row sees, its own included; at least 1. `None` is all.
     pub window: Option<usize>,
-    /// Bends scores towards this bound: `cap * tanh(score / cap)`.
+    /// Soft cap of scores: `cap * tanh(score / cap)`.
     pub soft_cap: Option<f32>,
     /// A score for each query head that takes part in the softmax and has no value.
     pub sinks: Option<&'a [f32]>,
@@ -159,7 +159,7 @@ fn by_parts<'a, A: KvArena + 'a>(
     }
 }
 
-/// Neighbours that are of one sequence, at most so many and at least one together.
+/// Groups of neighbouring rows of one sequence, of one to `most` rows.
 fn row_tiles(rows: &[AttentionRow], most: usize) -> Vec<Range<usize>> {
     let mut tiles: Vec<Range<usize>> = Vec::new();
     for (index, row) in rows.iter().enumerate() {

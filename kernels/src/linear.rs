@@ -1,5 +1,5 @@
-//! Products of activations with weights, `x · Wᵀ + bias`, and what becomes of them before they are
-//! written: they are added to what is there, go through a gate, or of some rows only the highest is kept.
+//! Products of activations with weights, `x · Wᵀ + bias`, with an epilogue before they are written: added to the
+//! residual, multiplied by a gate, or reduced to the highest logit of a row.
 //!
 //! Each output is one dot product, whose order of additions the kind of the weights says
 //! ([`floats`](crate::floats), [`quant`](crate::quant)). Tiles share loads between products but never
@@ -26,14 +26,14 @@ use sink::{Add, Cells, Write};
 /// come first in each row.
 #[derive(Debug, Clone, Copy)]
 pub struct Stack<'a> {
-    /// One at least.
+    /// Matrices, at least one.
     pub matrices: &'a [Matrix<'a>],
-    /// One for each output of the whole.
+    /// Bias, a value for each output of all matrices together.
     pub bias: Option<&'a [f32]>,
 }
 
 impl Stack<'_> {
-    /// Outputs of the whole.
+    /// Outputs of all matrices together.
     pub fn outputs(&self) -> usize {
         self.matrices.iter().map(|matrix| matrix.outputs()).sum()
     }
@@ -82,10 +82,10 @@ impl Stack<'_> {
         Activations::new(out, width, forms)
     }
 
-    /// The products as logits: of each row what is wanted of it. Others are written nowhere.
+    /// The products as logits, reduced as `wanted` says for each row. Other logits are not written.
     ///
     /// # Panics
-    /// If there are not as many wishes as rows.
+    /// If `wanted` and the rows differ in number.
     pub fn scores(
         &self,
         x: &Activations<'_>,

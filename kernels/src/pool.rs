@@ -168,7 +168,7 @@ pub fn for_each(tasks: usize, run: impl Fn(usize) + Sync) {
 /// Run tasks on pieces of `length` of a slice; the last may be shorter.
 ///
 /// # Panics
-/// If a task does, or the length is 0.
+/// If a task panics, or the length is 0.
 pub fn for_each_piece<T: Send>(
     slice: &mut [T],
     length: usize,

@@ -142,7 +142,7 @@ pub(super) fn weigh(
 #[target_feature(enable = "avx2,fma")]
 fn exp(x: __m256) -> __m256 {
     let all = |number: f32| _mm256_set1_ps(number);
-    // Whatever compares to nothing stays as it is: the second operand.
+    // Where a comparison has a NaN, the result is the second operand, so that NaN stays.
     let clamped = _mm256_max_ps(all(-87.0), _mm256_min_ps(all(88.0), x));
     // Adding 1.5 * 2^23 rounds to an integer in the low bits of the mantissa.
     let round = all(12_582_912.0);

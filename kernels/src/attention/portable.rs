@@ -1,5 +1,5 @@
-//! Products of queries with keys, their softmax, and products of weights with values, in what vectors the
-//! compiler finds.
+//! Products of queries with keys, their softmax, and products of weights with values, vectorised by the
+//! compiler.
 
 use crate::exp::exp;
 use crate::kv_page::BLOCK_TOKENS;

@@ -16,15 +16,15 @@ use crate::kv_page::{BLOCK_TOKENS, KvArena, KvShape};
 
 /// Blocks that queries go through with one running softmax. A longer sequence is attended to in parts,
 /// whose results are merged in their order. Where parts begin depends on positions alone: who computes
-/// them, and with what beside, changes no bit.
+/// them, and in which batch, changes no bit.
 const PART_BLOCKS: usize = 32;
 
-/// One query, as the tile goes along.
+/// Running state of one query.
 #[derive(Clone, Copy)]
 struct Query {
     /// The highest score so far.
     highest: f32,
-    /// The sum of the weights, relative to that.
+    /// Sum of the weights, relative to the highest score.
     total: f32,
 }
 
@@ -48,7 +48,7 @@ impl Attended {
         }
     }
 
-    /// Take in what was found of the next part.
+    /// Merge the softmax of the next part.
     fn merge(&mut self, part: &Self) {
         let value_dim = self.sums.len() / self.queries.len();
         let sums = self.sums.chunks_exact_mut(value_dim);
@@ -56,7 +56,7 @@ impl Attended {
         let queries = self.queries.iter_mut().zip(&part.queries);
         for ((query, more), (sums, more_sums)) in queries.zip(sums.zip(part_sums)) {
             if more.total == 0.0 {
-                // It sees nothing of this part.
+                // The query sees no position of this part.
                 continue;
             }
             let highest = portable::larger(query.highest, more.highest);
@@ -102,7 +102,7 @@ impl<A: KvArena> Tile<'_, A> {
         self.write(&whole, out);
     }
 
-    /// The parts that rows of the tile see something of.
+    /// Range of parts in which a row of the tile sees a position.
     pub(super) fn parts(&self) -> Range<usize> {
         let Range { start, end } = self.blocks();
         start / PART_BLOCKS..end.div_ceil(PART_BLOCKS)
@@ -147,7 +147,7 @@ impl<A: KvArena> Tile<'_, A> {
         attended
     }
 
-    /// The blocks that rows of the tile see something of.
+    /// Range of blocks in which a row of the tile sees a position.
     fn blocks(&self) -> Range<usize> {
         let (mut first, mut end) = (usize::MAX, 0);
         for row in &self.input.rows[self.rows.clone()] {
@@ -186,7 +186,7 @@ impl<A: KvArena> Tile<'_, A> {
         let (keys, values) = (&self.input.keys, &self.input.values);
         for (index, &block) in table[..end].iter().enumerate().skip(first) {
             let head = head_of(block);
-            // Blocks lie anywhere: the processor does not see by itself where the next one is.
+            // Blocks are not contiguous in memory: the hardware prefetcher does not find the next one.
             let next = table[..end].get(index + 1).map(|next| head_of(*next));
             if let Some(next) = next {
                 keys.fetch(next, shape.key_dim);
@@ -213,8 +213,8 @@ impl<A: KvArena> Tile<'_, A> {
         }
     }
 
-    /// Queries that attend to slots of a block. Other slots hold other tokens or nothing and are
-    /// never used. Slots outside hold other tokens or nothing and are never used.
+    /// Queries that attend to slots of a block. Slots outside of a query's range hold other tokens or nothing and
+    /// are never used.
     fn find_lookers(&self, block: usize, lookers: &mut Vec<Looker>) {
         lookers.clear();
         let begin = block * BLOCK_TOKENS;
@@ -301,7 +301,7 @@ fn scores<const FUSED: bool, const N: usize>(
 ) -> [[f32; BLOCK_TOKENS]; N] {
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     if FUSED {
-        // SAFETY: who asks for fused operations has found them, and vectors.
+        // SAFETY: fused operations are asked for only where they and vectors were detected.
         #[allow(unsafe_code, reason = "calls a function compiled for checked features")]
         return unsafe { vector::scores(queries, keys, scale) };
     }
@@ -318,7 +318,7 @@ fn weigh<const FUSED: bool>(
 ) -> (f32, f32) {
     #[cfg(target_arch = "x86_64")]
     if FUSED {
-        // SAFETY: who asks for fused operations has found them, and AVX2.
+        // SAFETY: fused operations are asked for only where they and AVX2 were detected.
         #[allow(unsafe_code, reason = "calls a function compiled for checked features")]
         return unsafe { vector::weigh(scores, slots, highest) };
     }
@@ -336,7 +336,7 @@ fn add_weighted<const FUSED: bool, const N: usize>(
     let dim = values.len() / weights[0].len();
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     let first = if FUSED {
-        // SAFETY: who asks for fused operations has found them, and vectors.
+        // SAFETY: fused operations are asked for only where they and vectors were detected.
         #[allow(unsafe_code, reason = "calls functions compiled for checked features")]
         unsafe {
             add_whole_registers(sums, queries, weights, values, dim)

@@ -75,10 +75,8 @@ impl FloatType {
         }
     }
 
-    /// Position of a row of a panel among the sixteen numbers of an input. bf16 numbers stand in
-    /// words, rows 0 to 7 in the lower halves: a shift or a mask widens eight of them. Brain floats
-    /// stand in words, rows 0 to 7 in the lower halves: a shift or a mask makes eight numbers of
-    /// eight words.
+    /// Position of a row of a panel among the sixteen numbers of an input. bf16 numbers stand in pairs in
+    /// 32-bit words, rows 0 to 7 in the lower halves: a shift or a mask widens eight of them.
     const fn place(self, row: usize) -> usize {
         match self {
             Self::F32 | Self::F16 => row,
@@ -187,11 +185,11 @@ impl FloatMatrix {
     }
 
     /// The products of the rows of `x`, a tile, with those of neighbouring panels: for each row of the
-    /// tile the sums of each panel. Rows beyond the matrix give 0, unless an activation is no number.
+    /// tile the sums of each panel. Padding rows give 0, unless an activation is NaN or infinite.
     ///
     /// # Panics
-    /// If rows do not fill `x`, panels are beyond the matrix, or the tile is of no size that [`tiles`]
-    /// and [`panels_together`] give for the instruction set.
+    /// If the length of `x` is no multiple of the inputs, panels are beyond the matrix, or the tile's size is none that
+    /// [`tiles`] and [`panels_together`] return for the instruction set.
     pub(crate) fn tile(
         &self,
         isa: Isa,

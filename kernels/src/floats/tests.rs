@@ -157,7 +157,7 @@ fn rows_are_what_was_packed_in_the_order_of_the_outputs() {
     }
 }
 
-/// Numbers of all kinds, those that are none included, reach the sums as they are.
+/// Numbers of all kinds, NaN and infinity included, reach the sums unchanged.
 #[test]
 fn every_number_is_widened_exactly() {
     for kind in [FloatType::F16, FloatType::Bf16] {

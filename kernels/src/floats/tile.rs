@@ -28,8 +28,8 @@ pub(crate) fn tiles(isa: Isa, rows: usize) -> usize {
     rows.div_ceil(most_rows(isa))
 }
 
-/// Panels that a tile takes at once where it has all of so many rows: a multiply-add takes as long as eight others, which
-/// few rows have no more than in several panels.
+/// Panels of a tile of so many rows. The latency of a multiply-add is that of eight issued ones: a tile of few rows needs
+/// several panels for as many independent sums.
 pub(crate) fn panels_together(isa: Isa, rows: usize) -> usize {
     match (isa, rows) {
         (_, 1) | (Isa::Avx512Vnni, 2) => 4,
@@ -38,7 +38,7 @@ pub(crate) fn panels_together(isa: Isa, rows: usize) -> usize {
     }
 }
 
-/// Whether there is such a tile.
+/// Whether a tile of this size is compiled.
 pub(super) fn is_a_size(isa: Isa, rows: usize, panels: usize) -> bool {
     (1..=most_rows(isa)).contains(&rows) && (panels == 1 || panels == panels_together(isa, rows))
 }
@@ -92,15 +92,15 @@ pub(super) struct Operands {
 /// All methods are for processors that have the instruction set.
 pub(super) trait Sixteen: Copy {
     unsafe fn zeros() -> Self;
-    /// These and `x` times others.
+    /// Multiply-add: these numbers plus `x` times `others`.
     unsafe fn add_products(self, x: f32, weights: Self) -> Self;
-    /// Add these to sums.
+    /// Add these numbers to sums in memory.
     unsafe fn add_to(self, sums: &mut [f32; PANEL_ROWS]);
-    /// Fetch what will be read soon, or never.
+    /// Prefetch an address, which need not be valid.
     unsafe fn fetch(_from: *const u8) {}
 }
 
-/// A type of weights.
+/// Number type of weights in memory.
 pub(super) trait Weight<V: Sixteen> {
     /// Widen the sixteen numbers of an input.
     ///
@@ -158,8 +158,8 @@ pub(super) unsafe fn tile<V: Sixteen, W: Weight<V>, const R: usize, const P: usi
     }
 }
 
-/// Call a function whose constants are type of weights, rows and panels by those of a tile. Callers have
-/// seen that there is such a tile.
+/// Call of a function whose constants are the number type, rows and panels of a tile. Callers have checked that a
+/// tile of this size is compiled.
 macro_rules! by_size {
     ($kind:expr, $size:expr, $tile:ident($operands:expr); $(($rows:literal, $panels:literal))*) => {
         match ($kind, $size) {
@@ -177,7 +177,7 @@ macro_rules! by_size {
             (_, size) => unreachable!("there is no tile of {size:?}"),
         }
     };
-    // Without 512-bit registers.
+    // Sizes for sixteen registers, without AVX-512.
     ($kind:expr, $size:expr, $tile:ident($operands:expr)) => {
         by_size!(
             $kind, $size, $tile($operands);

@@ -18,14 +18,14 @@ use super::{FloatType, PANEL_ROWS};
 /// The bits that brain floats and single precision share.
 const UPPER: i32 = 0xffff_0000_u32 as i32;
 
-/// Rows 0 to 7 of a panel and rows 8 to 15.
+/// The sixteen rows of a panel in two 256-bit registers: rows 0 to 7 and rows 8 to 15.
 #[derive(Clone, Copy)]
 struct Avx2([__m256; 2]);
 
 impl Sixteen for Avx2 {
     #[inline(always)]
     unsafe fn zeros() -> Self {
-        // SAFETY: the caller promises AVX2 and its company, here and below.
+        // SAFETY: the caller promises AVX2, FMA and F16C, here and below.
         unsafe { Self([_mm256_setzero_ps(); 2]) }
     }
 
@@ -91,7 +91,7 @@ impl Weight<Avx2> for bf16 {
     }
 }
 
-/// All rows of a panel.
+/// The sixteen rows of a panel in one 512-bit register.
 #[derive(Clone, Copy)]
 struct Avx512(__m512);
 
@@ -170,7 +170,7 @@ pub(super) unsafe fn tile_of_avx2(kind: FloatType, size: (usize, usize), operand
 /// The tile product with 512-bit registers.
 ///
 /// # Safety
-/// As above, and the processor has AVX-512 F.
+/// As for [`tile_of_avx2`], and the processor has AVX-512 F.
 pub(super) unsafe fn tile_of_avx512(kind: FloatType, size: (usize, usize), operands: Operands) {
     // SAFETY: as the caller promises.
     unsafe {

@@ -21,7 +21,7 @@ impl Forms {
         rounded: false,
     };
 
-    /// These and others.
+    /// Union of two sets of forms.
     pub fn and(self, more: Self) -> Self {
         Self {
             plain: self.plain || more.plain,
@@ -56,7 +56,7 @@ impl<'a> Activations<'a> {
         }
     }
 
-    /// Rows as a gate left them.
+    /// Output rows of a gate.
     pub(super) fn from_forms(
         plain: Option<Vec<f32>>,
         rounded: Option<QuantisedRows>,
@@ -70,7 +70,7 @@ impl<'a> Activations<'a> {
         }
     }
 
-    /// Rows of `x` normalised. What is only rounded is written in no other form.
+    /// Normalised rows of `x`. Rows that are needed only in eight bits are not written in f32.
     ///
     /// # Panics
     /// As [`Activations::new`].

@@ -1,4 +1,4 @@
-//! The product of gates and ups, each group of which goes through its gate while it is in the cache.
+//! Product with gate and up projections. The activation function is applied to each group while it is in the cache.
 
 use super::job::{Job, Part, ROW_BLOCK};
 use super::sink::{Cells, Keep};
@@ -22,7 +22,7 @@ pub(super) fn run(
     let mut rounded = forms.rounded.then(|| QuantisedRows::blank(rows, width));
     let cells = plain.as_mut().map(|out| Cells::new(out, rows, width));
     let groups = rounded.as_mut().map(QuantisedRows::cells);
-    // Few rows take many groups at a time, since a stream of weights that goes on for long is read faster.
+    // Few rows take many groups at a time, since long sequential reads of weights are faster.
     let strip = (ROW_BLOCK / rows.max(1)).max(1);
     job.share(width / GROUP, |first, last| {
         // For each row gates, then ups.

@@ -8,7 +8,7 @@ use crate::quant::{self, PASS_ROWS, PackedMatrix};
 
 /// Rows of activations that pass the weights of a task together: as many as caches hold, whole tiles.
 pub(super) const ROW_BLOCK: usize = 64;
-/// Tasks for each thread: more than one, so that a thread that was held up costs little.
+/// Tasks for each thread: more than one, so that the others take over the rest of a thread that is preempted.
 const TASKS_PER_THREAD: usize = 8;
 
 /// A product that is to be computed.
@@ -88,7 +88,7 @@ impl<'a> Job<'a> {
         });
     }
 
-    /// Do `first..last` of equally large pieces of the job at a time, on all threads if it is worth it.
+    /// Run pieces `first..last` of equal size, on all threads if the work exceeds what waking them costs.
     pub(super) fn share(&self, pieces: usize, run: impl Fn(usize, usize) + Sync) {
         if self.rows() == 0 {
             return;
@@ -216,7 +216,7 @@ impl<'a> Job<'a> {
                 *sum += bias;
             }
         }
-        // A length that the compiler knows is no loop.
+        // With a constant length the compiler unrolls the copy.
         match count < N {
             false => sink.put(row, output, sums),
             true => sink.put(row, output, &sums[..count]),

@@ -1,5 +1,4 @@
-//! Logits: of some rows all of them, of others the highest alone, which is all that some samplers ask of
-//! the head of a model.
+//! Logits: whole rows, or only the highest logit of a row, which is all that greedy sampling reads.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,18 +12,18 @@ use crate::soft_cap::soft_cap;
 pub struct LogitScale {
     /// Factor.
     pub scale: f32,
-    /// Bends them towards this bound.
+    /// Soft cap: `cap * tanh(logit / cap)`.
     pub soft_cap: Option<f32>,
 }
 
 impl LogitScale {
-    /// Products as they are.
+    /// Neither scaling nor soft cap.
     pub const PLAIN: Self = Self {
         scale: 1.0,
         soft_cap: None,
     };
 
-    /// Make logits of products.
+    /// Scale and cap products.
     #[inline(always)]
     pub fn apply(self, values: &mut [f32]) {
         if self.scale != 1.0 {
@@ -41,7 +40,7 @@ impl LogitScale {
 /// Reduction of a row of logits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WantedLogits {
-    /// All of them.
+    /// The whole row.
     All,
     /// The highest of the allowed ones: all, or those whose bits are 1 in a mask of the kind that
     /// [`apply_mask`](crate::mask::apply_mask) takes.
@@ -60,7 +59,7 @@ pub struct Highest {
 /// Result of a row of logits.
 #[derive(Debug, PartialEq)]
 pub enum RowLogits<'a> {
-    /// All of them.
+    /// The whole row.
     All(&'a mut [f32]),
     /// The highest.
     Highest(Highest),
@@ -69,10 +68,10 @@ pub enum RowLogits<'a> {
 /// Results of rows of logits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scores {
-    /// The rows that are there as a whole, in their order.
+    /// Whole rows, in their order.
     values: Vec<f32>,
     width: usize,
-    /// For each row the highest, or nothing if the row is there as a whole.
+    /// For each row the highest logit, or `None` if the whole row was asked for.
     highest: Vec<Option<Highest>>,
 }
 
@@ -80,7 +79,7 @@ impl Scores {
     /// Whole rows of `width` logits.
     ///
     /// # Panics
-    /// If `values` are no whole rows.
+    /// If the length of `values` is no multiple of `width`.
     pub fn whole(values: Vec<f32>, width: usize) -> Self {
         assert!(width > 0 && values.len().is_multiple_of(width));
         Self {
@@ -126,7 +125,7 @@ impl Scores {
             })
     }
 
-    /// The logits of the rows that are there as a whole.
+    /// Logits of the whole rows.
     pub fn into_values(self) -> Vec<f32> {
         self.values
     }
@@ -227,13 +226,12 @@ fn bits_from(mask: &[u32], first: usize) -> u32 {
     (pair >> (first % 32)) as u32
 }
 
-/// The highest logits so far of outputs that came side by side, with the first outputs of those that they
-/// came with.
+/// Running maximum in each lane, with the first output of the group that it came with.
 #[derive(Clone, Copy)]
 struct Lanes {
     highest: [f32; MOST_TOGETHER],
     firsts: [u32; MOST_TOGETHER],
-    /// Not 0 where something was no number below infinity.
+    /// Not 0 in lanes that met NaN or infinity.
     others: [u32; MOST_TOGETHER],
 }
 

@@ -3,13 +3,13 @@
 /// Sums that a sink takes at once, at most.
 pub(super) const MOST_TOGETHER: usize = 16;
 
-/// Takes the sums of a task.
+/// Receiver of the sums of a task.
 pub(super) trait Sink {
     /// Take some sums of a row, those of the outputs from `first` on, with their bias. Each output of each
     /// row comes once, and no other task's sink gets it.
     fn put(&mut self, row: usize, first: usize, sums: &[f32]);
 
-    /// The task has no more.
+    /// End of the task: no more sums come.
     fn end(self)
     where
         Self: Sized,
@@ -34,7 +34,7 @@ unsafe impl Sync for Cells {}
 
 impl Cells {
     /// # Panics
-    /// If so many rows do not fill `out`.
+    /// If `out` does not hold exactly so many rows.
     pub(super) fn new(out: &mut [f32], rows: usize, width: usize) -> Self {
         assert!(out.len() == rows * width);
         Self {
@@ -47,8 +47,8 @@ impl Cells {
     /// Some columns of a row.
     ///
     /// # Safety
-    /// The slice that the cells were made of lives, and nobody else uses these cells while the result
-    /// does.
+    /// The slice that the cells were made of outlives the result, and nobody else uses these cells for as long as the
+    /// result lives.
     #[allow(unsafe_code, reason = "tasks write to disjoint columns")]
     #[allow(clippy::mut_from_ref, reason = "the cells are the caller's alone")]
     pub(super) unsafe fn get(&self, row: usize, first: usize, count: usize) -> &mut [f32] {
@@ -58,7 +58,7 @@ impl Cells {
     }
 }
 
-/// Writes.
+/// Sink that writes sums to the output.
 pub(super) struct Write(pub(super) Cells);
 
 impl Sink for Write {
@@ -73,7 +73,7 @@ impl Sink for Write {
     }
 }
 
-/// Adds to what is there.
+/// Sink that adds sums to the output.
 pub(super) struct Add {
     pub(super) cells: Cells,
     /// Factor of the sums.
@@ -92,8 +92,7 @@ impl Sink for Add {
     }
 }
 
-/// Keeps some outputs of some rows at a place of a task's own: `stride` values lie from one row to the
-/// next.
+/// Sink that writes to scratch memory of the task. Rows are `stride` values apart.
 pub(super) struct Keep<'a> {
     pub(super) first_row: usize,
     pub(super) first_output: usize,

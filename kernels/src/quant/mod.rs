@@ -8,8 +8,8 @@
 //! Products are of [packed](PackedMatrix) weights, and integer products: activations are rounded to eight
 //! bits in groups of 32 with a scale each ([`QuantisedRows`]), which makes the sum over a group exact, so
 //! that vector paths of any width agree on it, and reads half of the bytes that f32 activations have. The rounding of
-//! activations costs about 0.4 % of a group's largest value; who wants the exact products
-//! dequantises to f32 first.
+//! activations has an error of about 0.4 % of a group's largest value. Exact products need weights that are dequantised
+//! to f32.
 
 mod activations;
 #[cfg(target_arch = "x86_64")]

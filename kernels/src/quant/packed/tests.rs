@@ -133,8 +133,8 @@ fn the_largest_numbers_do_not_overflow() {
     }
 }
 
-/// The matrix lies in memory that is mapped, in which an address sanitizer sees no bounds. Here the panel
-/// and the activations have memory of their own, as long as they are.
+/// The matrix lies in mapped memory, whose bounds an address sanitizer does not know. Here the panel and the activations
+/// are heap allocations of their exact length.
 #[test]
 fn nothing_beyond_a_panel_is_read() {
     for kind in BlockType::ALL {

@@ -106,7 +106,7 @@ impl Groups {
     /// The next group of each of `R` rows.
     ///
     /// # Safety
-    /// This group is there.
+    /// The group is within the blocks of the panel.
     #[inline(always)]
     unsafe fn next<const R: usize>(self) -> Self {
         let [first, second] = self.tiles;
