@@ -3,6 +3,7 @@
 mod admin;
 mod aliases;
 mod demand;
+mod discovery;
 mod release;
 mod settings;
 mod start;

@@ -2,6 +2,7 @@
 //! its own, and does not exist unless it is configured.
 
 mod aliases;
+mod discovery;
 mod events;
 pub mod limits;
 mod models;
@@ -22,7 +23,8 @@ use mortise_models::lifecycle::ModelManager;
 use mortise_plugin_manager::LivePlugins;
 use subtle::ConstantTimeEq as _;
 
-pub use settings::{ReloadSettings, SettingsReload};
+pub use discovery::Rescan;
+pub use settings::{Action, Reloads, SettingsReload};
 
 /// Header that may carry the key instead of `Authorization`.
 const ADMIN_TOKEN: &str = "x-admin-token";
@@ -32,7 +34,7 @@ pub struct Admin {
     live: Arc<LivePlugins>,
     models: Arc<ModelManager>,
     aliases: Arc<AliasTable>,
-    reload: ReloadSettings,
+    reloads: Reloads,
     key: String,
     shape: ProblemShape,
 }
@@ -50,7 +52,7 @@ impl Admin {
         live: Arc<LivePlugins>,
         models: Arc<ModelManager>,
         aliases: Arc<AliasTable>,
-        reload: ReloadSettings,
+        reloads: Reloads,
         key: String,
         shape: ProblemShape,
     ) -> Arc<Self> {
@@ -58,7 +60,7 @@ impl Admin {
             live,
             models,
             aliases,
-            reload,
+            reloads,
             key,
             shape,
         })
@@ -80,6 +82,12 @@ impl Admin {
             )
             .route("/v1/admin/settings/reload", post(settings::reload))
             .route("/v1/admin/models", get(models::list))
+            .route("/v1/admin/models/rescan", post(discovery::rescan))
+            .route(
+                "/admin/rescan",
+                get(discovery::rescan).post(discovery::rescan),
+            )
+            .route("/admin/reload", post(discovery::restart))
             .route("/v1/admin/models/{name}", get(models::show))
             .route("/v1/admin/models/{name}/load", post(models::load))
             .route("/v1/admin/models/{name}/unload", post(models::unload))

@@ -175,7 +175,7 @@ fn refusal(status: StatusCode, code: &str, message: impl Into<String>) -> Proble
 }
 
 /// A refusal of the life cycle, with every detail: its reader is the operator.
-fn problem(error: LifecycleError) -> Problem {
+pub(crate) fn problem(error: LifecycleError) -> Problem {
     let (status, code) = match &error {
         LifecycleError::Unknown(_) => (StatusCode::NOT_FOUND, error.code()),
         LifecycleError::BadOverride { .. } => (StatusCode::BAD_REQUEST, error.code()),

@@ -15,6 +15,7 @@ pub(crate) fn row(model: &ModelStatus) -> Value {
     json!({
         "name": listing.name,
         "aliases": listing.aliases,
+        "origin": config.origin.name(),
         "resolved_backend": backend(config),
         "configured_enabled": config.lifecycle.enabled,
         "runtime_state": model.state.name(),

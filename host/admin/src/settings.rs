@@ -8,14 +8,24 @@ use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use mortise_http::{Problem, json_response};
-use mortise_models::lifecycle::{Redefinition, RedefinitionConflict};
+use mortise_models::lifecycle::{LifecycleError, Redefinition, RedefinitionConflict};
 use serde_json::{Value, json};
 
 use crate::Admin;
+use crate::discovery::Rescan;
 
-/// Reads the settings again.
-pub type ReloadSettings =
-    Arc<dyn Fn() -> Pin<Box<dyn Future<Output = SettingsReload> + Send>> + Send + Sync>;
+/// An action that the admin side asks for.
+pub type Action<T> = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = T> + Send>> + Send + Sync>;
+
+/// Settings, folders and models that are read again.
+pub struct Reloads {
+    /// Reads the settings again.
+    pub settings: Action<SettingsReload>,
+    /// Scans for models again.
+    pub rescan: Action<Rescan>,
+    /// Unloads all models, and loads those of the start.
+    pub restart: Action<Result<(), LifecycleError>>,
+}
 
 /// Outcome of a reload of the settings.
 #[derive(Debug)]
@@ -39,7 +49,7 @@ pub enum SettingsReload {
 
 /// Read the settings again.
 pub(crate) async fn reload(State(admin): State<Arc<Admin>>) -> Result<Response, Problem> {
-    let (models, restart_keys, plugins) = match (admin.reload)().await {
+    let (models, restart_keys, plugins) = match (admin.reloads.settings)().await {
         SettingsReload::Taken {
             models,
             restart_keys,

@@ -28,6 +28,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Mutex, mpsc, watch};
 
+use crate::discovery::KnownModels;
 use crate::faults::{self, fault_in};
 use crate::memory::trim_regularly;
 use crate::reload::Reloader;
@@ -86,6 +87,10 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
             _ = signals.recv() => return Ok(()),
         };
     }
+    let known = config.upstream.is_none().then(|| KnownModels::of(&config));
+    if let Some(known) = &known {
+        config.models = known.scan().await?.models;
+    }
     let models = start::model_manager(&config);
     let startup = starting(&models, address);
     let surroundings = Surroundings {
@@ -112,7 +117,8 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
         }
     };
     let service = Arc::clone(&running.state.service);
-    let reloader = Reloader::new(source, Arc::clone(&running.live), Arc::clone(&models));
+    let live = Arc::clone(&running.live);
+    let reloader = Reloader::new(source, live, Arc::clone(&models), known);
     running.start_tasks(&models, &reloader, hangups);
     if let Some((listener, address, key)) = admin {
         let admin = running.admin(&models, &reloader, key);

@@ -103,6 +103,10 @@ pub(crate) struct ServeArgs {
         conflicts_with = "model"
     )]
     pub(crate) hf: Option<ModelReference>,
+    /// A folder of models, those below it included: each is listed by its path from there, and loaded when it is asked
+    /// for. May be given several times
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["model", "hf", "upstream"])]
+    pub(crate) models_dir: Vec<PathBuf>,
     /// The base URL of a server with an OpenAI-compatible API, such as llama-server or vLLM: all models that it
     /// lists are served, under their names there. May be given several times for servers of the same models
     #[arg(long, value_name = "URL", conflicts_with_all = ["model", "hf"])]
@@ -110,9 +114,10 @@ pub(crate) struct ServeArgs {
     /// The environment variable that holds the key of the upstream
     #[arg(long, value_name = "VARIABLE", requires = "upstream")]
     pub(crate) upstream_key_env: Option<String>,
-    /// A configuration file; see `mortise config print-default`
+    /// A configuration file; see `mortise config print-default`. May be given several times: each is laid over those
+    /// before it [default: MORTISE_CONFIG; MORTISE_LOCAL_CONFIG is laid over all]
     #[arg(long, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
+    pub(crate) config: Vec<PathBuf>,
     /// The address to listen on [default: 127.0.0.1]
     #[arg(long, value_name = "IP")]
     pub(crate) host: Option<String>,
@@ -169,10 +174,11 @@ pub(crate) enum ChildProcessCommand {
 pub(crate) enum ConfigCommand {
     /// Print a commented file with every key and its default.
     PrintDefault,
-    /// Read a file and say what is wrong with it.
+    /// Read files, each laid over those before it, and say what is wrong with them.
     Check {
-        /// The file
-        file: PathBuf,
+        /// The files
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
     },
 }
 
@@ -217,6 +223,11 @@ pub(crate) enum ModelsCommand {
         #[command(flatten)]
         server: AdminServer,
     },
+    /// Look for models again in the folders of [discovery], and list what has changed
+    Rescan {
+        #[command(flatten)]
+        server: AdminServer,
+    },
     /// Unload a model, and wait until its memory is free
     Unload {
         /// The model's public name
@@ -252,7 +263,7 @@ pub(crate) enum StoreCommand {
 pub(crate) struct StoreFile {
     /// The server's configuration file, which names the store
     #[arg(long, value_name = "FILE", required_unless_present = "store")]
-    pub(crate) config: Option<PathBuf>,
+    pub(crate) config: Vec<PathBuf>,
     /// The store itself
     #[arg(long, value_name = "FILE", conflicts_with = "config")]
     pub(crate) store: Option<PathBuf>,
@@ -263,7 +274,7 @@ pub(crate) struct StoreFile {
 pub(crate) struct AdminServer {
     /// The server's configuration file, which has the address and the key
     #[arg(long, value_name = "FILE", required_unless_present = "admin_url")]
-    pub(crate) config: Option<PathBuf>,
+    pub(crate) config: Vec<PathBuf>,
     /// The address of the admin side instead, as http://127.0.0.1:9000
     #[arg(long, value_name = "URL", requires = "admin_key_env")]
     pub(crate) admin_url: Option<String>,
@@ -289,7 +300,7 @@ pub(crate) enum PluginCommand {
 pub(crate) struct PluginListArgs {
     /// A configuration file; without it only the embedded plugins and those of --plugins
     #[arg(long, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
+    pub(crate) config: Vec<PathBuf>,
     /// A folder of plugins; each *.wasm replaces the embedded plugin of its kind
     #[arg(long, value_name = "DIR")]
     pub(crate) plugins: Option<PathBuf>,

@@ -4,6 +4,7 @@ mod app;
 mod bench;
 mod cli;
 mod commands;
+mod discovery;
 mod faults;
 mod memory;
 mod reload;
@@ -15,7 +16,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use mortise_child::{run_guard, run_guarded};
-use mortise_config::{ConfigError, ConfigSource, Overrides, UpstreamOverride};
+use mortise_config::{ConfigError, ConfigSource, Overrides, UpstreamOverride, config_files};
 use mortise_harness::{print, print_json};
 use mortise_models::lifecycle::LoadProgress;
 
@@ -65,6 +66,7 @@ fn run(command: Command) -> anyhow::Result<()> {
                 port: args.port,
                 model: args.model,
                 hf: args.hf,
+                models_dirs: args.models_dir,
                 upstream: (!args.upstream.is_empty()).then_some(UpstreamOverride {
                     urls: args.upstream,
                     key_env: args.upstream_key_env,
@@ -80,13 +82,13 @@ fn run(command: Command) -> anyhow::Result<()> {
                 log_level: args.log_level,
             };
             app::serve(ConfigSource {
-                file: args.config,
+                files: config_files(args.config),
                 overrides,
             })
         }
         Command::Config(ConfigCommand::PrintDefault) => print(mortise_config::DEFAULT_FILE),
-        Command::Config(ConfigCommand::Check { file }) => {
-            check::check(&file)?;
+        Command::Config(ConfigCommand::Check { files }) => {
+            check::check(&files)?;
             print(
                 "the configuration is right; `mortise plugin list --config` also loads its plugins and \
                  checks their settings\n",

@@ -1,12 +1,17 @@
-//! Settings that are read again while the server runs: models, plugins and keys of callers are taken over,
+//! Settings and folders that are read again while the server runs: models, plugins and keys of callers are taken over,
 //! of other keys it is told that they need a restart.
 
-use std::sync::Arc;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use mortise_admin::{ReloadSettings, SettingsReload};
+use mortise_admin::{Reloads, Rescan, SettingsReload};
 use mortise_config::{ConfigSource, Settings};
-use mortise_models::lifecycle::ModelManager;
+use mortise_models::lifecycle::{LifecycleError, ModelManager, Redefinition, RedefinitionConflict};
 use mortise_plugin_manager::LivePlugins;
+
+use crate::discovery::{AllModels, KnownModels};
+use crate::start;
 
 /// Reads the settings again, one reload at a time.
 pub(crate) struct Reloader {
@@ -15,31 +20,41 @@ pub(crate) struct Reloader {
     started_with: Settings,
     live: Arc<LivePlugins>,
     models: Arc<ModelManager>,
+    /// Models as the settings had them when they were read last; `None`: another server lists them.
+    known: Mutex<Option<KnownModels>>,
     turn: tokio::sync::Mutex<()>,
 }
+
+/// Definitions of models that a scan has changed.
+type Redefined = Result<Redefinition, Vec<RedefinitionConflict>>;
 
 impl Reloader {
     pub(crate) fn new(
         source: ConfigSource,
         live: Arc<LivePlugins>,
         models: Arc<ModelManager>,
+        known: Option<KnownModels>,
     ) -> Arc<Self> {
         Arc::new(Self {
             started_with: source.settings(),
             source,
             live,
             models,
+            known: Mutex::new(known),
             turn: tokio::sync::Mutex::default(),
         })
     }
 
     /// For the admin side.
-    pub(crate) fn on_request(self: &Arc<Self>) -> ReloadSettings {
-        let this = Arc::clone(self);
-        Arc::new(move || {
-            let this = Arc::clone(&this);
-            Box::pin(async move { this.reload("admin request").await })
-        })
+    pub(crate) fn on_request(self: &Arc<Self>) -> Reloads {
+        Reloads {
+            settings: on_request(
+                self,
+                |this| async move { this.reload("admin request").await },
+            ),
+            rescan: on_request(self, |this| async move { this.rescan().await }),
+            restart: on_request(self, |this| async move { this.restart_models().await }),
+        }
     }
 
     /// Read the settings, take what can be taken, and say what became of it in the log.
@@ -96,7 +111,14 @@ impl Reloader {
             Err(panic) => return SettingsReload::Invalid(panic.to_string()),
         };
         // Models of a server that was named on the command line are not in the file.
-        let defined = config.upstream.is_none().then_some(config.models);
+        let known = config.upstream.is_none().then(|| KnownModels::of(&config));
+        let defined = match &known {
+            None => None,
+            Some(known) => match known.scan().await {
+                Ok(all) => Some(self.in_use_kept(all).0.models),
+                Err(error) => return SettingsReload::Invalid(error.to_string()),
+            },
+        };
         if let Some(Err(conflicts)) = defined.as_ref().map(|models| self.models.compare(models)) {
             return SettingsReload::Conflict(conflicts);
         }
@@ -111,10 +133,80 @@ impl Reloader {
                 Err(conflicts) => return SettingsReload::Conflict(conflicts),
             },
         };
+        *self.known() = known;
         SettingsReload::Taken {
             models,
             restart_keys: self.started_with.restart_keys(&settings),
             plugins: plugins.to_json(),
         }
     }
+
+    /// Scan for models again, without reading the settings.
+    async fn rescan(&self) -> Rescan {
+        let _turn = self.turn.lock().await;
+        let known = self.known().clone();
+        let Some(known) = known else {
+            return Rescan::default();
+        };
+        let all = match known.scan().await {
+            Ok(all) => all,
+            Err(error) => return Rescan::failed(error.to_string()),
+        };
+        let (all, in_use) = self.in_use_kept(all);
+        let redefined: Redefined = self.models.redefine(all.models).await;
+        match redefined {
+            Err(_) => {
+                Rescan::failed("a model was loaded or unloaded meanwhile; try again".to_owned())
+            }
+            Ok(models) => {
+                tracing::info!(
+                    added = models.added.len(),
+                    removed = models.removed.len(),
+                    updated = models.updated.len(),
+                    in_use = in_use.len(),
+                    "rescanned models"
+                );
+                Rescan {
+                    models,
+                    in_use,
+                    skipped: all.skipped,
+                    error: None,
+                }
+            }
+        }
+    }
+
+    fn in_use_kept(&self, mut all: AllModels) -> (AllModels, Vec<String>) {
+        let kept = all.keep_in_use(&self.models.statuses());
+        (all, kept)
+    }
+
+    /// Unload all models, and load those of the start.
+    async fn restart_models(&self) -> Result<(), LifecycleError> {
+        let _turn = self.turn.lock().await;
+        tracing::info!("all models are unloaded, and those of the start are loaded");
+        for status in self.models.statuses() {
+            self.models.unload(&status.listing.name).await?;
+        }
+        start::load_those_of_the_start(&self.models, false).await
+    }
+
+    fn known(&self) -> MutexGuard<'_, Option<KnownModels>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Future of an action.
+type Action<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// An action of the reloader, as the admin side calls it.
+fn on_request<T, F>(
+    reloader: &Arc<Reloader>,
+    act: impl Fn(Arc<Reloader>) -> F + Send + Sync + 'static,
+) -> Arc<dyn Fn() -> Action<T> + Send + Sync>
+where
+    F: Future<Output = T> + Send + 'static,
+{
+    let reloader = Arc::clone(reloader);
+    Arc::new(move || Box::pin(act(Arc::clone(&reloader))))
 }

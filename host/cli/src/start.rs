@@ -120,6 +120,14 @@ pub(crate) fn longest_end(models: &[ModelStatus]) -> Duration {
 /// # Errors
 /// When none of them can be loaded, or one cannot and `strict` is set.
 pub(crate) async fn load_enabled(models: &Arc<ModelManager>, strict: bool) -> anyhow::Result<()> {
+    load_those_of_the_start(models, strict).await.map_err(cause)
+}
+
+/// The same, with the error of the life cycle.
+pub(crate) async fn load_those_of_the_start(
+    models: &Arc<ModelManager>,
+    strict: bool,
+) -> Result<(), LifecycleError> {
     let (mut wanted, mut loaded, mut first) = (0, 0, None);
     for status in models.statuses() {
         if !status.config.lifecycle.enabled {
@@ -137,14 +145,14 @@ pub(crate) async fn load_enabled(models: &Arc<ModelManager>, strict: bool) -> an
         wanted += 1;
         match models.load(name, LoadOverrides::default()).await {
             Ok(()) => loaded += 1,
-            Err(error) if strict => return Err(cause(error)),
+            Err(error) if strict => return Err(error),
             Err(error) => {
                 first.get_or_insert(error);
             }
         }
     }
     match first {
-        Some(error) if loaded == 0 && wanted > 0 => Err(cause(error)),
+        Some(error) if loaded == 0 && wanted > 0 => Err(error),
         _ => Ok(()),
     }
 }

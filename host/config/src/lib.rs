@@ -3,10 +3,12 @@
 
 mod aliases;
 mod child;
+mod discovery;
 mod drafts;
 mod engine;
 mod faults;
 mod hub;
+mod layers;
 mod lifecycle;
 mod limits;
 mod models;
@@ -27,8 +29,8 @@ use mortise_http::HeaderLimits;
 use mortise_hub::ModelReference;
 use mortise_models::lifecycle::LifecycleConfig;
 use mortise_models::{
-    Alias, Catalogue, DeviceChoice, EngineSettings, Listing, ModelConfig, NameMatching,
-    UpstreamConfig,
+    Alias, Catalogue, DeviceChoice, DiscoveryConfig, EngineSettings, Listing, ModelConfig,
+    NameMatching, UpstreamConfig,
 };
 use mortise_plugin_manager::{AuthConfig, PluginConfig, at_line};
 use mortise_telemetry::{LogFormat, LogLevel};
@@ -37,6 +39,7 @@ use serde_json::{Map, Value, json};
 use self::aliases::check_aliases;
 pub use self::faults::fault_folder;
 pub use self::hub::hub_config;
+pub use self::layers::config_files;
 pub use self::limits::LimitConfig;
 use self::limits::check_limits;
 use self::models::check_models;
@@ -84,8 +87,8 @@ pub enum ConfigError {
 /// Source of a configuration, so that it can be read again.
 #[derive(Debug, Clone)]
 pub struct ConfigSource {
-    /// A file, if one is given.
-    pub file: Option<PathBuf>,
+    /// Files, each laid over those before it.
+    pub files: Vec<PathBuf>,
     /// Settings of the command line.
     pub overrides: Overrides,
 }
@@ -93,13 +96,12 @@ pub struct ConfigSource {
 impl ConfigSource {
     /// Read and check it.
     pub fn load(&self) -> Result<Config, ConfigError> {
-        Config::load(self.file.as_deref(), self.overrides.clone())
+        Config::load(&self.files, self.overrides.clone())
     }
 
     /// Its keys and values, to be compared. A file that cannot be read has none; a load tells.
     pub fn settings(&self) -> Settings {
-        let text = self.file.as_ref().map(std::fs::read_to_string);
-        Settings::of_text(&text.and_then(Result::ok).unwrap_or_default())
+        Settings::of_table(layers::table_of(&self.files))
     }
 }
 
@@ -126,8 +128,10 @@ pub struct Config {
     pub names: NameMatching,
     /// Names that stand for models and can be switched while the server runs.
     pub aliases: Vec<(String, Alias)>,
-    /// The models that the server knows; at least one, unless there is an `upstream`.
+    /// The configured models; at least one, unless there is an `upstream` or `discovery`.
     pub models: Vec<ModelConfig>,
+    /// Places where further models are found.
+    pub discovery: DiscoveryConfig,
     /// In place of models: the models that these servers list.
     pub upstream: Option<UpstreamConfig>,
     /// When models are loaded and unloaded.
@@ -200,6 +204,8 @@ pub struct Overrides {
     pub model: Option<PathBuf>,
     /// `--hf`
     pub hf: Option<ModelReference>,
+    /// `--models-dir`
+    pub models_dirs: Vec<PathBuf>,
     /// `--upstream`
     pub upstream: Option<UpstreamOverride>,
     /// `--served-model-name`
@@ -223,16 +229,15 @@ pub struct Overrides {
 }
 
 impl Config {
-    /// Read the file, if one is given, and lay the command line over it.
-    pub fn load(file: Option<&Path>, overrides: Overrides) -> Result<Self, ConfigError> {
-        let Some(path) = file else {
-            return Self::check(Raw::default(), Path::new("."), overrides);
-        };
-        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable {
-            path: path.to_owned(),
-            source,
-        })?;
-        Self::of_text(&text, path, overrides)
+    /// Read the files, each laid over those before it, and lay the command line over them. The other files that they
+    /// name lie beside the first.
+    pub fn load<P: AsRef<Path>>(files: &[P], overrides: Overrides) -> Result<Self, ConfigError> {
+        let base = files.first().and_then(|file| file.as_ref().parent());
+        Self::check(
+            layers::read(files)?,
+            base.unwrap_or(Path::new(".")),
+            overrides,
+        )
     }
 
     /// Read what stands in a file, and lay the command line over it. The other files that it names lie
@@ -248,7 +253,10 @@ impl Config {
     fn check(mut raw: Raw, base: &Path, overrides: Overrides) -> Result<Self, ConfigError> {
         let drafts = raw.models.iter().map(|model| model.draft_model.clone());
         let drafts: Vec<Option<String>> = drafts.collect();
-        let mut models = check_models(std::mem::take(&mut raw.models), base, &overrides)?;
+        let named = std::mem::take(&mut raw.models);
+        let discovers = raw.discovery.is_enabled(&overrides.models_dirs);
+        let mut models = check_models(named, base, &overrides, discovers)?;
+        let discovery = find_models(&mut raw, &mut models, base, &overrides)?;
         let bindings = std::mem::take(&mut raw.plugins.bindings);
         let server = &raw.server;
         let host = overrides.host.unwrap_or_else(|| server.host.clone());
@@ -264,10 +272,8 @@ impl Config {
         }
         drafts::check(&models, engine.engine.speculation)?;
         check_names(&models)?;
-        if let Some(name) = &raw.lifecycle.startup_model {
-            start_with(&mut models, name)?;
-        }
         let (lifecycle, strict) = raw.lifecycle.check()?;
+        let all_known = upstream.is_none() && !discovery.is_enabled();
         // Who names one model on the command line wants that one or none.
         let named = overrides.model.is_some() || overrides.hf.is_some();
         Ok(Self {
@@ -286,8 +292,9 @@ impl Config {
             ),
             unsupported: raw.openai.unsupported,
             names: raw.names.matching(raw.openai.any_model),
-            aliases: check_aliases(&raw.aliases, upstream.is_none().then_some(&models))?,
+            aliases: check_aliases(&raw.aliases, all_known.then_some(&models))?,
             models,
+            discovery,
             lifecycle,
             strict_models: strict || named || overrides.strict,
             upstream,
@@ -422,6 +429,32 @@ fn check_http(
             wait => Some(milliseconds("limits.max_queue_wait_ms", wait)?),
         },
         drain: Duration::from_secs(server.drain_seconds.min(24 * 3600)),
+    })
+}
+
+/// Places where models are found, unless the command line says which model there is. The model of the start is one of
+/// those that are configured, or is to be found.
+fn find_models(
+    raw: &mut Raw,
+    models: &mut [ModelConfig],
+    base: &Path,
+    overrides: &Overrides,
+) -> Result<DiscoveryConfig, ConfigError> {
+    let startup = raw.lifecycle.startup_model.take();
+    let table = std::mem::take(&mut raw.discovery);
+    let named = overrides.model.is_some() || overrides.hf.is_some() || overrides.upstream.is_some();
+    let enabled = !named && table.is_enabled(&overrides.models_dirs);
+    let startup = match startup {
+        Some(name) if !enabled || models.iter().any(|model| model.name == name) => {
+            start_with(models, &name)?;
+            None
+        }
+        startup => startup,
+    };
+    let discovery = table.check(base, overrides.models_dirs.clone(), startup)?;
+    Ok(match named {
+        true => DiscoveryConfig::default(),
+        false => discovery,
     })
 }
 

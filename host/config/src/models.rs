@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use mortise_hub::ModelReference;
 use mortise_model::{EmbedderOptions, Pooling};
-use mortise_models::{DEMO_MODEL, ModelConfig, ModelLifecycle, Script, ScriptKind, ScriptLine};
+use mortise_models::{
+    DEMO_MODEL, ModelConfig, ModelLifecycle, Origin, Script, ScriptKind, ScriptLine,
+};
 use time::Date;
 use time::macros::format_description;
 
@@ -22,6 +24,7 @@ pub(super) fn check_models(
     raw: Vec<RawModel>,
     base: &Path,
     overrides: &Overrides,
+    discovers: bool,
 ) -> Result<Vec<ModelConfig>, ConfigError> {
     let named = match (&overrides.model, &overrides.hf) {
         (None, None) => None,
@@ -33,7 +36,7 @@ pub(super) fn check_models(
     };
     let mut models = match named {
         Some(named) => vec![check_model(0, named, Path::new(""))?],
-        None if overrides.upstream.is_some() => Vec::new(),
+        None if overrides.upstream.is_some() || discovers && raw.is_empty() => Vec::new(),
         None if raw.is_empty() => vec![check_model(0, RawModel::default(), base)?],
         None => raw
             .into_iter()
@@ -227,6 +230,7 @@ pub(super) fn check_model(
     }
     Ok(ModelConfig {
         name: raw.name.unwrap_or(folder),
+        origin: Origin::Configured,
         aliases: raw.aliases,
         path,
         hf,

@@ -16,6 +16,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::aliases::{RawAlias, RawNames};
 use super::child::RawChild;
+use super::discovery::RawDiscovery;
 use super::engine::RawEngine;
 use super::lifecycle::RawLifecycle;
 use super::limits::RawLimits;
@@ -34,6 +35,7 @@ pub(crate) struct Raw {
     pub(crate) openai: RawOpenai,
     pub(crate) lifecycle: RawLifecycle,
     pub(crate) models: Vec<RawModel>,
+    pub(crate) discovery: RawDiscovery,
     pub(crate) names: RawNames,
     pub(crate) aliases: Vec<RawAlias>,
     pub(crate) plugins: RawPlugins,

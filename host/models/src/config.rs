@@ -22,6 +22,8 @@ pub const DEMO_MODEL: &str = "mortise-demo";
 pub struct ModelConfig {
     /// The public name.
     pub name: String,
+    /// Source of this definition.
+    pub origin: Origin,
     /// Further names that mean this model.
     pub aliases: Vec<String>,
     /// The embedded demo model if there is none.
@@ -42,6 +44,26 @@ pub struct ModelConfig {
     pub embedding: EmbedderOptions,
     /// When it is loaded and unloaded, and how it is listed.
     pub lifecycle: ModelLifecycle,
+}
+
+/// Source of a model's definition.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Origin {
+    /// The configuration names it.
+    #[default]
+    Configured,
+    /// A scan has found its files; it goes when they go.
+    Discovered,
+}
+
+impl Origin {
+    /// Name on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Configured => "configured",
+            Self::Discovered => "discovered",
+        }
+    }
 }
 
 /// When a model is loaded and unloaded, and how it is listed.
@@ -88,6 +110,7 @@ impl ModelConfig {
     pub fn of_path(path: Option<PathBuf>) -> Self {
         Self {
             name: DEMO_MODEL.to_owned(),
+            origin: Origin::Configured,
             aliases: Vec::new(),
             path,
             hf: None,
@@ -110,6 +133,7 @@ impl ModelConfig {
         };
         let renamed = Self {
             aliases: self.aliases.clone(),
+            origin: self.origin,
             lifecycle: self.lifecycle.clone(),
             ..other.clone()
         };

@@ -10,6 +10,7 @@ mod config;
 pub mod conversation;
 mod conversation_runtime;
 mod device_choice;
+mod discovery;
 mod download;
 mod embedding_runtime;
 mod files;
@@ -35,12 +36,13 @@ pub use aliases::{
 };
 pub use catalogue::{Catalogue, CatalogueError, NameMatching, Named, UnknownModel};
 pub use child_config::{ChildConfig, RestartPolicy};
-pub use config::{DEMO_MODEL, EngineSettings, ModelConfig, ModelLifecycle, Quantize};
+pub use config::{DEMO_MODEL, EngineSettings, ModelConfig, ModelLifecycle, Origin, Quantize};
 pub use conversation_runtime::{
     ConversationRequest, ConversationRuntime, Ended, OutputEvent, OutputFormat, OutputStream,
     RenderedRequest, RuntimeEnd, RuntimeError, Sampling, ToolUse,
 };
 pub use device_choice::DeviceChoice;
+pub use discovery::{DiscoveryConfig, Scan, Skipped};
 pub use download::download;
 pub use embedding_runtime::{EmbedError, EmbeddingFuture, EmbeddingRuntime};
 pub use files::{EmbeddedFiles, FetchModel, ModelFiles, ModelSource};

@@ -18,6 +18,13 @@ pub const MAX_ALIAS_BYTES: usize = 256;
 /// Tenants that a canary names.
 pub const MAX_CANARY_TENANTS: usize = 1000;
 
+/// Entries of folders that one scan for models reads.
+pub const MAX_SCANNED_ENTRIES: usize = 100_000;
+/// Folders within one another that a scan for models goes down.
+pub const MAX_SCANNED_DEPTH: usize = 8;
+/// Longest name of a model that is found by a scan, in bytes.
+pub const MAX_MODEL_NAME_BYTES: usize = 256;
+
 /// Events of models that a slow listener of the admin side may lag behind before it misses some.
 pub const MAX_EVENT_BACKLOG: usize = 256;
 

@@ -1,20 +1,30 @@
 //! `mortise config check`: what is wrong with a configuration, and with what it names on this machine.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use mortise_child::Children;
 use mortise_config::{Config, ConfigError, Overrides};
 use mortise_models::{DeviceChoice, ModelConfig};
 
-/// Check a file, and whether its models could be loaded here.
+/// Check files, each laid over those before it, and whether their models could be loaded here.
 ///
 /// # Errors
-/// When the file is wrong, or names files, programs or devices that are not there.
-pub(crate) fn check(file: &Path) -> Result<(), ConfigError> {
-    let config = Config::load(Some(file), Overrides::default())?;
+/// When a file is wrong, or names files, programs or devices that are not there.
+pub(crate) fn check(files: &[PathBuf]) -> Result<(), ConfigError> {
+    let config = Config::load(files, Overrides::default())?;
     for (index, model) in config.models.iter().enumerate() {
         check_model(model)
             .map_err(|(key, message)| wrong(format!("models[{index}].{key}"), message))?;
+    }
+    for folder in &config.discovery.folders {
+        if !folder.is_dir() {
+            let message = format!("`{}` is no folder", folder.display());
+            return Err(wrong("discovery.folders".to_owned(), message));
+        }
+    }
+    if let Some(child) = &config.discovery.child {
+        let checked = Children::default().check(child);
+        checked.map_err(|error| wrong("discovery.child.command".to_owned(), error.to_string()))?;
     }
     if let DeviceChoice::Cuda(_) = config.engine.device
         && let Err(error) = mortise_cuda::find()

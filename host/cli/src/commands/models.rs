@@ -41,10 +41,32 @@ pub(crate) fn run(command: ModelsCommand) -> anyhow::Result<()> {
                 row["load_time_ms"]
             ))
         }
+        ModelsCommand::Rescan { server } => {
+            let report = Admin::of(&server)?.post("/v1/admin/models/rescan", &json!({}))?;
+            print(&changes(&report))
+        }
         ModelsCommand::Unload { model, server } => {
             let row = Admin::of(&server)?.post("/v1/models/unload", &json!({"model": model}))?;
             print(&format!("{model} is {}\n", text(&row["runtime_state"])))
         }
+    }
+}
+
+/// Report of a rescan, a line for each model and file.
+fn changes(report: &Value) -> String {
+    let mut lines = String::new();
+    for kind in ["added", "removed", "updated", "in_use"] {
+        for name in report["models"][kind].as_array().into_iter().flatten() {
+            let _ = writeln!(lines, "{kind:8} {}", text(name));
+        }
+    }
+    for skipped in report["skipped"].as_array().into_iter().flatten() {
+        let (path, reason) = (text(&skipped["path"]), text(&skipped["reason"]));
+        let _ = writeln!(lines, "skipped  {path}: {reason}");
+    }
+    match lines.is_empty() {
+        true => "nothing has changed\n".to_owned(),
+        false => lines,
     }
 }
 
@@ -101,12 +123,16 @@ struct Admin {
 
 impl Admin {
     fn of(server: &AdminServer) -> anyhow::Result<Self> {
-        let (url, key) = match (&server.admin_url, &server.admin_key_env, &server.config) {
+        let (url, key) = match (
+            &server.admin_url,
+            &server.admin_key_env,
+            server.config.as_slice(),
+        ) {
             (Some(url), Some(variable), _) => {
                 (url.clone(), variable_of("--admin-key-env", variable)?)
             }
-            (_, _, Some(file)) => {
-                let admin = Config::load(Some(file), Overrides::default())?.admin;
+            (_, _, files @ [file, ..]) => {
+                let admin = Config::load(files, Overrides::default())?.admin;
                 let admin = admin.with_context(|| {
                     format!("`{}` configures no admin side; see [admin]", file.display())
                 })?;

@@ -1,0 +1,104 @@
+//! Models that are found on the disk, beside those that are configured.
+
+use mortise_config::Config;
+use mortise_models::lifecycle::{ModelState, ModelStatus};
+use mortise_models::{DiscoveryConfig, ModelConfig, Origin, Skipped};
+
+/// Models as the settings have them.
+#[derive(Debug, Clone)]
+pub(crate) struct KnownModels {
+    /// Models that the file names.
+    pub(crate) configured: Vec<ModelConfig>,
+    discovery: DiscoveryConfig,
+    /// Names of aliases, which no model takes.
+    aliases: Vec<String>,
+}
+
+/// All models: those that are configured, and those that a scan has found.
+#[derive(Debug)]
+pub(crate) struct AllModels {
+    pub(crate) models: Vec<ModelConfig>,
+    pub(crate) skipped: Vec<Skipped>,
+}
+
+impl KnownModels {
+    pub(crate) fn of(config: &Config) -> Self {
+        Self {
+            configured: config.models.clone(),
+            discovery: config.discovery.clone(),
+            aliases: config
+                .aliases
+                .iter()
+                .map(|(name, _)| name.clone())
+                .collect(),
+        }
+    }
+
+    /// Scan for models.
+    ///
+    /// # Errors
+    /// When the model of the start is neither configured nor found.
+    pub(crate) async fn scan(&self) -> anyhow::Result<AllModels> {
+        let known = self.clone();
+        tokio::task::spawn_blocking(move || known.scan_now()).await?
+    }
+
+    fn scan_now(self) -> anyhow::Result<AllModels> {
+        let mut models = self.configured;
+        if !self.discovery.is_enabled() {
+            return Ok(AllModels {
+                models,
+                skipped: Vec::new(),
+            });
+        }
+        let names = models.iter().flat_map(|model| {
+            let aliases = model.aliases.iter().map(String::as_str);
+            aliases.chain([model.name.as_str()])
+        });
+        let taken: Vec<&str> = names
+            .chain(self.aliases.iter().map(String::as_str))
+            .collect();
+        let scan = self.discovery.scan(taken);
+        for skipped in &scan.skipped {
+            let (path, reason) = (skipped.path.display(), &skipped.reason);
+            tracing::info!(%path, reason, "left out by the scan for models");
+        }
+        tracing::info!(found = scan.models.len(), "scanned for models");
+        if let Some(name) = &self.discovery.startup_model
+            && !scan.models.iter().any(|model| model.name == *name)
+        {
+            anyhow::bail!(
+                "the setting `lifecycle.startup_model` is wrong: no model is called `{name}`"
+            );
+        }
+        models.extend(scan.models);
+        Ok(AllModels {
+            models,
+            skipped: scan.skipped,
+        })
+    }
+}
+
+impl AllModels {
+    /// Keep the definitions of models that were found before and are in use, though their files have changed or are
+    /// gone. Returns their names.
+    pub(crate) fn keep_in_use(&mut self, statuses: &[ModelStatus]) -> Vec<String> {
+        let mut kept = Vec::new();
+        for status in statuses {
+            let idle = matches!(status.state, ModelState::Unloaded | ModelState::Failed);
+            if idle || status.config.origin != Origin::Discovered {
+                continue;
+            }
+            let name = &status.config.name;
+            match self.models.iter_mut().find(|model| model.name == *name) {
+                Some(model) if status.config.has_runtime_of(model) => continue,
+                // What the file says now counts; whether it may is the manager's to say.
+                Some(model) if model.origin == Origin::Configured => continue,
+                Some(model) => *model = status.config.as_ref().clone(),
+                None => self.models.push(status.config.as_ref().clone()),
+            }
+            kept.push(name.clone());
+        }
+        kept
+    }
+}
