@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
+use crate::support::Server;
 use crate::support::client::{Request, Response};
-use crate::{ADMIN, Managed, code, said, scripted};
+use crate::{ADMIN, Managed, asked, code, said, scripted};
 
 const RELOAD: &str = "/v1/admin/settings/reload";
 
@@ -100,4 +101,34 @@ fn feature_c10_a_hangup_reads_the_models_too() {
         .server
         .wait_for_log(|line| line.contains("settings were read again"));
     assert_eq!(said(&managed.chat("second")), "s");
+}
+
+#[test]
+fn feature_c4_files_are_laid_over_one_another_at_the_start_and_at_reloads() {
+    let folder = tempfile::tempdir().expect("make a folder");
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).expect("write the configuration");
+        path.to_str().expect("UTF-8").to_owned()
+    };
+    let common = scripted("one", "default = \"common\"", "");
+    let common = write("common.toml", &format!("{ADMIN}{common}"));
+    let over = "[[models]]\nname = \"one\"\n[models.script]\ndefault = ";
+    let local = write("local.toml", &format!("{over}\"local\"\n"));
+    let server = Server::start(&["--config", &common, "--config", &local]);
+    let ask = || said(&server.post("/v1/chat/completions", &asked("one")));
+    assert_eq!(ask(), "local");
+    write("local.toml", &format!("{over}\"changed\"\n"));
+    server.signal("HUP");
+    // It is loaded, and a change of what it says would need another runtime.
+    server.wait_for_log(|line| line.contains("the settings change models that are loaded"));
+    let two = scripted("two", "default = \"second\"", "load_on_demand = true");
+    write("local.toml", &format!("{over}\"local\"\n{two}"));
+    server.signal("HUP");
+    server.wait_for_log(|line| line.contains("settings were read again"));
+    assert_eq!(
+        said(&server.post("/v1/chat/completions", &asked("two"))),
+        "second"
+    );
+    assert_eq!(ask(), "local");
 }

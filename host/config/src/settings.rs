@@ -3,9 +3,10 @@
 use toml::{Table, Value};
 
 use super::DEFAULT_FILE;
+use super::layers::merge;
 
 /// Tables whose changes a running server takes over, in whole.
-const APPLIED: [&str; 3] = ["models", "auth", "plugins"];
+const APPLIED: [&str; 4] = ["models", "discovery", "auth", "plugins"];
 /// Keys of those tables that it does not take over.
 const NOT_APPLIED: [&str; 2] = ["plugins.cache_dir", "plugins.watch_ms"];
 
@@ -14,10 +15,10 @@ const NOT_APPLIED: [&str; 2] = ["plugins.cache_dir", "plugins.watch_ms"];
 pub struct Settings(Table);
 
 impl Settings {
-    /// Settings of a text that has been checked. One that is no TOML has none.
-    pub fn of_text(text: &str) -> Self {
+    /// Settings of a table that has been checked.
+    pub(super) fn of_table(table: Table) -> Self {
         let mut settings: Table = DEFAULT_FILE.parse().unwrap_or_default();
-        merge(&mut settings, text.parse().unwrap_or_default());
+        merge(&mut settings, table);
         Self(settings)
     }
 
@@ -30,18 +31,6 @@ impl Settings {
             !APPLIED.contains(&table) || NOT_APPLIED.contains(&key.as_str())
         });
         keys
-    }
-}
-
-/// Lay a table over another: tables are merged, everything else is replaced.
-fn merge(below: &mut Table, above: Table) {
-    for (key, value) in above {
-        match (below.get_mut(&key), value) {
-            (Some(Value::Table(below)), Value::Table(above)) => merge(below, above),
-            (_, value) => {
-                below.insert(key, value);
-            }
-        }
     }
 }
 
@@ -76,14 +65,18 @@ fn differing(prefix: &str, one: &Table, other: &Table, keys: &mut Vec<String>) {
 mod tests {
     use super::*;
 
+    fn of_text(text: &str) -> Settings {
+        Settings::of_table(text.parse().expect("a table"))
+    }
+
     #[test]
     fn feature_c10_keys_that_need_a_restart_are_named_and_defaults_are_no_change() {
-        let before = Settings::of_text("[server]\nport = 9000\n[engine.tenant_weights]\na = 2\n");
-        let same = Settings::of_text(
+        let before = of_text("[server]\nport = 9000\n[engine.tenant_weights]\na = 2\n");
+        let same = of_text(
             "[engine.tenant_weights]\na = 2\n[server]\nport = 9000\nhost = \"127.0.0.1\"\n",
         );
         assert_eq!(before.restart_keys(&same), Vec::<String>::new());
-        let after = Settings::of_text(
+        let after = of_text(
             "[limits]\nmax_queue = 3\n[plugins]\nwatch_ms = 5\ndir = \"x\"\n[engine.tenant_weights]\n\
              b = 1\n[[models]]\nname = \"m\"\n[auth]\nanonymous = true\n",
         );

@@ -14,7 +14,7 @@ pub(crate) fn list(args: PluginListArgs) -> anyhow::Result<Value> {
         plugins: args.plugins,
         ..Overrides::default()
     };
-    let config = Config::load(args.config.as_deref(), overrides)?;
+    let config = Config::load(&args.config, overrides)?;
     // Listing needs no watcher and leaves no trace in the cache.
     let plugins = PluginConfig {
         cache_dir: None,

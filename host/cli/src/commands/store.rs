@@ -46,7 +46,7 @@ fn path(file: StoreFile) -> anyhow::Result<PathBuf> {
     if let Some(path) = file.store {
         return Ok(path);
     }
-    let config = Config::load(file.config.as_deref(), Overrides::default())?;
+    let config = Config::load(&file.config, Overrides::default())?;
     let path = config.state.store.path;
     path.context("the configuration has no `store.path`; its server keeps state in memory")
 }

@@ -1,0 +1,197 @@
+//! Files that are laid one over the other, such as a common one and that of one machine.
+
+use std::path::{Path, PathBuf};
+
+use toml::{Table, Value};
+
+use super::ConfigError;
+use super::raw::{self, Raw};
+
+/// Variables that name the files: the first one, and one that is laid over all others.
+const FILE: &str = "MORTISE_CONFIG";
+const LOCAL_FILE: &str = "MORTISE_LOCAL_CONFIG";
+/// Keys by which entries of lists are told apart.
+const IDENTITIES: [&str; 2] = ["name", "id"];
+
+/// Files of a server: those of the command line, or else that of `MORTISE_CONFIG`; and over them that of
+/// `MORTISE_LOCAL_CONFIG`.
+pub fn config_files(given: Vec<PathBuf>) -> Vec<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    files_of(given, &|name| variable(name).map(PathBuf::from))
+}
+
+fn files_of(given: Vec<PathBuf>, variable: &dyn Fn(&str) -> Option<PathBuf>) -> Vec<PathBuf> {
+    let mut files = match given.is_empty() {
+        true => variable(FILE).into_iter().collect(),
+        false => given,
+    };
+    files.extend(variable(LOCAL_FILE));
+    files
+}
+
+/// Read files, each laid over those before it. Each must be right by itself.
+pub(super) fn read<P: AsRef<Path>>(files: &[P]) -> Result<Raw, ConfigError> {
+    let mut merged = Table::new();
+    let mut last = Raw::default();
+    for file in files {
+        let path = file.as_ref();
+        let text = text_of(path)?;
+        last = raw::parse(&text).map_err(|message| malformed(path, message))?;
+        let table: Table = text
+            .parse()
+            .map_err(|error| malformed(path, format!("{error}")))?;
+        merge(&mut merged, table);
+    }
+    match files {
+        // With the lines of its keys, for messages.
+        [] | [_] => Ok(last),
+        [.., path] => {
+            let merged = Value::Table(merged).try_into();
+            merged.map_err(|error: toml::de::Error| malformed(path.as_ref(), error.to_string()))
+        }
+    }
+}
+
+fn text_of(path: &Path) -> Result<String, ConfigError> {
+    std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn malformed(path: &Path, message: String) -> ConfigError {
+    ConfigError::Malformed {
+        path: path.to_owned(),
+        message,
+    }
+}
+
+/// Files as one table. What cannot be read is left out.
+pub(super) fn table_of<P: AsRef<Path>>(files: &[P]) -> Table {
+    let texts = files.iter().filter_map(|file| text_of(file.as_ref()).ok());
+    let tables = texts.filter_map(|text| text.parse().ok());
+    tables.fold(Table::new(), |mut below, above| {
+        merge(&mut below, above);
+        below
+    })
+}
+
+/// Lay a table over another: tables are merged, and so are entries of one name in lists of tables; everything else is
+/// replaced.
+pub(super) fn merge(below: &mut Table, above: Table) {
+    for (key, value) in above {
+        match (below.get_mut(&key), value) {
+            (Some(Value::Table(below)), Value::Table(above)) => merge(below, above),
+            (Some(Value::Array(below)), Value::Array(above)) if have_names(below, &above) => {
+                merge_lists(below, above);
+            }
+            (_, value) => {
+                below.insert(key, value);
+            }
+        }
+    }
+}
+
+/// Whether two lists are of tables with names.
+fn have_names(below: &[Value], above: &[Value]) -> bool {
+    !below.is_empty()
+        && below
+            .iter()
+            .chain(above)
+            .all(|entry| identity(entry).is_some())
+}
+
+fn identity(entry: &Value) -> Option<(&'static str, &str)> {
+    IDENTITIES
+        .into_iter()
+        .find_map(|key| Some((key, entry.as_table()?.get(key)?.as_str()?)))
+}
+
+fn merge_lists(below: &mut Vec<Value>, above: Vec<Value>) {
+    for entry in above {
+        let same = below
+            .iter_mut()
+            .find(|other| identity(other) == identity(&entry));
+        match (same, entry) {
+            (Some(Value::Table(below)), Value::Table(above)) => merge(below, above),
+            (_, entry) => below.push(entry),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn merged(below: &str, above: &str) -> Table {
+        let mut table: Table = below.parse().expect("a table");
+        merge(&mut table, above.parse().expect("a table"));
+        table
+    }
+
+    #[test]
+    fn feature_c4_tables_and_named_entries_merge_and_the_rest_is_replaced() {
+        let below = "[server]\nport = 1\nhost = \"a\"\nallowed_hosts = [\"x\", \"y\"]\n\
+            [[models]]\nname = \"a\"\npath = \"p\"\n[models.script]\ndefault = \"d\"\nrepeat = 2\n\
+            [[models]]\nname = \"b\"\n[[auth.api_keys]]\nid = \"k\"\nkey = \"1\"\n";
+        let above = "[server]\nport = 2\nallowed_hosts = [\"z\"]\n\
+            [[models]]\nname = \"c\"\n[[models]]\nname = \"a\"\npinned = true\n[models.script]\n\
+            repeat = 3\n[[auth.api_keys]]\nid = \"k\"\nkey = \"2\"\n[log]\nlevel = \"warn\"\n";
+        let expected = "[server]\nport = 2\nhost = \"a\"\nallowed_hosts = [\"z\"]\n\
+            [[models]]\nname = \"a\"\npath = \"p\"\npinned = true\n[models.script]\ndefault = \"d\"\n\
+            repeat = 3\n[[models]]\nname = \"b\"\n[[models]]\nname = \"c\"\n\
+            [[auth.api_keys]]\nid = \"k\"\nkey = \"2\"\n[log]\nlevel = \"warn\"\n";
+        assert_eq!(
+            merged(below, above),
+            expected.parse::<Table>().expect("a table")
+        );
+        // Where one entry has no name, the list is one value.
+        let nameless = merged("[[models]]\npath = \"p\"\n", "[[models]]\nname = \"n\"\n");
+        assert_eq!(nameless["models"].as_array().map(Vec::len), Some(1));
+    }
+
+    #[test]
+    fn feature_c4_variables_name_files_and_the_command_line_wins() {
+        let variable = |name: &str| Some(PathBuf::from(name));
+        let none = |_: &str| None;
+        let given = || vec![PathBuf::from("given")];
+        assert_eq!(files_of(Vec::new(), &none), Vec::<PathBuf>::new());
+        assert_eq!(files_of(given(), &none), given());
+        let files = |given| files_of(given, &variable);
+        assert_eq!(
+            files(Vec::new()),
+            [PathBuf::from(FILE), PathBuf::from(LOCAL_FILE)]
+        );
+        assert_eq!(
+            files(given()),
+            [PathBuf::from("given"), PathBuf::from(LOCAL_FILE)]
+        );
+    }
+
+    #[test]
+    fn feature_c4_each_file_is_checked_by_itself_and_all_of_them_together() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let write = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).expect("a file");
+            path
+        };
+        let base = write("base.toml", "[server]\nport = 9000\n");
+        let local = write("local.toml", "[limits]\nmax_queue = 3\n");
+        let wrong = write("wrong.toml", "\n[limits]\nmax_queu = 3\n");
+        let raw = read(&[&base, &local]).expect("both are right");
+        assert_eq!(raw.server.port, 9000);
+        assert_eq!(
+            table_of(&[&base, &local])["limits"]["max_queue"].as_integer(),
+            Some(3)
+        );
+        let error = read(&[&base, &wrong])
+            .expect_err("a key is wrong")
+            .to_string();
+        assert!(
+            error.contains("wrong.toml") && error.contains("line 3"),
+            "{error}"
+        );
+        assert!(read(&[&base, &folder.path().join("absent.toml")]).is_err());
+    }
+}
