@@ -112,20 +112,31 @@ pub async fn read_object(
     reservation: &mut Reservation,
 ) -> Result<Map<String, Value>, Problem> {
     let body = read_json(headers, body, limits, reservation).await?;
-    let bytes = body.len().saturating_add(tree_bytes(&body));
+    object_within(&body, reservation)
+}
+
+/// The object that a text has, within memory for its values, as [`read_object`] reserves it.
+///
+/// # Errors
+/// When it is no object, or others have the memory.
+pub fn object_within(
+    body: &[u8],
+    reservation: &mut Reservation,
+) -> Result<Map<String, Value>, Problem> {
+    let bytes = body.len().saturating_add(tree_bytes(body));
     let bytes = bytes.min(reservation.most());
     reservation.raise_to(bytes).map_err(|_| busy())?;
-    parse_object(&body)
+    parse_object(body)
 }
 
 /// The server has been told to stop, and the time for what was on its way is over.
-async fn stopped(mut draining: watch::Receiver<bool>) {
+pub(crate) async fn stopped(mut draining: watch::Receiver<bool>) {
     // Fails when the sender is gone, which is the end as well.
     let _ = draining.wait_for(|draining| *draining).await;
     sleep(STOP_GRACE).await;
 }
 
-fn late(limit: Duration) -> Problem {
+pub(crate) fn late(limit: Duration) -> Problem {
     Problem::new(
         StatusCode::REQUEST_TIMEOUT,
         "request_timeout",
@@ -144,7 +155,7 @@ fn busy() -> Problem {
     .with_header("retry-after", RETRY_AFTER)
 }
 
-fn too_large(limit: usize) -> Problem {
+pub(crate) fn too_large(limit: impl std::fmt::Display) -> Problem {
     Problem::new(
         StatusCode::PAYLOAD_TOO_LARGE,
         "body_too_large",
