@@ -441,6 +441,7 @@ pub(crate) fn call() -> Call {
         headers: vec![("Authorization".to_owned(), "Bearer x".to_owned())],
         arrived: Instant::now(),
         granted: None,
+        waived_priority: 0,
     }
 }
 
