@@ -3,6 +3,7 @@
 
 mod answers;
 mod anthropic;
+mod batches;
 mod bench;
 mod bodies;
 mod config;
@@ -13,6 +14,7 @@ mod endings;
 mod engine;
 mod errors;
 mod faults;
+mod files;
 mod gguf;
 mod h2;
 mod h2_letter;

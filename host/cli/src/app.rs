@@ -1,13 +1,14 @@
 //! Wiring of all crates to a server, and its life from start to stop. Nothing else knows them all.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use mortise_admin::Admin;
-use mortise_api::{ApiState, anthropic, ollama, openai, rerank, responses};
+use mortise_api::batches::Batches;
+use mortise_api::{ApiState, anthropic, batches, files, ollama, openai, rerank, responses};
 use mortise_config::{AdminConfig, Config, ConfigSource, HttpConfig, LimitConfig, fault_folder};
 use mortise_engine::FaultPoint;
 use mortise_harness::golden_cases;
@@ -181,6 +182,8 @@ struct Running {
     aliases: Arc<AliasTable>,
     /// Interval at which the plugin files are polled.
     watch: Option<Duration>,
+    /// Lines of batches that are answered at once.
+    batch_lines: usize,
 }
 
 fn connection_limits(http: &HttpConfig) -> ConnectionLimits {
@@ -206,6 +209,7 @@ impl Running {
         start_idle_check(Arc::clone(models));
         trim_regularly();
         tokio::spawn(responses::resume(Arc::clone(&self.state)));
+        tokio::spawn(files::sweep(Arc::clone(&self.state)));
     }
 
     /// The admin side for callers who know `key`.
@@ -225,10 +229,17 @@ impl Running {
     fn complete(&self, startup: &Startup) {
         let mut openai = openai::api(Arc::clone(&self.state));
         openai.router = anthropic::beside(openai.router, Arc::clone(&self.state));
+        let responses = responses::api(Arc::clone(&self.state));
+        // Lines of batches go to the same routes as requests from outside.
+        let lines = openai.router.clone().merge(responses.router.clone());
+        let batches = Batches::new(Arc::clone(&self.state), lines, self.batch_lines);
+        tokio::spawn(batches::resume(Arc::clone(&batches)));
         let dialects = vec![
             openai,
             anthropic::api(Arc::clone(&self.state)),
-            responses::api(Arc::clone(&self.state)),
+            responses,
+            files::api(Arc::clone(&self.state)),
+            batches::api(&batches),
             ollama::api(Arc::clone(&self.state)),
             rerank::api(Arc::clone(&self.state), openai::error_body),
         ];
@@ -391,8 +402,7 @@ async fn open(
         read_again(source),
         swaps,
     ));
-    let publisher: Weak<LivePlugins> = Arc::downgrade(&live);
-    models.publish_to(publisher);
+    models.publish_to(Arc::<LivePlugins>::downgrade(&live));
     let observed = Observed {
         live: Arc::clone(&live),
         models,
@@ -404,12 +414,14 @@ async fn open(
         config.unsupported,
         store,
         config.state.retention,
+        config.state.max_file_bytes,
     ));
     Ok(Running {
         state,
         live,
         aliases,
         watch,
+        batch_lines: limits.batch_lines,
     })
 }
 
