@@ -156,6 +156,13 @@ fn feature_e28_files_are_uploaded_listed_read_and_deleted() {
         let expected = (404, "not_found".to_owned(), json!("file_id"));
         assert_eq!(error(&server.get(&path)), expected);
     }
+    // Who has read all of it is not logged as gone.
+    server.wait_for_log(|line| line.contains("DELETE"));
+    let log = server.log();
+    assert!(
+        !log.iter().any(|line| line.contains("cancelled")),
+        "{log:#?}"
+    );
     assert_eq!(stored(&path), 1);
 }
 

@@ -111,9 +111,6 @@ pub(super) async fn content(
     let kind = HeaderValue::from_static("application/octet-stream");
     headers.insert(header::CONTENT_TYPE, kind);
     headers.insert(header::CONTENT_DISPOSITION, disposition(&object));
-    if let Some(bytes) = object["bytes"].as_u64() {
-        headers.insert(header::CONTENT_LENGTH, HeaderValue::from(bytes));
-    }
     caller.add_headers(&mut response);
     Ok(response)
 }
