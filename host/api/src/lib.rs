@@ -11,6 +11,7 @@ pub mod responses;
 
 mod answering;
 mod call;
+mod contract;
 mod embed;
 mod executions;
 mod fields;

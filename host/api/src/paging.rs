@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 /// Entries of a page where the caller does not say, and at most.
 const PAGE: usize = 20;
-const MAX_ENTRIES: usize = 100;
+pub(crate) const MAX_ENTRIES: usize = 100;
 
 /// Parameters of a query, in order.
 #[derive(Debug, Default)]

@@ -12,8 +12,8 @@ use mortise_config::{AdminConfig, Config, ConfigSource, HttpConfig, LimitConfig,
 use mortise_engine::FaultPoint;
 use mortise_harness::golden_cases;
 use mortise_http::{
-    BodyBudget, BodyLimits, ConnectionLimits, ConnectionShares, ConnectionTable, Guard, HttpState,
-    Startup, Stop, router, serve as listen, serve_beside,
+    BodyBudget, BodyLimits, ConnectionLimits, ConnectionShares, ConnectionTable, Elsewhere, Guard,
+    HttpState, Startup, Stop, router, serve as listen, serve_beside,
 };
 use mortise_models::lifecycle::ModelManager;
 use mortise_models::{AliasTable, EngineSettings, NameMatching};
@@ -117,9 +117,9 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
     if let Some((listener, address, key)) = admin {
         let admin = running.admin(&models, &reloader, key);
         let http = &running.state.http;
-        start_admin(admin, (listener, address), shares, limits, http);
+        start_admin(admin, (listener, address), shares, limits, http)?;
     }
-    running.complete(&startup);
+    running.complete(&startup)?;
     tracing::info!("listening on http://{address}");
     listening.await.context(LISTENER_ENDED)?;
     settle(&service, &models).await;
@@ -222,7 +222,7 @@ impl Running {
     }
 
     /// Answer on the routes of all dialects from now on.
-    fn complete(&self, startup: &Startup) {
+    fn complete(&self, startup: &Startup) -> anyhow::Result<()> {
         let mut openai = openai::api(Arc::clone(&self.state));
         openai.router = anthropic::beside(openai.router, Arc::clone(&self.state));
         let dialects = vec![
@@ -233,7 +233,13 @@ impl Running {
             rerank::api(Arc::clone(&self.state), openai::error_body),
         ];
         let http = Arc::clone(&self.state.http);
-        startup.complete(router(http, dialects, openai::error_body));
+        let elsewhere = Elsewhere {
+            shape: openai::error_body,
+            problem: openai::ERROR,
+        };
+        let router = router(http, dialects, elsewhere).map_err(anyhow::Error::msg);
+        startup.complete(router.context("the routes make no contract")?);
+        Ok(())
     }
 }
 
@@ -260,8 +266,8 @@ fn start_admin(
     shares: ConnectionShares,
     limits: ConnectionLimits,
     http: &HttpState,
-) {
-    let router = admin.router();
+) -> anyhow::Result<()> {
+    let router = admin.router().map_err(anyhow::Error::msg)?;
     let (listener, table) = (Arc::new(listener), ConnectionTable::new(shares));
     let draining = http.draining.clone();
     supervise("admin-listener", move || {
@@ -275,6 +281,7 @@ fn start_admin(
         )
     });
     tracing::info!("admin side on http://{address}");
+    Ok(())
 }
 
 /// The listener of the admin side, its address and its key.

@@ -8,6 +8,7 @@ mod body;
 mod body_budget;
 mod chunk_scan;
 mod connections;
+pub mod contract;
 mod drain;
 mod exchange_body;
 mod guard;
@@ -31,7 +32,9 @@ pub use guard::{Guard, HeaderLimits};
 pub use json::{MAX_DEPTH, kind_of, parse_object};
 pub use listen::{ConnectionLimits, Occupied, Stop, serve, serve_beside};
 pub use problem::{Problem, ProblemShape, append_headers, json_response, stopping, write_problem};
-pub use router::{Api, Context, Conventions, HttpState, Own, check_connection, panicked, router};
+pub use router::{
+    Api, Context, Conventions, Elsewhere, HttpState, Own, check_connection, panicked, router,
+};
 pub use startup::Startup;
 pub use suggest::nearest;
 pub use wait_limits::{WaitEnd, WaitLimits};

@@ -1,6 +1,7 @@
 //! The Anthropic dialect: messages, their tokens counted, and models in Anthropic's shape.
 
 mod blocks;
+mod contract;
 mod error;
 mod messages;
 mod models;
@@ -10,13 +11,12 @@ mod tools;
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::{Extension, State};
 use axum::middleware::from_fn_with_state;
 use axum::response::Response;
-use axum::routing::post;
 use http::{Request as HttpRequest, StatusCode};
+use mortise_http::contract::Routes;
 use mortise_http::{Api, Context, Conventions, Problem, json_response};
 use mortise_service::Request;
 use serde_json::json;
@@ -43,10 +43,13 @@ const VERSION_HEADER: &str = "anthropic-version";
 
 /// The dialect's routes.
 pub fn api(state: Arc<ApiState>) -> Api {
+    let mode = state.unsupported;
+    let routes = Routes::default()
+        .on(contract::create_message(mode), messages)
+        .on(contract::count_tokens(mode), count_tokens);
+    let (router, operations) = routes.into_parts();
     Api {
-        router: Router::new()
-            .route(MESSAGES, post(messages))
-            .route(COUNT_TOKENS, post(count_tokens))
+        router: router
             .route_layer(from_fn_with_state(Arc::clone(&state), idempotency::layer))
             .with_state(state),
         prefix: MESSAGES,
@@ -57,6 +60,7 @@ pub fn api(state: Arc<ApiState>) -> Api {
             id_header: Some(error::ID_HEADER),
             status: Some(error::status),
         },
+        contract: contract::contract(operations),
     }
 }
 

@@ -23,13 +23,13 @@ use crate::call::call_of;
 use crate::problem::problem_of;
 use crate::state::ApiState;
 
-const MODELS: &str = "/v1/models";
-const MODEL: &str = "/v1/models/{id}";
+pub(super) const MODELS: &str = "/v1/models";
+pub(super) const MODEL: &str = "/v1/models/{id}";
 
 /// Models on a page, where the caller does not say.
 const PAGE: usize = 20;
 /// Models on a page of Anthropic's list, at most.
-const MAX_PAGE: usize = 1000;
+pub(super) const MAX_PAGE: usize = 1000;
 
 /// Routes of another dialect, on which callers of this one get models in their own shape.
 pub fn beside(router: Router, state: Arc<ApiState>) -> Router {

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::blocks::CacheControl;
 use super::messages::Messages;
 use super::tools::ToolFields;
-use crate::fields::{FieldPath, FieldReader, missing, refused_fields, words, wrong_type};
+use crate::fields::{FieldPath, FieldReader, Fields, missing, refused_fields, words, wrong_type};
 use crate::unsupported::Unsupported;
 
 /// Least budget of thinking, as at Anthropic.
@@ -169,6 +169,20 @@ refused_fields! {
         user_profile_id: "this server has no user profiles",
         workspace_id: "this server has no workspaces",
     }
+}
+
+/// The fields of a message, for the contract.
+pub(super) fn fields(mode: Unsupported) -> Fields {
+    count_fields(mode).with::<Generation>()
+}
+
+/// The fields of a message whose tokens are counted, for the contract.
+pub(super) fn count_fields(mode: Unsupported) -> Fields {
+    Fields::new(mode)
+        .with::<Basics>()
+        .with::<Messages>()
+        .with::<ToolFields>()
+        .refusing(Refused::REASONS)
 }
 
 /// Translate the body of `POST /v1/messages`.

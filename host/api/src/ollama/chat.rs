@@ -10,12 +10,12 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::options::Shared;
-use crate::fields::{FieldPath, FieldReader, missing, words};
+use crate::fields::{FieldPath, FieldReader, Fields, missing, words};
 use crate::unsupported::Unsupported;
 
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "an object")]
-struct Fields {
+struct ChatFields {
     messages: Option<Vec<WireMessage>>,
     tools: Option<Vec<Tool>>,
 }
@@ -87,6 +87,13 @@ struct Function {
     parameters: Option<Map<String, Value>>,
 }
 
+/// The fields of a body, for the contract.
+pub(super) fn fields() -> Fields {
+    Fields::new(Unsupported::Refuse)
+        .with::<Shared>()
+        .with::<ChatFields>()
+}
+
 /// Translate a body. A request without messages only loads the model. `context` tells the tokens of a
 /// model's context.
 pub(super) fn parse(
@@ -97,7 +104,7 @@ pub(super) fn parse(
     let shared: Shared = reader.read()?;
     let mut request = RequestFields::default();
     let arguments = shared.write(&mut reader, &mut request, context)?;
-    let fields: Fields = reader.read()?;
+    let fields: ChatFields = reader.read()?;
     request.tools = tools(fields.tools.unwrap_or_default())?;
     let messages = fields.messages.unwrap_or_default();
     let only_loads = messages.is_empty();

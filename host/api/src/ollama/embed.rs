@@ -16,7 +16,7 @@ use super::models::{context_of, known_name};
 use super::options::{Options, check_keep_alive};
 use super::{EMBED, EMBEDDINGS};
 use crate::embed::embed as make;
-use crate::fields::{FieldReader, Texts};
+use crate::fields::{FieldReader, Fields, Texts};
 use crate::receive::{Received, receive};
 use crate::state::ApiState;
 use crate::unsupported::Unsupported;
@@ -41,6 +41,20 @@ struct EmbedFields {
 #[serde(expecting = "an object")]
 struct EmbeddingsFields {
     prompt: String,
+}
+
+/// The fields of `POST /api/embed`, for the contract.
+pub(super) fn fields() -> Fields {
+    Fields::new(Unsupported::Refuse)
+        .with::<Shared>()
+        .with::<EmbedFields>()
+}
+
+/// The fields of `POST /api/embeddings`, for the contract.
+pub(super) fn older_fields() -> Fields {
+    Fields::new(Unsupported::Refuse)
+        .with::<Shared>()
+        .with::<EmbeddingsFields>()
 }
 
 /// `POST /api/embed`

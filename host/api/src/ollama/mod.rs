@@ -2,6 +2,7 @@
 
 mod answer;
 mod chat;
+mod contract;
 mod embed;
 mod error;
 mod generate;
@@ -11,13 +12,12 @@ mod options;
 use std::sync::Arc;
 use std::time::Instant;
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::{Extension, State};
 use axum::middleware::from_fn_with_state;
 use axum::response::Response;
-use axum::routing::{get, post};
 use http::{Request as HttpRequest, StatusCode};
+use mortise_http::contract::Routes;
 use mortise_http::{Api, Context, Conventions, Problem, append_headers, json_response};
 use mortise_service::RequestFields;
 
@@ -44,16 +44,18 @@ const VERSION: &str = "/api/version";
 
 /// The dialect's routes.
 pub fn api(state: Arc<ApiState>) -> Api {
+    let routes = Routes::default()
+        .on(contract::continue_text(), generate)
+        .on(contract::answer_chat(), chat)
+        .on(contract::embed(), embed::embed)
+        .on(contract::embeddings(), embed::embeddings)
+        .on(contract::tags(), models::tags)
+        .on(contract::show(), models::show)
+        .on(contract::ps(), models::ps)
+        .on(contract::version(), models::version);
+    let (router, operations) = routes.into_parts();
     Api {
-        router: Router::new()
-            .route(GENERATE, post(generate))
-            .route(CHAT, post(chat))
-            .route(EMBED, post(embed::embed))
-            .route(EMBEDDINGS, post(embed::embeddings))
-            .route(TAGS, get(models::tags))
-            .route(SHOW, post(models::show))
-            .route(PS, get(models::ps))
-            .route(VERSION, get(models::version))
+        router: router
             .route_layer(from_fn_with_state(Arc::clone(&state), idempotency::layer))
             .with_state(state),
         prefix: "/api",
@@ -63,6 +65,7 @@ pub fn api(state: Arc<ApiState>) -> Api {
             status: Some(error::status),
             ..Conventions::default()
         },
+        contract: contract::contract(operations),
     }
 }
 

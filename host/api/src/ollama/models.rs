@@ -15,7 +15,7 @@ use time::format_description::well_known::Rfc3339;
 
 use super::{PS, SHOW, TAGS};
 use crate::call::call_of;
-use crate::fields::{FieldPath, FieldReader, missing};
+use crate::fields::{FieldPath, FieldReader, Fields, missing};
 use crate::problem::problem_of;
 use crate::receive::{Received, receive};
 use crate::state::ApiState;
@@ -140,6 +140,11 @@ struct ShowFields {
     /// The older name of `model`.
     name: Option<String>,
     verbose: Option<bool>,
+}
+
+/// The fields of `POST /api/show`, for the contract.
+pub(super) fn fields() -> Fields {
+    Fields::new(Unsupported::Refuse).with::<ShowFields>()
 }
 
 /// `POST /api/show`

@@ -12,7 +12,7 @@ use super::envelope::Shape;
 use super::messages::{Messages, is_tolerated};
 use super::sampling::{Beams, Sampling, Streaming, positive};
 use super::tools::ToolFields;
-use crate::fields::{FieldPath, FieldReader, Texts, refused_fields, words};
+use crate::fields::{FieldPath, FieldReader, Fields, Texts, refused_fields, words};
 use crate::unsupported::Unsupported;
 
 /// A chat request, translated.
@@ -104,6 +104,22 @@ refused_fields! {
         guided_grammar_backend: "the grammar plugin is the operator's choice",
         mm_processor_kwargs: "this server's models read text only",
     }
+}
+
+/// The fields of a request, for the contract.
+pub(super) fn fields(mode: Unsupported) -> Fields {
+    Fields::new(mode)
+        .tolerating(is_tolerated)
+        .with::<Basics>()
+        .with::<Messages>()
+        .with::<Streaming>()
+        .with::<Sampling>()
+        .with::<Beams>()
+        .with::<ToolFields>()
+        .with::<Constraints>()
+        .with::<Fixed>()
+        .with::<Hints>()
+        .refusing(Refused::REASONS)
 }
 
 /// Translate a request.

@@ -14,7 +14,7 @@ use super::envelope::{FINGERPRINT, Identity, Shape, UsageBody};
 use super::inputs::{Input, Inputs};
 use super::reply::{finish_name, finite};
 use super::sampling::{Beams, Sampling, Streaming, positive};
-use crate::fields::{FieldPath, FieldReader, refused_fields};
+use crate::fields::{FieldPath, FieldReader, Fields, refused_fields};
 use crate::limits::MAX_PROMPTS;
 use crate::unsupported::Unsupported;
 
@@ -52,6 +52,17 @@ refused_fields! {
         prompt_logprobs: "log-probabilities of the prompt are not computed",
         return_token_ids: "answers are text; /tokenize turns a text into tokens",
     }
+}
+
+/// The fields of a request, for the contract.
+pub(super) fn fields(mode: Unsupported) -> Fields {
+    Fields::new(mode)
+        .with::<Basics>()
+        .with::<Streaming>()
+        .with::<Sampling>()
+        .with::<Constraints>()
+        .with::<Beams>()
+        .refusing(Refused::REASONS)
 }
 
 /// Translate a request.

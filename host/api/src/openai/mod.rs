@@ -5,6 +5,7 @@ mod chat;
 mod chunk;
 mod completions;
 mod constraint;
+mod contract;
 mod embeddings;
 mod envelope;
 mod inputs;
@@ -22,13 +23,12 @@ mod tools;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::{Extension, State};
 use axum::middleware::from_fn_with_state;
 use axum::response::Response;
-use axum::routing::{get, post};
 use http::{Request as HttpRequest, StatusCode, header};
+use mortise_http::contract::Routes;
 use mortise_http::{Api, Context, Conventions, Problem, json_response};
 use mortise_service::Event;
 use serde_json::Value;
@@ -50,8 +50,9 @@ use crate::start::{Started, start};
 use crate::state::ApiState;
 use crate::stored::account;
 use crate::stream::stream_response;
+use crate::unsupported::Unsupported;
 
-pub use crate::openai_error::error_body;
+pub use crate::openai_error::{ERROR, error_body};
 
 const CHAT: &str = "/v1/chat/completions";
 const COMPLETION: &str = "/v1/chat/completions/{id}";
@@ -65,32 +66,16 @@ const RENDER: &str = "/v1/chat/completions/render";
 const PARSE: &str = "/parse";
 const MODELS: &str = "/v1/models";
 const MODEL: &str = "/v1/models/{id}";
+const CHAT_UNVERSIONED: &str = "/chat/completions";
+const COMPLETIONS_UNVERSIONED: &str = "/completions";
+const EMBEDDINGS_UNVERSIONED: &str = "/embeddings";
+const MODELS_UNVERSIONED: &str = "/models";
 
 /// The dialect's routes.
 pub fn api(state: Arc<ApiState>) -> Api {
-    let one = get(stored::retrieve)
-        .post(stored::update)
-        .delete(stored::delete);
+    let (router, operations) = routes(state.unsupported).into_parts();
     Api {
-        router: Router::new()
-            .route(CHAT, post(chat_completions).get(chat_or_list))
-            .route(COMPLETION, one)
-            .route(COMPLETION_MESSAGES, get(stored::messages))
-            .route(COMPLETIONS, post(completions))
-            .route(EMBEDDINGS, post(embeddings::embeddings))
-            .route(TOKENIZE, post(tokens::tokenize))
-            .route(TOKENIZE_V1, post(tokens::tokenize_v1))
-            .route(DETOKENIZE, post(tokens::detokenize))
-            .route(RENDER, post(tokens::render))
-            .route(PARSE, post(parse::parse))
-            .route(MODELS, get(models::list))
-            .route("/v1/models/{*id}", get(models::retrieve))
-            // Clients whose base URL lacks the version.
-            .route("/chat/completions", post(chat_completions))
-            .route("/completions", post(completions))
-            .route("/embeddings", post(embeddings::embeddings))
-            .route("/models", get(models::list))
-            .route("/models/{*id}", get(models::retrieve))
+        router: router
             .route_layer(from_fn_with_state(Arc::clone(&state), idempotency::layer))
             .with_state(state),
         prefix: "/v1",
@@ -107,15 +92,57 @@ pub fn api(state: Arc<ApiState>) -> Api {
             DETOKENIZE,
             RENDER,
             PARSE,
-            "/chat/completions",
-            "/completions",
-            "/embeddings",
-            "/models",
+            CHAT_UNVERSIONED,
+            COMPLETIONS_UNVERSIONED,
+            EMBEDDINGS_UNVERSIONED,
+            MODELS_UNVERSIONED,
             "/models/{id}",
         ],
         shape: error_body,
         conventions: Conventions::default(),
+        contract: contract::contract(operations),
     }
+}
+
+fn routes(mode: Unsupported) -> Routes<Arc<ApiState>> {
+    use contract::{create_chat, create_completion, create_embedding};
+    Routes::default()
+        .on(create_chat(mode), chat_completions)
+        .on(contract::list_chats(), chat_or_list)
+        .on(contract::get_chat(), stored::retrieve)
+        .on(contract::update_chat(), stored::update)
+        .on(contract::delete_chat(), stored::delete)
+        .on(contract::list_messages(), stored::messages)
+        .on(create_completion(mode), completions)
+        .on(create_embedding(mode), embeddings::embeddings)
+        .on(contract::tokenize(mode), tokens::tokenize)
+        .on(contract::tokenize_v1(mode), tokens::tokenize_v1)
+        .on(contract::detokenize(mode), tokens::detokenize)
+        .on(contract::render(mode), tokens::render)
+        .on(contract::parse_text(mode), parse::parse)
+        .on(contract::list_models(), models::list)
+        .on(contract::get_model(), models::retrieve)
+        // Clients whose base URL lacks the version.
+        .on(
+            create_chat(mode).at(CHAT_UNVERSIONED, "createChatCompletionUnversioned"),
+            chat_completions,
+        )
+        .on(
+            create_completion(mode).at(COMPLETIONS_UNVERSIONED, "createCompletionUnversioned"),
+            completions,
+        )
+        .on(
+            create_embedding(mode).at(EMBEDDINGS_UNVERSIONED, "createEmbeddingUnversioned"),
+            embeddings::embeddings,
+        )
+        .on(
+            contract::list_models().at(MODELS_UNVERSIONED, "listModelsUnversioned"),
+            models::list,
+        )
+        .on(
+            contract::get_model().at("/models/{*id}", "getModelUnversioned"),
+            models::retrieve,
+        )
 }
 
 /// Chat completions over a WebSocket: chunks as over server-sent events.
