@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{
     CANCEL, CONVERSATION, CONVERSATION_ITEM, CONVERSATION_ITEMS, CONVERSATIONS, INPUT_ITEMS,
-    RESPONSE, RESPONSES, request,
+    INPUT_TOKENS, RESPONSE, RESPONSES, request,
 };
 use crate::contract::{members, metadata, once, paged};
 use crate::limits::MAX_ADDED_ITEMS;
@@ -44,6 +44,14 @@ pub(super) fn create(mode: Unsupported) -> Operation {
         .takes("ResponseRequest", request::contract_fields(mode).schema())
         .answers(200, "Response")
         .streams("ResponseEvent")
+}
+
+pub(super) fn input_tokens(mode: Unsupported) -> Operation {
+    let summary = "Counts the tokens of a request, which is not answered.";
+    let operation = Operation::post(INPUT_TOKENS, "countResponseTokens", summary);
+    once(operation.refuses(CALLER).refuses(MODEL).refuses(STORE))
+        .takes("ResponseRequest", request::contract_fields(mode).schema())
+        .answers(200, "ResponseTokens")
 }
 
 pub(super) fn connect() -> Operation {

@@ -4,6 +4,7 @@ mod assembly;
 mod background;
 mod contract;
 mod conversations;
+mod count;
 mod create;
 mod drive;
 mod history;
@@ -46,6 +47,7 @@ pub use self::background::resume;
 const RESPONSES: &str = "/v1/responses";
 const RESPONSE: &str = "/v1/responses/{id}";
 const CANCEL: &str = "/v1/responses/{id}/cancel";
+const INPUT_TOKENS: &str = "/v1/responses/input_tokens";
 const INPUT_ITEMS: &str = "/v1/responses/{id}/input_items";
 const CONVERSATIONS: &str = "/v1/conversations";
 const CONVERSATION: &str = "/v1/conversations/{id}";
@@ -62,6 +64,7 @@ pub fn api(state: Arc<ApiState>) -> Api {
         prefix: "/v1",
         routes: &[
             RESPONSES,
+            INPUT_TOKENS,
             RESPONSE,
             CONVERSATIONS,
             CONVERSATION,
@@ -76,6 +79,7 @@ fn routes(mode: Unsupported) -> Routes<Arc<ApiState>> {
     Routes::default()
         .on(contract::create(mode), create)
         .on(contract::connect(), connect)
+        .on(contract::input_tokens(mode), count::input_tokens)
         .on(contract::retrieve(), retrieve::retrieve)
         .on(contract::delete(), retrieve::delete)
         .on(contract::cancel(), retrieve::cancel)

@@ -117,6 +117,8 @@ type Response = {
   metrics?: ResponseMetrics | null;
 };
 
+type ResponseTokens = { object: "response.input_tokens"; input_tokens: integer };
+
 type DeletedResponse = { id: string; object: "response"; deleted: true };
 
 type Conversation = {
