@@ -6,6 +6,7 @@ mod anthropic;
 mod bench;
 mod bodies;
 mod config;
+mod contract;
 mod devices;
 mod doors;
 mod encoding;

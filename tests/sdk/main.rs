@@ -4,6 +4,8 @@
 //! Without `python3` or `node` the respective test is reported as skipped, by name, and fails if
 //! `MORTISE_REQUIRE_SDKS=1` is set, as `.ci/run` does.
 
+mod contract;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
@@ -32,13 +34,18 @@ fn run(command: &mut Command) -> String {
     text
 }
 
-/// A virtual environment with the pinned requirements, made anew when they change.
+/// The virtual environment of the stock clients.
 fn python() -> PathBuf {
+    environment("sdk-python", "python/requirements.txt")
+}
+
+/// A virtual environment with pinned requirements, made anew when they change.
+fn environment(name: &str, requirements: &str) -> PathBuf {
     // Tests run side by side, and one environment serves them all.
     static MAKING: Mutex<()> = Mutex::new(());
     let _alone = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
-    let venv = kept("sdk-python");
-    let requirements = sources().join("python/requirements.txt");
+    let venv = kept(name);
+    let requirements = sources().join(requirements);
     let wanted = std::fs::read_to_string(&requirements).expect("read requirements.txt");
     let stamp = venv.join("requirements.installed");
     if std::fs::read_to_string(&stamp).ok().as_deref() != Some(&wanted) {
