@@ -407,7 +407,7 @@ fn append(item: &mut Value, text: &str, logprobs: &[Value]) {
     if let Value::String(held) = &mut part["text"] {
         held.push_str(text);
     }
-    if let Value::Array(held) = &mut part["logprobs"] {
+    if let Some(Value::Array(held)) = part.get_mut("logprobs") {
         held.extend_from_slice(logprobs);
     }
 }
