@@ -19,7 +19,7 @@ fn calls() -> Vec<(&'static str, &'static str, Option<Value>, u16)> {
         ("getModel", "absent", None, 404),
         ("getModelLog", "one", None, 200),
         ("unloadModel", "one", None, 200),
-        ("unloadModel", "one", None, 409),
+        ("unloadModel", "absent", None, 404),
         ("loadModel", "one", Some(json!({"replicas": 1})), 200),
         ("loadModel", "one", Some(json!({"absent": 1})), 422),
         ("unloadNamedModel", "", one(), 200),

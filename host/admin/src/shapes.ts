@@ -50,7 +50,7 @@ type ModelRow = {
     group: string | null;
     quantize: string | null;
     draft_model: string | null;
-    load_on_demand: boolean;
+    load_on_demand: boolean | null;
     idle_timeout_seconds: integer | null;
   };
   /** Settings of the load in force. */

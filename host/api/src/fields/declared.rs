@@ -79,6 +79,11 @@ impl Fields {
     /// gives them.
     pub(crate) fn without(mut self, names: &[&str]) -> Self {
         self.required.retain(|name| !names.contains(&name.as_str()));
+        for name in names {
+            if let Some(field) = self.properties.get_mut(*name) {
+                *field = or_null(field.take());
+            }
+        }
         self
     }
 
