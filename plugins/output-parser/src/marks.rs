@@ -64,7 +64,8 @@ pub(crate) fn text_until(style: &Style, name: &str, close: &str) -> String {
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len() * 2);
     for c in text.chars() {
-        if c.is_ascii_punctuation() {
+        // Not all punctuation: `\<` is the beginning of a word.
+        if r"\/.+*?()|[]{}^$#&-~".contains(c) {
             escaped.push('\\');
         }
         escaped.push(c);

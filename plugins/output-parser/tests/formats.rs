@@ -107,6 +107,37 @@ fn feature_s14_what_the_grammar_allows_is_read_as_calls() {
     }
 }
 
+/// A text goes on to its closing mark, be that a token, hold one, or be spelled out.
+#[test]
+fn feature_s14_texts_between_tags_end_at_their_mark() {
+    for control in [true, false] {
+        for (format, yes, no) in [
+            (
+                "glm",
+                "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>a </b\n\"</arg_value>\n\
+                 <arg_key>days</arg_key>\n<arg_value>3</arg_value>\n</tool_call>",
+                "<tool_call>get_weather\n<arg_key>days</arg_key>\n<arg_value>x</arg_value>\n</tool_call>",
+            ),
+            (
+                "deepseek-dsml",
+                "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"get_weather\">\n<｜DSML｜parameter name=\"city\" \
+                 string=\"true\">a </b\n</｜DSML｜parameter>\n<｜DSML｜parameter name=\"days\" string=\"false\">3\
+                 </｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>",
+                "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"rm\">\n</｜DSML｜invoke>\n</｜DSML｜function_calls>",
+            ),
+        ] {
+            let style = style(format, "none", control);
+            let setup = forced(setup("auto", true, false));
+            let source = constraint(&style, &setup, None).unwrap().unwrap();
+            assert!(takes(&style, &source, yes), "{control} {yes}\n{source:?}");
+            assert!(!takes(&style, &source, no), "{control} {no}");
+            let parsing = open(&style, &setup).unwrap().unwrap();
+            let found = answer(parsing, std::iter::once(yes));
+            assert_eq!(found.calls.len(), 1, "{found:?}");
+        }
+    }
+}
+
 #[test]
 fn feature_s14_the_format_is_told_by_template_tokens_and_architecture() {
     let token = |text: &str| ControlToken {

@@ -11,7 +11,13 @@ use serde_json::json;
 use toktrie::ApproximateTokEnv;
 
 /// Ids beyond the bytes are control tokens of the test's vocabulary.
-const MARKS: [&str; 4] = ["<tool_call>", "</tool_call>", "<think>", "</think>"];
+const MARKS: [&str; 5] = [
+    "<tool_call>",
+    "</tool_call>",
+    "<think>",
+    "</think>",
+    "｜DSML｜",
+];
 
 pub(crate) fn model(
     template: &str,
@@ -55,7 +61,8 @@ pub(crate) fn tokens(style: &Style, text: &str) -> Vec<u32> {
 pub(crate) fn takes(style: &Style, source: &GrammarSource, text: &str) -> bool {
     let mut matcher = matcher(source);
     let tokens = tokens(style, text);
-    matcher.try_consume_tokens(&tokens).unwrap() == tokens.len() && matcher.is_accepting().unwrap()
+    let taken = matcher.try_consume_tokens(&tokens).unwrap();
+    taken == tokens.len() && matcher.is_accepting().unwrap()
 }
 
 fn matcher(source: &GrammarSource) -> Matcher {
