@@ -51,14 +51,16 @@ impl Format {
 
     /// The format that a model's chat template tells of, if it tells of one.
     pub fn of_template(template: &str) -> Option<Self> {
-        told(|mark| template.contains(mark)).map(|(format, _)| format)
+        let there = signs_in(template);
+        told(|mark| there.contains(&mark)).map(|(format, _)| format)
     }
 
     /// The format of a model by its chat template; where that tells of none, by its control tokens, and
     /// then by its architecture. With what told it.
     pub fn of_model(model: &Model) -> Option<(Self, Sign)> {
         let template = model.chat_template.as_deref().unwrap_or_default();
-        if let Some((format, marks)) = told(|mark| template.contains(mark)) {
+        let there = signs_in(template);
+        if let Some((format, marks)) = told(|mark| there.contains(&mark)) {
             return Some((format, Sign::Template(marks)));
         }
         let tokens = &model.control_tokens;
@@ -159,6 +161,26 @@ impl Format {
             _ => json::between(text, spec.opens, close, keys, &[]).await,
         }
     }
+}
+
+/// Marks of all formats that a text has. One pass, since every instance of a parser asks.
+fn signs_in(text: &str) -> Vec<&'static str> {
+    let mut by_first: [Vec<&str>; 256] = std::array::from_fn(|_| Vec::new());
+    let signs = TABLE.iter().flat_map(|(_, spec)| spec.signs);
+    for mark in signs.flat_map(|set| set.iter().copied()) {
+        let first = mark.bytes().next().unwrap_or_default();
+        by_first[usize::from(first)].push(mark);
+    }
+    let bytes = text.as_bytes();
+    let mut found = Vec::new();
+    for (at, &byte) in bytes.iter().enumerate() {
+        by_first[usize::from(byte)].retain(|mark| {
+            let there = bytes[at..].starts_with(mark.as_bytes());
+            found.extend(there.then_some(*mark));
+            !there
+        });
+    }
+    found
 }
 
 /// The first format of which one set of marks is there altogether.
