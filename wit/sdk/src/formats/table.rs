@@ -11,6 +11,7 @@ macro_rules! formats {
             $(#[doc = $about] $format,)*
         }
 
+        #[allow(clippy::needless_update)] // Some rows say everything.
         pub(super) const TABLE: &[(Format, Spec)] = &[$((Format::$format, Spec {
             name: $name,
             about: $about,
