@@ -152,16 +152,21 @@ fn too_large(limit: usize) -> Problem {
     )
 }
 
+/// Headers that every browser sends with a request that has a body, where a page of another origin asks for it.
+const OF_PAGES: [&str; 2] = ["origin", "sec-fetch-site"];
+
 /// Only JSON, and only as it stands. Other types are also what a web page of a stranger could send
-/// without being asked.
+/// without being asked; so is a body without a type, unless no browser sent it.
 fn check_type(headers: &HeaderMap) -> Result<(), Problem> {
     let value = headers.get(header::CONTENT_TYPE);
+    let untyped = value.is_none() && !OF_PAGES.iter().any(|name| headers.contains_key(*name));
     let text = value
         .and_then(|value| value.to_str().ok())
         .unwrap_or_default();
     let mut parts = text.split(';').map(str::trim);
     let essence = parts.next().unwrap_or_default().to_ascii_lowercase();
-    let json = essence == "application/json"
+    let json = untyped
+        || essence == "application/json"
         || (essence.starts_with("application/") && essence.ends_with("+json"));
     if !json {
         let found = if essence.is_empty() {
