@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::constraint::Constraints;
 use super::envelope::Shape;
-use super::messages::{Messages, is_tolerated};
+use super::messages::Messages;
 use super::sampling::{Beams, Sampling, Streaming, positive};
 use super::tools::ToolFields;
 use crate::fields::{FieldPath, FieldReader, Texts, refused_fields, words};
@@ -128,6 +128,7 @@ pub(crate) fn parse(object: Map<String, Value>, mode: Unsupported) -> Result<Cha
     let legacy_functions = tools.write(&mut reader, &mut request)?;
     let constraints: Constraints = reader.read()?;
     request.constraint = constraints.translate()?;
+    let answers = messages.answers();
     check_constraint(&request, legacy_functions)?;
     let conversation = messages.translate(&reader)?;
     request.prompt = Prompt::Chat(prompt(basics, conversation)?);
@@ -140,7 +141,7 @@ pub(crate) fn parse(object: Map<String, Value>, mode: Unsupported) -> Result<Cha
         legacy_functions,
     };
     Ok(ChatCall {
-        ignored: reader.finish(is_tolerated)?,
+        ignored: reader.finish(|path| answers.tolerate(path))?,
         fields: request,
         shape,
     })
