@@ -22,6 +22,8 @@ pub struct RequestFields {
     pub beams: Option<BeamFields>,
     /// Most tokens to generate for each choice.
     pub max_tokens: Option<u32>,
+    /// `max_tokens` may be more than the context has room for behind the prompt, and is cut to that.
+    pub max_tokens_fit: bool,
     /// 0 to 2.
     pub temperature: Option<f64>,
     /// Above 0, up to 1.
@@ -84,6 +86,16 @@ pub struct RequestFields {
 
 /// Tokens that are kept of a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+impl RequestFields {
+    /// Tokens that the context must have room for behind the prompt.
+    pub(crate) fn least_room(&self) -> usize {
+        match self.max_tokens_fit {
+            true => 1,
+            false => self.max_tokens.unwrap_or(1) as usize,
+        }
+    }
+}
+
 pub enum Truncation {
     /// The last so many, at least 1.
     Last(u32),

@@ -77,7 +77,7 @@ async fn messages(
         thinking,
         ignored,
     } = request::parse(object, state.unsupported)?;
-    let stream = fields.stream;
+    let (stream, max_tokens) = (fields.stream, fields.max_tokens);
     let started = start(&state, &context, MESSAGES, &parts, reserved, vec![fields]).await;
     let started = started.map_err(renamed)?;
     let envelope = Envelope {
@@ -85,6 +85,8 @@ async fn messages(
         model: started.model.clone(),
         thinking,
         prompt_tokens: started.answering.prompt_tokens(),
+        max_tokens: max_tokens.unwrap_or(u32::MAX),
+        context: context_of(&state, &started.model),
     };
     let mut response = if stream {
         let writer = MessageEvents::new(envelope);
@@ -131,6 +133,12 @@ async fn count_tokens(
         &call.ignored,
     );
     Ok(response)
+}
+
+/// Tokens of a model's context, where they are known.
+fn context_of(state: &ApiState, model: &str) -> Option<usize> {
+    let model = state.service.model(model).ok()?;
+    model.loaded.as_ref()?.model.context_length()
 }
 
 /// A problem under the names that fields have in this dialect.

@@ -195,6 +195,7 @@ pub(super) fn parse(object: Map<String, Value>, mode: Unsupported) -> Result<Mes
     }
     let fields = RequestFields {
         max_tokens: Some(max_tokens),
+        max_tokens_fit: true,
         stream: generation.stream.unwrap_or(false),
         temperature: generation.temperature,
         top_p: generation.top_p,
