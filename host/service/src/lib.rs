@@ -27,6 +27,7 @@ mod model;
 mod observer;
 mod offline;
 mod part;
+mod permitted;
 mod plugin_routing;
 mod plugins;
 mod prepare;
