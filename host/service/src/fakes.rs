@@ -503,6 +503,7 @@ pub(crate) async fn collect(mut answer: crate::Answer) -> Collected {
                 choice,
                 delta,
                 logprobs,
+                ..
             } => {
                 let choice = at(&mut all, choice);
                 assert_eq!(choice.finish, None, "nothing follows the end of a choice");

@@ -63,6 +63,8 @@ pub struct RequestFields {
     pub waived_priority: u32,
     /// Report log-probabilities with this many alternatives, at most 20.
     pub logprobs: Option<u32>,
+    /// Report the ids of all tokens, of the prompt and generated; not with tools of the server.
+    pub return_tokens: bool,
     /// Tools that the caller declares and runs.
     pub tools: Tools,
     /// Names of tools that the server may run itself, beside the caller's own.
@@ -84,8 +86,6 @@ pub struct RequestFields {
     pub stream: bool,
 }
 
-/// Tokens that are kept of a prompt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 impl RequestFields {
     /// Tokens that the context must have room for behind the prompt.
     pub(crate) fn least_room(&self) -> usize {
@@ -96,6 +96,8 @@ impl RequestFields {
     }
 }
 
+/// Tokens that are kept of a prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Truncation {
     /// The last so many, at least 1.
     Last(u32),

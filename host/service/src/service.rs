@@ -382,6 +382,7 @@ impl Service {
             model: Arc::clone(&submitter.name),
             first_candidate: first,
             first_choice: numbers.choices,
+            prompt: prompt.reported(request.fields()),
             given: request.choices(),
             tallies: choices
                 .iter()

@@ -374,6 +374,7 @@ mod tests {
                     choice,
                     delta,
                     logprobs,
+                    tokens: Vec::new(),
                 },
                 &mut out,
             );
@@ -384,6 +385,7 @@ mod tests {
                 choice,
                 reason: end,
                 stop,
+                tokens: Vec::new(),
             },
             &mut out,
         );

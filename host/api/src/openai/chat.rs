@@ -100,7 +100,6 @@ refused_fields! {
         best_of: "chat completions have no `best_of`; use `n`",
         echo: "chat completions cannot repeat the prompt; use /v1/completions",
         prompt_logprobs: "log-probabilities of the prompt are not computed",
-        return_token_ids: "answers are text; /tokenize turns a text into tokens",
         guided_grammar_backend: "the grammar plugin is the operator's choice",
         mm_processor_kwargs: "this server's models read text only",
     }
@@ -128,8 +127,8 @@ pub(crate) fn parse(object: Map<String, Value>, mode: Unsupported) -> Result<Cha
     let legacy_functions = tools.write(&mut reader, &mut request)?;
     let constraints: Constraints = reader.read()?;
     request.constraint = constraints.translate()?;
-    let answers = messages.answers();
     check_constraint(&request, legacy_functions)?;
+    let answers = messages.answers();
     let conversation = messages.translate(&reader)?;
     request.prompt = Prompt::Chat(prompt(basics, conversation)?);
     read_fixed(&mut reader)?;
@@ -138,6 +137,7 @@ pub(crate) fn parse(object: Map<String, Value>, mode: Unsupported) -> Result<Cha
         usage_throughout: streaming.reports_usage_throughout(),
         obfuscate: streaming.obfuscates(),
         logprobs: request.logprobs.is_some(),
+        token_ids: request.return_tokens,
         legacy_functions,
     };
     Ok(ChatCall {

@@ -5,6 +5,7 @@ mod chat;
 mod chunk;
 mod completions;
 mod constraint;
+mod echo;
 mod embeddings;
 mod envelope;
 mod inputs;
@@ -35,7 +36,7 @@ use serde_json::Value;
 
 use self::answer::ServerSentEvents;
 use self::chat::ChatCall;
-use self::completions::{CompletionCall, CompletionChunks, CompletionWhole};
+use self::completions::{CompletionCall, CompletionChunks, CompletionWhole, Opening};
 use self::envelope::Identity;
 use self::reply::{ChatChunks, ChatWhole};
 use self::stored::Kept;
@@ -46,7 +47,7 @@ use crate::ids::Ids;
 use crate::ignored::add_headers;
 use crate::receive::{Received, default_model, receive};
 use crate::socket::{self, Dialect};
-use crate::start::{Started, start};
+use crate::start::start;
 use crate::state::ApiState;
 use crate::stored::account;
 use crate::stream::stream_response;
@@ -175,13 +176,14 @@ async fn complete_chat(
     let started = start(&state, &context, CHAT, &parts, reserved, vec![fields]).await?;
     let identity = Identity {
         id: Ids::of(&parts).make("chatcmpl-"),
-        ..identity("", &started)
+        ..identity("", &started.model)
     };
     let answers = started.answering;
-    let whole = ChatWhole::new(identity.clone(), shape, n);
+    let prompt = shape.token_ids.then(|| answers.prompts().concat());
+    let whole = ChatWhole::new(identity.clone(), shape, n, prompt.clone());
     let mut response = if stream {
         let writer = Kept {
-            writer: ServerSentEvents(ChatChunks::new(identity, shape, n)),
+            writer: ServerSentEvents(ChatChunks::new(identity, shape, n, prompt)),
             whole: keep.is_some().then_some(whole),
             keep,
             completion: None,
@@ -215,15 +217,17 @@ async fn completions(
         shape,
         echo,
         ignored,
-    } = completions::parse(object, state.unsupported)?;
+        ..
+    } = call;
     let (n, stream, prompts) = match requests.first() {
         Some(first) => (first.n.unwrap_or(1), first.stream, requests.len()),
         None => return Err(Problem::invalid("prompt", "`prompt` must not be empty")),
     };
     let started = start(&state, &context, COMPLETIONS, &parts, reserved, requests).await?;
-    let identity = identity("cmpl-", &started);
+    let identity = identity("cmpl-", &started.model);
     let answers = started.answering;
-    let openings: Vec<String> = echo
+    let ids = answers.prompts();
+    let openings: Vec<Opening> = echo
         .unwrap_or_else(|| vec![String::new(); prompts])
         .into_iter()
         .flat_map(|opening| vec![opening; n as usize])
@@ -232,6 +236,12 @@ async fn completions(
         let writer = ServerSentEvents(CompletionChunks::new(identity, shape, openings));
         stream_response(answers, writer, state.http.heartbeat)
     } else {
+    let call = completions::parse(object, state.unsupported)?;
+    if !call.generates {
+        let echoed = echo::echoed(&state, &context, &parts, call).await;
+        drop(reserved);
+        return echoed;
+    }
         let whole = CompletionWhole::new(identity, shape, openings);
         json_response(StatusCode::OK, &whole_completion(answers, whole).await?)
     };
@@ -248,16 +258,18 @@ async fn read(
 ) -> Result<Received, Problem> {
     let mut received = receive(state, context, route, request).await?;
     default_model(state, &mut received.object);
+        .zip(ids)
+        .map(|(text, ids)| Opening::new(text, shape.token_ids.then_some(ids)))
     hints::check(&received.object)?;
     Ok(received)
 }
 
-fn identity(prefix: &str, started: &Started) -> Identity {
+fn identity(prefix: &str, model: &str) -> Identity {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     Identity {
         id: format!("{prefix}{}", uuid::Uuid::new_v4().simple()),
         created: now.map_or(0, |elapsed| elapsed.as_secs()),
-        model: started.model.clone(),
+        model: model.to_owned(),
     }
 }
 
@@ -268,9 +280,15 @@ async fn whole_chat(mut answers: Answering, mut whole: ChatWhole) -> Result<Valu
                 choice,
                 delta,
                 logprobs,
-            } => whole.delta(choice, delta, logprobs),
+                tokens,
+            } => whole.delta(choice, delta, logprobs, &tokens),
             Event::ServerToolCall { choice, call } => whole.server_tool_call(choice, call),
-            Event::Finished { choice, reason, .. } => whole.finished(choice, reason),
+            Event::Finished {
+                choice,
+                reason,
+                tokens,
+                ..
+            } => whole.finished(choice, reason, &tokens),
             Event::Completed { usage } => return Ok(whole.body(usage)),
             Event::Failed(error) => return Err(answers.failed(error)),
         }
@@ -287,10 +305,16 @@ async fn whole_completion(
                 choice,
                 delta,
                 logprobs,
-            } => whole.delta(choice, &delta, &logprobs),
+                tokens,
+            } => whole.delta(choice, &delta, &logprobs, &tokens),
             // The route enables no tools of the server.
             Event::ServerToolCall { .. } => {}
-            Event::Finished { choice, reason, .. } => whole.finished(choice, reason),
+            Event::Finished {
+                choice,
+                reason,
+                tokens,
+                ..
+            } => whole.finished(choice, reason, &tokens),
             Event::Completed { usage } => return Ok(whole.body(usage)),
             Event::Failed(error) => return Err(answers.failed(error)),
         }
