@@ -179,6 +179,8 @@ struct Running {
     state: Arc<ApiState>,
     live: Arc<LivePlugins>,
     aliases: Arc<AliasTable>,
+    /// OpenAI's main routes are there without `/v1` too.
+    unversioned: bool,
     /// Interval at which the plugin files are polled.
     watch: Option<Duration>,
 }
@@ -223,7 +225,7 @@ impl Running {
 
     /// Answer on the routes of all dialects from now on.
     fn complete(&self, startup: &Startup) {
-        let mut openai = openai::api(Arc::clone(&self.state));
+        let mut openai = openai::api(Arc::clone(&self.state), self.unversioned);
         openai.router = anthropic::beside(openai.router, Arc::clone(&self.state));
         let dialects = vec![
             openai,
@@ -409,6 +411,7 @@ async fn open(
         state,
         live,
         aliases,
+        unversioned: config.unversioned,
         watch,
     })
 }

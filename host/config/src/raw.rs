@@ -93,6 +93,7 @@ pub(crate) struct RawLog {
 pub(crate) struct RawOpenai {
     pub(crate) unsupported: Unsupported,
     pub(crate) any_model: bool,
+    pub(crate) unversioned: bool,
 }
 
 impl Default for RawOpenai {
@@ -100,6 +101,7 @@ impl Default for RawOpenai {
         Self {
             unsupported: Unsupported::Refuse,
             any_model: true,
+            unversioned: true,
         }
     }
 }

@@ -12,6 +12,7 @@ mod inputs;
 mod messages;
 mod models;
 mod parse;
+mod props;
 mod reply;
 mod sampling;
 mod stored;
@@ -64,59 +65,80 @@ const TOKENIZE_V1: &str = "/v1/tokenize";
 const DETOKENIZE: &str = "/detokenize";
 const RENDER: &str = "/v1/chat/completions/render";
 const PARSE: &str = "/parse";
+const PROPS: &str = "/props";
+const SLOTS: &str = "/slots";
 const MODELS: &str = "/v1/models";
 const MODEL: &str = "/v1/models/{id}";
 
-/// The dialect's routes.
-pub fn api(state: Arc<ApiState>) -> Api {
+/// Routes as labels name them; the last are those without the version.
+const ROUTES: &[&str] = &[
+    CHAT,
+    COMPLETION,
+    COMPLETION_MESSAGES,
+    COMPLETIONS,
+    EMBEDDINGS,
+    MODELS,
+    MODEL,
+    TOKENIZE,
+    TOKENIZE_V1,
+    DETOKENIZE,
+    RENDER,
+    PARSE,
+    PROPS,
+    SLOTS,
+    "/chat/completions",
+    "/completions",
+    "/embeddings",
+    "/models",
+    "/models/{id}",
+];
+
+/// Number of routes without the version.
+const UNVERSIONED: usize = 5;
+
+/// The dialect's routes; with `unversioned`, the main ones are there without `/v1` too.
+pub fn api(state: Arc<ApiState>, unversioned: bool) -> Api {
     let one = get(stored::retrieve)
         .post(stored::update)
         .delete(stored::delete);
+    let router = Router::new()
+        .route(CHAT, post(chat_completions).get(chat_or_list))
+        .route(COMPLETION, one)
+        .route(COMPLETION_MESSAGES, get(stored::messages))
+        .route(COMPLETIONS, post(completions))
+        .route(EMBEDDINGS, post(embeddings::embeddings))
+        .route(TOKENIZE, post(tokens::tokenize))
+        .route(TOKENIZE_V1, post(tokens::tokenize_v1))
+        .route(DETOKENIZE, post(tokens::detokenize))
+        .route(RENDER, post(tokens::render))
+        .route(PARSE, post(parse::parse))
+        .route(PROPS, get(props::props))
+        .route(SLOTS, get(props::slots))
+        .route(MODELS, get(models::list))
+        .route("/v1/models/{*id}", get(models::retrieve));
+    let (router, routes) = match unversioned {
+        true => (router.merge(without_version()), ROUTES),
+        false => (router, ROUTES.split_at(ROUTES.len() - UNVERSIONED).0),
+    };
     Api {
-        router: Router::new()
-            .route(CHAT, post(chat_completions).get(chat_or_list))
-            .route(COMPLETION, one)
-            .route(COMPLETION_MESSAGES, get(stored::messages))
-            .route(COMPLETIONS, post(completions))
-            .route(EMBEDDINGS, post(embeddings::embeddings))
-            .route(TOKENIZE, post(tokens::tokenize))
-            .route(TOKENIZE_V1, post(tokens::tokenize_v1))
-            .route(DETOKENIZE, post(tokens::detokenize))
-            .route(RENDER, post(tokens::render))
-            .route(PARSE, post(parse::parse))
-            .route(MODELS, get(models::list))
-            .route("/v1/models/{*id}", get(models::retrieve))
-            // Clients whose base URL lacks the version.
-            .route("/chat/completions", post(chat_completions))
-            .route("/completions", post(completions))
-            .route("/embeddings", post(embeddings::embeddings))
-            .route("/models", get(models::list))
-            .route("/models/{*id}", get(models::retrieve))
+        router: router
             .route_layer(from_fn_with_state(Arc::clone(&state), idempotency::layer))
             .with_state(state),
         prefix: "/v1",
-        routes: &[
-            CHAT,
-            COMPLETION,
-            COMPLETION_MESSAGES,
-            COMPLETIONS,
-            EMBEDDINGS,
-            MODELS,
-            MODEL,
-            TOKENIZE,
-            TOKENIZE_V1,
-            DETOKENIZE,
-            RENDER,
-            PARSE,
-            "/chat/completions",
-            "/completions",
-            "/embeddings",
-            "/models",
-            "/models/{id}",
-        ],
+        routes,
         shape: error_body,
         conventions: Conventions::default(),
     }
+}
+
+/// Routes for clients whose base URL lacks the version.
+fn without_version() -> Router<Arc<ApiState>> {
+    Router::new()
+        .route("/chat/completions", post(chat_completions))
+        .route("/completions", post(completions))
+        .route("/embeddings", post(embeddings::embeddings))
+        .route("/models", get(models::list))
+        .route("/models/{*id}", get(models::retrieve))
 }
 
 /// Chat completions over a WebSocket: chunks as over server-sent events.
@@ -212,6 +234,12 @@ async fn completions(
         reserved,
         ..
     } = read(&state, &context, COMPLETIONS, request).await?;
+    let call = completions::parse(object, state.unsupported)?;
+    if !call.generates {
+        let echoed = echo::echoed(&state, &context, &parts, call).await;
+        drop(reserved);
+        return echoed;
+    }
     let CompletionCall {
         requests,
         shape,
@@ -230,18 +258,14 @@ async fn completions(
     let openings: Vec<Opening> = echo
         .unwrap_or_else(|| vec![String::new(); prompts])
         .into_iter()
+        .zip(ids)
+        .map(|(text, ids)| Opening::new(text, shape.token_ids.then_some(ids)))
         .flat_map(|opening| vec![opening; n as usize])
         .collect();
     let mut response = if stream {
         let writer = ServerSentEvents(CompletionChunks::new(identity, shape, openings));
         stream_response(answers, writer, state.http.heartbeat)
     } else {
-    let call = completions::parse(object, state.unsupported)?;
-    if !call.generates {
-        let echoed = echo::echoed(&state, &context, &parts, call).await;
-        drop(reserved);
-        return echoed;
-    }
         let whole = CompletionWhole::new(identity, shape, openings);
         json_response(StatusCode::OK, &whole_completion(answers, whole).await?)
     };
@@ -258,8 +282,6 @@ async fn read(
 ) -> Result<Received, Problem> {
     let mut received = receive(state, context, route, request).await?;
     default_model(state, &mut received.object);
-        .zip(ids)
-        .map(|(text, ids)| Opening::new(text, shape.token_ids.then_some(ids)))
     hints::check(&received.object)?;
     Ok(received)
 }
