@@ -84,9 +84,9 @@ impl Query {
             None => PAGE,
             Some(limit) => usize::try_from(limit)
                 .ok()
-                .filter(|limit| (1..=MAX_ENTRIES).contains(limit))
+                .filter(|limit| *limit <= MAX_ENTRIES)
                 .ok_or_else(|| {
-                    Problem::invalid("limit", format!("`limit` must be from 1 to {MAX_ENTRIES}"))
+                    Problem::invalid("limit", format!("`limit` must be at most {MAX_ENTRIES}"))
                 })?,
         };
         let ascending = match self.get("order") {

@@ -3,6 +3,7 @@
 mod assembly;
 mod background;
 mod conversations;
+mod count;
 mod create;
 mod drive;
 mod history;
@@ -43,6 +44,7 @@ use crate::stored::account;
 pub use self::background::resume;
 
 const RESPONSES: &str = "/v1/responses";
+const INPUT_TOKENS: &str = "/v1/responses/input_tokens";
 const RESPONSE: &str = "/v1/responses/{id}";
 const CANCEL: &str = "/v1/responses/{id}/cancel";
 const INPUT_ITEMS: &str = "/v1/responses/{id}/input_items";
@@ -62,6 +64,7 @@ pub fn api(state: Arc<ApiState>) -> Api {
     Api {
         router: Router::new()
             .route(RESPONSES, post(create).get(connect))
+            .route(INPUT_TOKENS, post(count::count))
             .route(RESPONSE, one)
             .route(CANCEL, post(retrieve::cancel))
             .route(INPUT_ITEMS, get(retrieve::input_items))
@@ -72,7 +75,13 @@ pub fn api(state: Arc<ApiState>) -> Api {
             .route_layer(from_fn_with_state(Arc::clone(&state), idempotency::layer))
             .with_state(state),
         prefix: "/v1",
-        routes: &[RESPONSES, RESPONSE, CONVERSATIONS, CONVERSATION],
+        routes: &[
+            RESPONSES,
+            INPUT_TOKENS,
+            RESPONSE,
+            CONVERSATIONS,
+            CONVERSATION,
+        ],
         shape: error_body,
         conventions: Conventions::default(),
     }
