@@ -30,6 +30,7 @@ mod security_table;
 mod selection;
 mod silence;
 mod sockets;
+mod strangers;
 mod threats;
 mod waiting;
 
