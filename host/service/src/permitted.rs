@@ -97,3 +97,149 @@ impl Policies {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures::future::BoxFuture;
+    use mortise_plugin::{Allowance, Denial, Fault, PluginError, Principal, UsageReport};
+
+    use super::*;
+    use crate::fakes::{call, fault, model, rename, says};
+    use crate::plugins::{DecidePolicy, RequestId};
+    use crate::service::ServiceConfig;
+
+    /// Says in a rehearsal what it is told to say of the model `secret`, and allows the others.
+    struct OfSecret {
+        said: Result<Option<Decision>, PluginError>,
+        by_tenant: bool,
+        required: bool,
+    }
+
+    fn allowed() -> Decision {
+        Decision::Allow(Allowance {
+            principal: Principal {
+                tenant: Some("lab".to_owned()),
+                ..Principal::default()
+            },
+            ..Allowance::default()
+        })
+    }
+
+    impl DecidePolicy for OfSecret {
+        fn is_by_tenant(&self) -> bool {
+            self.by_tenant
+        }
+
+        fn is_required(&self) -> bool {
+            self.required
+        }
+
+        fn identify<'a>(
+            &'a self,
+            _: &'a RequestId,
+            facts: Facts,
+        ) -> BoxFuture<'a, Result<Option<Decision>, PluginError>> {
+            let said = match facts.model.as_deref() {
+                Some("secret") => self.said.clone(),
+                _ => Ok(Some(allowed())),
+            };
+            Box::pin(async move { said })
+        }
+
+        fn authorize<'a>(
+            &'a self,
+            _: &'a RequestId,
+            _: Facts,
+        ) -> BoxFuture<'a, Result<Decision, PluginError>> {
+            panic!("to ask what may be shown takes nothing")
+        }
+
+        fn account<'a>(
+            &'a self,
+            _: &'a RequestId,
+            _: UsageReport,
+        ) -> BoxFuture<'a, Result<(), PluginError>> {
+            panic!("nothing was taken")
+        }
+    }
+
+    fn denied(status: u16) -> Result<Option<Decision>, PluginError> {
+        Ok(Some(Decision::Deny(Denial {
+            status,
+            kind: "permission_error".to_owned(),
+            code: "no".to_owned(),
+            message: "no".to_owned(),
+            retry_after_ms: None,
+            headers: Vec::new(),
+        })))
+    }
+
+    async fn shown(policies: Vec<OfSecret>) -> Vec<String> {
+        let models = ["open", "secret", "hidden"].map(|name| {
+            let mut served = model(says("x"));
+            rename(&mut served, name, &[]);
+            Arc::make_mut(&mut served.listing).hidden = name == "hidden";
+            served
+        });
+        let policies = policies.into_iter();
+        let chain = policies.map(|policy| Arc::new(policy) as Arc<dyn DecidePolicy>);
+        let config = ServiceConfig::default();
+        let service = Service::new(config, models.into(), chain.collect(), &[]);
+        let service = service.expect("a good setup");
+        let shown = service.permitted(&call()).await;
+        let names: Vec<String> = shown.iter().map(|m| m.listing.name.clone()).collect();
+        let unknown = service.model_for(&call(), "nothing").await;
+        assert!(
+            matches!(unknown, Err(ServiceError::ModelNotFound { available, .. }) if available == names)
+        );
+        names
+    }
+
+    fn free(said: Result<Option<Decision>, PluginError>) -> OfSecret {
+        OfSecret {
+            said,
+            by_tenant: false,
+            required: true,
+        }
+    }
+
+    #[tokio::test]
+    async fn feature_e5_what_a_policy_refuses_is_not_shown() {
+        let failed = || Err(fault("policy.identify", Fault::Trap("broken".to_owned())));
+        let (all, some) = (["open", "secret"], ["open"]);
+        assert_eq!(shown(Vec::new()).await, all);
+        for (said, expected) in [
+            (Ok(Some(allowed())), &all[..]),
+            (Ok(Some(Decision::Abstain)), &all[..]),
+            (Ok(None), &all[..]),
+            (denied(403), &some[..]),
+            (denied(404), &some[..]),
+            // The model is not what is refused.
+            (denied(429), &all[..]),
+            (failed(), &some[..]),
+        ] {
+            let told = format!("{said:?}");
+            assert_eq!(shown(vec![free(said)]).await, expected, "{told}");
+        }
+        let dispensable = OfSecret {
+            required: false,
+            ..free(failed())
+        };
+        assert_eq!(shown(vec![dispensable]).await, all);
+    }
+
+    #[tokio::test]
+    async fn feature_e5_policies_of_the_tenant_hide_models_too() {
+        let of_tenant = |said| OfSecret {
+            by_tenant: true,
+            ..free(said)
+        };
+        let first = || free(Ok(Some(allowed())));
+        assert_eq!(shown(vec![first(), of_tenant(denied(403))]).await, ["open"]);
+        let rate = of_tenant(denied(429));
+        assert_eq!(shown(vec![first(), rate]).await, ["open", "secret"]);
+        // The first that decides does so for those behind it.
+        let late = free(denied(403));
+        assert_eq!(shown(vec![first(), late]).await, ["open", "secret"]);
+    }
+}
