@@ -21,6 +21,8 @@ pub struct ApiState {
     pub http: Arc<HttpState>,
     /// Treatment of fields that cannot be honoured.
     pub unsupported: Unsupported,
+    /// Callers may say how long a model stays loaded.
+    pub keep_alive: bool,
     /// Responses, conversations and whatever else outlives a request.
     pub store: Arc<dyn Store>,
     /// Times after which it is gone.
@@ -39,6 +41,7 @@ impl ApiState {
         service: Arc<Service>,
         http: Arc<HttpState>,
         unsupported: Unsupported,
+        keep_alive: bool,
         store: Arc<dyn Store>,
         retention: Retention,
     ) -> Self {
@@ -46,6 +49,7 @@ impl ApiState {
             service,
             http,
             unsupported,
+            keep_alive,
             store,
             retention,
             executions: Executions::default(),

@@ -365,10 +365,8 @@ async fn open(
     let facts: Vec<ModelFacts> = facts.collect();
     let plugins = plugins.bind(&auth, &facts).await?;
     plugins.report();
-    let served = managed
-        .iter()
-        .map(|model| model.served(|facts| plugins.plugins_of(facts)));
-    let served: Result<Vec<ServedModel>, String> = served.collect();
+    let served = |model: &ManagedModel| model.served(|facts| plugins.plugins_of(facts));
+    let served: Result<Vec<ServedModel>, String> = managed.iter().map(served).collect();
     let swaps = Arc::<SwapCounters>::default();
     let host = plugins.host.clone();
     let metrics = measure(Arc::clone(&models), host, Arc::clone(&swaps));
@@ -404,6 +402,7 @@ async fn open(
         service,
         Arc::new(http_state(http, surroundings, observed)),
         config.unsupported,
+        config.lifecycle.keep_alive,
         store,
         config.state.retention,
     ));

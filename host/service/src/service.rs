@@ -103,7 +103,7 @@ pub struct Service {
     accounts: Arc<OpenAccounts>,
     masks: Arc<MaskThreads>,
     pub(crate) throughputs: Arc<Throughputs>,
-    config: ServiceConfig,
+    pub(crate) config: ServiceConfig,
 }
 
 /// Immutable set of models with their plugins, policies, and tools that serve together. A request

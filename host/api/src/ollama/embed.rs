@@ -12,6 +12,7 @@ use mortise_service::{EmbeddingInput, EmbeddingRequest};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use super::keep_alive;
 use super::models::{context_of, known_name};
 use super::options::{Options, check_keep_alive};
 use super::{EMBED, EMBEDDINGS};
@@ -52,10 +53,11 @@ pub(super) async fn embed(
     let began = Instant::now();
     let Received {
         parts,
-        object,
+        mut object,
         reserved,
         ..
     } = receive(&state, &context, EMBED, request).await?;
+    let kept = keep_alive::taken(&state, &mut object)?;
     let (model, mut reader) = shared(&state, object)?;
     let fields: EmbedFields = reader.read()?;
     reader.finish(|_| false)?;
@@ -69,6 +71,7 @@ pub(super) async fn embed(
     };
     let made = make(&state, &context, EMBED, &parts, request).await?;
     drop(reserved);
+    keep_alive::keep(&state, &made.model, kept);
     let elapsed = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
     let body = json!({
         "model": made.model,
@@ -90,10 +93,11 @@ pub(super) async fn embeddings(
 ) -> Result<Response, Problem> {
     let Received {
         parts,
-        object,
+        mut object,
         reserved,
         ..
     } = receive(&state, &context, EMBEDDINGS, request).await?;
+    let kept = keep_alive::taken(&state, &mut object)?;
     let (model, mut reader) = shared(&state, object)?;
     let fields: EmbeddingsFields = reader.read()?;
     reader.finish(|_| false)?;
@@ -105,6 +109,7 @@ pub(super) async fn embeddings(
     };
     let made = make(&state, &context, EMBEDDINGS, &parts, request).await?;
     drop(reserved);
+    keep_alive::keep(&state, &made.model, kept);
     let body = json!({"embedding": made.vectors.first()});
     let mut response = json_response(StatusCode::OK, &body);
     append_headers(response.headers_mut(), &made.admission.allowance().headers);

@@ -5,6 +5,7 @@ mod chat;
 mod embed;
 mod error;
 mod generate;
+mod keep_alive;
 mod models;
 mod options;
 
@@ -111,10 +112,11 @@ async fn answer(
 ) -> Result<Response, Problem> {
     let Received {
         parts,
-        object,
+        mut object,
         reserved,
         ..
     } = received;
+    let kept = keep_alive::taken(state, &mut object)?;
     let (mut fields, only_loads) = parse(object)?;
     fields.model = known_name(state, fields.model);
     if only_loads {
@@ -127,6 +129,7 @@ async fn answer(
         };
         let (name, admission) = limits.bound(loading).await?;
         context.record.answers(&name);
+        keep_alive::keep(state, &name, kept);
         let body = Generated::new(shape, &name, began, false).loaded();
         let mut response = json_response(StatusCode::OK, &body);
         append_headers(response.headers_mut(), &admission.allowance().headers);
@@ -135,6 +138,7 @@ async fn answer(
     let (stream, logprobs) = (fields.stream, fields.logprobs.is_some());
     let started = start(state, context, route, &parts, reserved, vec![fields]).await;
     let started = started.map_err(renamed)?;
+    keep_alive::keep(state, &started.model, kept);
     let generated = Generated::new(shape, &started.model, began, logprobs);
     let mut response = if stream {
         stream_response(started.answering, generated, state.http.heartbeat)
