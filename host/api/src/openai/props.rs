@@ -25,7 +25,7 @@ pub(super) async fn props(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let query = Query::of(&uri, &["model", "autoload"])?;
+    let query = Query::of(&uri, &["model"])?;
     let (found, added) = find(&state, &context, PROPS, &headers, &query).await?;
     let mut response = json_response(StatusCode::OK, &props_body(&found)?);
     append_headers(response.headers_mut(), &added);
@@ -39,7 +39,7 @@ pub(super) async fn slots(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let query = Query::of(&uri, &["model", "autoload", "fail_on_no_slot"])?;
+    let query = Query::of(&uri, &["model", "fail_on_no_slot"])?;
     let wants_idle = query.number("fail_on_no_slot")?.unwrap_or(0) > 0;
     let (found, added) = find(&state, &context, SLOTS, &headers, &query).await?;
     let loaded = loaded(&found)?;
