@@ -71,6 +71,35 @@ fn text_is_parsed_however_it_is_cut() {
 }
 
 #[test]
+fn feature_s14_formats_are_listed_and_chosen_by_name() {
+    let listed = Command::new(binary())
+        .args(["parse", "--formats"])
+        .output()
+        .expect("run mortise");
+    assert!(listed.status.success(), "{listed:?}");
+    let listed = String::from_utf8(listed.stdout).expect("text");
+    let names = listed.lines().filter_map(|line| line.split(' ').next());
+    let names: Vec<&str> = names.collect();
+    assert!(names.len() > 40 && names[0] == "auto", "{listed}");
+    let line = listed.lines().find(|line| line.starts_with("qwen-coder "));
+    assert!(
+        line.is_some_and(|line| line.contains("<parameter=KEY>")),
+        "{listed}"
+    );
+
+    let tools = json!([{"type": "function", "function": {"name": "f", "parameters": {}}}]);
+    let input = json!({"text": "[TOOL_CALLS]f[ARGS]{\"a\": 1}", "tools": tools});
+    let parsed = door(&["parse", "--format", "mistral-args"], &input).expect("parsed");
+    assert_eq!(parsed["tool_calls"][0]["name"], "f");
+    assert_eq!(
+        door(&["parse"], &input).expect("parsed")["tool_calls"],
+        json!([])
+    );
+    let refused = door(&["parse", "--format", "mistrall"], &input).expect_err("refused");
+    assert!(refused.contains("settings.format"), "{refused}");
+}
+
+#[test]
 fn grammars_are_checked() {
     let check = |input: Value| door(&["grammar", "check"], &input);
     let verdict = check(json!({"json_schema": {"type": "integer"}, "texts": ["12", "x", ""]}))

@@ -189,7 +189,7 @@ fn feature_t11_what_was_acknowledged_outlives_sigkill() {
     assert!(report.contains("\"whole\": true"), "{report}");
 }
 
-fn mortise(arguments: &[&str]) -> String {
+pub(crate) fn mortise(arguments: &[&str]) -> String {
     let output = std::process::Command::new(crate::support::binary())
         .args(arguments)
         .output()

@@ -3,9 +3,11 @@
 
 mod answers;
 mod anthropic;
+mod batches;
 mod bench;
 mod bodies;
 mod config;
+mod contract;
 mod devices;
 mod doors;
 mod encoding;
@@ -13,6 +15,7 @@ mod endings;
 mod engine;
 mod errors;
 mod faults;
+mod files;
 mod gguf;
 mod h2;
 mod h2_letter;
@@ -30,6 +33,7 @@ mod security_table;
 mod selection;
 mod silence;
 mod sockets;
+mod strangers;
 mod threats;
 mod waiting;
 

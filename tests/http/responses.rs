@@ -411,3 +411,21 @@ fn tenants_see_nothing_of_each_other() {
     }
     assert_eq!(server.get(&path).status(), 401);
 }
+
+#[test]
+fn feature_e3_the_tokens_of_a_request_are_counted_without_an_answer() {
+    let server = Server::start(&[]);
+    let count = "/v1/responses/input_tokens";
+    let asked = json!({"model": "mortise-demo", "input": "Hello!", "max_output_tokens": 2});
+    let counted = server.post(count, &asked).ok();
+    assert_eq!(counted["object"], "response.input_tokens");
+    let first = server.post(RESPONSES, &asked).ok();
+    assert_eq!(counted["input_tokens"], first["usage"]["input_tokens"]);
+    let more = with(asked, "previous_response_id", first["id"].clone());
+    let counted = server.post(count, &more).ok();
+    let second = server.post(RESPONSES, &more).ok();
+    assert_eq!(counted["input_tokens"], second["usage"]["input_tokens"]);
+    assert!(counted["input_tokens"].as_u64() > first["usage"]["input_tokens"].as_u64());
+    let refused = server.post(count, &with(more, "input", json!(7)));
+    assert_eq!(refused.json()["error"]["param"], "input");
+}

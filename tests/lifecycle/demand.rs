@@ -2,6 +2,8 @@
 
 use std::thread;
 
+use serde_json::{Value, json};
+
 use crate::support::until;
 use crate::{Managed, code, said, scripted};
 
@@ -101,4 +103,29 @@ fn feature_l7_a_model_that_nobody_uses_is_unloaded_and_comes_back() {
     until("it is unloaded", || managed.state("brief") == "unloaded");
     assert_eq!(managed.state("steady"), "loaded");
     assert_eq!(said(&managed.chat("brief")), "b");
+}
+
+#[test]
+fn feature_l7_callers_say_how_long_a_model_stays_where_they_may() {
+    let config = format!(
+        "[lifecycle]\nidle_check_seconds = 1\nload_on_demand = true\nkeep_alive = true\n{}{}",
+        scripted("brief", "default = \"b\"", ""),
+        scripted("kept", "default = \"k\"", "idle_timeout_seconds = 1"),
+    );
+    let managed = Managed::start(&config);
+    let generate = |model: &str, keep_alive: Value| {
+        let body =
+            json!({"model": model, "prompt": "Hi", "stream": false, "keep_alive": keep_alive});
+        managed.server.post("/api/generate", &body)
+    };
+    assert_eq!(generate("kept", json!("-1s")).ok()["response"], "k");
+    for gone in [json!(0), json!("1ms")] {
+        assert_eq!(generate("brief", gone).ok()["response"], "b");
+        until("it is unloaded", || managed.state("brief") == "unloaded");
+    }
+    // Two looks at least have passed since.
+    assert_eq!(managed.state("kept"), "loaded");
+    let refused = generate("brief", json!("soon"));
+    assert_eq!(refused.status(), 400);
+    assert!(refused.text().contains("keep_alive"), "{}", refused.text());
 }

@@ -2,6 +2,7 @@
 //! its own, and does not exist unless it is configured.
 
 mod aliases;
+mod contract;
 mod discovery;
 mod events;
 pub mod limits;
@@ -9,18 +10,19 @@ mod models;
 mod row;
 mod settings;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::{get, post};
 use http::{HeaderMap, StatusCode, header};
+use mortise_http::contract::Routes;
 use mortise_http::{Problem, ProblemShape, check_connection, json_response, write_problem};
 use mortise_models::AliasTable;
 use mortise_models::lifecycle::ModelManager;
 use mortise_plugin_manager::LivePlugins;
+use serde_json::Value;
 use subtle::ConstantTimeEq as _;
 
 pub use discovery::Rescan;
@@ -67,38 +69,19 @@ impl Admin {
     }
 
     /// All routes. None is reached without the key.
-    pub fn router(self: Arc<Self>) -> Router {
-        Router::new()
-            .route("/v1/admin/plugins", get(plugins))
-            .route("/v1/admin/plugins/reload", post(reload))
-            .route("/v1/admin/aliases", get(aliases::list))
-            .route(
-                "/v1/admin/aliases/{name}",
-                get(aliases::show).put(aliases::set).delete(aliases::remove),
-            )
-            .route(
-                "/v1/admin/aliases/{name}/rollback",
-                post(aliases::roll_back),
-            )
-            .route("/v1/admin/settings/reload", post(settings::reload))
-            .route("/v1/admin/models", get(models::list))
-            .route("/v1/admin/models/rescan", post(discovery::rescan))
-            .route(
-                "/admin/rescan",
-                get(discovery::rescan).post(discovery::rescan),
-            )
-            .route("/admin/reload", post(discovery::restart))
-            .route("/v1/admin/models/{name}", get(models::show))
-            .route("/v1/admin/models/{name}/load", post(models::load))
-            .route("/v1/admin/models/{name}/unload", post(models::unload))
-            .route("/v1/admin/models/{name}/log", get(models::log))
-            .route("/v1/models/load", post(models::load_named))
-            .route("/v1/models/unload", post(models::unload_named))
-            .route("/v1/admin/events", get(events::stream))
+    ///
+    /// # Errors
+    /// When the routes make no document.
+    pub fn router(self: Arc<Self>) -> Result<Router, String> {
+        let served = Arc::new(OnceLock::new());
+        let (router, operations) = routes(&served).into_parts();
+        let _ = served.set(contract::of_operations(operations)?);
+        let router = router
             .fallback(unknown_route)
             .method_not_allowed_fallback(unknown_route)
             .layer(middleware::from_fn_with_state(Arc::clone(&self), guard))
-            .with_state(self)
+            .with_state(self);
+        Ok(router)
     }
 
     fn knows_key(&self, headers: &HeaderMap) -> bool {
@@ -108,6 +91,34 @@ impl Admin {
         let given = bearer.or_else(|| text(ADMIN_TOKEN));
         given.is_some_and(|given| given.as_bytes().ct_eq(self.key.as_bytes()).into())
     }
+}
+
+/// The routes, with one that answers with the document of them all.
+fn routes(document: &Arc<OnceLock<Value>>) -> Routes<Arc<Admin>> {
+    let document = Arc::clone(document);
+    Routes::default()
+        .on(contract::document_itself(), move || async move {
+            json_response(StatusCode::OK, &document.get())
+        })
+        .on(contract::plugins(), plugins)
+        .on(contract::reload_plugins(), reload)
+        .on(contract::list_aliases(), aliases::list)
+        .on(contract::get_alias(), aliases::show)
+        .on(contract::set_alias(), aliases::set)
+        .on(contract::delete_alias(), aliases::remove)
+        .on(contract::roll_back_alias(), aliases::roll_back)
+        .on(contract::reload_settings(), settings::reload)
+        .on(contract::list_models(), models::list)
+        .on(contract::rescan(), discovery::rescan)
+        .on(contract::rescan_short(), discovery::rescan)
+        .on(contract::restart_models(), discovery::restart)
+        .on(contract::get_model(), models::show)
+        .on(contract::load_model(), models::load)
+        .on(contract::unload_model(), models::unload)
+        .on(contract::model_log(), models::log)
+        .on(contract::load_named(), models::load_named)
+        .on(contract::unload_named(), models::unload_named)
+        .on(contract::events(), events::stream)
 }
 
 async fn guard(State(admin): State<Arc<Admin>>, request: Request, next: Next) -> Response {

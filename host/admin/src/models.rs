@@ -84,7 +84,7 @@ fn lines_of(query: &str) -> Result<usize, Problem> {
 /// A model by its name in the body, with settings for its load.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Named {
+pub(crate) struct Named {
     model: String,
     #[serde(default)]
     overrides: LoadOverrides,

@@ -76,6 +76,11 @@ impl Answering {
         self.answer.usage()
     }
 
+    /// Ids of each prompt; empty unless they were requested.
+    pub(crate) fn prompts(&self) -> Vec<Vec<u32>> {
+        self.answer.prompts().map(<[u32]>::to_vec).collect()
+    }
+
     /// Tokens of the prompt; 0 where only another server knows them before the answer.
     pub(crate) fn prompt_tokens(&self) -> u32 {
         self.usage().prompt_tokens

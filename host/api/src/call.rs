@@ -6,6 +6,15 @@ use http::HeaderMap;
 use mortise_http::Context;
 use mortise_service::{Call, Granted};
 
+/// Facts of a request that the server itself makes, as [`mortise_http::Own`] carries them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct OwnCall {
+    /// Work that was admitted before.
+    pub(crate) granted: Option<Granted>,
+    /// Steps of priority that are left to others.
+    pub(crate) waived_priority: i32,
+}
+
 /// The request behind `context` as a call of a route.
 pub(crate) fn call_of(
     context: &Context,
@@ -16,6 +25,8 @@ pub(crate) fn call_of(
     let headers = headers.iter().filter_map(|(name, value)| {
         Some((name.as_str().to_owned(), value.to_str().ok()?.to_owned()))
     });
+    let own = context.own.as_ref();
+    let own = own.and_then(|own| own.0.downcast_ref::<OwnCall>());
     Call {
         request_id: Arc::clone(&context.id),
         route,
@@ -23,9 +34,7 @@ pub(crate) fn call_of(
         peer: context.peer.ip().to_string(),
         headers: headers.collect(),
         arrived: context.record.arrived(),
-        granted: context
-            .own
-            .as_ref()
-            .and_then(|own| own.0.downcast_ref::<Granted>().cloned()),
+        granted: own.and_then(|own| own.granted.clone()),
+        waived_priority: own.map_or(0, |own| own.waived_priority),
     }
 }

@@ -4,6 +4,8 @@
 //! No dialect knows another, and the service knows none.
 
 pub mod anthropic;
+pub mod batches;
+pub mod files;
 pub mod ollama;
 pub mod openai;
 pub mod rerank;
@@ -11,9 +13,13 @@ pub mod responses;
 
 mod answering;
 mod call;
+mod contents;
+mod contract;
 mod embed;
 mod executions;
 mod fields;
+mod files_expiry;
+mod held;
 mod hints;
 mod idempotency;
 mod ids;

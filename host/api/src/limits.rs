@@ -39,5 +39,38 @@ pub(crate) const MAX_EXECUTIONS: usize = 1024;
 /// One address or tenant leaves a quarter of them to others.
 pub(crate) const MAX_RECORDED_BYTES: usize = 64 * 1024 * 1024;
 
+/// Memory of an upload, in bytes. Each reserves them of the memory for bodies.
+pub(crate) const UPLOAD_MEMORY: usize = 1024 * 1024;
+
+/// Time in which a file must be uploaded.
+pub(crate) const MAX_UPLOAD_TIME: Duration = Duration::from_secs(1800);
+
+/// Characters of the name of a file.
+pub(crate) const MAX_FILE_NAME: usize = 255;
+
+/// Bytes of a field of an upload, beside its file.
+pub(crate) const MAX_FIELD_BYTES: usize = 256;
+
+/// Files of one page of their list. The store gives a thousand of them at most.
+pub(crate) const MAX_FILES_LISTED: usize = 10_000;
+
+/// Lines of a batch.
+pub(crate) const MAX_BATCH_LINES: usize = 50_000;
+
+/// Characters of a `custom_id`.
+pub(crate) const MAX_CUSTOM_ID: usize = 256;
+
+/// Wrong lines that a failed batch tells.
+pub(crate) const MAX_LINE_ERRORS: usize = 100;
+
+/// Batches of one caller that have not ended.
+pub(crate) const MAX_BATCHES: usize = 64;
+
+/// Batches whose lines are checked at once; others wait.
+pub(crate) const MAX_BATCH_CHECKS: usize = 2;
+
+/// Time from the creation of a batch to its expiry: the `24h` of its `completion_window`.
+pub(crate) const MAX_BATCH_TIME: Duration = Duration::from_secs(24 * 3600);
+
 // A body's depth is bounded before it is parsed, by the bound that the service has for its parts.
 const _: () = assert!(mortise_http::MAX_DEPTH == MAX_JSON_DEPTH);

@@ -23,3 +23,11 @@ fn kind_of(status: StatusCode) -> &'static str {
         _ => "invalid_request_error",
     }
 }
+
+/// The type of problems in the contract.
+pub const ERROR: &str = "OpenAiError";
+
+/// Its shape.
+pub(crate) const SHAPE: &str = "type OpenAiError = {
+  error: { message: string; type: string; param: string | null; code: string };
+};";

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 /// Entries of a page where the caller does not say, and at most.
 const PAGE: usize = 20;
-const MAX_ENTRIES: usize = 100;
+pub(crate) const MAX_ENTRIES: usize = 100;
 
 /// Parameters of a query, in order.
 #[derive(Debug, Default)]
@@ -80,13 +80,23 @@ impl Query {
 
     /// The page that `after`, `limit` and `order` ask for.
     pub(crate) fn page(&self, ascending: bool) -> Result<Page, Problem> {
+        self.page_within(ascending, PAGE, MAX_ENTRIES)
+    }
+
+    /// The same, with `usual` entries where the caller does not say, and `most` at most.
+    pub(crate) fn page_within(
+        &self,
+        ascending: bool,
+        usual: usize,
+        most: usize,
+    ) -> Result<Page, Problem> {
         let limit = match self.number("limit")? {
-            None => PAGE,
+            None => usual,
             Some(limit) => usize::try_from(limit)
                 .ok()
-                .filter(|limit| (1..=MAX_ENTRIES).contains(limit))
+                .filter(|limit| *limit <= most)
                 .ok_or_else(|| {
-                    Problem::invalid("limit", format!("`limit` must be from 1 to {MAX_ENTRIES}"))
+                    Problem::invalid("limit", format!("`limit` must be at most {most}"))
                 })?,
         };
         let ascending = match self.get("order") {

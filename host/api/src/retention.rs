@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Times after which stored records are gone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Retention {
     /// Responses, stored completions, files and batches; `None` keeps them.
     pub answers: Option<Duration>,

@@ -8,6 +8,7 @@ use mortise_service::Service;
 use mortise_store::Store;
 
 use crate::executions::Executions;
+use crate::held::HeldFiles;
 use crate::limits::MAX_RECORDED_BYTES;
 use crate::live::LiveAnswers;
 use crate::retention::Retention;
@@ -21,16 +22,22 @@ pub struct ApiState {
     pub http: Arc<HttpState>,
     /// Treatment of fields that cannot be honoured.
     pub unsupported: Unsupported,
+    /// Callers may say how long a model stays loaded.
+    pub keep_alive: bool,
     /// Responses, conversations and whatever else outlives a request.
     pub store: Arc<dyn Store>,
     /// Times after which it is gone.
     pub retention: Retention,
+    /// Bytes of a file.
+    pub max_file_bytes: u64,
     /// Requests with an idempotency key that are being answered.
     pub(crate) executions: Executions,
     /// Responses that are being made in the background.
     pub(crate) live: LiveAnswers,
     /// Memory of the answers of both.
     pub(crate) recordings: Arc<BodyBudget>,
+    /// Files that are in use.
+    pub(crate) files: HeldFiles,
 }
 
 impl ApiState {
@@ -39,18 +46,23 @@ impl ApiState {
         service: Arc<Service>,
         http: Arc<HttpState>,
         unsupported: Unsupported,
+        keep_alive: bool,
         store: Arc<dyn Store>,
         retention: Retention,
+        max_file_bytes: u64,
     ) -> Self {
         Self {
             service,
             http,
             unsupported,
+            keep_alive,
             store,
             retention,
+            max_file_bytes,
             executions: Executions::default(),
             live: LiveAnswers::default(),
             recordings: BodyBudget::new(MAX_RECORDED_BYTES),
+            files: HeldFiles::default(),
         }
     }
 }

@@ -21,6 +21,11 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
+    /// Who asks.
+    pub(crate) fn subject(&self) -> &str {
+        &self.admission.allowance().principal.subject
+    }
+
     /// Headers of the policies.
     pub(crate) fn add_headers(&self, response: &mut Response) {
         append_headers(response.headers_mut(), &self.admission.allowance().headers);

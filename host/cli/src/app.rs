@@ -1,19 +1,20 @@
 //! Wiring of all crates to a server, and its life from start to stop. Nothing else knows them all.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use mortise_admin::Admin;
-use mortise_api::{ApiState, anthropic, ollama, openai, rerank, responses};
+use mortise_api::batches::Batches;
+use mortise_api::{ApiState, anthropic, batches, files, ollama, openai, rerank, responses};
 use mortise_config::{AdminConfig, Config, ConfigSource, HttpConfig, LimitConfig, fault_folder};
 use mortise_engine::FaultPoint;
 use mortise_harness::golden_cases;
 use mortise_http::{
-    BodyBudget, BodyLimits, ConnectionLimits, ConnectionShares, ConnectionTable, Guard, HttpState,
-    Startup, Stop, router, serve as listen, serve_beside,
+    BodyBudget, BodyLimits, ConnectionLimits, ConnectionShares, ConnectionTable, Elsewhere, Guard,
+    HttpState, Startup, Stop, router, serve as listen, serve_beside,
 };
 use mortise_models::lifecycle::ModelManager;
 use mortise_models::{AliasTable, EngineSettings, NameMatching};
@@ -123,9 +124,9 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
     if let Some((listener, address, key)) = admin {
         let admin = running.admin(&models, &reloader, key);
         let http = &running.state.http;
-        start_admin(admin, (listener, address), shares, limits, http);
+        start_admin(admin, (listener, address), shares, limits, http)?;
     }
-    running.complete(&startup);
+    running.complete(&startup)?;
     tracing::info!("listening on http://{address}");
     listening.await.context(LISTENER_ENDED)?;
     settle(&service, &models).await;
@@ -185,8 +186,12 @@ struct Running {
     state: Arc<ApiState>,
     live: Arc<LivePlugins>,
     aliases: Arc<AliasTable>,
+    /// OpenAI's main routes are there without `/v1` too.
+    unversioned: bool,
     /// Interval at which the plugin files are polled.
     watch: Option<Duration>,
+    /// Lines of batches that are answered at once.
+    batch_lines: usize,
 }
 
 fn connection_limits(http: &HttpConfig) -> ConnectionLimits {
@@ -212,6 +217,7 @@ impl Running {
         start_idle_check(Arc::clone(models));
         trim_regularly();
         tokio::spawn(responses::resume(Arc::clone(&self.state)));
+        tokio::spawn(files::sweep(Arc::clone(&self.state)));
     }
 
     /// The admin side for callers who know `key`.
@@ -228,18 +234,31 @@ impl Running {
     }
 
     /// Answer on the routes of all dialects from now on.
-    fn complete(&self, startup: &Startup) {
-        let mut openai = openai::api(Arc::clone(&self.state));
+    fn complete(&self, startup: &Startup) -> anyhow::Result<()> {
+        let mut openai = openai::api(Arc::clone(&self.state), self.unversioned);
         openai.router = anthropic::beside(openai.router, Arc::clone(&self.state));
+        let responses = responses::api(Arc::clone(&self.state));
+        // Lines of batches go to the same routes as requests from outside.
+        let lines = openai.router.clone().merge(responses.router.clone());
+        let batches = Batches::new(Arc::clone(&self.state), lines, self.batch_lines);
+        tokio::spawn(batches::resume(Arc::clone(&batches)));
         let dialects = vec![
             openai,
             anthropic::api(Arc::clone(&self.state)),
-            responses::api(Arc::clone(&self.state)),
+            responses,
+            files::api(Arc::clone(&self.state)),
+            batches::api(&batches),
             ollama::api(Arc::clone(&self.state)),
             rerank::api(Arc::clone(&self.state), openai::error_body),
         ];
         let http = Arc::clone(&self.state.http);
-        startup.complete(router(http, dialects, openai::error_body));
+        let elsewhere = Elsewhere {
+            shape: openai::error_body,
+            problem: openai::ERROR,
+        };
+        let router = router(http, dialects, elsewhere).map_err(anyhow::Error::msg);
+        startup.complete(router.context("the routes make no contract")?);
+        Ok(())
     }
 }
 
@@ -266,8 +285,8 @@ fn start_admin(
     shares: ConnectionShares,
     limits: ConnectionLimits,
     http: &HttpState,
-) {
-    let router = admin.router();
+) -> anyhow::Result<()> {
+    let router = admin.router().map_err(anyhow::Error::msg)?;
     let (listener, table) = (Arc::new(listener), ConnectionTable::new(shares));
     let draining = http.draining.clone();
     supervise("admin-listener", move || {
@@ -281,6 +300,7 @@ fn start_admin(
         )
     });
     tracing::info!("admin side on http://{address}");
+    Ok(())
 }
 
 /// The listener of the admin side, its address and its key.
@@ -369,10 +389,8 @@ async fn open(
     let facts: Vec<ModelFacts> = facts.collect();
     let plugins = plugins.bind(&auth, &facts).await?;
     plugins.report();
-    let served = managed
-        .iter()
-        .map(|model| model.served(|facts| plugins.plugins_of(facts)));
-    let served: Result<Vec<ServedModel>, String> = served.collect();
+    let served = |model: &ManagedModel| model.served(|facts| plugins.plugins_of(facts));
+    let served: Result<Vec<ServedModel>, String> = managed.iter().map(served).collect();
     let swaps = Arc::<SwapCounters>::default();
     let host = plugins.host.clone();
     let metrics = measure(Arc::clone(&models), host, Arc::clone(&swaps));
@@ -397,8 +415,7 @@ async fn open(
         read_again(source),
         swaps,
     ));
-    let publisher: Weak<LivePlugins> = Arc::downgrade(&live);
-    models.publish_to(publisher);
+    models.publish_to(Arc::<LivePlugins>::downgrade(&live));
     let observed = Observed {
         live: Arc::clone(&live),
         models,
@@ -408,14 +425,18 @@ async fn open(
         service,
         Arc::new(http_state(http, surroundings, observed)),
         config.unsupported,
+        config.lifecycle.keep_alive,
         store,
         config.state.retention,
+        config.state.max_file_bytes,
     ));
     Ok(Running {
         state,
         live,
         aliases,
+        unversioned: config.unversioned,
         watch,
+        batch_lines: limits.batch_lines,
     })
 }
 

@@ -50,7 +50,7 @@ pub(crate) enum Command {
     Template(TemplateCommand),
     /// Run the output parser plugin: generated text in, content, reasoning and calls out.
     #[command(after_help = PARSE_HELP)]
-    Parse(ModelInput),
+    Parse(ParseArgs),
     /// Run the grammar plugin.
     #[command(subcommand)]
     Grammar(GrammarCommand),
@@ -320,6 +320,18 @@ pub(crate) struct ModelInput {
     pub(crate) input: Option<PathBuf>,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct ParseArgs {
+    #[command(flatten)]
+    pub(crate) input: ModelInput,
+    /// List the formats that the output parser reads, and read nothing
+    #[arg(long, conflicts_with_all = ["format", "input"])]
+    pub(crate) formats: bool,
+    /// The format in which the text is written [default: by the model's files]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) format: Option<String>,
+}
+
 const LOG_FORMATS: [(&str, &str); 2] = [("text", "For people"), ("json", "One JSON object a line")];
 
 const KV_TYPES: [(&str, &str); 4] = [
@@ -437,8 +449,11 @@ Out:  {\"content\": \"...\", \"reasoning\": \"...\",
        \"events\": [{\"content\": \"...\"} | {\"reasoning\": \"...\"} | {\"call_begin\": {...}} |
                   {\"call_arguments\": {...}} | {\"call_end\": 0}, ...]}
 
-Example:
-  echo '{\"text\":\"<think>hm</think>Hello\"}' | mortise parse";
+Examples:
+  mortise parse --formats
+  echo '{\"text\":\"<think>hm</think>Hello\"}' | mortise parse
+  echo '{\"text\":\"[TOOL_CALLS]now[ARGS]{}\",
+         \"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"now\"}}]}' | mortise parse --format mistral-args";
 
 const GRAMMAR_HELP: &str = "\
 In:   one of \"json_object\": true, \"json_schema\": {...}, \"regex\": \"...\", \"lark\": \"...\",

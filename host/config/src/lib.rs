@@ -124,6 +124,8 @@ pub struct Config {
     pub log: (LogFormat, LogLevel),
     /// Treatment of fields that cannot be honoured.
     pub unsupported: Unsupported,
+    /// OpenAI's main routes are there without `/v1` too.
+    pub unversioned: bool,
     /// Steps by which a name finds a model.
     pub names: NameMatching,
     /// Names that stand for models and can be switched while the server runs.
@@ -291,6 +293,7 @@ impl Config {
                 overrides.log_level.unwrap_or(raw.log.level),
             ),
             unsupported: raw.openai.unsupported,
+            unversioned: raw.openai.unversioned,
             names: raw.names.matching(raw.openai.any_model),
             aliases: check_aliases(&raw.aliases, all_known.then_some(&models))?,
             models,

@@ -19,6 +19,7 @@ pub(crate) struct RawLifecycle {
     memory_budget_mib: u64,
     idle_timeout_seconds: u64,
     idle_check_seconds: u64,
+    keep_alive: bool,
     strict: bool,
     pub(crate) startup_model: Option<String>,
 }
@@ -31,6 +32,7 @@ impl Default for RawLifecycle {
             memory_budget_mib: 0,
             idle_timeout_seconds: 0,
             idle_check_seconds: 30,
+            keep_alive: false,
             strict: false,
             startup_model: None,
         }
@@ -56,6 +58,7 @@ impl RawLifecycle {
             load_on_demand: self.load_on_demand,
             idle_timeout: idle,
             idle_check,
+            keep_alive: self.keep_alive,
         };
         Ok((config, self.strict))
     }

@@ -3,7 +3,10 @@
 use mortise_service::ToolLimits;
 use serde::Deserialize;
 
-use super::{ConfigError, milliseconds, positive};
+use super::{ConfigError, milliseconds, positive, within};
+
+/// Lines of batches at once that may be configured.
+const BATCH_LINES_MAX: usize = 1024;
 
 /// The table as it is written.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -18,6 +21,7 @@ pub(crate) struct RawLimits {
     pub(crate) max_body_bytes_in_flight: usize,
     pub(crate) max_batch: usize,
     pub(crate) n_max: u32,
+    pub(crate) batch_lines: usize,
     pub(crate) tool_rounds: u32,
     pub(crate) tool_calls: u32,
     pub(crate) tool_calls_at_once: usize,
@@ -36,6 +40,7 @@ impl Default for RawLimits {
             max_body_bytes_in_flight: 128 * 1024 * 1024,
             max_batch: 32,
             n_max: 16,
+            batch_lines: 8,
             tool_rounds: 5,
             tool_calls: 32,
             tool_calls_at_once: 8,
@@ -53,6 +58,8 @@ pub struct LimitConfig {
     pub max_context: usize,
     /// Choices of a request.
     pub n_max: u32,
+    /// Lines of batches that are answered at once.
+    pub batch_lines: usize,
     /// Runs of server tools for a request.
     pub tools: ToolLimits,
 }
@@ -71,6 +78,7 @@ pub(super) fn check_limits(
         default_max_tokens: u32::try_from(max_tokens).unwrap_or(u32::MAX),
         max_context: positive("limits.max_context", context)?,
         n_max: u32::try_from(n_max).unwrap_or(u32::MAX),
+        batch_lines: within("limits.batch_lines", limits.batch_lines, BATCH_LINES_MAX)?,
         tools: ToolLimits {
             rounds: limits.tool_rounds,
             calls: limits.tool_calls,

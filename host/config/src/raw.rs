@@ -95,6 +95,7 @@ pub(crate) struct RawLog {
 pub(crate) struct RawOpenai {
     pub(crate) unsupported: Unsupported,
     pub(crate) any_model: bool,
+    pub(crate) unversioned: bool,
 }
 
 impl Default for RawOpenai {
@@ -102,6 +103,7 @@ impl Default for RawOpenai {
         Self {
             unsupported: Unsupported::Refuse,
             any_model: true,
+            unversioned: true,
         }
     }
 }

@@ -23,6 +23,7 @@ pub(crate) struct RawStore {
     memory_mib: usize,
     tenant_max_mib: usize,
     tenant_max_records: usize,
+    max_file_mib: usize,
     retention_days: u64,
     idempotency_hours: u64,
 }
@@ -35,6 +36,7 @@ impl Default for RawStore {
             memory_mib: 64,
             tenant_max_mib: 1024,
             tenant_max_records: 100_000,
+            max_file_mib: 200,
             retention_days: 30,
             idempotency_hours: 24,
         }
@@ -46,6 +48,8 @@ impl Default for RawStore {
 pub struct StateConfig {
     /// The store.
     pub store: StoreConfig,
+    /// Bytes of a file that is uploaded.
+    pub max_file_bytes: u64,
     /// Times after which records are gone.
     pub retention: Retention,
 }
@@ -77,6 +81,7 @@ impl RawStore {
                 owner_max_records: records as u64,
                 path,
             },
+            max_file_bytes: mib("store.max_file_mib", self.max_file_mib)?,
             retention: Retention {
                 answers: time("store.retention_days", self.retention_days, 24)?,
                 idempotency: time("store.idempotency_hours", self.idempotency_hours, 1)?

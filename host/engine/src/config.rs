@@ -106,7 +106,7 @@ impl Speculation {
     }
 
     /// Most draft tokens of a sequence in a step.
-    pub(crate) fn draft_max(self) -> usize {
+    pub fn draft_max(self) -> usize {
         match self {
             Self::Off => 0,
             Self::PromptLookup { draft_tokens } | Self::DraftModel { draft_tokens } => draft_tokens,

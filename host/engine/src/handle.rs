@@ -277,7 +277,10 @@ impl EngineHandle {
 
     /// Current gauges and counters.
     pub fn load(&self) -> EngineLoad {
-        self.shared.counters.read(&self.shared.queue)
+        EngineLoad {
+            max_running: self.max_sequences,
+            ..self.shared.counters.read(&self.shared.queue)
+        }
     }
 
     /// Stop after the current step, and wait until the thread has ended. Unfinished streams are closed.

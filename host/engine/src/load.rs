@@ -11,6 +11,8 @@ use crate::scheduler::Scheduler;
 pub struct EngineLoad {
     /// Sequences in the batch.
     pub running: usize,
+    /// Sequences that the batch may have; 0 where another server decides.
+    pub max_running: usize,
     /// Sequences queued.
     pub waiting: usize,
     /// Tokens of their prompts.
@@ -60,6 +62,7 @@ impl EngineLoad {
     pub fn plus(self, other: Self) -> Self {
         Self {
             running: self.running + other.running,
+            max_running: self.max_running + other.max_running,
             waiting: self.waiting + other.waiting,
             waiting_tokens: self.waiting_tokens + other.waiting_tokens,
             preempted: self.preempted + other.preempted,
@@ -124,6 +127,7 @@ impl Counters {
         let count = |value: &AtomicU64| value.load(Ordering::Relaxed);
         EngineLoad {
             running: gauge(&self.running),
+            max_running: 0,
             waiting,
             waiting_tokens,
             preempted: gauge(&self.preempted),

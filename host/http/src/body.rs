@@ -112,20 +112,31 @@ pub async fn read_object(
     reservation: &mut Reservation,
 ) -> Result<Map<String, Value>, Problem> {
     let body = read_json(headers, body, limits, reservation).await?;
-    let bytes = body.len().saturating_add(tree_bytes(&body));
+    object_within(&body, reservation)
+}
+
+/// The object that a text has, within memory for its values, as [`read_object`] reserves it.
+///
+/// # Errors
+/// When it is no object, or others have the memory.
+pub fn object_within(
+    body: &[u8],
+    reservation: &mut Reservation,
+) -> Result<Map<String, Value>, Problem> {
+    let bytes = body.len().saturating_add(tree_bytes(body));
     let bytes = bytes.min(reservation.most());
     reservation.raise_to(bytes).map_err(|_| busy())?;
-    parse_object(&body)
+    parse_object(body)
 }
 
 /// The server has been told to stop, and the time for what was on its way is over.
-async fn stopped(mut draining: watch::Receiver<bool>) {
+pub(crate) async fn stopped(mut draining: watch::Receiver<bool>) {
     // Fails when the sender is gone, which is the end as well.
     let _ = draining.wait_for(|draining| *draining).await;
     sleep(STOP_GRACE).await;
 }
 
-fn late(limit: Duration) -> Problem {
+pub(crate) fn late(limit: Duration) -> Problem {
     Problem::new(
         StatusCode::REQUEST_TIMEOUT,
         "request_timeout",
@@ -144,7 +155,7 @@ fn busy() -> Problem {
     .with_header("retry-after", RETRY_AFTER)
 }
 
-fn too_large(limit: usize) -> Problem {
+pub(crate) fn too_large(limit: impl std::fmt::Display) -> Problem {
     Problem::new(
         StatusCode::PAYLOAD_TOO_LARGE,
         "body_too_large",
@@ -152,16 +163,21 @@ fn too_large(limit: usize) -> Problem {
     )
 }
 
+/// Headers that every browser sends with a request that has a body, where a page of another origin asks for it.
+const OF_PAGES: [&str; 2] = ["origin", "sec-fetch-site"];
+
 /// Only JSON, and only as it stands. Other types are also what a web page of a stranger could send
-/// without being asked.
+/// without being asked; so is a body without a type, unless no browser sent it.
 fn check_type(headers: &HeaderMap) -> Result<(), Problem> {
     let value = headers.get(header::CONTENT_TYPE);
+    let untyped = value.is_none() && !OF_PAGES.iter().any(|name| headers.contains_key(*name));
     let text = value
         .and_then(|value| value.to_str().ok())
         .unwrap_or_default();
     let mut parts = text.split(';').map(str::trim);
     let essence = parts.next().unwrap_or_default().to_ascii_lowercase();
-    let json = essence == "application/json"
+    let json = untyped
+        || essence == "application/json"
         || (essence.starts_with("application/") && essence.ends_with("+json"));
     if !json {
         let found = if essence.is_empty() {

@@ -8,6 +8,7 @@ mod body;
 mod body_budget;
 mod chunk_scan;
 mod connections;
+pub mod contract;
 mod drain;
 mod exchange_body;
 mod guard;
@@ -15,6 +16,7 @@ mod head_gate;
 mod json;
 mod listen;
 mod load_page;
+mod multipart;
 mod problem;
 mod request_head;
 mod router;
@@ -24,14 +26,17 @@ mod transport;
 mod wait_limits;
 
 pub use access::{Access, AccessObserver, AccessRecord, AnswerRecord};
-pub use body::{BodyLimits, read_json, read_object, reserve};
+pub use body::{BodyLimits, object_within, read_json, read_object, reserve};
 pub use body_budget::{BodyBudget, NoRoom, Owner, Reservation};
 pub use connections::{ConnectionShares, ConnectionTable};
 pub use guard::{Guard, HeaderLimits};
 pub use json::{MAX_DEPTH, kind_of, parse_object};
 pub use listen::{ConnectionLimits, Occupied, Stop, serve, serve_beside};
+pub use multipart::{FormLimits, Multipart, Part};
 pub use problem::{Problem, ProblemShape, append_headers, json_response, stopping, write_problem};
-pub use router::{Api, Context, Conventions, HttpState, Own, check_connection, panicked, router};
+pub use router::{
+    Api, Context, Conventions, Elsewhere, HttpState, Own, check_connection, panicked, router,
+};
 pub use startup::Startup;
 pub use suggest::nearest;
 pub use wait_limits::{WaitEnd, WaitLimits};

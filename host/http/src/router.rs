@@ -13,7 +13,6 @@ use axum::body::Body;
 use axum::extract::{Extension, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::get;
 use futures::FutureExt as _;
 use http::{HeaderValue, Method, Request, StatusCode, Version, header};
 use serde_json::{Value, json};
@@ -24,6 +23,9 @@ use crate::access::{AccessGuard, AccessObserver, AccessRecord, GuardedBody, guar
 use crate::body::BodyLimits;
 use crate::body_budget::BodyBudget;
 use crate::connections::ConnectionTable;
+use crate::contract::{
+    About, Contract, DOCUMENT, LOOK, OfStatus, Operation, PAGE, Pages, Routes, document,
+};
 use crate::guard::{self, Guard};
 use crate::listen::HealthOnly;
 use crate::load_page;
@@ -83,6 +85,17 @@ pub struct Api {
     pub shape: ProblemShape,
     /// Further differences from other dialects.
     pub conventions: Conventions,
+    /// What its routes take and answer.
+    pub contract: Contract,
+}
+
+/// How problems on paths of no dialect are written.
+#[derive(Debug, Clone, Copy)]
+pub struct Elsewhere {
+    /// The shape of their bodies.
+    pub shape: ProblemShape,
+    /// The name of the shape's type in the contract.
+    pub problem: &'static str,
 }
 
 /// Differences between a dialect and the rest, beside the shape of its problems.
@@ -123,9 +136,8 @@ impl Outermost {
         if let Some(route) = self.apis.iter().find_map(|api| api.route_of(path)) {
             return (route, true);
         }
-        let own = [HEALTH, READY, METRICS, TOTALS, VERSION].into_iter();
         (
-            own.into_iter()
+            OWN.into_iter()
                 .find(|route| *route == path)
                 .unwrap_or("other"),
             false,
@@ -170,6 +182,10 @@ pub(crate) const READY: &str = "/ready";
 const METRICS: &str = "/metrics";
 const TOTALS: &str = "/v1/metrics";
 const VERSION: &str = "/version";
+/// Routes of no dialect.
+const OWN: [&str; 8] = [
+    HEALTH, READY, METRICS, TOTALS, VERSION, DOCUMENT, PAGE, LOOK,
+];
 
 /// The label of a request's route, for handlers of what no route takes.
 #[derive(Clone, Copy)]
@@ -200,28 +216,73 @@ impl fmt::Debug for Own {
     }
 }
 
-/// All routes. Problems on paths of no dialect are written as `elsewhere` has them.
-pub fn router(state: Arc<HttpState>, apis: Vec<Api>, elsewhere: ProblemShape) -> Router {
-    let mut router = Router::new()
-        .route(HEALTH, get(health))
-        .route(READY, get(ready))
-        .route(METRICS, get(metrics_page))
-        .route(TOTALS, get(totals))
-        .route(VERSION, get(version))
-        .with_state(Arc::clone(&state));
+/// All routes, and the document of them all.
+///
+/// # Errors
+/// When what the dialects declare makes no document.
+pub fn router(
+    state: Arc<HttpState>,
+    apis: Vec<Api>,
+    elsewhere: Elsewhere,
+) -> Result<Router, String> {
+    let pages = Pages::default();
+    let (own, operations) = pages.on(own_routes()).into_parts();
+    let mut router = own.with_state(Arc::clone(&state));
+    let mut contracts: Vec<(Contract, OfStatus)> = Vec::new();
     for api in &apis {
         router = router.merge(api.router.clone());
+        contracts.push((api.contract.clone(), api.conventions.status));
     }
+    contracts.push((own_contract(elsewhere.problem, operations), None));
+    pages.show(&document(ABOUT, &contracts)?);
     let outermost = Outermost {
         state,
         apis: apis.into(),
-        elsewhere,
+        elsewhere: elsewhere.shape,
     };
-    router
+    let router = router
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
         // Outermost: whatever happens inside, there is an answer, a line in the log and a metric.
-        .layer(middleware::from_fn_with_state(outermost, observe))
+        .layer(middleware::from_fn_with_state(outermost, observe));
+    Ok(router)
+}
+
+/// Words about the document.
+const ABOUT: About = About {
+    title: "mortise",
+    description: "An LLM inference server in the dialects of OpenAI, Anthropic, Ollama and others.",
+};
+
+/// Shapes of what routes of no dialect answer.
+const SHAPES: &str = include_str!("shapes.ts");
+
+fn own_contract(problem: &'static str, operations: Vec<Operation>) -> Contract {
+    Contract {
+        tag: "Server",
+        about: "Health, numbers and this contract.",
+        shapes: &[SHAPES],
+        problem,
+        asks: false,
+        operations,
+    }
+}
+
+fn own_routes() -> Routes<Arc<HttpState>> {
+    let of_health = Operation::get(HEALTH, "getHealth", "Whether the process lives.");
+    let of_ready = Operation::get(READY, "getReady", "Whether new work is welcome.");
+    let of_metrics = Operation::get(METRICS, "getMetrics", "Numbers as Prometheus reads them.");
+    let of_totals = Operation::get(TOTALS, "getTotals", "Sums since the start.");
+    let of_version = Operation::get(VERSION, "getVersion", "The version of the server.");
+    Routes::default()
+        .on(of_health.answers(200, "Health"), health)
+        .on(
+            of_ready.answers(200, "Ready").answers(503, "NotReady"),
+            ready,
+        )
+        .on(of_metrics.writes("text/plain"), metrics_page)
+        .on(of_totals.answers(200, "Totals"), totals)
+        .on(of_version.answers(200, "Version"), version)
 }
 
 async fn observe(

@@ -137,6 +137,7 @@ impl EmbeddingRuntime for LocalEmbedder {
         let counters = &self.counters;
         EngineLoad {
             running,
+            max_running: 1,
             waiting: waiting.saturating_sub(running),
             waiting_tokens: counters.waiting_tokens.load(Relaxed),
             finished: counters.finished.load(Relaxed),

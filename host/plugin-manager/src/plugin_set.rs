@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::bail;
-use mortise_plugin::{Component, HostConfig, HttpGrant, PluginHost};
+use mortise_plugin::{Component, HostConfig, HttpGrant, Kind, PluginHost};
 use mortise_service::{DecidePolicy, ModelPlugins, RunTool};
 use serde_json::{Value, json};
 
@@ -127,6 +127,14 @@ impl LoadedPlugins {
             prove: Arc::new(|_, _, _| Ok(())),
             now_ms,
         })
+    }
+
+    /// JSON Schema of the settings of the plugin of a kind: that of a file, else the embedded one. None if it
+    /// carries none.
+    pub fn settings_schema(&self, kind: Kind) -> Option<&str> {
+        let mut all = self.library.files.values().chain(&self.library.embedded);
+        all.find(|component| component.kinds().contains(&kind))?
+            .settings_schema()
     }
 
     /// Loaded plugins and their assignments for these models, as JSON.

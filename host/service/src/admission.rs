@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use mortise_models::{FinishReason, Usage};
-use mortise_plugin::{Allowance, Decision, Denial, Facts, Finish, Principal, UsageReport};
+use mortise_plugin::{
+    Allowance, Decision, Denial, Facts, Finish, Principal, ToolGrant, UsageReport,
+};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
@@ -32,15 +34,47 @@ pub struct Call {
     pub arrived: Instant,
     /// Work that was admitted before, as part of a batch or before a restart; its policies are not asked again.
     pub granted: Option<Granted>,
+    /// Steps of priority that are left to others, whatever the policies say; a line of a batch leaves all.
+    pub waived_priority: i32,
 }
 
 /// Caller whose work was admitted before.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Granted {
     /// Caller.
     pub principal: Principal,
     /// Higher is served first.
     pub priority: i32,
+    /// A tighter limit on generated tokens.
+    pub max_tokens: Option<u32>,
+    /// Functions that the caller may declare.
+    pub tools: ToolGrant,
+    /// Tools of the server that the request may opt in to.
+    pub server_tools: ToolGrant,
+}
+
+impl Granted {
+    /// What policies have allowed.
+    pub fn of(allowance: &Allowance) -> Self {
+        Self {
+            principal: allowance.principal.clone(),
+            priority: allowance.priority,
+            max_tokens: allowance.max_tokens,
+            tools: allowance.tools.clone(),
+            server_tools: allowance.server_tools.clone(),
+        }
+    }
+
+    fn allowance(&self) -> Allowance {
+        Allowance {
+            principal: self.principal.clone(),
+            priority: self.priority,
+            max_tokens: self.max_tokens,
+            tools: self.tools.clone(),
+            server_tools: self.server_tools.clone(),
+            ..Allowance::default()
+        }
+    }
 }
 
 /// The policies of a server, in the order in which they are asked.
@@ -58,13 +92,15 @@ impl Policies {
     /// Whether a request may go on. First the policies that are bound to no tenant say who asks; then
     /// those that are bound to that tenant may refuse, or narrow what was allowed.
     pub(crate) async fn admit(&self, call: &Call, facts: Facts) -> Result<Admission, ServiceError> {
+        let mut admission = self.decided(call, facts).await?;
+        let own = &mut admission.allowance;
+        own.priority = own.priority.saturating_sub(call.waived_priority);
+        Ok(admission)
+    }
+
+    async fn decided(&self, call: &Call, facts: Facts) -> Result<Admission, ServiceError> {
         if let Some(granted) = &call.granted {
-            let allowance = Allowance {
-                principal: granted.principal.clone(),
-                priority: granted.priority,
-                ..Allowance::default()
-            };
-            return Ok(Admission::new(call, allowance, Vec::new()));
+            return Ok(Admission::new(call, granted.allowance(), Vec::new()));
         }
         let mut admission = self.introduce(call, &facts).await?;
         let tenant = admission.allowance.principal.tenant.clone();

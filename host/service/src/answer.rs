@@ -75,6 +75,11 @@ impl Answer {
         Some(&last.admission().allowance().principal)
     }
 
+    /// Ids of each prompt; empty unless they were requested.
+    pub fn prompts(&self) -> impl Iterator<Item = &[u32]> {
+        self.parts.iter().map(Part::prompt)
+    }
+
     /// Tokens used so far.
     pub fn usage(&self) -> Usage {
         let mut usage = Usage::default();

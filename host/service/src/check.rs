@@ -225,6 +225,13 @@ fn check_prompt(prompt: &Prompt) -> Result<(), ServiceError> {
 
 fn check_server_tools(fields: &RequestFields) -> Result<(), ServiceError> {
     let names = &fields.server_tools;
+    if fields.return_tokens && !names.is_empty() {
+        return Err(invalid(
+            "return_token_ids",
+            "an answer in which tools of the server run has several prompts, and their tokens are not reported; \
+             leave out `return_token_ids` or `server_tools`",
+        ));
+    }
     if names.len() > MAX_SERVER_TOOLS {
         let count = names.len();
         return Err(invalid(

@@ -79,6 +79,8 @@ pub(crate) struct ChoiceParts {
     /// The prompt ended inside a reasoning block.
     pub(crate) reasoning: bool,
     pub(crate) logprobs: bool,
+    /// Report the ids of tokens.
+    pub(crate) return_tokens: bool,
     pub(crate) round: RoundKind,
     pub(crate) tally: Arc<Tally>,
     pub(crate) timer: TokenTimer,
@@ -105,6 +107,8 @@ pub(crate) struct Choice {
     /// Calls that have begun and not ended.
     open_calls: u32,
     logprobs: bool,
+    /// Ids of tokens that no event has had, where they are reported.
+    tokens: Option<Vec<u32>>,
     round: RoundKind,
     tally: Arc<Tally>,
     timer: TokenTimer,
@@ -130,6 +134,7 @@ impl Choice {
             called: false,
             open_calls: 0,
             logprobs: parts.logprobs,
+            tokens: parts.return_tokens.then(Vec::new),
             round: parts.round,
             tally: parts.tally,
             timer: parts.timer,
@@ -176,6 +181,9 @@ impl Choice {
     async fn accept(&mut self, token: GeneratedToken) -> Result<(), ServiceError> {
         self.timer.token();
         self.tally.add_completion(1);
+        if let Some(tokens) = &mut self.tokens {
+            tokens.push(token.id);
+        }
         if let Some(logprobs) = &token.logprobs {
             self.tally.add_logprob(logprobs.chosen);
         }
@@ -263,6 +271,7 @@ impl Choice {
                 SequenceEnd::Length => FinishReason::Length,
             },
             stop: self.own_stop().map(str::to_owned),
+            tokens: self.tokens.as_mut().map(std::mem::take).unwrap_or_default(),
         });
         Ok(())
     }
@@ -344,6 +353,7 @@ impl Choice {
             choice: self.number,
             delta,
             logprobs,
+            tokens: self.tokens.as_mut().map(std::mem::take).unwrap_or_default(),
         });
     }
 }

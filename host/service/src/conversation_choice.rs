@@ -145,6 +145,7 @@ impl ConversationChoice {
             choice: self.parts.number,
             reason,
             stop: None,
+            tokens: Vec::new(),
         });
         Ok(())
     }
@@ -188,6 +189,7 @@ impl ConversationChoice {
             choice: self.parts.number,
             delta,
             logprobs,
+            tokens: Vec::new(),
         });
         Ok(())
     }

@@ -104,6 +104,7 @@ fn needs_tokens(fields: &RequestFields) -> Option<&'static str> {
         ("include_stop_str_in_output", fields.include_stop),
         ("truncate_prompt_tokens", fields.truncate_prompt.is_some()),
         ("priority", fields.waived_priority > 0),
+        ("return_token_ids", fields.return_tokens),
     ];
     let found = given.into_iter().find(|(_, given)| *given);
     found.map(|(field, _)| field)

@@ -19,7 +19,7 @@ pub enum ServiceError {
         message: String,
     },
     /// No model of this name.
-    #[error("the model `{model}` does not exist; available: {}", available.join(", "))]
+    #[error("the model `{model}` does not exist; available: {}", named(available))]
     ModelNotFound {
         /// The name asked for.
         model: String,
@@ -117,6 +117,14 @@ impl ServiceError {
             Self::QueueTimeout => "queue_timeout",
             Self::Stopping => "stopping",
         }
+    }
+}
+
+/// Names that exist, as a sentence ends with them.
+fn named(available: &[String]) -> String {
+    match available {
+        [] => "none".to_owned(),
+        names => names.join(", "),
     }
 }
 

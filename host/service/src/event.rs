@@ -15,6 +15,8 @@ pub enum Event {
         delta: Delta,
         /// Log-probabilities of the tokens that the text came from, if they were requested.
         logprobs: Vec<TokenLogprob>,
+        /// Ids of the tokens since the last event of the choice that had some, if they were requested.
+        tokens: Vec<u32>,
     },
     /// The server has run a call of one of its own tools, or refused to.
     ServerToolCall {
@@ -31,6 +33,8 @@ pub enum Event {
         reason: FinishReason,
         /// Stop string of the caller that ended it, where one did and this server matched it.
         stop: Option<String>,
+        /// Ids of the tokens that no delta had, if they were requested.
+        tokens: Vec<u32>,
     },
     /// All choices are complete.
     Completed {
@@ -46,17 +50,27 @@ impl Event {
     pub(crate) fn renumbered(self, choice: u32) -> Self {
         match self {
             Self::Delta {
-                delta, logprobs, ..
+                delta,
+                logprobs,
+                tokens,
+                ..
             } => Self::Delta {
                 choice,
                 delta,
                 logprobs,
+                tokens,
             },
             Self::ServerToolCall { call, .. } => Self::ServerToolCall { choice, call },
-            Self::Finished { reason, stop, .. } => Self::Finished {
+            Self::Finished {
+                reason,
+                stop,
+                tokens,
+                ..
+            } => Self::Finished {
                 choice,
                 reason,
                 stop,
+                tokens,
             },
             event @ (Self::Completed { .. } | Self::Failed(_)) => event,
         }

@@ -441,6 +441,7 @@ pub(crate) fn call() -> Call {
         headers: vec![("Authorization".to_owned(), "Bearer x".to_owned())],
         arrived: Instant::now(),
         granted: None,
+        waived_priority: 0,
     }
 }
 
@@ -503,6 +504,7 @@ pub(crate) async fn collect(mut answer: crate::Answer) -> Collected {
                 choice,
                 delta,
                 logprobs,
+                ..
             } => {
                 let choice = at(&mut all, choice);
                 assert_eq!(choice.finish, None, "nothing follows the end of a choice");

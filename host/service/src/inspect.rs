@@ -2,6 +2,7 @@
 //! text parsed. Nothing is generated; policies are asked as for any request.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use mortise_models::conversation::template_json;
 use mortise_models::{FinishReason, Generator};
@@ -152,6 +153,12 @@ impl Service {
         let (mut admission, used) = self.admit(call, model).await?;
         admission.spent().outcome = Outcome::Finished(FinishReason::Stop);
         Ok((used.loaded.model.name.clone(), admission))
+    }
+
+    /// Keep a model loaded for so long after its last request, whatever is configured for it, until a request
+    /// says otherwise or it is unloaded.
+    pub fn keep_loaded(&self, model: &str, time: Duration) {
+        self.config.holder.keep(model, time);
     }
 
     /// Encode a text, in which control tokens are not recognised. `around` adds the tokens that the

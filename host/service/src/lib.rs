@@ -27,6 +27,7 @@ mod model;
 mod observer;
 mod offline;
 mod part;
+mod permitted;
 mod plugin_routing;
 mod plugins;
 mod prepare;
@@ -66,7 +67,9 @@ pub use mortise_models::conversation::{
 };
 pub use mortise_models::lifecycle::LifecycleError;
 pub use mortise_models::{Capability, Delta, FinishReason, Generator, Model, TokenLogprob, Usage};
-pub use mortise_plugin::{Fault, GrammarSource, Kind, PluginError, Principal, ToolChoice};
+pub use mortise_plugin::{
+    Fault, GrammarSource, Kind, PluginError, Principal, ToolChoice, ToolGrant,
+};
 pub use observer::{ModelObserver, NoObserver, Observer, Outcome, Summary, ToolRun};
 pub use offline::{
     Chunking, GrammarVerdict, OfflineError, RenderedText, check_grammar, parse_text,

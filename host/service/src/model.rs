@@ -3,6 +3,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use mortise_models::lifecycle::{LifecycleError, ModelLease, ModelManager};
 use mortise_models::{Generator, Listing, Model, Named};
@@ -63,6 +64,9 @@ pub type Held<'a> =
 pub trait HoldModels: Send + Sync {
     /// Hold the model of this public name until the lease is dropped. `None`: it needs no hold.
     fn hold<'a>(&'a self, name: &'a str) -> Held<'a>;
+
+    /// Keep the model of this public name loaded for so long after its last request.
+    fn keep(&self, _name: &str, _time: Duration) {}
 }
 
 /// All models are loaded and stay so.
@@ -78,5 +82,9 @@ impl HoldModels for AlwaysLoaded {
 impl HoldModels for ModelManager {
     fn hold<'a>(&'a self, name: &'a str) -> Held<'a> {
         Box::pin(async move { self.acquire(name).await.map(Some) })
+    }
+
+    fn keep(&self, name: &str, time: Duration) {
+        Self::keep(self, name, time);
     }
 }

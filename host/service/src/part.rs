@@ -18,6 +18,8 @@ pub(crate) struct PartSetup {
     pub(crate) first_candidate: u32,
     /// Number of the part's first choice in the answer.
     pub(crate) first_choice: u32,
+    /// Ids of the prompt, where they are reported.
+    pub(crate) prompt: Vec<u32>,
     /// Choices that are given, the best ones.
     pub(crate) given: u32,
     pub(crate) tallies: Vec<Arc<Tally>>,
@@ -116,6 +118,11 @@ impl Part {
             first_token: self.setup.latency.first_token(),
             elapsed: self.setup.admission.elapsed(),
         }
+    }
+
+    /// Ids of the prompt, where they are reported.
+    pub(crate) fn prompt(&self) -> &[u32] {
+        &self.setup.prompt
     }
 
     /// Admission of the request that the part belongs to.

@@ -316,7 +316,7 @@ async fn encode(
     };
     let tokenizer = Arc::clone(model.tokenizer);
     let context = model.context;
-    let requested = fields.max_tokens.unwrap_or(1) as usize;
+    let requested = fields.least_room();
     // What is cut off afterwards counts for nothing.
     let most = match fields.truncate_prompt {
         None => context,
@@ -345,7 +345,7 @@ fn truncate(model: PromptModel<'_>, fields: &RequestFields, mut ids: Vec<u32>) -
         Some(Truncation::Last(tokens)) => tokens as usize,
         Some(Truncation::Context) => {
             let context = model.context;
-            context.saturating_sub(fields.max_tokens.unwrap_or(1) as usize)
+            context.saturating_sub(fields.least_room())
         }
     };
     ids.drain(..ids.len().saturating_sub(kept.max(1)));
@@ -382,7 +382,7 @@ impl Source {
     }
 }
 
-/// Most tokens of each choice. What the caller asks for must fit the context; defaults and the
+/// Most tokens of each choice. What the caller asks for must fit the context, unless it may be cut; defaults and the
 /// policy's limit, which all choices share, are cut to fit.
 pub(crate) fn max_tokens(
     model: &TokenModel,
@@ -393,7 +393,7 @@ pub(crate) fn max_tokens(
 ) -> Result<u32, ServiceError> {
     let context = model.generator.runtime.context_length();
     let asked = request.fields().max_tokens;
-    let requested = asked.unwrap_or(1) as usize;
+    let requested = request.fields().least_room();
     if prompt.saturating_add(requested) > context {
         return Err(ServiceError::ContextLength {
             param: prompt_param(request.fields()),

@@ -63,7 +63,7 @@ pub(crate) fn max_tokens(
 ) -> Result<u32, ServiceError> {
     let context = model.context();
     let asked = request.fields().max_tokens;
-    let requested = asked.unwrap_or(1) as usize;
+    let requested = request.fields().least_room();
     if prompt.saturating_add(requested) > context {
         return Err(ServiceError::ContextLength {
             param: prompt_param(request.fields()),

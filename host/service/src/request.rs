@@ -22,6 +22,8 @@ pub struct RequestFields {
     pub beams: Option<BeamFields>,
     /// Most tokens to generate for each choice.
     pub max_tokens: Option<u32>,
+    /// `max_tokens` may be more than the context has room for behind the prompt, and is cut to that.
+    pub max_tokens_fit: bool,
     /// 0 to 2.
     pub temperature: Option<f64>,
     /// Above 0, up to 1.
@@ -61,6 +63,8 @@ pub struct RequestFields {
     pub waived_priority: u32,
     /// Report log-probabilities with this many alternatives, at most 20.
     pub logprobs: Option<u32>,
+    /// Report the ids of all tokens, of the prompt and generated; not with tools of the server.
+    pub return_tokens: bool,
     /// Tools that the caller declares and runs.
     pub tools: Tools,
     /// Names of tools that the server may run itself, beside the caller's own.
@@ -80,6 +84,16 @@ pub struct RequestFields {
     pub allow_remote: bool,
     /// The caller reads the answer as it is made.
     pub stream: bool,
+}
+
+impl RequestFields {
+    /// Tokens that the context must have room for behind the prompt.
+    pub(crate) fn least_room(&self) -> usize {
+        match self.max_tokens_fit {
+            true => 1,
+            false => self.max_tokens.unwrap_or(1) as usize,
+        }
+    }
 }
 
 /// Tokens that are kept of a prompt.

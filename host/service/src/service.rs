@@ -103,7 +103,7 @@ pub struct Service {
     accounts: Arc<OpenAccounts>,
     masks: Arc<MaskThreads>,
     pub(crate) throughputs: Arc<Throughputs>,
-    config: ServiceConfig,
+    pub(crate) config: ServiceConfig,
 }
 
 /// Immutable set of models with their plugins, policies, and tools that serve together. A request
@@ -207,7 +207,11 @@ impl Service {
     ) -> Result<(Admission, UsedModel), ServiceError> {
         let serving = self.serving();
         let routed = self.route(&serving, call, model, None).await;
-        let (admission, entry) = serving.admit(call, &routed.model, None).await?;
+        let admitted = serving.admit(call, &routed.model, None).await;
+        let (admission, entry) = match admitted {
+            Ok(admitted) => admitted,
+            Err(error) => return Err(self.discreet(call, error).await),
+        };
         let mut used = self.hold(&serving, &entry).await?;
         used.observer = routed.observe(used.observer);
         Ok((admission, used))
@@ -269,7 +273,7 @@ impl Service {
                 Ok(part) => started.push(part),
                 Err(error) => {
                     self.refused(&serving, &name, &error);
-                    return Err(error);
+                    return Err(self.discreet(&call, error).await);
                 }
             }
         }
@@ -378,6 +382,7 @@ impl Service {
             model: Arc::clone(&submitter.name),
             first_candidate: first,
             first_choice: numbers.choices,
+            prompt: prompt.reported(request.fields()),
             given: request.choices(),
             tallies: choices
                 .iter()

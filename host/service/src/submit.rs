@@ -100,6 +100,14 @@ impl ReadyPrompt {
             Self::Conversation(_) => 0,
         }
     }
+
+    /// Ids of the prompt, if the caller wants them.
+    pub(crate) fn reported(&self, fields: &RequestFields) -> Vec<u32> {
+        match self {
+            Self::Tokens(prepared) if fields.return_tokens => prepared.ids.clone(),
+            Self::Tokens(_) | Self::Conversation(_) => Vec::new(),
+        }
+    }
 }
 
 /// Choice that a sequence is submitted for.
@@ -419,6 +427,7 @@ impl Submitter {
                 .as_ref()
                 .is_some_and(|(_, setup)| setup.opens_reasoning),
             logprobs: request.fields().logprobs.is_some(),
+            return_tokens: request.fields().return_tokens,
             round: slot.round,
             tally: slot.tally,
             timer: self.timer(),

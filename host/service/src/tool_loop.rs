@@ -75,12 +75,14 @@ impl ToolLoop {
                     choice,
                     delta,
                     logprobs,
+                    tokens,
                 } => {
                     if let Some(delta) = state.turn.record(delta, &state.executor.tools) {
                         return Some(Event::Delta {
                             choice,
                             delta,
                             logprobs,
+                            tokens,
                         });
                     }
                 }
@@ -95,6 +97,7 @@ impl ToolLoop {
                             choice,
                             reason: FinishReason::Length,
                             stop: None,
+                            tokens: Vec::new(),
                         }),
                         Err(error) => self.ready.push_back(Event::Failed(error)),
                     }

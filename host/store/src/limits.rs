@@ -16,5 +16,7 @@ pub const MAX_READERS: usize = 4;
 pub const MAX_SCANNED: usize = 10_000;
 /// Records and items of a page.
 pub const MAX_PAGE: usize = 1000;
+/// Bytes of items that are read at once, unless the first of them has more.
+pub const MAX_PIECE_BYTES: usize = 256 * 1024;
 /// Records that have expired and are removed at once.
 pub const MAX_SWEPT: usize = 1000;

@@ -5,7 +5,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use crate::error::StoreError;
-use crate::limits::{MAX_BODY_BYTES, MAX_ID_BYTES, MAX_PAGE, MAX_SCANNED, MAX_SWEPT};
+use crate::limits::{
+    MAX_BODY_BYTES, MAX_ID_BYTES, MAX_PAGE, MAX_PIECE_BYTES, MAX_SCANNED, MAX_SWEPT,
+};
 use crate::record::{Change, Item, Key, Kind, Listing, Page, Record};
 use crate::store::Filter;
 
@@ -246,19 +248,7 @@ pub(crate) fn items(
     page: &Page,
 ) -> Result<Listing<Item>, StoreError> {
     let record = sequence(connection, parent)?.ok_or(StoreError::NotFound)?;
-    let from = match &page.after {
-        None => None,
-        Some(id) => {
-            let found = connection
-                .query_row(
-                    "SELECT seq FROM items WHERE record = ?1 AND id = ?2",
-                    params![record, id],
-                    |row| row.get::<_, i64>(0),
-                )
-                .optional()?;
-            Some(found.ok_or(StoreError::NotFound)?)
-        }
-    };
+    let from = place(connection, record, page.after.as_deref())?;
     let (comparison, order, from) = direction(page.ascending, from);
     let mut statement = connection.prepare(&format!(
         "SELECT id, body FROM items WHERE record = ?1 AND seq {comparison} ?2
@@ -272,6 +262,54 @@ pub(crate) fn items(
         })
     })?;
     collect(rows, page.limit)
+}
+
+/// The place of the item that others follow, if there is one.
+fn place(
+    connection: &Connection,
+    record: i64,
+    after: Option<&str>,
+) -> Result<Option<i64>, StoreError> {
+    let Some(id) = after else {
+        return Ok(None);
+    };
+    let found = connection.query_row(
+        "SELECT seq FROM items WHERE record = ?1 AND id = ?2",
+        params![record, id],
+        |row| row.get(0),
+    );
+    found.optional()?.map(Some).ok_or(StoreError::NotFound)
+}
+
+pub(crate) fn pieces(
+    connection: &Connection,
+    parent: &Key,
+    after: Option<&str>,
+) -> Result<Listing<Item>, StoreError> {
+    let record = sequence(connection, parent)?.ok_or(StoreError::NotFound)?;
+    let from = place(connection, record, after)?.unwrap_or(i64::MIN);
+    let mut statement = connection.prepare(
+        "SELECT id, length(body), body FROM items WHERE record = ?1 AND seq > ?2 ORDER BY seq",
+    )?;
+    let mut rows = statement.query(params![record, from])?;
+    let (mut entries, mut bytes) = (Vec::new(), 0);
+    while let Some(row) = rows.next()? {
+        bytes += usize::try_from(row.get::<_, i64>(1)?).unwrap_or(usize::MAX);
+        if !entries.is_empty() && bytes > MAX_PIECE_BYTES {
+            return Ok(Listing {
+                entries,
+                more: true,
+            });
+        }
+        entries.push(Item {
+            id: row.get(0)?,
+            body: row.get(2)?,
+        });
+    }
+    Ok(Listing {
+        entries,
+        more: false,
+    })
 }
 
 /// The comparison and the order of a page, and the place that it begins behind.

@@ -15,24 +15,21 @@ pub enum Kind {
     ChatCompletion,
     /// The answer to a request with an idempotency key.
     Idempotency,
-    /// A file without its content.
+    /// A file; its items are the pieces of its content.
     File,
-    /// The content of a file.
-    FileContent,
-    /// A batch; its items are the lines of its output.
+    /// A batch.
     Batch,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 7] = [
         Self::Response,
         Self::ResponseEvents,
         Self::Conversation,
         Self::ChatCompletion,
         Self::Idempotency,
         Self::File,
-        Self::FileContent,
         Self::Batch,
     ];
 
@@ -45,7 +42,6 @@ impl Kind {
             Self::ChatCompletion => "chat_completion",
             Self::Idempotency => "idempotency",
             Self::File => "file",
-            Self::FileContent => "file_content",
             Self::Batch => "batch",
         }
     }

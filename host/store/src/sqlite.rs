@@ -191,6 +191,10 @@ impl Store for SqliteStore {
         self.read(move |connection| query::items(connection, &parent, &page))
     }
 
+    fn pieces(&self, parent: Key, after: Option<String>) -> BoxFuture<'_, Listing<Item>> {
+        self.read(move |connection| query::pieces(connection, &parent, after.as_deref()))
+    }
+
     fn item(&self, parent: Key, id: String) -> BoxFuture<'_, Option<Item>> {
         self.read(move |connection| query::item(connection, &parent, &id))
     }

@@ -47,6 +47,10 @@ pub trait Store: Send + Sync {
     /// Items of a record, in the order in which they were appended.
     fn items(&self, parent: Key, page: Page) -> BoxFuture<'_, Listing<Item>>;
 
+    /// Items of a record behind `after`, as many as one may hold at once: the first, and further ones up to
+    /// [`MAX_PIECE_BYTES`](crate::limits::MAX_PIECE_BYTES) in all.
+    fn pieces(&self, parent: Key, after: Option<String>) -> BoxFuture<'_, Listing<Item>>;
+
     /// An item of a record.
     fn item(&self, parent: Key, id: String) -> BoxFuture<'_, Option<Item>>;
 

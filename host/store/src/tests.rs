@@ -392,3 +392,39 @@ fn files_of_others_and_damaged_ones_are_refused() {
     ));
     assert!(matches!(check(&damaged), Err(OpenError::Damaged { .. })));
 }
+
+#[tokio::test]
+async fn feature_e28_content_is_read_piece_by_piece() {
+    with_both(|store| async move {
+        let owner = owner("tenant a");
+        let parent = record(&owner, "file", "{}").key;
+        let item = |id: &str, bytes: usize| Item {
+            id: id.to_owned(),
+            body: vec![b'x'; bytes],
+        };
+        let most = limits::MAX_PIECE_BYTES;
+        let items = vec![
+            item("a", most / 2),
+            item("b", most / 2),
+            item("c", 1),
+            item("d", 2 * most),
+            item("e", 1),
+        ];
+        let (key, put) = (parent.clone(), Change::Put(record(&owner, "file", "{}")));
+        let append = Change::Append { parent, items };
+        store.commit(vec![put, append]).await.expect("written");
+        let mut after = None;
+        for (expected, more) in [("ab", true), ("c", true), ("d", true), ("e", false)] {
+            let found = store.pieces(key.clone(), after).await.expect("read");
+            let ids: String = found.entries.iter().map(|item| &*item.id).collect();
+            assert_eq!((&*ids, found.more), (expected, more));
+            after = found.entries.last().map(|item| item.id.clone());
+        }
+        let absent = Key {
+            id: "other".to_owned(),
+            ..key
+        };
+        assert_eq!(store.pieces(absent, None).await, Err(StoreError::NotFound));
+    })
+    .await;
+}

@@ -1,25 +1,30 @@
 //! Output parser: splits generated text into content, reasoning and tool calls as it arrives, and writes
 //! the grammar that forces calls of the declared tools.
 //!
-//! Two formats of calls are read: `<tool_call>{"name": …, "arguments": …}</tool_call>` (Hermes and
-//! Qwen) and `{"name": …, "parameters": …}` alone or behind `<|python_tag|>` (Llama 3). Reasoning
-//! stands between `<think>` and `</think>` at the start of an answer.
+//! The formats are those of the SDK's [`formats`](mortise_plugin_sdk::formats). Which one a model writes is told by its
+//! chat template, else by its control tokens, else by its architecture, and the operator's settings decide
+//! before all of them. The grammar is made from the marks by which the format is read.
 //!
 //! The SDK's [`stream`](mortise_plugin_sdk::stream) reads, so neither the result nor the work depends on
 //! how the text was cut, and what turns out not to be a call is handed back as content, exactly as
 //! generated. Rules that the formats leave open:
 //! * Reasoning counts only at the very start of an answer, or if the prompt opened it. Whitespace
-//!   around it is dropped.
+//!   around it is dropped. A call within it is reasoning too, unless nothing closes the block: then the
+//!   first whole call ends it.
 //! * Whitespace between content and a call, and after the last call, is dropped.
-//! * A call that names an undeclared tool or is not JSON is content, exactly as generated; so is one that
+//! * A call that names an undeclared tool or is not in the format is content, exactly as generated; so is one that
 //!   the answer ends in. Mended are control characters inside strings and a comma before the end of a list
 //!   or object. A call is passed on when its arguments are whole; where calls are forced, a grammar holds
 //!   them to JSON, and they are passed on as they come.
 //! * Where one answer may hold one call only, further ones are dropped.
 
+mod calls;
 pub mod constraint;
+mod marks;
+mod schema;
 pub mod style;
 
+use mortise_plugin_sdk::log::{Level, log};
 use mortise_plugin_sdk::output_parser::{GrammarSource, OutputParser, Session, Setup};
 use mortise_plugin_sdk::stream::Parsing;
 use mortise_plugin_sdk::tools::Tools;
@@ -40,7 +45,14 @@ impl OutputParser for DefaultParser {
         Ok(Self(Style::new(&settings, model)))
     }
 
+    /// Asked once, and therefore the place to tell the operator of a format that is not known.
     fn keep_special_tokens(&self) -> bool {
+        if self.0.is_unknown() {
+            let model = self.0.model.name.as_str();
+            let message = "the chat template shows tools and no known format of calls, so calls are read as `hermes`; \
+                           name the format in the settings of the output parser, see `mortise parse --formats`";
+            log(Level::Warn, message, &[("model", model)]);
+        }
         self.0.keep_special_tokens()
     }
 
@@ -65,15 +77,16 @@ impl OutputParser for DefaultParser {
 pub fn open(style: &Style, setup: &Setup) -> Result<Option<Parsing>, Fault> {
     let tools = Tools::allowed(setup)?;
     let reasons = style.reasons || setup.opens_reasoning;
-    let calls = (!tools.is_empty()).then(|| style.format.read_as());
-    if calls.is_none() && !reasons {
+    let (format, thought) = (style.format, style.thought);
+    let calls = !tools.is_empty() || format.spec().framed;
+    if !calls && !reasons {
         return Ok(None);
     }
     let parsing = Parsing::new(tools, setup.opens_reasoning, async move |text| {
         if reasons {
-            text.reasoning("<think>", "</think>").await;
+            format.read_reasoning(text, thought).await;
         }
-        if let Some(format) = calls {
+        if calls {
             format.read_calls(text).await;
         }
     });

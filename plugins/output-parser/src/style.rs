@@ -1,60 +1,36 @@
 //! Formats that a model writes.
 
-use mortise_plugin_sdk::{ControlToken, Model, formats};
+use mortise_plugin_sdk::formats::{Format, Sign};
+use mortise_plugin_sdk::{ControlToken, Model};
 use serde::Deserialize;
 
-/// Format of tool calls.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    /// `<tool_call>\n{"name": …, "arguments": …}\n</tool_call>`
-    Hermes,
-    /// `{"name": …, "parameters": …}`
-    Llama3Json,
-}
-
-impl Format {
-    /// Mark that opens a call, or may.
-    pub fn opening(self) -> &'static str {
-        match self {
-            Self::Hermes => "<tool_call>",
-            Self::Llama3Json => "<|python_tag|>",
-        }
-    }
-
-    /// Mark that closes a call.
-    pub fn closing(self) -> Option<&'static str> {
-        match self {
-            Self::Hermes => Some("</tool_call>"),
-            Self::Llama3Json => None,
-        }
-    }
-
-    /// The SDK's reader of it.
-    pub fn read_as(self) -> formats::Format {
-        match self {
-            Self::Hermes => formats::Format::Hermes,
-            Self::Llama3Json => formats::Format::Llama3Json,
-        }
-    }
-
-    /// The key of the arguments.
-    pub fn arguments_key(self) -> &'static str {
-        match self {
-            Self::Hermes => "arguments",
-            Self::Llama3Json => "parameters",
-        }
-    }
-}
+/// Marks of reasoning that models of every family may have.
+const THINK: (&str, &str) = ("<think>", "</think>");
 
 /// The formats of one model.
 #[derive(Debug, Clone)]
 pub struct Style {
     /// Format of tool calls.
     pub format: Format,
+    /// Why it is that format.
+    pub reason: Reason,
     /// Answers may begin with a block of reasoning.
     pub reasons: bool,
+    /// Marks around reasoning.
+    pub thought: (&'static str, &'static str),
     /// The model that writes them.
     pub model: Model,
+}
+
+/// Why a format was chosen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reason {
+    /// The operator names it.
+    Settings,
+    /// The model's files tell of it.
+    Files(Sign),
+    /// Nothing tells of any, and most models can write this one if they are shown it.
+    Nothing,
 }
 
 /// Settings of the operator.
@@ -66,14 +42,29 @@ pub struct Settings {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[serde(try_from = "String")]
 enum FormatSetting {
     #[default]
-    #[serde(rename = "auto")]
     Auto,
-    #[serde(rename = "hermes")]
-    Hermes,
-    #[serde(rename = "llama3-json")]
-    Llama3Json,
+    Named(Format),
+}
+
+impl TryFrom<String> for FormatSetting {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        match (name.as_str(), Format::named(&name)) {
+            ("auto", _) => Ok(Self::Auto),
+            (_, Some(format)) => Ok(Self::Named(format)),
+            (_, None) => {
+                let names: Vec<&str> = Format::all().map(Format::name).collect();
+                Err(format!(
+                    "`{name}` is no format; the formats are auto, {}",
+                    names.join(", ")
+                ))
+            }
+        }
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -90,19 +81,26 @@ enum ReasoningSetting {
 impl Style {
     /// Formats by the settings and, where they leave it open, by the model's files.
     pub fn new(settings: &Settings, model: Model) -> Self {
-        let format = match settings.format {
-            FormatSetting::Auto => detect_format(&model),
-            FormatSetting::Hermes => Format::Hermes,
-            FormatSetting::Llama3Json => Format::Llama3Json,
+        let (format, reason) = match settings.format {
+            FormatSetting::Named(format) => (format, Reason::Settings),
+            FormatSetting::Auto => match Format::of_model(&model) {
+                Some((format, sign)) => (format, Reason::Files(sign)),
+                None => (Format::Hermes, Reason::Nothing),
+            },
         };
+        let own = format.spec().reasoning;
+        let has = |marks: (&str, &str)| mentions(&model, marks.0) || mentions(&model, marks.1);
+        let thought = if has(own) || !has(THINK) { own } else { THINK };
         let reasons = match settings.reasoning {
-            ReasoningSetting::Auto => mentions(&model, "<think>") || mentions(&model, "</think>"),
+            ReasoningSetting::Auto => has(thought) || format.spec().framed,
             ReasoningSetting::Think => true,
             ReasoningSetting::None => false,
         };
         Self {
             format,
+            reason,
             reasons,
+            thought,
             model,
         }
     }
@@ -114,14 +112,22 @@ impl Style {
 
     /// Whether the format is written with tokens that are left out of generated text by default.
     pub fn keep_special_tokens(&self) -> bool {
-        let calls = [Some(self.format.opening()), self.format.closing()];
-        let reasoning = self.reasons.then_some(["<think>", "</think>"]);
-        calls
-            .into_iter()
-            .flatten()
+        let reasoning = self.reasons.then_some([self.thought.0, self.thought.1]);
+        let marks: Vec<&str> = (self.format.spec().marks())
             .chain(reasoning.into_iter().flatten())
-            .filter_map(|text| self.control_token(text))
-            .any(|token| token.special)
+            .collect();
+        let mut special = self
+            .model
+            .control_tokens
+            .iter()
+            .filter(|token| token.special && !token.text.is_empty());
+        special.any(|token| marks.iter().any(|mark| mark.contains(&token.text)))
+    }
+
+    /// Whether the chat template writes about tools, and nothing tells in which format it wants calls.
+    pub fn is_unknown(&self) -> bool {
+        let template = self.model.chat_template.as_deref().unwrap_or_default();
+        self.reason == Reason::Nothing && template.contains("tool")
     }
 }
 
@@ -129,28 +135,7 @@ fn control_token<'a>(model: &'a Model, text: &str) -> Option<&'a ControlToken> {
     model.control_tokens.iter().find(|token| token.text == text)
 }
 
-fn template(model: &Model) -> &str {
-    model.chat_template.as_deref().unwrap_or_default()
-}
-
 fn mentions(model: &Model, text: &str) -> bool {
-    template(model).contains(text) || control_token(model, text).is_some()
-}
-
-fn detect_format(model: &Model) -> Format {
-    let template = template(model);
-    let hermes = template.contains("<tool_call>");
-    let llama = template.contains("<|python_tag|>")
-        || (template.contains("ipython") && template.contains("\"parameters\""));
-    if hermes {
-        Format::Hermes
-    } else if llama
-        || (model.architecture.starts_with("llama")
-            && control_token(model, "<tool_call>").is_none()
-            && control_token(model, "<|python_tag|>").is_some())
-    {
-        Format::Llama3Json
-    } else {
-        Format::Hermes
-    }
+    let template = model.chat_template.as_deref().unwrap_or_default();
+    template.contains(text) || control_token(model, text).is_some()
 }

@@ -55,6 +55,15 @@ fn character_by_character() {
     }
 }
 
+/// The default parser reads every format as the SDK does, with its settings.
+#[test]
+fn feature_s14_every_format_can_be_chosen_by_name() {
+    for case in answers::read(include_str!("../../../tests/parsers/written.json")) {
+        let found = parse(&case, case.text.split_inclusive(|_| true)).compact();
+        assert_eq!(found, expected(&case).compact(), "{}", case.name);
+    }
+}
+
 /// Where no call can come, no blank waits for one.
 #[test]
 fn blanks_leave_at_once_where_no_call_can_come() {

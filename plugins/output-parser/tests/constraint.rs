@@ -1,38 +1,14 @@
 //! The grammars that are written, tried with llguidance.
 
-use llguidance::api::TopLevelGrammar;
-use llguidance::{Matcher, ParserFactory};
+mod grammars;
+
+use grammars::{model, style, takes};
 use mortise_output_parser::constraint::constraint;
-use mortise_output_parser::style::{Format, Settings, Style};
+use mortise_output_parser::style::{Settings, Style};
+use mortise_plugin_sdk::formats::Format;
 use mortise_plugin_sdk::output_parser::{GrammarSource, Setup, ToolChoice};
-use mortise_plugin_sdk::{ControlToken, Fault, Model};
+use mortise_plugin_sdk::{ControlToken, Fault};
 use serde_json::json;
-use toktrie::ApproximateTokEnv;
-
-/// Ids beyond the bytes are control tokens of the test's vocabulary.
-const MARKS: [&str; 4] = ["<tool_call>", "</tool_call>", "<think>", "</think>"];
-
-fn model(template: &str, architecture: &str, control_tokens: Vec<ControlToken>) -> Model {
-    Model {
-        name: "a model".to_owned(),
-        architecture: architecture.to_owned(),
-        chat_template: Some(template.to_owned()),
-        bos_token: String::new(),
-        eos_token: String::new(),
-        control_tokens,
-    }
-}
-
-fn style(format: &str, reasoning: &str, control: bool) -> Style {
-    let tokens = MARKS.iter().zip(256..).map(|(text, id)| ControlToken {
-        id,
-        text: (*text).to_owned(),
-        special: false,
-    });
-    let model = model("", "", tokens.filter(|_| control).collect());
-    let settings = json!({"format": format, "reasoning": reasoning});
-    Style::new(&serde_json::from_value(settings).unwrap(), model)
-}
 
 fn setup(choice: &ToolChoice, parallel: bool, opens: bool) -> Setup {
     let tools = json!([
@@ -55,35 +31,6 @@ fn refused(style: &Style, setup: &Setup, wanted: Option<GrammarSource>) -> Strin
         Err(Fault::Invalid(message)) => message,
         other => panic!("not refused as the caller's: {other:?}"),
     }
-}
-
-/// Tokens of `text`, with marks as control tokens if the model has them.
-fn tokens(style: &Style, text: &str) -> Vec<u32> {
-    let mut tokens = Vec::new();
-    let mut rest = text;
-    while let Some(first) = rest.bytes().next() {
-        let mark = style
-            .model
-            .control_tokens
-            .iter()
-            .find(|token| rest.starts_with(&token.text));
-        let taken = mark.map_or(1, |token| token.text.len());
-        tokens.push(mark.map_or(u32::from(first), |token| token.id));
-        rest = std::str::from_utf8(&rest.as_bytes()[taken..]).unwrap();
-    }
-    tokens
-}
-
-fn takes(style: &Style, source: &GrammarSource, text: &str) -> bool {
-    let GrammarSource::Lark(lark) = source else {
-        panic!("not Lark: {source:?}");
-    };
-    let factory = ParserFactory::new_simple(&ApproximateTokEnv::single_byte_env()).unwrap();
-    let parser = factory.create_parser(TopLevelGrammar::from_lark(lark.clone()));
-    let mut matcher = Matcher::new(parser);
-    assert!(!matcher.is_error(), "{lark}\n{:?}", matcher.get_error());
-    let tokens = tokens(style, text);
-    matcher.try_consume_tokens(&tokens).unwrap() == tokens.len() && matcher.is_accepting().unwrap()
 }
 
 fn check(style: &Style, setup: &Setup, wanted: Option<GrammarSource>, yes: &[&str], no: &[&str]) {

@@ -124,3 +124,14 @@ def test_mistakes_are_the_clients_exceptions(client):
     with pytest.raises(openai.NotFoundError) as missing:
         client.responses.create(model=MODEL, input="Hello", previous_response_id="resp_none")
     assert missing.value.code == "previous_response_not_found"
+
+
+def test_the_tokens_of_an_input_are_those_that_its_response_is_charged(client):
+    asked = dict(model=MODEL, input="What is mortise?", instructions="Be brief.")
+    counted = client.responses.input_tokens.count(**asked)
+    assert counted.object == "response.input_tokens"
+    first = client.responses.create(**asked)
+    assert counted.input_tokens == first.usage.input_tokens
+    more = dict(model=MODEL, input="And why?", previous_response_id=first.id)
+    counted = client.responses.input_tokens.count(**more)
+    assert counted.input_tokens == client.responses.create(**more).usage.input_tokens

@@ -5,10 +5,12 @@
 
 pub mod bystander;
 pub mod client;
+pub mod contract;
 pub mod example;
 pub mod frames;
 pub mod gguf_file;
 pub mod model;
+pub mod schema;
 pub mod upstream;
 
 use std::io::{BufRead as _, BufReader, Write as _};

@@ -138,50 +138,96 @@ impl Tool {
     }
 
     /// Value that a text stands for as the argument `key`. Formats that write values bare leave it to the
-    /// schema: `5` is a number if the schema has one there, and text if it has a string or nothing.
+    /// schema: `5` is a number if the schema has one there, and text if it has a string or nothing. A text
+    /// is never taken out of quotes: they are part of it.
     pub fn typed(&self, key: &str, text: &str) -> Value {
-        let mut types = Vec::new();
-        if let Some(schema) = self
-            .parameters
-            .pointer("/properties")
-            .and_then(|all| all.get(key))
-        {
-            types_of(schema, &mut types);
-        }
-        let meant = match text.trim() {
-            "True" => Some(Value::Bool(true)),
-            "False" => Some(Value::Bool(false)),
-            "None" => Some(Value::Null),
-            text => serde_json::from_str(text).ok(),
-        };
-        match meant {
-            Some(value) if types.contains(&type_of(&value)) => value,
-            // Whole numbers are numbers too.
-            Some(Value::Number(number)) if types.contains(&"number") => Value::Number(number),
-            _ => Value::from(text),
-        }
+        typed_as(&self.types(key), text)
+    }
+
+    /// Types that the schema has for the argument `key`, in JSON Schema's words; none if it does not say.
+    pub fn types(&self, key: &str) -> Vec<&str> {
+        let property = child(&self.parameters, &self.parameters, key);
+        property.map_or_else(Vec::new, |schema| types_in(&self.parameters, schema))
+    }
+
+    /// Whether the argument `key` is a list or an object, and never a text.
+    pub(crate) fn is_structured(&self, key: &str) -> bool {
+        is_structured(&self.types(key))
     }
 }
 
-/// All types that a schema names, through its alternatives.
-fn types_of<'a>(schema: &'a Value, types: &mut Vec<&'a str>) {
-    match schema.get("type") {
-        Some(Value::String(one)) => types.push(one),
-        Some(Value::Array(several)) => types.extend(several.iter().filter_map(Value::as_str)),
-        _ => {}
+/// Schemas that are looked at for the types of one value, through references and alternatives.
+const MAX_SCHEMAS: usize = 128;
+
+/// Whether values of these types are lists or objects, and never texts.
+pub(crate) fn is_structured(types: &[&str]) -> bool {
+    let structured = types.iter().any(|one| matches!(*one, "array" | "object"));
+    structured && !types.contains(&"string")
+}
+
+/// Value that a text stands for where values of these types may stand.
+pub(crate) fn typed_as(types: &[&str], text: &str) -> Value {
+    let meant = match text.trim() {
+        "True" => Some(Value::Bool(true)),
+        "False" => Some(Value::Bool(false)),
+        "None" => Some(Value::Null),
+        text => serde_json::from_str(text).ok(),
+    };
+    match meant {
+        None | Some(Value::String(_)) => Value::from(text),
+        Some(value) if types.contains(&type_of(&value)) => value,
+        // Whole numbers are numbers too.
+        Some(Value::Number(number)) if types.contains(&"number") => Value::Number(number),
+        Some(_) => Value::from(text),
     }
-    for key in ["anyOf", "oneOf", "allOf"] {
-        let alternatives = schema.get(key).and_then(Value::as_array);
-        for alternative in alternatives.into_iter().flatten() {
-            types_of(alternative, types);
+}
+
+/// All types that a schema names, through its alternatives and its references within `root`.
+pub(crate) fn types_in<'a>(root: &'a Value, schema: &'a Value) -> Vec<&'a str> {
+    let mut types = Vec::new();
+    let mut schemas = vec![schema];
+    let mut seen = 0;
+    while let Some(schema) = schemas.pop()
+        && seen < MAX_SCHEMAS
+    {
+        seen += 1;
+        match schema.get("type") {
+            Some(Value::String(one)) => types.push(one.as_str()),
+            Some(Value::Array(several)) => types.extend(several.iter().filter_map(Value::as_str)),
+            _ => types.extend(implied_types(schema)),
         }
+        for key in ["anyOf", "oneOf", "allOf"] {
+            let alternatives = schema.get(key).and_then(Value::as_array);
+            schemas.extend(alternatives.into_iter().flatten());
+        }
+        schemas.extend(referred(root, schema));
     }
+    types
+}
+
+/// Types of a schema that does not name them.
+fn implied_types(schema: &Value) -> Vec<&'static str> {
     let values = schema.get("enum").and_then(Value::as_array);
-    if schema.get("type").is_none() {
-        for value in values.into_iter().flatten() {
-            types.push(type_of(value));
-        }
-    }
+    let constant = schema.get("const").into_iter();
+    let values = values.into_iter().flatten().chain(constant).map(type_of);
+    let shapes = [("properties", "object"), ("items", "array")];
+    let shapes = shapes
+        .into_iter()
+        .filter(|(key, _)| schema.get(*key).is_some());
+    values.chain(shapes.map(|(_, shape)| shape)).collect()
+}
+
+/// Schema that a `$ref` within `root` stands for.
+fn referred<'a>(root: &'a Value, schema: &Value) -> Option<&'a Value> {
+    let target = schema.get("$ref")?.as_str()?;
+    root.pointer(target.strip_prefix('#')?)
+}
+
+/// Schema of a property, or of the items under the key `item`, in a schema within `root`.
+pub(crate) fn child<'a>(root: &'a Value, schema: &'a Value, key: &str) -> Option<&'a Value> {
+    let schema = referred(root, schema).unwrap_or(schema);
+    let property = schema.get("properties").and_then(|all| all.get(key));
+    property.or_else(|| schema.get("items").filter(|_| key == "item"))
 }
 
 fn type_of(value: &Value) -> &'static str {
@@ -240,7 +286,8 @@ mod tests {
             "maybe": {"type": ["integer", "null"]},
             "either": {"anyOf": [{"type": "string"}, {"type": "integer"}]},
             "choice": {"enum": [1, 2]},
-        }}));
+            "there": {"$ref": "#/$defs/place"},
+        }, "$defs": {"place": {"properties": {"a": {"type": "integer"}}}}}));
         for (key, text, value) in [
             ("text", "5", json!("5")),
             ("text", " a\n", json!(" a\n")),
@@ -258,6 +305,9 @@ mod tests {
             ("maybe", "3", json!(3)),
             ("either", "3", json!(3)),
             ("either", "three", json!("three")),
+            ("text", "\"a\"", json!("\"a\"")),
+            ("either", "\"3\"", json!("\"3\"")),
+            ("there", "{\"a\": 1}", json!({"a": 1})),
             ("choice", "2", json!(2)),
             ("unknown", "2", json!("2")),
         ] {

@@ -1,7 +1,7 @@
-//! An output parser for many models: it reads sixteen ways to write tool calls, and finds by the model's
-//! chat template which one is meant. `{"format": "qwen-coder"}` in the settings says it instead.
+//! An output parser for many models: it reads all formats that the SDK knows, and finds by the
+//! model's files which one is meant. `{"format": "qwen-coder"}` in the settings says it instead.
 //!
-//! All there is to a format is in the SDK's `formats` module, a few lines each; to read one of your own,
+//! All there is to a format is in the SDK's `formats` module; to read one of your own,
 //! write such a function here and hand it to `stream::open`.
 
 use mortise_plugin_sdk::formats::Format;
@@ -26,22 +26,22 @@ impl OutputParser for VendorFormats {
     type Settings = Settings;
 
     fn prepare(settings: Settings, model: Model) -> Result<Self, Fault> {
-        let template = model.chat_template.as_deref().unwrap_or_default();
         let format = match &settings.format {
             Some(name) => Format::named(name),
-            None => Format::of_template(template),
+            None => Format::of_model(&model).map(|(format, _)| format),
         };
         let Some(format) = format else {
             let names: Vec<&str> = Format::all().map(Format::name).collect();
             let fault = format!(
-                "the template of `{}` tells of no known format; set `format` to one of {}",
+                "the files of `{}` tell of no known format; set `format` to one of {}",
                 model.name,
                 names.join(", ")
             );
             return Err(Fault::Unsupported(fault));
         };
         let special = model.control_tokens.iter().any(|token| {
-            token.special && (token.text.contains("tool") || token.text.contains("TOOL"))
+            let mut marks = format.spec().marks();
+            token.special && marks.any(|mark| mark.contains(&token.text))
         });
         Ok(Self { format, special })
     }

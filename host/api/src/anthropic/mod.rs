@@ -1,6 +1,7 @@
 //! The Anthropic dialect: messages, their tokens counted, and models in Anthropic's shape.
 
 mod blocks;
+mod contract;
 mod error;
 mod messages;
 mod models;
@@ -10,13 +11,12 @@ mod tools;
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::{Extension, State};
 use axum::middleware::from_fn_with_state;
 use axum::response::Response;
-use axum::routing::post;
 use http::{Request as HttpRequest, StatusCode};
+use mortise_http::contract::Routes;
 use mortise_http::{Api, Context, Conventions, Problem, json_response};
 use mortise_service::Request;
 use serde_json::json;
@@ -43,10 +43,13 @@ const VERSION_HEADER: &str = "anthropic-version";
 
 /// The dialect's routes.
 pub fn api(state: Arc<ApiState>) -> Api {
+    let mode = state.unsupported;
+    let routes = Routes::default()
+        .on(contract::create_message(mode), messages)
+        .on(contract::count_tokens(mode), count_tokens);
+    let (router, operations) = routes.into_parts();
     Api {
-        router: Router::new()
-            .route(MESSAGES, post(messages))
-            .route(COUNT_TOKENS, post(count_tokens))
+        router: router
             .route_layer(from_fn_with_state(Arc::clone(&state), idempotency::layer))
             .with_state(state),
         prefix: MESSAGES,
@@ -57,6 +60,7 @@ pub fn api(state: Arc<ApiState>) -> Api {
             id_header: Some(error::ID_HEADER),
             status: Some(error::status),
         },
+        contract: contract::contract(operations),
     }
 }
 
@@ -77,7 +81,7 @@ async fn messages(
         thinking,
         ignored,
     } = request::parse(object, state.unsupported)?;
-    let stream = fields.stream;
+    let (stream, max_tokens) = (fields.stream, fields.max_tokens);
     let started = start(&state, &context, MESSAGES, &parts, reserved, vec![fields]).await;
     let started = started.map_err(renamed)?;
     let envelope = Envelope {
@@ -85,6 +89,8 @@ async fn messages(
         model: started.model.clone(),
         thinking,
         prompt_tokens: started.answering.prompt_tokens(),
+        max_tokens: max_tokens.unwrap_or(u32::MAX),
+        context: context_of(&state, &started.model),
     };
     let mut response = if stream {
         let writer = MessageEvents::new(envelope);
@@ -131,6 +137,12 @@ async fn count_tokens(
         &call.ignored,
     );
     Ok(response)
+}
+
+/// Tokens of a model's context, where they are known.
+fn context_of(state: &ApiState, model: &str) -> Option<usize> {
+    let model = state.service.model(model).ok()?;
+    model.loaded.as_ref()?.model.context_length()
 }
 
 /// A problem under the names that fields have in this dialect.

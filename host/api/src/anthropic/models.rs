@@ -23,13 +23,13 @@ use crate::call::call_of;
 use crate::problem::problem_of;
 use crate::state::ApiState;
 
-const MODELS: &str = "/v1/models";
-const MODEL: &str = "/v1/models/{id}";
+pub(super) const MODELS: &str = "/v1/models";
+pub(super) const MODEL: &str = "/v1/models/{id}";
 
 /// Models on a page, where the caller does not say.
 const PAGE: usize = 20;
 /// Models on a page of Anthropic's list, at most.
-const MAX_PAGE: usize = 1000;
+pub(super) const MAX_PAGE: usize = 1000;
 
 /// Routes of another dialect, on which callers of this one get models in their own shape.
 pub fn beside(router: Router, state: Arc<ApiState>) -> Router {
@@ -107,12 +107,8 @@ async fn list(state: &ApiState, context: &Context, parts: &Parts) -> Result<Resp
     let admission = state.service.authorize(&call, None).await;
     let admission = admission.map_err(problem_of)?;
     let page = Page::read(parts.uri.query().unwrap_or_default())?;
-    let models = state.service.models();
-    let listed: Vec<&ServedModel> = models
-        .iter()
-        .map(AsRef::as_ref)
-        .filter(|model| !model.listing.hidden)
-        .collect();
+    let models = state.service.permitted(&call).await;
+    let listed: Vec<&ServedModel> = models.iter().map(AsRef::as_ref).collect();
     let (from, to) = bounds(&listed, &page)?;
     let rows = listed.get(from..to).unwrap_or_default();
     let id = |model: Option<&&ServedModel>| model.map(|model| model.listing.name.clone());
@@ -176,7 +172,8 @@ async fn retrieve(
     context.record.asked(&id, false);
     let admission = state.service.authorize(&call, Some(&id)).await;
     let admission = admission.map_err(problem_of)?;
-    let model = state.service.model(&id).map_err(problem_of)?;
+    let model = state.service.model_for(&call, &id).await;
+    let model = model.map_err(problem_of)?;
     context.record.answers(&model.listing.name);
     let mut response = json_response(StatusCode::OK, &model_body(&model));
     append_headers(response.headers_mut(), &admission.allowance().headers);

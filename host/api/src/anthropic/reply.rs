@@ -25,9 +25,25 @@ pub(super) struct Envelope {
     pub(super) thinking: ThinkingShape,
     /// Tokens of the prompt, as far as they are known before the answer.
     pub(super) prompt_tokens: u32,
+    /// Tokens that the caller allowed.
+    pub(super) max_tokens: u32,
+    /// Tokens of the model's context, where they are known.
+    pub(super) context: Option<usize>,
 }
 
 impl Envelope {
+    /// The reason why a message ended: where its limit was more than the context had room for, the context.
+    fn stop_reason(&self, end: &End, usage: Usage) -> Option<&'static str> {
+        let tokens = usage.prompt_tokens.saturating_add(usage.completion_tokens) as usize;
+        let full = self.context.is_some_and(|context| tokens >= context);
+        match end.reason {
+            Some("max_tokens") if full && usage.completion_tokens < self.max_tokens => {
+                Some("model_context_window_exceeded")
+            }
+            reason => reason,
+        }
+    }
+
     fn message(&self, content: Vec<Value>, end: &End, usage: Value) -> Value {
         json!({
             "id": self.id,
@@ -140,6 +156,7 @@ pub(super) async fn whole(mut answers: Answering, envelope: Envelope) -> Result<
             Event::Delta { .. } | Event::ServerToolCall { .. } => {}
             Event::Finished { reason, stop, .. } => end = End::new(reason, stop),
             Event::Completed { usage } => {
+                end.reason = envelope.stop_reason(&end, usage);
                 let blocks = blocks.into_iter();
                 let content = blocks.map(|block| block.body(envelope.thinking)).collect();
                 return Ok(envelope.message(content, &end, usage_body(usage)));
@@ -275,9 +292,10 @@ impl MessageEvents {
 
     fn finish(&mut self, usage: Usage, out: &mut Vec<u8>) {
         self.close(out);
+        let reason = self.envelope.stop_reason(&self.end, usage);
         let body = json!({
             "type": "message_delta",
-            "delta": {"stop_reason": self.end.reason, "stop_sequence": self.end.sequence},
+            "delta": {"stop_reason": reason, "stop_sequence": self.end.sequence},
             "usage": usage_body(usage),
         });
         write_event(out, "message_delta", &body);
@@ -339,6 +357,8 @@ mod tests {
             model: "m".to_owned(),
             thinking,
             prompt_tokens: 9,
+            max_tokens: 100,
+            context: Some(1000),
         }
     }
 
@@ -354,6 +374,7 @@ mod tests {
                     choice,
                     delta,
                     logprobs,
+                    tokens: Vec::new(),
                 },
                 &mut out,
             );
@@ -364,6 +385,7 @@ mod tests {
                 choice,
                 reason: end,
                 stop,
+                tokens: Vec::new(),
             },
             &mut out,
         );

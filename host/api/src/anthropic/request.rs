@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::blocks::CacheControl;
 use super::messages::Messages;
 use super::tools::ToolFields;
-use crate::fields::{FieldPath, FieldReader, missing, refused_fields, words, wrong_type};
+use crate::fields::{FieldPath, FieldReader, Fields, missing, refused_fields, words, wrong_type};
 use crate::unsupported::Unsupported;
 
 /// Least budget of thinking, as at Anthropic.
@@ -171,6 +171,20 @@ refused_fields! {
     }
 }
 
+/// The fields of a message, for the contract.
+pub(super) fn fields(mode: Unsupported) -> Fields {
+    count_fields(mode).with::<Generation>()
+}
+
+/// The fields of a message whose tokens are counted, for the contract.
+pub(super) fn count_fields(mode: Unsupported) -> Fields {
+    Fields::new(mode)
+        .with::<Basics>()
+        .with::<Messages>()
+        .with::<ToolFields>()
+        .refusing(Refused::REASONS)
+}
+
 /// Translate the body of `POST /v1/messages`.
 pub(super) fn parse(object: Map<String, Value>, mode: Unsupported) -> Result<MessageCall, Problem> {
     let mut reader = FieldReader::new(object, mode);
@@ -195,6 +209,7 @@ pub(super) fn parse(object: Map<String, Value>, mode: Unsupported) -> Result<Mes
     }
     let fields = RequestFields {
         max_tokens: Some(max_tokens),
+        max_tokens_fit: true,
         stream: generation.stream.unwrap_or(false),
         temperature: generation.temperature,
         top_p: generation.top_p,

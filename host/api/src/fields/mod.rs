@@ -1,6 +1,7 @@
 //! Reads the fields of a request's JSON object into typed groups. A group is a struct of fields that
 //! belong together; routes are made of groups, and what no group reads is unknown.
 
+mod declared;
 mod names;
 mod path;
 mod refused;
@@ -15,6 +16,7 @@ use self::names::names_at;
 use self::unreadable::unreadable;
 use crate::unsupported::Unsupported;
 
+pub(crate) use self::declared::Fields;
 pub(crate) use self::path::{FieldPath, Segment};
 pub(crate) use self::refused::refused_fields;
 pub(crate) use self::unreadable::{missing, wrong_type, wrong_value};

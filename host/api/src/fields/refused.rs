@@ -9,6 +9,10 @@ macro_rules! refused_fields {
         struct $name { $($field: Option<serde_json::Value>),+ }
 
         impl $name {
+            /// The fields and the reasons.
+            const REASONS: &'static [(&'static str, &'static str)] =
+                &[$((stringify!($field), $why)),+];
+
             /// Refuse those that are given, or note that they are left out, as configured.
             fn refuse(&self, reader: &mut FieldReader) -> Result<(), Problem> {
                 $(if self.$field.is_some() {

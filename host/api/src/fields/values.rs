@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor, value};
 
+use super::names::Members;
+
 /// A string or an array of strings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Texts(pub(crate) Vec<String>);
@@ -110,7 +112,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for WordOr<T> {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<WordOr<T>, A::Error> {
-                T::deserialize(value::MapAccessDeserializer::new(map)).map(WordOr::Object)
+                T::deserialize(Members(map)).map(WordOr::Object)
             }
         }
 

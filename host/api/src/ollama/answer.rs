@@ -333,6 +333,7 @@ mod tests {
             choice: 0,
             delta,
             logprobs: Vec::new(),
+            tokens: Vec::new(),
         };
         let begin = |index, name: &str| Delta::CallBegin {
             index,
@@ -355,6 +356,7 @@ mod tests {
             choice: 0,
             reason: FinishReason::ToolCalls,
             stop: None,
+            tokens: Vec::new(),
         };
         generated.event(end, &mut out);
         let text = String::from_utf8(out).expect("UTF-8");

@@ -10,12 +10,12 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::options::Shared;
-use crate::fields::{FieldPath, FieldReader, missing, words};
+use crate::fields::{FieldPath, FieldReader, Fields, missing, words};
 use crate::unsupported::Unsupported;
 
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "an object")]
-struct Fields {
+struct ChatFields {
     messages: Option<Vec<WireMessage>>,
     tools: Option<Vec<Tool>>,
 }
@@ -87,6 +87,13 @@ struct Function {
     parameters: Option<Map<String, Value>>,
 }
 
+/// The fields of a body, for the contract.
+pub(super) fn fields() -> Fields {
+    Fields::new(Unsupported::Refuse)
+        .with::<Shared>()
+        .with::<ChatFields>()
+}
+
 /// Translate a body. A request without messages only loads the model. `context` tells the tokens of a
 /// model's context.
 pub(super) fn parse(
@@ -97,7 +104,7 @@ pub(super) fn parse(
     let shared: Shared = reader.read()?;
     let mut request = RequestFields::default();
     let arguments = shared.write(&mut reader, &mut request, context)?;
-    let fields: Fields = reader.read()?;
+    let fields: ChatFields = reader.read()?;
     request.tools = tools(fields.tools.unwrap_or_default())?;
     let messages = fields.messages.unwrap_or_default();
     let only_loads = messages.is_empty();
@@ -177,31 +184,50 @@ fn conversation(messages: Vec<WireMessage>) -> Result<Conversation, Problem> {
     })
 }
 
-/// Calls whose results have not come yet: id and name of the tool.
+/// Calls whose results have not come yet.
 #[derive(Default)]
 struct OpenCalls {
-    calls: Vec<(String, String)>,
+    calls: Vec<OpenCall>,
     count: usize,
+}
+
+struct OpenCall {
+    id: String,
+    /// Name of the tool.
+    name: String,
+    /// The caller gave no id.
+    made: bool,
 }
 
 impl OpenCalls {
     /// The id of a new call, of its own or made.
     fn begin(&mut self, id: Option<String>, name: &str) -> String {
+        let made = id.is_none();
         let id = id.unwrap_or_else(|| format!("call_{}", self.count));
         self.count += 1;
-        self.calls.push((id.clone(), name.to_owned()));
+        self.calls.push(OpenCall {
+            id: id.clone(),
+            name: name.to_owned(),
+            made,
+        });
         id
     }
 
-    /// The call that a result belongs to: by its id, else the first open one of the tool, else the first.
+    /// The call that a result belongs to: by its id, else the first open one of the tool, else the first. Some
+    /// clients give ids with results and leave them out of calls.
     fn end(&mut self, id: Option<String>, name: Option<&str>) -> Option<String> {
-        let of_tool = |(_, called): &(String, String)| name.is_none_or(|name| name == called);
+        let of_tool = |call: &OpenCall| name.is_none_or(|name| name == call.name);
+        let mut calls = self.calls.iter();
         let at = match &id {
-            Some(id) => self.calls.iter().position(|(open, _)| open == id),
-            None => self.calls.iter().position(of_tool),
+            Some(id) => {
+                let named = calls.position(|call| call.id == *id);
+                let without = |call: &OpenCall| call.made && of_tool(call);
+                named.or_else(|| self.calls.iter().position(without))
+            }
+            None => calls.position(of_tool),
         };
         match at {
-            Some(at) => Some(self.calls.remove(at).0),
+            Some(at) => Some(self.calls.remove(at).id),
             None => id,
         }
     }
@@ -317,16 +343,32 @@ mod tests {
             result("g"), result("f"), result("f"),
         ]));
         let messages = messages.expect("valid");
-        let ids: Vec<&str> = messages
-            .iter()
-            .filter_map(|message| match &message.role {
+        assert_eq!(answered(&messages), ["call_1", "call_0", "call_2"]);
+        let stray = read(json!([{"role": "user", "content": "?"}, result("f")]));
+        assert!(stray.expect_err("refused").contains("`messages[1]`"));
+    }
+
+    /// Ids of the calls that messages are the results of.
+    fn answered(messages: &[Message]) -> Vec<&str> {
+        let roles = messages.iter().map(|message| &message.role);
+        roles
+            .filter_map(|role| match role {
                 Role::Tool { call_id } => Some(call_id.as_str()),
                 _ => None,
             })
-            .collect();
-        assert_eq!(ids, ["call_1", "call_0", "call_2"]);
-        let stray = read(json!([{"role": "user", "content": "?"}, result("f")]));
-        assert!(stray.expect_err("refused").contains("`messages[1]`"));
+            .collect()
+    }
+
+    #[test]
+    fn results_with_ids_belong_to_calls_that_lack_them() {
+        let call = |id: Value| json!({"id": id, "function": {"name": "f", "arguments": {}}});
+        let result = |id: &str| json!({"role": "tool", "content": "7", "tool_call_id": id});
+        let calls = json!([call(json!("one")), call(Value::Null)]);
+        let asked = json!({"role": "assistant", "content": "", "tool_calls": calls});
+        let messages = read(json!([asked, result("other"), result("one")]));
+        assert_eq!(answered(&messages.expect("valid")), ["call_1", "one"]);
+        let stray = read(json!([asked, result("other"), result("third")]));
+        assert!(stray.expect_err("refused").contains("`messages[2]`"));
     }
 
     #[test]

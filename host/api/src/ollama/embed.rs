@@ -12,11 +12,12 @@ use mortise_service::{EmbeddingInput, EmbeddingRequest};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use super::keep_alive;
 use super::models::{context_of, known_name};
 use super::options::{Options, check_keep_alive};
 use super::{EMBED, EMBEDDINGS};
 use crate::embed::embed as make;
-use crate::fields::{FieldReader, Texts};
+use crate::fields::{FieldReader, Fields, Texts};
 use crate::receive::{Received, receive};
 use crate::state::ApiState;
 use crate::unsupported::Unsupported;
@@ -43,6 +44,20 @@ struct EmbeddingsFields {
     prompt: String,
 }
 
+/// The fields of `POST /api/embed`, for the contract.
+pub(super) fn fields() -> Fields {
+    Fields::new(Unsupported::Refuse)
+        .with::<Shared>()
+        .with::<EmbedFields>()
+}
+
+/// The fields of `POST /api/embeddings`, for the contract.
+pub(super) fn older_fields() -> Fields {
+    Fields::new(Unsupported::Refuse)
+        .with::<Shared>()
+        .with::<EmbeddingsFields>()
+}
+
 /// `POST /api/embed`
 pub(super) async fn embed(
     State(state): State<Arc<ApiState>>,
@@ -52,10 +67,11 @@ pub(super) async fn embed(
     let began = Instant::now();
     let Received {
         parts,
-        object,
+        mut object,
         reserved,
         ..
     } = receive(&state, &context, EMBED, request).await?;
+    let kept = keep_alive::taken(&state, &mut object)?;
     let (model, mut reader) = shared(&state, object)?;
     let fields: EmbedFields = reader.read()?;
     reader.finish(|_| false)?;
@@ -69,6 +85,7 @@ pub(super) async fn embed(
     };
     let made = make(&state, &context, EMBED, &parts, request).await?;
     drop(reserved);
+    keep_alive::keep(&state, &made.model, kept);
     let elapsed = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
     let body = json!({
         "model": made.model,
@@ -90,10 +107,11 @@ pub(super) async fn embeddings(
 ) -> Result<Response, Problem> {
     let Received {
         parts,
-        object,
+        mut object,
         reserved,
         ..
     } = receive(&state, &context, EMBEDDINGS, request).await?;
+    let kept = keep_alive::taken(&state, &mut object)?;
     let (model, mut reader) = shared(&state, object)?;
     let fields: EmbeddingsFields = reader.read()?;
     reader.finish(|_| false)?;
@@ -105,6 +123,7 @@ pub(super) async fn embeddings(
     };
     let made = make(&state, &context, EMBEDDINGS, &parts, request).await?;
     drop(reserved);
+    keep_alive::keep(&state, &made.model, kept);
     let body = json!({"embedding": made.vectors.first()});
     let mut response = json_response(StatusCode::OK, &body);
     append_headers(response.headers_mut(), &made.admission.allowance().headers);

@@ -8,12 +8,12 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::options::Shared;
-use crate::fields::{FieldPath, FieldReader, refused_fields};
+use crate::fields::{FieldPath, FieldReader, Fields, refused_fields};
 use crate::unsupported::Unsupported;
 
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "an object")]
-struct Fields {
+struct PromptFields {
     prompt: Option<String>,
     system: Option<String>,
     raw: Option<bool>,
@@ -32,6 +32,14 @@ refused_fields! {
     }
 }
 
+/// The fields of a body, for the contract.
+pub(super) fn fields() -> Fields {
+    Fields::new(Unsupported::Refuse)
+        .with::<Shared>()
+        .with::<PromptFields>()
+        .refusing(Refused::REASONS)
+}
+
 /// Translate a body. A request without a prompt only loads the model. `context` tells the tokens of a
 /// model's context.
 pub(super) fn parse(
@@ -42,7 +50,7 @@ pub(super) fn parse(
     let shared: Shared = reader.read()?;
     let mut request = RequestFields::default();
     let arguments = shared.write(&mut reader, &mut request, context)?;
-    let fields: Fields = reader.read()?;
+    let fields: PromptFields = reader.read()?;
     let empty = [
         (
             "images",

@@ -2,22 +2,23 @@
 
 mod answer;
 mod chat;
+mod contract;
 mod embed;
 mod error;
 mod generate;
+mod keep_alive;
 mod models;
 mod options;
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::{Extension, State};
 use axum::middleware::from_fn_with_state;
 use axum::response::Response;
-use axum::routing::{get, post};
 use http::{Request as HttpRequest, StatusCode};
+use mortise_http::contract::Routes;
 use mortise_http::{Api, Context, Conventions, Problem, append_headers, json_response};
 use mortise_service::RequestFields;
 
@@ -44,16 +45,18 @@ const VERSION: &str = "/api/version";
 
 /// The dialect's routes.
 pub fn api(state: Arc<ApiState>) -> Api {
+    let routes = Routes::default()
+        .on(contract::continue_text(), generate)
+        .on(contract::answer_chat(), chat)
+        .on(contract::embed(), embed::embed)
+        .on(contract::embeddings(), embed::embeddings)
+        .on(contract::tags(), models::tags)
+        .on(contract::show(), models::show)
+        .on(contract::ps(), models::ps)
+        .on(contract::version(), models::version);
+    let (router, operations) = routes.into_parts();
     Api {
-        router: Router::new()
-            .route(GENERATE, post(generate))
-            .route(CHAT, post(chat))
-            .route(EMBED, post(embed::embed))
-            .route(EMBEDDINGS, post(embed::embeddings))
-            .route(TAGS, get(models::tags))
-            .route(SHOW, post(models::show))
-            .route(PS, get(models::ps))
-            .route(VERSION, get(models::version))
+        router: router
             .route_layer(from_fn_with_state(Arc::clone(&state), idempotency::layer))
             .with_state(state),
         prefix: "/api",
@@ -63,6 +66,7 @@ pub fn api(state: Arc<ApiState>) -> Api {
             status: Some(error::status),
             ..Conventions::default()
         },
+        contract: contract::contract(operations),
     }
 }
 
@@ -111,10 +115,11 @@ async fn answer(
 ) -> Result<Response, Problem> {
     let Received {
         parts,
-        object,
+        mut object,
         reserved,
         ..
     } = received;
+    let kept = keep_alive::taken(state, &mut object)?;
     let (mut fields, only_loads) = parse(object)?;
     fields.model = known_name(state, fields.model);
     if only_loads {
@@ -127,6 +132,7 @@ async fn answer(
         };
         let (name, admission) = limits.bound(loading).await?;
         context.record.answers(&name);
+        keep_alive::keep(state, &name, kept);
         let body = Generated::new(shape, &name, began, false).loaded();
         let mut response = json_response(StatusCode::OK, &body);
         append_headers(response.headers_mut(), &admission.allowance().headers);
@@ -135,6 +141,7 @@ async fn answer(
     let (stream, logprobs) = (fields.stream, fields.logprobs.is_some());
     let started = start(state, context, route, &parts, reserved, vec![fields]).await;
     let started = started.map_err(renamed)?;
+    keep_alive::keep(state, &started.model, kept);
     let generated = Generated::new(shape, &started.model, began, logprobs);
     let mut response = if stream {
         stream_response(started.answering, generated, state.http.heartbeat)

@@ -15,7 +15,7 @@ use time::format_description::well_known::Rfc3339;
 
 use super::{PS, SHOW, TAGS};
 use crate::call::call_of;
-use crate::fields::{FieldPath, FieldReader, missing};
+use crate::fields::{FieldPath, FieldReader, Fields, missing};
 use crate::problem::problem_of;
 use crate::receive::{Received, receive};
 use crate::state::ApiState;
@@ -86,9 +86,8 @@ async fn listed(
     let call = call_of(context, route, "GET", headers);
     let admission = state.service.authorize(&call, None).await;
     let admission = admission.map_err(problem_of)?;
-    let models = state.service.models();
-    let rows = models.iter().filter(|model| !model.listing.hidden);
-    let rows: Vec<Value> = rows.filter_map(|model| row(model)).collect();
+    let models = state.service.permitted(&call).await;
+    let rows: Vec<Value> = models.iter().filter_map(|model| row(model)).collect();
     let mut response = json_response(StatusCode::OK, &json!({"models": rows}));
     append_headers(response.headers_mut(), &admission.allowance().headers);
     Ok(response)
@@ -142,6 +141,11 @@ struct ShowFields {
     verbose: Option<bool>,
 }
 
+/// The fields of `POST /api/show`, for the contract.
+pub(super) fn fields() -> Fields {
+    Fields::new(Unsupported::Refuse).with::<ShowFields>()
+}
+
 /// `POST /api/show`
 pub(super) async fn show(
     State(state): State<Arc<ApiState>>,
@@ -159,7 +163,8 @@ pub(super) async fn show(
     let call = call_of(&context, SHOW, "POST", &parts.headers);
     let admission = state.service.authorize(&call, Some(&name)).await;
     let admission = admission.map_err(problem_of)?;
-    let model = state.service.model(&name).map_err(problem_of)?;
+    let model = state.service.model_for(&call, &name).await;
+    let model = model.map_err(problem_of)?;
     context.record.answers(&model.listing.name);
     let mut response = json_response(StatusCode::OK, &shown(&model));
     append_headers(response.headers_mut(), &admission.allowance().headers);

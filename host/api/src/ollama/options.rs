@@ -129,8 +129,8 @@ pub(super) fn check_keep_alive(value: &Value, reader: &mut FieldReader) -> Resul
     if default {
         return Ok(());
     }
-    let why = "how long models stay loaded is set by the operator, as `idle_timeout_seconds`; leave it \
-               out";
+    let why = "the operator sets how long models stay loaded, as `idle_timeout_seconds`, and whether callers \
+               may say it, as `lifecycle.keep_alive`; leave it out";
     reader.unsupported(&path, why)
 }
 

@@ -13,9 +13,17 @@ pub(crate) trait Writer: Send + 'static {
     fn progress(&mut self, usage: &dyn Fn() -> Usage);
     /// Chunks before the first event.
     fn opening(&mut self, out: &mut Vec<u8>);
-    fn delta(&mut self, choice: u32, delta: Delta, logprobs: Vec<TokenLogprob>, out: &mut Vec<u8>);
+    /// `tokens` are ids, where the caller wants them.
+    fn delta(
+        &mut self,
+        choice: u32,
+        delta: Delta,
+        logprobs: Vec<TokenLogprob>,
+        tokens: Vec<u32>,
+        out: &mut Vec<u8>,
+    );
     fn server_tool_call(&mut self, choice: u32, call: &ServerToolCall, out: &mut Vec<u8>);
-    fn finished(&mut self, choice: u32, reason: FinishReason, out: &mut Vec<u8>);
+    fn finished(&mut self, choice: u32, reason: FinishReason, tokens: Vec<u32>, out: &mut Vec<u8>);
     fn completed(&mut self, usage: Usage, out: &mut Vec<u8>);
 }
 
@@ -44,9 +52,15 @@ impl<W: Writer> StreamWriter for ServerSentEvents<W> {
                 choice,
                 delta,
                 logprobs,
-            } => self.0.delta(choice, delta, logprobs, out),
+                tokens,
+            } => self.0.delta(choice, delta, logprobs, tokens, out),
             Event::ServerToolCall { choice, call } => self.0.server_tool_call(choice, &call, out),
-            Event::Finished { choice, reason, .. } => self.0.finished(choice, reason, out),
+            Event::Finished {
+                choice,
+                reason,
+                tokens,
+                ..
+            } => self.0.finished(choice, reason, tokens, out),
             Event::Completed { usage } => {
                 self.0.completed(usage, out);
                 out.extend_from_slice(b"data: [DONE]\n\n");

@@ -12,7 +12,7 @@ use super::envelope::Shape;
 use super::messages::{Messages, is_tolerated};
 use super::sampling::{Beams, Sampling, Streaming, positive};
 use super::tools::ToolFields;
-use crate::fields::{FieldPath, FieldReader, Texts, refused_fields, words};
+use crate::fields::{FieldPath, FieldReader, Fields, Texts, refused_fields, words};
 use crate::unsupported::Unsupported;
 
 /// A chat request, translated.
@@ -100,10 +100,25 @@ refused_fields! {
         best_of: "chat completions have no `best_of`; use `n`",
         echo: "chat completions cannot repeat the prompt; use /v1/completions",
         prompt_logprobs: "log-probabilities of the prompt are not computed",
-        return_token_ids: "answers are text; /tokenize turns a text into tokens",
         guided_grammar_backend: "the grammar plugin is the operator's choice",
         mm_processor_kwargs: "this server's models read text only",
     }
+}
+
+/// The fields of a request, for the contract.
+pub(super) fn fields(mode: Unsupported) -> Fields {
+    Fields::new(mode)
+        .tolerating(is_tolerated)
+        .with::<Basics>()
+        .with::<Messages>()
+        .with::<Streaming>()
+        .with::<Sampling>()
+        .with::<Beams>()
+        .with::<ToolFields>()
+        .with::<Constraints>()
+        .with::<Fixed>()
+        .with::<Hints>()
+        .refusing(Refused::REASONS)
 }
 
 /// Translate a request.
@@ -129,6 +144,7 @@ pub(crate) fn parse(object: Map<String, Value>, mode: Unsupported) -> Result<Cha
     let constraints: Constraints = reader.read()?;
     request.constraint = constraints.translate()?;
     check_constraint(&request, legacy_functions)?;
+    let answers = messages.answers();
     let conversation = messages.translate(&reader)?;
     request.prompt = Prompt::Chat(prompt(basics, conversation)?);
     read_fixed(&mut reader)?;
@@ -137,10 +153,11 @@ pub(crate) fn parse(object: Map<String, Value>, mode: Unsupported) -> Result<Cha
         usage_throughout: streaming.reports_usage_throughout(),
         obfuscate: streaming.obfuscates(),
         logprobs: request.logprobs.is_some(),
+        token_ids: request.return_tokens,
         legacy_functions,
     };
     Ok(ChatCall {
-        ignored: reader.finish(is_tolerated)?,
+        ignored: reader.finish(|path| answers.tolerate(path))?,
         fields: request,
         shape,
     })

@@ -14,6 +14,8 @@ pub(super) struct Chunks {
     pub(super) shape: Shape,
     /// Usage so far, where every chunk reports it.
     pub(super) so_far: Option<Usage>,
+    /// Ids of the prompt, for the first chunks.
+    pub(super) prompt: Option<Vec<u32>>,
 }
 
 #[derive(Serialize)]
@@ -24,6 +26,9 @@ struct Chunk<'a, C> {
     model: &'a str,
     system_fingerprint: &'static str,
     choices: &'a [C],
+    /// vLLM's field.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_token_ids: Option<&'a [u32]>,
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<Option<UsageBody>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -64,6 +69,7 @@ impl Chunks {
             model: &self.identity.model,
             system_fingerprint: FINGERPRINT,
             choices,
+            prompt_token_ids: self.prompt.as_deref(),
             usage: self
                 .shape
                 .include_usage

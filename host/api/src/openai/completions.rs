@@ -14,7 +14,7 @@ use super::envelope::{FINGERPRINT, Identity, Shape, UsageBody};
 use super::inputs::{Input, Inputs};
 use super::reply::{finish_name, finite};
 use super::sampling::{Beams, Sampling, Streaming, positive};
-use crate::fields::{FieldPath, FieldReader, refused_fields};
+use crate::fields::{FieldPath, FieldReader, Fields, refused_fields};
 use crate::limits::MAX_PROMPTS;
 use crate::unsupported::Unsupported;
 
@@ -28,6 +28,8 @@ pub(crate) struct CompletionCall {
     pub(crate) shape: Shape,
     /// Text that each prompt's choices begin with, if they repeat the prompt.
     pub(crate) echo: Option<Vec<String>>,
+    /// Something is generated; if not, the answer is the prompts.
+    pub(crate) generates: bool,
     pub(crate) ignored: Vec<String>,
 }
 
@@ -50,8 +52,18 @@ refused_fields! {
     Refused {
         suffix: "this server's models continue text and do not fill gaps",
         prompt_logprobs: "log-probabilities of the prompt are not computed",
-        return_token_ids: "answers are text; /tokenize turns a text into tokens",
     }
+}
+
+/// The fields of a request, for the contract.
+pub(super) fn fields(mode: Unsupported) -> Fields {
+    Fields::new(mode)
+        .with::<Basics>()
+        .with::<Streaming>()
+        .with::<Sampling>()
+        .with::<Constraints>()
+        .with::<Beams>()
+        .refusing(Refused::REASONS)
 }
 
 /// Translate a request.
@@ -62,10 +74,8 @@ pub(crate) fn parse(
     let mut reader = FieldReader::new(object, mode);
     let basics: Basics = reader.read()?;
     let streaming: Streaming = reader.read()?;
-    let max_tokens = positive(basics.max_tokens, "max_tokens", &mut reader)?;
     let mut request = RequestFields {
         model: basics.model,
-        max_tokens: Some(max_tokens.unwrap_or(DEFAULT_MAX_TOKENS)),
         stream: streaming.is_streamed(),
         logprobs: logprobs(basics.logprobs)?,
         ..RequestFields::default()
@@ -79,6 +89,10 @@ pub(crate) fn parse(
         true => echo(&mut reader, &prompts, request.logprobs.is_some())?,
         false => None,
     };
+    let generates = echo.is_none() || basics.max_tokens != Some(0);
+    let max_tokens = basics.max_tokens.filter(|_| generates);
+    let max_tokens = positive(max_tokens, "max_tokens", &mut reader)?;
+    request.max_tokens = Some(max_tokens.unwrap_or(DEFAULT_MAX_TOKENS));
     // OpenAI's schema allows 0, which asks for nothing.
     request.best_of = basics.best_of.filter(|best_of| *best_of > 0);
     let beams: Beams = reader.read()?;
@@ -89,6 +103,7 @@ pub(crate) fn parse(
         usage_throughout: streaming.reports_usage_throughout(),
         obfuscate: streaming.obfuscates(),
         logprobs: request.logprobs.is_some(),
+        token_ids: request.return_tokens,
         legacy_functions: false,
     };
     let requests = prompts
@@ -102,6 +117,7 @@ pub(crate) fn parse(
         requests,
         shape,
         echo,
+        generates,
         ignored: reader.finish(|_| false)?,
     })
 }
@@ -191,6 +207,21 @@ impl Columns {
     }
 }
 
+/// Start of a choice.
+#[derive(Debug, Clone)]
+pub(crate) struct Opening {
+    /// Text of the prompt, where it is repeated.
+    text: String,
+    /// Ids of the prompt, where the caller wants them.
+    ids: Option<Vec<u32>>,
+}
+
+impl Opening {
+    pub(crate) fn new(text: String, ids: Option<Vec<u32>>) -> Self {
+        Self { text, ids }
+    }
+}
+
 /// Gathers the events of a completion into one body.
 pub(crate) struct CompletionWhole {
     identity: Identity,
@@ -203,15 +234,18 @@ struct WholeChoice {
     text: String,
     offset: usize,
     columns: Columns,
+    prompt: Option<Vec<u32>>,
+    tokens: Vec<u32>,
     finish: Option<FinishReason>,
 }
 
 impl CompletionWhole {
-    /// `openings` are the texts that each choice begins with.
-    pub(crate) fn new(identity: Identity, shape: Shape, openings: Vec<String>) -> Self {
-        let choices = openings.into_iter().map(|text| WholeChoice {
-            offset: text.chars().count(),
-            text,
+    /// `openings` are what each choice begins with.
+    pub(crate) fn new(identity: Identity, shape: Shape, openings: Vec<Opening>) -> Self {
+        let choices = openings.into_iter().map(|opening| WholeChoice {
+            offset: opening.text.chars().count(),
+            text: opening.text,
+            prompt: opening.ids,
             ..WholeChoice::default()
         });
         Self {
@@ -221,15 +255,23 @@ impl CompletionWhole {
         }
     }
 
-    pub(crate) fn delta(&mut self, choice: u32, delta: &Delta, logprobs: &[TokenLogprob]) {
+    pub(crate) fn delta(
+        &mut self,
+        choice: u32,
+        delta: &Delta,
+        logprobs: &[TokenLogprob],
+        tokens: &[u32],
+    ) {
         if let Some(choice) = self.choices.get_mut(choice as usize) {
+            choice.tokens.extend(tokens);
             choice.text.push_str(plain(delta));
             choice.columns.extend(logprobs, &mut choice.offset);
         }
     }
 
-    pub(crate) fn finished(&mut self, choice: u32, reason: FinishReason) {
+    pub(crate) fn finished(&mut self, choice: u32, reason: FinishReason, tokens: &[u32]) {
         if let Some(choice) = self.choices.get_mut(choice as usize) {
+            choice.tokens.extend(tokens);
             choice.finish = Some(reason);
         }
     }
@@ -241,12 +283,17 @@ impl CompletionWhole {
             .into_iter()
             .enumerate()
             .map(|(index, choice)| {
-                json!({
+                let mut body = json!({
                     "index": index,
                     "text": choice.text,
                     "logprobs": shape.logprobs.then_some(choice.columns),
                     "finish_reason": completion_finish(choice.finish.unwrap_or(FinishReason::Stop)),
-                })
+                });
+                if shape.token_ids {
+                    body["prompt_token_ids"] = json!(choice.prompt);
+                    body["token_ids"] = json!(choice.tokens);
+                }
+                body
             })
             .collect();
         json!({
@@ -280,7 +327,7 @@ fn completion_finish(reason: FinishReason) -> &'static str {
 /// Writes the events of a completion as chunks.
 pub(crate) struct CompletionChunks {
     chunks: Chunks,
-    openings: Vec<String>,
+    openings: Vec<Opening>,
     offsets: Vec<usize>,
 }
 
@@ -290,26 +337,40 @@ struct ChunkChoice<'a> {
     text: &'a str,
     logprobs: Option<Columns>,
     finish_reason: Option<&'static str>,
+    /// vLLM's fields. In chat, that of the prompt stands beside the choices.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_token_ids: Option<&'a [u32]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_ids: Option<Vec<u32>>,
 }
 
 impl CompletionChunks {
-    pub(crate) fn new(identity: Identity, shape: Shape, openings: Vec<String>) -> Self {
+    pub(crate) fn new(identity: Identity, shape: Shape, openings: Vec<Opening>) -> Self {
         let object = "text_completion";
         let chunks = Chunks {
             object,
             identity,
             shape,
             so_far: None,
+            prompt: None,
         };
         Self {
             chunks,
-            offsets: openings.iter().map(|text| text.chars().count()).collect(),
+            offsets: openings
+                .iter()
+                .map(|opening| opening.text.chars().count())
+                .collect(),
             openings,
         }
     }
 
     fn write(&self, choice: &ChunkChoice<'_>, out: &mut Vec<u8>) {
         self.chunks.choice(choice, choice.text.len(), out);
+    }
+
+    /// Ids, where the caller wants them.
+    fn token_ids(&self, tokens: Vec<u32>) -> Option<Vec<u32>> {
+        self.chunks.shape.token_ids.then_some(tokens)
     }
 }
 
@@ -319,8 +380,8 @@ impl Writer for CompletionChunks {
     }
 
     fn opening(&mut self, out: &mut Vec<u8>) {
-        for (index, text) in (0_u32..).zip(&self.openings) {
-            if text.is_empty() {
+        for (index, Opening { text, ids }) in (0_u32..).zip(&self.openings) {
+            if text.is_empty() && ids.is_none() {
                 continue;
             }
             let choice = ChunkChoice {
@@ -328,12 +389,21 @@ impl Writer for CompletionChunks {
                 text,
                 logprobs: None,
                 finish_reason: None,
+                prompt_token_ids: ids.as_deref(),
+                token_ids: self.token_ids(Vec::new()),
             };
             self.write(&choice, out);
         }
     }
 
-    fn delta(&mut self, index: u32, delta: Delta, logprobs: Vec<TokenLogprob>, out: &mut Vec<u8>) {
+    fn delta(
+        &mut self,
+        index: u32,
+        delta: Delta,
+        logprobs: Vec<TokenLogprob>,
+        tokens: Vec<u32>,
+        out: &mut Vec<u8>,
+    ) {
         let mut columns = None;
         if let (true, Some(offset)) = (
             self.chunks.shape.logprobs,
@@ -348,6 +418,8 @@ impl Writer for CompletionChunks {
             text: plain(&delta),
             logprobs: columns,
             finish_reason: None,
+            prompt_token_ids: None,
+            token_ids: self.token_ids(tokens),
         };
         self.write(&choice, out);
     }
@@ -355,12 +427,14 @@ impl Writer for CompletionChunks {
     /// The route enables no tools of the server.
     fn server_tool_call(&mut self, _: u32, _: &ServerToolCall, _: &mut Vec<u8>) {}
 
-    fn finished(&mut self, index: u32, reason: FinishReason, out: &mut Vec<u8>) {
+    fn finished(&mut self, index: u32, reason: FinishReason, tokens: Vec<u32>, out: &mut Vec<u8>) {
         let choice = ChunkChoice {
             index,
             text: "",
             logprobs: None,
             finish_reason: Some(completion_finish(reason)),
+            prompt_token_ids: None,
+            token_ids: self.token_ids(tokens),
         };
         self.write(&choice, out);
     }

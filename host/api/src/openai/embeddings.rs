@@ -17,7 +17,7 @@ use super::inputs::{Input, Inputs};
 use super::sampling::positive;
 use super::{EMBEDDINGS, read};
 use crate::embed::embed;
-use crate::fields::{FieldReader, words};
+use crate::fields::{FieldReader, Fields, words};
 use crate::ignored::add_headers;
 use crate::receive::Received;
 use crate::state::ApiState;
@@ -27,7 +27,7 @@ use crate::unsupported::Unsupported;
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "an object")]
 #[allow(dead_code, reason = "`user` is read and has no effect")]
-struct Fields {
+struct EmbeddingFields {
     model: String,
     input: Inputs,
     encoding_format: Option<Encoding>,
@@ -106,9 +106,14 @@ fn written(vector: &[f32], encoding: Encoding) -> Value {
     }
 }
 
+/// The fields of a request, for the contract.
+pub(super) fn fields(mode: Unsupported) -> Fields {
+    Fields::new(mode).with::<EmbeddingFields>()
+}
+
 fn parse(object: Map<String, Value>, mode: Unsupported) -> Result<EmbeddingCall, Problem> {
     let mut reader = FieldReader::new(object, mode);
-    let fields: Fields = reader.read()?;
+    let fields: EmbeddingFields = reader.read()?;
     let inputs = fields.input.0.into_iter().map(|input| match input {
         Input::Text(text) => EmbeddingInput::Text(text),
         Input::Tokens(ids) => EmbeddingInput::Tokens(ids),

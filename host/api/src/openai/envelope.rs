@@ -26,6 +26,8 @@ pub(crate) struct Shape {
     pub(crate) obfuscate: bool,
     /// Choices carry log-probabilities.
     pub(crate) logprobs: bool,
+    /// The answer has the ids of its tokens.
+    pub(crate) token_ids: bool,
     /// The caller used `functions`, so calls are written as `function_call`.
     pub(crate) legacy_functions: bool,
 }

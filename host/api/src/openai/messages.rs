@@ -138,15 +138,41 @@ struct CalledFunction {
     arguments: String,
 }
 
-/// Fields inside of messages that need not be understood: members of content parts and of tool calls,
-/// where clients send back what other servers gave them.
+/// Positions of the messages that were answers.
+#[derive(Debug)]
+pub(crate) struct Answers(Vec<usize>);
+
+impl Answers {
+    /// Whether a field inside of messages need not be understood: a member of an answer, or of content parts and
+    /// tool calls of any message. Clients send back what other servers gave them there.
+    pub(crate) fn tolerate(&self, path: &[Segment]) -> bool {
+        match path {
+            [_, Segment::Index(at), _] => is_tolerated(path) && self.0.contains(at),
+            _ => is_tolerated(path),
+        }
+    }
+}
+
+/// Whether a field inside of messages may be one that need not be understood, if the message was an answer.
 pub(crate) fn is_tolerated(path: &[Segment]) -> bool {
     use Segment::{Index, Key};
-    matches!(path, [Key(list), Index(_), Key(field), Index(_), ..]
-        if list == "messages" && (field == "content" || field == "tool_calls"))
+    match path {
+        [Key(list), Index(_), Key(field), Index(_), ..] => {
+            list == "messages" && (field == "content" || field == "tool_calls")
+        }
+        [Key(list), Index(_), Key(_)] => list == "messages",
+        _ => false,
+    }
 }
 
 impl Messages {
+    /// Positions of answers among the messages.
+    pub(crate) fn answers(&self) -> Answers {
+        let messages = self.messages.iter().enumerate();
+        let answers = messages.filter(|(_, message)| matches!(message.role, WireRole::Assistant));
+        Answers(answers.map(|(at, _)| at).collect())
+    }
+
     /// The conversation that the messages make.
     pub(crate) fn translate(self, reader: &FieldReader) -> Result<Conversation, Problem> {
         let list = FieldPath::from("messages");

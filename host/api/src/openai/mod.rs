@@ -5,12 +5,15 @@ mod chat;
 mod chunk;
 mod completions;
 mod constraint;
+mod contract;
+mod echo;
 mod embeddings;
 mod envelope;
 mod inputs;
 mod messages;
 mod models;
 mod parse;
+mod props;
 mod reply;
 mod sampling;
 mod stored;
@@ -22,20 +25,19 @@ mod tools;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::{Extension, State};
 use axum::middleware::from_fn_with_state;
 use axum::response::Response;
-use axum::routing::{get, post};
 use http::{Request as HttpRequest, StatusCode, header};
+use mortise_http::contract::Routes;
 use mortise_http::{Api, Context, Conventions, Problem, json_response};
 use mortise_service::Event;
 use serde_json::Value;
 
 use self::answer::ServerSentEvents;
 use self::chat::ChatCall;
-use self::completions::{CompletionCall, CompletionChunks, CompletionWhole};
+use self::completions::{CompletionCall, CompletionChunks, CompletionWhole, Opening};
 use self::envelope::Identity;
 use self::reply::{ChatChunks, ChatWhole};
 use self::stored::Kept;
@@ -46,12 +48,13 @@ use crate::ids::Ids;
 use crate::ignored::add_headers;
 use crate::receive::{Received, default_model, receive};
 use crate::socket::{self, Dialect};
-use crate::start::{Started, start};
+use crate::start::start;
 use crate::state::ApiState;
 use crate::stored::account;
 use crate::stream::stream_response;
+use crate::unsupported::Unsupported;
 
-pub use crate::openai_error::error_body;
+pub use crate::openai_error::{ERROR, error_body};
 
 const CHAT: &str = "/v1/chat/completions";
 const COMPLETION: &str = "/v1/chat/completions/{id}";
@@ -63,59 +66,112 @@ const TOKENIZE_V1: &str = "/v1/tokenize";
 const DETOKENIZE: &str = "/detokenize";
 const RENDER: &str = "/v1/chat/completions/render";
 const PARSE: &str = "/parse";
+const PROPS: &str = "/props";
+const SLOTS: &str = "/slots";
 const MODELS: &str = "/v1/models";
 const MODEL: &str = "/v1/models/{id}";
+const CHAT_UNVERSIONED: &str = "/chat/completions";
+const COMPLETIONS_UNVERSIONED: &str = "/completions";
+const EMBEDDINGS_UNVERSIONED: &str = "/embeddings";
+const MODELS_UNVERSIONED: &str = "/models";
 
-/// The dialect's routes.
-pub fn api(state: Arc<ApiState>) -> Api {
-    let one = get(stored::retrieve)
-        .post(stored::update)
-        .delete(stored::delete);
+/// Routes as labels name them; the last are those without the version.
+const ROUTES: &[&str] = &[
+    CHAT,
+    COMPLETION,
+    COMPLETION_MESSAGES,
+    COMPLETIONS,
+    EMBEDDINGS,
+    MODELS,
+    MODEL,
+    TOKENIZE,
+    TOKENIZE_V1,
+    DETOKENIZE,
+    RENDER,
+    PARSE,
+    PROPS,
+    SLOTS,
+    CHAT_UNVERSIONED,
+    COMPLETIONS_UNVERSIONED,
+    EMBEDDINGS_UNVERSIONED,
+    MODELS_UNVERSIONED,
+    "/models/{id}",
+];
+
+/// Number of routes without the version.
+const UNVERSIONED: usize = 5;
+
+/// The dialect's routes; with `unversioned`, the main ones are there without `/v1` too.
+pub fn api(state: Arc<ApiState>, unversioned: bool) -> Api {
+    let (labels, all) = match unversioned {
+        true => (
+            ROUTES,
+            without_version(routes(state.unsupported), state.unsupported),
+        ),
+        false => (
+            ROUTES.split_at(ROUTES.len() - UNVERSIONED).0,
+            routes(state.unsupported),
+        ),
+    };
+    let (router, operations) = all.into_parts();
     Api {
-        router: Router::new()
-            .route(CHAT, post(chat_completions).get(chat_or_list))
-            .route(COMPLETION, one)
-            .route(COMPLETION_MESSAGES, get(stored::messages))
-            .route(COMPLETIONS, post(completions))
-            .route(EMBEDDINGS, post(embeddings::embeddings))
-            .route(TOKENIZE, post(tokens::tokenize))
-            .route(TOKENIZE_V1, post(tokens::tokenize_v1))
-            .route(DETOKENIZE, post(tokens::detokenize))
-            .route(RENDER, post(tokens::render))
-            .route(PARSE, post(parse::parse))
-            .route(MODELS, get(models::list))
-            .route("/v1/models/{*id}", get(models::retrieve))
-            // Clients whose base URL lacks the version.
-            .route("/chat/completions", post(chat_completions))
-            .route("/completions", post(completions))
-            .route("/embeddings", post(embeddings::embeddings))
-            .route("/models", get(models::list))
-            .route("/models/{*id}", get(models::retrieve))
+        router: router
             .route_layer(from_fn_with_state(Arc::clone(&state), idempotency::layer))
             .with_state(state),
         prefix: "/v1",
-        routes: &[
-            CHAT,
-            COMPLETION,
-            COMPLETION_MESSAGES,
-            COMPLETIONS,
-            EMBEDDINGS,
-            MODELS,
-            MODEL,
-            TOKENIZE,
-            TOKENIZE_V1,
-            DETOKENIZE,
-            RENDER,
-            PARSE,
-            "/chat/completions",
-            "/completions",
-            "/embeddings",
-            "/models",
-            "/models/{id}",
-        ],
+        routes: labels,
         shape: error_body,
         conventions: Conventions::default(),
+        contract: contract::contract(operations),
     }
+}
+
+fn routes(mode: Unsupported) -> Routes<Arc<ApiState>> {
+    use contract::{create_chat, create_completion, create_embedding};
+    Routes::default()
+        .on(create_chat(mode), chat_completions)
+        .on(contract::list_chats(), chat_or_list)
+        .on(contract::get_chat(), stored::retrieve)
+        .on(contract::update_chat(), stored::update)
+        .on(contract::delete_chat(), stored::delete)
+        .on(contract::list_messages(), stored::messages)
+        .on(create_completion(mode), completions)
+        .on(create_embedding(mode), embeddings::embeddings)
+        .on(contract::tokenize(mode), tokens::tokenize)
+        .on(contract::tokenize_v1(mode), tokens::tokenize_v1)
+        .on(contract::detokenize(mode), tokens::detokenize)
+        .on(contract::render(mode), tokens::render)
+        .on(contract::parse_text(mode), parse::parse)
+        .on(contract::list_models(), models::list)
+        .on(contract::get_model(), models::retrieve)
+        .on(contract::props(), props::props)
+        .on(contract::slots(), props::slots)
+}
+
+/// The same with routes for clients whose base URL lacks the version.
+fn without_version(routes: Routes<Arc<ApiState>>, mode: Unsupported) -> Routes<Arc<ApiState>> {
+    use contract::{create_chat, create_completion, create_embedding};
+    routes
+        .on(
+            create_chat(mode).at(CHAT_UNVERSIONED, "createChatCompletionUnversioned"),
+            chat_completions,
+        )
+        .on(
+            create_completion(mode).at(COMPLETIONS_UNVERSIONED, "createCompletionUnversioned"),
+            completions,
+        )
+        .on(
+            create_embedding(mode).at(EMBEDDINGS_UNVERSIONED, "createEmbeddingUnversioned"),
+            embeddings::embeddings,
+        )
+        .on(
+            contract::list_models().at(MODELS_UNVERSIONED, "listModelsUnversioned"),
+            models::list,
+        )
+        .on(
+            contract::get_model().at("/models/{*id}", "getModelUnversioned"),
+            models::retrieve,
+        )
 }
 
 /// Chat completions over a WebSocket: chunks as over server-sent events.
@@ -175,13 +231,14 @@ async fn complete_chat(
     let started = start(&state, &context, CHAT, &parts, reserved, vec![fields]).await?;
     let identity = Identity {
         id: Ids::of(&parts).make("chatcmpl-"),
-        ..identity("", &started)
+        ..identity("", &started.model)
     };
     let answers = started.answering;
-    let whole = ChatWhole::new(identity.clone(), shape, n);
+    let prompt = shape.token_ids.then(|| answers.prompts().concat());
+    let whole = ChatWhole::new(identity.clone(), shape, n, prompt.clone());
     let mut response = if stream {
         let writer = Kept {
-            writer: ServerSentEvents(ChatChunks::new(identity, shape, n)),
+            writer: ServerSentEvents(ChatChunks::new(identity, shape, n, prompt)),
             whole: keep.is_some().then_some(whole),
             keep,
             completion: None,
@@ -210,22 +267,32 @@ async fn completions(
         reserved,
         ..
     } = read(&state, &context, COMPLETIONS, request).await?;
+    let call = completions::parse(object, state.unsupported)?;
+    if !call.generates {
+        let echoed = echo::echoed(&state, &context, &parts, call).await;
+        drop(reserved);
+        return echoed;
+    }
     let CompletionCall {
         requests,
         shape,
         echo,
         ignored,
-    } = completions::parse(object, state.unsupported)?;
+        ..
+    } = call;
     let (n, stream, prompts) = match requests.first() {
         Some(first) => (first.n.unwrap_or(1), first.stream, requests.len()),
         None => return Err(Problem::invalid("prompt", "`prompt` must not be empty")),
     };
     let started = start(&state, &context, COMPLETIONS, &parts, reserved, requests).await?;
-    let identity = identity("cmpl-", &started);
+    let identity = identity("cmpl-", &started.model);
     let answers = started.answering;
-    let openings: Vec<String> = echo
+    let ids = answers.prompts();
+    let openings: Vec<Opening> = echo
         .unwrap_or_else(|| vec![String::new(); prompts])
         .into_iter()
+        .zip(ids)
+        .map(|(text, ids)| Opening::new(text, shape.token_ids.then_some(ids)))
         .flat_map(|opening| vec![opening; n as usize])
         .collect();
     let mut response = if stream {
@@ -252,12 +319,12 @@ async fn read(
     Ok(received)
 }
 
-fn identity(prefix: &str, started: &Started) -> Identity {
+fn identity(prefix: &str, model: &str) -> Identity {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     Identity {
         id: format!("{prefix}{}", uuid::Uuid::new_v4().simple()),
         created: now.map_or(0, |elapsed| elapsed.as_secs()),
-        model: started.model.clone(),
+        model: model.to_owned(),
     }
 }
 
@@ -268,9 +335,15 @@ async fn whole_chat(mut answers: Answering, mut whole: ChatWhole) -> Result<Valu
                 choice,
                 delta,
                 logprobs,
-            } => whole.delta(choice, delta, logprobs),
+                tokens,
+            } => whole.delta(choice, delta, logprobs, &tokens),
             Event::ServerToolCall { choice, call } => whole.server_tool_call(choice, call),
-            Event::Finished { choice, reason, .. } => whole.finished(choice, reason),
+            Event::Finished {
+                choice,
+                reason,
+                tokens,
+                ..
+            } => whole.finished(choice, reason, &tokens),
             Event::Completed { usage } => return Ok(whole.body(usage)),
             Event::Failed(error) => return Err(answers.failed(error)),
         }
@@ -287,10 +360,16 @@ async fn whole_completion(
                 choice,
                 delta,
                 logprobs,
-            } => whole.delta(choice, &delta, &logprobs),
+                tokens,
+            } => whole.delta(choice, &delta, &logprobs, &tokens),
             // The route enables no tools of the server.
             Event::ServerToolCall { .. } => {}
-            Event::Finished { choice, reason, .. } => whole.finished(choice, reason),
+            Event::Finished {
+                choice,
+                reason,
+                tokens,
+                ..
+            } => whole.finished(choice, reason, &tokens),
             Event::Completed { usage } => return Ok(whole.body(usage)),
             Event::Failed(error) => return Err(answers.failed(error)),
         }

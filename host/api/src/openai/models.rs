@@ -15,7 +15,7 @@ use crate::call::call_of;
 use crate::problem::problem_of;
 use crate::state::ApiState;
 
-/// All models, each under each of its names.
+/// All models that the caller may use, each under each of its names.
 pub(crate) async fn list(
     State(state): State<Arc<ApiState>>,
     Extension(context): Extension<Context>,
@@ -29,9 +29,9 @@ pub(crate) async fn list(
         .map_err(problem_of)?;
     let models: Vec<Value> = state
         .service
-        .models()
+        .permitted(&call)
+        .await
         .iter()
-        .filter(|model| !model.listing.hidden)
         .flat_map(|model| {
             let aliases = model.listing.aliases.iter();
             std::iter::once(&model.listing.name)
@@ -63,7 +63,8 @@ pub(crate) async fn retrieve(
         .authorize(&call, Some(&id))
         .await
         .map_err(problem_of)?;
-    let model = state.service.model(&id).map_err(problem_of)?;
+    let model = state.service.model_for(&call, &id).await;
+    let model = model.map_err(problem_of)?;
     context.record.answers(&model.listing.name);
     let listing = &model.listing;
     let alias = listing.aliases.iter().find(|alias| **alias == id);

@@ -14,18 +14,24 @@ use serde_json::{Value, json};
 use super::tools::ToolFields;
 use super::{PARSE, read};
 use crate::call::call_of;
-use crate::fields::FieldReader;
+use crate::fields::{FieldReader, Fields};
 use crate::ignored::add_headers;
 use crate::problem::problem_of;
 use crate::receive::{Received, wait_limits};
 use crate::state::ApiState;
+use crate::unsupported::Unsupported;
 
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "an object")]
-struct Fields {
+struct ParseFields {
     model: String,
     text: String,
     opens_reasoning: Option<bool>,
+}
+
+/// The fields of a request, for the contract.
+pub(super) fn fields(mode: Unsupported) -> Fields {
+    Fields::new(mode).with::<ParseFields>().with::<ToolFields>()
 }
 
 /// `POST /parse`
@@ -36,7 +42,7 @@ pub(super) async fn parse(
 ) -> Result<Response, Problem> {
     let Received { parts, object, .. } = read(&state, &context, PARSE, request).await?;
     let mut reader = FieldReader::new(object, state.unsupported);
-    let fields: Fields = reader.read()?;
+    let fields: ParseFields = reader.read()?;
     let tools: ToolFields = reader.read()?;
     let mut request = RequestFields::default();
     tools.write(&mut reader, &mut request)?;

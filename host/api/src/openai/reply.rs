@@ -67,6 +67,8 @@ pub(crate) fn finish_name(reason: FinishReason, legacy_functions: bool) -> &'sta
 pub(crate) struct ChatWhole {
     identity: Identity,
     shape: Shape,
+    /// Ids of the prompt, where the caller wants them.
+    prompt: Option<Vec<u32>>,
     choices: Vec<WholeChoice>,
 }
 
@@ -77,6 +79,7 @@ struct WholeChoice {
     calls: Vec<WholeCall>,
     server_calls: Vec<ServerToolCall>,
     logprobs: Vec<TokenLogprob>,
+    tokens: Vec<u32>,
     finish: Option<FinishReason>,
 }
 
@@ -88,18 +91,26 @@ struct WholeCall {
 }
 
 impl ChatWhole {
-    pub(crate) fn new(identity: Identity, shape: Shape, n: u32) -> Self {
+    pub(crate) fn new(identity: Identity, shape: Shape, n: u32, prompt: Option<Vec<u32>>) -> Self {
         Self {
             identity,
             shape,
+            prompt,
             choices: (0..n).map(|_| WholeChoice::default()).collect(),
         }
     }
 
-    pub(crate) fn delta(&mut self, choice: u32, delta: Delta, logprobs: Vec<TokenLogprob>) {
+    pub(crate) fn delta(
+        &mut self,
+        choice: u32,
+        delta: Delta,
+        logprobs: Vec<TokenLogprob>,
+        tokens: &[u32],
+    ) {
         let Some(choice) = self.choices.get_mut(choice as usize) else {
             return;
         };
+        choice.tokens.extend(tokens);
         match delta {
             Delta::Content(text) => {
                 choice.content.push_str(&text);
@@ -128,8 +139,9 @@ impl ChatWhole {
         }
     }
 
-    pub(crate) fn finished(&mut self, choice: u32, reason: FinishReason) {
+    pub(crate) fn finished(&mut self, choice: u32, reason: FinishReason, tokens: &[u32]) {
         if let Some(choice) = self.choices.get_mut(choice as usize) {
+            choice.tokens.extend(tokens);
             choice.finish = Some(reason);
         }
     }
@@ -142,7 +154,7 @@ impl ChatWhole {
             .enumerate()
             .map(|(index, choice)| whole_choice(index, choice, shape))
             .collect();
-        json!({
+        let mut body = json!({
             "id": self.identity.id,
             "object": "chat.completion",
             "created": self.identity.created,
@@ -150,7 +162,11 @@ impl ChatWhole {
             "system_fingerprint": FINGERPRINT,
             "choices": choices,
             "usage": UsageBody::from(usage),
-        })
+        });
+        if let Some(prompt) = self.prompt {
+            body["prompt_token_ids"] = json!(prompt);
+        }
+        body
     }
 }
 
@@ -191,12 +207,16 @@ fn whole_choice(index: usize, choice: WholeChoice, shape: Shape) -> Value {
         json!({"content": content, "refusal": null})
     });
     let finish = choice.finish.unwrap_or(FinishReason::Stop);
-    json!({
+    let mut body = json!({
         "index": index,
         "message": message,
         "logprobs": logprobs,
         "finish_reason": finish_name(finish, shape.legacy_functions),
-    })
+    });
+    if shape.token_ids {
+        body["token_ids"] = json!(choice.tokens);
+    }
+    body
 }
 
 /// A call of a tool that the server has run. OpenAI has no such field; its clients pass on fields that
@@ -236,6 +256,9 @@ struct ChunkChoice<'a> {
     delta: ChunkDelta<'a>,
     logprobs: Option<ChunkLogprobs<'a>>,
     finish_reason: Option<&'static str>,
+    /// vLLM's field.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_ids: Option<Vec<u32>>,
 }
 
 #[derive(Serialize)]
@@ -282,13 +305,15 @@ struct ChunkFunction<'a> {
 }
 
 impl ChatChunks {
-    pub(crate) fn new(identity: Identity, shape: Shape, n: u32) -> Self {
+    /// `prompt` are its ids, where the caller wants them.
+    pub(crate) fn new(identity: Identity, shape: Shape, n: u32, prompt: Option<Vec<u32>>) -> Self {
         let object = "chat.completion.chunk";
         let chunks = Chunks {
             object,
             identity,
             shape,
             so_far: None,
+            prompt,
         };
         Self { chunks, n }
     }
@@ -298,6 +323,7 @@ impl ChatChunks {
         index: u32,
         delta: ChunkDelta<'_>,
         finish: Option<&'static str>,
+        tokens: Vec<u32>,
         out: &mut Vec<u8>,
     ) {
         self.write(
@@ -306,6 +332,7 @@ impl ChatChunks {
                 delta,
                 logprobs: None,
                 finish_reason: finish,
+                token_ids: self.chunks.shape.token_ids.then_some(tokens),
             },
             out,
         );
@@ -343,11 +370,19 @@ impl Writer for ChatChunks {
                 content: Some(""),
                 ..ChunkDelta::default()
             };
-            self.one(index, delta, None, out);
+            self.one(index, delta, None, Vec::new(), out);
         }
+        self.chunks.prompt = None;
     }
 
-    fn delta(&mut self, index: u32, delta: Delta, logprobs: Vec<TokenLogprob>, out: &mut Vec<u8>) {
+    fn delta(
+        &mut self,
+        index: u32,
+        delta: Delta,
+        logprobs: Vec<TokenLogprob>,
+        tokens: Vec<u32>,
+        out: &mut Vec<u8>,
+    ) {
         let body = match &delta {
             Delta::Content(text) => ChunkDelta {
                 content: Some(text),
@@ -388,6 +423,7 @@ impl Writer for ChatChunks {
                 refusal: None,
             }),
             finish_reason: None,
+            token_ids: self.chunks.shape.token_ids.then_some(tokens),
         };
         self.write(&choice, out);
     }
@@ -397,12 +433,12 @@ impl Writer for ChatChunks {
             server_tool_calls: Some([call.into()]),
             ..ChunkDelta::default()
         };
-        self.one(choice, delta, None, out);
+        self.one(choice, delta, None, Vec::new(), out);
     }
 
-    fn finished(&mut self, choice: u32, reason: FinishReason, out: &mut Vec<u8>) {
+    fn finished(&mut self, choice: u32, reason: FinishReason, tokens: Vec<u32>, out: &mut Vec<u8>) {
         let finish = finish_name(reason, self.chunks.shape.legacy_functions);
-        self.one(choice, ChunkDelta::default(), Some(finish), out);
+        self.one(choice, ChunkDelta::default(), Some(finish), tokens, out);
     }
 
     fn completed(&mut self, usage: Usage, out: &mut Vec<u8>) {

@@ -31,6 +31,7 @@ pub(crate) struct Sampling {
     truncate_prompt_tokens: Option<i64>,
     skip_special_tokens: Option<bool>,
     priority: Option<i64>,
+    return_token_ids: Option<bool>,
 }
 
 impl Sampling {
@@ -59,6 +60,7 @@ impl Sampling {
         request.bad_words = self.bad_words.unwrap_or_default();
         request.truncate_prompt = self.truncate_prompt_tokens.map(truncation).transpose()?;
         request.keep_special = !self.skip_special_tokens.unwrap_or(true);
+        request.return_tokens = self.return_token_ids.unwrap_or(false);
         request.waived_priority = self.priority.map(waived).transpose()?.unwrap_or(0);
         Ok(())
     }

@@ -125,15 +125,22 @@ impl<W: StreamWriter> StreamWriter for Kept<W> {
                     choice,
                     delta,
                     logprobs,
+                    tokens,
                 },
                 Some(whole),
-            ) => whole.delta(*choice, delta.clone(), logprobs.clone()),
+            ) => whole.delta(*choice, delta.clone(), logprobs.clone(), tokens),
             (Event::ServerToolCall { choice, call }, Some(whole)) => {
                 whole.server_tool_call(*choice, call.clone());
             }
-            (Event::Finished { choice, reason, .. }, Some(whole)) => {
-                whole.finished(*choice, *reason);
-            }
+            (
+                Event::Finished {
+                    choice,
+                    reason,
+                    tokens,
+                    ..
+                },
+                Some(whole),
+            ) => whole.finished(*choice, *reason, tokens),
             (Event::Completed { usage }, whole) => {
                 self.completion = whole.take().map(|whole| whole.body(*usage));
             }

@@ -15,11 +15,12 @@ use serde_json::{Map, Value, json};
 use super::chat::{self, ChatCall};
 use super::{DETOKENIZE, RENDER, TOKENIZE, TOKENIZE_V1, read};
 use crate::call::call_of;
-use crate::fields::{FieldPath, FieldReader, TokenId, missing};
+use crate::fields::{FieldPath, FieldReader, Fields, TokenId, missing};
 use crate::ignored::add_headers;
 use crate::problem::problem_of;
 use crate::receive::{Received, wait_limits};
 use crate::state::ApiState;
+use crate::unsupported::Unsupported;
 
 /// Fields beside those of a chat request.
 const OWN_FIELDS: [&str; 2] = ["add_special_tokens", "return_token_strs"];
@@ -45,6 +46,21 @@ struct Options {
 struct Ids {
     model: String,
     tokens: Vec<TokenId>,
+}
+
+/// Options beside a text or a conversation, for the contract.
+pub(super) fn options(mode: Unsupported) -> Fields {
+    Fields::new(mode).with::<Options>()
+}
+
+/// The fields of a text, for the contract.
+pub(super) fn text_fields(mode: Unsupported) -> Fields {
+    options(mode).with::<TextFields>()
+}
+
+/// The fields of a list of tokens, for the contract.
+pub(super) fn id_fields(mode: Unsupported) -> Fields {
+    Fields::new(mode).with::<Ids>()
 }
 
 /// `POST /tokenize`

@@ -5,11 +5,12 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{Answer, Call, Comparison, ranked};
-use crate::fields::{FieldPath, FieldReader, WordOr, missing, refused_fields};
+use crate::fields::{FieldPath, FieldReader, Fields, WordOr, missing, refused_fields};
+use crate::unsupported::Unsupported;
 
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "an object")]
-struct Fields {
+struct DocumentFields {
     model: String,
     query: String,
     documents: Vec<WordOr<Map<String, Value>>>,
@@ -28,9 +29,17 @@ refused_fields! {
     }
 }
 
+/// The fields of a request, for the contract.
+pub(super) fn fields(mode: Unsupported) -> Fields {
+    Fields::new(mode)
+        .tolerating(is_document)
+        .with::<DocumentFields>()
+        .refusing(Refused::REASONS)
+}
+
 pub(super) async fn rerank(mut call: Call<'_>) -> Result<Answer, Problem> {
     let mut reader = FieldReader::new(call.object(), call.state.unsupported);
-    let fields: Fields = reader.read()?;
+    let fields: DocumentFields = reader.read()?;
     reader.read::<Refused>()?.refuse(&mut reader)?;
     let ignored = reader.finish(is_document)?;
     if fields.top_n == Some(0) {

@@ -2,18 +2,18 @@
 //! `/embed` and `/rerank` of text-embeddings-inference.
 
 mod cohere;
+mod contract;
 mod cosine;
 mod score;
 mod tei;
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::{Extension, State};
 use axum::response::Response;
-use axum::routing::post;
 use http::{Request as HttpRequest, StatusCode};
+use mortise_http::contract::Routes;
 use mortise_http::{Api, Context, Conventions, Problem, ProblemShape, json_response};
 use mortise_service::{EmbeddingInput, EmbeddingRequest};
 use serde_json::{Map, Value};
@@ -33,19 +33,22 @@ const EMBED: &str = "/embed";
 
 /// The dialect's routes. Their problems are written as `shape` has them.
 pub fn api(state: Arc<ApiState>, shape: ProblemShape) -> Api {
+    let mode = state.unsupported;
+    let routes = Routes::default()
+        .on(contract::unversioned_rerank(mode), unversioned_rerank)
+        .on(contract::rerank_v1(mode), rerank_v1)
+        .on(contract::rerank_v2(mode), rerank_v2)
+        .on(contract::unversioned_score(mode), unversioned_score)
+        .on(contract::score_v1(mode), score_v1)
+        .on(contract::embed(mode), tei_embed);
+    let (router, operations) = routes.into_parts();
     Api {
-        router: Router::new()
-            .route(RERANK, post(unversioned_rerank))
-            .route(RERANK_V1, post(rerank_v1))
-            .route(RERANK_V2, post(rerank_v2))
-            .route(SCORE, post(unversioned_score))
-            .route(SCORE_V1, post(score_v1))
-            .route(EMBED, post(tei_embed))
-            .with_state(state),
+        router: router.with_state(state),
         prefix: RERANK,
         routes: &[RERANK, RERANK_V1, RERANK_V2, SCORE, SCORE_V1, EMBED],
         shape,
         conventions: Conventions::default(),
+        contract: contract::contract(operations),
     }
 }
 

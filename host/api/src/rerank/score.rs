@@ -7,11 +7,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Answer, Call, cosine::cosine};
-use crate::fields::{FieldPath, FieldReader, Texts, missing, refused_fields};
+use crate::fields::{FieldPath, FieldReader, Fields, Texts, missing, refused_fields};
+use crate::unsupported::Unsupported;
 
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "an object")]
-struct Fields {
+struct TextFields {
     model: String,
     text_1: Option<Texts>,
     text_2: Option<Texts>,
@@ -32,9 +33,16 @@ refused_fields! {
     }
 }
 
+/// The fields of a request, for the contract.
+pub(super) fn fields(mode: Unsupported) -> Fields {
+    Fields::new(mode)
+        .with::<TextFields>()
+        .refusing(Refused::REASONS)
+}
+
 pub(super) async fn score(mut call: Call<'_>) -> Result<Answer, Problem> {
     let mut reader = FieldReader::new(call.object(), call.state.unsupported);
-    let fields: Fields = reader.read()?;
+    let fields: TextFields = reader.read()?;
     reader.read::<Refused>()?.refuse(&mut reader)?;
     if fields
         .truncate_prompt_tokens

@@ -5,7 +5,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Answer, Call, Comparison, Ranked, ranked};
-use crate::fields::{FieldPath, FieldReader, Texts, words};
+use crate::fields::{FieldPath, FieldReader, Fields, Texts, words};
+use crate::unsupported::Unsupported;
 
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "an object")]
@@ -55,6 +56,16 @@ impl Shared {
         }
         Ok(())
     }
+}
+
+/// The fields of `POST /rerank`, for the contract.
+pub(super) fn rerank_fields(mode: Unsupported) -> Fields {
+    Fields::new(mode).with::<Shared>().with::<RerankFields>()
+}
+
+/// The fields of `POST /embed`, for the contract.
+pub(super) fn embed_fields(mode: Unsupported) -> Fields {
+    Fields::new(mode).with::<Shared>().with::<EmbedFields>()
 }
 
 pub(super) async fn rerank(mut call: Call<'_>) -> Result<Answer, Problem> {

@@ -407,7 +407,7 @@ fn append(item: &mut Value, text: &str, logprobs: &[Value]) {
     if let Value::String(held) = &mut part["text"] {
         held.push_str(text);
     }
-    if let Value::Array(held) = &mut part["logprobs"] {
+    if let Some(Value::Array(held)) = part.get_mut("logprobs") {
         held.extend_from_slice(logprobs);
     }
 }
@@ -435,7 +435,7 @@ fn logprob_body(entry: &TokenLogprob) -> Value {
 fn usage_body(usage: Usage) -> Value {
     json!({
         "input_tokens": usage.prompt_tokens,
-        "input_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
         "output_tokens": usage.completion_tokens,
         "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
         "total_tokens": usage.prompt_tokens.saturating_add(usage.completion_tokens),

@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 use super::create::{Asked, Begun, begin, nothing};
 use super::drive::Driver;
 use super::request::parse;
+use crate::call::OwnCall;
 use crate::ids::Ids;
 use crate::limits::MAX_BACKGROUND;
 use crate::live::Registered;
@@ -189,9 +190,12 @@ fn context(principal: &Principal) -> Context {
         peer: SocketAddr::from((IpAddr::V4(Ipv4Addr::LOCALHOST), 0)),
         route: super::RESPONSES,
         record: Arc::new(AccessRecord::new(Instant::now())),
-        own: Some(Own(Arc::new(Granted {
-            principal: principal.clone(),
-            priority: 0,
+        own: Some(Own(Arc::new(OwnCall {
+            granted: Some(Granted {
+                principal: principal.clone(),
+                ..Granted::default()
+            }),
+            waived_priority: 0,
         }))),
     }
 }

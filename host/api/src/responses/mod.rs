@@ -2,7 +2,9 @@
 
 mod assembly;
 mod background;
+mod contract;
 mod conversations;
+mod count;
 mod create;
 mod drive;
 mod history;
@@ -18,14 +20,13 @@ mod tools;
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::{Extension, State};
 use axum::middleware::from_fn_with_state;
 use axum::response::Response;
-use axum::routing::{get, post};
 use futures::stream::{self, StreamExt as _};
 use http::{Request as HttpRequest, StatusCode};
+use mortise_http::contract::Routes;
 use mortise_http::{Api, Context, Conventions, Problem, append_headers, json_response};
 use serde_json::{Map, Value, json};
 
@@ -39,12 +40,14 @@ use crate::receive::{Received, receive};
 use crate::socket::{self, Dialect};
 use crate::state::ApiState;
 use crate::stored::account;
+use crate::unsupported::Unsupported;
 
 pub use self::background::resume;
 
 const RESPONSES: &str = "/v1/responses";
 const RESPONSE: &str = "/v1/responses/{id}";
 const CANCEL: &str = "/v1/responses/{id}/cancel";
+const INPUT_TOKENS: &str = "/v1/responses/input_tokens";
 const INPUT_ITEMS: &str = "/v1/responses/{id}/input_items";
 const CONVERSATIONS: &str = "/v1/conversations";
 const CONVERSATION: &str = "/v1/conversations/{id}";
@@ -53,29 +56,42 @@ const CONVERSATION_ITEM: &str = "/v1/conversations/{id}/items/{item}";
 
 /// The dialect's routes.
 pub fn api(state: Arc<ApiState>) -> Api {
-    let one = get(retrieve::retrieve).delete(retrieve::delete);
-    let conversation = get(conversations::retrieve)
-        .post(conversations::update)
-        .delete(conversations::delete);
-    let items = get(conversations::list_items).post(conversations::add_items);
-    let item = get(conversations::retrieve_item).delete(conversations::delete_item);
+    let (router, operations) = routes(state.unsupported).into_parts();
     Api {
-        router: Router::new()
-            .route(RESPONSES, post(create).get(connect))
-            .route(RESPONSE, one)
-            .route(CANCEL, post(retrieve::cancel))
-            .route(INPUT_ITEMS, get(retrieve::input_items))
-            .route(CONVERSATIONS, post(conversations::create))
-            .route(CONVERSATION, conversation)
-            .route(CONVERSATION_ITEMS, items)
-            .route(CONVERSATION_ITEM, item)
+        router: router
             .route_layer(from_fn_with_state(Arc::clone(&state), idempotency::layer))
             .with_state(state),
         prefix: "/v1",
-        routes: &[RESPONSES, RESPONSE, CONVERSATIONS, CONVERSATION],
+        routes: &[
+            RESPONSES,
+            INPUT_TOKENS,
+            RESPONSE,
+            CONVERSATIONS,
+            CONVERSATION,
+        ],
         shape: error_body,
         conventions: Conventions::default(),
+        contract: contract::contract(operations),
     }
+}
+
+fn routes(mode: Unsupported) -> Routes<Arc<ApiState>> {
+    Routes::default()
+        .on(contract::create(mode), create)
+        .on(contract::connect(), connect)
+        .on(contract::input_tokens(mode), count::input_tokens)
+        .on(contract::retrieve(), retrieve::retrieve)
+        .on(contract::delete(), retrieve::delete)
+        .on(contract::cancel(), retrieve::cancel)
+        .on(contract::input_items(), retrieve::input_items)
+        .on(contract::create_conversation(), conversations::create)
+        .on(contract::get_conversation(), conversations::retrieve)
+        .on(contract::update_conversation(), conversations::update)
+        .on(contract::delete_conversation(), conversations::delete)
+        .on(contract::list_items(), conversations::list_items)
+        .on(contract::add_items(), conversations::add_items)
+        .on(contract::get_item(), conversations::retrieve_item)
+        .on(contract::delete_item(), conversations::delete_item)
 }
 
 /// Responses over a WebSocket: frames of type `response.create`, and events.

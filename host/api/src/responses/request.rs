@@ -10,7 +10,9 @@ use serde_json::{Map, Value, json};
 
 use super::items;
 use super::tools;
-use crate::fields::{FieldPath, FieldReader, Texts, missing, refused_fields, words, wrong_type};
+use crate::fields::{
+    FieldPath, FieldReader, Fields, Texts, missing, refused_fields, words, wrong_type,
+};
 use crate::hints;
 use crate::ids::Ids;
 use crate::unsupported::Unsupported;
@@ -208,6 +210,22 @@ refused_fields! {
         context_management: "send `truncation` as `auto` instead",
         moderation: "this server has no moderation model",
     }
+}
+
+/// The fields of a request, for the contract. Items and tools are read by code of their own.
+pub(super) fn contract_fields(mode: Unsupported) -> Fields {
+    let objects = || json!({"type": "array", "items": {"type": "object"}});
+    let input = json!({"anyOf": [{"type": "string"}, objects(), {"type": "null"}]});
+    let object = || json!({"type": "object"});
+    let named = json!({"anyOf": [{"type": "string"}, object(), {"type": "null"}]});
+    Fields::new(mode)
+        .with::<Basics>()
+        .with::<Further>()
+        .refusing(Refused::REASONS)
+        .narrowed("input", input)
+        .narrowed("conversation", named.clone())
+        .narrowed("tool_choice", named)
+        .narrowed("response_format", json!({"type": ["object", "null"]}))
 }
 
 /// Translate a request.

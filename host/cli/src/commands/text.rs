@@ -1,44 +1,82 @@
 //! `mortise template`, `parse`, `grammar` and `tokenize`: JSON in, JSON out, through the same components as
 //! the server's.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::bail;
-use mortise_harness::{Harness, golden_cases, model_files, print_json, read};
-use mortise_plugin_manager::{AuthConfig, LoadedPlugins, PluginConfig};
+use anyhow::{Context as _, bail};
+use mortise_harness::{Harness, golden_cases, model_files, print, print_json, read};
+use mortise_plugin::Kind;
+use mortise_plugin_manager::{AuthConfig, BindingConfig, LoadedPlugins, PluginConfig};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::cli::ModelInput;
+use crate::cli::{ModelInput, ParseArgs};
 
 /// `mortise template render`
 pub(crate) fn template(input: &ModelInput) -> anyhow::Result<()> {
-    answer(input, Harness::template)
+    answer(input, Vec::new(), Harness::template)
 }
 
 /// `mortise parse`
-pub(crate) fn parse(input: &ModelInput) -> anyhow::Result<()> {
-    answer(input, Harness::parse)
+pub(crate) fn parse(args: &ParseArgs) -> anyhow::Result<()> {
+    if args.formats {
+        return formats(&args.input);
+    }
+    let chosen = args.format.iter().map(|name| BindingConfig {
+        // Whichever serves: the folder's, or the embedded one.
+        file: None,
+        ..BindingConfig::of_file(Kind::OutputParser, PathBuf::new(), json!({"format": name}))
+    });
+    answer(&args.input, chosen.collect(), Harness::parse)
+}
+
+/// Names of formats with a line about each: what the settings of the output parser may say.
+fn formats(input: &ModelInput) -> anyhow::Result<()> {
+    let plugins = LoadedPlugins::load(plugins(input, Vec::new()), golden_cases())?;
+    let schema = plugins.settings_schema(Kind::OutputParser);
+    let schema: Value = serde_json::from_str(schema.unwrap_or("{}"))
+        .context("the settings schema of the output parser is no JSON")?;
+    let list = |key: &str| {
+        let all = schema.pointer(&format!("/properties/format/{key}"));
+        all.and_then(Value::as_array).into_iter().flatten()
+    };
+    let mut lines = String::new();
+    let mut about = list("enumDescriptions").filter_map(Value::as_str);
+    for name in list("enum").filter_map(Value::as_str) {
+        let about = about.next().unwrap_or_default();
+        lines.push_str(format!("{name:<18} {about}").trim_end());
+        lines.push('\n');
+    }
+    if lines.is_empty() {
+        bail!("the output parser that serves has no list of formats in its settings");
+    }
+    print(&lines)
+}
+
+fn plugins(input: &ModelInput, bindings: Vec<BindingConfig>) -> PluginConfig {
+    PluginConfig {
+        dir: input.plugins.clone(),
+        bindings,
+        // A bad file is told here, not left out.
+        quarantine: false,
+        ..PluginConfig::default()
+    }
 }
 
 /// `mortise grammar check`
 pub(crate) fn grammar(input: &ModelInput) -> anyhow::Result<()> {
-    answer(input, Harness::grammar)
+    answer(input, Vec::new(), Harness::grammar)
 }
 
 /// Read the input, ask the plugin, print what it said.
 fn answer(
     input: &ModelInput,
+    bindings: Vec<BindingConfig>,
     ask: impl FnOnce(&Harness, Value) -> anyhow::Result<Value>,
 ) -> anyhow::Result<()> {
     let request = read(input.input.as_deref())?;
-    let plugins = PluginConfig {
-        dir: input.plugins.clone(),
-        // A bad file is told here, not left out.
-        quarantine: false,
-        ..PluginConfig::default()
-    };
-    let plugins = LoadedPlugins::load(plugins, golden_cases())?;
+    let plugins = LoadedPlugins::load(plugins(input, bindings), golden_cases())?;
     let text = Arc::new(model_files(input.model.as_deref())?);
     let harness = Harness::open(plugins, &AuthConfig::default(), text, None)?;
     print_json(&ask(&harness, request)?)

@@ -75,6 +75,8 @@ pub struct LifecycleConfig {
     pub idle_timeout: Option<Duration>,
     /// Pause between looks for idle models.
     pub idle_check: Duration,
+    /// Requests may say how long a model stays loaded after them.
+    pub keep_alive: bool,
 }
 
 impl Default for LifecycleConfig {
@@ -84,6 +86,7 @@ impl Default for LifecycleConfig {
             load_on_demand: false,
             idle_timeout: None,
             idle_check: Duration::from_secs(30),
+            keep_alive: false,
         }
     }
 }

@@ -366,6 +366,13 @@ impl ModelManager {
         }
     }
 
+    /// Keep a model for so long after its last request, whatever is configured, until this is called again or the
+    /// model is unloaded. A pinned model stays in any case.
+    pub fn keep(&self, name: &str, time: Duration) {
+        let after = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        self.lock().table.keep(name, after);
+    }
+
     /// Unload models that nobody has used for a while. Does not return.
     pub async fn unload_idle(&self) {
         let mut ticks = tokio::time::interval(self.config.idle_check);

@@ -65,6 +65,8 @@ pub(crate) struct Slot {
     pub(crate) pinned: bool,
     /// Of the last request, or of the load, on the caller's clock.
     pub(crate) last_used: u64,
+    /// Time without a request after which it is unloaded, where a request said so; the largest number is never.
+    pub(crate) keep: Option<u64>,
     /// Requests that have used it since the server's start.
     pub(crate) uses: u64,
     /// Loads begun.
@@ -104,6 +106,7 @@ impl Slot {
             bytes,
             pinned,
             last_used: 0,
+            keep: None,
             uses: 0,
             loads: 0,
             company: Company::Any,
@@ -242,6 +245,7 @@ impl StateTable {
                 slot.state = ModelState::Loaded;
                 slot.bytes = bytes;
                 slot.last_used = now;
+                slot.keep = None;
             }
             Err(error) => {
                 slot.state = ModelState::Failed;
@@ -325,6 +329,13 @@ impl StateTable {
         }
     }
 
+    /// A request says after how much time without one the model is to be unloaded.
+    pub(crate) fn keep(&mut self, name: &str, after: u64) {
+        if let Some(slot) = self.slots.get_mut(name) {
+            slot.keep = Some(after);
+        }
+    }
+
     /// Room for `name`, whose turn to be loaded it is. Other models that wait for their turn take none.
     pub(crate) fn room(&self, name: &str) -> Room {
         if let Some(room) = self.without_excluded(name) {
@@ -391,13 +402,16 @@ impl StateTable {
         }
     }
 
-    /// Models that nobody has used for as long as `idle_after` says of each.
+    /// Models that nobody has used for as long as requests, or else `idle_after`, say of each.
     pub(crate) fn idle(&self, now: u64, idle_after: impl Fn(&str) -> Option<u64>) -> Vec<String> {
         let idle = self.slots.iter().filter(|(name, slot)| {
             slot.state == ModelState::Loaded
                 && slot.users == 0
                 && !slot.pinned
-                && idle_after(name).is_some_and(|after| now.saturating_sub(slot.last_used) >= after)
+                && slot
+                    .keep
+                    .or_else(|| idle_after(name))
+                    .is_some_and(|after| now.saturating_sub(slot.last_used) >= after)
         });
         idle.map(|(name, _)| name.clone()).collect()
     }

@@ -238,7 +238,7 @@ impl Text {
     }
 
     /// A JSON string of the length of a name, without its quotes.
-    async fn json_name(&mut self) -> Option<String> {
+    pub(crate) async fn json_name(&mut self) -> Option<String> {
         self.space().await;
         self.mark("\"").await?;
         let mut raw = String::from('"');
@@ -257,7 +257,7 @@ impl Text {
     }
 
     /// Read blanks and one character, if it is there; otherwise nothing.
-    pub(super) async fn symbol(&mut self, symbol: char) -> Option<()> {
+    pub(crate) async fn symbol(&mut self, symbol: char) -> Option<()> {
         self.follows(symbol.encode_utf8(&mut [0; 4]))
             .await
             .then_some(())
@@ -265,7 +265,8 @@ impl Text {
 
     /// Read arguments that are written between tags, any number of them: `key` is what stands before
     /// and behind a key, `value` what stands before and behind its value. The schema of the tool says
-    /// what a value is. One line break on either side of a value belongs to the tags.
+    /// what a value is; a text is kept byte for byte. A line break that the tags themselves write beside
+    /// a value is given with them, `("\n", "\n</parameter>")`; models may leave it out.
     ///
     /// ```
     /// # use mortise_plugin_sdk::stream::Text;
@@ -284,15 +285,53 @@ impl Text {
         let mut arguments = Arguments::default();
         while self.follows(key.0).await {
             let (name, _) = self.name_until(&[key.1]).await?;
-            if !value.0.is_empty() && !self.follows(value.0).await {
-                return None;
-            }
-            let text = self.text_until(value.1).await?;
-            let text = text.strip_prefix('\n').unwrap_or(&text);
-            let text = text.strip_suffix('\n').unwrap_or(text);
             let name = name.trim();
-            arguments.add(name.to_owned(), tool.typed(name, text))?;
+            let value = self.tagged_value(tool, name, value).await?;
+            arguments.add(name.to_owned(), value)?;
         }
         Some(arguments)
+    }
+
+    /// Read the value of the argument `key` with the marks around it, as
+    /// [`tagged_arguments`](Self::tagged_arguments) does.
+    pub async fn tagged_value(
+        &mut self,
+        tool: &Tool,
+        key: &str,
+        (open, close): (&str, &str),
+    ) -> Option<Value> {
+        let breaks = open.ends_with('\n');
+        let open = open.trim_end_matches('\n');
+        let close = close.trim_start_matches('\n');
+        if !open.is_empty() && !self.follows(open).await {
+            return None;
+        }
+        // A text within a list may hold the closing mark.
+        if tool.is_structured(key) {
+            let here = self.position();
+            if let Some(value) = self.json_value_before(close).await {
+                return Some(value);
+            }
+            if !self.read_again_from(here) {
+                return None;
+            }
+        }
+        let text = self.text_until(close).await?;
+        let text = match text.strip_prefix('\n') {
+            Some(inner) if breaks => inner.strip_suffix('\n').unwrap_or(inner),
+            _ => &text,
+        };
+        Some(tool.typed(key, text))
+    }
+
+    /// Read a list or object and `close` behind it.
+    pub(crate) async fn json_value_before(&mut self, close: &str) -> Option<Value> {
+        self.space().await;
+        if !matches!(self.peek().await?, '[' | '{') {
+            return None;
+        }
+        let text = self.json_text().await?;
+        let closed = self.follows(close).await;
+        closed.then(|| serde_json::from_str(&text).ok()).flatten()
     }
 }

@@ -28,7 +28,9 @@
 //! (`None`, from the readers that may fail), and nothing is lost.
 
 mod arguments;
+mod calls;
 mod python;
+mod reasoning;
 mod session;
 mod text;
 

@@ -31,7 +31,12 @@ impl Text {
     /// Read one call with named arguments, `f(a=1, b='x')`. `None` if it is no call of a declared tool,
     /// or has arguments without names, which no schema can be asked about.
     pub async fn python_call(&mut self) -> Option<()> {
-        let name = self.identifier().await?;
+        self.python_call_as(|name| name).await
+    }
+
+    /// The same where the name of the tool is a part of what is called.
+    pub(crate) async fn python_call_as(&mut self, tool: fn(&str) -> &str) -> Option<()> {
+        let name = tool(&self.identifier().await?).to_owned();
         self.tools().get(&name)?;
         self.symbol('(').await?;
         let mut arguments = String::from("{");
@@ -59,8 +64,15 @@ impl Text {
         self.call(&name, None, &arguments)
     }
 
+    /// Read one literal; its value as JSON text. `None` for what is none.
+    pub async fn python_value(&mut self) -> Option<String> {
+        let mut json = String::new();
+        self.python_literal(&mut json, MAX_DEPTH).await?;
+        Some(json)
+    }
+
     /// A name, with dots in it or not.
-    async fn identifier(&mut self) -> Option<String> {
+    pub(crate) async fn identifier(&mut self) -> Option<String> {
         self.space().await;
         let mut name = String::new();
         while let Some(c) = self.peek().await {
@@ -199,15 +211,28 @@ impl Text {
             '0' => one('\0'),
             '\\' | '\'' | '"' => one(c),
             '\n' => Some(Escaped([None, None])),
-            'x' => one(self.hexadecimal(2).await?),
-            'u' => one(self.hexadecimal(4).await?),
-            'U' => one(self.hexadecimal(8).await?),
+            'x' => one(char::from_u32(self.hexadecimal(2).await?)?),
+            'u' => one(self.utf16_escape().await?),
+            'U' => one(char::from_u32(self.hexadecimal(8).await?)?),
             // Python keeps the backslash of what is no escape.
             c => Some(Escaped([Some('\\'), Some(c)])),
         }
     }
 
-    async fn hexadecimal(&mut self, digits: usize) -> Option<char> {
+    /// Four digits; or eight, with the escape between them, as JSON writes a character beyond the first plane.
+    async fn utf16_escape(&mut self) -> Option<char> {
+        let first = self.hexadecimal(4).await?;
+        if !(0xD800..0xDC00).contains(&first) {
+            return char::from_u32(first);
+        }
+        self.mark("\\u").await?;
+        let second = self.hexadecimal(4).await?.checked_sub(0xDC00)?;
+        let fits = second < 0x400;
+        fits.then(|| char::from_u32(0x1_0000 + ((first - 0xD800) << 10) + second))
+            .flatten()
+    }
+
+    async fn hexadecimal(&mut self, digits: usize) -> Option<u32> {
         let mut code = 0;
         for _ in 0..digits {
             let digit = self.next().await?.to_digit(16)?;
@@ -216,7 +241,7 @@ impl Text {
                 return None;
             }
         }
-        char::from_u32(code)
+        Some(code)
     }
 }
 

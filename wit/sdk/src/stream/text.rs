@@ -6,8 +6,14 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use super::MAX_NAME_BYTES;
-use crate::output_parser::{CallArguments, CallBegin, Event};
+use crate::output_parser::Event;
 use crate::tools::{Tool, Tools};
+
+/// Bytes that may be read again in any answer, where no call came of a mark.
+const REREAD_FREELY: usize = 4096;
+
+/// Bytes that may be read again for each byte of the answer, besides.
+const REREAD_SHARE: usize = 3;
 
 /// State that the reading function and the session that feeds it share.
 #[derive(Debug, Default)]
@@ -30,16 +36,27 @@ impl Shared {
     fn rest(&self) -> &str {
         &self.text[self.at..]
     }
+
+    /// End of the held text without the blanks that it ends in.
+    fn end_of_words(&self) -> usize {
+        self.held + self.text[self.held..self.at].trim_end().len()
+    }
 }
 
-/// The calls of the answer so far.
+/// The calls of the answer so far, and where the reader stands between them.
 #[derive(Debug, Default)]
-struct Calls {
-    begun: Cell<u32>,
+pub(super) struct Calls {
+    pub(super) begun: Cell<u32>,
     /// The present call is one too many, and dropped.
-    muted: Cell<bool>,
+    pub(super) muted: Cell<bool>,
     /// Nothing but blanks has come since the last call.
-    just_ended: Cell<bool>,
+    pub(super) just_ended: Cell<bool>,
+    /// Text between calls is reasoning, until one begins: the answer ends in a block that nothing closes.
+    pub(super) thinking: Cell<bool>,
+    /// Position behind the last mark that text was passed on up to.
+    marked: Cell<usize>,
+    /// Bytes that were read again because no call came of a mark.
+    reread: Cell<usize>,
 }
 
 /// The text of an answer, read from beginning to end by the function that knows its format. See the
@@ -47,9 +64,9 @@ struct Calls {
 #[derive(Debug)]
 pub struct Text {
     shared: Rc<RefCell<Shared>>,
-    calls: Rc<Calls>,
+    pub(super) calls: Rc<Calls>,
     tools: Rc<Tools>,
-    opens_reasoning: bool,
+    pub(super) opens_reasoning: bool,
 }
 
 impl Text {
@@ -218,44 +235,60 @@ impl Text {
 
     /// The same with several marks: which one it was. Give longer marks before those that they begin
     /// with.
+    ///
+    /// If no call came of what was read since the last mark, the text behind that mark is looked through
+    /// for marks as well: a false start does not swallow the call that follows.
     pub async fn content_until_any(&mut self, marks: &[&str]) -> Option<usize> {
+        self.give_up();
+        let thinking = self.calls.thinking.get();
+        let kind = if thinking {
+            Event::Reasoning
+        } else {
+            Event::Content
+        };
         if !(self.calls.just_ended.get() && self.held_is_blank()) {
-            self.pass_on(Event::Content);
+            self.pass_on(kind);
         }
-        let found = self.pass_until(marks, Event::Content).await;
-        if found.is_none() && self.calls.just_ended.get() {
+        let found = self.pass_until(marks, kind).await;
+        if found.is_some() {
+            self.calls.marked.set(self.position());
+        } else if thinking || self.calls.just_ended.get() {
             self.drop_held();
-        } else if found.is_none() {
-            self.pass_on(Event::Content);
+        } else {
+            self.pass_on(kind);
         }
         found
     }
 
-    /// Pass on a block of reasoning, if the answer begins with one or the prompt opened one. Blanks
-    /// around it and its marks are dropped.
-    pub async fn reasoning(&mut self, opening: &str, closing: &str) {
-        let here = self.position();
-        self.space().await;
-        let opened = self.mark(opening).await.is_some();
-        if !opened && !self.opens_reasoning {
-            self.back_to(here);
-            return;
+    /// Go back to the last mark, or to what was passed on since, if that is later.
+    fn give_up(&mut self) {
+        let passed_on = {
+            let shared = self.shared.borrow();
+            shared.before + shared.held
+        };
+        self.read_again_from(passed_on.max(self.calls.marked.get()));
+    }
+
+    /// [`back_to`](Self::back_to) where it does not matter how often: `false`, and nothing happens, in
+    /// answers that are written to be read again and again.
+    pub(crate) fn read_again_from(&mut self, position: usize) -> bool {
+        let at = self.position();
+        let again = self.calls.reread.get() + at.saturating_sub(position);
+        let cheap = again <= REREAD_FREELY + REREAD_SHARE * at;
+        if cheap && position < at {
+            self.calls.reread.set(again);
+            self.back_to(position);
         }
-        self.space().await;
-        self.drop_held();
-        if self
-            .pass_until(&[closing], Event::Reasoning)
-            .await
-            .is_some()
-        {
-            self.space().await;
-        }
-        self.drop_held();
+        cheap
     }
 
     /// Pass on what is read until a mark or the end; blanks only when something follows them, where a mark
     /// may come behind them or a call has just ended.
-    async fn pass_until(&mut self, marks: &[&str], event: fn(String) -> Event) -> Option<usize> {
+    pub(crate) async fn pass_until(
+        &mut self,
+        marks: &[&str],
+        event: fn(String) -> Event,
+    ) -> Option<usize> {
         loop {
             let blanks_wait = !marks.is_empty() || self.calls.just_ended.get();
             if self.skip_plain(marks, blanks_wait) {
@@ -275,7 +308,7 @@ impl Text {
 
     /// Read at once what has come and is neither a blank that waits nor the beginning of a mark. Whether
     /// there was any. Most text is such, and is not worth waiting for character by character.
-    fn skip_plain(&mut self, marks: &[&str], blanks_wait: bool) -> bool {
+    pub(super) fn skip_plain(&mut self, marks: &[&str], blanks_wait: bool) -> bool {
         let shared = &mut *self.shared.borrow_mut();
         shared.reads += 1;
         let stops = |c: char| {
@@ -313,12 +346,33 @@ impl Text {
         shared.held = shared.at;
     }
 
-    fn held_is_blank(&self) -> bool {
+    /// Pass on what is held but the blanks at its end, which are dropped.
+    pub(super) fn pass_on_words(&mut self, event: fn(String) -> Event) {
+        let at = {
+            let shared = &mut *self.shared.borrow_mut();
+            let end = shared.end_of_words();
+            std::mem::replace(&mut shared.at, end)
+        };
+        self.pass_on(event);
+        self.shared.borrow_mut().at = at;
+        self.drop_held();
+    }
+
+    pub(super) fn push(&self, event: Event) {
+        self.shared.borrow_mut().events.push(event);
+    }
+
+    /// The event that was passed on last, if it has not been taken yet.
+    pub(super) fn amend_last<R>(&self, amend: impl FnOnce(Option<&mut Event>) -> R) -> R {
+        amend(self.shared.borrow_mut().events.last_mut())
+    }
+
+    pub(super) fn held_is_blank(&self) -> bool {
         let shared = self.shared.borrow();
         shared.text[shared.held..shared.at].trim().is_empty()
     }
 
-    fn pass_on(&mut self, event: fn(String) -> Event) {
+    pub(super) fn pass_on(&mut self, event: fn(String) -> Event) {
         let shared = &mut *self.shared.borrow_mut();
         let held = &shared.text[shared.held..shared.at];
         shared.held = shared.at;
@@ -330,65 +384,6 @@ impl Text {
             (Event::Content(_), Some(Event::Content(last)))
             | (Event::Reasoning(_), Some(Event::Reasoning(last))) => last.push_str(held),
             _ => shared.events.push(event(held.to_owned())),
-        }
-    }
-
-    // Calls.
-
-    /// A whole call with its arguments, which must be a JSON object. `None`, and nothing is said, if the
-    /// tool was not declared.
-    pub fn call(&mut self, name: &str, id: Option<String>, arguments: &str) -> Option<()> {
-        self.begin(name, id)?;
-        self.push_arguments(arguments);
-        self.finish();
-        Some(())
-    }
-
-    pub(super) fn begin(&mut self, name: &str, id: Option<String>) -> Option<()> {
-        self.tools.get(name)?;
-        let index = self.calls.begun.get();
-        let muted = index > 0 && !self.tools.parallel();
-        self.calls.muted.set(muted);
-        if !muted {
-            self.calls.begun.set(index + 1);
-            let name = name.to_owned();
-            let begin = CallBegin { index, id, name };
-            self.shared
-                .borrow_mut()
-                .events
-                .push(Event::CallBegin(begin));
-        }
-        self.drop_held();
-        self.calls.just_ended.set(false);
-        Some(())
-    }
-
-    /// More arguments of the call that has begun. What was read is thereby passed on.
-    pub(super) fn push_arguments(&mut self, text: &str) {
-        self.drop_held();
-        if self.calls.muted.get() {
-            return;
-        }
-        let present = self.calls.begun.get().saturating_sub(1);
-        let events = &mut self.shared.borrow_mut().events;
-        match events.last_mut() {
-            Some(Event::CallArguments(last)) if last.index == present => last.delta.push_str(text),
-            _ => events.push(Event::CallArguments(CallArguments {
-                index: present,
-                delta: text.to_owned(),
-            })),
-        }
-    }
-
-    pub(super) fn finish(&mut self) {
-        self.drop_held();
-        self.calls.just_ended.set(true);
-        if !self.calls.muted.get() {
-            let present = self.calls.begun.get().saturating_sub(1);
-            self.shared
-                .borrow_mut()
-                .events
-                .push(Event::CallEnd(present));
         }
     }
 }

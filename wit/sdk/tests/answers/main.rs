@@ -20,6 +20,11 @@ fn cases() -> Vec<Case> {
     cases
 }
 
+/// What models of each format write, by writers that know nothing of the readers.
+fn written() -> Vec<Case> {
+    answers::read(include_str!("../../../../tests/parsers/written.json"))
+}
+
 pub(crate) fn parsing(format: Format, choice: &str, parallel: bool, opens: bool) -> Parsing {
     let tools = Tools::allowed(&setup(choice, parallel, opens)).unwrap();
     Parsing::new(tools, opens, async move |text| format.read(text).await)
@@ -60,11 +65,35 @@ fn character_by_character() {
 #[test]
 fn every_format_has_cases_that_call() {
     for format in Format::all() {
-        let mut own = cases()
-            .into_iter()
-            .filter(|case| case.format == format.name());
-        assert!(own.any(|case| !case.calls.is_empty()), "{}", format.name());
+        let own = |case: &Case| case.format == format.name();
+        let written = written().into_iter().filter(own);
+        let (calls, others): (Vec<Case>, Vec<Case>) =
+            written.partition(|case| !case.calls.is_empty());
+        assert!(calls.len() >= 5 && others.len() >= 3, "{}", format.name());
     }
+}
+
+#[test]
+fn feature_s14_every_format_is_read_in_whatever_pieces() {
+    let mut failures = Vec::new();
+    for case in written() {
+        let meant = expected(&case).compact();
+        let whole = || parse(&case, std::iter::once(case.text.as_str()));
+        let found = whole().compact();
+        if found != meant {
+            failures.push(format!("{}:\n   {found:?}\n   {meant:?}", case.name));
+            continue;
+        }
+        let whole = whole();
+        let single = case.text.split_inclusive(|_| true);
+        assert_eq!(parse(&case, single), whole, "{}", case.name);
+        for (cut, _) in case.text.char_indices() {
+            let (one, other) = case.text.split_at(cut);
+            let found = parse(&case, [one, other].into_iter());
+            assert_eq!(found, whole, "{}: {one:?} | {other:?}", case.name);
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
 #[test]
@@ -117,10 +146,12 @@ proptest! {
         index in any::<prop::sample::Index>(),
         cuts in proptest::collection::vec(0.0f64..1.0, 0..12),
     ) {
-        let cases = cases();
+        let mut cases = cases();
+        cases.extend(written());
         let case = &cases[index.index(cases.len())];
         let pieces = pieces(&case.text, &cuts);
-        prop_assert_eq!(parse(case, pieces.iter().map(String::as_str)), expected(case));
+        let found = parse(case, pieces.iter().map(String::as_str));
+        prop_assert_eq!(found.compact(), expected(case).compact());
     }
 
     /// Answers made of pieces of formats, in any order: whatever they come to, cuts do not change it,
@@ -133,7 +164,7 @@ proptest! {
         opens in any::<bool>(),
         parallel in any::<bool>(),
     ) {
-        let cases = cases();
+        let cases = written();
         let formats: Vec<Format> = Format::all().collect();
         let format = formats[format.index(formats.len())];
         let own: Vec<&Case> = cases.iter().filter(|case| case.format == format.name()).collect();

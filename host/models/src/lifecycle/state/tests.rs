@@ -315,6 +315,31 @@ fn the_least_recently_used_model_is_evicted_first_and_an_idle_one_before_a_busy_
 }
 
 #[test]
+fn feature_l7_requests_say_how_long_a_model_stays() {
+    let mut table = StateTable::new(RoomLimits::default());
+    for name in ["a", "b"] {
+        table.add(name, 10, false);
+        table.load(name);
+        table.loaded(name, Ok(10), 0);
+    }
+    let idle = |table: &StateTable, now| table.idle(now, |_| Some(100));
+    table.keep("a", u64::MAX);
+    assert_eq!(idle(&table, 1_000_000), ["b"]);
+    table.keep("a", 0);
+    assert_eq!(idle(&table, 0), ["a"]);
+    table.enter("a", 1);
+    assert!(idle(&table, 50).is_empty(), "a request uses it");
+    table.leave("a", true, 60);
+    assert_eq!(idle(&table, 60), ["a"]);
+    // What is loaded again is as configured.
+    table.unload("a");
+    table.released("a");
+    table.load("a");
+    table.loaded("a", Ok(10), 70);
+    assert!(idle(&table, 80).is_empty());
+}
+
+#[test]
 fn feature_m6_pinned_models_stay() {
     let mut table = StateTable::new(RoomLimits {
         models: 0,

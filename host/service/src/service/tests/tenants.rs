@@ -9,7 +9,7 @@ use crate::fakes::{
     FakePolicy, FakeTemplate, ask, call, chat, collect, loaded, model, says, service,
 };
 use crate::plugins::{DecidePolicy, RenderChat};
-use crate::{Call, PluginRoutes, Request, RoutingKey, Scope, ScopedPolicy, ServiceError};
+use crate::{Call, Granted, PluginRoutes, Request, RoutingKey, Scope, ScopedPolicy, ServiceError};
 
 /// An allowance for a caller of this tenant.
 fn of(tenant: Option<&str>) -> Allowance {
@@ -138,6 +138,35 @@ async fn a_policy_of_a_tenant_narrows_and_never_widens() {
     };
     let same = with(Decision::Allow(silent)).await.expect("allowed");
     assert_eq!((same.max_tokens, same.priority), (Some(20), 2));
+}
+
+#[tokio::test]
+async fn feature_e29_work_that_was_granted_keeps_its_bounds_and_leaves_its_turn() {
+    let guard = policy(denied());
+    let chain: Vec<Arc<dyn DecidePolicy>> = vec![guard.clone()];
+    let service = service(model(says("hello")), chain);
+    let mut call = Call {
+        granted: Some(Granted::of(&narrower())),
+        waived_priority: 10,
+        ..call()
+    };
+    let admission = service.authorize(&call, None).await.expect("granted");
+    let (kept, given) = (admission.allowance(), narrower());
+    assert_eq!(kept.priority, given.priority - 10);
+    assert_eq!(
+        (kept.max_tokens, &kept.tools),
+        (given.max_tokens, &given.tools)
+    );
+    assert_eq!(
+        (&kept.server_tools, &kept.principal),
+        (&given.server_tools, &given.principal)
+    );
+    assert!(
+        guard.facts.lock().expect("lock").is_empty(),
+        "it is not asked again"
+    );
+    call.granted = None;
+    assert!(service.authorize(&call, None).await.is_err());
 }
 
 #[tokio::test]

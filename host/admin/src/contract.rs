@@ -1,0 +1,257 @@
+//! Operations of the admin side, in a document of its own.
+
+use mortise_http::contract::{About, Contract, Operation, document};
+use serde_json::{Value, json};
+
+const SHAPES: &str = include_str!("shapes.ts");
+
+const ABOUT: About = About {
+    title: "mortise, the admin side",
+    description: "Models, aliases, plugins and settings of a running server. Each request needs the admin key.",
+};
+
+/// The document of these operations.
+///
+/// # Errors
+/// When they make none.
+pub(crate) fn of_operations(operations: Vec<Operation>) -> Result<Value, String> {
+    let contract = Contract {
+        tag: "Admin",
+        about: "Models, aliases, plugins and settings.",
+        shapes: &[SHAPES],
+        problem: "AdminError",
+        asks: false,
+        operations,
+    };
+    let mut document = document(ABOUT, &[(contract, None)])?;
+    document["components"]["securitySchemes"]["key"]["name"] = json!("x-admin-token");
+    document["security"] = json!([{"bearer": []}, {"key": []}]);
+    Ok(document)
+}
+
+/// Statuses of a refused change: of what is not there, of what is under way, of what cannot be read.
+const CHANGE: &[u16] = &[404, 409, 413, 422];
+
+fn reading(path: &'static str, id: &'static str, summary: &'static str) -> Operation {
+    Operation::get(path, id, summary).refuses(&[401])
+}
+
+fn changing(path: &'static str, id: &'static str, summary: &'static str) -> Operation {
+    Operation::post(path, id, summary)
+        .refuses(&[401])
+        .refuses(CHANGE)
+}
+
+pub(crate) fn document_itself() -> Operation {
+    reading(
+        "/v1/admin/openapi.json",
+        "getAdminContract",
+        "This document.",
+    )
+    .answers(200, "object")
+}
+
+pub(crate) fn plugins() -> Operation {
+    let summary = "Plugins and what they are assigned to.";
+    reading("/v1/admin/plugins", "getPlugins", summary).answers(200, "Plugins")
+}
+
+pub(crate) fn reload_plugins() -> Operation {
+    let summary = "Reads plugins again; 409 where nothing could be taken.";
+    changing("/v1/admin/plugins/reload", "reloadPlugins", summary)
+        .answers(200, "PluginReload")
+        .answers(409, "PluginReload")
+}
+
+pub(crate) fn reload_settings() -> Operation {
+    let summary = "Reads the settings again.";
+    changing("/v1/admin/settings/reload", "reloadSettings", summary).answers(200, "SettingsReload")
+}
+
+const ALIAS: &str = "/v1/admin/aliases/{name}";
+
+pub(crate) fn list_aliases() -> Operation {
+    reading("/v1/admin/aliases", "listAliases", "Lists the aliases.").answers(200, "AliasRows")
+}
+
+pub(crate) fn get_alias() -> Operation {
+    reading(ALIAS, "getAlias", "An alias.")
+        .refuses(&[404])
+        .answers(200, "AliasRow")
+}
+
+/// The body that gives an alias its meaning.
+fn alias() -> Value {
+    let canary = json!({
+        "type": ["object", "null"],
+        "properties": {
+            "target": {"type": "string"},
+            "percent": {"type": "number", "minimum": 0, "maximum": 100},
+            "tenants": {"type": "array", "items": {"type": "string"}},
+        },
+        "required": ["target"],
+        "additionalProperties": false,
+    });
+    json!({
+        "type": "object",
+        "properties": {"target": {"type": "string"}, "canary": canary},
+        "required": ["target"],
+        "additionalProperties": false,
+    })
+}
+
+pub(crate) fn set_alias() -> Operation {
+    let summary = "Gives an alias a meaning; 201 where it is new.";
+    Operation::put(ALIAS, "setAlias", summary)
+        .refuses(&[401])
+        .refuses(CHANGE)
+        .takes("AliasRequest", alias())
+        .answers(200, "AliasRow")
+        .answers(201, "AliasRow")
+}
+
+pub(crate) fn delete_alias() -> Operation {
+    Operation::delete(ALIAS, "deleteAlias", "Removes an alias.")
+        .refuses(&[401, 404])
+        .answers(200, "DeletedAlias")
+}
+
+pub(crate) fn roll_back_alias() -> Operation {
+    let summary = "Gives an alias its earlier meaning back.";
+    changing(
+        "/v1/admin/aliases/{name}/rollback",
+        "rollBackAlias",
+        summary,
+    )
+    .answers(200, "AliasRow")
+}
+
+pub(crate) fn list_models() -> Operation {
+    reading("/v1/admin/models", "listModels", "Lists the models.").answers(200, "ModelRows")
+}
+
+pub(crate) fn rescan() -> Operation {
+    let summary = "Looks for models again in folders and caches.";
+    changing("/v1/admin/models/rescan", "rescanModels", summary).answers(200, "Rescan")
+}
+
+pub(crate) fn rescan_short() -> Operation {
+    let summary = "The same, for callers of other routers.";
+    reading("/admin/rescan", "rescan", summary)
+        .refuses(CHANGE)
+        .answers(200, "Rescan")
+}
+
+pub(crate) fn restart_models() -> Operation {
+    let summary = "Unloads all models, and loads those of the start.";
+    changing("/admin/reload", "restartModels", summary).answers(200, "Restarted")
+}
+
+pub(crate) fn get_model() -> Operation {
+    reading("/v1/admin/models/{name}", "getModel", "A model.")
+        .refuses(&[404])
+        .answers(200, "ModelRow")
+}
+
+/// Settings of a load. Null sets one back, and what is absent is left alone.
+fn overrides() -> Value {
+    let count = || json!({"type": ["integer", "null"], "minimum": 1});
+    let word = || json!({"type": ["string", "null"]});
+    json!({
+        "type": "object",
+        "properties": {
+            "max_context": count(),
+            "kv_type": word(),
+            "quantize": word(),
+            "device": word(),
+            "replicas": count(),
+            "draft_model": word(),
+        },
+        "additionalProperties": false,
+    })
+}
+
+pub(crate) fn load_model() -> Operation {
+    let summary = "Loads a model, and answers when it serves.";
+    changing("/v1/admin/models/{name}/load", "loadModel", summary)
+        .may_take("LoadRequest", overrides())
+        .answers(200, "ModelRow")
+}
+
+pub(crate) fn unload_model() -> Operation {
+    let summary = "Unloads a model, and answers when its memory is free.";
+    changing("/v1/admin/models/{name}/unload", "unloadModel", summary).answers(200, "ModelRow")
+}
+
+pub(crate) fn model_log() -> Operation {
+    let lines = json!({"type": "integer", "minimum": 0});
+    let summary = "Last lines of the output of a model's processes.";
+    reading("/v1/admin/models/{name}/log", "getModelLog", summary)
+        .query("lines", lines, "Most lines to give.")
+        .refuses(&[404])
+        .answers(200, "ModelLog")
+}
+
+/// A model by its name, with settings for its load.
+fn named() -> Value {
+    json!({
+        "type": "object",
+        "properties": {"model": {"type": "string"}, "overrides": overrides()},
+        "required": ["model"],
+        "additionalProperties": false,
+    })
+}
+
+pub(crate) fn load_named() -> Operation {
+    let summary = "Loads the model that the body names.";
+    changing("/v1/models/load", "loadNamedModel", summary)
+        .takes("NamedRequest", named())
+        .answers(200, "ModelRow")
+}
+
+pub(crate) fn unload_named() -> Operation {
+    let summary = "Unloads the model that the body names.";
+    changing("/v1/models/unload", "unloadNamedModel", summary)
+        .takes("NamedRequest", named())
+        .answers(200, "ModelRow")
+}
+
+pub(crate) fn events() -> Operation {
+    reading(
+        "/v1/admin/events",
+        "streamEvents",
+        "Events of the models from now on.",
+    )
+    .streams("AdminEvent")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use mortise_models::Alias;
+    use mortise_models::lifecycle::LoadOverrides;
+    use serde::de::DeserializeOwned;
+
+    use super::*;
+
+    /// Names that a type knows, as it tells them when it meets one that it does not.
+    fn known<T: DeserializeOwned>() -> BTreeSet<String> {
+        let failed = serde_json::from_value::<T>(json!({"absent": 1}));
+        let text = failed.err().expect("an unknown field").to_string();
+        let names = text.split('`').skip(3).step_by(2);
+        names.map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn bodies_have_the_fields_that_are_read() {
+        for (schema, known) in [
+            (alias(), known::<Alias>()),
+            (overrides(), known::<LoadOverrides>()),
+            (named(), known::<crate::models::Named>()),
+        ] {
+            let declared = schema["properties"].as_object().expect("fields").keys();
+            assert_eq!(declared.cloned().collect::<BTreeSet<_>>(), known);
+        }
+    }
+}

@@ -1,0 +1,133 @@
+type AdminError = {
+  error: { message: string; type: string; param: string | null; code: string };
+  /** Models whose settings cannot change while they are loaded. */
+  conflicts?: { model: string; state: string; change: "removed" | "updated" }[];
+};
+
+type ModelState = "unloaded" | "loading" | "loaded" | "unloading" | "failed";
+
+type LoadProgress = {
+  stage: string;
+  file: string | null;
+  bytes_done: integer;
+  bytes_total: integer;
+};
+
+type ModelRow = {
+  name: string;
+  aliases: string[];
+  origin: "configured" | "discovered";
+  resolved_backend: "engine" | "scripted" | "upstream" | "child";
+  configured_enabled: boolean;
+  runtime_state: ModelState;
+  is_loaded: boolean;
+  pinned: boolean;
+  hidden: boolean;
+  owned_by: string;
+  deprecation_date: string | null;
+  replicas: integer;
+  replica_max: integer;
+  loaded_replicas: integer;
+  inflight_requests: integer;
+  queue_depth: integer;
+  runtime_inflight: integer;
+  usage_count: integer;
+  idle_seconds: integer | null;
+  loaded_at_ms: integer | null;
+  load_time_ms: integer | null;
+  last_error: string | null;
+  progress: LoadProgress | null;
+  vram_estimate_mib: integer;
+  vram_estimate_replica_count: integer;
+  vram_estimate_source: string;
+  architecture: string | null;
+  context_length: integer | null;
+  capabilities: string[] | null;
+  /** The model as the configuration has it. */
+  definition: {
+    path: string | null;
+    hf: string | null;
+    command: any;
+    group: string | null;
+    quantize: string | null;
+    draft_model: string | null;
+    load_on_demand: boolean | null;
+    idle_timeout_seconds: integer | null;
+  };
+  /** Settings of the load in force. */
+  load_override: object | null;
+  /** What the settings of a load may be, from which a form can be made. */
+  load_constraints: object;
+};
+
+type ModelRows = { object: "list"; data: ModelRow[] };
+
+type ModelLog = {
+  model: string;
+  written: integer;
+  lines: { number: integer; at_ms: integer; text: string }[];
+};
+
+type Canary = { target: string; percent: number; tenants: string[] };
+type Alias = { target: string; canary: Canary | null };
+
+type AliasRow = Alias & {
+  name: string;
+  previous: Alias | null;
+  /** Numbers of each model that the alias chose. */
+  targets: { [model: string]: object };
+};
+
+type AliasRows = { object: "list"; data: AliasRow[] };
+type DeletedAlias = { name: string; deleted: true };
+
+type RefusedFile = { file: string | null; reason: string };
+
+type Plugins = {
+  generation: integer;
+  serving: object[];
+  files: {
+    file: string;
+    version: string;
+    built_against: string | null;
+    digest: string;
+    kinds: string[];
+  }[];
+  rejected: RefusedFile[];
+  error: string | null;
+  breakdowns: object[];
+  overdue?: { step: string; seconds: integer };
+};
+
+type PluginReload = {
+  generation: integer;
+  changed: any;
+  rejected: RefusedFile[];
+  error: string | null;
+};
+
+type SettingsReload = {
+  added: string[];
+  removed: string[];
+  updated: string[];
+  unchanged: string[];
+  service_restart_required: boolean;
+  restart_keys: string[];
+  plugins: any;
+};
+
+type Rescan = {
+  status: "rescanned";
+  new_models: integer;
+  removed: integer;
+  models: { added: string[]; removed: string[]; updated: string[]; in_use: string[] };
+  skipped: { path: string; reason: string }[];
+};
+
+type Restarted = { status: "reloaded" };
+
+/** Data of an event: `model.state`, `model.progress` or `missed`. */
+type AdminEvent =
+  | { model: string; state: ModelState; error: string | null; at_ms?: integer }
+  | (LoadProgress & { model: string; state: ModelState; at_ms: integer })
+  | { events: integer };

@@ -1,0 +1,254 @@
+//! The lines of a batch while they are answered: some at once, each in a slot that all batches share.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use futures::stream::{FuturesUnordered, StreamExt as _};
+use mortise_store::{Change, Item};
+use serde::Deserialize;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, sleep_until};
+
+use super::ask::{Asked, Asker, expired};
+use super::check::Wrong;
+use super::done::{Done, id_of};
+use super::endpoint::route;
+use super::job::{End, Halted, Job, halted};
+use super::lines::Lines;
+use super::validate::request;
+use crate::contents::key_of;
+
+/// Lines that are written together when a batch expires.
+const GROUP: usize = 256;
+
+/// A line that was sent.
+struct Sent {
+    place: u64,
+    at: u64,
+    came: Asked,
+}
+
+/// The lines of a batch.
+pub(super) struct Work {
+    asker: Arc<Asker>,
+    lines: Lines,
+    done: Done,
+    /// Lines to be sent again, by their place and the byte at which they begin.
+    again: VecDeque<(u64, u64)>,
+    sent: FuturesUnordered<BoxFuture<'static, Sent>>,
+    /// Nothing is sent until then.
+    pause: Instant,
+    /// All lines have been read.
+    read: bool,
+}
+
+impl Work {
+    pub(super) async fn open(job: &Job) -> Result<Self, Halted> {
+        let (api, batch) = (&job.batches.api, &job.batch);
+        let endpoint = batch.object["endpoint"].as_str().unwrap_or_default();
+        let endpoint = route(endpoint).ok_or(Halted)?;
+        let done = Done::read(&api.store, batch).await.map_err(halted)?;
+        Ok(Self {
+            asker: Arc::new(Asker {
+                routes: job.batches.routes.clone(),
+                live: Arc::clone(&job.live),
+                grant: batch.grant(),
+                endpoint,
+            }),
+            lines: Lines::of(Arc::clone(&api.store), batch.input(), api.http.body.bytes),
+            done,
+            again: VecDeque::new(),
+            sent: FuturesUnordered::new(),
+            pause: Instant::now(),
+            read: false,
+        })
+    }
+
+    /// Answer all lines. What is under way when that is interrupted is given up, and not stored.
+    pub(super) async fn answer(&mut self, job: &mut Job) -> Result<End, Halted> {
+        let mut interrupted = Box::pin(job.interrupted());
+        loop {
+            let waiting = !self.read || !self.again.is_empty();
+            if !waiting && self.sent.is_empty() {
+                return self.complete(job);
+            }
+            let slots = Arc::clone(&job.batches.slots);
+            if self.sent.is_empty()
+                && (slots.available_permits() == 0 || self.pause > Instant::now())
+            {
+                // Who waits for others holds nothing.
+                self.lines.forget();
+            }
+            let pause = self.pause;
+            let slot = async move {
+                sleep_until(pause).await;
+                slots.acquire_owned().await
+            };
+            let more = waiting && self.sent.len() < job.batches.at_once;
+            let failed = tokio::select! {
+                biased;
+                end = &mut interrupted => return end,
+                Some(first) = self.sent.next(), if !self.sent.is_empty() => {
+                    let mut came = vec![first];
+                    while let Some(Some(next)) = self.sent.next().now_or_never() {
+                        came.push(next);
+                    }
+                    self.store(job, came).await?
+                }
+                slot = slot, if more => {
+                    self.send(job, slot.map_err(|_| Halted)?).await?;
+                    None
+                }
+            };
+            if let Some(end) = failed {
+                return Ok(end);
+            }
+        }
+    }
+
+    /// All lines that there were have been answered.
+    fn complete(&self, job: &Job) -> Result<End, Halted> {
+        if self.lines.places == job.batch.count("total") {
+            return Ok(End::Completed);
+        }
+        let wrong = Wrong::new("file_not_found", "the input file is not there any more");
+        Ok(End::Failed(vec![wrong.entry(None)]))
+    }
+
+    /// Send the next line, if there is one.
+    async fn send(&mut self, job: &Job, slot: OwnedSemaphorePermit) -> Result<(), Halted> {
+        let Some((place, at, text)) = self.next().await? else {
+            return Ok(());
+        };
+        let line = match request(job, &text).await {
+            Ok(line) => line,
+            // It was right when it was checked, so the file is not what it was.
+            Err(_) => return Err(Halted),
+        };
+        let asker = Arc::clone(&self.asker);
+        self.sent.push(Box::pin(async move {
+            let came = asker.ask(line).await;
+            drop(slot);
+            Sent { place, at, came }
+        }));
+        Ok(())
+    }
+
+    /// The next line that was not answered: its place, the byte at which it begins, and its text.
+    async fn next(&mut self) -> Result<Option<(u64, u64, Vec<u8>)>, Halted> {
+        if let Some((place, at)) = self.again.pop_front() {
+            let text = self.lines.again(at).await.map_err(halted)?;
+            return text.map(|text| Some((place, at, text))).ok_or(Halted);
+        }
+        while let Some(line) = self.lines.next().await.map_err(halted)? {
+            if let (false, Some(text)) = (self.done.has(line.place), line.text) {
+                return Ok(Some((line.place, line.at, text)));
+            }
+        }
+        self.read = true;
+        Ok(None)
+    }
+
+    /// Store what came of lines; `Some` if the batch fails by it.
+    async fn store(&mut self, job: &mut Job, came: Vec<Sent>) -> Result<Option<End>, Halted> {
+        let (mut answers, mut errors) = (Vec::new(), Vec::new());
+        for Sent { place, at, came } in came {
+            match came {
+                Asked::Later(pause) => {
+                    self.again.push_back((place, at));
+                    self.pause = self.pause.max(Instant::now() + pause);
+                }
+                Asked::Answered {
+                    written,
+                    succeeded,
+                    tokens,
+                } => {
+                    job.batch.spend(tokens);
+                    let lines = if succeeded { &mut answers } else { &mut errors };
+                    lines.push((place, written));
+                }
+            }
+        }
+        self.write(job, answers, errors).await
+    }
+
+    /// Write lines of the files of a batch, and that they are done.
+    async fn write(
+        &mut self,
+        job: &mut Job,
+        answers: Vec<(u64, Vec<u8>)>,
+        errors: Vec<(u64, Vec<u8>)>,
+    ) -> Result<Option<End>, Halted> {
+        let before = job.batch.clone();
+        let mut changes = Vec::new();
+        let mut places = Vec::new();
+        for (lines, which) in [(answers, "completed"), (errors, "failed")] {
+            if lines.is_empty() {
+                continue;
+            }
+            places.extend(lines.iter().map(|(place, _)| *place));
+            job.batch.add(which, lines.len() as u64);
+            let inner = &mut job.batch.inner;
+            let output = match which {
+                "completed" => &mut inner.output,
+                _ => &mut inner.error,
+            };
+            output.bytes += lines.iter().map(|(_, line)| line.len() as u64).sum::<u64>();
+            let items = lines.into_iter().map(|(place, body)| Item {
+                id: id_of(place),
+                body,
+            });
+            changes.push(Change::Append {
+                parent: key_of(&before.key.owner, &output.id),
+                items: items.collect(),
+            });
+        }
+        if changes.is_empty() {
+            return Ok(None);
+        }
+        let failed = job.commit(changes).await?;
+        match failed {
+            None => places.into_iter().for_each(|place| self.done.add(place)),
+            // What was not stored does not count.
+            Some(_) => job.batch = before,
+        }
+        Ok(failed)
+    }
+
+    /// Write all lines that were not answered as expired.
+    pub(super) async fn expire(&mut self, job: &mut Job) -> Result<(), Halted> {
+        #[derive(Deserialize)]
+        struct Named {
+            custom_id: String,
+        }
+        self.sent.clear();
+        let api = Arc::clone(&job.batches.api);
+        let store = Arc::clone(&api.store);
+        let mut lines = Lines::of(store, job.batch.input(), api.http.body.bytes);
+        let mut group = Vec::new();
+        loop {
+            let line = lines.next().await.map_err(halted)?;
+            let ended = line.is_none();
+            let open = line.filter(|line| !self.done.has(line.place));
+            if let Some(line) = open
+                && let Ok(named) = serde_json::from_slice::<Named>(&line.text.unwrap_or_default())
+            {
+                group.push((line.place, expired(&named.custom_id)));
+            }
+            if (ended || group.len() >= GROUP)
+                && self
+                    .write(job, Vec::new(), std::mem::take(&mut group))
+                    .await?
+                    .is_some()
+            {
+                // The owner may store no more: what there is stays.
+                return Ok(());
+            }
+            if ended {
+                return Ok(());
+            }
+        }
+    }
+}

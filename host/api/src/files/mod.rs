@@ -1,0 +1,71 @@
+//! OpenAI's files: uploaded, listed, read, deleted.
+
+mod contract;
+mod stored;
+mod upload;
+
+use std::sync::Arc;
+
+use mortise_http::contract::Routes;
+use mortise_http::{Api, Conventions};
+use mortise_store::{Change, Kind};
+
+use crate::contents::OUTPUT;
+use crate::openai_error::error_body;
+use crate::state::ApiState;
+use crate::stored::value_of;
+
+const FILES: &str = "/v1/files";
+const FILE: &str = "/v1/files/{id}";
+const CONTENT: &str = "/v1/files/{id}/content";
+
+/// What a caller may upload files for. Batches read theirs; the others are kept for their owner.
+const PURPOSES: [&str; 6] = [
+    "batch",
+    "assistants",
+    "fine-tune",
+    "vision",
+    "user_data",
+    "evals",
+];
+
+/// The dialect's routes.
+pub fn api(state: Arc<ApiState>) -> Api {
+    let routes = Routes::default()
+        .on(contract::create(), upload::create)
+        .on(contract::list(), stored::list)
+        .on(contract::get(), stored::retrieve)
+        .on(contract::delete(), stored::delete)
+        .on(contract::content(), stored::content);
+    let (router, operations) = routes.into_parts();
+    Api {
+        router: router.with_state(state),
+        prefix: FILES,
+        routes: &[FILES, FILE],
+        shape: error_body,
+        conventions: Conventions::default(),
+        contract: contract::contract(operations),
+    }
+}
+
+/// Remove the files that were being uploaded when the server ended.
+pub async fn sweep(state: Arc<ApiState>) {
+    let open = match state.store.unfinished(Kind::File).await {
+        Ok(open) => open,
+        Err(error) => {
+            tracing::error!(%error, "files that are not whole cannot be read");
+            return;
+        }
+    };
+    for record in open {
+        // What a batch writes goes on with the batch, and what is held was begun since.
+        let of_batch = value_of(&record)["purpose"] == OUTPUT;
+        if of_batch || state.files.is_held(&record.key) {
+            continue;
+        }
+        let changes = vec![Change::Delete(record.key)];
+        if let Err(error) = state.store.commit(changes).await {
+            tracing::error!(%error, "a file that is not whole could not be removed");
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Files that are in use: being uploaded, read by a batch, or written by one. They are not removed meanwhile.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use mortise_store::Key;
+
+/// All of them, each with the number of its users.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct HeldFiles(Arc<Mutex<HashMap<Key, usize>>>);
+
+/// Use of one file, which ends when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Held {
+    all: HeldFiles,
+    key: Key,
+}
+
+impl HeldFiles {
+    /// Begin to use a file.
+    pub(crate) fn hold(&self, key: Key) -> Held {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *all.entry(key.clone()).or_default() += 1;
+        Held {
+            all: self.clone(),
+            key,
+        }
+    }
+
+    /// Whether somebody uses the file.
+    pub(crate) fn is_held(&self, key: &Key) -> bool {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.contains_key(key)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut all = self.all.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(users) = all.get_mut(&self.key) {
+            *users -= 1;
+            if *users == 0 {
+                all.remove(&self.key);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mortise_store::Kind;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_held_until_its_last_user_has_gone() {
+        let (files, owner) = (HeldFiles::default(), Arc::from("tenant a"));
+        let key = |id: &str| Key::new(&owner, Kind::File, id);
+        let (one, other) = (files.hold(key("a")), files.hold(key("a")));
+        drop(one);
+        assert!(files.is_held(&key("a")) && !files.is_held(&key("b")));
+        drop(other);
+        assert!(!files.is_held(&key("a")));
+    }
+}

@@ -1,0 +1,90 @@
+//! The dialect's operations: what its routes take and answer.
+
+use mortise_http::contract::{CALLER, Contract, MODEL, Operation};
+
+use super::{
+    CHAT, EMBED, EMBEDDINGS, GENERATE, PS, SHOW, TAGS, VERSION, chat, embed, generate, models,
+};
+use crate::contract::once;
+
+const SHAPES: &str = include_str!("shapes.ts");
+
+/// The contract of these operations.
+pub(super) fn contract(operations: Vec<Operation>) -> Contract {
+    Contract {
+        tag: "Ollama",
+        about: "Chats, prompts, embeddings and models as Ollama's clients know them.",
+        shapes: &[SHAPES],
+        problem: "OllamaError",
+        asks: true,
+        operations,
+    }
+}
+
+fn posting(path: &'static str, id: &'static str, summary: &'static str) -> Operation {
+    once(
+        Operation::post(path, id, summary)
+            .refuses(CALLER)
+            .refuses(MODEL),
+    )
+}
+
+fn listing(path: &'static str, id: &'static str, summary: &'static str) -> Operation {
+    Operation::get(path, id, summary).refuses(CALLER)
+}
+
+pub(super) fn continue_text() -> Operation {
+    posting(
+        GENERATE,
+        "ollamaGenerate",
+        "Continues a text, or loads a model.",
+    )
+    .takes("OllamaGenerateRequest", generate::fields().schema())
+    .answers(200, "OllamaGenerated")
+    .writes_lines("OllamaGenerated | OllamaError")
+}
+
+pub(super) fn answer_chat() -> Operation {
+    posting(
+        CHAT,
+        "ollamaChat",
+        "Answers a conversation, or loads a model.",
+    )
+    .takes("OllamaChatRequest", chat::fields().schema())
+    .answers(200, "OllamaChatted")
+    .writes_lines("OllamaChatted | OllamaError")
+}
+
+pub(super) fn embed() -> Operation {
+    posting(EMBED, "ollamaEmbed", "Turns texts into vectors.")
+        .takes("OllamaEmbedRequest", embed::fields().schema())
+        .answers(200, "OllamaEmbeddings")
+}
+
+pub(super) fn embeddings() -> Operation {
+    posting(
+        EMBEDDINGS,
+        "ollamaEmbeddings",
+        "Turns a text into a vector.",
+    )
+    .takes("OllamaEmbeddingsRequest", embed::older_fields().schema())
+    .answers(200, "OllamaEmbedding")
+}
+
+pub(super) fn tags() -> Operation {
+    listing(TAGS, "ollamaTags", "Lists the models.").answers(200, "OllamaTags")
+}
+
+pub(super) fn show() -> Operation {
+    posting(SHOW, "ollamaShow", "What is known of a model.")
+        .takes("OllamaShowRequest", models::fields().schema())
+        .answers(200, "OllamaShown")
+}
+
+pub(super) fn ps() -> Operation {
+    listing(PS, "ollamaPs", "Lists the models that are loaded.").answers(200, "OllamaProcesses")
+}
+
+pub(super) fn version() -> Operation {
+    listing(VERSION, "ollamaVersion", "The version of the server.").answers(200, "OllamaVersion")
+}

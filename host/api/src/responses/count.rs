@@ -1,0 +1,65 @@
+//! `POST /v1/responses/input_tokens`: the tokens of a request that is not answered.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Extension, State};
+use axum::response::Response;
+use http::{Request as HttpRequest, StatusCode};
+use mortise_http::{Context, Problem, json_response};
+use mortise_service::{ChatPrompt, Prompt, PromptEnd, Request};
+use serde_json::json;
+
+use super::messages::conversation;
+use super::{INPUT_TOKENS, history, request};
+use crate::call::call_of;
+use crate::ids::Ids;
+use crate::ignored::add_headers;
+use crate::problem::problem_of;
+use crate::receive::{Received, receive, wait_limits};
+use crate::state::ApiState;
+use crate::stored::account;
+
+/// Render and encode what goes before and the request's own items, as `POST /v1/responses` would.
+pub(super) async fn input_tokens(
+    State(state): State<Arc<ApiState>>,
+    Extension(context): Extension<Context>,
+    request: HttpRequest<Body>,
+) -> Result<Response, Problem> {
+    let Received {
+        parts,
+        object,
+        reserved,
+        account: known,
+    } = receive(&state, &context, INPUT_TOKENS, request).await?;
+    request::check_hints(&object)?;
+    let call = request::parse(object, state.unsupported, &mut Ids::of(&parts))?;
+    let owner = account(&state, &context, INPUT_TOKENS, &parts, known).await?;
+    let (previous, joined) = (call.previous.as_deref(), call.conversation.as_deref());
+    let mut items = history::before(&state, &owner, previous, joined).await?;
+    let input = history::resolved(&items, call.input)?;
+    let own = input.len();
+    items.extend(input);
+    let mut fields = call.fields;
+    fields.prompt = Prompt::Chat(ChatPrompt {
+        conversation: conversation(call.instructions.as_deref(), &items, own)?,
+        arguments: call.arguments,
+        end: PromptEnd::AssistantTurn,
+    });
+    context.record.asked(&fields.model, false);
+    let request = Request::check(fields).map_err(problem_of)?;
+    let limits = wait_limits(&state, &context, &parts.headers)?;
+    let http_call = call_of(&context, INPUT_TOKENS, "POST", &parts.headers);
+    let counting = async {
+        let counted = state.service.encode_prompt(&http_call, &request).await;
+        counted.map_err(problem_of)
+    };
+    let prompt = limits.bound(counting).await?;
+    drop(reserved);
+    context.record.answers(&prompt.model);
+    let body = json!({"object": "response.input_tokens", "input_tokens": prompt.ids.len()});
+    let mut response = json_response(StatusCode::OK, &body);
+    let headers = &prompt.admission.allowance().headers;
+    add_headers(&mut response, headers, &call.ignored);
+    Ok(response)
+}

@@ -1,0 +1,288 @@
+//! The contract of a server: its operations, each declared where its handler is routed, so that none is
+//! routed and not declared. A document in OpenAPI's terms and a page to read are made of them.
+
+mod document;
+mod notation;
+mod page;
+mod pages;
+
+use axum::Router;
+use axum::handler::Handler;
+use axum::routing::{MethodFilter, on};
+use serde_json::{Value, json};
+
+pub(crate) use self::document::OfStatus;
+pub use self::document::{About, document};
+pub(crate) use self::pages::{DOCUMENT, LOOK, PAGE, Pages};
+
+/// Statuses of refusals that every route has: of the head of a request, of the host name, of a defect, of a
+/// server that starts, stops or is full.
+const EVERY: &[u16] = &[400, 403, 408, 414, 431, 500, 503];
+/// The same where policies are asked who calls.
+pub const CALLER: &[u16] = &[401, 429];
+/// The same where a JSON body is read.
+pub const BODY: &[u16] = &[413, 415];
+/// The same where a model is asked.
+pub const MODEL: &[u16] = &[404, 409, 422, 502];
+/// The same where something is read from the store, or written to it.
+pub const STORE: &[u16] = &[404, 413];
+/// The same where an idempotency key may stand for a request.
+pub const ONCE: &[u16] = &[409];
+
+/// The method of an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Method {
+    Get,
+    Post,
+    Put,
+    Delete,
+}
+
+impl Method {
+    /// The name in a document.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::Post => "post",
+            Self::Put => "put",
+            Self::Delete => "delete",
+        }
+    }
+
+    fn filter(self) -> MethodFilter {
+        match self {
+            Self::Get => MethodFilter::GET,
+            Self::Post => MethodFilter::POST,
+            Self::Put => MethodFilter::PUT,
+            Self::Delete => MethodFilter::DELETE,
+        }
+    }
+}
+
+/// The body of an answer: its status, its media type, and its shape in the notation of the types; none
+/// for a body that is no JSON.
+#[derive(Debug, Clone, Copy)]
+struct Answer {
+    status: u16,
+    media: &'static str,
+    shape: Option<&'static str>,
+}
+
+/// The body of a request: the name of its schema, its media type, and the schema.
+#[derive(Debug, Clone)]
+struct Taken {
+    name: &'static str,
+    media: &'static str,
+    schema: Value,
+    required: bool,
+}
+
+/// One method of one route.
+#[derive(Debug, Clone)]
+pub struct Operation {
+    method: Method,
+    /// The route as the router has it.
+    path: &'static str,
+    /// Name in generated clients.
+    id: &'static str,
+    summary: &'static str,
+    /// Parameters of the query and headers.
+    parameters: Vec<Value>,
+    taken: Option<Taken>,
+    answers: Vec<Answer>,
+    refusals: Vec<u16>,
+}
+
+impl Operation {
+    fn new(method: Method, path: &'static str, id: &'static str, summary: &'static str) -> Self {
+        Self {
+            method,
+            path,
+            id,
+            summary,
+            parameters: Vec::new(),
+            taken: None,
+            answers: Vec::new(),
+            refusals: EVERY.to_vec(),
+        }
+    }
+
+    /// `GET` on a route: its path, its name in generated clients, and what it does.
+    pub fn get(path: &'static str, id: &'static str, summary: &'static str) -> Self {
+        Self::new(Method::Get, path, id, summary)
+    }
+
+    /// `POST` on a route.
+    pub fn post(path: &'static str, id: &'static str, summary: &'static str) -> Self {
+        Self::new(Method::Post, path, id, summary)
+    }
+
+    /// `PUT` on a route.
+    pub fn put(path: &'static str, id: &'static str, summary: &'static str) -> Self {
+        Self::new(Method::Put, path, id, summary)
+    }
+
+    /// `DELETE` on a route.
+    pub fn delete(path: &'static str, id: &'static str, summary: &'static str) -> Self {
+        Self::new(Method::Delete, path, id, summary)
+    }
+
+    /// The same on another path, under another name.
+    #[must_use]
+    pub fn at(mut self, path: &'static str, id: &'static str) -> Self {
+        (self.path, self.id) = (path, id);
+        self
+    }
+
+    /// The same with an optional parameter of the query, its schema and its meaning.
+    #[must_use]
+    pub fn query(self, name: &str, schema: Value, about: &str) -> Self {
+        self.parameter("query", name, schema, about)
+    }
+
+    /// The same with an optional header.
+    #[must_use]
+    pub fn header(self, name: &str, schema: Value, about: &str) -> Self {
+        self.parameter("header", name, schema, about)
+    }
+
+    fn parameter(mut self, place: &str, name: &str, schema: Value, about: &str) -> Self {
+        let parameter = json!({"name": name, "in": place, "schema": schema, "description": about});
+        self.parameters.push(parameter);
+        self
+    }
+
+    /// The same with a JSON body: the name of its schema, and the schema.
+    #[must_use]
+    pub fn takes(self, name: &'static str, schema: Value) -> Self {
+        self.takes_body(name, "application/json", schema, true)
+    }
+
+    /// The same with a form as the body, files in it: the name of its schema, and the schema.
+    #[must_use]
+    pub fn takes_form(self, name: &'static str, schema: Value) -> Self {
+        self.takes_body(name, "multipart/form-data", schema, true)
+    }
+
+    /// The same with a JSON body that may be absent.
+    #[must_use]
+    pub fn may_take(self, name: &'static str, schema: Value) -> Self {
+        self.takes_body(name, "application/json", schema, false)
+    }
+
+    fn takes_body(
+        mut self,
+        name: &'static str,
+        media: &'static str,
+        schema: Value,
+        required: bool,
+    ) -> Self {
+        self.taken = Some(Taken {
+            name,
+            media,
+            schema,
+            required,
+        });
+        self.refuses(BODY)
+    }
+
+    /// The same with a JSON answer of a status. The shape is an expression of the notation of types.
+    #[must_use]
+    pub fn answers(self, status: u16, shape: &'static str) -> Self {
+        self.answer(status, "application/json", Some(shape))
+    }
+
+    /// The same with server-sent events of a shape, status 200.
+    #[must_use]
+    pub fn streams(self, shape: &'static str) -> Self {
+        self.answer(200, "text/event-stream", Some(shape))
+    }
+
+    /// The same with one JSON object of a shape a line, status 200.
+    #[must_use]
+    pub fn writes_lines(self, shape: &'static str) -> Self {
+        self.answer(200, "application/x-ndjson", Some(shape))
+    }
+
+    /// The same with an answer of another media type, status 200.
+    #[must_use]
+    pub fn writes(self, media: &'static str) -> Self {
+        self.answer(200, media, None)
+    }
+
+    /// The same where the connection may become a WebSocket, whose frames have a shape.
+    #[must_use]
+    pub fn upgrades(self) -> Self {
+        self.answer(101, "", None).refuses(&[426])
+    }
+
+    fn answer(mut self, status: u16, media: &'static str, shape: Option<&'static str>) -> Self {
+        self.answers.push(Answer {
+            status,
+            media,
+            shape,
+        });
+        self
+    }
+
+    /// The same with further statuses of refusals.
+    #[must_use]
+    pub fn refuses(mut self, statuses: &[u16]) -> Self {
+        self.refusals.extend_from_slice(statuses);
+        self
+    }
+}
+
+/// Routes with their operations.
+pub struct Routes<S> {
+    router: Router<S>,
+    operations: Vec<Operation>,
+}
+
+impl<S> std::fmt::Debug for Routes<S> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Routes")
+    }
+}
+
+impl<S: Clone + Send + Sync + 'static> Default for Routes<S> {
+    fn default() -> Self {
+        Self {
+            router: Router::new(),
+            operations: Vec::new(),
+        }
+    }
+}
+
+impl<S: Clone + Send + Sync + 'static> Routes<S> {
+    /// The same with an operation and its handler.
+    #[must_use]
+    pub fn on<T: 'static>(mut self, operation: Operation, handler: impl Handler<T, S>) -> Self {
+        let filter = operation.method.filter();
+        self.router = self.router.route(operation.path, on(filter, handler));
+        self.operations.push(operation);
+        self
+    }
+
+    /// The router and the operations.
+    pub fn into_parts(self) -> (Router<S>, Vec<Operation>) {
+        (self.router, self.operations)
+    }
+}
+
+/// What one dialect declares.
+#[derive(Debug, Clone)]
+pub struct Contract {
+    /// Name of the dialect in the document.
+    pub tag: &'static str,
+    /// What the dialect is.
+    pub about: &'static str,
+    /// Texts in the notation of types, whose types the operations name.
+    pub shapes: &'static [&'static str],
+    /// The type of its problems.
+    pub problem: &'static str,
+    /// Whether policies are asked who calls, whose refusals may have any status of a client's error.
+    pub asks: bool,
+    /// Its operations.
+    pub operations: Vec<Operation>,
+}

@@ -1,0 +1,233 @@
+//! Formats: how they are told and listed, and that parser and grammar agree on each.
+
+#[path = "../../../tests/parsers/answers.rs"]
+#[allow(dead_code)] // Cuts are tried elsewhere.
+mod answers;
+mod grammars;
+
+use answers::{answer, setup};
+use grammars::{model, style, takes, walk};
+use mortise_output_parser::constraint::constraint;
+use mortise_output_parser::open;
+use mortise_output_parser::style::{Reason, Settings, Style};
+use mortise_plugin_sdk::formats::{Format, Sign, Writing};
+use mortise_plugin_sdk::output_parser::{Setup, ToolChoice};
+use mortise_plugin_sdk::{ControlToken, Fault};
+use serde_json::{Value, json};
+
+fn forced(setup: Setup) -> Setup {
+    Setup {
+        tool_choice: ToolChoice::Required,
+        ..setup
+    }
+}
+
+/// What others write where a model is free is allowed where a call is forced.
+#[test]
+fn feature_s14_the_grammar_takes_what_is_written() {
+    for case in answers::read(include_str!("../../../tests/parsers/written.json")) {
+        let style = style(&case.format, "none", false);
+        // Gaps and quotes that a grammar leaves out are not wrong; it writes one way of several.
+        let same_way = ["a name with a dot", "no arguments"]
+            .iter()
+            .any(|end| case.name.ends_with(end));
+        let unlike = [
+            "command-r",
+            "minimax-m1",
+            "sarashina",
+            "glm",
+            "atem",
+            "ernie",
+            "granite-20b",
+            "harmony",
+            "inkling",
+        ];
+        let writing = &style.format.spec().writing;
+        let free = matches!(writing, Writing::Free);
+        let quoted = matches!(writing, Writing::Python(_)) && !case.name.ends_with("no arguments");
+        if !same_way || free || quoted || unlike.contains(&case.format.as_str()) {
+            continue;
+        }
+        let setup = forced(setup("auto", false, false));
+        let source = constraint(&style, &setup, None).unwrap().unwrap();
+        assert!(
+            takes(&style, &source, &case.text),
+            "{}: {:?}\n{source:?}",
+            case.name,
+            case.text
+        );
+    }
+}
+
+/// A model that says anything the grammar allows, and has no idea: nothing but calls come of it, whole and
+/// with arguments that are declared.
+#[test]
+fn feature_s14_what_the_grammar_allows_is_read_as_calls() {
+    for format in Format::all() {
+        let style = style(format.name(), "none", false);
+        let setup = forced(setup("auto", true, false));
+        let source = match constraint(&style, &setup, None) {
+            Ok(source) => source.unwrap(),
+            Err(Fault::Invalid(message)) => {
+                assert!(matches!(format.spec().writing, Writing::Free), "{message}");
+                assert!(message.contains(format.name()), "{message}");
+                continue;
+            }
+            Err(other) => panic!("{other:?}"),
+        };
+        let mut read = 0;
+        let hint = match &format.spec().writing {
+            Writing::Tags(tags) => tags.value.1.trim_start_matches('\n'),
+            _ => "\"",
+        };
+        for seed in 0..4 {
+            let Some(text) = walk(&source, hint, seed) else {
+                continue;
+            };
+            read += 1;
+            let parsing = open(&style, &setup).unwrap().unwrap();
+            let found = answer(parsing, std::iter::once(text.as_str()));
+            assert!(
+                found.content.is_empty(),
+                "{}: {text:?}\n{found:?}",
+                format.name()
+            );
+            assert!(!found.calls.is_empty(), "{}: {text:?}", format.name());
+            for call in &found.calls {
+                assert!(call.ended, "{}: {text:?}", format.name());
+                let arguments: Value = serde_json::from_str(&call.arguments).unwrap();
+                let known = [
+                    "city", "days", "hourly", "units", "places", "options", "stops", "from", "to",
+                ];
+                let mut keys = arguments.as_object().unwrap().keys();
+                assert!(keys.all(|key| known.contains(&key.as_str())), "{arguments}");
+            }
+        }
+        assert!(read > 0, "{} never comes to an end", format.name());
+    }
+}
+
+/// A text goes on to its closing mark, be that a token, hold one, or be spelled out.
+#[test]
+fn feature_s14_texts_between_tags_end_at_their_mark() {
+    for control in [true, false] {
+        for (format, yes, no) in [
+            (
+                "glm",
+                "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>a </b\n\"</arg_value>\n\
+                 <arg_key>days</arg_key>\n<arg_value>3</arg_value>\n</tool_call>",
+                "<tool_call>get_weather\n<arg_key>days</arg_key>\n<arg_value>x</arg_value>\n</tool_call>",
+            ),
+            (
+                "deepseek-dsml",
+                "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"get_weather\">\n<｜DSML｜parameter name=\"city\" \
+                 string=\"true\">a </b\n</｜DSML｜parameter>\n<｜DSML｜parameter name=\"days\" string=\"false\">3\
+                 </｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>",
+                "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"rm\">\n</｜DSML｜invoke>\n</｜DSML｜function_calls>",
+            ),
+        ] {
+            let style = style(format, "none", control);
+            let setup = forced(setup("auto", true, false));
+            let source = constraint(&style, &setup, None).unwrap().unwrap();
+            assert!(takes(&style, &source, yes), "{control} {yes}\n{source:?}");
+            assert!(!takes(&style, &source, no), "{control} {no}");
+            let parsing = open(&style, &setup).unwrap().unwrap();
+            let found = answer(parsing, std::iter::once(yes));
+            assert_eq!(found.calls.len(), 1, "{found:?}");
+        }
+    }
+}
+
+#[test]
+fn feature_s14_the_format_is_told_by_template_tokens_and_architecture() {
+    let token = |text: &str| ControlToken {
+        id: 1,
+        text: text.to_owned(),
+        special: true,
+    };
+    let of = |template: &str, tokens: &[&str], architecture: &str| {
+        let tokens = tokens.iter().map(|text| token(text)).collect();
+        Style::new(&Settings::default(), model(template, architecture, tokens))
+    };
+    // The template decides before tokens that many models have, and those before the architecture.
+    let by_template = of("<tool_call>{{ name }}<arg_key>", &["[TOOL_CALLS]"], "qwen3");
+    assert_eq!(by_template.format, Format::Glm);
+    assert_eq!(
+        by_template.reason,
+        Reason::Files(Sign::Template(&["<arg_key>"]))
+    );
+    let by_token = of("{{ messages }}", &["<|tool_call_start|>"], "qwen3");
+    assert_eq!(by_token.format, Format::Lfm2);
+    assert!(by_token.keep_special_tokens());
+    let by_architecture = of("{{ messages }}", &[], "gpt_oss");
+    assert_eq!(by_architecture.format, Format::Harmony);
+    assert_eq!(by_architecture.reason, Reason::Files(Sign::Architecture));
+    // LFM2 shows its tools between marks, and calls only in the model's answers.
+    assert_eq!(
+        of("<|tool_list_start|>{{ tools }}", &[], "").format,
+        Format::Lfm2
+    );
+    let unknown = of("{% for tool in tools %}{{ tool }}{% endfor %}", &[], "new");
+    assert_eq!(
+        (unknown.format, unknown.is_unknown()),
+        (Format::Hermes, true)
+    );
+    assert!(!of("{{ messages }}", &[], "new").is_unknown());
+    let named: Settings = serde_json::from_value(json!({"format": "seed-oss"})).unwrap();
+    let named = Style::new(&named, model("<tool_call>", "", Vec::new()));
+    assert_eq!(
+        (named.format, named.reason),
+        (Format::SeedOss, Reason::Settings)
+    );
+    let wrong = serde_json::from_value::<Settings>(json!({"format": "qwen"})).unwrap_err();
+    assert!(wrong.to_string().contains("qwen-coder"), "{wrong}");
+}
+
+#[test]
+fn feature_s14_settings_list_all_formats() {
+    let schema: Value = serde_json::from_str(include_str!("../settings.schema.json")).unwrap();
+    let list = |key: &str| -> Vec<String> {
+        serde_json::from_value(schema["properties"]["format"][key].clone()).unwrap()
+    };
+    let (names, about) = (list("enum"), list("enumDescriptions"));
+    assert_eq!(names[0], "auto");
+    assert_eq!(names.len(), about.len());
+    let listed: Vec<(&str, &str)> = names
+        .iter()
+        .zip(&about)
+        .skip(1)
+        .map(|(n, a)| (&**n, &**a))
+        .collect();
+    let known: Vec<(&str, &str)> = Format::all().map(|f| (f.name(), f.spec().about)).collect();
+    assert_eq!(listed, known);
+}
+
+/// Names that would not come back as they went out are refused where a call is forced.
+#[test]
+fn feature_s14_names_that_a_format_cannot_write_are_refused() {
+    let style = style("qwen-coder", "none", false);
+    let tools = |name: &str, parameters: Value| Setup {
+        tools: json!([{"type": "function", "function": {"name": name, "parameters": parameters}}])
+            .to_string(),
+        ..forced(setup("auto", true, false))
+    };
+    for (setup, expected) in [
+        (tools("a>b", json!({})), "the name `a>b` of a tool"),
+        (
+            tools("f", json!({"properties": {"a b": {}}})),
+            "the parameter `a b`",
+        ),
+        (
+            tools("f", json!({"anyOf": [{}]})),
+            "have `anyOf` at the top",
+        ),
+    ] {
+        let Err(Fault::Invalid(message)) = constraint(&style, &setup, None) else {
+            panic!("not refused: {expected}");
+        };
+        assert!(
+            message.contains(expected) && message.contains("qwen-coder"),
+            "{message}"
+        );
+    }
+}

@@ -1,0 +1,88 @@
+//! The document of the admin side: its answers are those that it declares.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::support::client::Request;
+use crate::support::contract::Contract;
+use crate::{Managed, scripted};
+
+/// Calls in their order: the operation, the name in its path, its body, its status.
+fn calls() -> Vec<(&'static str, &'static str, Option<Value>, u16)> {
+    let one = || Some(json!({"model": "one"}));
+    let canary = json!({"target": "two", "percent": 10, "tenants": ["t"]});
+    vec![
+        ("getAdminContract", "", None, 200),
+        ("listModels", "", None, 200),
+        ("getModel", "one", None, 200),
+        ("getModel", "absent", None, 404),
+        ("getModelLog", "one", None, 200),
+        ("unloadModel", "one", None, 200),
+        ("unloadModel", "absent", None, 404),
+        ("loadModel", "one", Some(json!({"replicas": 1})), 200),
+        ("loadModel", "one", Some(json!({"absent": 1})), 422),
+        ("unloadNamedModel", "", one(), 200),
+        ("loadNamedModel", "", one(), 200),
+        ("loadNamedModel", "", Some(json!([])), 422),
+        ("setAlias", "a", Some(json!({"target": "one"})), 201),
+        (
+            "setAlias",
+            "a",
+            Some(json!({"target": "one", "canary": canary})),
+            200,
+        ),
+        ("setAlias", "a", Some(json!({"target": "absent"})), 400),
+        ("listAliases", "", None, 200),
+        ("getAlias", "a", None, 200),
+        ("rollBackAlias", "a", None, 200),
+        ("rollBackAlias", "absent", None, 404),
+        ("deleteAlias", "a", None, 200),
+        ("deleteAlias", "a", None, 404),
+        ("rescanModels", "", None, 200),
+        ("rescan", "", None, 200),
+        ("restartModels", "", None, 200),
+        ("getPlugins", "", None, 200),
+        ("reloadPlugins", "", None, 200),
+        ("reloadSettings", "", None, 200),
+    ]
+}
+
+#[test]
+fn feature_e27_answers_of_the_admin_side_are_those_that_its_contract_declares() {
+    let says = "default = \"Hello.\"";
+    let models = scripted("one", says, "") + &scripted("two", says, "");
+    let managed = Managed::start(&models);
+    let document = Request::get("/v1/admin/openapi.json");
+    assert_eq!(document.send(&managed.admin).status(), 401);
+    let contract = Contract::new(managed.ask(document).ok());
+    let mut called = BTreeSet::from(["streamEvents"]);
+    for (id, name, body, status) in calls() {
+        let (path, method, operation) = contract.operation(id);
+        let path = path.replace("{name}", name);
+        let request = match &body {
+            Some(body) => Request::post(&path, body),
+            None => Request::get(&path),
+        };
+        let response = managed.ask(request.method(&method.to_uppercase()));
+        assert_eq!(response.status(), status, "{id}: {}", response.text());
+        contract.holds(operation, &response);
+        called.insert(id);
+    }
+    for (path, method, operation) in contract.operations() {
+        let id = operation["operationId"].as_str().expect("an id");
+        assert!(called.contains(id), "nobody calls {id}");
+        let keyless = Request::get(&path).method(&method.to_uppercase());
+        let response = keyless.send(&managed.admin);
+        assert_eq!(response.status(), 401, "{id}");
+        contract.holds(operation, &response);
+        for word in ["summary", "operationId"] {
+            assert!(
+                operation[word]
+                    .as_str()
+                    .is_some_and(|text| !text.is_empty()),
+                "{id}"
+            );
+        }
+    }
+}
