@@ -170,18 +170,9 @@ pub(super) fn get_model() -> Operation {
 
 /// A read of what one model is like, for those who watch servers.
 fn watching(path: &'static str, id: &'static str, summary: &'static str) -> Operation {
-    let text = || json!({"type": "string"});
+    let about = "The model; the only one where it is left out.";
     Operation::get(path, id, summary)
-        .query(
-            "model",
-            text(),
-            "The model; the only one where it is left out.",
-        )
-        .query(
-            "autoload",
-            text(),
-            "Taken and left out of account: nothing is loaded by it.",
-        )
+        .query("model", json!({"type": "string"}), about)
         .refuses(CALLER)
         .refuses(MODEL)
 }
