@@ -1,4 +1,4 @@
-//! What clients of other servers rely on: fields that they send, routes that they ask, and what they are shown.
+//! Behaviour that clients of other servers rely on: fields that they send, routes that they ask, lists that they see.
 
 use serde_json::{Value, json};
 

@@ -13,7 +13,7 @@ use crate::held::Held;
 use crate::state::ApiState;
 use crate::stored::{absent, store_problem};
 
-/// What a file is for, where a batch has written it.
+/// Purpose of a file that a batch has written.
 pub(crate) const OUTPUT: &str = "batch_output";
 
 /// Facts of a file.
@@ -21,7 +21,7 @@ pub(crate) const OUTPUT: &str = "batch_output";
 pub(crate) struct Facts {
     /// Name that its owner gave it.
     pub(crate) name: String,
-    /// What it is for.
+    /// Purpose.
     pub(crate) purpose: String,
     /// Bytes of its content.
     pub(crate) bytes: u64,
@@ -163,7 +163,7 @@ impl Writing {
         Ok(object)
     }
 
-    /// What is pending, as the next piece.
+    /// Pending bytes, as the next piece.
     fn append(&mut self) -> Change {
         let item = Item {
             id: piece_id(self.pieces),

@@ -21,7 +21,7 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// Who asks.
+    /// Caller.
     pub(crate) fn subject(&self) -> &str {
         &self.admission.allowance().principal.subject
     }

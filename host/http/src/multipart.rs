@@ -272,7 +272,7 @@ fn boundary(headers: &HeaderMap) -> Result<String, Problem> {
     })
 }
 
-/// What the head of a part says.
+/// Head of a part.
 fn head(bytes: &[u8]) -> Result<Part, Problem> {
     let text =
         std::str::from_utf8(bytes).map_err(|_| malformed("the head of a part is not UTF-8"))?;

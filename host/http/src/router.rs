@@ -38,7 +38,7 @@ type Page = Box<dyn Fn() -> String + Send + Sync>;
 /// Fields that say what is wrong; none if nothing is.
 type Condition = Box<dyn Fn() -> Vec<(&'static str, Value)> + Send + Sync>;
 
-/// What all routes share.
+/// State that all routes share.
 pub struct HttpState {
     /// Whom the server answers.
     pub guard: Guard,
@@ -77,19 +77,19 @@ impl fmt::Debug for HttpState {
 pub struct Api {
     /// Its routes.
     pub router: Router,
-    /// What all of its paths begin with.
+    /// Beginning of all of its paths.
     pub prefix: &'static str,
     /// The routes as labels name them, a parameter as `{name}` at the end.
     pub routes: &'static [&'static str],
-    /// How it writes a problem.
+    /// Writer of its problems.
     pub shape: ProblemShape,
     /// Further differences from other dialects.
     pub conventions: Conventions,
-    /// What its routes take and answer.
+    /// Contract of its routes.
     pub contract: Contract,
 }
 
-/// How problems on paths of no dialect are written.
+/// Writer of problems on paths of no dialect.
 #[derive(Debug, Clone, Copy)]
 pub struct Elsewhere {
     /// The shape of their bodies.
@@ -121,7 +121,7 @@ impl Api {
     }
 }
 
-/// What the outermost middleware knows.
+/// State of the outermost middleware.
 #[derive(Clone)]
 struct Outermost {
     state: Arc<HttpState>,
@@ -191,7 +191,7 @@ const OWN: [&str; 8] = [
 #[derive(Clone, Copy)]
 struct Label(&'static str);
 
-/// What is known of a request beside its body.
+/// Facts of a request beside its body.
 #[derive(Debug, Clone)]
 pub struct Context {
     /// The request's id.

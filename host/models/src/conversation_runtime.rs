@@ -203,7 +203,7 @@ pub enum RuntimeError {
     /// The runtime takes no requests at present.
     #[error("{message}")]
     Unavailable {
-        /// What happened.
+        /// Description of the failure.
         message: String,
         /// Seconds after which to retry.
         retry_after: u32,

@@ -17,7 +17,7 @@ use crate::plugins::{DecidePolicy, RequestId};
 use crate::request::RequestFields;
 use crate::routing_key::RoutingKey;
 
-/// What the server knows of a request before its body.
+/// Facts of a request that are known before its body.
 #[derive(Debug, Clone)]
 pub struct Call {
     /// The server's id of the request.
@@ -54,7 +54,7 @@ pub struct Granted {
 }
 
 impl Granted {
-    /// What policies have allowed.
+    /// Allowance of the policies.
     pub fn of(allowance: &Allowance) -> Self {
         Self {
             principal: allowance.principal.clone(),
@@ -176,7 +176,7 @@ pub(crate) fn anonymous() -> Principal {
     }
 }
 
-/// What a policy says. `None` if it failed and is not required; otherwise a policy that fails refuses.
+/// Verdict of a policy. `None` if it failed and is not required; otherwise a policy that fails refuses.
 async fn decide(
     policy: &Arc<dyn DecidePolicy>,
     call: &Call,
@@ -200,7 +200,7 @@ pub(crate) fn routing_key<'a>(facts: &'a Facts, tenant: Option<&'a str>) -> Rout
     }
 }
 
-/// What policies are told of a request.
+/// Facts of a request for policies.
 pub(crate) fn facts(
     call: &Call,
     model: Option<&str>,
@@ -222,7 +222,7 @@ pub(crate) fn facts(
     }
 }
 
-/// What policies are told of a request that asks for an answer: `max_tokens` is over all choices.
+/// Facts of a request that asks for an answer, for policies: `max_tokens` is over all choices.
 pub(crate) fn answer_facts(
     call: &Call,
     model: &str,
@@ -325,7 +325,7 @@ impl Admission {
         }))
     }
 
-    /// Who is asking, and on what terms.
+    /// Caller, and its terms.
     pub fn allowance(&self) -> &Allowance {
         &self.allowance
     }

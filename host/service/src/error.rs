@@ -15,7 +15,7 @@ pub enum ServiceError {
         param: Option<String>,
         /// A machine-readable code, such as `invalid_value`.
         code: &'static str,
-        /// What is wrong and what would be right.
+        /// Problem, and a right value.
         message: String,
     },
     /// No model of this name.
@@ -52,7 +52,7 @@ pub enum ServiceError {
     /// Too many requests are waiting.
     #[error("the server's queue of {limit} {unit} is full; retry later")]
     QueueFull {
-        /// What the queue holds.
+        /// Contents of the queue.
         limit: usize,
         /// Of what: `requests` or `prompt tokens`.
         unit: &'static str,
@@ -82,7 +82,7 @@ pub enum ServiceError {
     /// The model's server takes no requests at present.
     #[error("{message}")]
     Unavailable {
-        /// What happened.
+        /// Description of the failure.
         message: String,
         /// Seconds after which to retry.
         retry_after: u32,

@@ -30,7 +30,7 @@ pub struct LoadedModel {
 }
 
 impl LoadedModel {
-    /// What generates text.
+    /// Generator of text.
     ///
     /// # Errors
     /// When the model has no such capability.

@@ -11,7 +11,7 @@ use crate::limits::{
 use crate::record::{Change, Item, Key, Kind, Listing, Page, Record};
 use crate::store::Filter;
 
-/// What an owner may have.
+/// Quota of an owner.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Quota {
     pub(crate) records: u64,

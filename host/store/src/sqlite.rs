@@ -25,7 +25,7 @@ const LOCK_TIME: Duration = Duration::from_secs(5);
 
 const PAGE_BYTES: u64 = 4096;
 
-/// Where state is kept, and how much of it.
+/// File of the state, and its size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreConfig {
     /// The file; `None` keeps state in memory, where the oldest records make room for new ones, and it ends with

@@ -34,12 +34,12 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 pub(super) struct Asker {
     pub(super) routes: Router,
     pub(super) live: Arc<Live>,
-    /// What the policies allowed when the batch was made; where its caller is not known, they are not asked again.
+    /// Grant of the policies when the batch was made; where its caller is not known, they are not asked again.
     pub(super) grant: Granted,
     pub(super) endpoint: &'static str,
 }
 
-/// What came of a line.
+/// Outcome of a line.
 pub(super) enum Asked {
     /// An answer, or a refusal that stands.
     Answered {

@@ -1,4 +1,4 @@
-//! Which lines of a batch have been answered.
+//! Set of the lines of a batch that have been answered.
 
 use std::sync::Arc;
 

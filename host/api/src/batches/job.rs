@@ -28,7 +28,7 @@ pub(super) struct Job {
     _input: Held,
 }
 
-/// How a batch ends.
+/// End of a batch.
 pub(super) enum End {
     Completed,
     Cancelled,

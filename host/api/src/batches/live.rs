@@ -128,7 +128,7 @@ impl Live {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is stored from now on.
+    /// Changes that are stored from now on.
     pub(super) fn show(&self, object: &Value) {
         self.shown
             .send_modify(|shown| shown.object = object.clone());

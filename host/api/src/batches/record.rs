@@ -33,7 +33,7 @@ pub(super) struct Batch {
     pub(super) inner: Inner,
 }
 
-/// What clients do not see.
+/// Fields of the record that clients do not see.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Inner {
     /// The file of answers.
@@ -42,7 +42,7 @@ pub(super) struct Inner {
     pub(super) error: Output,
     /// Seconds after which both are gone, if the caller said so.
     expires_after: Option<i64>,
-    /// What the policies allowed when the batch was made.
+    /// Grant of the policies when the batch was made.
     grant: Grant,
 }
 
@@ -63,7 +63,7 @@ struct Grant {
     server_tools: Tools,
 }
 
-/// Which tools may be used.
+/// Tools that may be used.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Tools {
@@ -228,7 +228,7 @@ impl Batch {
         });
     }
 
-    /// What the policies allowed when it was made.
+    /// Grant of the policies when it was made.
     pub(super) fn grant(&self) -> Granted {
         self.inner.grant.granted()
     }

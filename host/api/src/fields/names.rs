@@ -1,4 +1,4 @@
-//! What a type reads at a path: a deserializer in which nothing exists but the path. Hints about misspelled
+//! Fields that a type reads at a path: a deserializer in which nothing exists but the path. Hints about misspelled
 //! fields and the schemas of the contract are made of it, so that neither can differ from what is read.
 
 use std::cell::Cell;
@@ -35,7 +35,7 @@ pub(super) enum Offer {
     Object,
 }
 
-/// What a type asks for at a path.
+/// Kind of value that a type asks for at a path.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Nothing: the path does not exist.
@@ -58,7 +58,7 @@ pub(super) enum Kind {
     Any(bool),
 }
 
-/// What is found at a path.
+/// Result of a look at a path.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Found {
     pub(super) kind: Kind,

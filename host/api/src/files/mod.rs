@@ -19,7 +19,7 @@ const FILES: &str = "/v1/files";
 const FILE: &str = "/v1/files/{id}";
 const CONTENT: &str = "/v1/files/{id}/content";
 
-/// What a caller may upload files for. Batches read theirs; the others are kept for their owner.
+/// Purposes of uploads. Batches read theirs; the others are kept for their owner.
 const PURPOSES: [&str; 6] = [
     "batch",
     "assistants",

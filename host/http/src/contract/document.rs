@@ -17,7 +17,7 @@ pub(crate) type OfStatus = Option<fn(&Problem) -> StatusCode>;
 pub struct About {
     /// Its title.
     pub title: &'static str,
-    /// What the server is.
+    /// Description of the server.
     pub description: &'static str,
 }
 

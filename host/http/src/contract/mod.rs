@@ -270,12 +270,12 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
     }
 }
 
-/// What one dialect declares.
+/// Declarations of one dialect.
 #[derive(Debug, Clone)]
 pub struct Contract {
     /// Name of the dialect in the document.
     pub tag: &'static str,
-    /// What the dialect is.
+    /// Description of the dialect.
     pub about: &'static str,
     /// Texts in the notation of types, whose types the operations name.
     pub shapes: &'static [&'static str],

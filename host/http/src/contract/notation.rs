@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 /// Schemas by their names.
 pub(crate) type Schemas = Map<String, Value>;
 
-/// Where the schemas of a document are.
+/// Place of the schemas in a document.
 const REFERENCE: &str = "#/components/schemas/";
 
 #[derive(Debug, Clone, PartialEq)]

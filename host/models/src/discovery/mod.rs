@@ -47,7 +47,7 @@ pub struct Scan {
 pub struct Skipped {
     /// Its path.
     pub path: PathBuf,
-    /// What is wrong with it.
+    /// Reason.
     pub reason: String,
 }
 

@@ -25,7 +25,7 @@ pub enum LifecycleError {
     Failed {
         /// Public name.
         model: String,
-        /// What went wrong.
+        /// Description of the failure.
         error: String,
     },
     /// It was unloaded between admission and use.
