@@ -84,7 +84,7 @@ pub(crate) fn setup(choice: &str, parallel: bool, opens_reasoning: bool) -> Setu
     }
 }
 
-/// What the events of an answer come to.
+/// Sum of the events of an answer.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) content: String,
@@ -137,7 +137,7 @@ impl Answer {
     }
 }
 
-/// What a case says that the answer is.
+/// Answer that a case expects.
 pub(crate) fn expected(case: &Case) -> Answer {
     let calls = case.calls.iter().map(|call| Call {
         name: call[0].clone().unwrap(),
@@ -165,7 +165,7 @@ impl Answer {
     }
 }
 
-/// What a session makes of a text in pieces.
+/// Answer that a session makes of a text in pieces.
 pub(crate) fn answer<'a>(mut parsing: Parsing, pieces: impl Iterator<Item = &'a str>) -> Answer {
     let mut answer = Answer::default();
     for piece in pieces {

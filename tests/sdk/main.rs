@@ -212,7 +212,7 @@ fn passed(report: &str) -> u32 {
         .unwrap_or(0)
 }
 
-/// How many of the client's own tests in these files pass against this server.
+/// Number of the client's own tests in these files that pass against this server.
 fn own_tests_passed(
     venv: &Path,
     sources_of: &Path,

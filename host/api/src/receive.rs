@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use axum::body::Body;
-use http::{HeaderMap, Request, request::Parts};
+use http::{HeaderMap, Request as HttpRequest, request::Parts};
 use mortise_http::{Context, Owner, Problem, Reservation, WaitLimits, read_object};
+use mortise_service::{EncodedPrompt, Request};
 use serde_json::{Map, Value};
 
 use crate::call::call_of;
@@ -26,7 +27,7 @@ pub(crate) async fn receive(
     state: &ApiState,
     context: &Context,
     route: &'static str,
-    request: Request<Body>,
+    request: HttpRequest<Body>,
 ) -> Result<Received, Problem> {
     let (parts, body) = request.into_parts();
     let call = call_of(context, route, "POST", &parts.headers);
@@ -52,6 +53,25 @@ pub(crate) fn default_model(state: &ApiState, object: &mut Map<String, Value>) {
     if let (Some(only), None) = (shown.next(), shown.next()) {
         object.insert("model".to_owned(), Value::from(only.listing.name.as_str()));
     }
+}
+
+/// Render and encode a prompt that is not answered, within the caller's time.
+pub(crate) async fn encode_prompt(
+    state: &ApiState,
+    context: &Context,
+    route: &'static str,
+    headers: &HeaderMap,
+    request: &Request,
+) -> Result<EncodedPrompt, Problem> {
+    let limits = wait_limits(state, context, headers)?;
+    let call = call_of(context, route, "POST", headers);
+    let encoding = async {
+        let encoded = state.service.encode_prompt(&call, request).await;
+        encoded.map_err(problem_of)
+    };
+    let prompt = limits.bound(encoding).await?;
+    context.record.answers(&prompt.model);
+    Ok(prompt)
 }
 
 /// Time limits for the answer to a request.

@@ -4,6 +4,9 @@ use mortise_config::Config;
 use mortise_models::lifecycle::{ModelState, ModelStatus};
 use mortise_models::{DiscoveryConfig, ModelConfig, Origin, Skipped};
 
+/// Files that the log names as left out by one scan. The answer to a rescan has all.
+const MAX_LOGGED: usize = 20;
+
 /// Models as the settings have them.
 #[derive(Debug, Clone)]
 pub(crate) struct KnownModels {
@@ -59,11 +62,12 @@ impl KnownModels {
             .chain(self.aliases.iter().map(String::as_str))
             .collect();
         let scan = self.discovery.scan(taken);
-        for skipped in &scan.skipped {
+        for skipped in scan.skipped.iter().take(MAX_LOGGED) {
             let (path, reason) = (skipped.path.display(), &skipped.reason);
             tracing::info!(%path, reason, "left out by the scan for models");
         }
-        tracing::info!(found = scan.models.len(), "scanned for models");
+        let (found, left_out) = (scan.models.len(), scan.skipped.len());
+        tracing::info!(found, left_out, "scanned for models");
         if let Some(name) = &self.discovery.startup_model
             && !scan.models.iter().any(|model| model.name == *name)
         {

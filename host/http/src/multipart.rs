@@ -1,5 +1,7 @@
 //! Reads `multipart/form-data` (RFC 7578) part by part while it arrives. No more of it is held than what has just come
 //! and the end of what came before.
+//!
+//! `multer`, which axum has for this, reads into memory whatever the connection gives, and bounds no head of a part.
 
 use std::time::Duration;
 

@@ -79,7 +79,7 @@ impl Rules<'_> {
         Ok(())
     }
 
-    /// What stands before arguments, with the name of the tool and the number of the call.
+    /// Text before arguments, with the name of the tool and the number of the call.
     fn head(&self, head: &str, tool: &Tool) -> Result<String, Fault> {
         let mut parts = Vec::new();
         for part in head.split_inclusive('}') {

@@ -64,7 +64,7 @@ fn feature_s14_every_format_can_be_chosen_by_name() {
     }
 }
 
-/// Where no call can come, no blank waits for one.
+/// No blank waits for a call where none can come.
 #[test]
 fn blanks_leave_at_once_where_no_call_can_come() {
     let mut session = session("hermes", "none", true, false);

@@ -25,7 +25,7 @@ fn setup(choice: &ToolChoice, parallel: bool, opens: bool) -> Setup {
     }
 }
 
-/// What the caller is told is wrong.
+/// Message of a refusal.
 fn refused(style: &Style, setup: &Setup, wanted: Option<GrammarSource>) -> String {
     match constraint(style, setup, wanted) {
         Err(Fault::Invalid(message)) => message,

@@ -22,7 +22,7 @@ fn forced(setup: Setup) -> Setup {
     }
 }
 
-/// What others write where a model is free is allowed where a call is forced.
+/// Texts that models write freely are allowed where a call is forced.
 #[test]
 fn feature_s14_the_grammar_takes_what_is_written() {
     for case in answers::read(include_str!("../../../tests/parsers/written.json")) {

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-/// What is wrong with a value, if something is: the first thing, with its place. `root` holds what names in the
+/// First fault of a value, if there is one, with its place. `root` holds what names in the
 /// schema stand for.
 pub fn fault(root: &Value, schema: &Value, value: &Value, place: &str) -> Option<String> {
     if let Some(name) = schema["$ref"].as_str() {

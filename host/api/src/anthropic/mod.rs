@@ -23,11 +23,10 @@ use serde_json::json;
 
 use self::reply::{Envelope, MessageEvents};
 use self::request::MessageCall;
-use crate::call::call_of;
 use crate::idempotency;
 use crate::ignored::add_headers;
 use crate::problem::problem_of;
-use crate::receive::{Received, receive, wait_limits};
+use crate::receive::{Received, encode_prompt, receive};
 use crate::start::start;
 use crate::state::ApiState;
 use crate::stream::stream_response;
@@ -120,15 +119,9 @@ async fn count_tokens(
     let request = Request::check(call.fields)
         .map_err(problem_of)
         .map_err(renamed)?;
-    let limits = wait_limits(&state, &context, &parts.headers)?;
-    let http_call = call_of(&context, COUNT_TOKENS, "POST", &parts.headers);
-    let counting = async {
-        let counted = state.service.encode_prompt(&http_call, &request).await;
-        counted.map_err(problem_of)
-    };
-    let prompt = limits.bound(counting).await?;
+    let headers = &parts.headers;
+    let prompt = encode_prompt(&state, &context, COUNT_TOKENS, headers, &request).await?;
     drop(reserved);
-    context.record.answers(&prompt.model);
     let body = json!({"input_tokens": prompt.ids.len()});
     let mut response = json_response(StatusCode::OK, &body);
     add_headers(

@@ -26,7 +26,7 @@ use crate::openai_error::error_body;
 /// Steps of priority that lines leave to others: more than any policy grants.
 const WAIVED: i32 = 1 << 30;
 
-/// Pauses before a line is sent again that was refused for now.
+/// Least and longest pause before a line is sent again after a 429 or 503.
 const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
@@ -48,7 +48,7 @@ pub(super) enum Asked {
         succeeded: bool,
         tokens: Tokens,
     },
-    /// It was refused for now.
+    /// A 429 or 503: the pause before it is sent again.
     Later(Duration),
 }
 
@@ -132,7 +132,9 @@ async fn whole(response: Response, custom_id: &str, id: &str) -> Asked {
         .ok()
         .and_then(|body| String::from_utf8(body.to_vec()).ok());
     let Some(text) = text.filter(|text| !text.contains(['\n', '\r'])) else {
-        let problem = format!("the answer has more than {MAX_KEPT_BYTES} bytes");
+        let problem = format!(
+            "the answer broke off, or has more than {MAX_KEPT_BYTES} bytes; ask for fewer choices or tokens"
+        );
         let status = StatusCode::INTERNAL_SERVER_ERROR;
         return refused(
             &Problem::new(status, "answer_too_long", problem),

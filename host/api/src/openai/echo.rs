@@ -11,10 +11,9 @@ use mortise_service::{FinishReason, Request, Usage};
 use super::answer::Writer;
 use super::completions::{CompletionCall, CompletionChunks, CompletionWhole, Opening};
 use super::{COMPLETIONS, identity};
-use crate::call::call_of;
 use crate::ignored::add_headers;
 use crate::problem::problem_of;
-use crate::receive::wait_limits;
+use crate::receive::encode_prompt;
 use crate::state::ApiState;
 
 /// Answer with the prompts, encoded for their count of tokens.
@@ -24,8 +23,6 @@ pub(super) async fn echoed(
     parts: &Parts,
     call: CompletionCall,
 ) -> Result<Response, Problem> {
-    let limits = wait_limits(state, context, &parts.headers)?;
-    let http_call = call_of(context, COMPLETIONS, "POST", &parts.headers);
     let (mut usage, mut openings) = (Usage::default(), Vec::new());
     let (mut model, mut headers, mut stream) = (String::new(), Vec::new(), false);
     let texts = call.echo.unwrap_or_default();
@@ -33,12 +30,8 @@ pub(super) async fn echoed(
         context.record.asked(&fields.model, fields.stream);
         stream = fields.stream;
         let request = Request::check(fields).map_err(problem_of)?;
-        let counting = async {
-            let counted = state.service.encode_prompt(&http_call, &request).await;
-            counted.map_err(problem_of)
-        };
-        let prompt = limits.bound(counting).await?;
-        context.record.answers(&prompt.model);
+        let asked = &parts.headers;
+        let prompt = encode_prompt(state, context, COMPLETIONS, asked, &request).await?;
         let tokens = u32::try_from(prompt.ids.len()).unwrap_or(u32::MAX);
         usage.prompt_tokens = usage.prompt_tokens.saturating_add(tokens);
         let ids = call.shape.token_ids.then_some(prompt.ids);

@@ -18,7 +18,7 @@ use crate::call::call_of;
 use crate::fields::{FieldPath, FieldReader, Fields, TokenId, missing};
 use crate::ignored::add_headers;
 use crate::problem::problem_of;
-use crate::receive::{Received, wait_limits};
+use crate::receive::{Received, encode_prompt, wait_limits};
 use crate::state::ApiState;
 use crate::unsupported::Unsupported;
 
@@ -157,15 +157,8 @@ async fn rendered(
     } = chat::parse(object, state.unsupported)?;
     context.record.asked(&fields.model, false);
     let request = Request::check(fields).map_err(problem_of)?;
-    let call = call_of(context, route, "POST", &parts.headers);
-    let limits = wait_limits(state, context, &parts.headers)?;
-    let encoding = async {
-        let encoded = state.service.encode_prompt(&call, &request).await;
-        encoded.map_err(problem_of)
-    };
-    let prompt = limits.bound(encoding).await?;
+    let prompt = encode_prompt(state, context, route, &parts.headers, &request).await?;
     drop(reserved);
-    context.record.answers(&prompt.model);
     Ok((prompt, ignored))
 }
 

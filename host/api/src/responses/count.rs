@@ -12,11 +12,10 @@ use serde_json::json;
 
 use super::messages::conversation;
 use super::{INPUT_TOKENS, history, request};
-use crate::call::call_of;
 use crate::ids::Ids;
 use crate::ignored::add_headers;
 use crate::problem::problem_of;
-use crate::receive::{Received, receive, wait_limits};
+use crate::receive::{Received, encode_prompt, receive};
 use crate::state::ApiState;
 use crate::stored::account;
 
@@ -48,15 +47,9 @@ pub(super) async fn input_tokens(
     });
     context.record.asked(&fields.model, false);
     let request = Request::check(fields).map_err(problem_of)?;
-    let limits = wait_limits(&state, &context, &parts.headers)?;
-    let http_call = call_of(&context, INPUT_TOKENS, "POST", &parts.headers);
-    let counting = async {
-        let counted = state.service.encode_prompt(&http_call, &request).await;
-        counted.map_err(problem_of)
-    };
-    let prompt = limits.bound(counting).await?;
+    let headers = &parts.headers;
+    let prompt = encode_prompt(&state, &context, INPUT_TOKENS, headers, &request).await?;
     drop(reserved);
-    context.record.answers(&prompt.model);
     let body = json!({"object": "response.input_tokens", "input_tokens": prompt.ids.len()});
     let mut response = json_response(StatusCode::OK, &body);
     let headers = &prompt.admission.allowance().headers;

@@ -12,8 +12,8 @@ use super::{Found, Skipped};
 /// Largest manifest that is read.
 const MANIFEST_BYTES_MAX: u64 = 1 << 20;
 
-/// Repository of a file, as a manifest has it.
-struct Origin {
+/// Name and projector of a model, as its manifest has them.
+struct Manifest {
     name: String,
     projector: Option<PathBuf>,
 }
@@ -32,17 +32,17 @@ pub(super) fn scan(
         Ok(listing) => listing.files,
         Err(error) => return skipped.push(Skipped::new(cache, error.to_string())),
     };
-    let mut origins = HashMap::new();
+    let mut manifests = HashMap::new();
     for file in &files {
-        if let Some((file, origin)) = manifest(cache, file, &files) {
-            origins.insert(file, origin);
+        if let Some((file, manifest)) = read_manifest(cache, file, &files) {
+            manifests.insert(file, manifest);
         }
     }
     for model in gguf_models(cache, &files, skipped) {
         let file = model.path.file_name().and_then(|name| name.to_str());
-        let origin = file.and_then(|file| origins.remove(file));
-        let (name, projector) = match origin {
-            Some(origin) => (origin.name, origin.projector),
+        let manifest = file.and_then(|file| manifests.remove(file));
+        let (name, projector) = match manifest {
+            Some(manifest) => (manifest.name, manifest.projector),
             None => (model.stem, None),
         };
         found.push(Found {
@@ -54,7 +54,7 @@ pub(super) fn scan(
 }
 
 /// The file that a manifest is about, and whose it is. `None`: it is no manifest, or it says nothing that can be used.
-fn manifest(cache: &Path, file: &str, files: &BTreeSet<String>) -> Option<(String, Origin)> {
+fn read_manifest(cache: &Path, file: &str, files: &BTreeSet<String>) -> Option<(String, Manifest)> {
     let parts: Vec<&str> = file.strip_suffix(".json")?.split('=').collect();
     let ["manifest", vendor, repository, quant] = parts.as_slice() else {
         return None;
@@ -72,5 +72,5 @@ fn manifest(cache: &Path, file: &str, files: &BTreeSet<String>) -> Option<(Strin
     let own = files.iter().filter(|file| file.starts_with(&prefix));
     let projector = named.or_else(|| projector_of(cache, &own.cloned().collect()));
     let name = format!("{vendor}/{repository}:{quant}");
-    Some((model, Origin { name, projector }))
+    Some((model, Manifest { name, projector }))
 }

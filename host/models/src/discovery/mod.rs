@@ -136,7 +136,7 @@ fn check_name(name: &str, taken: &HashSet<String>) -> Result<(), String> {
     if taken.contains(name) {
         return Err(format!("another model is called `{name}`"));
     }
-    // Braces stand for placeholders in the commands of processes.
+    // Commands of processes have placeholders in braces, and would replace them in a path.
     if name
         .chars()
         .any(|char| char.is_control() || "{}".contains(char))

@@ -15,7 +15,7 @@ use crate::Model;
 use crate::stream::{CallKeys, Text};
 use table::TABLE;
 
-/// What in a model's files told its format.
+/// Source in a model's files that told its format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sign {
     /// Marks in its chat template.
@@ -32,7 +32,7 @@ impl Format {
         TABLE.iter().map(|(format, _)| *format)
     }
 
-    /// What is known of it.
+    /// Its specification.
     pub fn spec(self) -> &'static Spec {
         let mut rows = TABLE.iter();
         rows.find(|(format, _)| *format == self)

@@ -1,4 +1,4 @@
-//! What is known of a format: how it is told, and how it is written.
+//! Specification of a format: its signs in a model's files, and its writing.
 
 /// Description of a format. Its reader and the grammar that forces calls are made from the same marks.
 #[derive(Debug, Clone, Copy)]
@@ -20,7 +20,7 @@ pub struct Spec {
     pub answer: (&'static str, &'static str),
     /// Answers without calls have marks too, and are read whether there are tools or not.
     pub framed: bool,
-    /// How a call is written.
+    /// Writing of a call.
     pub writing: Writing,
 }
 
@@ -55,7 +55,7 @@ impl Spec {
     }
 }
 
-/// How the calls of a format are written: what a grammar holds the model to.
+/// Writing of the calls of a format, to which a grammar holds the model.
 #[derive(Debug, Clone, Copy)]
 pub enum Writing {
     /// The arguments are one JSON object.
@@ -81,7 +81,7 @@ pub struct Written {
     pub tail: &'static str,
 }
 
-/// Who says whether the value of an argument is a text or JSON.
+/// Source that tells whether the value of an argument is a text or JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Typing {
     /// The schema of the tool.
@@ -104,7 +104,7 @@ pub struct Tags {
     pub key: (&'static str, &'static str),
     /// Marks around a value, with the line breaks that belong to them.
     pub value: (&'static str, &'static str),
-    /// Who says what a value is.
+    /// Source that tells the type of a value.
     pub typing: Typing,
     /// Text between two tags.
     pub gap: &'static str,
@@ -121,7 +121,7 @@ pub struct Python {
     pub between: &'static str,
 }
 
-/// What most formats have.
+/// Values of most formats.
 pub(super) const USUAL: Spec = Spec {
     name: "",
     about: "",

@@ -131,7 +131,7 @@ pub(super) async fn kimi_k3(text: &mut Text, tags: &Tags) {
     }
 }
 
-/// What every tag of MiniMax M3 begins with.
+/// Beginning of every tag of MiniMax M3.
 const MINIMAX: &str = "]<]minimax[>[";
 
 /// Calls of MiniMax M3: lists and objects are tags within tags, `item` those of a list.
@@ -178,7 +178,7 @@ async fn tag(text: &mut Text) -> Option<String> {
 
 type Element<'a> = Pin<Box<dyn Future<Output = Option<Value>> + 'a>>;
 
-/// What stands in a tag, with its end.
+/// Content of a tag, with its end.
 fn element<'a>(
     text: &'a mut Text,
     tool: &'a Tool,
