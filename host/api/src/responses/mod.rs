@@ -2,6 +2,7 @@
 
 mod assembly;
 mod background;
+mod compact;
 mod contract;
 mod conversations;
 mod count;
@@ -47,6 +48,7 @@ pub use self::background::resume;
 const RESPONSES: &str = "/v1/responses";
 const RESPONSE: &str = "/v1/responses/{id}";
 const CANCEL: &str = "/v1/responses/{id}/cancel";
+const COMPACT: &str = "/v1/responses/compact";
 const INPUT_TOKENS: &str = "/v1/responses/input_tokens";
 const INPUT_ITEMS: &str = "/v1/responses/{id}/input_items";
 const CONVERSATIONS: &str = "/v1/conversations";
@@ -64,6 +66,7 @@ pub fn api(state: Arc<ApiState>) -> Api {
         prefix: "/v1",
         routes: &[
             RESPONSES,
+            COMPACT,
             INPUT_TOKENS,
             RESPONSE,
             CONVERSATIONS,
@@ -79,6 +82,7 @@ fn routes(mode: Unsupported) -> Routes<Arc<ApiState>> {
     Routes::default()
         .on(contract::create(mode), create)
         .on(contract::connect(), connect)
+        .on(contract::compact(mode), compact::compact)
         .on(contract::input_tokens(mode), count::input_tokens)
         .on(contract::retrieve(), retrieve::retrieve)
         .on(contract::delete(), retrieve::delete)
