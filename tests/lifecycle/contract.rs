@@ -18,6 +18,7 @@ fn calls() -> Vec<(&'static str, &'static str, Option<Value>, u16)> {
         ("getModel", "one", None, 200),
         ("getModel", "absent", None, 404),
         ("getModelLog", "one", None, 200),
+        ("getGpuMemory", "", None, 200),
         ("unloadModel", "one", None, 200),
         ("unloadModel", "absent", None, 404),
         ("loadModel", "one", Some(json!({"replicas": 1})), 200),

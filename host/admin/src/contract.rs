@@ -130,6 +130,11 @@ pub(crate) fn list_models() -> Operation {
     reading("/v1/admin/models", "listModels", "Lists the models.").answers(200, "ModelRows")
 }
 
+pub(crate) fn gpu_memory() -> Operation {
+    let summary = "Memory of the machine's GPUs, and estimates of what models take.";
+    reading("/v1/admin/gpu-memory", "getGpuMemory", summary).answers(200, "GpuMemory")
+}
+
 pub(crate) fn rescan() -> Operation {
     let summary = "Looks for models again in folders and caches.";
     changing("/v1/admin/models/rescan", "rescanModels", summary).answers(200, "Rescan")

@@ -5,6 +5,7 @@ mod aliases;
 mod contract;
 mod discovery;
 mod events;
+mod gpu;
 pub mod limits;
 mod models;
 mod row;
@@ -109,6 +110,7 @@ fn routes(document: &Arc<OnceLock<Value>>) -> Routes<Arc<Admin>> {
         .on(contract::roll_back_alias(), aliases::roll_back)
         .on(contract::reload_settings(), settings::reload)
         .on(contract::list_models(), models::list)
+        .on(contract::gpu_memory(), gpu::memory)
         .on(contract::rescan(), discovery::rescan)
         .on(contract::rescan_short(), discovery::rescan)
         .on(contract::restart_models(), discovery::restart)

@@ -131,3 +131,25 @@ type AdminEvent =
   | { model: string; state: ModelState; error: string | null; at_ms?: integer }
   | (LoadProgress & { model: string; state: ModelState; at_ms: integer })
   | { events: integer };
+
+type GpuMemory = {
+  gpus: {
+    index: integer;
+    name: string;
+    used_mib: integer | null;
+    total_mib: integer | null;
+    /** From 0 to 1. */
+    used_over_total: number | null;
+  }[];
+  models: {
+    name: string;
+    runtime_state: string;
+    is_loaded: boolean;
+    loaded_replicas: integer;
+    vram_estimate_mib: integer;
+    vram_estimate_replica_count: integer;
+    vram_estimate_source: string;
+  }[];
+  /** Why there are no GPUs in the answer. */
+  error: string | null;
+};
