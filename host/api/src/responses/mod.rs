@@ -12,6 +12,7 @@ mod history;
 mod items;
 mod keep;
 mod messages;
+mod recent;
 mod request;
 mod retrieve;
 mod sse;
@@ -26,13 +27,17 @@ use axum::extract::{Extension, State};
 use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use futures::stream::{self, StreamExt as _};
-use http::{Request as HttpRequest, StatusCode};
+use http::request::Parts;
+use http::{Extensions, Request as HttpRequest, StatusCode};
 use mortise_http::contract::Routes;
-use mortise_http::{Api, Context, Conventions, Problem, append_headers, json_response};
+use mortise_http::{
+    Api, Context, Conventions, Owner, Problem, Reservation, append_headers, json_response,
+};
 use serde_json::{Map, Value, json};
 
-use self::create::{Asked, begin};
+use self::create::{Asked, Begun, begin};
 use self::drive::Driver;
+use self::recent::Recent;
 use self::sse::Events;
 use crate::idempotency;
 use crate::ids::Ids;
@@ -128,7 +133,10 @@ async fn connect(
     Extension(context): Extension<Context>,
     request: HttpRequest<Body>,
 ) -> Result<Response, Problem> {
-    socket::upgrade(state, context, request, SOCKET).await
+    let owner = Owner::new(context.peer.ip(), None);
+    let mut own = Extensions::new();
+    own.insert(Recent::new(Arc::clone(&state.http.bodies), owner));
+    socket::upgrade(state, context, request, SOCKET, own).await
 }
 
 /// `POST /v1/responses`
@@ -164,7 +172,7 @@ async fn respond(
         ids,
         again: None,
     };
-    let mut begun = begin(&state, &context, &parts, reserved, asked).await?;
+    let mut begun = begun(&state, &context, &parts, reserved, asked).await?;
     let headers = std::mem::take(&mut begun.headers);
     let record = Arc::clone(&context.record);
     let mut response = if let Some(kept) = kept {
@@ -185,6 +193,24 @@ async fn respond(
     append_headers(response.headers_mut(), &headers);
     crate::ignored::add_header(&mut response, &ignored);
     Ok(response)
+}
+
+/// Begin to answer. A connection forgets the response that a refused request continues.
+async fn begun(
+    state: &ApiState,
+    context: &Context,
+    parts: &Parts,
+    reserved: Reservation,
+    asked: Asked,
+) -> Result<Begun, Problem> {
+    let previous = asked.call.previous.clone();
+    let begun = begin(state, context, parts, reserved, asked).await;
+    if let (Err(_), Some(recent), Some(previous)) =
+        (&begun, parts.extensions.get::<Recent>(), previous)
+    {
+        recent.forget(&previous);
+    }
+    begun
 }
 
 /// Events of a response, as they come.
