@@ -201,6 +201,7 @@ mod tests {
             function: "output-parser.feed",
             request_id: "request-7".into(),
             fault,
+            printed: "at src/vault.rs:7: the password is hunter2".into(),
         }));
         let text = error.message.to_string();
         (error, text)

@@ -82,6 +82,7 @@ fn breakdown_json(breakdown: Breakdown) -> Value {
         "request_id": &*error.request_id,
         "fault": error.fault.label(),
         "text": error.fault.to_string(),
+        "printed": &*error.printed,
         "at": OffsetDateTime::from(at).format(&Rfc3339).unwrap_or_default(),
     })
 }
@@ -221,12 +222,12 @@ impl LivePlugins {
         }
     }
 
-    /// Assignments, files, refused files and the last breakdown of each plugin.
+    /// Assignments, files, refused files and the latest breakdowns of each plugin, the last one first.
     pub fn status(&self) -> Value {
         let status = self.status.read();
         let mut status = status.unwrap_or_else(PoisonError::into_inner).clone();
         let stats = self.host.stats().into_iter();
-        let breakdowns = stats.filter_map(|plugin| plugin.last_breakdown);
+        let breakdowns = stats.flat_map(|plugin| plugin.breakdowns);
         status["breakdowns"] = breakdowns.map(breakdown_json).collect();
         if let Some((step, taken)) = self.progress.overdue() {
             status["overdue"] = json!({"step": step, "seconds": taken.as_secs()});

@@ -21,6 +21,9 @@ pub struct PluginError {
     pub request_id: Arc<str>,
     /// Kind of failure.
     pub fault: Fault,
+    /// Lines that the plugin printed and logged in the call, the last of them if they were many, and what its
+    /// own account of the fault said beyond one line: a traceback. For operators and authors only.
+    pub printed: Box<str>,
 }
 
 /// Party that caused a fault. Only faults of the plugin count for its breaker.

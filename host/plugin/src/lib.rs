@@ -20,6 +20,7 @@ mod cache_trust;
 mod call;
 mod chat_template;
 mod compile_cost;
+mod compiler;
 mod component;
 mod cpu_share;
 mod engine;

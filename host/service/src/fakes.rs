@@ -52,6 +52,7 @@ pub(crate) fn fault(function: &'static str, fault: Fault) -> PluginError {
         function,
         request_id: "request-1".into(),
         fault,
+        printed: Box::default(),
     }
 }
 

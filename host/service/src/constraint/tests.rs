@@ -37,6 +37,7 @@ impl Counting {
                 function: "grammar.matcher.advance",
                 request_id: "request-1".into(),
                 fault: Fault::Stack,
+                printed: Box::default(),
             });
         }
         assert!(mask.iter().all(|&word| word == 0), "masks come empty");
