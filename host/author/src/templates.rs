@@ -70,6 +70,8 @@ pub(crate) fn of_kind(kind: Kind) -> &'static [File] {
             "cases/two-turns.json",
             "cases/injection.json",
             "cases/no-text.json",
+            "cases/tools.json",
+            "cases/continued.json",
         ],
         Kind::OutputParser => templates!["output-parser":
             "settings.schema.json",
