@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::shell::run;
-use crate::support::example::{built, source};
+use crate::support::example::{built, root, source};
 use crate::support::{Server, have};
 
 #[test]
@@ -74,4 +74,35 @@ pub(crate) fn serving(file: &Path, settings: &str, more: &str) -> Server {
         "[plugins]\ncache_dir = {cache:?}\n\
          [[plugins.bindings]]\nkind = \"policy\"\nfile = {file:?}\nsettings = {settings}\n{more}"
     ))
+}
+
+/// The plugin that renders the model's own Jinja agrees with it; one that words tools otherwise does not, and
+/// is told where.
+#[test]
+fn a_template_is_held_to_the_models_own() {
+    let root = root();
+    let (model, own) = (
+        root.join("examples/demo-model/model"),
+        root.join("host/bundle/prebuilt/chat-template.wasm"),
+    );
+    let cases = source("house-rules").join("cases");
+    let script =
+        format!("mortise plugin test {own:?} --cases {cases:?} --like-model {model:?} || true");
+    let printed = run(&root, &script);
+    assert!(!printed.contains("FAILED  like the model"), "{printed}");
+    assert!(
+        printed.contains("ok      like the model: five turns with tools"),
+        "{printed}"
+    );
+    let rules = built("house-rules");
+    let script = format!(
+        "mortise plugin test {rules:?} --settings '{{\"rules\": \"\"}}' --like-model {model:?} && exit 1 || true"
+    );
+    let printed = run(&source("house-rules"), &script);
+    assert!(
+        printed.contains("ok      like the model: two turns"),
+        "{printed}"
+    );
+    let told = "FAILED  like the model: one tool: the text differs at character";
+    assert!(printed.contains(told), "{printed}");
 }

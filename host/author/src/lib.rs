@@ -5,6 +5,7 @@ mod args;
 mod bench;
 mod cases;
 mod guest_log;
+mod like;
 mod pack;
 mod plugin;
 mod profile;

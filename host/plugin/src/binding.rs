@@ -104,6 +104,7 @@ impl Binding {
             lost_instances: FaultHistory::default(),
             log_rate: LogRate::new(),
             told_of_headers: AtomicBool::new(false),
+            looked_for_tools: AtomicBool::new(false),
             secrets: digests.collect(),
             settings: self.settings,
             model: self.model,

@@ -68,6 +68,8 @@ pub(crate) struct Grants {
     pub(crate) log_rate: LogRate,
     /// The log says that headers of the policy are left out.
     pub(crate) told_of_headers: AtomicBool,
+    /// A prompt of the template was looked at for the tools that it should show.
+    pub(crate) looked_for_tools: AtomicBool,
     pub(crate) settings: String,
     pub(crate) model: Option<Arc<ModelDescription>>,
     pub(crate) vocabulary: Option<Arc<Vocabulary>>,

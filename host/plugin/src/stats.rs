@@ -148,12 +148,14 @@ impl Timings {
         if self.passed < self.every {
             return;
         }
-        self.passed = 0;
         if self.nanoseconds.len() >= MAX_TIMINGS {
+            // The last one is kept, so that this call is half of the way to the next.
             let kept = self.nanoseconds.iter().skip(1).step_by(2).copied();
             self.nanoseconds = kept.collect();
             self.every = self.every.saturating_mul(2);
+            return;
         }
+        self.passed = 0;
         self.nanoseconds.push(nanoseconds);
     }
 }
