@@ -195,8 +195,8 @@ mod tests {
 
     fn told(fault: Fault) -> (Problem, String) {
         let error = problem_of(ServiceError::Plugin(PluginError {
-            plugin: "acme_secrets".to_owned(),
-            version: "0123456789ab".to_owned(),
+            plugin: "acme_secrets".into(),
+            version: "0123456789ab".into(),
             kind: Kind::OutputParser,
             function: "output-parser.feed",
             request_id: "request-7".into(),

@@ -75,8 +75,8 @@ fn rejected_json(rejected: &[Rejected]) -> Vec<Value> {
 fn breakdown_json(breakdown: Breakdown) -> Value {
     let Breakdown { error, at } = breakdown;
     json!({
-        "plugin": error.plugin,
-        "version": error.version,
+        "plugin": &*error.plugin,
+        "version": &*error.version,
         "kind": error.kind.as_str(),
         "function": error.function,
         "request_id": &*error.request_id,

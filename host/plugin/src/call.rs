@@ -234,8 +234,8 @@ pub(crate) fn plugin_error(
     fault: Fault,
 ) -> PluginError {
     PluginError {
-        plugin: grants.component.name().to_owned(),
-        version: grants.component.version().to_owned(),
+        plugin: grants.component.name().into(),
+        version: grants.component.version().into(),
         kind: grants.kind,
         function,
         request_id,
@@ -266,7 +266,7 @@ pub(crate) fn report(grants: &Grants, error: &PluginError, message: &'static str
     let printed = escape(&error.printed);
     let printed = (!printed.is_empty() && grants.log_rate.admits(printed.len()))
         .then(|| tracing::field::display(printed));
-    tracing::warn!(target: "mortise::plugin", plugin = error.plugin, version = error.version,
+    tracing::warn!(target: "mortise::plugin", plugin = &*error.plugin, version = &*error.version,
         kind = grants.kind.as_str(), function = error.function, request = &*error.request_id,
         fault = %escape(&error.fault.to_string()), printed, "{message}");
 }

@@ -10,9 +10,9 @@ use crate::Kind;
 #[error("plugin `{plugin}` {version}: {function}: {fault}")]
 pub struct PluginError {
     /// Name of the plugin.
-    pub plugin: String,
+    pub plugin: Box<str>,
     /// Version that the plugin gave, or its digest's first 12 digits.
-    pub version: String,
+    pub version: Box<str>,
     /// Kind that it was called as.
     pub kind: Kind,
     /// The exported function, such as `chat-template.render`.

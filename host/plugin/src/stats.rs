@@ -418,8 +418,8 @@ mod tests {
         let counters = Counters::new(Kind::Policy, false);
         for number in 0..MAX_BREAKDOWNS + 3 {
             counters.note_breakdown(&PluginError {
-                plugin: "p".to_owned(),
-                version: "1".to_owned(),
+                plugin: "p".into(),
+                version: "1".into(),
                 kind: Kind::Policy,
                 function: "policy.authorize",
                 request_id: number.to_string().into(),

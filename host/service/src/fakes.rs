@@ -46,8 +46,8 @@ fn kind_of(function: &str) -> Kind {
 
 pub(crate) fn fault(function: &'static str, fault: Fault) -> PluginError {
     PluginError {
-        plugin: "fake".to_owned(),
-        version: "0.0.1".to_owned(),
+        plugin: "fake".into(),
+        version: "0.0.1".into(),
         kind: kind_of(function),
         function,
         request_id: "request-1".into(),
