@@ -19,11 +19,13 @@ pub enum Kind {
     File,
     /// A batch.
     Batch,
+    /// The audit log; its items are the entries.
+    Audit,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Response,
         Self::ResponseEvents,
         Self::Conversation,
@@ -31,6 +33,7 @@ impl Kind {
         Self::Idempotency,
         Self::File,
         Self::Batch,
+        Self::Audit,
     ];
 
     /// Name of the kind, as the file has it.
@@ -43,6 +46,7 @@ impl Kind {
             Self::Idempotency => "idempotency",
             Self::File => "file",
             Self::Batch => "batch",
+            Self::Audit => "audit",
         }
     }
 }
