@@ -1,6 +1,8 @@
 //! Gauges and counters of an engine, readable from any thread.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::config::Speculation;
 use crate::queue::Queue;
@@ -55,6 +57,8 @@ pub struct EngineLoad {
     pub drafted_tokens: u64,
     /// Of those, tokens accepted.
     pub accepted_tokens: u64,
+    /// Time that the present turn of the engine's loop has taken so far; `None` while it waits for work.
+    pub step_time: Option<Duration>,
 }
 
 impl EngineLoad {
@@ -84,6 +88,7 @@ impl EngineLoad {
             drafted_tokens: self.drafted_tokens + other.drafted_tokens,
             accepted_tokens: self.accepted_tokens + other.accepted_tokens,
             restarts: self.restarts + other.restarts,
+            step_time: self.step_time.max(other.step_time),
         }
     }
 }
@@ -111,6 +116,28 @@ pub(crate) struct Counters {
     pub(crate) draft_steps: AtomicU64,
     pub(crate) drafted_tokens: AtomicU64,
     pub(crate) accepted_tokens: AtomicU64,
+    turn: Turn,
+}
+
+/// When the present turn of the loop began, in milliseconds since the first one, plus 1; 0 while the loop waits for work.
+#[derive(Debug, Default)]
+struct Turn {
+    first: OnceLock<Instant>,
+    begun: AtomicU64,
+}
+
+impl Turn {
+    fn now(&self) -> u64 {
+        let elapsed = self.first.get_or_init(Instant::now).elapsed().as_millis();
+        u64::try_from(elapsed).map_or(u64::MAX, |now| now.saturating_add(1))
+    }
+
+    fn time(&self) -> Option<Duration> {
+        match self.begun.load(Ordering::Relaxed) {
+            0 => None,
+            begun => Some(Duration::from_millis(self.now().saturating_sub(begun))),
+        }
+    }
 }
 
 impl Counters {
@@ -149,7 +176,18 @@ impl Counters {
             draft_steps: count(&self.draft_steps),
             drafted_tokens: count(&self.drafted_tokens),
             accepted_tokens: count(&self.accepted_tokens),
+            step_time: self.turn.time(),
         }
+    }
+
+    /// A turn of the loop begins.
+    pub(crate) fn turn_begins(&self) {
+        self.turn.begun.store(self.turn.now(), Ordering::Relaxed);
+    }
+
+    /// The loop waits for work.
+    pub(crate) fn waits(&self) {
+        self.turn.begun.store(0, Ordering::Relaxed);
     }
 
     /// Publish the scheduler's figures.

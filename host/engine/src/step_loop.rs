@@ -104,7 +104,11 @@ impl StepLoop {
 
     /// Take turns until the handle asks to stop.
     fn turns(&mut self) {
-        while self.receive() {
+        loop {
+            self.shared.counters.turn_begins();
+            if !self.receive() {
+                return;
+            }
             if let Some(fault) = self.fault {
                 fault();
             }
@@ -381,6 +385,7 @@ impl StepLoop {
     /// gave up places or blocks wait for these no longer than [`MASK_GRACE`].
     fn idle(&mut self) {
         self.publish();
+        self.shared.counters.waits();
         if !self.scheduler.has_runnable() {
             self.blocked_since = None;
             std::thread::park();
