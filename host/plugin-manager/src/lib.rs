@@ -26,7 +26,7 @@ pub use config::{
 pub use declared::Declared;
 pub use folder::Rejected;
 pub use library::Prove;
-pub use live::{LivePlugins, ReadConfig, Reload, SwapCounters};
+pub use live::{LivePlugins, ReadConfig, Reload, ReloadObserver, SwapCounters};
 pub use managed_model::ManagedModel;
 pub use model::{ModelFacts, ModelKey};
 pub use plugin_set::{LoadedPlugins, PluginSet};

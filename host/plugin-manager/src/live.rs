@@ -5,7 +5,7 @@
 //! needs a second look anyway.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use mortise_models::lifecycle::{KnownModel, PublishModels, Published};
@@ -89,6 +89,9 @@ fn breakdown_json(breakdown: Breakdown) -> Value {
 /// Reads the plugin configuration again.
 pub type ReadConfig = Arc<dyn Fn() -> anyhow::Result<(PluginConfig, AuthConfig)> + Send + Sync>;
 
+/// Told of each reload: its reason, and what came of it.
+pub type ReloadObserver = Box<dyn Fn(&'static str, &Reload) + Send + Sync>;
+
 /// A service and the plugins that serve it.
 pub struct LivePlugins {
     host: PluginHost,
@@ -100,6 +103,7 @@ pub struct LivePlugins {
     status: RwLock<Value>,
     counters: Arc<SwapCounters>,
     progress: Progress,
+    observer: OnceLock<ReloadObserver>,
 }
 
 /// State that a reload starts from. Reloads wait for each other.
@@ -148,6 +152,7 @@ impl LivePlugins {
             status: RwLock::new(Value::Null),
             counters,
             progress: Progress::default(),
+            observer: OnceLock::new(),
             state: Mutex::new(State {
                 models,
                 config: bound.config,
@@ -164,6 +169,11 @@ impl LivePlugins {
             live.publish(&state);
         }
         live
+    }
+
+    /// Tell `observer` of all reloads from now on. Only the first one counts.
+    pub fn on_reload(&self, observer: ReloadObserver) {
+        let _ = self.observer.set(observer);
     }
 
     /// Read configuration and files again, and serve those that pass their checks.
@@ -431,6 +441,9 @@ impl LivePlugins {
                 refused = refusals,
                 "plugins reloaded"
             ),
+        }
+        if let Some(observer) = self.observer.get() {
+            observer(reason, &reload);
         }
         self.publish(state);
         reload
