@@ -28,6 +28,7 @@ mod logs;
 mod memory;
 mod model_files;
 mod ollama;
+mod operations;
 mod responses;
 mod security_table;
 mod selection;
@@ -35,6 +36,7 @@ mod silence;
 mod sockets;
 mod strangers;
 mod threats;
+mod tls;
 mod waiting;
 
 use mortise_test_support as support;

@@ -42,6 +42,7 @@ fn calls() -> Vec<(&'static str, &'static str, Option<Value>, u16)> {
         ("rescanModels", "", None, 200),
         ("rescan", "", None, 200),
         ("restartModels", "", None, 200),
+        ("getMetrics", "", None, 404),
         ("getPlugins", "", None, 200),
         ("reloadPlugins", "", None, 200),
         ("reloadSettings", "", None, 200),

@@ -2,6 +2,7 @@
 
 mod admin;
 mod aliases;
+mod audit;
 mod contract;
 mod demand;
 mod discovery;

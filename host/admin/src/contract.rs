@@ -30,15 +30,15 @@ pub(crate) fn of_operations(operations: Vec<Operation>) -> Result<Value, String>
 }
 
 /// Statuses of a refused change: of what is not there, of what is under way, of what cannot be read.
-const CHANGE: &[u16] = &[404, 409, 413, 422];
+const CHANGE: &[u16] = &[404, 409, 413, 422, 503];
 
 fn reading(path: &'static str, id: &'static str, summary: &'static str) -> Operation {
-    Operation::get(path, id, summary).refuses(&[401])
+    Operation::get(path, id, summary).refuses(&[401, 403])
 }
 
 fn changing(path: &'static str, id: &'static str, summary: &'static str) -> Operation {
     Operation::post(path, id, summary)
-        .refuses(&[401])
+        .refuses(&[401, 403])
         .refuses(CHANGE)
 }
 
@@ -49,6 +49,13 @@ pub(crate) fn document_itself() -> Operation {
         "This document.",
     )
     .answers(200, "object")
+}
+
+pub(crate) fn metrics() -> Operation {
+    let summary = "Numbers as Prometheus reads them, if `metrics.listener` has them here.";
+    reading("/metrics", "getMetrics", summary)
+        .refuses(&[404])
+        .writes("text/plain")
 }
 
 pub(crate) fn plugins() -> Operation {
@@ -103,7 +110,7 @@ fn alias() -> Value {
 pub(crate) fn set_alias() -> Operation {
     let summary = "Gives an alias a meaning; 201 where it is new.";
     Operation::put(ALIAS, "setAlias", summary)
-        .refuses(&[401])
+        .refuses(&[401, 403])
         .refuses(CHANGE)
         .takes("AliasRequest", alias())
         .answers(200, "AliasRow")
@@ -112,7 +119,7 @@ pub(crate) fn set_alias() -> Operation {
 
 pub(crate) fn delete_alias() -> Operation {
     Operation::delete(ALIAS, "deleteAlias", "Removes an alias.")
-        .refuses(&[401, 404])
+        .refuses(&[401, 403, 404, 503])
         .answers(200, "DeletedAlias")
 }
 

@@ -6,31 +6,35 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use mortise_admin::Admin;
+use mortise_admin::{Admin, Around, MetricsPage};
 use mortise_api::batches::Batches;
 use mortise_api::{ApiState, anthropic, batches, files, ollama, openai, rerank, responses};
-use mortise_config::{AdminConfig, Config, ConfigSource, HttpConfig, LimitConfig, fault_folder};
+use mortise_config::{Config, ConfigSource, HttpConfig, LimitConfig, MetricsConfig, fault_folder};
 use mortise_engine::FaultPoint;
 use mortise_harness::golden_cases;
 use mortise_http::{
     BodyBudget, BodyLimits, ConnectionLimits, ConnectionShares, ConnectionTable, Elsewhere, Guard,
-    HttpState, Startup, Stop, router, serve as listen, serve_beside,
+    HttpState, Startup, Stop, TlsServer, router, serve as listen, serve_beside,
 };
 use mortise_models::lifecycle::ModelManager;
 use mortise_models::{AliasTable, EngineSettings, NameMatching};
 use mortise_plugin::{PluginHost, epoch_restarts};
 use mortise_plugin_manager::{
-    LivePlugins, LoadedPlugins, ManagedModel, ModelFacts, ReadConfig, SwapCounters,
+    AuthConfig, LivePlugins, LoadedPlugins, ManagedModel, ModelFacts, PluginConfig, PluginSet,
+    ReadConfig, SwapCounters,
 };
 use mortise_service::{HoldModels, Observer, ServedModel, Service, ServiceConfig};
-use mortise_store::{SqliteStore, Store, StoreConfig};
 use mortise_telemetry::{Metrics, PluginSwaps, flush_log, log_restarts, start_logging};
-use tokio::net::TcpListener;
+use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Mutex, mpsc, watch};
 
+use crate::audit::Audit;
 use crate::discovery::KnownModels;
+use crate::doors::{Certificates, Door, Doors};
 use crate::faults::{self, fault_in};
+use crate::health::Health;
+use crate::kept::Kept;
 use crate::memory::trim_regularly;
 use crate::reload::Reloader;
 use crate::supervise::{must_go_on, restarts, supervise};
@@ -68,14 +72,8 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
     // should be known before a model is read.
     let mut signals = signals()?;
     let hangups = listener_of(SignalKind::hangup(), "SIGHUP")?;
-    let listener = bind(&config).await?;
-    let address = listener
-        .local_addr()
-        .context("the listener has no address")?;
-    let admin = match config.admin.take() {
-        Some(admin) => Some(bind_admin(admin).await?),
-        None => None,
-    };
+    let doors = Doors::open(&mut config).await?;
+    let door = &doors.main;
     let limits = connection_limits(&config.http);
     let shares = ConnectionShares::new(
         config.http.max_connections,
@@ -93,15 +91,16 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
         config.models = known.scan().await?.models;
     }
     let models = start::model_manager(&config);
-    let startup = starting(&models, address);
+    let startup = starting(&models, door.address);
     let surroundings = Surroundings {
-        address,
+        address: door.address,
         connections: ConnectionTable::new(shares),
+        tls: door.tls.clone(),
         draining,
         cut,
     };
     let listening = listen(
-        Arc::new(listener),
+        Arc::clone(&door.endpoint),
         startup.router(),
         limits.clone(),
         Arc::clone(&surroundings.connections),
@@ -117,19 +116,19 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
             return Ok(());
         }
     };
-    let service = Arc::clone(&running.state.service);
-    let live = Arc::clone(&running.live);
-    let reloader = Reloader::new(source, live, Arc::clone(&models), known);
+    let reloader = running.reloader(source, &models, known, doors.certificates());
     running.start_tasks(&models, &reloader, hangups);
-    if let Some((listener, address, key)) = admin {
-        let admin = running.admin(&models, &reloader, key);
-        let http = &running.state.http;
-        start_admin(admin, (listener, address), shares, limits, http)?;
+    if let Some((door, key)) = &doors.admin {
+        let admin = running.admin(&models, &reloader, key.clone());
+        start_admin(admin, door, shares, limits, &running.state.http)?;
     }
     running.complete(&startup)?;
-    tracing::info!("listening on http://{address}");
+    tracing::info!("listening on {}", door.url());
     listening.await.context(LISTENER_ENDED)?;
-    settle(&service, &models).await;
+    settle(&running.state.service, &models).await;
+    let stop = json!({"action": "server.stop"});
+    // Nothing is left to be refused.
+    let _ = running.audit.tell(stop).await;
     Ok(())
 }
 
@@ -152,17 +151,6 @@ fn stop_after(drain: Duration) -> (Stop, watch::Receiver<bool>, watch::Receiver<
     (stop, draining_seen, cut_seen)
 }
 
-/// The main listener.
-async fn bind(config: &Config) -> anyhow::Result<TcpListener> {
-    let address = SocketAddr::new(config.host, config.port);
-    if !address.ip().is_loopback() && config.auth.keys == 0 {
-        tracing::warn!("other machines can reach this server and it asks for no key");
-    }
-    TcpListener::bind(address)
-        .await
-        .with_context(|| format!("cannot listen on {address}; is another server running there?"))
-}
-
 /// Router that answers while models are loaded.
 fn starting(models: &Arc<ModelManager>, address: SocketAddr) -> Arc<Startup> {
     tracing::info!(%address, models = models.statuses().len(), "loading models");
@@ -177,6 +165,7 @@ fn starting(models: &Arc<ModelManager>, address: SocketAddr) -> Arc<Startup> {
 struct Surroundings {
     address: SocketAddr,
     connections: Arc<ConnectionTable>,
+    tls: Option<Arc<TlsServer>>,
     draining: watch::Receiver<bool>,
     cut: watch::Receiver<bool>,
 }
@@ -186,6 +175,9 @@ struct Running {
     state: Arc<ApiState>,
     live: Arc<LivePlugins>,
     aliases: Arc<AliasTable>,
+    audit: Arc<Audit>,
+    /// The admin side shows the numbers.
+    admin_metrics: bool,
     /// OpenAI's main routes are there without `/v1` too.
     unversioned: bool,
     /// Interval at which the plugin files are polled.
@@ -203,6 +195,18 @@ fn connection_limits(http: &HttpConfig) -> ConnectionLimits {
 }
 
 impl Running {
+    /// Reader of the settings while the server runs.
+    fn reloader(
+        &self,
+        source: ConfigSource,
+        models: &Arc<ModelManager>,
+        known: Option<KnownModels>,
+        certificates: Certificates,
+    ) -> Arc<Reloader> {
+        let (live, audit) = (Arc::clone(&self.live), Arc::clone(&self.audit));
+        Reloader::new(source, live, Arc::clone(models), known, certificates, audit)
+    }
+
     /// Tasks that go on for as long as the server runs.
     fn start_tasks(
         &self,
@@ -216,6 +220,7 @@ impl Running {
         }
         start_idle_check(Arc::clone(models));
         trim_regularly();
+        self.audit.follow(models, &self.live);
         tokio::spawn(responses::resume(Arc::clone(&self.state)));
         tokio::spawn(files::sweep(Arc::clone(&self.state)));
     }
@@ -230,7 +235,21 @@ impl Running {
         let (live, models) = (Arc::clone(&self.live), Arc::clone(models));
         let aliases = Arc::clone(&self.aliases);
         let reload = reloader.on_request();
-        Admin::new(live, models, aliases, reload, key, openai::error_body)
+        let http = Arc::clone(&self.state.http);
+        let page: MetricsPage = Box::new(move || http.metrics_page());
+        let around = Around {
+            auditor: self.audit.auditor(),
+            metrics: self.admin_metrics.then_some(page),
+        };
+        Admin::new(
+            live,
+            models,
+            aliases,
+            reload,
+            key,
+            around,
+            openai::error_body,
+        )
     }
 
     /// Answer on the routes of all dialects from now on.
@@ -281,38 +300,26 @@ fn start_idle_check(models: Arc<ModelManager>) {
 /// Serve the admin side beside the API.
 fn start_admin(
     admin: Arc<Admin>,
-    (listener, address): (TcpListener, SocketAddr),
+    door: &Door,
     shares: ConnectionShares,
     limits: ConnectionLimits,
     http: &HttpState,
 ) -> anyhow::Result<()> {
     let router = admin.router().map_err(anyhow::Error::msg)?;
-    let (listener, table) = (Arc::new(listener), ConnectionTable::new(shares));
+    let (endpoint, table) = (Arc::clone(&door.endpoint), ConnectionTable::new(shares));
     let draining = http.draining.clone();
     supervise("admin-listener", move || {
-        let (listener, table) = (Arc::clone(&listener), Arc::clone(&table));
+        let (endpoint, table) = (Arc::clone(&endpoint), Arc::clone(&table));
         serve_beside(
-            listener,
+            endpoint,
             router.clone(),
             limits.clone(),
             table,
             draining.clone(),
         )
     });
-    tracing::info!("admin side on http://{address}");
+    tracing::info!("admin side on {}", door.url());
     Ok(())
-}
-
-/// The listener of the admin side, its address and its key.
-async fn bind_admin(config: AdminConfig) -> anyhow::Result<(TcpListener, SocketAddr, String)> {
-    let address = SocketAddr::new(config.host, config.port);
-    let listener = TcpListener::bind(address)
-        .await
-        .with_context(|| format!("cannot listen on {address} for the admin side"))?;
-    let address = listener
-        .local_addr()
-        .context("the listener of the admin side has no address")?;
-    Ok((listener, address, config.key))
 }
 
 /// Read the settings again on every SIGHUP. One that came during the start is not lost.
@@ -328,13 +335,19 @@ fn reload_on_hangup(reloader: Arc<Reloader>, hangups: Arc<Mutex<Signal>>) {
 }
 
 /// Metrics of all models and of all plugins of `host`.
-fn measure(models: Arc<ModelManager>, host: PluginHost, swaps: Arc<SwapCounters>) -> Arc<Metrics> {
-    Arc::new(Metrics::new(
+fn measure(
+    models: Arc<ModelManager>,
+    host: PluginHost,
+    swaps: Arc<SwapCounters>,
+    config: &MetricsConfig,
+) -> Arc<Metrics> {
+    let metrics = Metrics::new(
         move || models.statuses(),
         move || host.stats(),
         move || numbers(&swaps),
         task_restarts,
-    ))
+    );
+    Arc::new(metrics.with(config.log_begins, config.aliases))
 }
 
 /// Restarts of tasks and threads that must go on. An engine counts its own, by model.
@@ -362,10 +375,23 @@ fn numbers(swaps: &SwapCounters) -> PluginSwaps {
     }
 }
 
-/// The store of what outlives a request.
-async fn open_store(config: StoreConfig) -> anyhow::Result<Arc<dyn Store>> {
-    let store = tokio::task::spawn_blocking(move || SqliteStore::open(&config)).await??;
-    Ok(Arc::new(store))
+/// Load plugins and the models of the start, and bind the former to the latter.
+async fn load(
+    plugins: PluginConfig,
+    auth: &AuthConfig,
+    models: &Arc<ModelManager>,
+    strict: bool,
+) -> anyhow::Result<(PluginSet, Vec<ManagedModel>)> {
+    // Plugins first: a broken file should be known before a model is read.
+    let plugins =
+        tokio::task::spawn_blocking(move || LoadedPlugins::load(plugins, golden_cases())).await??;
+    start::load_enabled(models, strict).await?;
+    let managed: Vec<ManagedModel> = models.known().into_iter().map(ManagedModel::new).collect();
+    let facts = managed.iter().filter_map(|model| model.facts.clone());
+    let facts: Vec<ModelFacts> = facts.collect();
+    let plugins = plugins.bind(auth, &facts).await?;
+    plugins.report();
+    Ok((plugins, managed))
 }
 
 /// Load plugins and models and tie them together.
@@ -379,21 +405,13 @@ async fn open(
     let (http, plugins) = (config.http, config.plugins);
     let watch = plugins.watch;
     let aliases = start::alias_table(config.aliases, &models)?;
-    let store = open_store(config.state.store.clone()).await?;
-    // Plugins first: a broken file should be known before a model is read.
-    let plugins =
-        tokio::task::spawn_blocking(move || LoadedPlugins::load(plugins, golden_cases())).await??;
-    start::load_enabled(&models, config.strict_models).await?;
-    let managed: Vec<ManagedModel> = models.known().into_iter().map(ManagedModel::new).collect();
-    let facts = managed.iter().filter_map(|model| model.facts.clone());
-    let facts: Vec<ModelFacts> = facts.collect();
-    let plugins = plugins.bind(&auth, &facts).await?;
-    plugins.report();
+    let kept = Kept::open(config.state.store, config.audit).await?;
+    let (plugins, managed) = load(plugins, &auth, &models, config.strict_models).await?;
     let served = |model: &ManagedModel| model.served(|facts| plugins.plugins_of(facts));
     let served: Result<Vec<ServedModel>, String> = managed.iter().map(served).collect();
     let swaps = Arc::<SwapCounters>::default();
-    let host = plugins.host.clone();
-    let metrics = measure(Arc::clone(&models), host, Arc::clone(&swaps));
+    let (models_of, host) = (Arc::clone(&models), plugins.host.clone());
+    let metrics = measure(models_of, host, Arc::clone(&swaps), &config.metrics);
     plugins.host.count_requests(metrics.requests());
     let service = ServiceConfig {
         observer: Arc::clone(&metrics) as Arc<dyn Observer>,
@@ -416,17 +434,19 @@ async fn open(
         swaps,
     ));
     models.publish_to(Arc::<LivePlugins>::downgrade(&live));
+    let health = Health::new(config.health, models, Arc::clone(&live), &kept);
+    health.start();
     let observed = Observed {
-        live: Arc::clone(&live),
-        models,
+        health,
         metrics,
+        on_main: config.metrics.on_main,
     };
     let state = Arc::new(ApiState::new(
         service,
         Arc::new(http_state(http, surroundings, observed)),
         config.unsupported,
         config.lifecycle.keep_alive,
-        store,
+        kept.store,
         config.state.retention,
         config.state.max_file_bytes,
     ));
@@ -434,6 +454,8 @@ async fn open(
         state,
         live,
         aliases,
+        audit: kept.audit,
+        admin_metrics: config.metrics.on_admin,
         unversioned: config.unversioned,
         watch,
         batch_lines: limits.batch_lines,
@@ -459,15 +481,16 @@ fn service_config(
 
 /// Sources of `/metrics` and of the body of `/ready`.
 struct Observed {
-    live: Arc<LivePlugins>,
-    models: Arc<ModelManager>,
+    health: Arc<Health>,
     metrics: Arc<Metrics>,
+    /// The main listener shows the numbers.
+    on_main: bool,
 }
 
 /// The state of the HTTP side, from its configuration.
 fn http_state(http: HttpConfig, surroundings: Surroundings, observed: Observed) -> HttpState {
     let (page, totals) = (Arc::clone(&observed.metrics), Arc::clone(&observed.metrics));
-    let (live, models) = (observed.live, observed.models);
+    let health = observed.health;
     let draining = surroundings.draining;
     HttpState {
         guard: Guard::new(
@@ -483,19 +506,16 @@ fn http_state(http: HttpConfig, surroundings: Surroundings, observed: Observed) 
         },
         bodies: BodyBudget::new(http.max_body_bytes_in_flight),
         connections: surroundings.connections,
+        tls: surroundings.tls,
         max_queue_wait: http.max_queue_wait,
         heartbeat: http.heartbeat,
         draining,
         cut: surroundings.cut,
         observer: observed.metrics,
+        shows_metrics: observed.on_main,
         metrics: Box::new(move || page.page()),
         totals: Box::new(move || totals.totals()),
-        condition: Box::new(move || {
-            let plugins = live.condition().map(|condition| ("plugins", condition));
-            let failed = start::condition(&models.statuses());
-            let models = failed.map(|condition| ("models", condition));
-            plugins.into_iter().chain(models).collect()
-        }),
+        checks: Box::new(move || health.checks()),
     }
 }
 

@@ -8,6 +8,7 @@ use mortise_author::AuthorCommand;
 use mortise_hub::ModelReference;
 use mortise_models::DeviceChoice;
 use mortise_models::lifecycle::KvTypeName;
+use mortise_store::AuditHead;
 use mortise_telemetry::{LogFormat, LogLevel};
 use serde::de::value::{Error as WordError, StringDeserializer};
 use serde::de::{DeserializeOwned, IntoDeserializer as _};
@@ -73,6 +74,9 @@ pub(crate) enum Command {
     /// Check, copy or shrink the file in which a server keeps its state.
     #[command(subcommand, after_help = STORE_HELP)]
     Store(StoreCommand),
+    /// Check or show the log of who did what on a server.
+    #[command(subcommand, after_help = AUDIT_HELP)]
+    Audit(AuditCommand),
     /// List the processor and the GPUs that models can be computed on.
     Devices {
         /// Print JSON
@@ -124,6 +128,10 @@ pub(crate) struct ServeArgs {
     /// The port to listen on; 0 picks a free one [default: 8080]
     #[arg(long)]
     pub(crate) port: Option<u16>,
+    /// Let other machines reach the server without TLS, as behind a proxy that speaks it, or in a network that is
+    /// trusted
+    #[arg(long)]
+    pub(crate) plaintext: bool,
     /// A folder of plugins; each *.wasm replaces the embedded plugin of its kind
     #[arg(long, value_name = "DIR")]
     pub(crate) plugins: Option<PathBuf>,
@@ -256,6 +264,40 @@ pub(crate) enum StoreCommand {
         #[command(flatten)]
         file: StoreFile,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AuditCommand {
+    /// Check that no entry was changed, taken out or put elsewhere, beside a running server or without one
+    Verify {
+        /// An entry that must be there, as the server's log had it: its number and hash
+        #[arg(long, value_name = "NUMBER:HASH")]
+        head: Option<AuditHead>,
+        #[command(flatten)]
+        place: AuditPlace,
+    },
+    /// Print the last entries, one JSON object a line
+    Show {
+        /// Entries
+        #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = count(1..=1 << 20))]
+        last: usize,
+        #[command(flatten)]
+        place: AuditPlace,
+    },
+}
+
+/// The places of an audit log.
+#[derive(Debug, Args)]
+pub(crate) struct AuditPlace {
+    /// The server's configuration file, which names them
+    #[arg(long, value_name = "FILE", required_unless_present_any = ["file", "store"])]
+    pub(crate) config: Vec<PathBuf>,
+    /// A log in a file
+    #[arg(long, value_name = "FILE", conflicts_with = "config")]
+    pub(crate) file: Option<PathBuf>,
+    /// A store that holds a log
+    #[arg(long, value_name = "FILE", conflicts_with = "config")]
+    pub(crate) store: Option<PathBuf>,
 }
 
 /// The file of a store.
@@ -428,6 +470,12 @@ Examples:
   mortise store check --config mortise.toml
   mortise store backup state-copy.db --store state.db
   mortise store vacuum --store state.db";
+
+const AUDIT_HELP: &str = "\
+Examples:
+  mortise audit verify --config mortise.toml
+  mortise audit verify --file audit.jsonl --head 12:5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8
+  mortise audit show --last 50 --file audit.jsonl";
 
 const TEMPLATE_HELP: &str = "\
 In:   {\"messages\": [...], \"tools\": [...]?, \"arguments\": {...}?,

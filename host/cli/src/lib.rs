@@ -1,11 +1,15 @@
 //! The program `mortise`: the command line, and the wiring of all crates to a server.
 
 mod app;
+mod audit;
 mod bench;
 mod cli;
 mod commands;
 mod discovery;
+mod doors;
 mod faults;
+mod health;
+mod kept;
 mod memory;
 mod reload;
 mod remote;
@@ -24,7 +28,7 @@ use crate::cli::{
     ChildProcessCommand, Cli, Command, ConfigCommand, GrammarCommand, PluginCommand,
     TemplateCommand,
 };
-use crate::commands::{check, devices, inspect, models, plugins, store, text};
+use crate::commands::{audit as audit_log, check, devices, inspect, models, plugins, store, text};
 
 /// Wrong usage or configuration, as opposed to a failure.
 const USAGE: u8 = 2;
@@ -64,6 +68,7 @@ fn run(command: Command) -> anyhow::Result<()> {
             let overrides = Overrides {
                 host: args.host,
                 port: args.port,
+                plaintext: args.plaintext,
                 model: args.model,
                 hf: args.hf,
                 models_dirs: args.models_dir,
@@ -105,6 +110,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         }
         Command::Models(command) => models::run(command),
         Command::Store(command) => store::run(command),
+        Command::Audit(command) => audit_log::run(command),
         Command::Devices { json } => print(&devices::describe(json)?),
         Command::Bench(args) => bench::run(&args),
         Command::Inspect(args) => print_json(&inspect::inspect(&args.path)?),

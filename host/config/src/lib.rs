@@ -2,15 +2,19 @@
 //! crates that they configure. Nothing else reads the environment.
 
 mod aliases;
+mod audit;
 mod child;
 mod discovery;
 mod drafts;
 mod engine;
 mod faults;
+mod health;
 mod hub;
 mod layers;
 mod lifecycle;
 mod limits;
+mod listener;
+mod metrics;
 mod models;
 mod plugins;
 mod raw;
@@ -25,7 +29,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use mortise_api::Unsupported;
-use mortise_http::HeaderLimits;
+use mortise_http::{HeaderLimits, TlsSettings};
 use mortise_hub::ModelReference;
 use mortise_models::lifecycle::LifecycleConfig;
 use mortise_models::{
@@ -37,11 +41,16 @@ use mortise_telemetry::{LogFormat, LogLevel};
 use serde_json::{Map, Value, json};
 
 use self::aliases::check_aliases;
+pub use self::audit::AuditConfig;
 pub use self::faults::fault_folder;
+pub use self::health::HealthConfig;
 pub use self::hub::hub_config;
 pub use self::layers::config_files;
 pub use self::limits::LimitConfig;
 use self::limits::check_limits;
+pub use self::listener::{AdminConfig, SocketConfig};
+use self::listener::{RawServer, check_admin, check_plaintext, check_socket};
+pub use self::metrics::MetricsConfig;
 use self::models::check_models;
 use self::plugins::check_plugins;
 use self::raw::{Raw, RawKey};
@@ -112,6 +121,10 @@ pub struct Config {
     pub host: IpAddr,
     /// The port; 0 picks a free one.
     pub port: u16,
+    /// `None`: requests and answers go in the clear.
+    pub tls: Option<TlsSettings>,
+    /// A socket in the file system beside the address.
+    pub socket: Option<SocketConfig>,
     /// `None`: there is no admin side.
     pub admin: Option<AdminConfig>,
     /// Bounds of connections and bodies.
@@ -146,6 +159,12 @@ pub struct Config {
     pub auth: AuthConfig,
     /// Store of the state.
     pub state: StateConfig,
+    /// Log of who did what.
+    pub audit: AuditConfig,
+    /// When parts of the server count as failed.
+    pub health: HealthConfig,
+    /// Numbers and lines about requests.
+    pub metrics: MetricsConfig,
 }
 
 /// Bounds of the front door.
@@ -179,22 +198,6 @@ pub struct HttpConfig {
     pub drain: Duration,
 }
 
-/// Listener and key of the admin API.
-pub struct AdminConfig {
-    /// The address to listen on.
-    pub host: IpAddr,
-    /// The port.
-    pub port: u16,
-    /// Key of the callers.
-    pub key: String,
-}
-
-impl std::fmt::Debug for AdminConfig {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "AdminConfig({}:{})", self.host, self.port)
-    }
-}
-
 /// Settings of the command line; each overrides the file.
 #[derive(Debug, Clone, Default)]
 pub struct Overrides {
@@ -202,6 +205,8 @@ pub struct Overrides {
     pub host: Option<String>,
     /// `--port`
     pub port: Option<u16>,
+    /// `--plaintext`
+    pub plaintext: bool,
     /// `--model`
     pub model: Option<PathBuf>,
     /// `--hf`
@@ -262,6 +267,10 @@ impl Config {
         let bindings = std::mem::take(&mut raw.plugins.bindings);
         let server = &raw.server;
         let host = overrides.host.unwrap_or_else(|| server.host.clone());
+        let host = check_host("server.host", &host)?;
+        let plaintext = overrides.plaintext || server.plaintext;
+        let flag = " (`--plaintext`)";
+        check_plaintext("server", host, server.tls.as_ref(), plaintext, flag)?;
         positive("server.max_body_bytes", server.max_body_bytes)?;
         positive("server.max_connections", server.max_connections)?;
         let plugins = &raw.plugins;
@@ -275,13 +284,16 @@ impl Config {
         drafts::check(&models, engine.engine.speculation)?;
         check_names(&models)?;
         let (lifecycle, strict) = raw.lifecycle.check()?;
+        let state = raw.store.check(base, overrides.store)?;
         let all_known = upstream.is_none() && !discovery.is_enabled();
         // Who names one model on the command line wants that one or none.
         let named = overrides.model.is_some() || overrides.hf.is_some();
         Ok(Self {
-            host: check_host("server.host", &host)?,
-            admin: check_admin(&raw.admin)?,
+            host,
+            admin: check_admin(&raw.admin, base)?,
             port: overrides.port.unwrap_or(server.port),
+            tls: server.tls.as_ref().map(|tls| tls.check(base)),
+            socket: check_socket(server, base)?,
             http: check_http(server, &raw.limits)?,
             limits: check_limits(&raw.limits, overrides.max_context)?,
             engine: EngineSettings {
@@ -303,7 +315,12 @@ impl Config {
             upstream,
             plugins: check_plugins(plugins, bindings, base, overrides.plugins)?,
             auth,
-            state: raw.store.check(base, overrides.store)?,
+            audit: raw.audit.check(base, state.store.path.as_deref())?,
+            health: raw.health.check()?,
+            metrics: raw
+                .metrics
+                .check(raw.log.request_begins, raw.admin.port.is_some())?,
+            state,
         })
     }
 }
@@ -356,48 +373,13 @@ fn check_host(key: &str, host: &str) -> Result<IpAddr, ConfigError> {
     })
 }
 
-fn check_admin(raw: &raw::RawAdmin) -> Result<Option<AdminConfig>, ConfigError> {
-    // Keys are sent with every request; shorter ones can be guessed.
-    const LEAST_KEY_BYTES: usize = 16;
-    let Some(port) = raw.port else {
-        return Ok(None);
-    };
-    let key = match (&raw.key, &raw.key_env) {
-        (Some(key), None) => key.clone(),
-        (None, Some(variable)) => variable_of("admin.key_env", variable)?,
-        _ => {
-            return Err(invalid(
-                "admin",
-                "the admin side needs a key; give exactly one of `key` and `key_env`",
-            ));
-        }
-    };
-    if key.len() < LEAST_KEY_BYTES {
-        return Err(invalid(
-            "admin.key",
-            format!(
-                "it must have at least {LEAST_KEY_BYTES} bytes; it has {}",
-                key.len()
-            ),
-        ));
-    }
-    Ok(Some(AdminConfig {
-        host: check_host("admin.host", &raw.host)?,
-        port,
-        key,
-    }))
-}
-
 /// The value of an environment variable that the configuration names.
 pub fn variable_of(key: &str, variable: &str) -> Result<String, ConfigError> {
     std::env::var(variable)
         .map_err(|error| invalid(key, format!("the variable `{variable}`: {error}")))
 }
 
-fn check_http(
-    server: &raw::RawServer,
-    limits: &limits::RawLimits,
-) -> Result<HttpConfig, ConfigError> {
+fn check_http(server: &RawServer, limits: &limits::RawLimits) -> Result<HttpConfig, ConfigError> {
     // hyper needs this much to read any request at all.
     const LEAST_HEADER_BYTES: usize = 8192;
     if server.max_header_bytes < LEAST_HEADER_BYTES {

@@ -1,6 +1,7 @@
 //! Counters, gauges and histograms for Prometheus. The number of series is bounded: routes, models
 //! and statuses are known, and of error codes only the first ones are told apart.
 
+mod aliases;
 mod latency;
 mod loads;
 mod log;
@@ -11,9 +12,10 @@ mod totals;
 
 use std::collections::HashSet;
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use mortise_http::{Access, AccessObserver};
+use mortise_http::{Access, AccessObserver, Begun};
 use mortise_models::lifecycle::ModelStatus;
 use mortise_plugin::{FunctionStats, PluginStats};
 use mortise_service::{ModelObserver, Observer, ServiceError};
@@ -93,6 +95,8 @@ pub struct Metrics {
     rate_limited: Counter,
     codes: Mutex<HashSet<String>>,
     totals: Totals,
+    log_begins: bool,
+    aliases: bool,
 }
 
 impl fmt::Debug for Metrics {
@@ -108,6 +112,12 @@ fn histogram() -> Histogram {
 impl AccessObserver for Metrics {
     fn request_began(&self) {
         self.in_flight.inc();
+    }
+
+    fn request_taken_up(&self, id: &str, route: &'static str, peer: IpAddr, begun: &Begun) {
+        if self.log_begins {
+            access_log::write_begun(id, route, peer, begun);
+        }
     }
 
     fn stream_began(&self) {
@@ -155,6 +165,8 @@ impl Metrics {
             rate_limited: Counter::default(),
             codes: Mutex::default(),
             totals: Totals::new(),
+            log_begins: false,
+            aliases: false,
             models: ModelFamilies::new(&mut registry),
             registry: Registry::default(),
         };
@@ -197,6 +209,16 @@ impl Metrics {
         Self {
             registry,
             ..metrics
+        }
+    }
+
+    /// Write a line when a request begins, and add series under names that the field knows, if so configured.
+    #[must_use]
+    pub fn with(self, log_begins: bool, aliases: bool) -> Self {
+        Self {
+            log_begins,
+            aliases,
+            ..self
         }
     }
 
@@ -252,7 +274,11 @@ impl Metrics {
         let mut page = String::new();
         // Writing to a string does not fail.
         let _ = text::encode(&mut page, &self.registry);
-        classic(&page)
+        let page = classic(&page);
+        match self.aliases {
+            true => aliases::add(page),
+            false => page,
+        }
     }
 }
 

@@ -305,7 +305,9 @@ fn wait_for_address(lines: &Receiver<String>, log: &Mutex<Vec<String>>) -> Strin
         let left = START_LIMIT.saturating_sub(begun.elapsed());
         match lines.recv_timeout(left) {
             Ok(line) => {
-                if let Some((_, address)) = line.split_once("listening on http://") {
+                let listening = line.split_once("listening on http");
+                let address = listening.and_then(|(_, address)| address.split_once("://"));
+                if let Some((_, address)) = address {
                     let end = address.find(['"', ' ']).unwrap_or(address.len());
                     return address[..end].to_owned();
                 }

@@ -316,6 +316,9 @@ async fn read(
     let mut received = receive(state, context, route, request).await?;
     default_model(state, &mut received.object);
     hints::check(&received.object)?;
+    if let Some(user) = hints::user(&received.object) {
+        context.record.user(user);
+    }
     Ok(received)
 }
 

@@ -33,7 +33,6 @@ use serde_json::{Map, Value, json};
 use self::create::{Asked, begin};
 use self::drive::Driver;
 use self::sse::Events;
-use crate::idempotency;
 use crate::ids::Ids;
 use crate::openai_error::error_body;
 use crate::receive::{Received, receive};
@@ -41,6 +40,7 @@ use crate::socket::{self, Dialect};
 use crate::state::ApiState;
 use crate::stored::account;
 use crate::unsupported::Unsupported;
+use crate::{hints, idempotency};
 
 pub use self::background::resume;
 
@@ -148,6 +148,9 @@ async fn respond(
         account: known,
     } = receive(&state, &context, RESPONSES, request).await?;
     request::check_hints(&object)?;
+    if let Some(user) = hints::user(&object) {
+        context.record.user(user);
+    }
     let mut ids = Ids::of(&parts);
     let kept = object.get("background").and_then(Value::as_bool) == Some(true);
     let kept = kept.then(|| object.clone());
