@@ -185,11 +185,7 @@ fn feature_o1_metrics_may_be_on_the_admin_side_alone() {
         let (_, address) = line.split_once("http://").expect("an address");
         let address = address.trim_end_matches(['"', '}']);
         let ask = Request::get("/metrics");
-        assert_eq!(
-            ask.send(&server.address().to_owned()).status(),
-            main,
-            "{listener}"
-        );
+        assert_eq!(ask.send(server.address()).status(), main, "{listener}");
         assert_eq!(server.get("/v1/metrics").status(), main, "{listener}");
         assert_eq!(ask.send(address).status(), 401, "{listener}");
         let ask = ask.header("authorization", "Bearer an admin key of the tests");
