@@ -181,7 +181,7 @@ async fn feature_z7_a_log_in_the_store_is_chained_as_well() {
     assert_eq!((whole.expect("whole"), count), (head, 6));
     for (statement, problem) in [
         (
-            "UPDATE items SET body = replace(body, 'test', 'best') WHERE id LIKE '%4'",
+            "UPDATE items SET body = CAST(replace(CAST(body AS TEXT), 'test', 'best') AS BLOB) WHERE id LIKE '%4'",
             "changed",
         ),
         ("DELETE FROM items WHERE id LIKE '%2'", "taken out"),
