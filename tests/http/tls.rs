@@ -280,6 +280,32 @@ fn feature_z4_the_admin_side_asks_for_a_certificate_and_a_key() {
         (true, "200".to_owned())
     );
     assert_eq!(ask(Some((&operators, "ann")), "another key").1, "403");
+    let models = |arguments: &[&Path]| {
+        let url = address.trim_end_matches("/v1/admin/models");
+        let mut list = Command::new(crate::support::binary());
+        list.env("ADMIN_KEY", key)
+            .args([
+                "models",
+                "list",
+                "--admin-key-env",
+                "ADMIN_KEY",
+                "--admin-url",
+                url,
+                "--admin-ca",
+            ])
+            .args(arguments);
+        let output = run(&mut list);
+        let told = String::from_utf8_lossy(&output.stdout).into_owned();
+        (output.status.success(), told)
+    };
+    let file = |name: &str| operators.file(name);
+    let (ca, flags) = (
+        file("ca.pem"),
+        ["--admin-cert", "--admin-cert-key"].map(Path::new),
+    );
+    let (listed, told) = models(&[&ca, flags[0], &file("ann.pem"), flags[1], &file("ann.key")]);
+    assert!(listed && told.contains("scripted"), "{told}");
+    assert!(!models(&[&ca]).0, "a client without a certificate");
     for unknown in [None, Some((&strangers, "eve"))] {
         let (shaken, status) = ask(unknown, key);
         assert!(!shaken && status == "000", "{status}");

@@ -323,6 +323,22 @@ pub(crate) struct AdminServer {
     /// With --admin-url: the environment variable that holds the key
     #[arg(long, value_name = "VARIABLE", requires = "admin_url")]
     pub(crate) admin_key_env: Option<String>,
+    #[command(flatten)]
+    pub(crate) tls: AdminTls,
+}
+
+/// TLS of the admin side.
+#[derive(Debug, Args)]
+pub(crate) struct AdminTls {
+    /// With TLS: certificates (PEM) of the authorities that are believed, if it is not the public ones
+    #[arg(long, value_name = "FILE")]
+    pub(crate) admin_ca: Option<PathBuf>,
+    /// With TLS: the certificate (PEM) to show to a server that asks for one
+    #[arg(long, value_name = "FILE", requires = "admin_cert_key")]
+    pub(crate) admin_cert: Option<PathBuf>,
+    /// The private key (PEM) of that certificate
+    #[arg(long, value_name = "FILE", requires = "admin_cert")]
+    pub(crate) admin_cert_key: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]

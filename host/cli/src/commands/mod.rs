@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+pub(crate) mod admin_tls;
 pub(crate) mod audit;
 pub(crate) mod check;
 pub(crate) mod devices;

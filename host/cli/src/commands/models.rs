@@ -10,6 +10,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value, json};
 use ureq::Agent;
 
+use super::admin_tls::tls_config;
 use crate::cli::{AdminServer, ModelsCommand};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -137,13 +138,15 @@ impl Admin {
                     format!("`{}` configures no admin side; see [admin]", file.display())
                 })?;
                 let address = std::net::SocketAddr::new(admin.host, admin.port);
-                (format!("http://{address}"), admin.key)
+                let scheme = if admin.tls.is_some() { "https" } else { "http" };
+                (format!("{scheme}://{address}"), admin.key)
             }
             _ => bail!("give --config, or --admin-url and --admin-key-env"),
         };
         let agent = Agent::config_builder()
             .http_status_as_error(false)
             .timeout_connect(Some(CONNECT_TIMEOUT))
+            .tls_config(tls_config(&server.tls)?)
             .build()
             .new_agent();
         Ok(Self {
