@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::answers::{CHAT, chat};
 use crate::support::client::Request;
-use crate::support::{Server, have};
+use crate::support::{Server, have, until};
 use crate::tls::{page_over_tls, secured};
 
 fn repository(path: &str) -> String {
@@ -202,6 +202,30 @@ fn feature_o1_metrics_may_be_on_the_admin_side_alone() {
             let aliased = "vllm:num_requests_waiting{model_name=\"scripted\"} 0";
             assert!(page.contains(aliased), "{page}");
         }
+    }
+}
+
+#[test]
+fn feature_e7_a_disk_without_room_is_told_of_and_may_end_new_work() {
+    let folder = tempfile::tempdir().expect("make a folder");
+    let store = format!("[store]\npath = {:?}\n", folder.path().join("state.db"));
+    for (required, status) in [("\"engine\"", 200), ("\"disk\"", 503)] {
+        // No disk has so much room.
+        let health = format!("[health]\nmin_free_mib = 1000000000000\nrequired = [{required}]\n");
+        let server = Server::scripted("default = \"x\"", &format!("{store}{health}"));
+        until("the disk is looked at", || {
+            server.get("/ready").json()["checks"]["disk"] == "failed"
+        });
+        let ready = server.get("/ready");
+        assert_eq!(ready.status(), status);
+        assert!(
+            ready.json()["disk"]["free_mib"].is_u64(),
+            "{}",
+            ready.text()
+        );
+        assert_eq!(server.get("/health").status(), 200);
+        let line = "mortise_check_state{check=\"disk\",state=\"failed\"}";
+        assert!((server.metric(line) - 1.0).abs() < f64::EPSILON);
     }
 }
 
