@@ -33,6 +33,13 @@ impl Recorded {
         self.folder.path().join("audit.jsonl")
     }
 
+    /// Number of the entry whose head was noted last.
+    fn noted(&self) -> Option<usize> {
+        let note = self.folder.path().join("audit.jsonl.head");
+        let head = std::fs::read_to_string(note).ok()?;
+        head.split(':').next()?.parse().ok()
+    }
+
     fn entries(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(self.file()).expect("read the log");
         let line = |line: &str| serde_json::from_str::<Value>(line).expect("JSON")["entry"].clone();
@@ -160,6 +167,11 @@ fn feature_z7_nothing_happens_that_cannot_be_recorded_if_so_configured() {
     for required in [true, false] {
         let recorded = Recorded::new(&format!("required = {required}"));
         let managed = Managed::start(&recorded.config);
+        until("the start is recorded", || {
+            let loaded = |entry: &Value| entry["model"] == "one" && entry["state"] == "loaded";
+            let entries = recorded.entries();
+            entries.iter().any(loaded) && recorded.noted() == Some(entries.len())
+        });
         // The note of the head cannot be written any more.
         let block = recorded.folder.path().join("audit.jsonl.head.new");
         std::fs::create_dir(&block).expect("make a folder");

@@ -220,7 +220,7 @@ impl Running {
         }
         start_idle_check(Arc::clone(models));
         trim_regularly();
-        self.audit.follow(models, &self.live);
+        self.audit.follow_plugins(&self.live);
         tokio::spawn(responses::resume(Arc::clone(&self.state)));
         tokio::spawn(files::sweep(Arc::clone(&self.state)));
     }
@@ -406,6 +406,7 @@ async fn open(
     let watch = plugins.watch;
     let aliases = start::alias_table(config.aliases, &models)?;
     let kept = Kept::open(config.state.store, config.audit).await?;
+    kept.audit.follow_models(&models);
     let (plugins, managed) = load(plugins, &auth, &models, config.strict_models).await?;
     let served = |model: &ManagedModel| model.served(|facts| plugins.plugins_of(facts));
     let served: Result<Vec<ServedModel>, String> = managed.iter().map(served).collect();

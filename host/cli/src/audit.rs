@@ -12,6 +12,7 @@ use mortise_store::{AuditFile, AuditHomes, AuditLog, Store};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
+use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
 use crate::supervise::supervise;
@@ -110,9 +111,8 @@ impl Audit {
         }
     }
 
-    /// Record from now on what happens without anybody asking for it by name: models that come and go, and plugins
-    /// that are taken up.
-    pub(crate) fn follow(self: &Arc<Self>, models: &Arc<ModelManager>, live: &LivePlugins) {
+    /// Record from now on which plugins are taken up, whoever asks for it.
+    pub(crate) fn follow_plugins(self: &Arc<Self>, live: &LivePlugins) {
         if self.log.is_none() {
             return;
         }
@@ -121,14 +121,23 @@ impl Audit {
             let (this, entry) = (Arc::clone(&this), of_reload(reason, reload));
             tokio::spawn(async move { this.tell(entry).await });
         }));
+    }
+
+    /// Record from now on which models come and go, whoever asks for it.
+    pub(crate) fn follow_models(self: &Arc<Self>, models: &Arc<ModelManager>) {
+        if self.log.is_none() {
+            return;
+        }
         let (this, models) = (Arc::clone(self), Arc::clone(models));
+        // Before the task runs, so that no event is missed.
+        let mut first = Some(models.listen());
         supervise("audit-models", move || {
-            Arc::clone(&this).follow_models(Arc::clone(&models))
+            let events = first.take().unwrap_or_else(|| models.listen());
+            Arc::clone(&this).record_models(events)
         });
     }
 
-    async fn follow_models(self: Arc<Self>, models: Arc<ModelManager>) {
-        let mut events = models.listen();
+    async fn record_models(self: Arc<Self>, mut events: Receiver<ModelEvent>) {
         loop {
             let entry = match events.recv().await {
                 Ok(event) if event.progress.is_some() => continue,

@@ -141,14 +141,14 @@ impl Reloader {
     async fn take(&self, reason: &'static str) -> SettingsReload {
         let source = self.source.clone();
         let read = move || {
-            let loaded = source.load().and_then(|config| {
-                let renewal = Certificates::read(&config)?;
-                Ok((config, renewal))
-            });
+            let loaded = source.load();
+            let loaded = loaded.map(|config| (Certificates::read(&config), config));
             (loaded, source.settings())
         };
-        let ((config, renewal), settings) = match tokio::task::spawn_blocking(read).await {
-            Ok((Ok(loaded), settings)) => (loaded, settings),
+        let (config, renewal, settings) = match tokio::task::spawn_blocking(read).await {
+            Ok((Ok((Ok(renewal), config)), settings)) => (config, renewal, settings),
+            // Plugins are not taken either.
+            Ok((Ok((Err(error), _)), _)) => return SettingsReload::Invalid(error.to_string()),
             Ok((Err(error), _)) => {
                 // The plugin manager says so too, for those who ask whether the server is well.
                 self.live.reload(reason).await;
