@@ -1,5 +1,5 @@
-//! Durable state: responses, conversations, stored completions, answers to repeated requests, files and batches,
-//! as records and ordered items that belong to an owner.
+//! Durable state: responses, conversations, stored completions, answers to repeated requests, files, batches, issued
+//! keys and counters, as records and ordered items that belong to an owner.
 //!
 //! [`Store`] is what the rest of the server knows. [`SqliteStore`] keeps all of it in one SQLite file, or in
 //! memory. What stands in a record is its writer's business; nothing of HTTP or of models is known in here.
@@ -19,6 +19,6 @@ mod writer;
 
 pub use error::{OpenError, StoreError};
 pub use maintenance::{Report, backup, check, vacuum};
-pub use record::{Change, Item, Key, Kind, Listing, Page, Record};
+pub use record::{Change, Item, Key, Kind, Listing, Page, Record, SERVER};
 pub use sqlite::{SqliteStore, StoreConfig};
 pub use store::{BoxFuture, Filter, Store};

@@ -19,11 +19,21 @@ pub enum Kind {
     File,
     /// A batch.
     Batch,
+    /// A key that was issued to a caller. The server owns it.
+    ApiKey,
+    /// The state of a counter that outlives the process. The server owns it.
+    Counter,
+    /// A key by which the server signs. The server owns it.
+    SigningKey,
 }
+
+/// Owner of the server's own records, to which the quotas of owners do not apply and which make no room for others.
+/// No caller's account has this name.
+pub const SERVER: &str = "server";
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 10] = [
         Self::Response,
         Self::ResponseEvents,
         Self::Conversation,
@@ -31,6 +41,9 @@ impl Kind {
         Self::Idempotency,
         Self::File,
         Self::Batch,
+        Self::ApiKey,
+        Self::Counter,
+        Self::SigningKey,
     ];
 
     /// Name of the kind, as the file has it.
@@ -43,6 +56,9 @@ impl Kind {
             Self::Idempotency => "idempotency",
             Self::File => "file",
             Self::Batch => "batch",
+            Self::ApiKey => "api_key",
+            Self::Counter => "counter",
+            Self::SigningKey => "signing_key",
         }
     }
 }
