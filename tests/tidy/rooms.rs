@@ -130,7 +130,12 @@ const ROOMS: &[Room] = &[
     ),
     (
         "host/api",
-        &["mortise-http", "mortise-service", "mortise-store"],
+        &[
+            "mortise-http",
+            "mortise-identity",
+            "mortise-service",
+            "mortise-store",
+        ],
         &["candle-core", "wasmtime", "tokenizers", "clap", "toml"],
     ),
     (
@@ -175,6 +180,11 @@ const ROOMS: &[Room] = &[
         &["axum", "candle-core", "tokio", "wasmtime"],
     ),
     (
+        "host/identity",
+        &["mortise-outbound", "mortise-store"],
+        &["axum", "candle-core", "hyper", "wasmtime"],
+    ),
+    (
         "host/bundle",
         &["mortise-aot", "mortise-plugin"],
         &["axum", "tokio"],
@@ -187,6 +197,7 @@ const ROOMS: &[Room] = &[
             "mortise-engine",
             "mortise-http",
             "mortise-hub",
+            "mortise-identity",
             "mortise-model",
             "mortise-models",
             "mortise-plugin",
@@ -228,7 +239,12 @@ const ROOMS: &[Room] = &[
     ),
     (
         "host/admin",
-        &["mortise-http", "mortise-models", "mortise-plugin-manager"],
+        &[
+            "mortise-http",
+            "mortise-identity",
+            "mortise-models",
+            "mortise-plugin-manager",
+        ],
         &["clap", "toml", "candle-core", "wasmtime", "tokenizers"],
     ),
     (
@@ -245,6 +261,7 @@ const ROOMS: &[Room] = &[
             "mortise-harness",
             "mortise-http",
             "mortise-hub",
+            "mortise-identity",
             "mortise-model",
             "mortise-models",
             "mortise-plugin",
