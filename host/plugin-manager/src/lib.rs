@@ -19,6 +19,7 @@ mod schema;
 mod scope;
 mod signature;
 
+pub use bound::OpenCounters;
 pub use config::{
     AuthConfig, BindingConfig, OnFailure, PluginBounds, PluginConfig, at_line, deserialize_kind,
     nearest_line,

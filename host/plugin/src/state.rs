@@ -12,7 +12,9 @@ use crate::engine::EPOCH;
 use crate::limits::MAX_LOG_BYTES_PER_CALL;
 use crate::log_rate::LogRate;
 use crate::stats::Counters;
-use crate::{Component, Kind, Ledger, Limits, ModelDescription, Outbound, Profile, Vocabulary};
+use crate::{
+    Component, Kind, Limits, ModelDescription, Outbound, Profile, RateCounters, Vocabulary,
+};
 
 /// Elements of all tables of an instance: function pointers, a few thousand in large plugins.
 const MAX_TABLE_ELEMENTS: usize = 20_000;
@@ -43,7 +45,7 @@ pub(crate) struct Grants {
     pub(crate) vocabulary: Option<Arc<Vocabulary>>,
     /// Names, and digests of the values: no plain secret is kept.
     pub(crate) secrets: Vec<(String, [u8; 32])>,
-    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) ledger: Arc<dyn RateCounters>,
     pub(crate) http: Outbound,
     /// Time at which the clock is frozen, if it is.
     pub(crate) now_ms: Option<u64>,
