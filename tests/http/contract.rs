@@ -19,12 +19,22 @@ lines = [
 ]
 "#;
 
+/// A user, beside callers without a key.
+const USERS: &str = r#"
+[auth]
+anonymous = true
+[[auth.users]]
+name = "ann"
+# `sesame`
+password_hash = "$argon2id$v=19$m=19456,t=2,p=1$lr3PiqzgQ+W7sBq5ja1xWA$qvA2l8LHNI9HKBo+c+MOEXM8ypcfZEHycoKOco5YYYE"
+"#;
+
 /// A server with a model that says what it is told, and one that makes vectors.
 fn server() -> Server {
     let demo = example::root().join("examples/demo-model/model");
     let demo = demo.to_str().expect("a path in UTF-8");
     let embeds = format!("[[models]]\nname = \"embeds\"\npath = '{demo}'\npooling = \"last\"\n");
-    Server::scripted(SCRIPT, &embeds)
+    Server::scripted(SCRIPT, &(USERS.to_owned() + &embeds))
 }
 
 fn contract_of(server: &Server) -> Contract {
@@ -275,6 +285,7 @@ fn other_calls() -> Vec<Call> {
         call("rerankUnversioned").with(texts),
         call("score").with(scored.clone()),
         call("scoreUnversioned").with(scored),
+        call("logIn").with(json!({"username": "ann", "password": "sesame"})),
         call("embed").with(json!({"model": "embeds", "inputs": ["a"]})),
         call("getHealth"),
         call("getReady"),

@@ -24,6 +24,7 @@ mod idempotency;
 mod killed;
 mod letter;
 mod life;
+mod limits;
 mod logs;
 mod memory;
 mod model_files;
@@ -35,6 +36,7 @@ mod silence;
 mod sockets;
 mod strangers;
 mod threats;
+mod tokens;
 mod waiting;
 
 use mortise_test_support as support;

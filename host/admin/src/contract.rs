@@ -7,7 +7,7 @@ const SHAPES: &str = include_str!("shapes.ts");
 
 const ABOUT: About = About {
     title: "mortise, the admin side",
-    description: "Models, aliases, plugins and settings of a running server. Each request needs the admin key.",
+    description: "Models, aliases, plugins, keys and settings of a running server. Each request needs the admin key.",
 };
 
 /// The document of these operations.
@@ -17,7 +17,7 @@ const ABOUT: About = About {
 pub(crate) fn of_operations(operations: Vec<Operation>) -> Result<Value, String> {
     let contract = Contract {
         tag: "Admin",
-        about: "Models, aliases, plugins and settings.",
+        about: "Models, aliases, plugins, keys and settings.",
         shapes: &[SHAPES],
         problem: "AdminError",
         asks: false,

@@ -5,6 +5,8 @@ mod aliases;
 mod contract;
 mod discovery;
 mod events;
+mod key_contract;
+mod keys;
 pub mod limits;
 mod models;
 mod row;
@@ -19,6 +21,7 @@ use axum::response::{IntoResponse as _, Response};
 use http::{HeaderMap, StatusCode, header};
 use mortise_http::contract::Routes;
 use mortise_http::{Problem, ProblemShape, check_connection, json_response, write_problem};
+use mortise_identity::Identity;
 use mortise_models::AliasTable;
 use mortise_models::lifecycle::ModelManager;
 use mortise_plugin_manager::LivePlugins;
@@ -36,6 +39,7 @@ pub struct Admin {
     live: Arc<LivePlugins>,
     models: Arc<ModelManager>,
     aliases: Arc<AliasTable>,
+    identity: Arc<Identity>,
     reloads: Reloads,
     key: String,
     shape: ProblemShape,
@@ -54,6 +58,7 @@ impl Admin {
         live: Arc<LivePlugins>,
         models: Arc<ModelManager>,
         aliases: Arc<AliasTable>,
+        identity: Arc<Identity>,
         reloads: Reloads,
         key: String,
         shape: ProblemShape,
@@ -62,6 +67,7 @@ impl Admin {
             live,
             models,
             aliases,
+            identity,
             reloads,
             key,
             shape,
@@ -119,6 +125,13 @@ fn routes(document: &Arc<OnceLock<Value>>) -> Routes<Arc<Admin>> {
         .on(contract::load_named(), models::load_named)
         .on(contract::unload_named(), models::unload_named)
         .on(contract::events(), events::stream)
+        .on(key_contract::list_keys(), keys::list)
+        .on(key_contract::create_key(), keys::create)
+        .on(key_contract::get_key(), keys::show)
+        .on(key_contract::update_key(), keys::update)
+        .on(key_contract::delete_key(), keys::remove)
+        .on(key_contract::rotate_key(), keys::rotate)
+        .on(key_contract::revoke_key(), keys::revoke)
 }
 
 async fn guard(State(admin): State<Arc<Admin>>, request: Request, next: Next) -> Response {

@@ -131,3 +131,38 @@ type AdminEvent =
   | { model: string; state: ModelState; error: string | null; at_ms?: integer }
   | (LoadProgress & { model: string; state: ModelState; at_ms: integer })
   | { events: integer };
+
+/** Scopes and limits; what is absent is not limited. */
+type KeyLimits = {
+  models?: string[];
+  routes?: string[];
+  environments?: string[];
+  tools?: string[];
+  server_tools?: string[];
+  requests_per_second?: integer;
+  requests_per_minute?: integer;
+  requests_per_day?: integer;
+  tokens_per_minute?: integer;
+  tokens_per_day?: integer;
+  max_concurrent?: integer;
+  max_tokens?: integer;
+  priority?: integer;
+};
+
+type KeyRow = {
+  object: "api_key";
+  id: string;
+  tenant: string | null;
+  state: "active" | "disabled" | "expired" | "revoked";
+  created_at: integer;
+  expires_at: integer | null;
+  disabled: boolean;
+  revoked_at: integer | null;
+  /** Secrets that are taken: more than one while a rotation overlaps. */
+  secrets: integer;
+  terms: KeyLimits;
+};
+
+type KeyRows = { object: "list"; data: KeyRow[] };
+type KeyWithSecret = KeyRow & { key: string };
+type DeletedKey = { id: string; deleted: true };

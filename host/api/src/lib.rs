@@ -26,6 +26,7 @@ mod ids;
 mod ignored;
 mod limits;
 mod live;
+pub mod login;
 mod openai_error;
 mod paging;
 mod problem;

@@ -58,6 +58,12 @@ pub(crate) fn problem_of(error: ServiceError) -> Problem {
             message,
         )
         .with_header("retry-after", retry_after.to_string()),
+        ServiceError::Unrecognised { retry_after, .. } => Problem::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "identity_unavailable",
+            message,
+        )
+        .with_header("retry-after", retry_after.to_string()),
         ServiceError::ClientTimeout => WaitEnd::Client.problem(),
         ServiceError::QueueTimeout => WaitEnd::Queue.problem(),
         ServiceError::Stopping => stopping(),

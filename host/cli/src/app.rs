@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use mortise_admin::Admin;
 use mortise_api::batches::Batches;
-use mortise_api::{ApiState, anthropic, batches, files, ollama, openai, rerank, responses};
+use mortise_api::{ApiState, anthropic, batches, files, login, ollama, openai, rerank, responses};
 use mortise_config::{AdminConfig, Config, ConfigSource, HttpConfig, LimitConfig, fault_folder};
 use mortise_engine::FaultPoint;
 use mortise_harness::golden_cases;
@@ -16,11 +16,12 @@ use mortise_http::{
     BodyBudget, BodyLimits, ConnectionLimits, ConnectionShares, ConnectionTable, Elsewhere, Guard,
     HttpState, Startup, Stop, router, serve as listen, serve_beside,
 };
+use mortise_identity::Identity;
 use mortise_models::lifecycle::ModelManager;
 use mortise_models::{AliasTable, EngineSettings, NameMatching};
 use mortise_plugin::{PluginHost, epoch_restarts};
 use mortise_plugin_manager::{
-    LivePlugins, LoadedPlugins, ManagedModel, ModelFacts, ReadConfig, SwapCounters,
+    LivePlugins, LoadedPlugins, ManagedModel, ModelFacts, PluginConfig, ReadConfig, SwapCounters,
 };
 use mortise_service::{HoldModels, Observer, ServedModel, Service, ServiceConfig};
 use mortise_store::{SqliteStore, Store, StoreConfig};
@@ -29,6 +30,8 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Mutex, mpsc, watch};
 
+use crate::callers::Callers;
+use crate::counters::KeptCounters;
 use crate::discovery::KnownModels;
 use crate::faults::{self, fault_in};
 use crate::memory::trim_regularly;
@@ -118,8 +121,8 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
         }
     };
     let service = Arc::clone(&running.state.service);
-    let live = Arc::clone(&running.live);
-    let reloader = Reloader::new(source, live, Arc::clone(&models), known);
+    let counters = Arc::clone(&running.counters);
+    let reloader = running.reloader(source, &models, known);
     running.start_tasks(&models, &reloader, hangups);
     if let Some((listener, address, key)) = admin {
         let admin = running.admin(&models, &reloader, key);
@@ -129,13 +132,14 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
     running.complete(&startup)?;
     tracing::info!("listening on http://{address}");
     listening.await.context(LISTENER_ENDED)?;
-    settle(&service, &models).await;
+    settle(&service, &models, &counters).await;
     Ok(())
 }
 
-/// Tell policies of the last requests, and end all runtimes.
-async fn settle(service: &Service, models: &ModelManager) {
+/// Tell policies of the last requests, write what they counted, and end all runtimes.
+async fn settle(service: &Service, models: &ModelManager, counters: &KeptCounters) {
     let _ = tokio::time::timeout(SETTLE, service.settle()).await;
+    let _ = tokio::time::timeout(SETTLE, counters.write()).await;
     let limit = SETTLE + start::longest_end(&models.statuses());
     let _ = tokio::time::timeout(limit, models.stop()).await;
 }
@@ -186,6 +190,8 @@ struct Running {
     state: Arc<ApiState>,
     live: Arc<LivePlugins>,
     aliases: Arc<AliasTable>,
+    identity: Arc<Identity>,
+    counters: Arc<KeptCounters>,
     /// OpenAI's main routes are there without `/v1` too.
     unversioned: bool,
     /// Interval at which the plugin files are polled.
@@ -216,8 +222,20 @@ impl Running {
         }
         start_idle_check(Arc::clone(models));
         trim_regularly();
+        start_writing(Arc::clone(&self.counters));
         tokio::spawn(responses::resume(Arc::clone(&self.state)));
         tokio::spawn(files::sweep(Arc::clone(&self.state)));
+    }
+
+    /// Reads the settings of `source` again.
+    fn reloader(
+        &self,
+        source: ConfigSource,
+        models: &Arc<ModelManager>,
+        known: Option<KnownModels>,
+    ) -> Arc<Reloader> {
+        let (live, identity) = (Arc::clone(&self.live), Arc::clone(&self.identity));
+        Reloader::new(source, live, Arc::clone(models), identity, known)
     }
 
     /// The admin side for callers who know `key`.
@@ -230,7 +248,9 @@ impl Running {
         let (live, models) = (Arc::clone(&self.live), Arc::clone(models));
         let aliases = Arc::clone(&self.aliases);
         let reload = reloader.on_request();
-        Admin::new(live, models, aliases, reload, key, openai::error_body)
+        let identity = Arc::clone(&self.identity);
+        let shape = openai::error_body;
+        Admin::new(live, models, aliases, identity, reload, key, shape)
     }
 
     /// Answer on the routes of all dialects from now on.
@@ -250,6 +270,7 @@ impl Running {
             batches::api(&batches),
             ollama::api(Arc::clone(&self.state)),
             rerank::api(Arc::clone(&self.state), openai::error_body),
+            login::api(Arc::clone(&self.state), Arc::clone(&self.identity)),
         ];
         let http = Arc::clone(&self.state.http);
         let elsewhere = Elsewhere {
@@ -267,6 +288,14 @@ fn start_watcher(live: Arc<LivePlugins>, every: Duration) {
     supervise("plugin-watcher", move || {
         let live = Arc::clone(&live);
         async move { live.watch(every).await }
+    });
+}
+
+/// Write counters for as long as the server runs.
+fn start_writing(counters: Arc<KeptCounters>) {
+    supervise("counters", move || {
+        let counters = Arc::clone(&counters);
+        async move { counters.write_regularly().await }
     });
 }
 
@@ -362,10 +391,24 @@ fn numbers(swaps: &SwapCounters) -> PluginSwaps {
     }
 }
 
-/// The store of what outlives a request.
-async fn open_store(config: StoreConfig) -> anyhow::Result<Arc<dyn Store>> {
+/// The store of what outlives a request, and the counters that it keeps.
+async fn open_store(config: StoreConfig) -> anyhow::Result<(Arc<dyn Store>, Arc<KeptCounters>)> {
+    let outlives = config.path.is_some();
     let store = tokio::task::spawn_blocking(move || SqliteStore::open(&config)).await??;
-    Ok(Arc::new(store))
+    let store: Arc<dyn Store> = Arc::new(store);
+    let counters = KeptCounters::open(outlives.then(|| Arc::clone(&store))).await?;
+    Ok((store, counters))
+}
+
+/// The plugins, with the counters that their policies draw from. They come before the models: a broken file should be
+/// known before a model is read.
+async fn load_plugins(
+    config: PluginConfig,
+    counters: Arc<KeptCounters>,
+) -> anyhow::Result<LoadedPlugins> {
+    let load = move || LoadedPlugins::load(config, golden_cases());
+    let plugins = tokio::task::spawn_blocking(load).await??;
+    Ok(plugins.counted_by(Arc::new(move |name| counters.ledger(name))))
 }
 
 /// Load plugins and models and tie them together.
@@ -379,14 +422,11 @@ async fn open(
     let (http, plugins) = (config.http, config.plugins);
     let watch = plugins.watch;
     let aliases = start::alias_table(config.aliases, &models)?;
-    let store = open_store(config.state.store.clone()).await?;
-    // Plugins first: a broken file should be known before a model is read.
-    let plugins =
-        tokio::task::spawn_blocking(move || LoadedPlugins::load(plugins, golden_cases())).await??;
+    let (store, counters) = open_store(config.state.store.clone()).await?;
+    let identity = Arc::new(Identity::open(Arc::clone(&store), config.identity).await?);
+    let plugins = load_plugins(plugins, Arc::clone(&counters)).await?;
     start::load_enabled(&models, config.strict_models).await?;
-    let managed: Vec<ManagedModel> = models.known().into_iter().map(ManagedModel::new).collect();
-    let facts = managed.iter().filter_map(|model| model.facts.clone());
-    let facts: Vec<ModelFacts> = facts.collect();
+    let (managed, facts) = known(&models);
     let plugins = plugins.bind(&auth, &facts).await?;
     plugins.report();
     let served = |model: &ManagedModel| model.served(|facts| plugins.plugins_of(facts));
@@ -399,6 +439,7 @@ async fn open(
         observer: Arc::clone(&metrics) as Arc<dyn Observer>,
         holder: Arc::clone(&models) as Arc<dyn HoldModels>,
         aliases: Arc::clone(&aliases),
+        recognise: Arc::new(Callers(Arc::clone(&identity))),
         ..service_config(limits, engine, config.names)
     };
     let service = Arc::new(Service::new(
@@ -434,10 +475,20 @@ async fn open(
         state,
         live,
         aliases,
+        identity,
+        counters,
         unversioned: config.unversioned,
         watch,
         batch_lines: limits.batch_lines,
     })
+}
+
+/// The models, and the facts of those that are loaded.
+fn known(models: &ModelManager) -> (Vec<ManagedModel>, Vec<ModelFacts>) {
+    let managed: Vec<ManagedModel> = models.known().into_iter().map(ManagedModel::new).collect();
+    let facts = managed.iter().filter_map(|model| model.facts.clone());
+    let facts = facts.collect();
+    (managed, facts)
 }
 
 /// Settings of the service that stand in the configuration.

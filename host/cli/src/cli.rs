@@ -12,6 +12,8 @@ use mortise_telemetry::{LogFormat, LogLevel};
 use serde::de::value::{Error as WordError, StringDeserializer};
 use serde::de::{DeserializeOwned, IntoDeserializer as _};
 
+use crate::key_args::KeysCommand;
+
 const EXAMPLES: &str = "\
 Examples:
   mortise serve
@@ -70,6 +72,9 @@ pub(crate) enum Command {
     /// List, load and unload the models of a running server, over its admin side.
     #[command(subcommand, after_help = MODELS_HELP)]
     Models(ModelsCommand),
+    /// Issue, list, rotate and revoke keys of callers, and hash passwords.
+    #[command(subcommand, after_help = KEYS_HELP)]
+    Keys(KeysCommand),
     /// Check, copy or shrink the file in which a server keeps its state.
     #[command(subcommand, after_help = STORE_HELP)]
     Store(StoreCommand),
@@ -422,6 +427,12 @@ Examples:
   mortise models list --config mortise.toml
   mortise models load big --set max_context=8192 --set kv_type=q8_0 --config mortise.toml
   mortise models unload big --admin-url http://10.0.0.5:9000 --admin-key-env MORTISE_ADMIN_KEY";
+
+const KEYS_HELP: &str = "\
+Examples:
+  mortise keys create alice --config mortise.toml --tenant research --set requests_per_minute=60
+  mortise keys rotate alice --config mortise.toml --overlap 3600
+  mortise keys list --store state.db";
 
 const STORE_HELP: &str = "\
 Examples:

@@ -1,11 +1,15 @@
 //! The program `mortise`: the command line, and the wiring of all crates to a server.
 
+mod admin_client;
 mod app;
 mod bench;
+mod callers;
 mod cli;
 mod commands;
+mod counters;
 mod discovery;
 mod faults;
+mod key_args;
 mod memory;
 mod reload;
 mod remote;
@@ -24,7 +28,7 @@ use crate::cli::{
     ChildProcessCommand, Cli, Command, ConfigCommand, GrammarCommand, PluginCommand,
     TemplateCommand,
 };
-use crate::commands::{check, devices, inspect, models, plugins, store, text};
+use crate::commands::{check, devices, inspect, keys, models, plugins, store, text};
 
 /// Wrong usage or configuration, as opposed to a failure.
 const USAGE: u8 = 2;
@@ -104,6 +108,7 @@ fn run(command: Command) -> anyhow::Result<()> {
             print(&format!("{}\n", path.display()))
         }
         Command::Models(command) => models::run(command),
+        Command::Keys(command) => keys::run(command),
         Command::Store(command) => store::run(command),
         Command::Devices { json } => print(&devices::describe(json)?),
         Command::Bench(args) => bench::run(&args),

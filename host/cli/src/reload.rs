@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mortise_admin::{Reloads, Rescan, SettingsReload};
 use mortise_config::{ConfigSource, Settings};
+use mortise_identity::Identity;
 use mortise_models::lifecycle::{LifecycleError, ModelManager, Redefinition, RedefinitionConflict};
 use mortise_plugin_manager::LivePlugins;
 
@@ -20,6 +21,7 @@ pub(crate) struct Reloader {
     started_with: Settings,
     live: Arc<LivePlugins>,
     models: Arc<ModelManager>,
+    identity: Arc<Identity>,
     /// Models as the settings had them when they were read last; `None`: another server lists them.
     known: Mutex<Option<KnownModels>>,
     turn: tokio::sync::Mutex<()>,
@@ -33,6 +35,7 @@ impl Reloader {
         source: ConfigSource,
         live: Arc<LivePlugins>,
         models: Arc<ModelManager>,
+        identity: Arc<Identity>,
         known: Option<KnownModels>,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -40,6 +43,7 @@ impl Reloader {
             source,
             live,
             models,
+            identity,
             known: Mutex::new(known),
             turn: tokio::sync::Mutex::default(),
         })
@@ -126,6 +130,7 @@ impl Reloader {
         if let Some(error) = plugins.error {
             return SettingsReload::Plugins(error);
         }
+        self.identity.configure(config.identity);
         let models = match defined {
             None => None,
             Some(models) => match self.models.redefine(models).await {

@@ -2,6 +2,9 @@
 //! crates that they configure. Nothing else reads the environment.
 
 mod aliases;
+mod auth;
+mod auth_terms;
+mod auth_tokens;
 mod child;
 mod discovery;
 mod drafts;
@@ -27,6 +30,7 @@ use std::time::Duration;
 use mortise_api::Unsupported;
 use mortise_http::HeaderLimits;
 use mortise_hub::ModelReference;
+use mortise_identity::IdentityConfig;
 use mortise_models::lifecycle::LifecycleConfig;
 use mortise_models::{
     Alias, Catalogue, DeviceChoice, DiscoveryConfig, EngineSettings, Listing, ModelConfig,
@@ -34,9 +38,9 @@ use mortise_models::{
 };
 use mortise_plugin_manager::{AuthConfig, PluginConfig, at_line};
 use mortise_telemetry::{LogFormat, LogLevel};
-use serde_json::{Map, Value, json};
 
 use self::aliases::check_aliases;
+use self::auth::check_auth;
 pub use self::faults::fault_folder;
 pub use self::hub::hub_config;
 pub use self::layers::config_files;
@@ -44,7 +48,7 @@ pub use self::limits::LimitConfig;
 use self::limits::check_limits;
 use self::models::check_models;
 use self::plugins::check_plugins;
-use self::raw::{Raw, RawKey};
+use self::raw::Raw;
 pub use self::settings::Settings;
 pub use self::store::StateConfig;
 pub use self::upstream::UpstreamOverride;
@@ -144,6 +148,8 @@ pub struct Config {
     pub plugins: PluginConfig,
     /// Keys and what they may.
     pub auth: AuthConfig,
+    /// Issuers of tokens, and users.
+    pub identity: IdentityConfig,
     /// Store of the state.
     pub state: StateConfig,
 }
@@ -265,7 +271,8 @@ impl Config {
         positive("server.max_body_bytes", server.max_body_bytes)?;
         positive("server.max_connections", server.max_connections)?;
         let plugins = &raw.plugins;
-        let auth = check_auth(&raw, &overrides.api_keys)?;
+        let (auth, identity) =
+            check_auth(std::mem::take(&mut raw.auth), &overrides.api_keys, base)?;
         let engine = raw.engine.check(&raw.limits, auth.keys > 0)?;
         let upstream = overrides.upstream.as_ref();
         let upstream = upstream.map(UpstreamOverride::check).transpose()?;
@@ -303,6 +310,7 @@ impl Config {
             upstream,
             plugins: check_plugins(plugins, bindings, base, overrides.plugins)?,
             auth,
+            identity,
             state: raw.store.check(base, overrides.store)?,
         })
     }
@@ -477,95 +485,4 @@ fn check_names(models: &[ModelConfig]) -> Result<(), ConfigError> {
     let names = Catalogue::new(listings, NameMatching::default());
     names.map_err(|error| invalid("models", error.to_string()))?;
     Ok(())
-}
-
-/// The `[auth]` table in the words of the default policy. Keys themselves stay with the host; the
-/// policy learns only their names.
-fn check_auth(raw: &Raw, from_command_line: &[String]) -> Result<AuthConfig, ConfigError> {
-    let mut secrets = Vec::new();
-    let mut keys = Vec::new();
-    let given = from_command_line
-        .iter()
-        .enumerate()
-        .map(|(index, key)| RawKey {
-            id: format!("command-line-{}", index + 1),
-            key: Some(key.clone()),
-            ..RawKey::default()
-        });
-    for (index, key) in raw.auth.api_keys.iter().cloned().chain(given).enumerate() {
-        keys.push(check_key(index, key, &mut secrets)?);
-    }
-    let count = keys.len();
-    let mut settings = Map::new();
-    if !keys.is_empty() {
-        settings.insert("keys".to_owned(), Value::Array(keys));
-    }
-    if !raw.auth.public_routes.is_empty() {
-        settings.insert("public_routes".to_owned(), json!(raw.auth.public_routes));
-    }
-    if let Some(allow) = raw.auth.anonymous {
-        settings.insert("anonymous".to_owned(), json!({"allow": allow}));
-    }
-    Ok(AuthConfig {
-        settings: Value::Object(settings),
-        secrets,
-        keys: count,
-    })
-}
-
-fn check_key(
-    index: usize,
-    raw: RawKey,
-    secrets: &mut Vec<(String, String)>,
-) -> Result<Value, ConfigError> {
-    let path = format!("auth.api_keys[{index}]");
-    if raw.id.is_empty() {
-        return Err(invalid(
-            &format!("{path}.id"),
-            "it is required; logs name callers by it",
-        ));
-    }
-    let mut key = Map::new();
-    key.insert("id".to_owned(), json!(raw.id));
-    let secret = match (raw.key, raw.key_env, raw.sha256) {
-        (Some(key), None, None) => Some(key),
-        (None, Some(variable), None) => Some(variable_of(&format!("{path}.key_env"), &variable)?),
-        (None, None, Some(digest)) => {
-            key.insert("sha256".to_owned(), json!(digest));
-            None
-        }
-        _ => {
-            return Err(invalid(
-                &path,
-                "give exactly one of `key`, `key_env` and `sha256`",
-            ));
-        }
-    };
-    if let Some(secret) = secret {
-        if secret.is_empty() {
-            return Err(invalid(&path, "the key is empty"));
-        }
-        let name = format!("api-key-{index}");
-        key.insert("secret".to_owned(), json!(name));
-        secrets.push((name, secret));
-    }
-    let optional = [
-        ("tenant", raw.tenant.map(Value::from)),
-        ("models", raw.models.map(Value::from)),
-        ("tools", raw.tools.map(Value::from)),
-        ("server_tools", raw.server_tools.map(Value::from)),
-        (
-            "requests_per_minute",
-            raw.requests_per_minute.map(Value::from),
-        ),
-        ("tokens_per_minute", raw.tokens_per_minute.map(Value::from)),
-        ("max_tokens", raw.max_tokens.map(Value::from)),
-        ("priority", raw.priority.map(Value::from)),
-    ];
-    for (name, value) in optional {
-        if let Some(value) = value {
-            key.insert(name.to_owned(), value);
-        }
-    }
-    Ok(Value::Object(key))
 }

@@ -15,6 +15,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::aliases::{RawAlias, RawNames};
+use super::auth::RawAuth;
 use super::child::RawChild;
 use super::discovery::RawDiscovery;
 use super::engine::RawEngine;
@@ -347,38 +348,6 @@ impl Default for RawBreaker {
 
 fn any() -> Vec<String> {
     vec!["*".to_owned()]
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct RawAuth {
-    pub(crate) api_keys: Vec<RawKey>,
-    pub(crate) anonymous: Option<bool>,
-    pub(crate) public_routes: Vec<String>,
-}
-
-#[derive(Clone, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct RawKey {
-    pub(crate) id: String,
-    pub(crate) key: Option<String>,
-    pub(crate) key_env: Option<String>,
-    pub(crate) sha256: Option<String>,
-    pub(crate) tenant: Option<String>,
-    pub(crate) models: Option<Vec<String>>,
-    pub(crate) tools: Option<Vec<String>>,
-    pub(crate) server_tools: Option<Vec<String>>,
-    pub(crate) requests_per_minute: Option<u64>,
-    pub(crate) tokens_per_minute: Option<u64>,
-    pub(crate) max_tokens: Option<u32>,
-    pub(crate) priority: Option<i32>,
-}
-
-impl std::fmt::Debug for RawKey {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The key itself must not come into a log by way of a debug line.
-        write!(formatter, "RawKey({:?})", self.id)
-    }
 }
 
 /// Parse a file. An error names the line, the problem and the nearest known key.

@@ -46,6 +46,7 @@ fn what_the_sample_file_comments_out_parses_too() {
     assert_eq!(raw.models.len(), 1);
     assert_eq!(raw.plugins.bindings.len(), 1);
     assert_eq!(raw.auth.api_keys.len(), 1);
+    assert_eq!((raw.auth.users.len(), raw.auth.jwt.len()), (1, 1));
 }
 
 #[test]

@@ -87,6 +87,14 @@ pub enum ServiceError {
         /// Seconds after which to retry.
         retry_after: u32,
     },
+    /// Nobody can say at present who asks.
+    #[error("{message}")]
+    Unrecognised {
+        /// Description of the failure.
+        message: String,
+        /// Seconds after which to retry.
+        retry_after: u32,
+    },
     /// The caller no longer waits for the answer.
     #[error("the answer was not there within the time that its caller waits")]
     ClientTimeout,
@@ -113,6 +121,7 @@ impl ServiceError {
             Self::Engine(_) => "engine",
             Self::Upstream(_) => "upstream",
             Self::Unavailable { .. } => "unavailable",
+            Self::Unrecognised { .. } => "unrecognised",
             Self::ClientTimeout => "client_timeout",
             Self::QueueTimeout => "queue_timeout",
             Self::Stopping => "stopping",

@@ -8,6 +8,7 @@ mod answer;
 mod call_id;
 mod check;
 mod choice;
+mod config;
 mod constraint;
 mod conversation_choice;
 mod conversation_prompt;
@@ -32,6 +33,7 @@ mod plugin_routing;
 mod plugins;
 mod prepare;
 mod ranking;
+mod recognition;
 mod refusal;
 mod rendered_prompt;
 mod request;
@@ -51,6 +53,7 @@ mod turns;
 pub use admission::{Admission, Call, Granted};
 pub use answer::Answer;
 pub use check::Request;
+pub use config::ServiceConfig;
 pub use description::{describe_model, vocabulary};
 pub use embedding::{EmbeddingInput, EmbeddingRequest, Embeddings};
 pub use error::ServiceError;
@@ -80,11 +83,12 @@ pub use plugins::{
     BoxFuture, CompileGrammar, DecidePolicy, MatchTokens, ParseOutput, ParseSession, RenderChat,
     RequestId, RunTool,
 };
+pub use recognition::{IDENTITY_HEADER, RecogniseCaller};
 pub use refusal::INVALID_SCHEMA;
 pub use request::{
     BeamFields, ChatPrompt, ContentConstraint, Prompt, PromptEnd, RequestFields, Truncation,
 };
 pub use routing_key::RoutingKey;
 pub use server_tools::{ServerToolsError, ToolLimits};
-pub use service::{Service, ServiceConfig, SetupError};
+pub use service::{Service, SetupError};
 pub use stop::StopMatcher;

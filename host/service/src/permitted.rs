@@ -55,7 +55,12 @@ impl Service {
 
     async fn permits(&self, call: &Call, model: &str) -> bool {
         let facts = facts(call, Some(model), false, None);
-        self.serving().policies.show(call, &facts).await
+        let serving = self.serving();
+        match serving.policies.recognised(call, facts).await {
+            Ok(facts) => serving.policies.show(call, &facts).await,
+            // Nobody knows who asks.
+            Err(_) => false,
+        }
     }
 }
 
@@ -104,9 +109,9 @@ mod tests {
     use mortise_plugin::{Allowance, Denial, Fault, PluginError, Principal, UsageReport};
 
     use super::*;
+    use crate::config::ServiceConfig;
     use crate::fakes::{call, fault, model, rename, says};
     use crate::plugins::{DecidePolicy, RequestId};
-    use crate::service::ServiceConfig;
 
     /// Says in a rehearsal what it is told to say of the model `secret`, and allows the others.
     struct OfSecret {

@@ -7,22 +7,20 @@ use std::time::{Duration, Instant};
 
 use mortise_engine::Share;
 use mortise_models::lifecycle::{LifecycleError, ModelLease};
-use mortise_models::{
-    AliasTable, Catalogue, CatalogueError, FinishReason, Generator, NameMatching,
-};
+use mortise_models::{AliasTable, Catalogue, CatalogueError, FinishReason, Generator};
 use mortise_plugin::Principal;
 
 pub(crate) use crate::admission::account;
 use crate::admission::{Admission, Call, OpenAccounts, Policies, answer_facts, facts};
 use crate::answer::{Answer, StartedPart};
 use crate::check::Request;
+use crate::config::ServiceConfig;
 use crate::constraint::MaskThreads;
 use crate::conversation_prompt::ConversationModel;
 use crate::error::ServiceError;
 use crate::latency::Latency;
-use crate::limits::MAX_CHOICES;
-use crate::model::{AlwaysLoaded, HoldModels, LoadedModel, ServedModel};
-use crate::observer::{ModelObserver, NoObserver, Observer, Outcome};
+use crate::model::{LoadedModel, ServedModel};
+use crate::observer::{ModelObserver, NoObserver, Outcome};
 use crate::part::{Part, PartSetup};
 use crate::plugin_routing::RequestPlugins;
 use crate::plugins::{DecidePolicy, RunTool};
@@ -36,52 +34,6 @@ use crate::submit::{ReadyPrompt, Slot, Submitter, Target};
 use crate::tally::RoundKind;
 use crate::throughput::Throughputs;
 use crate::tool_loop::{AssistantTurn, ToolLoop, ToolLoopState};
-
-/// Configuration of a service.
-#[derive(Clone)]
-pub struct ServiceConfig {
-    /// Rules by which names match models.
-    pub name_matching: NameMatching,
-    /// Most tokens of a choice where neither the caller nor the model says.
-    pub default_max_tokens: u32,
-    /// Most choices of one request, up to [`MAX_CHOICES`].
-    pub max_choices: u32,
-    /// Threads that compute masks.
-    pub mask_threads: usize,
-    /// A mask that takes longer fails its sequence. A backstop, far above the deadlines that the plugin host
-    /// sets to each call: its verdict says whose fault a slow mask is.
-    pub mask_deadline: Duration,
-    /// Weights by which tenants share the engines; a tenant that is not named has 1.
-    pub tenant_weights: BTreeMap<String, u32>,
-    /// Whether tenants find what others have cached, and could tell from the time that it saves.
-    pub share_prefixes: bool,
-    /// Limits of the server's tools.
-    pub tools: ToolLimits,
-    /// Listener for metrics.
-    pub observer: Arc<dyn Observer>,
-    /// Keeps models loaded while requests use them.
-    pub holder: Arc<dyn HoldModels>,
-    /// Names that stand for models and are switched while the server runs.
-    pub aliases: Arc<AliasTable>,
-}
-
-impl Default for ServiceConfig {
-    fn default() -> Self {
-        Self {
-            name_matching: NameMatching::default(),
-            default_max_tokens: 2048,
-            max_choices: MAX_CHOICES,
-            mask_threads: 2,
-            mask_deadline: Duration::from_secs(600),
-            tenant_weights: BTreeMap::new(),
-            share_prefixes: false,
-            tools: ToolLimits::default(),
-            observer: Arc::new(NoObserver),
-            holder: Arc::new(AlwaysLoaded),
-            aliases: Arc::default(),
-        }
-    }
-}
 
 /// Failure to set up a service.
 #[derive(Debug, thiserror::Error)]
@@ -549,7 +501,11 @@ impl Generation {
         Ok(Self {
             models: Catalogue::new(models, config.name_matching)?,
             observers,
-            policies: Policies::new(policies, Arc::clone(accounts)),
+            policies: Policies::new(
+                policies,
+                Arc::clone(&config.recognise),
+                Arc::clone(accounts),
+            ),
             tools: ServerTools::new(tools)?,
         })
     }
