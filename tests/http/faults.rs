@@ -128,6 +128,13 @@ fn the_look_for_idle_models_is_started_again() {
 }
 
 #[test]
+fn the_task_that_writes_counters_is_started_again() {
+    let faulty = Faulty::start();
+    faulty.strike("counters", || ());
+    faulty.was_restarted("counters");
+}
+
+#[test]
 fn the_tasks_that_hear_of_the_end_are_started_again() {
     for (task, name) in [("stop-on-terminate", "TERM"), ("stop-on-interrupt", "INT")] {
         let mut faulty = Faulty::start();

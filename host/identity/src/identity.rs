@@ -73,9 +73,9 @@ impl Identity {
     pub fn configure(&self, config: IdentityConfig) {
         let before = self.known();
         let issuer = |config: IssuerConfig| {
-            let same = before.issuers.iter();
-            let same = same.filter(|issuer| issuer.config.issuer == config.issuer);
-            Arc::new(match same.last() {
+            let mut issuers = before.issuers.iter();
+            let same = issuers.find(|issuer| issuer.config.issuer == config.issuer);
+            Arc::new(match same {
                 Some(issuer) => issuer.again(config),
                 None => Issuer::new(config),
             })
