@@ -69,7 +69,12 @@ fn feature_e27_the_contract_has_the_methods_of_the_routes() {
 /// Nothing is routed but by what takes an operation.
 #[test]
 fn no_route_is_made_without_its_operation() {
-    for folder in ["host/api/src", "host/admin/src", "host/http/src"] {
+    for folder in [
+        "host/api/src",
+        "host/admin/src",
+        "host/http/src",
+        "host/web/src",
+    ] {
         for (file, text) in sources(&example::root().join(folder)) {
             let code = text.split("#[cfg(test)]").next().unwrap_or_default();
             let may = file.ends_with("http/src/contract/mod.rs");
@@ -284,6 +289,8 @@ fn other_calls() -> Vec<Call> {
         call("getContract"),
         call("getContractPage"),
         call("getContractStyle"),
+        call("getPlayground"),
+        call("getPlaygroundFile").at("/playground/main.js"),
     ]
 }
 

@@ -28,6 +28,7 @@ mod logs;
 mod memory;
 mod model_files;
 mod ollama;
+mod playground;
 mod responses;
 mod security_table;
 mod selection;

@@ -232,6 +232,18 @@ const ROOMS: &[Room] = &[
         &["clap", "toml", "candle-core", "wasmtime", "tokenizers"],
     ),
     (
+        "host/web",
+        &["mortise-http"],
+        &[
+            "candle-core",
+            "clap",
+            "serde_json",
+            "tokenizers",
+            "toml",
+            "wasmtime",
+        ],
+    ),
+    (
         "host/cli",
         &[
             "mortise-admin",
@@ -254,6 +266,7 @@ const ROOMS: &[Room] = &[
             "mortise-telemetry",
             "mortise-tokenizer",
             "mortise-upstream",
+            "mortise-web",
         ],
         &["axum", "toml", "candle-core", "wasmtime", "tokenizers"],
     ),

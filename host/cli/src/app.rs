@@ -192,6 +192,8 @@ struct Running {
     watch: Option<Duration>,
     /// Lines of batches that are answered at once.
     batch_lines: usize,
+    /// The page of the playground is at `/`.
+    playground: bool,
 }
 
 fn connection_limits(http: &HttpConfig) -> ConnectionLimits {
@@ -242,7 +244,11 @@ impl Running {
         let lines = openai.router.clone().merge(responses.router.clone());
         let batches = Batches::new(Arc::clone(&self.state), lines, self.batch_lines);
         tokio::spawn(batches::resume(Arc::clone(&batches)));
-        let dialects = vec![
+        let elsewhere = Elsewhere {
+            shape: openai::error_body,
+            problem: openai::ERROR,
+        };
+        let mut dialects = vec![
             openai,
             anthropic::api(Arc::clone(&self.state)),
             responses,
@@ -251,11 +257,10 @@ impl Running {
             ollama::api(Arc::clone(&self.state)),
             rerank::api(Arc::clone(&self.state), openai::error_body),
         ];
+        if self.playground {
+            dialects.push(mortise_web::api(elsewhere));
+        }
         let http = Arc::clone(&self.state.http);
-        let elsewhere = Elsewhere {
-            shape: openai::error_body,
-            problem: openai::ERROR,
-        };
         let router = router(http, dialects, elsewhere).map_err(anyhow::Error::msg);
         startup.complete(router.context("the routes make no contract")?);
         Ok(())
@@ -368,6 +373,12 @@ async fn open_store(config: StoreConfig) -> anyhow::Result<Arc<dyn Store>> {
     Ok(Arc::new(store))
 }
 
+/// Facts of the models that are loaded.
+fn facts_of(managed: &[ManagedModel]) -> Vec<ModelFacts> {
+    let facts = managed.iter().filter_map(|model| model.facts.clone());
+    facts.collect()
+}
+
 /// Load plugins and models and tie them together.
 async fn open(
     config: Config,
@@ -377,7 +388,7 @@ async fn open(
 ) -> anyhow::Result<Running> {
     let (limits, engine, auth) = (config.limits, config.engine, config.auth);
     let (http, plugins) = (config.http, config.plugins);
-    let watch = plugins.watch;
+    let (watch, playground) = (plugins.watch, http.playground);
     let aliases = start::alias_table(config.aliases, &models)?;
     let store = open_store(config.state.store.clone()).await?;
     // Plugins first: a broken file should be known before a model is read.
@@ -385,9 +396,7 @@ async fn open(
         tokio::task::spawn_blocking(move || LoadedPlugins::load(plugins, golden_cases())).await??;
     start::load_enabled(&models, config.strict_models).await?;
     let managed: Vec<ManagedModel> = models.known().into_iter().map(ManagedModel::new).collect();
-    let facts = managed.iter().filter_map(|model| model.facts.clone());
-    let facts: Vec<ModelFacts> = facts.collect();
-    let plugins = plugins.bind(&auth, &facts).await?;
+    let plugins = plugins.bind(&auth, &facts_of(&managed)).await?;
     plugins.report();
     let served = |model: &ManagedModel| model.served(|facts| plugins.plugins_of(facts));
     let served: Result<Vec<ServedModel>, String> = managed.iter().map(served).collect();
@@ -437,6 +446,7 @@ async fn open(
         unversioned: config.unversioned,
         watch,
         batch_lines: limits.batch_lines,
+        playground,
     })
 }
 

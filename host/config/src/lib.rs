@@ -177,6 +177,8 @@ pub struct HttpConfig {
     pub max_queue_wait: Option<Duration>,
     /// Time for work to end by itself when the server stops.
     pub drain: Duration,
+    /// A page to try models is at `/`.
+    pub playground: bool,
 }
 
 /// Listener and key of the admin API.
@@ -432,6 +434,7 @@ fn check_http(
             wait => Some(milliseconds("limits.max_queue_wait_ms", wait)?),
         },
         drain: Duration::from_secs(server.drain_seconds.min(24 * 3600)),
+        playground: server.playground,
     })
 }
 

@@ -60,6 +60,7 @@ pub(crate) struct RawServer {
     pub(crate) write_timeout_ms: u64,
     pub(crate) heartbeat_ms: u64,
     pub(crate) drain_seconds: u64,
+    pub(crate) playground: bool,
 }
 
 impl Default for RawServer {
@@ -79,6 +80,7 @@ impl Default for RawServer {
             write_timeout_ms: 30_000,
             heartbeat_ms: 15_000,
             drain_seconds: 30,
+            playground: true,
         }
     }
 }
