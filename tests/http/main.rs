@@ -6,6 +6,7 @@ mod anthropic;
 mod batches;
 mod bench;
 mod bodies;
+mod commands;
 mod config;
 mod contract;
 mod devices;

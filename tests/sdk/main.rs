@@ -7,6 +7,7 @@
 
 mod browser;
 mod contract;
+mod terminal;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
 use mortise_author::AuthorCommand;
 use mortise_hub::ModelReference;
 use mortise_models::DeviceChoice;
@@ -11,6 +12,9 @@ use mortise_models::lifecycle::KvTypeName;
 use mortise_telemetry::{LogFormat, LogLevel};
 use serde::de::value::{Error as WordError, StringDeserializer};
 use serde::de::{DeserializeOwned, IntoDeserializer as _};
+
+use crate::chat::ChatArgs;
+use crate::top::TopArgs;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -82,6 +86,22 @@ pub(crate) enum Command {
     /// Measure how fast a model runs here, or how fast a running server answers.
     #[command(after_help = BENCH_HELP)]
     Bench(BenchArgs),
+    /// Talk with a model of a running server, in a terminal or through pipes.
+    #[command(after_help = CHAT_HELP)]
+    Chat(ChatArgs),
+    /// Watch a running server: models, tokens a second, the KV cache, plugins.
+    Top(TopArgs),
+    /// Print the script that makes a shell complete this command line.
+    #[command(after_help = COMPLETIONS_HELP)]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Print the manual page, or write the pages of all commands to a folder.
+    Man {
+        /// The folder
+        folder: Option<PathBuf>,
+    },
     /// Stand between a server and a process that it started. Only the server itself asks for this.
     #[command(subcommand, hide = true)]
     ChildProcess(ChildProcessCommand),
@@ -416,6 +436,23 @@ pub(crate) struct InspectArgs {
     /// A .wasm, .safetensors or .gguf file, or a model folder
     pub(crate) path: PathBuf,
 }
+
+const CHAT_HELP: &str = "\
+In a terminal, /help lists the commands of a conversation, and Ctrl-C stops an answer. Reasoning is
+dimmed; NO_COLOR leaves colours out. Where the output goes to a pipe or a file, it is the answer and
+nothing else. Lines that were typed are remembered in $XDG_STATE_HOME/mortise/chat_history.
+
+Examples:
+  mortise chat
+  mortise chat \"What is mortise?\"
+  git diff | mortise chat \"Review this change:\" > review.md
+  mortise chat --url http://gpu-box:8080 --api-key-env MORTISE_KEY --model qwen3";
+
+const COMPLETIONS_HELP: &str = "\
+Examples:
+  mortise completions bash > ~/.local/share/bash-completion/completions/mortise
+  mortise completions zsh > ~/.zfunc/_mortise
+  mortise completions fish > ~/.config/fish/completions/mortise.fish";
 
 const MODELS_HELP: &str = "\
 Examples:

@@ -2,15 +2,19 @@
 
 mod app;
 mod bench;
+mod caller;
+mod chat;
 mod cli;
 mod commands;
 mod discovery;
 mod faults;
+mod interrupt;
 mod memory;
 mod reload;
 mod remote;
 mod start;
 mod supervise;
+mod top;
 
 use std::process::ExitCode;
 
@@ -24,7 +28,7 @@ use crate::cli::{
     ChildProcessCommand, Cli, Command, ConfigCommand, GrammarCommand, PluginCommand,
     TemplateCommand,
 };
-use crate::commands::{check, devices, inspect, models, plugins, store, text};
+use crate::commands::{check, devices, inspect, models, plugins, shell, store, text};
 
 /// Wrong usage or configuration, as opposed to a failure.
 const USAGE: u8 = 2;
@@ -107,6 +111,10 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Store(command) => store::run(command),
         Command::Devices { json } => print(&devices::describe(json)?),
         Command::Bench(args) => bench::run(&args),
+        Command::Chat(args) => chat::run(args),
+        Command::Top(args) => top::run(&args),
+        Command::Completions { shell } => shell::completions(shell),
+        Command::Man { folder } => shell::man(folder.as_deref()),
         Command::Inspect(args) => print_json(&inspect::inspect(&args.path)?),
         Command::Plugin(PluginCommand::List(args)) => print_json(&plugins::list(args)?),
         Command::Plugin(PluginCommand::Inspect { file }) => print_json(&inspect::plugin(&file)?),

@@ -16,6 +16,7 @@ mod plugins;
 mod raw;
 mod settings;
 mod store;
+mod terminal;
 #[cfg(test)]
 mod tests;
 mod upstream;
@@ -47,6 +48,7 @@ use self::plugins::check_plugins;
 use self::raw::{Raw, RawKey};
 pub use self::settings::Settings;
 pub use self::store::StateConfig;
+pub use self::terminal::{TerminalConfig, terminal};
 pub use self::upstream::UpstreamOverride;
 
 /// The commented sample file.

@@ -5,5 +5,6 @@ pub(crate) mod devices;
 pub(crate) mod inspect;
 pub(crate) mod models;
 pub(crate) mod plugins;
+pub(crate) mod shell;
 pub(crate) mod store;
 pub(crate) mod text;
