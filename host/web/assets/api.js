@@ -58,13 +58,16 @@ export async function tokenized(body) {
 /** Chunks of a streamed answer. A stream that breaks off is an error: the last event is missing. */
 export async function* chat(body, signal) {
   const response = await send("v1/chat/completions", body, signal);
+  let done = false;
   for await (const data of events(response.body)) {
-    if (data === "[DONE]") return;
+    // The body is read to its end: an answer that is left before counts as cancelled.
+    done ||= data === "[DONE]";
+    if (done) continue;
     const chunk = JSON.parse(data);
     if (chunk.error) throw new Refused(chunk.error.status ?? 200, chunk.error);
     yield chunk;
   }
-  throw new Error("the answer broke off");
+  if (!done) throw new Error("the answer broke off");
 }
 
 /** The data of server-sent events, whose pieces may end anywhere. */

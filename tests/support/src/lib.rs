@@ -61,6 +61,13 @@ impl Server {
         Self::launch(serve(arguments), None)
     }
 
+    /// The same of another program than the one that cargo built.
+    pub fn of(program: &Path, arguments: &[&str]) -> Self {
+        let mut command = Command::new(program);
+        command.args(["serve", "--port", "0"]).args(arguments);
+        Self::launch(command, None)
+    }
+
     /// A server with this configuration file.
     pub fn configured(config: &str) -> Self {
         Self::configured_with(config, &[])

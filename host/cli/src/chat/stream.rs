@@ -68,7 +68,12 @@ fn read(mut lines: impl BufRead, sender: &SyncSender<Read>) {
     loop {
         let event = next(&mut lines).transpose();
         let last = !matches!(event, Some(Ok(_)));
-        if sender.send(event).is_err() || last {
+        if sender.send(event).is_err() {
+            return;
+        }
+        if last {
+            // To the very end: an answer that is left before counts as cancelled.
+            let _ = std::io::copy(&mut lines.take(EVENT_BYTES_MAX), &mut std::io::sink());
             return;
         }
     }
