@@ -40,6 +40,15 @@ fn scripted() -> Server {
     )
 }
 
+/// Where a program is, which the driver does not look for.
+fn found(program: &str) -> PathBuf {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let mut paths = std::env::split_paths(&folders).map(|folder| folder.join(program));
+    paths
+        .find(|path| path.is_file())
+        .expect("a program on the path")
+}
+
 /// The tests with what they need, installed below `target/`.
 fn installed() -> PathBuf {
     let work = kept("sdk-browser");
@@ -70,7 +79,7 @@ fn feature_z12_people_try_models_in_a_browser() {
     let report = run(Command::new("node")
         .args(["--test", "--test-concurrency=2"])
         .current_dir(&work)
-        .env("MORTISE_CHROMIUM", format!("/usr/bin/{PROGRAM}"))
+        .env("MORTISE_CHROMIUM", found(PROGRAM))
         .env("MORTISE_DEMO_URL", demo.url("/"))
         .env("MORTISE_SCRIPTED_URL", scripted.url("/"))
         .env("MORTISE_LOCKED_URL", locked.url("/")));

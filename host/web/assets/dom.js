@@ -51,16 +51,26 @@ export function announce(text) {
   byId("announced").textContent = text;
 }
 
-/** Call `work` once before the next frame, however often it is asked for. */
+/** Milliseconds of work in a frame that nobody notices. */
+const SMOOTH = 8;
+
+/**
+ * Call `work` once before the next frame, however often it is asked for. Work that takes long is done in a third of the
+ * time at most, so that the page still takes what its user does.
+ */
 export function eachFrame(work) {
-  let asked = false;
+  let [asked, took] = [false, 0];
+  const frame = () => {
+    const begun = performance.now();
+    asked = false;
+    work();
+    took = performance.now() - begun;
+  };
   return () => {
     if (asked) return;
     asked = true;
-    requestAnimationFrame(() => {
-      asked = false;
-      work();
-    });
+    if (took < SMOOTH) requestAnimationFrame(frame);
+    else setTimeout(() => requestAnimationFrame(frame), 2 * took);
   };
 }
 

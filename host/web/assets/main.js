@@ -14,13 +14,14 @@ let known = [];
 let chat;
 let columns = [];
 
-const hooks = {
-  settings: () => chat.settings,
+/** What the columns of a conversation ask for. It may no longer be the one that is shown when an answer ends. */
+const hooksOf = (of) => ({
+  settings: () => of.settings,
   changed: () => {
     const running = columns.some((column) => column.running);
     byId("send").hidden = running;
     byId("stop").hidden = !running;
-    save();
+    save(of);
   },
   failed: (message) => notify(message, "error"),
   inspect,
@@ -31,14 +32,14 @@ const hooks = {
       el("h1", {}, "What shall the model answer?"),
       el("div", { class: "suggestions" }, ...SUGGESTIONS.map((text) => el("button", { type: "button", class: "button", onclick: () => send(text) }, text))),
     ),
-};
+});
 
-/** Keep the conversation, once there is something to keep. */
-function save() {
-  const [first] = chat.threads[0].messages;
-  if (!first) return;
-  chat.title ||= first.content.slice(0, 60);
-  if (!keep(chat)) notify("This browser has no room for the conversation: export it to keep it.", "error");
+/** Keep a conversation, once there is something to keep. */
+function save(of = chat) {
+  const [first] = of.threads[0].messages;
+  if (!first || of.removed) return;
+  of.title ||= first.content.slice(0, 60);
+  if (!keep(of)) notify("This browser has no room for the conversation: export it to keep it.", "error");
   listChats();
 }
 
@@ -55,7 +56,10 @@ function listChats() {
 
 function removeChat(id) {
   forget(id);
-  if (chat.id === id) begin();
+  if (chat.id === id) {
+    chat.removed = true;
+    begin();
+  }
   listChats();
 }
 
@@ -81,6 +85,7 @@ function begin() {
 
 function drawColumns() {
   const labels = chat.threads.length > 1 ? ["First answers", "Second answers"] : ["Answers"];
+  const hooks = hooksOf(chat);
   columns = chat.threads.map((thread, at) => new Column(thread, hooks, labels[at]));
   byId("columns").replaceChildren(...columns.map((column) => column.element));
   columns.forEach((column) => (column.element.scrollTop = column.element.scrollHeight));
@@ -113,6 +118,8 @@ function send(text) {
     notify(error.message, "error");
     return;
   }
+  // What was wrong before is mended.
+  byId("notes").replaceChildren();
   columns.forEach((column) => column.send(text));
   byId("prompt").value = "";
   fit();
@@ -221,7 +228,7 @@ function watchButtons() {
 
 watchKeys();
 watchButtons();
-watchSettings(() => chat.settings, save);
+watchSettings(() => chat.settings, () => save());
 watchKey(async () => {
   await listModels();
   show(chat);

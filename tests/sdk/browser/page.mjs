@@ -56,6 +56,12 @@ async function clean(page, seen) {
   await page.context().close();
 }
 
+/** Keep a picture of the page, where `MORTISE_PICTURES` names a folder. */
+export async function picture(page, name) {
+  const folder = process.env.MORTISE_PICTURES;
+  if (folder) await page.screenshot({ path: `${folder}/${name}.png` });
+}
+
 /** Send a message, and wait until all answers are there. */
 export async function say(page, text) {
   await page.fill("#prompt", text);

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { accessible, answered, DEMO, last, open, say, SCRIPTED } from "./page.mjs";
+import { accessible, answered, DEMO, last, open, picture, say, SCRIPTED } from "./page.mjs";
 
 const WEATHER = JSON.stringify([
   { name: "get_weather", description: "Tells the weather.", parameters: { type: "object", properties: { city: { type: "string" } }, required: ["city"] } },
@@ -53,6 +53,29 @@ test("a long answer stops where it is stopped", async () => {
   await close();
 });
 
+test("an answer that is left is kept as far as it came, and one that is removed is gone", async () => {
+  const { page, close } = await open(SCRIPTED);
+  await page.selectOption("#model-0", "slow");
+  const begin = async (text) => {
+    await page.fill("#prompt", text);
+    await page.keyboard.press("Enter");
+    await page.waitForFunction(() => document.querySelector(".text")?.textContent.length > 40);
+  };
+  await begin("Leave it");
+  await page.click("#new");
+  await answered(page);
+  assert.equal(await page.locator(".message").count(), 0);
+  await page.locator(".chat", { hasText: "Leave it" }).click();
+  assert.match(await last(page).innerText(), /And so on.*Stopped\./s);
+  await page.click("#new");
+  await begin("Remove it");
+  await page.locator(".chat", { hasText: "Remove it" }).hover();
+  await page.getByRole("button", { name: "Delete “Remove it”" }).click();
+  await page.waitForFunction(async () => /^mortise_active_streams 0$/m.test(await (await fetch("metrics")).text()));
+  assert.deepEqual(await page.locator(".chat").allInnerTexts(), ["Leave it"]);
+  await close();
+});
+
 test("reasoning is folded and markdown is shown", async () => {
   const { page, close } = await open(SCRIPTED);
   await say(page, "markdown, please");
@@ -97,6 +120,7 @@ test("calls are cards, and the user is the tool", async () => {
   assert.equal(result.tool_call_id, call.tool_calls[0].id);
   assert.match(await last(page).locator(".text").innerText(), /sunny|21/);
   assert.match(await page.locator(".card .result").innerText(), /sunny/);
+  await picture(page, "playground");
   await close();
 });
 
@@ -120,6 +144,7 @@ test("two models answer side by side", async () => {
   assert.match(await columns.nth(0).locator(".text").innerText(), /scripted/);
   assert.match(await columns.nth(1).locator(".text").innerText(), /the other model/);
   await accessible(page, "two columns");
+  await picture(page, "columns");
   await page.click("#compare");
   assert.equal(await columns.count(), 1);
   await close();
@@ -143,6 +168,7 @@ test("tokens tell their probabilities, and prompts their control tokens", async 
   const prompt = await page.locator(".prompt").innerText();
   assert.equal(prompt.match(/<\|im_end\|>/g).length, 1 + (await specials.filter({ hasText: "<|im_end|>" }).count()));
   await accessible(page, "a prompt");
+  await picture(page, "prompt");
   await close();
 });
 
@@ -213,6 +239,7 @@ test("the page works on a phone, in the dark, and says its names", async () => {
     assert.match(await last(page).innerText(), /75/);
     assert.equal(await page.evaluate(() => document.documentElement.scrollWidth), 360);
     await accessible(page, `an answer, ${colorScheme}`);
+    await picture(page, `phone-${colorScheme}`);
     await close();
   }
 });
