@@ -1,10 +1,10 @@
-//! The playground in a real browser, Debian's Chromium, on the demo model, on scripted models, and behind a key. The
+//! The playground in a real browser, Debian's Chromium, on the demo model with a tool, on scripted models, and behind a key. The
 //! driver and the judge of accessibility come from npm.
 
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::support::{Server, have, kept, model};
+use crate::support::{Server, example, have, kept, model};
 use crate::{run, sources};
 
 const PROGRAM: &str = "chromium";
@@ -74,7 +74,11 @@ fn feature_z12_people_try_models_in_a_browser() {
         return;
     }
     let work = installed();
-    let (demo, scripted) = (Server::start(&[]), scripted());
+    let plugins = tempfile::tempdir().expect("make a folder");
+    let calculator = example::built("calculator");
+    std::fs::copy(calculator, plugins.path().join("calculator.wasm")).expect("copy the plugin");
+    let demo = Server::start(&["--plugins", plugins.path().to_str().expect("UTF-8")]);
+    let scripted = scripted();
     let locked = Server::start(&["--api-key", "the-key"]);
     let report = run(Command::new("node")
         .args(["--test", "--test-concurrency=2"])

@@ -124,6 +124,21 @@ test("calls are cards, and the user is the tool", async () => {
   await close();
 });
 
+test("tools of the server are shown with their results", async () => {
+  const { page, close } = await open(DEMO);
+  await page.locator("#group-tools summary").click();
+  await page.fill("#set-server_tools", "calculate");
+  await say(page, "What is 17 * 23?");
+  assert.equal(await page.locator(".card header").innerText(), "calculate");
+  assert.match(await page.locator(".card .result").innerText(), /answered\s+.*391/s);
+  assert.match(await last(page).locator(".text").innerText(), /391/);
+  assert.equal(await page.getByRole("button", { name: "Send results" }).count(), 0);
+  // The conversation goes on from there.
+  await say(page, "What is mortise?");
+  assert.match(await last(page).locator(".text").innerText(), /mortise is/);
+  await close();
+});
+
 test("answers as JSON stand beside their schema", async () => {
   const { page, close } = await open(DEMO);
   await page.locator("#group-schema summary").click();
