@@ -1,6 +1,7 @@
 //! Gauges and counters of an engine, readable from any thread.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use crate::config::Speculation;
 use crate::queue::Queue;
@@ -25,8 +26,12 @@ pub struct EngineLoad {
     pub kv_blocks_idle: usize,
     /// KV cache blocks in all.
     pub kv_blocks_total: usize,
+    /// Bytes of a block; 0 where they are not known.
+    pub kv_block_bytes: usize,
     /// Sequences that ended, for any reason.
     pub finished: u64,
+    /// Milliseconds in which the engine computed.
+    pub busy_ms: u64,
     /// Times that the engine's loop was started again after a panic, which ended all sequences.
     pub restarts: u64,
     /// Forward passes.
@@ -69,7 +74,9 @@ impl EngineLoad {
             kv_blocks_used: self.kv_blocks_used + other.kv_blocks_used,
             kv_blocks_idle: self.kv_blocks_idle + other.kv_blocks_idle,
             kv_blocks_total: self.kv_blocks_total + other.kv_blocks_total,
+            kv_block_bytes: self.kv_block_bytes.max(other.kv_block_bytes),
             finished: self.finished + other.finished,
+            busy_ms: self.busy_ms + other.busy_ms,
             steps: self.steps + other.steps,
             prefill_tokens: self.prefill_tokens + other.prefill_tokens,
             decode_tokens: self.decode_tokens + other.decode_tokens,
@@ -97,6 +104,7 @@ pub(crate) struct Counters {
     pub(crate) kv_blocks_idle: AtomicUsize,
     pub(crate) kv_blocks_total: AtomicUsize,
     pub(crate) finished: AtomicU64,
+    pub(crate) busy_micros: AtomicU64,
     pub(crate) restarts: AtomicU64,
     pub(crate) steps: AtomicU64,
     pub(crate) prefill_tokens: AtomicU64,
@@ -134,7 +142,9 @@ impl Counters {
             kv_blocks_used: gauge(&self.kv_blocks_used),
             kv_blocks_idle: gauge(&self.kv_blocks_idle),
             kv_blocks_total: gauge(&self.kv_blocks_total),
+            kv_block_bytes: 0,
             finished: count(&self.finished),
+            busy_ms: count(&self.busy_micros) / 1000,
             restarts: count(&self.restarts),
             steps: count(&self.steps),
             prefill_tokens: count(&self.prefill_tokens),
@@ -150,6 +160,12 @@ impl Counters {
             drafted_tokens: count(&self.drafted_tokens),
             accepted_tokens: count(&self.accepted_tokens),
         }
+    }
+
+    /// The engine computed for so long.
+    pub(crate) fn worked(&self, time: Duration) {
+        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        self.busy_micros.fetch_add(micros, Ordering::Relaxed);
     }
 
     /// Publish the scheduler's figures.

@@ -160,6 +160,11 @@ impl Scheduler {
         &self.pool
     }
 
+    /// Forget the cached prefixes that no sequence uses. Returns how many blocks held them.
+    pub(crate) fn clear_prefixes(&mut self) -> usize {
+        self.pool.clear()
+    }
+
     pub(crate) fn tally(&self) -> Tally {
         self.tally
     }

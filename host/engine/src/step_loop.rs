@@ -5,9 +5,8 @@
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -48,6 +47,8 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     pub(crate) queue: Queue,
     pub(crate) stopping: AtomicBool,
+    /// Those who wait until the cached prefixes are gone, and to be told how many blocks held them.
+    pub(crate) clearing: Mutex<Vec<mpsc::Sender<usize>>>,
 }
 
 pub(crate) struct StepLoop {
@@ -128,6 +129,7 @@ impl StepLoop {
                 self.prefill_chunk.decoded(begun.elapsed());
             }
             if !idle {
+                self.shared.counters.worked(begun.elapsed());
                 self.blocked_since = None;
             } else if !forced && !sampled {
                 self.idle();
@@ -145,8 +147,19 @@ impl StepLoop {
             }
         }
         self.deliver();
+        self.clear();
         self.publish();
         !self.shared.stopping.load(Ordering::Acquire)
+    }
+
+    /// Forget the cached prefixes that no sequence uses, if somebody asked for it.
+    fn clear(&mut self) {
+        let clearing = self.shared.clearing.lock();
+        let asked = std::mem::take(&mut *clearing.unwrap_or_else(PoisonError::into_inner));
+        for asker in asked {
+            // One that has gone needs no answer.
+            let _ = asker.send(self.scheduler.clear_prefixes());
+        }
     }
 
     fn accept(&mut self, submission: Submission) {

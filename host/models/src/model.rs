@@ -163,6 +163,22 @@ impl Model {
         }
     }
 
+    /// Counters and gauges of each engine of the model's runtime.
+    pub fn loads(&self) -> Vec<EngineLoad> {
+        match &self.generator {
+            Some(Generator::Tokens(tokens)) => tokens.runtime.loads(),
+            _ => vec![self.load()],
+        }
+    }
+
+    /// Forget the cached prefixes that no sequence uses. Returns how many blocks held them. Blocks.
+    pub fn clear_prefixes(&self) -> usize {
+        match &self.generator {
+            Some(Generator::Tokens(tokens)) => tokens.runtime.clear_prefixes(),
+            _ => 0,
+        }
+    }
+
     /// Counters and gauges of the model's runtime.
     pub fn load(&self) -> EngineLoad {
         match (&self.generator, &self.embedder) {

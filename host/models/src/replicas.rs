@@ -64,6 +64,15 @@ impl TokenRuntime for Replicas {
         loads.fold(EngineLoad::default(), EngineLoad::plus)
     }
 
+    fn loads(&self) -> Vec<EngineLoad> {
+        self.runtimes.iter().map(|runtime| runtime.load()).collect()
+    }
+
+    fn clear_prefixes(&self) -> usize {
+        let cleared = self.runtimes.iter().map(|runtime| runtime.clear_prefixes());
+        cleared.sum()
+    }
+
     fn replicas(&self) -> usize {
         self.runtimes.len()
     }

@@ -167,4 +167,8 @@ impl TokenRuntime for LocalEngine {
     fn load(&self) -> EngineLoad {
         self.engine.load()
     }
+
+    fn clear_prefixes(&self) -> usize {
+        self.engine.clear_prefixes()
+    }
 }

@@ -23,6 +23,16 @@ pub trait TokenRuntime: Send + Sync {
     /// Counters and gauges of the runtime.
     fn load(&self) -> EngineLoad;
 
+    /// The same of each of its engines.
+    fn loads(&self) -> Vec<EngineLoad> {
+        vec![self.load()]
+    }
+
+    /// Forget the cached prefixes that no sequence uses. Returns how many blocks held them. Blocks.
+    fn clear_prefixes(&self) -> usize {
+        0
+    }
+
     /// Engines that it consists of.
     fn replicas(&self) -> usize {
         1

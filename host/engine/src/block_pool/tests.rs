@@ -164,3 +164,20 @@ fn a_tenant_that_never_returns_loses_its_entitlement() {
     assert_eq!(pool.shares().held("flood"), 8);
     pool.audit(&BTreeMap::new());
 }
+
+#[test]
+fn all_that_is_idle_is_cleared_and_what_is_in_use_stays() {
+    let mut pool = BlockPool::new(12, 1, true);
+    cache(&mut pool, "a", 1, 0..4);
+    cache(&mut pool, "b", 1, 10..13);
+    let used = pool.find(&Parent::Root(Some("a".into())), &[0]);
+    let used = used.or_else(|| pool.find(&Parent::Root(None), &[0]));
+    let used = used.expect("the first block of a prefix");
+    pool.acquire(used);
+    assert_eq!((pool.clear(), pool.idle(), pool.used()), (6, 0, 1));
+    assert_eq!(pool.evictions(), 0);
+    pool.audit(&BTreeMap::from([(used, 1)]));
+    pool.release([used]);
+    assert_eq!((pool.clear(), pool.available()), (1, 12));
+    pool.audit(&BTreeMap::new());
+}

@@ -157,6 +157,12 @@ impl ModelManager {
         self.lock().status(name, self.now())
     }
 
+    /// Bytes of the files that a load of a model would read, as far as they are known. Looks at the disk.
+    pub fn artifact_bytes(&self, name: &str) -> Option<u64> {
+        let config = Arc::clone(&self.lock().entries.get(name)?.config);
+        self.loader.artifact_bytes(&config)
+    }
+
     /// Last lines of the processes of a model; `None` if there is no such model.
     pub fn output(&self, name: &str) -> Option<Arc<OutputLog>> {
         let inner = self.lock();
