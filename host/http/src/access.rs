@@ -12,6 +12,8 @@ use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use hyper::body::{Body, Frame, SizeHint};
 
+use crate::figures::RequestFigures;
+
 /// Longest name of a model or caller in a log line.
 const MAX_NAME_CHARS: usize = 128;
 /// Status in the log when the client went away before there was one.
@@ -47,6 +49,11 @@ pub trait AccessObserver: Send + Sync {
 
     /// A request has ended: its last byte was handed over, or the client has gone.
     fn request_ended(&self, access: &Access<'_>);
+
+    /// Figures of all requests so far.
+    fn figures(&self) -> RequestFigures {
+        RequestFigures::default()
+    }
 }
 
 /// The record of a request that has ended.

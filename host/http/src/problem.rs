@@ -27,6 +27,9 @@ pub struct Problem {
     pub message: Box<str>,
     /// Headers of the response, such as `retry-after`.
     pub headers: Vec<(String, String)>,
+    /// Names that would have been right, where the field takes one of a few. Dialects show them that have a place
+    /// for them.
+    pub choices: Vec<String>,
 }
 
 impl Problem {
@@ -39,6 +42,7 @@ impl Problem {
             param: None,
             message: message.into().into_boxed_str(),
             headers: Vec::new(),
+            choices: Vec::new(),
         }
     }
 

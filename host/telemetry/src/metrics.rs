@@ -1,6 +1,7 @@
 //! Counters, gauges and histograms for Prometheus. The number of series is bounded: routes, models
 //! and statuses are known, and of error codes only the first ones are told apart.
 
+mod figures;
 mod latency;
 mod loads;
 mod log;
@@ -13,7 +14,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use mortise_http::{Access, AccessObserver};
+use mortise_http::{Access, AccessObserver, RequestFigures};
 use mortise_models::lifecycle::ModelStatus;
 use mortise_plugin::{FunctionStats, PluginStats};
 use mortise_service::{ModelObserver, Observer, ServiceError};
@@ -31,6 +32,7 @@ use prometheus_client::registry::Registry;
 
 use crate::access_log;
 
+use self::figures::Figures;
 use self::latency::ModelFamilies;
 use self::loads::Loads;
 use self::log::LostLines;
@@ -93,6 +95,7 @@ pub struct Metrics {
     rate_limited: Counter,
     codes: Mutex<HashSet<String>>,
     totals: Totals,
+    figures: Figures,
 }
 
 impl fmt::Debug for Metrics {
@@ -122,6 +125,10 @@ impl AccessObserver for Metrics {
         self.in_flight.dec();
         self.count(access);
         access_log::write(access);
+    }
+
+    fn figures(&self) -> RequestFigures {
+        self.figures.now()
     }
 }
 
@@ -155,6 +162,7 @@ impl Metrics {
             rate_limited: Counter::default(),
             codes: Mutex::default(),
             totals: Totals::new(),
+            figures: Figures::new(),
             models: ModelFamilies::new(&mut registry),
             registry: Registry::default(),
         };
@@ -208,6 +216,7 @@ impl Metrics {
 
     fn count(&self, outcome: &Access<'_>) {
         self.totals.count(outcome);
+        self.figures.count(outcome);
         let route = outcome.route.to_owned();
         let model = outcome.model.filter(|_| outcome.known_model);
         let model = model.unwrap_or("other").to_owned();
