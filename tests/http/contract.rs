@@ -11,6 +11,8 @@ use crate::support::client::{Request, Response};
 use crate::support::contract::{self, Contract};
 use crate::support::{Server, example, until};
 
+const KEY: &str = "an admin key of the tests";
+
 const SCRIPT: &str = r#"
 default = "Hello there, wörld 👋."
 lines = [
@@ -24,7 +26,8 @@ fn server() -> Server {
     let demo = example::root().join("examples/demo-model/model");
     let demo = demo.to_str().expect("a path in UTF-8");
     let embeds = format!("[[models]]\nname = \"embeds\"\npath = '{demo}'\npooling = \"last\"\n");
-    Server::scripted(SCRIPT, &embeds)
+    let admin = format!("[admin]\nport = 0\nkey = \"{KEY}\"\nllm_routes = true\n");
+    Server::scripted(SCRIPT, &format!("{admin}{embeds}"))
 }
 
 fn contract_of(server: &Server) -> Contract {
@@ -276,6 +279,15 @@ fn other_calls() -> Vec<Call> {
         call("score").with(scored.clone()),
         call("scoreUnversioned").with(scored),
         call("embed").with(json!({"model": "embeds", "inputs": ["a"]})),
+        call("llmInference").with(json!({"model": "scripted", "prompt": "Hi"})),
+        call("llmInference").with(json!({"model": "scripted", "prompt": "Hi", "stream": true})),
+        call("llmEmbed").with(json!({"model": "embeds", "text": "Hi"})),
+        call("llmListModels"),
+        call("llmGetModel").at("/api/v1/llm/models/embeds"),
+        call("llmStats"),
+        call("llmWorkers"),
+        call("llmCacheStats"),
+        call("llmHealth"),
         call("getHealth"),
         call("getReady"),
         call("getMetrics"),
@@ -370,6 +382,30 @@ fn batch_calls(server: &Server, contract: &Contract) -> Vec<Call> {
     ]
 }
 
+/// Calls with the operator's key.
+fn operators_calls(server: &Server, contract: &Contract) {
+    let model = || json!({"model_id": "scripted"});
+    for (id, body) in [
+        ("llmUnloadModel", model()),
+        (
+            "llmLoadModel",
+            joined(
+                model(),
+                json!({"options": {"use_mmap": true}, "pin": false}),
+            ),
+        ),
+        ("llmClearCache", json!({"cache_type": "all"})),
+    ] {
+        let (path, _, operation) = contract.operation(id);
+        let request = Request::post(&path, &body);
+        let response = server.send(&request.header("x-admin-token", KEY));
+        assert_eq!(response.status(), 200, "{id}: {}", response.text());
+        contract.holds(operation, &response);
+        let taken = &operation["requestBody"]["content"]["application/json"]["schema"];
+        contract.check(taken, &body, id);
+    }
+}
+
 #[test]
 fn feature_e27_answers_are_those_that_the_contract_declares() {
     let server = server();
@@ -381,12 +417,16 @@ fn feature_e27_answers_are_those_that_the_contract_declares() {
         "createFile",
         "createBatch",
         "cancelBatch",
+        "llmUnloadModel",
+        "llmLoadModel",
+        "llmClearCache",
     ];
     let mut called = BTreeSet::from(made);
     let mut calls = openai_calls();
     calls.extend(other_calls());
     calls.extend(stored_calls(&server, &contract));
     calls.extend(batch_calls(&server, &contract));
+    operators_calls(&server, &contract);
     for call in &calls {
         let response = call.send(&server, &contract);
         assert_eq!(response.status(), 200, "{}: {}", call.id, response.text());

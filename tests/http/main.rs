@@ -24,6 +24,7 @@ mod idempotency;
 mod killed;
 mod letter;
 mod life;
+mod llm;
 mod logs;
 mod memory;
 mod model_files;

@@ -6,11 +6,13 @@
 pub mod anthropic;
 pub mod batches;
 pub mod files;
+pub mod llm;
 pub mod ollama;
 pub mod openai;
 pub mod rerank;
 pub mod responses;
 
+mod active;
 mod answering;
 mod call;
 mod contents;

@@ -17,8 +17,12 @@ pub(crate) fn problem_of(error: ServiceError) -> Problem {
             problem.param = param;
             problem
         }
-        ServiceError::ModelNotFound { .. } => {
-            Problem::new(StatusCode::NOT_FOUND, "model_not_found", message).at("model")
+        ServiceError::ModelNotFound { available, .. } => {
+            let problem = Problem::new(StatusCode::NOT_FOUND, "model_not_found", message);
+            Problem {
+                choices: available,
+                ..problem.at("model")
+            }
         }
         ServiceError::Model(error) => model_error(&error),
         ServiceError::Denied(denial) => {

@@ -48,6 +48,7 @@ pub(crate) async fn start(
     if let Some(principal) = answer.principal() {
         context.record.principal(&principal.subject);
     }
+    let active = state.active.enter(answer.model(), &context.id);
     Ok(Started {
         model: answer.model().to_owned(),
         headers: answer.headers().to_vec(),
@@ -56,6 +57,7 @@ pub(crate) async fn start(
             Arc::clone(&context.record),
             state.http.cut.clone(),
             limits,
+            active,
         ),
     })
 }

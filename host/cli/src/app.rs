@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use mortise_admin::Admin;
 use mortise_api::batches::Batches;
+use mortise_api::llm::{self, Llm};
 use mortise_api::{ApiState, anthropic, batches, files, ollama, openai, rerank, responses};
 use mortise_config::{AdminConfig, Config, ConfigSource, HttpConfig, LimitConfig, fault_folder};
 use mortise_engine::FaultPoint;
@@ -32,6 +33,7 @@ use tokio::sync::{Mutex, mpsc, watch};
 use crate::discovery::KnownModels;
 use crate::faults::{self, fault_in};
 use crate::memory::trim_regularly;
+use crate::operator::Operating;
 use crate::reload::Reloader;
 use crate::supervise::{must_go_on, restarts, supervise};
 use crate::{remote, start};
@@ -72,6 +74,7 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
     let address = listener
         .local_addr()
         .context("the listener has no address")?;
+    let operator_key = operator_key(config.admin.as_ref());
     let admin = match config.admin.take() {
         Some(admin) => Some(bind_admin(admin).await?),
         None => None,
@@ -126,7 +129,7 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
         let http = &running.state.http;
         start_admin(admin, (listener, address), shares, limits, http)?;
     }
-    running.complete(&startup)?;
+    running.complete(&startup, Operating::new(Arc::clone(&models), operator_key))?;
     tracing::info!("listening on http://{address}");
     listening.await.context(LISTENER_ENDED)?;
     settle(&service, &models).await;
@@ -234,7 +237,7 @@ impl Running {
     }
 
     /// Answer on the routes of all dialects from now on.
-    fn complete(&self, startup: &Startup) -> anyhow::Result<()> {
+    fn complete(&self, startup: &Startup, operating: Arc<Operating>) -> anyhow::Result<()> {
         let mut openai = openai::api(Arc::clone(&self.state), self.unversioned);
         openai.router = anthropic::beside(openai.router, Arc::clone(&self.state));
         let responses = responses::api(Arc::clone(&self.state));
@@ -249,6 +252,7 @@ impl Running {
             files::api(Arc::clone(&self.state)),
             batches::api(&batches),
             ollama::api(Arc::clone(&self.state)),
+            llm::api(Llm::new(Arc::clone(&self.state), operating)),
             rerank::api(Arc::clone(&self.state), openai::error_body),
         ];
         let http = Arc::clone(&self.state.http);
@@ -301,6 +305,12 @@ fn start_admin(
     });
     tracing::info!("admin side on http://{address}");
     Ok(())
+}
+
+/// The key that the API takes for operators, if it does.
+fn operator_key(admin: Option<&AdminConfig>) -> Option<String> {
+    let on_api = admin.filter(|admin| admin.llm_routes);
+    on_api.map(|admin| admin.key.clone())
 }
 
 /// The listener of the admin side, its address and its key.

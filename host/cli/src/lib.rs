@@ -7,6 +7,7 @@ mod commands;
 mod discovery;
 mod faults;
 mod memory;
+mod operator;
 mod reload;
 mod remote;
 mod start;

@@ -187,6 +187,8 @@ pub struct AdminConfig {
     pub port: u16,
     /// Key of the callers.
     pub key: String,
+    /// The key is taken on the routes of `/api/v1/llm` that load models and clear caches, too.
+    pub llm_routes: bool,
 }
 
 impl std::fmt::Debug for AdminConfig {
@@ -385,6 +387,7 @@ fn check_admin(raw: &raw::RawAdmin) -> Result<Option<AdminConfig>, ConfigError> 
         host: check_host("admin.host", &raw.host)?,
         port,
         key,
+        llm_routes: raw.llm_routes,
     }))
 }
 

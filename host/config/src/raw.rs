@@ -208,6 +208,7 @@ pub(crate) struct RawAdmin {
     pub(crate) port: Option<u16>,
     pub(crate) key: Option<String>,
     pub(crate) key_env: Option<String>,
+    pub(crate) llm_routes: bool,
 }
 
 impl Default for RawAdmin {
@@ -217,6 +218,7 @@ impl Default for RawAdmin {
             port: None,
             key: None,
             key_env: None,
+            llm_routes: false,
         }
     }
 }

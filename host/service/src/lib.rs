@@ -59,13 +59,13 @@ pub use failure::{Fallback, RawOnFailure, ScopedPolicy, ScopedTools};
 pub use identity::Identity;
 pub use inspect::{DecodedText, EncodedPrompt, ParseRequest, ParsedText};
 pub use model::{AlwaysLoaded, Held, HoldModels, LoadedModel, ServedModel};
-pub use mortise_engine::EarlyStopping;
+pub use mortise_engine::{EarlyStopping, EngineLoad};
 pub use mortise_models::conversation::{
     Audio, BadToolName, Conversation, ConversationError, Detail, Image, ImageSource, JsonObject,
     KeyOrder, Message, Modality, Origin, Part, Role, TemplateArgumentError, TemplateArguments,
     TooDeep, ToolCall, ToolDeclaration, ToolName, Tools, ToolsError, template_json,
 };
-pub use mortise_models::lifecycle::LifecycleError;
+pub use mortise_models::lifecycle::{LifecycleError, LoadOverrides, ModelState, ModelStatus};
 pub use mortise_models::{Capability, Delta, FinishReason, Generator, Model, TokenLogprob, Usage};
 pub use mortise_plugin::{
     Fault, GrammarSource, Kind, PluginError, Principal, ToolChoice, ToolGrant,
