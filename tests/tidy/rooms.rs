@@ -129,8 +129,18 @@ const ROOMS: &[Room] = &[
         ],
     ),
     (
+        "host/retrieval",
+        &[],
+        &["axum", "candle-core", "rusqlite", "tokio", "wasmtime"],
+    ),
+    (
         "host/api",
-        &["mortise-http", "mortise-service", "mortise-store"],
+        &[
+            "mortise-http",
+            "mortise-retrieval",
+            "mortise-service",
+            "mortise-store",
+        ],
         &["candle-core", "wasmtime", "tokenizers", "clap", "toml"],
     ),
     (
