@@ -1,6 +1,8 @@
 // The API below /api/v1/llm from JavaScript, with nothing but what Node has.
 //
-//     node llm_api.mjs [URL [MODEL [EMBEDDING_MODEL [ADMIN_KEY]]]]
+//     node llm_api.mjs [URL [MODEL [EMBEDDING_MODEL [ADMIN_KEY [COLLECTION]]]]]
+//
+// A collection is a vector store of /v1/vector_stores, by its name or its id.
 
 /** An error as the API tells it. */
 class LlmError extends Error {
@@ -54,7 +56,7 @@ class Llm {
   }
 }
 
-const [url = "http://127.0.0.1:8080", model = "mortise-demo", embeddingModel, adminKey] =
+const [url = "http://127.0.0.1:8080", model = "mortise-demo", embeddingModel, adminKey, collection] =
   process.argv.slice(2);
 const llm = new Llm(url, { adminKey });
 const answer = await llm.post("inference", {
@@ -75,6 +77,11 @@ if (embeddingModel) {
   const text = "Sample text for embedding generation";
   const made = await llm.post("embed", { text, model: embeddingModel, normalize: true });
   console.log("dimension", made.dimension, made.embedding.slice(0, 3));
+}
+if (collection) {
+  const query = "Contract provisions in clause 3.4";
+  const answered = await llm.post("rag", { query, collection, top_k: 5, similarity_threshold: -1, model });
+  console.log(answered.text, "from", answered.sources.map((source) => source.filename));
 }
 for (const row of (await llm.get("models")).models) {
   console.log(row.model_id, row.status, row.size_bytes);

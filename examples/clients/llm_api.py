@@ -1,6 +1,8 @@
 """The API below /api/v1/llm from Python, with nothing but its standard library.
 
-    python llm_api.py [URL [MODEL [EMBEDDING_MODEL [ADMIN_KEY]]]]
+    python llm_api.py [URL [MODEL [EMBEDDING_MODEL [ADMIN_KEY [COLLECTION]]]]]
+
+A collection is a vector store of /v1/vector_stores, by its name or its id.
 """
 
 import json
@@ -56,7 +58,8 @@ class Llm:
                     yield event
 
 
-def main(url="http://127.0.0.1:8080", model="mortise-demo", embedding_model=None, admin_key=None):
+def main(url="http://127.0.0.1:8080", model="mortise-demo", embedding_model=None, admin_key=None,
+         collection=None):
     llm = Llm(url, admin_key=admin_key)
     answer = llm.post("inference", prompt="What is ThemisDB?", model=model, max_tokens=100,
                       temperature=0.7, top_p=0.9, top_k=40, stop_sequences=["\n\n", "END"])
@@ -68,6 +71,10 @@ def main(url="http://127.0.0.1:8080", model="mortise-demo", embedding_model=None
         made = llm.post("embed", text="Sample text for embedding generation", model=embedding_model,
                         normalize=True)
         print("dimension", made["dimension"], made["embedding"][:3])
+    if collection:
+        answer = llm.post("rag", query="Contract provisions in clause 3.4", collection=collection, top_k=5,
+                          similarity_threshold=-1, model=model)
+        print(answer["text"], "from", [source["filename"] for source in answer["sources"]])
     for row in llm.get("models")["models"]:
         print(row["model_id"], row["status"], row["size_bytes"])
     print(llm.get(f"models/{model}")["architecture"])

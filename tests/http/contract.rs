@@ -382,6 +382,52 @@ fn batch_calls(server: &Server, contract: &Contract) -> Vec<Call> {
     ]
 }
 
+/// Calls about a vector store and a file in it.
+fn collection_calls(server: &Server, contract: &Contract) -> Vec<Call> {
+    let body = form(
+        &[("purpose", "user_data")],
+        Some(("a.txt", b"A zebra grazes.".as_slice())),
+    );
+    let file = id_of(&server.send(&upload(&body)));
+    let create = call("createVectorStore").with(json!({
+        "name": "contract", "file_ids": [file], "metadata": {"a": "b"}, "embedding_model": "embeds",
+        "chunking_strategy": {"type": "auto"},
+    }));
+    let store = format!(
+        "/v1/vector_stores/{}",
+        id_of(&create.send(server, contract))
+    );
+    until("the file is ingested", || {
+        server.get(&store).ok()["status"] == "completed"
+    });
+    let attached = format!("{store}/files/{file}");
+    let filter = json!({"type": "and", "filters": [{"type": "eq", "key": "a", "value": true}]});
+    let ranking = json!({"ranker": "auto", "score_threshold": 0.0, "diversity": 0.5,
+        "hybrid_search": {"embedding_weight": 0.5, "text_weight": 0.5}});
+    let attributes = json!({"attributes": {"a": true}});
+    let rag = json!({"query": "zebra", "collection": "contract", "model": "scripted",
+        "similarity_threshold": -1.0});
+    vec![
+        call("listVectorStores"),
+        call("getVectorStore").at(&store),
+        call("updateVectorStore").at(&store).with(json!({"metadata": {}})),
+        call("listVectorStoreFiles").at(&format!("{store}/files")),
+        call("getVectorStoreFile").at(&attached),
+        call("updateVectorStoreFile").at(&attached).with(attributes),
+        call("getVectorStoreFileContent").at(&format!("{attached}/content")),
+        call("searchVectorStore").at(&format!("{store}/search")).with(
+            json!({"query": ["zebra"], "filters": filter, "max_num_results": 3, "ranking_options": ranking}),
+        ),
+        call("llmRag").with(rag.clone()),
+        call("llmRag").with(joined(rag, json!({"stream": true}))),
+        call("createVectorStoreFile")
+            .at(&format!("{store}/files"))
+            .with(json!({"file_id": file})),
+        call("deleteVectorStoreFile").at(&attached),
+        call("deleteVectorStore").at(&store),
+    ]
+}
+
 /// Calls with the operator's key.
 fn operators_calls(server: &Server, contract: &Contract) {
     let model = || json!({"model_id": "scripted"});
@@ -417,6 +463,7 @@ fn feature_e27_answers_are_those_that_the_contract_declares() {
         "createFile",
         "createBatch",
         "cancelBatch",
+        "createVectorStore",
         "llmUnloadModel",
         "llmLoadModel",
         "llmClearCache",
@@ -426,6 +473,7 @@ fn feature_e27_answers_are_those_that_the_contract_declares() {
     calls.extend(other_calls());
     calls.extend(stored_calls(&server, &contract));
     calls.extend(batch_calls(&server, &contract));
+    calls.extend(collection_calls(&server, &contract));
     operators_calls(&server, &contract);
     for call in &calls {
         let response = call.send(&server, &contract);

@@ -4,6 +4,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
+use crate::retrieval::store_of;
 use crate::support::client::{Request, Response};
 use crate::support::{Server, example, have};
 
@@ -390,6 +391,8 @@ fn feature_e25_clients_do_the_examples_of_the_description() {
     let server = server(&format!(
         "[admin]\nport = 0\nkey = \"{KEY}\"\nllm_routes = true\n"
     ));
+    let clause = "Clause 3.4: the price is fixed for a year.";
+    let collection = store_of(&server, "legal.txt", clause);
     for (program, file) in [("python3", "llm_api.py"), ("node", "llm_api.mjs")] {
         if !have(&[program]) {
             continue;
@@ -402,6 +405,7 @@ fn feature_e25_clients_do_the_examples_of_the_description() {
                 "scripted".to_owned(),
                 "embeds".to_owned(),
                 KEY.to_owned(),
+                collection.clone(),
             ])
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .output()
@@ -414,6 +418,7 @@ fn feature_e25_clients_do_the_examples_of_the_description() {
             "dimension",
             "healthy",
             "MODEL_NOT_FOUND",
+            "legal.txt",
             "cleared prefix",
         ] {
             assert!(said.contains(part), "{file} lacks {part}: {said}");

@@ -30,6 +30,7 @@ mod memory;
 mod model_files;
 mod ollama;
 mod responses;
+mod retrieval;
 mod security_table;
 mod selection;
 mod silence;

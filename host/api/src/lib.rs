@@ -11,10 +11,12 @@ pub mod ollama;
 pub mod openai;
 pub mod rerank;
 pub mod responses;
+pub mod vector_stores;
 
 mod active;
 mod answering;
 mod call;
+mod collections;
 mod contents;
 mod contract;
 mod embed;
@@ -40,6 +42,7 @@ mod stored;
 mod stream;
 mod unsupported;
 
+pub use collections::{Collections, resume as resume_collections};
 pub use retention::Retention;
 pub use state::ApiState;
 pub use unsupported::Unsupported;

@@ -26,6 +26,11 @@ impl Caller {
         &self.admission.allowance().principal.subject
     }
 
+    /// Tenant, if the policies name one.
+    pub(crate) fn tenant(&self) -> Option<String> {
+        self.admission.allowance().principal.tenant.clone()
+    }
+
     /// Headers of the policies.
     pub(crate) fn add_headers(&self, response: &mut Response) {
         append_headers(response.headers_mut(), &self.admission.allowance().headers);

@@ -9,7 +9,10 @@ use anyhow::Context as _;
 use mortise_admin::Admin;
 use mortise_api::batches::Batches;
 use mortise_api::llm::{self, Llm};
-use mortise_api::{ApiState, anthropic, batches, files, ollama, openai, rerank, responses};
+use mortise_api::{
+    ApiState, Collections, anthropic, batches, files, ollama, openai, rerank, responses,
+    resume_collections, vector_stores,
+};
 use mortise_config::{AdminConfig, Config, ConfigSource, HttpConfig, LimitConfig, fault_folder};
 use mortise_engine::FaultPoint;
 use mortise_harness::golden_cases;
@@ -245,6 +248,8 @@ impl Running {
         let lines = openai.router.clone().merge(responses.router.clone());
         let batches = Batches::new(Arc::clone(&self.state), lines, self.batch_lines);
         tokio::spawn(batches::resume(Arc::clone(&batches)));
+        let collections = Collections::new(Arc::clone(&self.state));
+        tokio::spawn(resume_collections(Arc::clone(&collections)));
         let dialects = vec![
             openai,
             anthropic::api(Arc::clone(&self.state)),
@@ -252,7 +257,8 @@ impl Running {
             files::api(Arc::clone(&self.state)),
             batches::api(&batches),
             ollama::api(Arc::clone(&self.state)),
-            llm::api(Llm::new(Arc::clone(&self.state), operating)),
+            llm::api(Llm::new(Arc::clone(&collections), operating)),
+            vector_stores::api(collections),
             rerank::api(Arc::clone(&self.state), openai::error_body),
         ];
         let http = Arc::clone(&self.state.http);

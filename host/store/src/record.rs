@@ -19,11 +19,15 @@ pub enum Kind {
     File,
     /// A batch.
     Batch,
+    /// A collection of documents.
+    VectorStore,
+    /// A document of a collection; its items are its chunks.
+    VectorStoreFile,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Response,
         Self::ResponseEvents,
         Self::Conversation,
@@ -31,6 +35,8 @@ impl Kind {
         Self::Idempotency,
         Self::File,
         Self::Batch,
+        Self::VectorStore,
+        Self::VectorStoreFile,
     ];
 
     /// Name of the kind, as the file has it.
@@ -43,6 +49,8 @@ impl Kind {
             Self::Idempotency => "idempotency",
             Self::File => "file",
             Self::Batch => "batch",
+            Self::VectorStore => "vector_store",
+            Self::VectorStoreFile => "vector_store_file",
         }
     }
 }

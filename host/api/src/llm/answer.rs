@@ -34,8 +34,14 @@ impl Spoken {
         }
     }
 
+    /// The same with further members at the end.
+    pub(super) fn with(mut self, more: Vec<(&'static str, Value)>) -> Self {
+        self.more = more;
+        self
+    }
+
     /// The whole answer.
-    fn object(&self, text: &str, usage: Usage) -> Value {
+    pub(super) fn object(&self, text: &str, usage: Usage) -> Value {
         let mut object = json!({
             "text": text,
             "tokens_generated": usage.completion_tokens,

@@ -3,8 +3,8 @@
 use mortise_http::contract::{CALLER, Contract, MODEL as OF_MODEL, Operation};
 
 use super::{
-    CACHE_CLEAR, CACHE_STATS, EMBED, HEALTH, INFERENCE, LOAD, MODEL, MODELS, STATS, UNLOAD,
-    WORKERS, caches, embed, inference, loading,
+    CACHE_CLEAR, CACHE_STATS, EMBED, HEALTH, INFERENCE, LOAD, MODEL, MODELS, RAG, STATS, UNLOAD,
+    WORKERS, caches, embed, inference, loading, rag,
 };
 
 const SHAPES: &str = include_str!("shapes.ts");
@@ -41,6 +41,17 @@ pub(super) fn infer() -> Operation {
         .takes("LlmInferenceRequest", inference::fields().schema())
         .answers(200, "LlmInference")
         .streams("LlmToken | LlmDone | LlmError")
+}
+
+pub(super) fn rag() -> Operation {
+    asking(
+        RAG,
+        "llmRag",
+        "Answers a question from the documents of a collection.",
+    )
+    .takes("LlmRagRequest", rag::fields().schema())
+    .answers(200, "LlmRag")
+    .streams("LlmToken | LlmRagDone | LlmError")
 }
 
 pub(super) fn embed() -> Operation {

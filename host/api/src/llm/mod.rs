@@ -10,7 +10,9 @@ mod inference;
 mod loading;
 mod models;
 mod operator;
+mod rag;
 mod shown;
+mod sources;
 mod stats;
 mod workers;
 
@@ -20,12 +22,14 @@ use std::sync::Arc;
 use mortise_http::contract::Routes;
 use mortise_http::{Api, Conventions};
 
+use crate::collections::Collections;
 use crate::state::ApiState;
 
 pub use self::operator::{ModelFacts, ModelShape, Operator};
 
 const PREFIX: &str = "/api/v1/llm";
 const INFERENCE: &str = "/api/v1/llm/inference";
+const RAG: &str = "/api/v1/llm/rag";
 const EMBED: &str = "/api/v1/llm/embed";
 const MODELS: &str = "/api/v1/llm/models";
 const MODEL: &str = "/api/v1/llm/models/{id}";
@@ -41,12 +45,17 @@ const HEALTH: &str = "/api/v1/llm/health";
 pub struct Llm {
     api: Arc<ApiState>,
     operator: Arc<dyn Operator>,
+    collections: Arc<Collections>,
 }
 
 impl Llm {
-    /// Handlers that answer for `api`, and do for operators what `operator` lets them.
-    pub fn new(api: Arc<ApiState>, operator: Arc<dyn Operator>) -> Arc<Self> {
-        Arc::new(Self { api, operator })
+    /// Handlers that answer from `collections`, and do for operators what `operator` lets them.
+    pub fn new(collections: Arc<Collections>, operator: Arc<dyn Operator>) -> Arc<Self> {
+        Arc::new(Self {
+            api: Arc::clone(&collections.api),
+            operator,
+            collections,
+        })
     }
 }
 
@@ -60,6 +69,7 @@ impl fmt::Debug for Llm {
 pub fn api(llm: Arc<Llm>) -> Api {
     let routes = Routes::default()
         .on(contract::infer(), inference::inference)
+        .on(contract::rag(), rag::rag)
         .on(contract::embed(), embed::embed)
         .on(contract::list_models(), models::list)
         .on(contract::load_model(), loading::load)
@@ -77,6 +87,7 @@ pub fn api(llm: Arc<Llm>) -> Api {
         // Those that end in a parameter stand behind the others that begin alike.
         routes: &[
             INFERENCE,
+            RAG,
             EMBED,
             MODELS,
             LOAD,

@@ -23,6 +23,29 @@ type LlmToken = { token: string; index: integer };
 /** The last event of a streamed answer. */
 type LlmDone = { done: true; tokens_generated: integer; inference_time_ms: integer };
 
+/** A part of a document that the answer was made from; offsets are bytes of the document's text. */
+type LlmSource = {
+  number: integer;
+  file_id: string;
+  filename: string;
+  similarity: number;
+  start: integer;
+  end: integer;
+  text: string;
+};
+
+type LlmRetrieved = {
+  documents_retrieved: integer;
+  documents_used: integer;
+  retrieval_time_ms: integer;
+  /** An extension: the answer names them by their numbers. */
+  sources: LlmSource[];
+};
+
+type LlmRag = LlmInference & LlmRetrieved;
+
+type LlmRagDone = LlmDone & LlmRetrieved;
+
 type LlmEmbedding = {
   embedding: number[];
   dimension: integer;
