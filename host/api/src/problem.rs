@@ -19,10 +19,7 @@ pub(crate) fn problem_of(error: ServiceError) -> Problem {
         }
         ServiceError::ModelNotFound { available, .. } => {
             let problem = Problem::new(StatusCode::NOT_FOUND, "model_not_found", message);
-            Problem {
-                choices: available,
-                ..problem.at("model")
-            }
+            problem.at("model").among(available)
         }
         ServiceError::Model(error) => model_error(&error),
         ServiceError::Denied(denial) => {
@@ -31,7 +28,7 @@ pub(crate) fn problem_of(error: ServiceError) -> Problem {
                 .filter(StatusCode::is_client_error)
                 .unwrap_or(StatusCode::FORBIDDEN);
             let mut problem = Problem::new(status, &denial.code, message);
-            problem.kind = Some(denial.kind);
+            problem.kind = Some(denial.kind.into_boxed_str());
             problem.headers = denial.headers;
             if let Some(ms) = denial.retry_after_ms {
                 problem = problem.with_header("retry-after", ms.div_ceil(1000).max(1).to_string());

@@ -35,7 +35,9 @@ pub use guard::{Guard, HeaderLimits};
 pub use json::{MAX_DEPTH, kind_of, parse_object};
 pub use listen::{ConnectionLimits, Occupied, Stop, serve, serve_beside};
 pub use multipart::{FormLimits, Multipart, Part};
-pub use problem::{Problem, ProblemShape, append_headers, json_response, stopping, write_problem};
+pub use problem::{
+    Choices, Problem, ProblemShape, append_headers, json_response, stopping, write_problem,
+};
 pub use router::{
     Api, Context, Conventions, Elsewhere, HttpState, Own, check_connection, panicked, router,
 };

@@ -56,6 +56,10 @@ impl From<DocumentError> for End {
 pub(super) fn begin(collections: &Arc<Collections>, member: Member, principal: Principal) {
     let collections = Arc::clone(collections);
     tokio::spawn(async move {
+        let turn = collections.turns.of(&member.key.owner);
+        let Ok(_turn) = turn.acquire().await else {
+            return;
+        };
         let Ok(_slot) = collections.slots.acquire().await else {
             return;
         };

@@ -7,6 +7,7 @@ mod indexes;
 mod ingest;
 mod limits;
 mod stored;
+mod turns;
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use mortise_store::{Change, Key, Kind, StoreError};
 use tokio::sync::Semaphore;
 
 use self::indexes::Indexes;
+use self::turns::Turns;
 use crate::state::ApiState;
 use crate::stored::store_problem;
 
@@ -34,6 +36,7 @@ pub struct Collections {
     indexes: Indexes,
     /// Documents that are ingested at once.
     slots: Semaphore,
+    turns: Turns,
 }
 
 impl fmt::Debug for Collections {
@@ -49,6 +52,7 @@ impl Collections {
             api,
             indexes: Indexes::default(),
             slots: Semaphore::new(limits::MAX_INGESTS),
+            turns: Turns::default(),
         })
     }
 

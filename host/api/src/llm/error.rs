@@ -9,8 +9,8 @@ pub(super) fn error_body(problem: &Problem) -> Value {
     let code = code_of(problem);
     let mut error = json!({"code": code, "message": problem.text()});
     let mut details = json!({});
-    if !problem.choices.is_empty() {
-        details["available_models"] = json!(problem.choices);
+    if let Some(choices) = &problem.choices {
+        details["available_models"] = json!(choices.0);
     }
     if let Some(param) = &problem.param {
         details["param"] = json!(param);
@@ -75,10 +75,7 @@ mod tests {
             assert_eq!(body, json!({"error": {"code": expected, "message": "m"}}));
         }
         let missing = Problem::new(StatusCode::NOT_FOUND, "model_not_found", "no");
-        let missing = Problem {
-            choices: vec!["a".to_owned(), "b".to_owned()],
-            ..missing
-        };
+        let missing = missing.among(vec!["a".to_owned(), "b".to_owned()]);
         let expected = json!({"code": "MODEL_NOT_FOUND", "message": "no",
             "details": {"available_models": ["a", "b"]}});
         assert_eq!(error_body(&missing)["error"], expected);

@@ -220,11 +220,7 @@ fn problem(llm: &Llm, error: LifecycleError) -> Problem {
         LifecycleError::Unknown(_) => {
             let statuses = llm.operator.statuses();
             let names = statuses.iter().map(|status| status.listing.name.clone());
-            Problem {
-                choices: names.collect(),
-                ..problem
-            }
-            .at("model_id")
+            problem.among(names.collect()).at("model_id")
         }
         LifecycleError::BadOverride { field, .. } => {
             let field = match *field {
