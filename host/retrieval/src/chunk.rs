@@ -166,7 +166,7 @@ mod tests {
         text.split_whitespace().count()
     }
 
-    fn texts<'a>(text: &'a str, tokens: usize, overlap: usize) -> Vec<&'a str> {
+    fn texts(text: &str, tokens: usize, overlap: usize) -> Vec<&str> {
         let spans = chunks(text, Chunking { tokens, overlap }, words);
         spans.into_iter().map(|span| &text[span]).collect()
     }
