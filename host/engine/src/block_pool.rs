@@ -22,7 +22,20 @@ use std::sync::Arc;
 use crate::cache_shares::{AccountId, CacheShares};
 
 /// Separates prefixes: sequences share blocks only if their salts are equal.
-pub(crate) type Salt = Option<Arc<str>>;
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Salt {
+    /// As the request says.
+    own: Option<Arc<str>>,
+    /// Number of the adapter, which changes keys and values.
+    adapter: Option<u64>,
+}
+
+impl Salt {
+    /// The salt of a request, and the number of its adapter.
+    pub(crate) fn new(own: Option<Arc<str>>, adapter: Option<u64>) -> Self {
+        Self { own, adapter }
+    }
+}
 
 /// Parent of a block in the tree.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

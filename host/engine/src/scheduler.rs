@@ -223,7 +223,8 @@ impl Scheduler {
 
     /// The salt of a sequence.
     pub(crate) fn salt(&self, id: SequenceId) -> Salt {
-        self.task(id).and_then(|task| task.kv.salt.clone())
+        self.task(id)
+            .map_or_else(Salt::default, |task| task.kv.salt.clone())
     }
 
     /// Whether a running sequence has computed its prompt.

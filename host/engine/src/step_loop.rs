@@ -12,9 +12,10 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use mortise_kernels::linear::{Scores, WantedLogits};
-use mortise_model::{InputError, LogitRows, ModelInput, SequenceInput};
+use mortise_model::{Adapter, InputError, LogitRows, ModelInput, SequenceInput};
 
 use crate::beam_group::{BeamGroup, BeamSubmission};
+use crate::block_pool::Salt;
 use crate::decision::Decision;
 use crate::draft_model::DraftRequest;
 use crate::forward::ForwardPass;
@@ -159,11 +160,12 @@ impl StepLoop {
             return;
         }
         let request = &submission.request;
+        let adapter = request.adapter.as_ref().map(|adapter| adapter.number());
         let arrival = Arrival {
             id: self.next_id,
             tokens_max: submission.tokens_max,
             priority: request.priority,
-            salt: request.salt.clone(),
+            salt: Salt::new(request.salt.clone(), adapter),
             share: request.share.clone(),
             draft_max: self.draft_max,
             prompt: Vec::new(),
@@ -337,7 +339,7 @@ impl StepLoop {
                 *last = 0;
             }
             tokens.extend(&slice.draft);
-            input.push(SequenceInput {
+            let sequence = SequenceInput {
                 tokens: &tokens,
                 first_position: slice.first,
                 block_table: self.scheduler.blocks(slice.id),
@@ -346,9 +348,26 @@ impl StepLoop {
                     (true, true) => LogitRows::Last,
                     (true, false) => LogitRows::All,
                 },
-            });
+            };
+            match self.adapter(slice.id) {
+                Some(adapter) => input.push_adapted(sequence, adapter),
+                None => input.push(sequence),
+            }
         }
         input
+    }
+
+    /// The adapter of a sequence.
+    fn adapter(&self, id: SequenceId) -> Option<&Arc<Adapter>> {
+        match self.sequences.get(&id) {
+            Some(sequence) => sequence.adapter(),
+            None => self.group(id).and_then(BeamGroup::adapter),
+        }
+    }
+
+    /// The beams that a sequence is one of.
+    fn group(&self, id: SequenceId) -> Option<&BeamGroup> {
+        self.beams.iter().find(|group| group.ids().contains(&id))
     }
 
     /// Record that a forward pass over these slices was done.
@@ -361,14 +380,9 @@ impl StepLoop {
     }
 
     fn count_prefill(&self, slice: &Slice) {
-        let group = || {
-            self.beams
-                .iter()
-                .find(|group| group.ids().contains(&slice.id))
-        };
         let prompt = match self.sequences.get(&slice.id) {
             Some(sequence) => sequence.prompt(),
-            None => group().map_or(0, BeamGroup::prompt),
+            None => self.group(slice.id).map_or(0, BeamGroup::prompt),
         };
         let of_prompt = prompt.saturating_sub(slice.first).min(slice.count);
         self.shared
