@@ -117,6 +117,7 @@ pub(crate) struct RawModel {
     pub(crate) aliases: Vec<String>,
     pub(crate) quantize: Option<Quantize>,
     pub(crate) draft_model: Option<String>,
+    pub(crate) loras: Vec<RawLora>,
     pub(crate) pooling: Option<RawPooling>,
     pub(crate) normalize: Option<bool>,
     pub(crate) backend: RawBackend,
@@ -132,6 +133,20 @@ pub(crate) struct RawModel {
     pub(crate) hidden: bool,
     pub(crate) owned_by: Option<String>,
     pub(crate) deprecation_date: Option<String>,
+}
+
+/// An adapter of a model.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawLora {
+    pub(crate) name: String,
+    pub(crate) path: PathBuf,
+    #[serde(default = "one")]
+    pub(crate) scale: f32,
+}
+
+fn one() -> f32 {
+    1.0
 }
 
 /// Pooling of a text's rows to its embedding.

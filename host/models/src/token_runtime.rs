@@ -1,6 +1,12 @@
 //! The first kind of runtime: tokens in, tokens out.
 
+use std::sync::Arc;
+
 use mortise_engine::{BeamRequest, EngineLoad, SequenceRequest, SubmitError, TokenStream};
+use mortise_model::ModelSpec;
+
+/// The shape of the model that adapters are checked against, or why the runtime takes none.
+pub type AdapterBase = Result<Arc<ModelSpec>, &'static str>;
 
 /// Generates tokens from tokens: the local engine, or a script. The service renders, encodes and
 /// constrains in front of it, and detokenizes and parses behind it.
@@ -22,6 +28,11 @@ pub trait TokenRuntime: Send + Sync {
 
     /// Counters and gauges of the runtime.
     fn load(&self) -> EngineLoad;
+
+    /// What adapters are checked against.
+    fn adapter_base(&self) -> AdapterBase {
+        Err("its answers come from a script")
+    }
 
     /// Engines that it consists of.
     fn replicas(&self) -> usize {

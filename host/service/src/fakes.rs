@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use mortise_models::{
-    GenerationConfig, Generator, Listing, Model, ModelConfig, Script, ScriptCodec, Scripted,
-    ScriptedConversation, TokenGenerator,
+    Adapters, GenerationConfig, Generator, Listing, Model, ModelConfig, Script, ScriptCodec,
+    Scripted, ScriptedConversation, TokenGenerator,
 };
 use mortise_plugin::{
     Decision, Facts, Fault, Finish, GrammarSource, Kind, MatchStatus, MatchStep, ParserEvent,
@@ -353,6 +353,7 @@ pub(crate) fn model(script: Script) -> ServedModel {
         decode: Arc::new(move |ids| decoder.decode(ids, true)),
     };
     let generator = TokenGenerator {
+        adapters: Arc::new(Adapters::new("demo", Err("its answers come from a script"))),
         runtime: Arc::new(Scripted::new(script, codec)),
         vocabulary_size: tokenizer.vocabulary_size(),
         generation: GenerationConfig::default().with_eos_tokens(tokenizer.token_id(END)),

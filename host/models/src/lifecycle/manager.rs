@@ -1,5 +1,6 @@
 //! The manager of all models: loads and unloads them, makes room, and holds them while requests use them.
 
+mod adapters;
 mod definitions;
 mod ends;
 mod work;
@@ -23,6 +24,7 @@ use super::state::{Company, LoadStep, ModelState, Room, StateTable, UnloadStep};
 use crate::config::ModelConfig;
 use crate::model::{Listing, Model};
 
+pub use adapters::AdapterRefusal;
 pub use definitions::{Redefinition, RedefinitionConflict};
 
 /// State of one model beside its place in the table.
