@@ -2,7 +2,9 @@
 
 use http::StatusCode;
 use mortise_http::{Problem, WaitEnd, stopping};
-use mortise_service::{Fault, INVALID_SCHEMA, LifecycleError, PluginError, ServiceError};
+use mortise_service::{
+    AdapterError, Fault, INVALID_SCHEMA, LifecycleError, PluginError, ServiceError,
+};
 
 /// A failure of the service as clients are told it.
 pub(crate) fn problem_of(error: ServiceError) -> Problem {
@@ -19,6 +21,13 @@ pub(crate) fn problem_of(error: ServiceError) -> Problem {
         }
         ServiceError::ModelNotFound { .. } => {
             Problem::new(StatusCode::NOT_FOUND, "model_not_found", message).at("model")
+        }
+        ServiceError::Adapter(error) => {
+            let (status, code) = match error {
+                AdapterError::Unsupported { .. } => (StatusCode::BAD_REQUEST, "lora_not_supported"),
+                _ => (StatusCode::NOT_FOUND, "lora_not_found"),
+            };
+            Problem::new(status, code, message).at("lora_adapter")
         }
         ServiceError::Model(error) => model_error(&error),
         ServiceError::Denied(denial) => {

@@ -1,8 +1,8 @@
 //! Reasons for which a request is refused or an answer breaks off. No HTTP in here: the server turns kinds into
 //! statuses in one place.
 
-use mortise_models::UnknownModel;
 use mortise_models::lifecycle::LifecycleError;
+use mortise_models::{AdapterError, UnknownModel};
 use mortise_plugin::{Denial, PluginError};
 
 /// Every way in which the service can fail a request.
@@ -26,6 +26,9 @@ pub enum ServiceError {
         /// Names that exist.
         available: Vec<String>,
     },
+    /// The model has no loaded adapter of this name, or takes none.
+    #[error(transparent)]
+    Adapter(#[from] AdapterError),
     /// The model is known and cannot be used now.
     #[error(transparent)]
     Model(#[from] LifecycleError),
@@ -104,6 +107,7 @@ impl ServiceError {
         match self {
             Self::Invalid { .. } => "invalid",
             Self::ModelNotFound { .. } => "model_not_found",
+            Self::Adapter(_) => "lora_not_found",
             Self::Model(error) => error.code(),
             Self::Denied(_) => "denied",
             Self::ContextLength { .. } => "context_length",

@@ -1,6 +1,7 @@
 //! The life of a request: authorize, render, encode, constrain, submit; then detokenize, stop,
 //! parse. No HTTP, no tensors, no wasmtime.
 
+mod adapted;
 mod adapters;
 mod admission;
 mod alias_routing;
@@ -23,6 +24,7 @@ mod identity;
 mod inspect;
 mod latency;
 pub mod limits;
+mod meant;
 mod model;
 mod observer;
 mod offline;
@@ -58,6 +60,7 @@ pub use event::{Event, ServerToolCall, ToolOutcome};
 pub use failure::{Fallback, RawOnFailure, ScopedPolicy, ScopedTools};
 pub use identity::Identity;
 pub use inspect::{DecodedText, EncodedPrompt, ParseRequest, ParsedText};
+pub use meant::adapted_name;
 pub use model::{AlwaysLoaded, Held, HoldModels, LoadedModel, ServedModel};
 pub use mortise_engine::EarlyStopping;
 pub use mortise_models::conversation::{
@@ -66,7 +69,10 @@ pub use mortise_models::conversation::{
     TooDeep, ToolCall, ToolDeclaration, ToolName, Tools, ToolsError, template_json,
 };
 pub use mortise_models::lifecycle::LifecycleError;
-pub use mortise_models::{Capability, Delta, FinishReason, Generator, Model, TokenLogprob, Usage};
+pub use mortise_models::{
+    ADAPTER_SEPARATOR, AdapterError, Capability, Delta, FinishReason, Generator, Model,
+    TokenLogprob, Usage,
+};
 pub use mortise_plugin::{
     Fault, GrammarSource, Kind, PluginError, Principal, ToolChoice, ToolGrant,
 };

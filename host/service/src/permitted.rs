@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use mortise_models::AdapterError;
 use mortise_plugin::{Decision, Facts};
 
 use crate::admission::{Call, Policies, facts, routing_key};
@@ -49,11 +50,21 @@ impl Service {
                 let available = names.collect();
                 ServiceError::ModelNotFound { model, available }
             }
+            ServiceError::Adapter(AdapterError::Unknown { model, adapter, .. }) => {
+                let shown = self.permitted_adapters(call).await.into_iter();
+                let shown = shown.filter(|(served, _)| served.listing.name == model);
+                ServiceError::Adapter(AdapterError::Unknown {
+                    available: shown.map(|(_, adapter)| adapter).collect(),
+                    model,
+                    adapter,
+                })
+            }
             other => other,
         }
     }
 
-    async fn permits(&self, call: &Call, model: &str) -> bool {
+    /// Whether a caller is shown what has this name.
+    pub(crate) async fn permits(&self, call: &Call, model: &str) -> bool {
         let facts = facts(call, Some(model), false, None);
         self.serving().policies.show(call, &facts).await
     }

@@ -7,9 +7,7 @@ use std::time::{Duration, Instant};
 
 use mortise_engine::Share;
 use mortise_models::lifecycle::{LifecycleError, ModelLease};
-use mortise_models::{
-    AliasTable, Catalogue, CatalogueError, FinishReason, Generator, NameMatching,
-};
+use mortise_models::{AliasTable, Catalogue, CatalogueError, FinishReason, NameMatching};
 use mortise_plugin::Principal;
 
 pub(crate) use crate::admission::account;
@@ -17,18 +15,16 @@ use crate::admission::{Admission, Call, OpenAccounts, Policies, answer_facts, fa
 use crate::answer::{Answer, StartedPart};
 use crate::check::Request;
 use crate::constraint::MaskThreads;
-use crate::conversation_prompt::ConversationModel;
 use crate::error::ServiceError;
 use crate::latency::Latency;
 use crate::limits::MAX_CHOICES;
+use crate::meant::Meant;
 use crate::model::{AlwaysLoaded, HoldModels, LoadedModel, ServedModel};
 use crate::observer::{ModelObserver, NoObserver, Observer, Outcome};
 use crate::part::{Part, PartSetup};
 use crate::plugin_routing::RequestPlugins;
 use crate::plugins::{DecidePolicy, RunTool};
-use crate::prepare::TokenModel;
 use crate::refusal::invalid;
-use crate::rendered_prompt::RenderedModel;
 use crate::request::RequestFields;
 use crate::routed::Routed;
 use crate::server_tools::{EnabledTools, ServerTools, ServerToolsError, ToolExecutor, ToolLimits};
@@ -175,7 +171,7 @@ impl Service {
     pub fn model(&self, name: &str) -> Result<Arc<ServedModel>, ServiceError> {
         let serving = self.serving();
         let name = self.meant(&serving, name);
-        Ok(Arc::clone(serving.models.resolve(&name)?))
+        Ok(serving.find(&name, None)?.entry)
     }
 
     /// Ask the policies about a request that generates nothing, such as a list of models. The
@@ -186,10 +182,12 @@ impl Service {
         model: Option<&str>,
     ) -> Result<Admission, ServiceError> {
         let serving = self.serving();
-        let resolved = |name| serving.models.resolve(name);
         let meant = model.map(|name| self.meant(&serving, name));
-        let named = meant.as_deref();
-        let named = named.map(|name| resolved(name).map_or(name, |entry| &entry.listing.name));
+        let named = meant.map(|name| match serving.find(&name, None) {
+            Ok(meant) => meant.name(),
+            Err(_) => name,
+        });
+        let named = named.as_deref();
         let mut admission = serving
             .policies
             .admit(call, facts(call, named, false, None))
@@ -208,11 +206,11 @@ impl Service {
         let serving = self.serving();
         let routed = self.route(&serving, call, model, None).await;
         let admitted = serving.admit(call, &routed.model, None).await;
-        let (admission, entry) = match admitted {
+        let (admission, meant) = match admitted {
             Ok(admitted) => admitted,
             Err(error) => return Err(self.discreet(call, error).await),
         };
-        let mut used = self.hold(&serving, &entry).await?;
+        let mut used = self.hold(&serving, &meant.entry).await?;
         used.observer = routed.observe(used.observer);
         Ok((admission, used))
     }
@@ -283,8 +281,10 @@ impl Service {
     /// Report a refusal, under the name of the model that the caller meant.
     pub(crate) fn refused(&self, serving: &Generation, name: &str, error: &ServiceError) {
         let name = self.meant(serving, name);
-        let entry = serving.models.resolve(&name).ok();
-        let model = entry.map(|entry| entry.listing.name.as_str());
+        let meant = serving.find(&name, None).ok();
+        let model = meant
+            .as_ref()
+            .map(|meant| meant.entry.listing.name.as_str());
         self.config.observer.refused(model, error);
     }
 
@@ -341,13 +341,13 @@ impl Service {
             .max_tokens
             .map(|each| each.saturating_mul(candidates));
         let admitted = serving.admit(call, &routed.model, Some((fields, limit)));
-        let (mut admission, entry) = admitted.await?;
-        let mut used = self.hold(serving, &entry).await?;
+        let (mut admission, meant) = admitted.await?;
+        let mut used = self.hold(serving, &meant.entry).await?;
         used.observer = routed.observe(used.observer);
         let model = &used.loaded.model;
-        let generator = used.loaded.generator()?;
+        let (name, generator) = meant.generator(&used.loaded)?;
         self.throughputs
-            .sample(&model.name, &generator.load(), Instant::now());
+            .sample(&name, &generator.load(), Instant::now());
         if candidates > self.config.max_choices {
             let limit = self.config.max_choices;
             return Err(invalid(
@@ -362,7 +362,7 @@ impl Service {
         let request = request.with_server_tools(tools.declarations())?;
         let submitter = self.submitter(
             call,
-            target(&model.name, generator),
+            Target::of(&name, &generator),
             plugins,
             &used,
             &admission,
@@ -505,25 +505,6 @@ pub(crate) struct UsedModel {
     pub(crate) lease: Option<Arc<ModelLease>>,
 }
 
-/// Runtime behind a model's generator.
-fn target(name: &str, generator: &Generator) -> Target {
-    let name = Arc::from(name);
-    match generator {
-        Generator::Tokens(generator) => Target::Tokens(TokenModel {
-            name,
-            generator: generator.clone(),
-        }),
-        Generator::Conversation(runtime) => Target::Conversation(ConversationModel {
-            name,
-            runtime: Arc::clone(runtime),
-        }),
-        Generator::Rendered(generator) => Target::Rendered(RenderedModel {
-            name,
-            generator: generator.clone(),
-        }),
-    }
-}
-
 /// Numbers of the next prompt's choices.
 #[derive(Default)]
 struct Numbers {
@@ -554,6 +535,11 @@ impl Generation {
         })
     }
 
+    /// All models.
+    pub(crate) fn models(&self) -> &Catalogue<ServedModel> {
+        &self.models
+    }
+
     /// Whether a model has this public name.
     pub(crate) fn is_public(&self, name: &str) -> bool {
         self.models.get(name).is_some()
@@ -575,11 +561,11 @@ impl Generation {
         call: &Call,
         model: &str,
         answer: Option<(&RequestFields, Option<u32>)>,
-    ) -> Result<(Admission, Arc<ServedModel>), ServiceError> {
-        let entry = self.models.resolve(model);
-        let named = entry
-            .as_ref()
-            .map_or(model, |entry| entry.listing.name.as_str());
+    ) -> Result<(Admission, Meant), ServiceError> {
+        let adapter = answer.and_then(|(fields, _)| fields.lora_adapter.as_deref());
+        let meant = self.find(model, adapter);
+        let named = meant.as_ref().map(Meant::name);
+        let named = named.as_deref().unwrap_or(model);
         let facts = match answer {
             Some((fields, max_tokens)) => answer_facts(call, named, max_tokens, fields),
             None => facts(call, Some(named), false, None),
@@ -588,9 +574,9 @@ impl Generation {
         if let Some((fields, _)) = answer {
             admission.check_tools(fields)?;
         }
-        let entry = Arc::clone(entry?);
-        admission.spent().model = entry.listing.name.clone();
-        Ok((admission, entry))
+        let meant = meant?;
+        admission.spent().model = meant.name();
+        Ok((admission, meant))
     }
 }
 
