@@ -69,13 +69,13 @@ impl Config {
         let fields = Fields::read(folder, FILE)?.ok_or_else(|| folder.missing(FILE))?;
         check_kind(&fields)?;
         let rank = fields.required_count("r", 1..=ADAPTER_RANK_MAX)?;
-        let alpha = fields.number("lora_alpha", 0.0..=ADAPTER_ALPHA_MAX)?;
+        let alpha = fields.number("lora_alpha", 0.0..=f64::from(ADAPTER_ALPHA_MAX))?;
         let alpha = alpha.ok_or_else(|| fields.wrong("lora_alpha", "is missing"))?;
         let ranks = patterns(&fields, "rank_pattern", |fields, key| {
             fields.required_count(key, 1..=ADAPTER_RANK_MAX)
         })?;
         let alphas = patterns(&fields, "alpha_pattern", |fields, key| {
-            let alpha = fields.number(key, 0.0..=ADAPTER_ALPHA_MAX)?;
+            let alpha = fields.number(key, 0.0..=f64::from(ADAPTER_ALPHA_MAX))?;
             alpha.ok_or_else(|| fields.wrong(key, "is missing"))
         })?;
         Ok(Self {

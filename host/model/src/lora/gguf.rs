@@ -125,7 +125,7 @@ fn alpha(gguf: &Gguf) -> Result<f64, GgufError> {
         Some(Value::Flag(_) | Value::Text(_) | Value::Array(_)) => None,
     };
     found
-        .filter(|alpha| (0.0..=ADAPTER_ALPHA_MAX).contains(alpha))
+        .filter(|alpha| (0.0..=f64::from(ADAPTER_ALPHA_MAX)).contains(alpha))
         .ok_or_else(|| GgufError::Entry {
             key: ALPHA_KEY.to_owned(),
             problem: format!("is no number from 0 to {ADAPTER_ALPHA_MAX}"),

@@ -91,7 +91,7 @@ impl Adapter {
     /// # Errors
     /// When a file is missing or damaged, does not fit the model, or asks for what is not supported.
     pub fn load(folder: &ModelFolder, spec: &ModelSpec, scale: f32) -> Result<Self, ModelError> {
-        if !(scale.is_finite() && scale.abs() <= ADAPTER_SCALE_MAX) {
+        if !(scale.is_finite() && scale.abs() <= f32::from(ADAPTER_SCALE_MAX)) {
             return Err(refused(
                 folder,
                 format!("has scale {scale}; expected -{ADAPTER_SCALE_MAX} to {ADAPTER_SCALE_MAX}"),
