@@ -122,6 +122,15 @@ fn request(seed: u32) -> SequenceRequest {
     }
 }
 
+fn load_adapters(model: &Model, count: usize) -> Vec<Arc<Adapter>> {
+    let files = ModelFolder::embedded(&[
+        ("adapter_config.json", ADAPTER.as_bytes()),
+        ("adapter_model.safetensors", adapter_tensors().leak()),
+    ]);
+    let load = |_| Adapter::load(&files, model.spec(), 1.0).expect("the adapter is sound");
+    (0..count).map(load).map(Arc::new).collect()
+}
+
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let mut number = |default: usize| {
@@ -143,14 +152,7 @@ fn main() {
         ("model.safetensors", weights().leak()),
     ]);
     let model = Arc::new(Model::load(&folder, precision).expect("the model is sound"));
-    let files = ModelFolder::embedded(&[
-        ("adapter_config.json", ADAPTER.as_bytes()),
-        ("adapter_model.safetensors", adapter_tensors().leak()),
-    ]);
-    let loaded: Vec<Arc<Adapter>> = (0..adapters)
-        .map(|_| Adapter::load(&files, model.spec(), 1.0).expect("the adapter is sound"))
-        .map(Arc::new)
-        .collect();
+    let loaded = load_adapters(&model, adapters);
     let config = EngineConfig {
         threads,
         ..EngineConfig::default()
