@@ -11,6 +11,7 @@ use crate::{Managed, scripted};
 /// Calls in their order: the operation, the name in its path, its body, its status.
 fn calls() -> Vec<(&'static str, &'static str, Option<Value>, u16)> {
     let one = || Some(json!({"model": "one"}));
+    let lora = || Some(json!({"lora_id": "a", "base_model": "one", "path": "/nowhere"}));
     let canary = json!({"target": "two", "percent": 10, "tenants": ["t"]});
     vec![
         ("getAdminContract", "", None, 200),
@@ -42,6 +43,16 @@ fn calls() -> Vec<(&'static str, &'static str, Option<Value>, u16)> {
         ("rescanModels", "", None, 200),
         ("rescan", "", None, 200),
         ("restartModels", "", None, 200),
+        ("listLoras", "", None, 200),
+        ("getLora", "absent", None, 404),
+        ("loadLora", "", lora(), 409),
+        ("loadLora", "", one(), 422),
+        (
+            "unloadLora",
+            "",
+            Some(json!({"lora_id": "a", "base_model": "one"})),
+            404,
+        ),
         ("getPlugins", "", None, 200),
         ("reloadPlugins", "", None, 200),
         ("reloadSettings", "", None, 200),

@@ -5,6 +5,7 @@ mod aliases;
 mod contract;
 mod demand;
 mod discovery;
+mod loras;
 mod release;
 mod settings;
 mod start;

@@ -216,6 +216,72 @@ pub(crate) fn unload_named() -> Operation {
         .answers(200, "ModelRow")
 }
 
+pub(crate) fn list_loras() -> Operation {
+    let (model, status) = (json!({"type": "string"}), json!({"type": "string"}));
+    let summary = "Lists the LoRA adapters of the models.";
+    reading("/v1/admin/loras", "listLoras", summary)
+        .query(
+            "model",
+            model,
+            "Public name of a model; those of the others are left out.",
+        )
+        .query(
+            "status",
+            status,
+            "A state; adapters in others are left out.",
+        )
+        .refuses(&[404])
+        .answers(200, "LoraRows")
+}
+
+pub(crate) fn get_lora() -> Operation {
+    let model = json!({"type": "string"});
+    let about = "Public name of its model, where several have an adapter of this name.";
+    reading("/v1/admin/loras/{name}", "getLora", "A LoRA adapter.")
+        .query("base_model", model, about)
+        .refuses(&[404, 409])
+        .answers(200, "LoraRow")
+}
+
+/// The body that loads an adapter.
+fn lora() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "lora_id": {"type": "string"},
+            "base_model": {"type": "string"},
+            "path": {"type": ["string", "null"]},
+            "scale": {"type": ["number", "null"]},
+        },
+        "required": ["lora_id", "base_model"],
+        "additionalProperties": false,
+    })
+}
+
+/// The body that unloads an adapter.
+fn lora_name() -> Value {
+    json!({
+        "type": "object",
+        "properties": {"lora_id": {"type": "string"}, "base_model": {"type": "string"}},
+        "required": ["lora_id", "base_model"],
+        "additionalProperties": false,
+    })
+}
+
+pub(crate) fn load_lora() -> Operation {
+    let summary = "Loads a LoRA adapter, and answers when requests can use it.";
+    changing("/v1/admin/loras/load", "loadLora", summary)
+        .takes("LoraLoadRequest", lora())
+        .answers(200, "LoadedLora")
+}
+
+pub(crate) fn unload_lora() -> Operation {
+    let summary = "Unloads a LoRA adapter, and answers when no request uses it.";
+    changing("/v1/admin/loras/unload", "unloadLora", summary)
+        .takes("LoraUnloadRequest", lora_name())
+        .answers(200, "UnloadedLora")
+}
+
 pub(crate) fn events() -> Operation {
     reading(
         "/v1/admin/events",
@@ -249,6 +315,8 @@ mod tests {
             (alias(), known::<Alias>()),
             (overrides(), known::<LoadOverrides>()),
             (named(), known::<crate::models::Named>()),
+            (lora(), known::<crate::loras::LoadLora>()),
+            (lora_name(), known::<crate::loras::UnloadLora>()),
         ] {
             let declared = schema["properties"].as_object().expect("fields").keys();
             assert_eq!(declared.cloned().collect::<BTreeSet<_>>(), known);

@@ -6,6 +6,7 @@ mod contract;
 mod discovery;
 mod events;
 pub mod limits;
+mod loras;
 mod models;
 mod row;
 mod settings;
@@ -118,6 +119,10 @@ fn routes(document: &Arc<OnceLock<Value>>) -> Routes<Arc<Admin>> {
         .on(contract::model_log(), models::log)
         .on(contract::load_named(), models::load_named)
         .on(contract::unload_named(), models::unload_named)
+        .on(contract::list_loras(), loras::list)
+        .on(contract::get_lora(), loras::show)
+        .on(contract::load_lora(), loras::load)
+        .on(contract::unload_lora(), loras::unload)
         .on(contract::events(), events::stream)
 }
 

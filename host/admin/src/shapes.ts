@@ -51,6 +51,7 @@ type ModelRow = {
     group: string | null;
     quantize: string | null;
     draft_model: string | null;
+    loras: string[];
     load_on_demand: boolean | null;
     idle_timeout_seconds: integer | null;
   };
@@ -125,6 +126,41 @@ type Rescan = {
 };
 
 type Restarted = { status: "reloaded" };
+
+type LoraRow = {
+  lora_id: string;
+  base_model: string;
+  path: string;
+  scale: number;
+  status: "available" | "loading" | "loaded" | "unloading";
+  /** These are null while it is not loaded. */
+  size_bytes: integer | null;
+  rank: integer | null;
+  alpha: number | null;
+  target_modules: string[] | null;
+  slot: integer | null;
+  loaded_timestamp: string | null;
+  load_time_ms: integer | null;
+  usage_count: integer;
+  last_error: string | null;
+};
+
+type LoraRows = { loras: LoraRow[] };
+
+type LoadedLora = {
+  lora_id: string;
+  base_model: string;
+  status: "loaded";
+  load_time_ms: integer;
+  slot: integer;
+};
+
+type UnloadedLora = {
+  lora_id: string;
+  base_model: string;
+  status: "unloaded";
+  slot_freed: integer;
+};
 
 /** Data of an event: `model.state`, `model.progress` or `missed`. */
 type AdminEvent =

@@ -70,6 +70,9 @@ pub(crate) enum Command {
     /// List, load and unload the models of a running server, over its admin side.
     #[command(subcommand, after_help = MODELS_HELP)]
     Models(ModelsCommand),
+    /// List, load and unload the LoRA adapters of a running server, over its admin side.
+    #[command(subcommand, after_help = LORAS_HELP)]
+    Loras(LorasCommand),
     /// Check, copy or shrink the file in which a server keeps its state.
     #[command(subcommand, after_help = STORE_HELP)]
     Store(StoreCommand),
@@ -232,6 +235,51 @@ pub(crate) enum ModelsCommand {
     Unload {
         /// The model's public name
         model: String,
+        #[command(flatten)]
+        server: AdminServer,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LorasCommand {
+    /// List all adapters with their states
+    List {
+        #[command(flatten)]
+        server: AdminServer,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print everything that is known of an adapter, as JSON
+    Show {
+        /// The public name of its model
+        model: String,
+        /// The adapter's name
+        adapter: String,
+        #[command(flatten)]
+        server: AdminServer,
+    },
+    /// Load an adapter of a loaded model, and wait until requests can use it
+    Load {
+        /// The public name of the model
+        model: String,
+        /// The adapter's name
+        adapter: String,
+        /// A PEFT folder or a GGUF file, as the server finds it; may be left out where the server knows it
+        #[arg(long)]
+        path: Option<PathBuf>,
+        /// The factor of what the adapter adds [default: 1]
+        #[arg(long)]
+        scale: Option<f32>,
+        #[command(flatten)]
+        server: AdminServer,
+    },
+    /// Unload an adapter, and wait until no request uses it
+    Unload {
+        /// The public name of its model
+        model: String,
+        /// The adapter's name
+        adapter: String,
         #[command(flatten)]
         server: AdminServer,
     },
@@ -422,6 +470,12 @@ Examples:
   mortise models list --config mortise.toml
   mortise models load big --set max_context=8192 --set kv_type=q8_0 --config mortise.toml
   mortise models unload big --admin-url http://10.0.0.5:9000 --admin-key-env MORTISE_ADMIN_KEY";
+
+const LORAS_HELP: &str = "\
+Examples:
+  mortise loras list --config mortise.toml
+  mortise loras load base legal --path loras/legal --config mortise.toml
+  mortise loras unload base legal --config mortise.toml";
 
 const STORE_HELP: &str = "\
 Examples:

@@ -24,7 +24,7 @@ use crate::cli::{
     ChildProcessCommand, Cli, Command, ConfigCommand, GrammarCommand, PluginCommand,
     TemplateCommand,
 };
-use crate::commands::{check, devices, inspect, models, plugins, store, text};
+use crate::commands::{check, devices, inspect, loras, models, plugins, store, text};
 
 /// Wrong usage or configuration, as opposed to a failure.
 const USAGE: u8 = 2;
@@ -103,6 +103,7 @@ fn run(command: Command) -> anyhow::Result<()> {
             let path = mortise_models::download(&hub, &reference, &LoadProgress::default())?;
             print(&format!("{}\n", path.display()))
         }
+        Command::Loras(command) => loras::run(command),
         Command::Models(command) => models::run(command),
         Command::Store(command) => store::run(command),
         Command::Devices { json } => print(&devices::describe(json)?),

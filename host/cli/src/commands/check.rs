@@ -49,6 +49,9 @@ fn check_model(model: &ModelConfig) -> Result<(), (&'static str, String)> {
     if let Some(path) = model.draft.as_ref().and_then(|draft| draft.path.as_ref()) {
         exists("draft_model", path)?;
     }
+    for lora in &model.loras {
+        exists("loras", &lora.path)?;
+    }
     match &model.child {
         None => Ok(()),
         Some(child) => {

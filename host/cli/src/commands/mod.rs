@@ -3,6 +3,7 @@
 pub(crate) mod check;
 pub(crate) mod devices;
 pub(crate) mod inspect;
+pub(crate) mod loras;
 pub(crate) mod models;
 pub(crate) mod plugins;
 pub(crate) mod store;

@@ -110,19 +110,20 @@ fn table(models: &Value) -> String {
     lines
 }
 
-fn text(value: &Value) -> &str {
+/// A text of an answer; nothing if it is none.
+pub(super) fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
 /// The admin side of a server.
-struct Admin {
+pub(super) struct Admin {
     url: String,
     key: String,
     agent: Agent,
 }
 
 impl Admin {
-    fn of(server: &AdminServer) -> anyhow::Result<Self> {
+    pub(super) fn of(server: &AdminServer) -> anyhow::Result<Self> {
         let (url, key) = match (
             &server.admin_url,
             &server.admin_key_env,
@@ -153,13 +154,13 @@ impl Admin {
         })
     }
 
-    fn get(&self, path: &str) -> anyhow::Result<Value> {
+    pub(super) fn get(&self, path: &str) -> anyhow::Result<Value> {
         let url = format!("{}{path}", self.url);
         let request = self.agent.get(&url).header("x-admin-token", &self.key);
         answer(&url, request.call())
     }
 
-    fn post(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
+    pub(super) fn post(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
         let url = format!("{}{path}", self.url);
         let request = self.agent.post(&url).header("x-admin-token", &self.key);
         let request = request.header("content-type", "application/json");

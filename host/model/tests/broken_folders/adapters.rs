@@ -106,13 +106,8 @@ fn what_adapters_cannot_have_is_named() {
         ("a_field_of_next_year", json!({"on": true})),
     ] {
         let wrong = with_config(|config| config[field] = value);
-        check(
-            wrong.path(),
-            &[
-                &format!("`{field}` in `adapter_config.json` is"),
-                "not supported",
-            ][..1],
-        );
+        let refused = format!("`{field}` in `adapter_config.json` is");
+        check(wrong.path(), &[&refused]);
     }
     for (field, value, expected) in [
         ("peft_type", json!("IA3"), "is \"IA3\"; expected \"LORA\""),
@@ -180,7 +175,7 @@ fn tensors_that_do_not_fit_are_named() {
     });
     check(wide.path(), &[QUERY, "[4, 128]", "[4, 64]"]);
     let flat = with_tensors(|tensors| of(tensors, QUERY).2 = vec![512]);
-    check(flat.path(), &[QUERY, "has rank 512"][..1]);
+    check(flat.path(), &[QUERY, "has shape [512]", "[512, 64]"]);
     let empty = with_tensors(|tensors| {
         let tensor = of(tensors, QUERY);
         (tensor.2, tensor.3) = (vec![0, 64], Vec::new());
@@ -288,7 +283,7 @@ fn gguf() -> GgufFile {
     file.entry("general.type", text("adapter"));
     file.entry("adapter.type", text("lora"));
     file.entry("adapter.lora.alpha", gguf_file::f32(4.0));
-    let numbers = |count: usize| [0.5f32.to_le_bytes(); 1].concat().repeat(count);
+    let numbers = |count: usize| 0.5f32.to_le_bytes().repeat(count);
     file.tensor("blk.0.attn_q.weight.lora_a", &[2, 64], F32, numbers(128));
     file.tensor("blk.0.attn_q.weight.lora_b", &[64, 2], F32, numbers(128));
     file
