@@ -108,7 +108,7 @@ fn cache(pool: &mut BlockPool, tenant: &str, weight: u32, tokens: std::ops::Rang
 }
 
 fn cached(pool: &BlockPool, tenant: &str, tokens: std::ops::Range<u32>) -> Vec<u32> {
-    let parent = Parent::Root(Some(Arc::from(tenant)));
+    let parent = Parent::Root(Salt::new(Some(Arc::from(tenant)), None));
     let mut tokens: Vec<u32> = tokens.collect();
     tokens.retain(|token| pool.find(&parent, &[*token]).is_some());
     tokens
