@@ -2,11 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::json;
-
 use crate::shell::run;
-use crate::support::client::Request;
-use crate::support::example::{built, source};
+use crate::support::example::{built, root, source};
 use crate::support::{Server, have};
 
 #[test]
@@ -28,9 +25,21 @@ fn examples_in_rust_pass_their_cases() {
 
 /// Make a project of the kind and language, lay the example's own files over it, and test it. What an
 /// example holds must differ from what the project has anyway.
-fn build(name: &str, kind: &str, lang: &str, test: &str) -> (tempfile::TempDir, PathBuf) {
+/// Texts of `put_in` are added to the ends of files, before it is built.
+pub(crate) fn build(
+    name: &str,
+    kind: &str,
+    lang: &str,
+    test: &str,
+    put_in: &[(&str, &str)],
+) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("make a folder");
     let source = source(name);
+    let added = folder.path().join("added");
+    std::fs::create_dir(&added).expect("make a folder");
+    for (file, text) in put_in {
+        std::fs::write(added.join(file), text).expect("write a file");
+    }
     let script = format!(
         "mortise plugin new {name} --kind {kind} --lang {lang}\n\
          rm -r {name}/cases\n\
@@ -38,6 +47,9 @@ fn build(name: &str, kind: &str, lang: &str, test: &str) -> (tempfile::TempDir, 
          ! cmp -s {source:?}/$file {name}/$file || {{ echo \"$file is the template's\" >&2; exit 1; }}\n\
          done\n\
          cp -r {source:?}/. {name}\n\
+         (cd added && find . -type f) | while read -r file; do\n\
+         cat added/$file >> {name}/$file\n\
+         done\n\
          cd {name}\n\
          {test}"
     );
@@ -50,48 +62,47 @@ fn build(name: &str, kind: &str, lang: &str, test: &str) -> (tempfile::TempDir, 
 #[test]
 fn the_parser_in_c_passes_its_cases() {
     if have(&["python3", "make"]) {
-        build("function-tags-c", "output-parser", "c", "make test");
+        build("function-tags-c", "output-parser", "c", "make test", &[]);
     }
 }
 
-/// A server with this policy, from the code that its test has compiled.
-fn serving(file: &Path, settings: &str) -> Server {
+/// A server with this policy, from the code that its test has compiled; `more` are further keys of its
+/// binding, and tables.
+pub(crate) fn serving(file: &Path, settings: &str, more: &str) -> Server {
     let cache = file.with_file_name("build").join("cache");
     Server::configured(&format!(
         "[plugins]\ncache_dir = {cache:?}\n\
-         [[plugins.bindings]]\nkind = \"policy\"\nfile = {file:?}\nsettings = {settings}\n"
+         [[plugins.bindings]]\nkind = \"policy\"\nfile = {file:?}\nsettings = {settings}\n{more}"
     ))
 }
 
-/// The status of a chat request with one header.
-fn status(server: &Server, header: (&str, &str)) -> u16 {
-    let messages = json!([{"role": "user", "content": "Hi"}]);
-    let body = json!({"model": "mortise-demo", "messages": messages, "max_tokens": 1});
-    let request = Request::post("/v1/chat/completions", &body);
-    server.send(&request.header(header.0, header.1)).status()
-}
-
+/// The plugin that renders the model's own Jinja agrees with it; one that words tools otherwise does not, and
+/// is told where.
 #[test]
-fn the_policy_in_python_serves() {
-    if !have(&["python3", "make"]) {
-        return;
-    }
-    let (_folder, file) = build("model-menu-python", "policy", "python", "make test");
-    let server = serving(
-        &file,
-        "{ menu = { acme = [\"small-*\"], \"*\" = [\"mortise-*\"] } }",
+fn a_template_is_held_to_the_models_own() {
+    let root = root();
+    let (model, own) = (
+        root.join("examples/demo-model/model"),
+        root.join("host/bundle/prebuilt/chat-template.wasm"),
     );
-    assert_eq!(status(&server, ("x-tenant", "acme")), 403);
-    assert_eq!(status(&server, ("x-tenant", "umbrella")), 200);
-}
-
-#[test]
-fn the_policy_in_javascript_serves() {
-    if !have(&["node", "npm"]) {
-        return;
-    }
-    let (_folder, file) = build("token-cap-js", "policy", "js", "npm test --silent");
-    let server = serving(&file, "{ plans = { free = { max_tokens = 10 } } }");
-    assert_eq!(status(&server, ("x-plan", "gold")), 403);
-    assert_eq!(status(&server, ("x-plan", "free")), 200);
+    let cases = source("house-rules").join("cases");
+    let script =
+        format!("mortise plugin test {own:?} --cases {cases:?} --like-model {model:?} || true");
+    let printed = run(&root, &script);
+    assert!(!printed.contains("FAILED  like the model"), "{printed}");
+    assert!(
+        printed.contains("ok      like the model: five turns with tools"),
+        "{printed}"
+    );
+    let rules = built("house-rules");
+    let script = format!(
+        "mortise plugin test {rules:?} --settings '{{\"rules\": \"\"}}' --like-model {model:?} && exit 1 || true"
+    );
+    let printed = run(&source("house-rules"), &script);
+    assert!(
+        printed.contains("ok      like the model: two turns"),
+        "{printed}"
+    );
+    let told = "FAILED  like the model: one tool: the text differs at character";
+    assert!(printed.contains(told), "{printed}");
 }

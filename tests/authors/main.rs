@@ -6,6 +6,7 @@
 //! if `MORTISE_REQUIRE_SDKS=1` is set, as `.ci/run` does.
 
 mod examples;
+mod exceptions;
 mod pages;
 mod shell;
 

@@ -11,6 +11,8 @@ use crate::support::client::{Request, Response};
 use crate::support::contract::{self, Contract};
 use crate::support::{Server, example, until};
 
+const KEY: &str = "an admin key of the tests";
+
 const SCRIPT: &str = r#"
 default = "Hello there, wörld 👋."
 lines = [
@@ -19,12 +21,23 @@ lines = [
 ]
 "#;
 
+/// A user, beside callers without a key.
+const USERS: &str = r#"
+[auth]
+anonymous = true
+[[auth.users]]
+name = "ann"
+# `sesame`
+password_hash = "$argon2id$v=19$m=19456,t=2,p=1$lr3PiqzgQ+W7sBq5ja1xWA$qvA2l8LHNI9HKBo+c+MOEXM8ypcfZEHycoKOco5YYYE"
+"#;
+
 /// A server with a model that says what it is told, and one that makes vectors.
 fn server() -> Server {
     let demo = example::root().join("examples/demo-model/model");
     let demo = demo.to_str().expect("a path in UTF-8");
     let embeds = format!("[[models]]\nname = \"embeds\"\npath = '{demo}'\npooling = \"last\"\n");
-    Server::scripted(SCRIPT, &embeds)
+    let admin = format!("[admin]\nport = 0\nkey = \"{KEY}\"\nllm_routes = true\n");
+    Server::scripted(SCRIPT, &format!("{admin}{USERS}{embeds}"))
 }
 
 fn contract_of(server: &Server) -> Contract {
@@ -69,7 +82,12 @@ fn feature_e27_the_contract_has_the_methods_of_the_routes() {
 /// Nothing is routed but by what takes an operation.
 #[test]
 fn no_route_is_made_without_its_operation() {
-    for folder in ["host/api/src", "host/admin/src", "host/http/src"] {
+    for folder in [
+        "host/api/src",
+        "host/admin/src",
+        "host/http/src",
+        "host/web/src",
+    ] {
         for (file, text) in sources(&example::root().join(folder)) {
             let code = text.split("#[cfg(test)]").next().unwrap_or_default();
             let may = file.ends_with("http/src/contract/mod.rs");
@@ -235,6 +253,7 @@ fn openai_calls() -> Vec<Call> {
         call("renderChat").with(chat("Hi", json!({}))),
         call("parseText").with(json!({"model": "scripted", "text": "Hi", "tools": tools})),
         call("countResponseTokens").with(json!({"model": "scripted", "input": "Hi"})),
+        call("compactResponse").with(json!({"model": "scripted", "input": "Hi"})),
         call("listModels"),
         call("listModelsUnversioned"),
         call("getModel").at("/v1/models/scripted"),
@@ -275,7 +294,17 @@ fn other_calls() -> Vec<Call> {
         call("rerankUnversioned").with(texts),
         call("score").with(scored.clone()),
         call("scoreUnversioned").with(scored),
+        call("logIn").with(json!({"username": "ann", "password": "sesame"})),
         call("embed").with(json!({"model": "embeds", "inputs": ["a"]})),
+        call("llmInference").with(json!({"model": "scripted", "prompt": "Hi"})),
+        call("llmInference").with(json!({"model": "scripted", "prompt": "Hi", "stream": true})),
+        call("llmEmbed").with(json!({"model": "embeds", "text": "Hi"})),
+        call("llmListModels"),
+        call("llmGetModel").at("/api/v1/llm/models/embeds"),
+        call("llmStats"),
+        call("llmWorkers"),
+        call("llmCacheStats"),
+        call("llmHealth"),
         call("getHealth"),
         call("getReady"),
         call("getMetrics"),
@@ -284,6 +313,8 @@ fn other_calls() -> Vec<Call> {
         call("getContract"),
         call("getContractPage"),
         call("getContractStyle"),
+        call("getPlayground"),
+        call("getPlaygroundFile").at("/playground/main.js"),
     ]
 }
 
@@ -370,6 +401,76 @@ fn batch_calls(server: &Server, contract: &Contract) -> Vec<Call> {
     ]
 }
 
+/// Calls about a vector store and a file in it.
+fn collection_calls(server: &Server, contract: &Contract) -> Vec<Call> {
+    let body = form(
+        &[("purpose", "user_data")],
+        Some(("a.txt", b"A zebra grazes.".as_slice())),
+    );
+    let file = id_of(&server.send(&upload(&body)));
+    let create = call("createVectorStore").with(json!({
+        "name": "contract", "file_ids": [file], "metadata": {"a": "b"}, "embedding_model": "embeds",
+        "chunking_strategy": {"type": "auto"},
+    }));
+    let store = format!(
+        "/v1/vector_stores/{}",
+        id_of(&create.send(server, contract))
+    );
+    until("the file is ingested", || {
+        server.get(&store).ok()["status"] == "completed"
+    });
+    let attached = format!("{store}/files/{file}");
+    let filter = json!({"type": "and", "filters": [{"type": "eq", "key": "a", "value": true}]});
+    let ranking = json!({"ranker": "auto", "score_threshold": 0.0, "diversity": 0.5,
+        "hybrid_search": {"embedding_weight": 0.5, "text_weight": 0.5}});
+    let attributes = json!({"attributes": {"a": true}});
+    let rag = json!({"query": "zebra", "collection": "contract", "model": "scripted",
+        "similarity_threshold": -1.0});
+    vec![
+        call("listVectorStores"),
+        call("getVectorStore").at(&store),
+        call("updateVectorStore").at(&store).with(json!({"metadata": {}})),
+        call("listVectorStoreFiles").at(&format!("{store}/files")),
+        call("getVectorStoreFile").at(&attached),
+        call("updateVectorStoreFile").at(&attached).with(attributes),
+        call("getVectorStoreFileContent").at(&format!("{attached}/content")),
+        call("searchVectorStore").at(&format!("{store}/search")).with(
+            json!({"query": ["zebra"], "filters": filter, "max_num_results": 3, "ranking_options": ranking}),
+        ),
+        call("llmRag").with(rag.clone()),
+        call("llmRag").with(joined(rag, json!({"stream": true}))),
+        call("createVectorStoreFile")
+            .at(&format!("{store}/files"))
+            .with(json!({"file_id": file})),
+        call("deleteVectorStoreFile").at(&attached),
+        call("deleteVectorStore").at(&store),
+    ]
+}
+
+/// Calls with the operator's key.
+fn operators_calls(server: &Server, contract: &Contract) {
+    let model = || json!({"model_id": "scripted"});
+    for (id, body) in [
+        ("llmUnloadModel", model()),
+        (
+            "llmLoadModel",
+            joined(
+                model(),
+                json!({"options": {"use_mmap": true}, "pin": false}),
+            ),
+        ),
+        ("llmClearCache", json!({"cache_type": "all"})),
+    ] {
+        let (path, _, operation) = contract.operation(id);
+        let request = Request::post(&path, &body);
+        let response = server.send(&request.header("x-admin-token", KEY));
+        assert_eq!(response.status(), 200, "{id}: {}", response.text());
+        contract.holds(operation, &response);
+        let taken = &operation["requestBody"]["content"]["application/json"]["schema"];
+        contract.check(taken, &body, id);
+    }
+}
+
 #[test]
 fn feature_e27_answers_are_those_that_the_contract_declares() {
     let server = server();
@@ -381,12 +482,18 @@ fn feature_e27_answers_are_those_that_the_contract_declares() {
         "createFile",
         "createBatch",
         "cancelBatch",
+        "createVectorStore",
+        "llmUnloadModel",
+        "llmLoadModel",
+        "llmClearCache",
     ];
     let mut called = BTreeSet::from(made);
     let mut calls = openai_calls();
     calls.extend(other_calls());
     calls.extend(stored_calls(&server, &contract));
     calls.extend(batch_calls(&server, &contract));
+    calls.extend(collection_calls(&server, &contract));
+    operators_calls(&server, &contract);
     for call in &calls {
         let response = call.send(&server, &contract);
         assert_eq!(response.status(), 200, "{}: {}", call.id, response.text());

@@ -284,7 +284,7 @@ fn slow_bodies_are_given_up() {
 fn routes_methods_types_and_hosts_are_checked() {
     let mut server = Server::scripted("default = \"x\"", "");
     error(&server.get("/v1/nothing"), 404, "unknown_route", None);
-    error(&server.get("/"), 404, "unknown_route", None);
+    error(&server.get("/nothing"), 404, "unknown_route", None);
     let response = server.get("/v1/completions");
     error(&response, 405, "method_not_allowed", None);
     assert_eq!(response.header("allow"), Some("POST"));

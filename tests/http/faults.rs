@@ -20,11 +20,18 @@ struct Faulty {
 
 impl Faulty {
     fn start() -> Self {
+        Self::with("")
+    }
+
+    /// `more` is further configuration.
+    fn with(more: &str) -> Self {
         let folder = || tempfile::tempdir().expect("make a folder");
         let (faults, plugins) = (folder(), folder());
         let config = format!(
-            "[admin]\nport = 0\nkey = {KEY:?}\n[plugins]\ndir = {:?}\nwatch_ms = 50\n",
-            plugins.path()
+            "[admin]\nport = 0\nkey = {KEY:?}\n[plugins]\ndir = {:?}\nwatch_ms = 50\n\
+             [audit]\nfile = {:?}\n{more}",
+            plugins.path(),
+            faults.path().join("audit.jsonl")
         );
         let server = Server::configured_with(&config, &[("MORTISE_FAULTS", faults.path())]);
         Self {
@@ -121,10 +128,62 @@ fn the_admin_side_is_started_again() {
 }
 
 #[test]
+fn the_task_that_records_models_is_started_again() {
+    let faulty = Faulty::start();
+    faulty.strike("audit-models", || ());
+    faulty.was_restarted("audit-models");
+}
+
+#[test]
 fn the_look_for_idle_models_is_started_again() {
     let faulty = Faulty::start();
     faulty.strike("idle-models", || ());
     faulty.was_restarted("idle-models");
+}
+
+#[test]
+fn the_look_at_store_and_disk_is_started_again() {
+    let faulty = Faulty::start();
+    faulty.strike("health", || ());
+    faulty.was_restarted("health");
+}
+
+#[test]
+fn feature_e7_a_stuck_engine_is_told_of_until_it_goes_on() {
+    let faulty = Faulty::with("[health]\nengine_stall_seconds = 1\n");
+    let ask = |path: &str| faulty.server.get(path);
+    assert_eq!(
+        (ask("/health").status(), ask("/ready").status()),
+        (200, 200)
+    );
+    let stall = faulty.faults.path().join("engine-stall");
+    std::fs::write(&stall, "").expect("write the file of the fault");
+    std::thread::scope(|scope| {
+        let answer = scope.spawn(|| faulty.completion());
+        until("the engine counts as stuck", || {
+            ask("/health").status() == 503
+        });
+        assert_eq!(ask("/health").json()["checks"]["engine"], "failed");
+        let ready = ask("/ready");
+        assert_eq!(
+            (ready.status(), &ready.json()["status"]),
+            (503, &json!("not_ready"))
+        );
+        assert!(ready.json()["engine"]["stuck_seconds"].as_u64() >= Some(1));
+        std::fs::remove_file(&stall).expect("remove it");
+        answer.join().expect("it is answered after all");
+    });
+    assert_eq!(
+        (ask("/health").status(), ask("/ready").status()),
+        (200, 200)
+    );
+}
+
+#[test]
+fn the_task_that_writes_counters_is_started_again() {
+    let faulty = Faulty::start();
+    faulty.strike("counters", || ());
+    faulty.was_restarted("counters");
 }
 
 #[test]
@@ -212,7 +271,13 @@ fn every_task_that_must_go_on_is_made_to_panic() {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let own = include_str!("faults.rs");
     let mut found = 0;
-    for file in ["app.rs", "supervise.rs"] {
+    for file in [
+        "app.rs",
+        "audit.rs",
+        "health.rs",
+        "supervise.rs",
+        "tasks.rs",
+    ] {
         let text = std::fs::read_to_string(sources.join(file)).expect("read the sources");
         let text = text.split("#[cfg(test)]").next().unwrap_or_default();
         for marker in ["supervise(\"", "must_go_on(\"", "fault_in!(\""] {

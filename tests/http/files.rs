@@ -316,3 +316,18 @@ fn feature_e28_files_belong_to_their_owner_and_its_quota() {
     let again = upload(&form(&[("purpose", "batch")], Some(("a", &half))));
     by("alices-key", again).ok();
 }
+
+/// A body whose length is known is complete with its last byte, not with a poll past it.
+#[test]
+fn a_file_that_was_read_to_its_end_is_not_logged_as_cancelled() {
+    let server = Server::start(&[]);
+    let id = uploaded(&server, "{}\n");
+    let trace = format!("{FILES}/{id}/content");
+    let request = Request::get(&trace).header("x-request-id", "read-to-its-end");
+    assert_eq!(server.send(&request).text(), "{}\n");
+    let line = server.wait_for_log(|line| line.contains("read-to-its-end"));
+    assert!(
+        line.contains("status=200") && !line.contains("cancelled"),
+        "{line}"
+    );
+}

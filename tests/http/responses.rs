@@ -429,3 +429,81 @@ fn feature_e3_the_tokens_of_a_request_are_counted_without_an_answer() {
     let refused = server.post(count, &with(more, "input", json!(7)));
     assert_eq!(refused.json()["error"]["param"], "input");
 }
+
+#[test]
+fn feature_e3_a_compacted_conversation_is_continued_from_its_summary() {
+    let server = Server::start(&[]);
+    let compact = "/v1/responses/compact";
+    let said = json!([
+        {"role": "developer", "content": "Be brief."},
+        {"role": "user", "content": "What is mortise?"},
+        {"role": "assistant", "content": "A server for language models."},
+        {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c1", "output": "found"},
+        {"role": "user", "content": [{"type": "input_text", "text": "And plugins?"}]},
+    ]);
+    let asked = json!({"model": "mortise-demo", "input": said, "instructions": "You help."});
+    let compacted = server.post(compact, &asked).ok();
+    assert_eq!(compacted["object"], "response.compaction");
+    let output = compacted["output"].as_array().expect("items");
+    let kept: Vec<(&str, &str)> = output
+        .iter()
+        .map(|item| {
+            let text = item["content"][0]["text"].as_str().unwrap_or_default();
+            (item["type"].as_str().expect("a type"), text)
+        })
+        .collect();
+    let expected = [
+        ("message", "Be brief."),
+        ("message", "What is mortise?"),
+        ("message", "And plugins?"),
+        ("compaction", ""),
+    ];
+    assert_eq!(kept, expected);
+    let usage = |answer: &Value, name: &str| answer["usage"][name].as_u64().expect("a count");
+    assert!(usage(&compacted, "output_tokens") > 0);
+
+    // The model sees what was kept, and the summary in the place of the rest.
+    let count = |items: &[Value]| {
+        let asked = json!({"model": "mortise-demo", "input": items});
+        let counted = server.post("/v1/responses/input_tokens", &asked).ok();
+        counted["input_tokens"].as_u64().expect("a count")
+    };
+    let messages = count(output.get(..3).expect("messages"));
+    let summary = usage(&compacted, "output_tokens");
+    let whole = count(output);
+    assert!(
+        whole > messages + summary / 2,
+        "{whole}, {messages}, {summary}"
+    );
+
+    // It is continued, and compacted again into one item.
+    let mut items = output.clone();
+    items.push(json!({"role": "user", "content": "Go on."}));
+    let next = json!({"model": "mortise-demo", "input": items, "max_output_tokens": 4});
+    let next = server.post(RESPONSES, &next).ok();
+    let again = json!({"model": "mortise-demo", "previous_response_id": next["id"]});
+    let again = server.post(compact, &again).ok();
+    let kinds = again["output"].as_array().expect("items").iter();
+    let kinds: Vec<&Value> = kinds.map(|item| &item["type"]).collect();
+    assert_eq!(
+        kinds,
+        ["message", "message", "message", "message", "compaction"]
+    );
+
+    // Only what this server made is opened.
+    let forged = json!([{"type": "compaction", "encrypted_content": "gAAAAB"}]);
+    let refused = server.post(
+        RESPONSES,
+        &json!({"model": "mortise-demo", "input": forged}),
+    );
+    assert_eq!(refused.status(), 400);
+    assert_eq!(
+        refused.json()["error"]["param"],
+        "input[0].encrypted_content"
+    );
+    let refused = server.post(compact, &with(asked, "store", json!(true)));
+    assert_eq!(refused.json()["error"]["param"], "store");
+    let refused = server.post(compact, &json!({"model": "mortise-demo"}));
+    assert_eq!(refused.json()["error"]["param"], "input");
+}

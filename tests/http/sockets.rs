@@ -218,6 +218,63 @@ fn feature_e3_responses_over_a_socket_take_turns() {
     assert_eq!(socket.json()["error"]["param"], "type");
 }
 
+/// The events of one answer over a socket, the last of them.
+fn last_of(socket: &mut Socket) -> Value {
+    let mut last = socket.json();
+    while !["response.completed", "error"].contains(&last["type"].as_str().expect("a type")) {
+        last = socket.json();
+    }
+    last
+}
+
+#[test]
+fn feature_e3_a_socket_continues_what_is_not_stored() {
+    let server = Server::scripted(&script(), "");
+    let ask = |previous: &Value, input: Value| {
+        json!({
+            "type": "response.create", "model": "scripted", "input": input, "store": false,
+            "previous_response_id": previous,
+        })
+    };
+    let (_, mut socket) = Socket::open(&server, RESPONSES, "");
+    let mut ids = vec![Value::Null];
+    let mut tokens = Vec::new();
+    for _ in 0..3 {
+        socket.ask(&ask(ids.last().expect("an id"), json!("short")));
+        let last = last_of(&mut socket);
+        assert_eq!(last["type"], "response.completed", "{last}");
+        ids.push(last["response"]["id"].clone());
+        tokens.push(last["response"]["usage"]["input_tokens"].as_u64());
+    }
+    // Each prompt holds what was said before.
+    assert!(tokens[0] < tokens[1] && tokens[1] < tokens[2], "{tokens:?}");
+    let gone = |socket: &mut Socket, id: &Value| {
+        socket.ask(&ask(id, json!("short")));
+        let error = last_of(socket);
+        assert_eq!(
+            error["error"]["code"], "previous_response_not_found",
+            "{error}"
+        );
+    };
+    // The last one is kept, and a mistake in what continues it evicts it.
+    gone(&mut socket, &ids[2]);
+    socket.ask(&ask(&ids[3], json!("short")));
+    let fourth = last_of(&mut socket)["response"]["id"].clone();
+    socket.ask(&ask(
+        &fourth,
+        json!([{"type": "item_reference", "id": "msg_unknown"}]),
+    ));
+    assert_eq!(last_of(&mut socket)["status"], 400);
+    gone(&mut socket, &fourth);
+    // Another connection knows nothing of it, and nothing was written.
+    socket.ask(&ask(&Value::Null, json!("short")));
+    let fifth = last_of(&mut socket)["response"]["id"].clone();
+    let (_, mut other) = Socket::open(&server, RESPONSES, "");
+    gone(&mut other, &fifth);
+    let path = format!("{RESPONSES}/{}", fifth.as_str().expect("an id"));
+    assert_eq!(server.get(&path).status(), 404);
+}
+
 #[test]
 fn sockets_are_for_callers_and_pages_that_may() {
     let keys = "[server]\ncors_origins = [\"https://chat.example\"]\n\

@@ -144,13 +144,14 @@ fn feature_l3_settings_that_an_embedding_model_lacks_are_not_ignored() {
 }
 
 #[test]
-fn the_admin_side_takes_its_key_in_either_header_and_nobody_without() {
+fn feature_z2_the_admin_side_takes_its_key_in_either_header_and_nobody_without() {
     let managed = pair();
     let list = || Request::get("/v1/admin/models");
     let with = |header: &str, value: &str| list().header(header, value).send(&managed.admin);
     assert_eq!(with("x-admin-token", KEY).status(), 200);
-    assert_eq!(with("x-admin-token", "wrong").status(), 401);
-    assert_eq!(with("authorization", "Bearer wrong").status(), 401);
+    let wrong = with("x-admin-token", "wrong");
+    assert_eq!(code(&wrong), (403, "forbidden".to_owned()));
+    assert_eq!(with("authorization", "Bearer wrong").status(), 403);
     assert_eq!(list().send(&managed.admin).status(), 401);
     let elsewhere = managed.server.get("/v1/admin/models");
     assert_eq!(elsewhere.status(), 404);

@@ -11,6 +11,7 @@ use crate::{Managed, scripted};
 /// Calls in their order: the operation, the name in its path, its body, its status.
 fn calls() -> Vec<(&'static str, &'static str, Option<Value>, u16)> {
     let one = || Some(json!({"model": "one"}));
+    let lora = || Some(json!({"lora_id": "a", "base_model": "one", "path": "/nowhere"}));
     let canary = json!({"target": "two", "percent": 10, "tenants": ["t"]});
     vec![
         ("getAdminContract", "", None, 200),
@@ -18,6 +19,7 @@ fn calls() -> Vec<(&'static str, &'static str, Option<Value>, u16)> {
         ("getModel", "one", None, 200),
         ("getModel", "absent", None, 404),
         ("getModelLog", "one", None, 200),
+        ("getGpuMemory", "", None, 200),
         ("unloadModel", "one", None, 200),
         ("unloadModel", "absent", None, 404),
         ("loadModel", "one", Some(json!({"replicas": 1})), 200),
@@ -42,6 +44,43 @@ fn calls() -> Vec<(&'static str, &'static str, Option<Value>, u16)> {
         ("rescanModels", "", None, 200),
         ("rescan", "", None, 200),
         ("restartModels", "", None, 200),
+        ("getMetrics", "", None, 404),
+        (
+            "createKey",
+            "",
+            Some(json!({"id": "k", "terms": {"priority": 1}})),
+            201,
+        ),
+        ("createKey", "", Some(json!({"id": "k"})), 409),
+        ("listKeys", "", None, 200),
+        ("getKey", "k", None, 200),
+        ("getKey", "absent", None, 404),
+        (
+            "updateKey",
+            "k",
+            Some(json!({"terms": {"models": ["*"]}})),
+            200,
+        ),
+        (
+            "updateKey",
+            "k",
+            Some(json!({"terms": {"max_tokens": 0}})),
+            400,
+        ),
+        ("rotateKey", "k", Some(json!({"overlap_seconds": 1})), 200),
+        ("revokeKey", "k", None, 200),
+        ("deleteKey", "k", None, 200),
+        ("deleteKey", "k", None, 404),
+        ("listLoras", "", None, 200),
+        ("getLora", "absent", None, 404),
+        ("loadLora", "", lora(), 409),
+        ("loadLora", "", one(), 422),
+        (
+            "unloadLora",
+            "",
+            Some(json!({"lora_id": "a", "base_model": "one"})),
+            404,
+        ),
         ("getPlugins", "", None, 200),
         ("reloadPlugins", "", None, 200),
         ("reloadSettings", "", None, 200),
@@ -59,7 +98,7 @@ fn feature_e27_answers_of_the_admin_side_are_those_that_its_contract_declares() 
     let mut called = BTreeSet::from(["streamEvents"]);
     for (id, name, body, status) in calls() {
         let (path, method, operation) = contract.operation(id);
-        let path = path.replace("{name}", name);
+        let path = path.replace("{name}", name).replace("{id}", name);
         let request = match &body {
             Some(body) => Request::post(&path, body),
             None => Request::get(&path),

@@ -2,9 +2,12 @@
 
 mod admin;
 mod aliases;
+mod audit;
 mod contract;
 mod demand;
 mod discovery;
+mod keys;
+mod loras;
 mod release;
 mod settings;
 mod start;

@@ -24,6 +24,7 @@ fn one_bad_model_is_failed_and_the_others_serve() {
     assert!(error.contains("/no/such/folder"), "{error}");
     let ready = managed.server.get("/ready").ok();
     assert_eq!(ready["models"]["failed"], 1);
+    assert_eq!(ready["checks"]["models"], "degraded");
     let again = managed.act("bad", "load", "");
     assert_eq!(code(&again), (500, "model_load_failed".to_owned()));
     assert_eq!(

@@ -130,6 +130,21 @@ def minimax_m3(calls):
     return f"{ns}<tool_call>\n{body}{ns}</tool_call>"
 
 
+def minicpm5(calls):
+    def value(v):
+        text = raw(v)
+        return f"<![CDATA[{text}]]>" if isinstance(v, str) and any(c in text for c in "<&\n") else text
+    return "".join(
+        f'<function name="{name}">' + "".join(f'<param name="{k}">{value(v)}</param>' for k, v in arguments.items())
+        + "</function>" for name, arguments in calls)
+
+
+def solar_open(calls):
+    return "<|tool_calls|>" + "".join(
+        f"<|tool_call:begin|>{i}<|tool_call:name|>{name}<|tool_call:args|>{js(arguments)}<|tool_call:end|>"
+        for i, (name, arguments) in enumerate(calls))
+
+
 def gemma(open, close, quote):
     def value(v):
         if isinstance(v, str):
@@ -209,12 +224,20 @@ FORMATS = {
     "kimi-k3": dict(write=kimi_k3, lost="<|close|>tools<|sep|>", think=("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
                     answer=("<|open|>response<|sep|>", "<|close|>response<|sep|>"), false="<|open|>tools<|sep|>f "),
     "glm": dict(write=glm("\n"), false="<tool_call>weather "),
+    "hy3": dict(write=tagged("<tool_calls:opensource>", "</tool_calls:opensource>", (
+        "<tool_call:opensource>%s<tool_sep:opensource>", "</tool_call:opensource>"),
+        "<arg_key:opensource>%s</arg_key:opensource>", "\n<arg_value:opensource>%s</arg_value:opensource>"),
+        think=("<think:opensource>", "</think:opensource>"), false="<tool_calls:opensource>f "),
+    "minicpm5": dict(write=minicpm5, false='<function name="f '),
+    "solar-open": dict(write=solar_open, ids=lambda i, name: str(i), think=("<|think|>", "<|end|><|begin|>assistant"),
+                       answer=("<|content|>", "<|end|>"), inside=False, false="<|tool_calls|>f ",
+                       before=("<|content|>I look.<|end|><|begin|>assistant", "I look.")),
     "qwen-coder": dict(write=qwen("<tool_call>", "</tool_call>"), false="<tool_call>\n<function=rm>\n"),
     "seed-oss": dict(write=qwen("<seed:tool_call>", "</seed:tool_call>"), think=("<seed:think>", "</seed:think>"),
                      false="<seed:tool_call>\n<function=rm>\n"),
     "minimax": dict(write=tagged("<minimax:tool_call>", "</minimax:tool_call>", ('<invoke name="%s">', "</invoke>"),
                                  '<parameter name="%s">', "%s</parameter>"), false="<minimax:tool_call>f "),
-    "minimax-m3": dict(write=minimax_m3, nested=STOPS, false="]<]minimax[>[<tool_call>f "),
+    "minimax-m3": dict(write=minimax_m3, nested=STOPS, think=("<mm:think>", "</mm:think>"), false="]<]minimax[>[<tool_call>f "),
     "step3": dict(write=tagged("<｜tool_calls_begin｜>", "<｜tool_calls_end｜>", (
         '<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="%s">', "</steptml:invoke>"),
         '<steptml:parameter name="%s">', "%s</steptml:parameter>", gap="", behind="<｜tool_call_end｜>"),

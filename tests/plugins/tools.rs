@@ -372,3 +372,28 @@ fn the_demo_model_calculates() {
         "{usage}"
     );
 }
+
+/// A template that shows no tools leaves a model without them, and nobody would know why it calls none.
+#[test]
+fn the_log_tells_once_of_a_template_that_shows_no_tools() {
+    let template = "{% for message in messages %}{{ message.content }}{% endfor %}";
+    let blind = format!(
+        "[[plugins.bindings]]\nkind = \"chat-template\"\nsettings = {{ chat_template = \"{template}\" }}\n"
+    );
+    let server = Server::scripted("default = \"The answer.\"", &blind);
+    let tool =
+        json!({"type": "function", "function": {"name": "rain", "parameters": {"type": "object"}}});
+    let messages = json!([{"role": "user", "content": "Hi"}]);
+    let body = json!({"model": "scripted", "max_tokens": 5, "messages": messages, "tools": [tool]});
+    for _ in 0..2 {
+        let answer = server.post("/v1/chat/completions", &body);
+        assert_eq!(answer.status(), 200, "{}", answer.text());
+    }
+    let blind = |line: &str| line.contains("the chat template does not show them to the model");
+    let line = server.wait_for_log(blind);
+    assert!(
+        line.contains("tool=\"rain\"") && line.contains("model=\"scripted\""),
+        "{line}"
+    );
+    assert_eq!(server.log().iter().filter(|line| blind(line)).count(), 1);
+}

@@ -1,10 +1,14 @@
 //! The official clients of OpenAI (Python and Node), Anthropic and Ollama (Python), and frameworks above them, against
-//! the built server with the demo model; and OpenAI's Python client's own test files. They are installed below `target/`.
+//! the built server with the demo model; OpenAI's Python client's own test files; the playground in a browser, commands
+//! in a terminal, and packages. What they need is installed below `target/`.
 //!
-//! Without `python3` or `node` the respective test is reported as skipped, by name, and fails if
+//! Without `python3`, `node` or `chromium` the respective test is reported as skipped, by name, and fails if
 //! `MORTISE_REQUIRE_SDKS=1` is set, as `.ci/run` does.
 
+mod browser;
 mod contract;
+mod packages;
+mod terminal;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -171,6 +171,15 @@ def bos_and_eos(source):
     return ("<bos>", "<eos>") if "start_of_turn" in source else ("<s>", "</s>")
 
 
+def facts_of(source):
+    """What a model's files tell beside the template, as far as the template shows it."""
+    bos, eos = bos_and_eos(source)
+    written = {token for token in TOKENS if token in source} | {bos, eos}
+    written |= set(re.findall(r"<\|[a-z_]+\|>", source))
+    return {"bos_token": bos, "eos_token": eos, "control_tokens": [
+        {"text": token, "special": token not in ORDINARY} for token in sorted(written)]}
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--templates", type=pathlib.Path, default=HERE)
@@ -179,12 +188,8 @@ def main():
     templates, expected = {}, {}
     for path in sorted(options.templates.glob("*.jinja")):
         source = path.read_text(encoding="utf-8")
-        bos, eos = bos_and_eos(source)
-        tokens = {"bos_token": bos, "eos_token": eos}
-        written = {token for token in TOKENS if token in source} | {bos, eos}
-        written |= set(re.findall(r"<\|[a-z_]+\|>", source))
-        templates[path.name] = {**tokens, "control_tokens": [
-            {"text": token, "special": token not in ORDINARY} for token in sorted(written)]}
+        facts = templates[path.name] = facts_of(source)
+        tokens = {name: facts[name] for name in ("bos_token", "eos_token")}
         arguments_as = "object" if prints_objects(source, tokens) else "text"
         wrap = needs_parts(source, tokens)
         outcomes = {}

@@ -129,8 +129,19 @@ const ROOMS: &[Room] = &[
         ],
     ),
     (
+        "host/retrieval",
+        &[],
+        &["axum", "candle-core", "rusqlite", "tokio", "wasmtime"],
+    ),
+    (
         "host/api",
-        &["mortise-http", "mortise-service", "mortise-store"],
+        &[
+            "mortise-http",
+            "mortise-identity",
+            "mortise-retrieval",
+            "mortise-service",
+            "mortise-store",
+        ],
         &["candle-core", "wasmtime", "tokenizers", "clap", "toml"],
     ),
     (
@@ -175,6 +186,11 @@ const ROOMS: &[Room] = &[
         &["axum", "candle-core", "tokio", "wasmtime"],
     ),
     (
+        "host/identity",
+        &["mortise-outbound", "mortise-store"],
+        &["axum", "candle-core", "hyper", "wasmtime"],
+    ),
+    (
         "host/bundle",
         &["mortise-aot", "mortise-plugin"],
         &["axum", "tokio"],
@@ -187,6 +203,7 @@ const ROOMS: &[Room] = &[
             "mortise-engine",
             "mortise-http",
             "mortise-hub",
+            "mortise-identity",
             "mortise-model",
             "mortise-models",
             "mortise-plugin",
@@ -228,8 +245,25 @@ const ROOMS: &[Room] = &[
     ),
     (
         "host/admin",
-        &["mortise-http", "mortise-models", "mortise-plugin-manager"],
+        &[
+            "mortise-http",
+            "mortise-identity",
+            "mortise-models",
+            "mortise-plugin-manager",
+        ],
         &["clap", "toml", "candle-core", "wasmtime", "tokenizers"],
+    ),
+    (
+        "host/web",
+        &["mortise-http"],
+        &[
+            "candle-core",
+            "clap",
+            "serde_json",
+            "tokenizers",
+            "toml",
+            "wasmtime",
+        ],
     ),
     (
         "host/cli",
@@ -245,6 +279,7 @@ const ROOMS: &[Room] = &[
             "mortise-harness",
             "mortise-http",
             "mortise-hub",
+            "mortise-identity",
             "mortise-model",
             "mortise-models",
             "mortise-plugin",
@@ -254,6 +289,7 @@ const ROOMS: &[Room] = &[
             "mortise-telemetry",
             "mortise-tokenizer",
             "mortise-upstream",
+            "mortise-web",
         ],
         &["axum", "toml", "candle-core", "wasmtime", "tokenizers"],
     ),

@@ -11,6 +11,7 @@ use mortise_models::{Alias, AliasError};
 use serde_json::json;
 
 use crate::Admin;
+use crate::audit::AuditDetail;
 use crate::models::{Name, name_of, read};
 
 /// All aliases.
@@ -86,8 +87,10 @@ fn is_model(admin: &Admin) -> impl Fn(&str) -> bool {
 
 fn shown(admin: &Admin, name: &str, status: StatusCode) -> Result<Response, Problem> {
     let row = admin.aliases.row(name);
-    let row = row.ok_or_else(|| problem(AliasError::Unknown(name.to_owned())))?;
-    Ok(json_response(status, &json!(row)))
+    let row = json!(row.ok_or_else(|| problem(AliasError::Unknown(name.to_owned())))?);
+    let mut response = json_response(status, &row);
+    response.extensions_mut().insert(AuditDetail(row));
+    Ok(response)
 }
 
 fn problem(error: AliasError) -> Problem {

@@ -7,7 +7,7 @@ const SHAPES: &str = include_str!("shapes.ts");
 
 const ABOUT: About = About {
     title: "mortise, the admin side",
-    description: "Models, aliases, plugins and settings of a running server. Each request needs the admin key.",
+    description: "Models, aliases, plugins, keys and settings of a running server. Each request needs the admin key.",
 };
 
 /// The document of these operations.
@@ -17,7 +17,7 @@ const ABOUT: About = About {
 pub(crate) fn of_operations(operations: Vec<Operation>) -> Result<Value, String> {
     let contract = Contract {
         tag: "Admin",
-        about: "Models, aliases, plugins and settings.",
+        about: "Models, aliases, plugins, keys and settings.",
         shapes: &[SHAPES],
         problem: "AdminError",
         asks: false,
@@ -30,15 +30,15 @@ pub(crate) fn of_operations(operations: Vec<Operation>) -> Result<Value, String>
 }
 
 /// Statuses of a refused change: of what is not there, of what is under way, of what cannot be read.
-const CHANGE: &[u16] = &[404, 409, 413, 422];
+const CHANGE: &[u16] = &[404, 409, 413, 422, 503];
 
 fn reading(path: &'static str, id: &'static str, summary: &'static str) -> Operation {
-    Operation::get(path, id, summary).refuses(&[401])
+    Operation::get(path, id, summary).refuses(&[401, 403])
 }
 
 fn changing(path: &'static str, id: &'static str, summary: &'static str) -> Operation {
     Operation::post(path, id, summary)
-        .refuses(&[401])
+        .refuses(&[401, 403])
         .refuses(CHANGE)
 }
 
@@ -49,6 +49,13 @@ pub(crate) fn document_itself() -> Operation {
         "This document.",
     )
     .answers(200, "object")
+}
+
+pub(crate) fn metrics() -> Operation {
+    let summary = "Numbers as Prometheus reads them, if `metrics.listener` has them here.";
+    reading("/metrics", "getMetrics", summary)
+        .refuses(&[404])
+        .writes("text/plain")
 }
 
 pub(crate) fn plugins() -> Operation {
@@ -103,7 +110,7 @@ fn alias() -> Value {
 pub(crate) fn set_alias() -> Operation {
     let summary = "Gives an alias a meaning; 201 where it is new.";
     Operation::put(ALIAS, "setAlias", summary)
-        .refuses(&[401])
+        .refuses(&[401, 403])
         .refuses(CHANGE)
         .takes("AliasRequest", alias())
         .answers(200, "AliasRow")
@@ -112,7 +119,7 @@ pub(crate) fn set_alias() -> Operation {
 
 pub(crate) fn delete_alias() -> Operation {
     Operation::delete(ALIAS, "deleteAlias", "Removes an alias.")
-        .refuses(&[401, 404])
+        .refuses(&[401, 403, 404, 503])
         .answers(200, "DeletedAlias")
 }
 
@@ -128,6 +135,11 @@ pub(crate) fn roll_back_alias() -> Operation {
 
 pub(crate) fn list_models() -> Operation {
     reading("/v1/admin/models", "listModels", "Lists the models.").answers(200, "ModelRows")
+}
+
+pub(crate) fn gpu_memory() -> Operation {
+    let summary = "Memory of the machine's GPUs, and estimates of what models take.";
+    reading("/v1/admin/gpu-memory", "getGpuMemory", summary).answers(200, "GpuMemory")
 }
 
 pub(crate) fn rescan() -> Operation {
@@ -216,6 +228,72 @@ pub(crate) fn unload_named() -> Operation {
         .answers(200, "ModelRow")
 }
 
+pub(crate) fn list_loras() -> Operation {
+    let (model, status) = (json!({"type": "string"}), json!({"type": "string"}));
+    let summary = "Lists the LoRA adapters of the models.";
+    reading("/v1/admin/loras", "listLoras", summary)
+        .query(
+            "model",
+            model,
+            "Public name of a model; those of the others are left out.",
+        )
+        .query(
+            "status",
+            status,
+            "A state; adapters in others are left out.",
+        )
+        .refuses(&[404])
+        .answers(200, "LoraRows")
+}
+
+pub(crate) fn get_lora() -> Operation {
+    let model = json!({"type": "string"});
+    let about = "Public name of its model, where several have an adapter of this name.";
+    reading("/v1/admin/loras/{name}", "getLora", "A LoRA adapter.")
+        .query("base_model", model, about)
+        .refuses(&[404, 409])
+        .answers(200, "LoraRow")
+}
+
+/// The body that loads an adapter.
+fn lora() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "lora_id": {"type": "string"},
+            "base_model": {"type": "string"},
+            "path": {"type": ["string", "null"]},
+            "scale": {"type": ["number", "null"]},
+        },
+        "required": ["lora_id", "base_model"],
+        "additionalProperties": false,
+    })
+}
+
+/// The body that unloads an adapter.
+fn lora_name() -> Value {
+    json!({
+        "type": "object",
+        "properties": {"lora_id": {"type": "string"}, "base_model": {"type": "string"}},
+        "required": ["lora_id", "base_model"],
+        "additionalProperties": false,
+    })
+}
+
+pub(crate) fn load_lora() -> Operation {
+    let summary = "Loads a LoRA adapter, and answers when requests can use it.";
+    changing("/v1/admin/loras/load", "loadLora", summary)
+        .takes("LoraLoadRequest", lora())
+        .answers(200, "LoadedLora")
+}
+
+pub(crate) fn unload_lora() -> Operation {
+    let summary = "Unloads a LoRA adapter, and answers when no request uses it.";
+    changing("/v1/admin/loras/unload", "unloadLora", summary)
+        .takes("LoraUnloadRequest", lora_name())
+        .answers(200, "UnloadedLora")
+}
+
 pub(crate) fn events() -> Operation {
     reading(
         "/v1/admin/events",
@@ -249,6 +327,8 @@ mod tests {
             (alias(), known::<Alias>()),
             (overrides(), known::<LoadOverrides>()),
             (named(), known::<crate::models::Named>()),
+            (lora(), known::<crate::loras::LoadLora>()),
+            (lora_name(), known::<crate::loras::UnloadLora>()),
         ] {
             let declared = schema["properties"].as_object().expect("fields").keys();
             assert_eq!(declared.cloned().collect::<BTreeSet<_>>(), known);

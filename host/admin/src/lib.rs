@@ -2,10 +2,15 @@
 //! its own, and does not exist unless it is configured.
 
 mod aliases;
+mod audit;
 mod contract;
 mod discovery;
 mod events;
+mod gpu;
+mod key_contract;
+mod keys;
 pub mod limits;
+mod loras;
 mod models;
 mod row;
 mod settings;
@@ -16,17 +21,25 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
-use http::{HeaderMap, StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use mortise_http::contract::Routes;
-use mortise_http::{Problem, ProblemShape, check_connection, json_response, write_problem};
+use mortise_http::{
+    Problem, ProblemShape, check_connection, json_response, metrics_elsewhere, write_problem,
+};
+use mortise_identity::Identity;
 use mortise_models::AliasTable;
 use mortise_models::lifecycle::ModelManager;
 use mortise_plugin_manager::LivePlugins;
 use serde_json::Value;
 use subtle::ConstantTimeEq as _;
 
+use self::audit::{Requests, ending};
+pub use audit::{Auditor, Entry, Recording};
 pub use discovery::Rescan;
 pub use settings::{Action, Reloads, SettingsReload};
+
+/// Numbers as Prometheus reads them.
+pub(crate) const METRICS: &str = "/metrics";
 
 /// Header that may carry the key instead of `Authorization`.
 const ADMIN_TOKEN: &str = "x-admin-token";
@@ -36,9 +49,25 @@ pub struct Admin {
     live: Arc<LivePlugins>,
     models: Arc<ModelManager>,
     aliases: Arc<AliasTable>,
+    identity: Arc<Identity>,
     reloads: Reloads,
     key: String,
+    audit: Option<Requests>,
+    metrics: Option<MetricsPage>,
     shape: ProblemShape,
+}
+
+/// Writes the answer with the numbers that Prometheus reads.
+pub type MetricsPage = Box<dyn Fn() -> Response + Send + Sync>;
+
+/// Parts of the server around the admin side.
+pub struct Around {
+    /// Issued keys and users.
+    pub identity: Arc<Identity>,
+    /// Records what callers do.
+    pub auditor: Option<Arc<dyn Auditor>>,
+    /// Numbers that this side shows.
+    pub metrics: Option<MetricsPage>,
 }
 
 impl std::fmt::Debug for Admin {
@@ -49,21 +78,26 @@ impl std::fmt::Debug for Admin {
 }
 
 impl Admin {
-    /// Callers must know `key`. Problems are written as `shape` has them.
+    /// Callers must know `key`. What they do is recorded, and numbers are shown, as `around` has it. Problems are
+    /// written as `shape` has them.
     pub fn new(
         live: Arc<LivePlugins>,
         models: Arc<ModelManager>,
         aliases: Arc<AliasTable>,
         reloads: Reloads,
         key: String,
+        around: Around,
         shape: ProblemShape,
     ) -> Arc<Self> {
         Arc::new(Self {
             live,
             models,
             aliases,
+            identity: around.identity,
             reloads,
             key,
+            audit: around.auditor.map(Requests::new),
+            metrics: around.metrics,
             shape,
         })
     }
@@ -84,13 +118,36 @@ impl Admin {
         Ok(router)
     }
 
-    fn knows_key(&self, headers: &HeaderMap) -> bool {
-        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-        let bearer = text(header::AUTHORIZATION.as_str());
-        let bearer = bearer.and_then(|value| value.strip_prefix("Bearer "));
-        let given = bearer.or_else(|| text(ADMIN_TOKEN));
-        given.is_some_and(|given| given.as_bytes().ct_eq(self.key.as_bytes()).into())
+    /// Refuse who does not give the key: 401 without one, 403 with another.
+    fn check_key(&self, headers: &HeaderMap) -> Result<(), Problem> {
+        let bytes = |name: &str| headers.get(name).map(HeaderValue::as_bytes);
+        let bearer = bytes(header::AUTHORIZATION.as_str());
+        let bearer = bearer.and_then(|value| value.strip_prefix(b"Bearer "));
+        let Some(given) = bearer.or_else(|| bytes(ADMIN_TOKEN)) else {
+            let message = "the admin side needs its key as `Authorization: Bearer KEY` or `X-Admin-Token: KEY`";
+            return Err(
+                Problem::new(StatusCode::UNAUTHORIZED, "missing_admin_key", message)
+                    .with_header("www-authenticate", "Bearer"),
+            );
+        };
+        if given.ct_eq(self.key.as_bytes()).into() {
+            return Ok(());
+        }
+        let message = "this is not the key of the admin side";
+        Err(Problem::new(StatusCode::FORBIDDEN, "forbidden", message))
     }
+}
+
+/// Whether a request carries a key, in either of two headers.
+pub fn carries_key(headers: &HeaderMap, key: &str) -> bool {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let bearer = text(header::AUTHORIZATION.as_str());
+    let bearer = bearer.and_then(|value| value.strip_prefix("Bearer "));
+    let given = [bearer, text(ADMIN_TOKEN)].into_iter().flatten();
+    // Both are compared: behind the API's own key may stand that of the operator.
+    given.fold(false, |known, given| {
+        known | bool::from(given.as_bytes().ct_eq(key.as_bytes()))
+    })
 }
 
 /// The routes, with one that answers with the document of them all.
@@ -100,6 +157,7 @@ fn routes(document: &Arc<OnceLock<Value>>) -> Routes<Arc<Admin>> {
         .on(contract::document_itself(), move || async move {
             json_response(StatusCode::OK, &document.get())
         })
+        .on(contract::metrics(), metrics)
         .on(contract::plugins(), plugins)
         .on(contract::reload_plugins(), reload)
         .on(contract::list_aliases(), aliases::list)
@@ -109,6 +167,7 @@ fn routes(document: &Arc<OnceLock<Value>>) -> Routes<Arc<Admin>> {
         .on(contract::roll_back_alias(), aliases::roll_back)
         .on(contract::reload_settings(), settings::reload)
         .on(contract::list_models(), models::list)
+        .on(contract::gpu_memory(), gpu::memory)
         .on(contract::rescan(), discovery::rescan)
         .on(contract::rescan_short(), discovery::rescan)
         .on(contract::restart_models(), discovery::restart)
@@ -118,7 +177,18 @@ fn routes(document: &Arc<OnceLock<Value>>) -> Routes<Arc<Admin>> {
         .on(contract::model_log(), models::log)
         .on(contract::load_named(), models::load_named)
         .on(contract::unload_named(), models::unload_named)
+        .on(contract::list_loras(), loras::list)
+        .on(contract::get_lora(), loras::show)
+        .on(contract::load_lora(), loras::load)
+        .on(contract::unload_lora(), loras::unload)
         .on(contract::events(), events::stream)
+        .on(key_contract::list_keys(), keys::list)
+        .on(key_contract::create_key(), keys::create)
+        .on(key_contract::get_key(), keys::show)
+        .on(key_contract::update_key(), keys::update)
+        .on(key_contract::delete_key(), keys::remove)
+        .on(key_contract::rotate_key(), keys::rotate)
+        .on(key_contract::revoke_key(), keys::revoke)
 }
 
 async fn guard(State(admin): State<Arc<Admin>>, request: Request, next: Next) -> Response {
@@ -126,17 +196,44 @@ async fn guard(State(admin): State<Arc<Admin>>, request: Request, next: Next) ->
         return write_problem(problem.into_response(), admin.shape);
     }
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    if !admin.knows_key(request.headers()) {
-        tracing::warn!(%method, path, "the admin side was asked without its key");
-        let message =
-            "the admin side needs its key as `Authorization: Bearer KEY` or `X-Admin-Token: KEY`";
-        let refusal = Problem::new(StatusCode::UNAUTHORIZED, "invalid_admin_key", message)
-            .with_header("www-authenticate", "Bearer");
+    if let Err(refusal) = admin.check_key(request.headers()) {
+        tracing::warn!(%method, path, code = refusal.code, "the admin side was asked without its key");
+        let audit = admin.audit.as_ref();
+        let entry = audit.and_then(|audit| audit.refusal(&request, &refusal));
+        if let (Some(audit), Some(entry)) = (audit, entry) {
+            // Nothing happens, so nothing is held up.
+            let _ = audit.record(entry).await;
+        }
         return write_problem(refusal.into_response(), admin.shape);
     }
-    let response = write_problem(next.run(request).await, admin.shape);
+    let response = write_problem(audited(&admin, request, next).await, admin.shape);
     tracing::info!(%method, path, status = response.status().as_u16(), "admin request");
     response
+}
+
+/// Answer a request between its entries in the audit log.
+async fn audited(admin: &Admin, request: Request, next: Next) -> Response {
+    let audit = admin.audit.as_ref();
+    let entry = audit.and_then(|audit| audit.beginning(&request));
+    let (Some(audit), Some(entry)) = (audit, entry) else {
+        return next.run(request).await;
+    };
+    if let Err(problem) = audit.record(entry.clone()).await {
+        return problem.into_response();
+    }
+    let response = next.run(request).await;
+    let ended = ending(entry, &response);
+    // It has happened; the log of the server tells of an entry that was not kept.
+    let _ = audit.record(ended).await;
+    response
+}
+
+/// Numbers as Prometheus reads them.
+async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
+    match &admin.metrics {
+        Some(page) => page(),
+        None => metrics_elsewhere(METRICS).into_response(),
+    }
 }
 
 /// Assignments of plugins.

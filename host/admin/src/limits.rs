@@ -1,4 +1,15 @@
 //! Bounds of the admin API.
 
+use std::time::Duration;
+
 /// Longest body of a request.
 pub const MAX_BODY_BYTES: usize = 64 * 1024;
+
+/// Most bytes that are read of what the GPU tool writes.
+pub const MAX_GPU_TOOL_BYTES: u64 = 64 * 1024;
+/// Refused requests that the audit log tells of, one by one, in a window of time.
+pub const MAX_REFUSALS_AUDITED: u32 = 20;
+/// The window.
+pub const REFUSALS_WINDOW: Duration = Duration::from_secs(60);
+/// Longest path in an entry of the audit log.
+pub const MAX_AUDITED_PATH_CHARS: usize = 512;

@@ -69,6 +69,7 @@ fn definition(config: &ModelConfig) -> Value {
         "group": config.child.as_ref().and_then(|child| child.group.as_ref()),
         "quantize": config.quantize.map(Quantize::name),
         "draft_model": config.draft.as_ref().map(|draft| &draft.name),
+        "loras": config.loras.iter().map(|lora| &lora.name).collect::<Vec<_>>(),
         "load_on_demand": config.lifecycle.load_on_demand,
         "idle_timeout_seconds": config.lifecycle.idle_timeout.map(|timeout| {
             timeout.map_or(0, |timeout| timeout.as_secs())

@@ -51,6 +51,7 @@ type ModelRow = {
     group: string | null;
     quantize: string | null;
     draft_model: string | null;
+    loras: string[];
     load_on_demand: boolean | null;
     idle_timeout_seconds: integer | null;
   };
@@ -126,8 +127,99 @@ type Rescan = {
 
 type Restarted = { status: "reloaded" };
 
+type LoraRow = {
+  lora_id: string;
+  base_model: string;
+  path: string;
+  scale: number;
+  status: "available" | "loading" | "loaded" | "unloading";
+  /** These are null while it is not loaded. */
+  size_bytes: integer | null;
+  rank: integer | null;
+  alpha: number | null;
+  target_modules: string[] | null;
+  slot: integer | null;
+  loaded_timestamp: string | null;
+  load_time_ms: integer | null;
+  usage_count: integer;
+  last_error: string | null;
+};
+
+type LoraRows = { loras: LoraRow[] };
+
+type LoadedLora = {
+  lora_id: string;
+  base_model: string;
+  status: "loaded";
+  load_time_ms: integer;
+  slot: integer;
+};
+
+type UnloadedLora = {
+  lora_id: string;
+  base_model: string;
+  status: "unloaded";
+  slot_freed: integer;
+};
+
 /** Data of an event: `model.state`, `model.progress` or `missed`. */
 type AdminEvent =
   | { model: string; state: ModelState; error: string | null; at_ms?: integer }
   | (LoadProgress & { model: string; state: ModelState; at_ms: integer })
   | { events: integer };
+
+type GpuMemory = {
+  gpus: {
+    index: integer;
+    name: string;
+    used_mib: integer | null;
+    total_mib: integer | null;
+    /** From 0 to 1. */
+    used_over_total: number | null;
+  }[];
+  models: {
+    name: string;
+    runtime_state: string;
+    is_loaded: boolean;
+    loaded_replicas: integer;
+    vram_estimate_mib: integer;
+    vram_estimate_replica_count: integer;
+    vram_estimate_source: string;
+  }[];
+  /** Why there are no GPUs in the answer. */
+  error: string | null;
+};
+/** Scopes and limits; what is absent is not limited. */
+type KeyLimits = {
+  models?: string[];
+  routes?: string[];
+  environments?: string[];
+  tools?: string[];
+  server_tools?: string[];
+  requests_per_second?: integer;
+  requests_per_minute?: integer;
+  requests_per_day?: integer;
+  tokens_per_minute?: integer;
+  tokens_per_day?: integer;
+  max_concurrent?: integer;
+  max_tokens?: integer;
+  priority?: integer;
+};
+
+type KeyRow = {
+  object: "api_key";
+  id: string;
+  tenant: string | null;
+  state: "active" | "disabled" | "expired" | "revoked";
+  created_at: integer;
+  expires_at: integer | null;
+  disabled: boolean;
+  revoked_at: integer | null;
+  /** Secrets that are taken: more than one while a rotation overlaps. */
+  secrets: integer;
+  terms: KeyLimits;
+};
+
+type KeyRows = { object: "list"; data: KeyRow[] };
+type KeyWithSecret = KeyRow & { key: string };
+type DeletedKey = { id: string; deleted: true };

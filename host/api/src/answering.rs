@@ -7,6 +7,7 @@ use mortise_http::{AccessRecord, AnswerRecord, Problem, WaitEnd, WaitLimits};
 use mortise_service::{Answer, Event, Principal, ServiceError, Summary, Usage};
 use tokio::sync::watch;
 
+use crate::active::Active;
 use crate::problem::problem_of;
 
 /// Events of one answer. When it is dropped, the access record gets the answer's figures, and an
@@ -17,6 +18,7 @@ pub(crate) struct Answering {
     /// Turns true when the time to drain is over.
     abort: watch::Receiver<bool>,
     limits: WaitLimits,
+    _active: Active,
 }
 
 impl Answering {
@@ -25,12 +27,14 @@ impl Answering {
         record: Arc<AccessRecord>,
         abort: watch::Receiver<bool>,
         limits: WaitLimits,
+        active: Active,
     ) -> Self {
         Self {
             answer,
             record,
             abort,
             limits,
+            _active: active,
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use mortise_http::Context;
-use mortise_service::{Call, Granted};
+use mortise_service::{Call, Granted, Principal};
 
 /// Facts of a request that the server itself makes, as [`mortise_http::Own`] carries them.
 #[derive(Debug, Clone, Default)]
@@ -13,6 +13,12 @@ pub(crate) struct OwnCall {
     pub(crate) granted: Option<Granted>,
     /// Steps of priority that are left to others.
     pub(crate) waived_priority: i32,
+}
+
+/// Tell the access record of a request who asks.
+pub(crate) fn record_principal(context: &Context, principal: &Principal) {
+    let (subject, tenant) = (&principal.subject, principal.tenant.as_deref());
+    context.record.principal(subject, tenant, &principal.labels);
 }
 
 /// The request behind `context` as a call of a route.

@@ -4,7 +4,7 @@ use http::request::Parts;
 use mortise_http::{AnswerRecord, Context, Problem};
 use mortise_service::{EmbeddingRequest, Embeddings};
 
-use crate::call::call_of;
+use crate::call::{call_of, record_principal};
 use crate::problem::problem_of;
 use crate::receive::wait_limits;
 use crate::state::ApiState;
@@ -27,7 +27,7 @@ pub(crate) async fn embed(
     let made = limits.bound(embedding).await?;
     let record = &context.record;
     record.answers(&made.model);
-    record.principal(&made.admission.allowance().principal.subject);
+    record_principal(context, &made.admission.allowance().principal);
     record.answered(AnswerRecord {
         prompt_tokens: made.usage.prompt_tokens,
         finish: "stop",

@@ -48,6 +48,11 @@ pub(crate) fn check(object: &Map<String, Value>) -> Result<(), Problem> {
     Ok(())
 }
 
+/// The caller's own name for its user, among fields that were checked.
+pub(crate) fn user(object: &Map<String, Value>) -> Option<&str> {
+    object.get("user").and_then(Value::as_str)
+}
+
 fn label(path: &str, value: &Value, most: usize) -> Result<(), Problem> {
     let text = string(path, value)?;
     bounded(path, text, most)?;

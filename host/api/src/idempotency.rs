@@ -77,23 +77,13 @@ async fn once(
         }
     };
     let whose = Owner::new(context.peer.ip(), identity.tenant.as_deref());
-    let memory = state.recordings.open(whose.clone());
-    let mut reserved = state.http.bodies.open(whose);
+    let mut reserved = state.http.bodies.open(whose.clone());
     let body = read_json(&parts.headers, body, &state.http.body, &mut reserved).await?;
     let fingerprint = fingerprint(&parts, &body);
     let name = (Arc::clone(&owner), key.clone());
-    let registered = match state.executions.enter(name, fingerprint, memory) {
-        Found::First(registered) => registered,
-        Found::Running(execution) if execution.fingerprint != fingerprint => return Err(conflict()),
-        Found::Running(execution) => return replay(execution, true).await,
-        Found::Full => {
-            return Err(Problem::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "too_many_idempotent_requests",
-                "too many requests with idempotency keys are being answered; retry shortly",
-            )
-            .with_header("retry-after", "1"));
-        }
+    let registered = match entered(state, &name, fingerprint, &whose).await? {
+        Entered::First(registered) => registered,
+        Entered::Running(execution) => return replay(execution, true).await,
     };
     let kept = Key::new(&owner, Kind::Idempotency, key);
     let record = state.store.get(kept.clone()).await.map_err(store_problem)?;
@@ -114,6 +104,44 @@ async fn once(
         next,
     ));
     replay(execution, false).await
+}
+
+/// A request with a key among those that are being answered.
+enum Entered {
+    /// Nobody else answers it.
+    First(Registered),
+    /// It is being answered, and its answer has begun.
+    Running(Arc<Execution>),
+}
+
+async fn entered(
+    state: &ApiState,
+    name: &(Arc<str>, String),
+    fingerprint: Fingerprint,
+    whose: &Owner,
+) -> Result<Entered, Problem> {
+    loop {
+        let memory = state.recordings.open(whose.clone());
+        let execution = match state.executions.enter(name.clone(), fingerprint, memory) {
+            Found::First(registered) => return Ok(Entered::First(registered)),
+            Found::Running(execution) => execution,
+            Found::Full => {
+                return Err(Problem::new(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    "too_many_idempotent_requests",
+                    "too many requests with idempotency keys are being answered; retry shortly",
+                )
+                .with_header("retry-after", "1"));
+            }
+        };
+        if execution.fingerprint != fingerprint {
+            return Err(conflict());
+        }
+        // Who entered first may have found the answer in the store, and made none: then it is there for this one too.
+        if execution.head().await.is_some() {
+            return Ok(Entered::Running(execution));
+        }
+    }
 }
 
 fn key_of(headers: &HeaderMap) -> Result<String, Problem> {

@@ -6,13 +6,17 @@
 pub mod anthropic;
 pub mod batches;
 pub mod files;
+pub mod llm;
 pub mod ollama;
 pub mod openai;
 pub mod rerank;
 pub mod responses;
+pub mod vector_stores;
 
+mod active;
 mod answering;
 mod call;
+mod collections;
 mod contents;
 mod contract;
 mod embed;
@@ -26,6 +30,7 @@ mod ids;
 mod ignored;
 mod limits;
 mod live;
+pub mod login;
 mod openai_error;
 mod paging;
 mod problem;
@@ -38,6 +43,7 @@ mod stored;
 mod stream;
 mod unsupported;
 
+pub use collections::{Collections, resume as resume_collections};
 pub use retention::Retention;
 pub use state::ApiState;
 pub use unsupported::Unsupported;

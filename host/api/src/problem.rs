@@ -2,7 +2,9 @@
 
 use http::StatusCode;
 use mortise_http::{Problem, WaitEnd, stopping};
-use mortise_service::{Fault, INVALID_SCHEMA, LifecycleError, PluginError, ServiceError};
+use mortise_service::{
+    AdapterError, Fault, INVALID_SCHEMA, LifecycleError, PluginError, ServiceError,
+};
 
 /// A failure of the service as clients are told it.
 pub(crate) fn problem_of(error: ServiceError) -> Problem {
@@ -17,8 +19,16 @@ pub(crate) fn problem_of(error: ServiceError) -> Problem {
             problem.param = param;
             problem
         }
-        ServiceError::ModelNotFound { .. } => {
-            Problem::new(StatusCode::NOT_FOUND, "model_not_found", message).at("model")
+        ServiceError::ModelNotFound { available, .. } => {
+            let problem = Problem::new(StatusCode::NOT_FOUND, "model_not_found", message);
+            problem.at("model").among(available)
+        }
+        ServiceError::Adapter(error) => {
+            let (status, code) = match error {
+                AdapterError::Unsupported { .. } => (StatusCode::BAD_REQUEST, "lora_not_supported"),
+                _ => (StatusCode::NOT_FOUND, "lora_not_found"),
+            };
+            Problem::new(status, code, message).at("lora_adapter")
         }
         ServiceError::Model(error) => model_error(&error),
         ServiceError::Denied(denial) => {
@@ -27,7 +37,7 @@ pub(crate) fn problem_of(error: ServiceError) -> Problem {
                 .filter(StatusCode::is_client_error)
                 .unwrap_or(StatusCode::FORBIDDEN);
             let mut problem = Problem::new(status, &denial.code, message);
-            problem.kind = Some(denial.kind);
+            problem.kind = Some(denial.kind.into_boxed_str());
             problem.headers = denial.headers;
             if let Some(ms) = denial.retry_after_ms {
                 problem = problem.with_header("retry-after", ms.div_ceil(1000).max(1).to_string());
@@ -52,16 +62,20 @@ pub(crate) fn problem_of(error: ServiceError) -> Problem {
         ServiceError::Upstream(_) => {
             Problem::new(StatusCode::BAD_GATEWAY, "upstream_error", message)
         }
-        ServiceError::Unavailable { retry_after, .. } => Problem::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "model_unavailable",
-            message,
-        )
-        .with_header("retry-after", retry_after.to_string()),
+        ServiceError::Unavailable { retry_after, .. } => unavailable("model_unavailable", message)
+            .with_header("retry-after", retry_after.to_string()),
+        ServiceError::Unrecognised { retry_after, .. } => {
+            unavailable("identity_unavailable", message)
+                .with_header("retry-after", retry_after.to_string())
+        }
         ServiceError::ClientTimeout => WaitEnd::Client.problem(),
         ServiceError::QueueTimeout => WaitEnd::Queue.problem(),
         ServiceError::Stopping => stopping(),
     }
+}
+
+fn unavailable(code: &str, message: String) -> Problem {
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, code, message)
 }
 
 /// A model that cannot be used now. Of a failed load the caller learns that it failed: what more there is
@@ -195,12 +209,13 @@ mod tests {
 
     fn told(fault: Fault) -> (Problem, String) {
         let error = problem_of(ServiceError::Plugin(PluginError {
-            plugin: "acme_secrets".to_owned(),
-            version: "0123456789ab".to_owned(),
+            plugin: "acme_secrets".into(),
+            version: "0123456789ab".into(),
             kind: Kind::OutputParser,
             function: "output-parser.feed",
             request_id: "request-7".into(),
             fault,
+            printed: "at src/vault.rs:7: the password is hunter2".into(),
         }));
         let text = error.message.to_string();
         (error, text)

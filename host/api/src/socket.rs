@@ -13,7 +13,7 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use http::request::Parts;
-use http::{HeaderValue, Method, Request, StatusCode, header};
+use http::{Extensions, HeaderValue, Method, Request, StatusCode, header};
 use mortise_http::{AccessRecord, Context, Occupied, Owner, Problem, Reservation, reserve};
 use serde_json::{Map, Value};
 use tokio::sync::watch;
@@ -55,12 +55,14 @@ pub(crate) struct Dialect {
     pub(crate) done: Option<&'static str>,
 }
 
-/// Answer the handshake of a caller who may ask something, and serve the connection.
+/// Answer the handshake of a caller who may ask something, and serve the connection. `own` is the state of the
+/// connection, which its requests find in their extensions.
 pub(crate) async fn upgrade(
     state: Arc<ApiState>,
     context: Context,
     request: Request<Body>,
     dialect: Dialect,
+    own: Extensions,
 ) -> Result<Response, Problem> {
     let (mut parts, _) = request.into_parts();
     let call = call_of(&context, context.route, "GET", &parts.headers);
@@ -85,6 +87,7 @@ pub(crate) async fn upgrade(
                 parts,
                 dialect,
                 draining,
+                own,
                 _memory: memory,
             };
             session.serve(socket)
@@ -99,6 +102,8 @@ struct Session {
     parts: Parts,
     dialect: Dialect,
     draining: watch::Receiver<bool>,
+    /// State of the connection, which every request has.
+    own: Extensions,
     /// Memory of a message.
     _memory: Reservation,
 }
@@ -190,6 +195,7 @@ impl Session {
         let mut request = Request::new(Body::from(body));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.parts.uri.clone();
+        *request.extensions_mut() = self.own.clone();
         let headers = request.headers_mut();
         *headers = self.parts.headers.clone();
         for name in HANDSHAKE {

@@ -7,7 +7,7 @@ use mortise_http::{Context, Problem, Reservation};
 use mortise_service::{Request, RequestFields};
 
 use crate::answering::Answering;
-use crate::call::call_of;
+use crate::call::{call_of, record_principal};
 use crate::problem::problem_of;
 use crate::receive::wait_limits;
 use crate::state::ApiState;
@@ -36,8 +36,12 @@ pub(crate) async fn start(
         let mut requests = Vec::with_capacity(prompts.len());
         for fields in prompts {
             context.record.asked(&fields.model, fields.stream);
+            context.record.limited(fields.max_tokens);
             requests.push(Request::check(fields).map_err(problem_of)?);
         }
+        let (peer, begun) = (context.peer.ip(), context.record.begun());
+        let observer = &state.http.observer;
+        observer.request_taken_up(&context.id, context.route, peer, &begun);
         let call = call_of(context, route, "POST", &parts.headers);
         let answer = state.service.start_all(call, requests).await;
         answer.map_err(problem_of)
@@ -46,8 +50,9 @@ pub(crate) async fn start(
     drop(reserved);
     context.record.answers(answer.model());
     if let Some(principal) = answer.principal() {
-        context.record.principal(&principal.subject);
+        record_principal(context, principal);
     }
+    let active = state.active.enter(answer.model(), &context.id);
     Ok(Started {
         model: answer.model().to_owned(),
         headers: answer.headers().to_vec(),
@@ -56,6 +61,7 @@ pub(crate) async fn start(
             Arc::clone(&context.record),
             state.http.cut.clone(),
             limits,
+            active,
         ),
     })
 }

@@ -7,6 +7,7 @@ use mortise_http::{BodyBudget, HttpState};
 use mortise_service::Service;
 use mortise_store::Store;
 
+use crate::active::ActiveRequests;
 use crate::executions::Executions;
 use crate::held::HeldFiles;
 use crate::limits::MAX_RECORDED_BYTES;
@@ -38,6 +39,8 @@ pub struct ApiState {
     pub(crate) recordings: Arc<BodyBudget>,
     /// Files that are in use.
     pub(crate) files: HeldFiles,
+    /// Requests that are being answered.
+    pub(crate) active: ActiveRequests,
 }
 
 impl ApiState {
@@ -63,6 +66,7 @@ impl ApiState {
             live: LiveAnswers::default(),
             recordings: BodyBudget::new(MAX_RECORDED_BYTES),
             files: HeldFiles::default(),
+            active: ActiveRequests::default(),
         }
     }
 }

@@ -10,7 +10,7 @@ use mortise_service::Admission;
 use mortise_store::{Change, Item, Key, Listing, Record, StoreError};
 use serde_json::{Value, json};
 
-use crate::call::call_of;
+use crate::call::{call_of, record_principal};
 use crate::problem::problem_of;
 use crate::state::ApiState;
 
@@ -24,6 +24,11 @@ impl Caller {
     /// Caller.
     pub(crate) fn subject(&self) -> &str {
         &self.admission.allowance().principal.subject
+    }
+
+    /// Tenant, if the policies name one.
+    pub(crate) fn tenant(&self) -> Option<String> {
+        self.admission.allowance().principal.tenant.clone()
     }
 
     /// Headers of the policies.
@@ -108,8 +113,7 @@ pub(crate) async fn caller(
     let call = call_of(context, route, method, &parts.headers);
     let admission = state.service.authorize(&call, None).await;
     let admission = admission.map_err(problem_of)?;
-    let subject = &admission.allowance().principal.subject;
-    context.record.principal(subject);
+    record_principal(context, &admission.allowance().principal);
     Ok(Caller {
         owner: admission.account(),
         admission,

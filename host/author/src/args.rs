@@ -21,7 +21,7 @@ pub enum AuthorCommand {
     Run(PluginRunArgs),
     /// Run the golden cases of a plugin, and abuse it.
     #[command(after_help = PLUGIN_TEST_HELP)]
-    Test(PluginTestArgs),
+    Test(PluginCheckArgs),
     /// Run the golden cases of a plugin many times and print what the calls took.
     Bench(PluginBenchArgs),
     /// Run the golden cases of a plugin many times and print which of its functions had the time.
@@ -37,7 +37,7 @@ pub enum AuthorCommand {
 }
 
 /// A plugin file and its grants.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct PluginFileArgs {
     /// A .wasm file
     pub file: PathBuf,
@@ -111,6 +111,16 @@ pub struct PluginTestArgs {
     /// The folder of the golden cases; without it `cases`, or else those that the plugin carries
     #[arg(long, value_name = "DIR")]
     pub cases: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct PluginCheckArgs {
+    #[command(flatten)]
+    pub test: PluginTestArgs,
+    /// Hold a chat template to the own one of this model, text and tokens, over a corpus of conversations: a
+    /// Hugging Face model folder or a GGUF file
+    #[arg(long, value_name = "DIR", conflicts_with = "model")]
+    pub like_model: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -16,7 +16,7 @@ use mortise_harness::PluginUnderTest;
 pub(crate) fn bench(args: &PluginBenchArgs) -> anyhow::Result<Value> {
     let plugin = &args.test.plugin;
     let begun = Instant::now();
-    let subject = PluginUnderTest::load(plugin)?.granted(&args.test.grants)?;
+    let subject = PluginUnderTest::timed(plugin)?.granted(&args.test.grants)?;
     let loaded = begun.elapsed();
     let common = crate::settings_of(plugin)?;
     let cases = read_cases(&subject, args.test.cases.as_deref())?;
@@ -61,20 +61,39 @@ fn kind(stats: &PluginStats) -> Value {
 
 fn function(stats: &FunctionStats) -> Value {
     let mean = stats.seconds_sum / stats.calls as f64;
+    let mut timings = stats.timings.clone();
+    timings.sort_unstable();
     json!({
         "function": stats.function,
         "calls": stats.calls,
         "mean_us": (mean * 1e8).round() / 1e2,
-        "p50_below_us": below(stats, 0.5),
-        "p99_below_us": below(stats, 0.99),
+        "p50_us": percentile(&timings, 50),
+        "p90_us": percentile(&timings, 90),
+        "p99_us": percentile(&timings, 99),
+        "max_us": percentile(&timings, 100),
         "faults": stats.faults.iter().map(|(label, count)| json!({*label: count})).collect::<Vec<_>>(),
     })
 }
 
-/// A bound that this share of the calls stayed below, in microseconds; `null` above the largest.
-fn below(stats: &FunctionStats, share: f64) -> Option<f64> {
-    let wanted = (stats.calls as f64 * share).ceil() as u64;
-    let mut buckets = stats.seconds_buckets.iter();
-    let (bound, _) = buckets.find(|(_, count)| *count >= wanted)?;
-    Some((bound * 1e6).round())
+/// The duration, in microseconds, that so many hundredths of the calls did not exceed: that of a call, by the
+/// nearest rank. `timings` are sorted nanoseconds.
+fn percentile(timings: &[u64], hundredths: usize) -> Option<f64> {
+    let rank = (timings.len() * hundredths).div_ceil(100);
+    let nanoseconds = timings.get(rank.saturating_sub(1))?;
+    Some((*nanoseconds as f64 / 10.0).round() / 1e2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_durations_of_calls() {
+        let timings: Vec<u64> = (1..=200).map(|call| call * 1_000).collect();
+        assert_eq!(percentile(&timings, 50), Some(100.0));
+        assert_eq!(percentile(&timings, 99), Some(198.0));
+        assert_eq!(percentile(&timings, 100), Some(200.0));
+        assert_eq!(percentile(&[1_234], 50), Some(1.23));
+        assert_eq!(percentile(&[], 50), None);
+    }
 }

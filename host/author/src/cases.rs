@@ -6,7 +6,8 @@ use anyhow::{Context as _, bail};
 use serde_json::{Map, Value};
 
 use crate::abuse::abuse;
-use crate::args::PluginTestArgs;
+use crate::args::{PluginCheckArgs, PluginFileArgs, PluginTestArgs};
+use crate::like::like_model;
 use crate::plugin::LoadPlugin as _;
 use mortise_harness::print;
 use mortise_harness::{Budget, Case, PluginUnderTest, carried, checked, shortened};
@@ -62,7 +63,22 @@ pub(crate) fn read_cases(
 }
 
 /// A line for each case and one for abuse of each kind, and a failure if any failed.
-pub(crate) fn test(args: &PluginTestArgs) -> anyhow::Result<()> {
+/// With `--like-model` also a line for each conversation of the corpus.
+pub(crate) fn test(args: &PluginCheckArgs) -> anyhow::Result<()> {
+    let cases = check(&args.test);
+    let Some(model) = &args.like_model else {
+        return cases;
+    };
+    let plugin = PluginFileArgs {
+        model: Some(model.clone()),
+        ..args.test.plugin.clone()
+    };
+    let subject = PluginUnderTest::load(&plugin)?.granted(&args.test.grants)?;
+    let like = like_model(&subject, &crate::settings_of(&plugin)?, model);
+    cases.and(like)
+}
+
+fn check(args: &PluginTestArgs) -> anyhow::Result<()> {
     let subject = PluginUnderTest::load(&args.plugin)?.granted(&args.grants)?;
     let common = crate::settings_of(&args.plugin)?;
     let cases = read_cases(&subject, args.cases.as_deref())?;

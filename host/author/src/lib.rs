@@ -4,6 +4,8 @@ mod abuse;
 mod args;
 mod bench;
 mod cases;
+mod guest_log;
+mod like;
 mod pack;
 mod plugin;
 mod profile;
@@ -18,6 +20,7 @@ use serde_json::{Value, json};
 
 pub use crate::args::AuthorCommand;
 use crate::args::{PluginFileArgs, PluginRunArgs};
+use crate::guest_log::GuestLog;
 use crate::plugin::LoadPlugin as _;
 
 /// Run one of the commands.
@@ -25,6 +28,13 @@ use crate::plugin::LoadPlugin as _;
 /// # Errors
 /// Errors of the plugin, its cases or the arguments.
 pub fn run(command: AuthorCommand) -> anyhow::Result<()> {
+    let log = GuestLog::start();
+    let ran = perform(command);
+    log.finish();
+    ran
+}
+
+fn perform(command: AuthorCommand) -> anyhow::Result<()> {
     match command {
         AuthorCommand::Verify(args) => print_json(&verify(&args)?),
         AuthorCommand::Run(args) => print_json(&ask(&args)?),

@@ -14,6 +14,9 @@ pub(crate) trait LoadPlugin: Sized {
     /// On a host that notes where plugins spend their time.
     fn profiled(args: &PluginFileArgs) -> anyhow::Result<Self>;
 
+    /// On a host that keeps what each call took.
+    fn timed(args: &PluginFileArgs) -> anyhow::Result<Self>;
+
     /// With what the command line grants.
     fn granted(self, grants: &GrantArgs) -> anyhow::Result<Self>;
 }
@@ -30,6 +33,15 @@ impl LoadPlugin for PluginUnderTest {
     fn profiled(args: &PluginFileArgs) -> anyhow::Result<Self> {
         let config = HostConfig {
             profile: true,
+            ..HostConfig::default()
+        };
+        load_into(PluginHost::new(config)?, args)
+    }
+
+    fn timed(args: &PluginFileArgs) -> anyhow::Result<Self> {
+        let config = HostConfig {
+            cache_dir: args.cache.clone(),
+            timings: true,
             ..HostConfig::default()
         };
         load_into(PluginHost::new(config)?, args)

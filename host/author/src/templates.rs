@@ -70,6 +70,8 @@ pub(crate) fn of_kind(kind: Kind) -> &'static [File] {
             "cases/two-turns.json",
             "cases/injection.json",
             "cases/no-text.json",
+            "cases/tools.json",
+            "cases/continued.json",
         ],
         Kind::OutputParser => templates!["output-parser":
             "settings.schema.json",
@@ -113,6 +115,7 @@ pub(crate) fn of_language(lang: Language) -> &'static [File] {
                 "requirements.txt",
                 include_str!("../templates/python/requirements.txt"),
             ),
+            ("entry.py", include_str!("../templates/python/entry.py")),
             (".gitignore", "/build\n/*.wasm\n__pycache__\n"),
         ],
         Language::Js => &[
@@ -124,6 +127,7 @@ pub(crate) fn of_language(lang: Language) -> &'static [File] {
                 "package-lock.json",
                 include_str!("../templates/js/package-lock.json.in"),
             ),
+            ("entry.js", include_str!("../templates/js/entry.js")),
             (".gitignore", "/build\n/node_modules\n/*.wasm\n"),
         ],
     }

@@ -6,34 +6,51 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use mortise_admin::Admin;
+use mortise_admin::{Admin, Around, MetricsPage};
 use mortise_api::batches::Batches;
-use mortise_api::{ApiState, anthropic, batches, files, ollama, openai, rerank, responses};
-use mortise_config::{AdminConfig, Config, ConfigSource, HttpConfig, LimitConfig, fault_folder};
+use mortise_api::llm::{self, Llm};
+use mortise_api::{
+    ApiState, Collections, anthropic, batches, files, login, ollama, openai, rerank, responses,
+    resume_collections, vector_stores,
+};
+use mortise_config::{
+    AdminConfig, Config, ConfigSource, HttpConfig, LimitConfig, MetricsConfig, fault_folder,
+};
 use mortise_engine::FaultPoint;
 use mortise_harness::golden_cases;
 use mortise_http::{
     BodyBudget, BodyLimits, ConnectionLimits, ConnectionShares, ConnectionTable, Elsewhere, Guard,
-    HttpState, Startup, Stop, router, serve as listen, serve_beside,
+    HttpState, Startup, Stop, TlsServer, router, serve as listen, serve_beside,
 };
+use mortise_identity::Identity;
 use mortise_models::lifecycle::ModelManager;
 use mortise_models::{AliasTable, EngineSettings, NameMatching};
 use mortise_plugin::{PluginHost, epoch_restarts};
 use mortise_plugin_manager::{
-    LivePlugins, LoadedPlugins, ManagedModel, ModelFacts, ReadConfig, SwapCounters,
+    AuthConfig, LivePlugins, LoadedPlugins, ManagedModel, ModelFacts, PluginConfig, PluginSet,
+    ReadConfig, SwapCounters,
 };
 use mortise_service::{HoldModels, Observer, ServedModel, Service, ServiceConfig};
-use mortise_store::{SqliteStore, Store, StoreConfig};
 use mortise_telemetry::{Metrics, PluginSwaps, flush_log, log_restarts, start_logging};
-use tokio::net::TcpListener;
-use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::{Mutex, mpsc, watch};
+use serde_json::json;
+use tokio::signal::unix::{Signal, SignalKind};
+use tokio::sync::{Mutex, watch};
 
+use crate::audit::Audit;
+use crate::callers::Callers;
+use crate::counters::KeptCounters;
 use crate::discovery::KnownModels;
+use crate::doors::{Certificates, Door, Doors};
 use crate::faults::{self, fault_in};
+use crate::health::Health;
+use crate::kept::Kept;
 use crate::memory::trim_regularly;
+use crate::operator::Operating;
 use crate::reload::Reloader;
 use crate::supervise::{must_go_on, restarts, supervise};
+use crate::tasks::{
+    listener_of, reload_on_hangup, signals, start_idle_check, start_watcher, start_writing,
+};
 use crate::{remote, start};
 
 /// Time for policies to hear of the last requests, and for threads to end.
@@ -68,14 +85,9 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
     // should be known before a model is read.
     let mut signals = signals()?;
     let hangups = listener_of(SignalKind::hangup(), "SIGHUP")?;
-    let listener = bind(&config).await?;
-    let address = listener
-        .local_addr()
-        .context("the listener has no address")?;
-    let admin = match config.admin.take() {
-        Some(admin) => Some(bind_admin(admin).await?),
-        None => None,
-    };
+    let operator_key = operator_key(config.admin.as_ref());
+    let doors = Doors::open(&mut config).await?;
+    let door = &doors.main;
     let limits = connection_limits(&config.http);
     let shares = ConnectionShares::new(
         config.http.max_connections,
@@ -93,15 +105,16 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
         config.models = known.scan().await?.models;
     }
     let models = start::model_manager(&config);
-    let startup = starting(&models, address);
+    let startup = starting(&models, door.address);
     let surroundings = Surroundings {
-        address,
+        address: door.address,
         connections: ConnectionTable::new(shares),
+        tls: door.tls.clone(),
         draining,
         cut,
     };
     let listening = listen(
-        Arc::new(listener),
+        Arc::clone(&door.endpoint),
         startup.router(),
         limits.clone(),
         Arc::clone(&surroundings.connections),
@@ -117,25 +130,26 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
             return Ok(());
         }
     };
-    let service = Arc::clone(&running.state.service);
-    let live = Arc::clone(&running.live);
-    let reloader = Reloader::new(source, live, Arc::clone(&models), known);
+    let reloader = running.reloader(source, &models, known, doors.certificates());
     running.start_tasks(&models, &reloader, hangups);
-    if let Some((listener, address, key)) = admin {
-        let admin = running.admin(&models, &reloader, key);
-        let http = &running.state.http;
-        start_admin(admin, (listener, address), shares, limits, http)?;
+    if let Some((door, key)) = &doors.admin {
+        let admin = running.admin(&models, &reloader, key.clone());
+        start_admin(admin, door, shares, limits, &running.state.http)?;
     }
-    running.complete(&startup)?;
-    tracing::info!("listening on http://{address}");
+    running.complete(&startup, Operating::new(Arc::clone(&models), operator_key))?;
+    tracing::info!("listening on {}", door.url());
     listening.await.context(LISTENER_ENDED)?;
-    settle(&service, &models).await;
+    settle(&running.state.service, &models, &running.counters).await;
+    let stop = json!({"action": "server.stop"});
+    // Nothing is left to be refused.
+    let _ = running.audit.tell(stop).await;
     Ok(())
 }
 
-/// Tell policies of the last requests, and end all runtimes.
-async fn settle(service: &Service, models: &ModelManager) {
+/// Tell policies of the last requests, write what they counted, and end all runtimes.
+async fn settle(service: &Service, models: &ModelManager, counters: &KeptCounters) {
     let _ = tokio::time::timeout(SETTLE, service.settle()).await;
+    let _ = tokio::time::timeout(SETTLE, counters.write()).await;
     let limit = SETTLE + start::longest_end(&models.statuses());
     let _ = tokio::time::timeout(limit, models.stop()).await;
 }
@@ -152,17 +166,6 @@ fn stop_after(drain: Duration) -> (Stop, watch::Receiver<bool>, watch::Receiver<
     (stop, draining_seen, cut_seen)
 }
 
-/// The main listener.
-async fn bind(config: &Config) -> anyhow::Result<TcpListener> {
-    let address = SocketAddr::new(config.host, config.port);
-    if !address.ip().is_loopback() && config.auth.keys == 0 {
-        tracing::warn!("other machines can reach this server and it asks for no key");
-    }
-    TcpListener::bind(address)
-        .await
-        .with_context(|| format!("cannot listen on {address}; is another server running there?"))
-}
-
 /// Router that answers while models are loaded.
 fn starting(models: &Arc<ModelManager>, address: SocketAddr) -> Arc<Startup> {
     tracing::info!(%address, models = models.statuses().len(), "loading models");
@@ -177,6 +180,7 @@ fn starting(models: &Arc<ModelManager>, address: SocketAddr) -> Arc<Startup> {
 struct Surroundings {
     address: SocketAddr,
     connections: Arc<ConnectionTable>,
+    tls: Option<Arc<TlsServer>>,
     draining: watch::Receiver<bool>,
     cut: watch::Receiver<bool>,
 }
@@ -186,12 +190,19 @@ struct Running {
     state: Arc<ApiState>,
     live: Arc<LivePlugins>,
     aliases: Arc<AliasTable>,
+    audit: Arc<Audit>,
+    /// The admin side shows the numbers.
+    admin_metrics: bool,
+    identity: Arc<Identity>,
+    counters: Arc<KeptCounters>,
     /// OpenAI's main routes are there without `/v1` too.
     unversioned: bool,
     /// Interval at which the plugin files are polled.
     watch: Option<Duration>,
     /// Lines of batches that are answered at once.
     batch_lines: usize,
+    /// The page of the playground is at `/`.
+    playground: bool,
 }
 
 fn connection_limits(http: &HttpConfig) -> ConnectionLimits {
@@ -203,6 +214,19 @@ fn connection_limits(http: &HttpConfig) -> ConnectionLimits {
 }
 
 impl Running {
+    /// Reader of the settings while the server runs.
+    fn reloader(
+        &self,
+        source: ConfigSource,
+        models: &Arc<ModelManager>,
+        known: Option<KnownModels>,
+        certificates: Certificates,
+    ) -> Arc<Reloader> {
+        let (live, audit) = (Arc::clone(&self.live), Arc::clone(&self.audit));
+        let (models, identity) = (Arc::clone(models), Arc::clone(&self.identity));
+        Reloader::new(source, live, models, identity, known, certificates, audit)
+    }
+
     /// Tasks that go on for as long as the server runs.
     fn start_tasks(
         &self,
@@ -216,6 +240,8 @@ impl Running {
         }
         start_idle_check(Arc::clone(models));
         trim_regularly();
+        self.audit.follow_plugins(&self.live);
+        start_writing(Arc::clone(&self.counters));
         tokio::spawn(responses::resume(Arc::clone(&self.state)));
         tokio::spawn(files::sweep(Arc::clone(&self.state)));
     }
@@ -230,11 +256,26 @@ impl Running {
         let (live, models) = (Arc::clone(&self.live), Arc::clone(models));
         let aliases = Arc::clone(&self.aliases);
         let reload = reloader.on_request();
-        Admin::new(live, models, aliases, reload, key, openai::error_body)
+        let http = Arc::clone(&self.state.http);
+        let page: MetricsPage = Box::new(move || http.metrics_page());
+        let around = Around {
+            identity: Arc::clone(&self.identity),
+            auditor: self.audit.auditor(),
+            metrics: self.admin_metrics.then_some(page),
+        };
+        Admin::new(
+            live,
+            models,
+            aliases,
+            reload,
+            key,
+            around,
+            openai::error_body,
+        )
     }
 
     /// Answer on the routes of all dialects from now on.
-    fn complete(&self, startup: &Startup) -> anyhow::Result<()> {
+    fn complete(&self, startup: &Startup, operating: Arc<Operating>) -> anyhow::Result<()> {
         let mut openai = openai::api(Arc::clone(&self.state), self.unversioned);
         openai.router = anthropic::beside(openai.router, Arc::clone(&self.state));
         let responses = responses::api(Arc::clone(&self.state));
@@ -242,99 +283,78 @@ impl Running {
         let lines = openai.router.clone().merge(responses.router.clone());
         let batches = Batches::new(Arc::clone(&self.state), lines, self.batch_lines);
         tokio::spawn(batches::resume(Arc::clone(&batches)));
-        let dialects = vec![
+        let collections = Collections::new(Arc::clone(&self.state));
+        tokio::spawn(resume_collections(Arc::clone(&collections)));
+        let elsewhere = Elsewhere {
+            shape: openai::error_body,
+            problem: openai::ERROR,
+        };
+        let mut dialects = vec![
             openai,
             anthropic::api(Arc::clone(&self.state)),
             responses,
             files::api(Arc::clone(&self.state)),
             batches::api(&batches),
             ollama::api(Arc::clone(&self.state)),
+            llm::api(Llm::new(Arc::clone(&collections), operating)),
+            vector_stores::api(collections),
             rerank::api(Arc::clone(&self.state), openai::error_body),
+            login::api(Arc::clone(&self.state), Arc::clone(&self.identity)),
         ];
+        if self.playground {
+            dialects.push(mortise_web::api(elsewhere));
+        }
         let http = Arc::clone(&self.state.http);
-        let elsewhere = Elsewhere {
-            shape: openai::error_body,
-            problem: openai::ERROR,
-        };
         let router = router(http, dialects, elsewhere).map_err(anyhow::Error::msg);
         startup.complete(router.context("the routes make no contract")?);
         Ok(())
     }
 }
 
-/// Watch the plugins folder for as long as the server runs.
-fn start_watcher(live: Arc<LivePlugins>, every: Duration) {
-    supervise("plugin-watcher", move || {
-        let live = Arc::clone(&live);
-        async move { live.watch(every).await }
-    });
-}
-
-/// Look for idle models for as long as the server runs.
-fn start_idle_check(models: Arc<ModelManager>) {
-    supervise("idle-models", move || {
-        let models = Arc::clone(&models);
-        async move { models.unload_idle().await }
-    });
-}
-
 /// Serve the admin side beside the API.
 fn start_admin(
     admin: Arc<Admin>,
-    (listener, address): (TcpListener, SocketAddr),
+    door: &Door,
     shares: ConnectionShares,
     limits: ConnectionLimits,
     http: &HttpState,
 ) -> anyhow::Result<()> {
     let router = admin.router().map_err(anyhow::Error::msg)?;
-    let (listener, table) = (Arc::new(listener), ConnectionTable::new(shares));
+    let (endpoint, table) = (Arc::clone(&door.endpoint), ConnectionTable::new(shares));
     let draining = http.draining.clone();
     supervise("admin-listener", move || {
-        let (listener, table) = (Arc::clone(&listener), Arc::clone(&table));
+        let (endpoint, table) = (Arc::clone(&endpoint), Arc::clone(&table));
         serve_beside(
-            listener,
+            endpoint,
             router.clone(),
             limits.clone(),
             table,
             draining.clone(),
         )
     });
-    tracing::info!("admin side on http://{address}");
+    tracing::info!("admin side on {}", door.url());
     Ok(())
 }
 
-/// The listener of the admin side, its address and its key.
-async fn bind_admin(config: AdminConfig) -> anyhow::Result<(TcpListener, SocketAddr, String)> {
-    let address = SocketAddr::new(config.host, config.port);
-    let listener = TcpListener::bind(address)
-        .await
-        .with_context(|| format!("cannot listen on {address} for the admin side"))?;
-    let address = listener
-        .local_addr()
-        .context("the listener of the admin side has no address")?;
-    Ok((listener, address, config.key))
+/// The key that the API takes for operators, if it does.
+fn operator_key(admin: Option<&AdminConfig>) -> Option<String> {
+    let on_api = admin.filter(|admin| admin.llm_routes);
+    on_api.map(|admin| admin.key.clone())
 }
-
-/// Read the settings again on every SIGHUP. One that came during the start is not lost.
-fn reload_on_hangup(reloader: Arc<Reloader>, hangups: Arc<Mutex<Signal>>) {
-    supervise("reload-on-hangup", move || {
-        let (reloader, hangups) = (Arc::clone(&reloader), Arc::clone(&hangups));
-        async move {
-            while hangups.lock().await.recv().await.is_some() {
-                reloader.reload("SIGHUP").await;
-            }
-        }
-    });
-}
-
 /// Metrics of all models and of all plugins of `host`.
-fn measure(models: Arc<ModelManager>, host: PluginHost, swaps: Arc<SwapCounters>) -> Arc<Metrics> {
-    Arc::new(Metrics::new(
+fn measure(
+    models: Arc<ModelManager>,
+    host: PluginHost,
+    swaps: Arc<SwapCounters>,
+    config: &MetricsConfig,
+) -> Arc<Metrics> {
+    let metrics = Metrics::new(
         move || models.statuses(),
         move || host.stats(),
         move || numbers(&swaps),
         task_restarts,
-    ))
+    );
+    Arc::new(metrics.with(config.log_begins, config.aliases))
 }
 
 /// Restarts of tasks and threads that must go on. An engine counts its own, by model.
@@ -362,10 +382,29 @@ fn numbers(swaps: &SwapCounters) -> PluginSwaps {
     }
 }
 
-/// The store of what outlives a request.
-async fn open_store(config: StoreConfig) -> anyhow::Result<Arc<dyn Store>> {
-    let store = tokio::task::spawn_blocking(move || SqliteStore::open(&config)).await??;
-    Ok(Arc::new(store))
+/// Load plugins and the models of the start, and bind the former to the latter. Policies draw from `counters`.
+async fn load(
+    plugins: PluginConfig,
+    auth: &AuthConfig,
+    counters: Arc<KeptCounters>,
+    models: &Arc<ModelManager>,
+    strict: bool,
+) -> anyhow::Result<(PluginSet, Vec<ManagedModel>)> {
+    // Plugins first: a broken file should be known before a model is read.
+    let plugins =
+        tokio::task::spawn_blocking(move || LoadedPlugins::load(plugins, golden_cases())).await??;
+    let plugins = plugins.counted_by(Arc::new(move |name| counters.ledger(name)));
+    start::load_enabled(models, strict).await?;
+    let managed: Vec<ManagedModel> = models.known().into_iter().map(ManagedModel::new).collect();
+    let plugins = plugins.bind(auth, &facts_of(&managed)).await?;
+    plugins.report();
+    Ok((plugins, managed))
+}
+
+/// Facts of the models that are loaded.
+fn facts_of(managed: &[ManagedModel]) -> Vec<ModelFacts> {
+    let facts = managed.iter().filter_map(|model| model.facts.clone());
+    facts.collect()
 }
 
 /// Load plugins and models and tie them together.
@@ -377,36 +416,26 @@ async fn open(
 ) -> anyhow::Result<Running> {
     let (limits, engine, auth) = (config.limits, config.engine, config.auth);
     let (http, plugins) = (config.http, config.plugins);
-    let watch = plugins.watch;
+    let (watch, playground) = (plugins.watch, http.playground);
     let aliases = start::alias_table(config.aliases, &models)?;
-    let store = open_store(config.state.store.clone()).await?;
-    // Plugins first: a broken file should be known before a model is read.
-    let plugins =
-        tokio::task::spawn_blocking(move || LoadedPlugins::load(plugins, golden_cases())).await??;
-    start::load_enabled(&models, config.strict_models).await?;
-    let managed: Vec<ManagedModel> = models.known().into_iter().map(ManagedModel::new).collect();
-    let facts = managed.iter().filter_map(|model| model.facts.clone());
-    let facts: Vec<ModelFacts> = facts.collect();
-    let plugins = plugins.bind(&auth, &facts).await?;
-    plugins.report();
-    let served = |model: &ManagedModel| model.served(|facts| plugins.plugins_of(facts));
-    let served: Result<Vec<ServedModel>, String> = managed.iter().map(served).collect();
+    let kept = Kept::open(config.state.store, config.audit).await?;
+    kept.audit.follow_models(&models);
+    let identity = Identity::open(Arc::clone(&kept.store), config.identity).await?;
+    let identity = Arc::new(identity);
+    let (counters, strict) = (Arc::clone(&kept.counters), config.strict_models);
+    let (plugins, managed) = load(plugins, &auth, counters, &models, strict).await?;
     let swaps = Arc::<SwapCounters>::default();
-    let host = plugins.host.clone();
-    let metrics = measure(Arc::clone(&models), host, Arc::clone(&swaps));
+    let (models_of, host) = (Arc::clone(&models), plugins.host.clone());
+    let metrics = measure(models_of, host, Arc::clone(&swaps), &config.metrics);
     plugins.host.count_requests(metrics.requests());
     let service = ServiceConfig {
         observer: Arc::clone(&metrics) as Arc<dyn Observer>,
         holder: Arc::clone(&models) as Arc<dyn HoldModels>,
         aliases: Arc::clone(&aliases),
+        recognise: Arc::new(Callers(Arc::clone(&identity))),
         ..service_config(limits, engine, config.names)
     };
-    let service = Arc::new(Service::new(
-        service,
-        served.map_err(anyhow::Error::msg)?,
-        plugins.policies(),
-        &plugins.tools(),
-    )?);
+    let service = serving(service, &plugins, &managed)?;
     let live = Arc::new(LivePlugins::new(
         plugins,
         Arc::clone(&service),
@@ -416,17 +445,19 @@ async fn open(
         swaps,
     ));
     models.publish_to(Arc::<LivePlugins>::downgrade(&live));
+    let health = Health::new(config.health, models, Arc::clone(&live), &kept);
+    health.start();
     let observed = Observed {
-        live: Arc::clone(&live),
-        models,
+        health,
         metrics,
+        on_main: config.metrics.on_main,
     };
     let state = Arc::new(ApiState::new(
         service,
         Arc::new(http_state(http, surroundings, observed)),
         config.unsupported,
         config.lifecycle.keep_alive,
-        store,
+        kept.store,
         config.state.retention,
         config.state.max_file_bytes,
     ));
@@ -434,10 +465,28 @@ async fn open(
         state,
         live,
         aliases,
+        audit: kept.audit,
+        admin_metrics: config.metrics.on_admin,
+        identity,
+        counters: kept.counters,
         unversioned: config.unversioned,
         watch,
         batch_lines: limits.batch_lines,
+        playground,
     })
+}
+
+/// The service of all models, with the plugins that are bound to them.
+fn serving(
+    config: ServiceConfig,
+    plugins: &PluginSet,
+    managed: &[ManagedModel],
+) -> anyhow::Result<Arc<Service>> {
+    let served = |model: &ManagedModel| model.served(|facts| plugins.plugins_of(facts));
+    let served: Result<Vec<ServedModel>, String> = managed.iter().map(served).collect();
+    let served = served.map_err(anyhow::Error::msg)?;
+    let service = Service::new(config, served, plugins.policies(), &plugins.tools())?;
+    Ok(Arc::new(service))
 }
 
 /// Settings of the service that stand in the configuration.
@@ -459,15 +508,16 @@ fn service_config(
 
 /// Sources of `/metrics` and of the body of `/ready`.
 struct Observed {
-    live: Arc<LivePlugins>,
-    models: Arc<ModelManager>,
+    health: Arc<Health>,
     metrics: Arc<Metrics>,
+    /// The main listener shows the numbers.
+    on_main: bool,
 }
 
 /// The state of the HTTP side, from its configuration.
 fn http_state(http: HttpConfig, surroundings: Surroundings, observed: Observed) -> HttpState {
     let (page, totals) = (Arc::clone(&observed.metrics), Arc::clone(&observed.metrics));
-    let (live, models) = (observed.live, observed.models);
+    let health = observed.health;
     let draining = surroundings.draining;
     HttpState {
         guard: Guard::new(
@@ -483,45 +533,15 @@ fn http_state(http: HttpConfig, surroundings: Surroundings, observed: Observed) 
         },
         bodies: BodyBudget::new(http.max_body_bytes_in_flight),
         connections: surroundings.connections,
+        tls: surroundings.tls,
         max_queue_wait: http.max_queue_wait,
         heartbeat: http.heartbeat,
         draining,
         cut: surroundings.cut,
         observer: observed.metrics,
+        shows_metrics: observed.on_main,
         metrics: Box::new(move || page.page()),
         totals: Box::new(move || totals.totals()),
-        condition: Box::new(move || {
-            let plugins = live.condition().map(|condition| ("plugins", condition));
-            let failed = start::condition(&models.statuses());
-            let models = failed.map(|condition| ("models", condition));
-            plugins.into_iter().chain(models).collect()
-        }),
+        checks: Box::new(move || health.checks()),
     }
-}
-
-/// SIGINT and SIGTERM, by name. Two are told apart; what comes later changes nothing.
-fn signals() -> anyhow::Result<mpsc::Receiver<&'static str>> {
-    let (sender, receiver) = mpsc::channel(2);
-    for (kind, name, task) in [
-        (SignalKind::interrupt(), "SIGINT", "stop-on-interrupt"),
-        (SignalKind::terminate(), "SIGTERM", "stop-on-terminate"),
-    ] {
-        let (stream, sender) = (listener_of(kind, name)?, sender.clone());
-        supervise(task, move || {
-            let (stream, sender) = (Arc::clone(&stream), sender.clone());
-            async move {
-                while stream.lock().await.recv().await.is_some() {
-                    let _ = sender.try_send(name);
-                }
-            }
-        });
-    }
-    Ok(receiver)
-}
-
-/// A signal's stream, which outlives a task that listens to it: what comes while the task is started again is
-/// not lost.
-fn listener_of(kind: SignalKind, name: &str) -> anyhow::Result<Arc<Mutex<Signal>>> {
-    let stream = signal(kind).with_context(|| format!("cannot listen for {name}"))?;
-    Ok(Arc::new(Mutex::new(stream)))
 }

@@ -4,13 +4,20 @@ use std::path::PathBuf;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
 use mortise_author::AuthorCommand;
 use mortise_hub::ModelReference;
 use mortise_models::DeviceChoice;
 use mortise_models::lifecycle::KvTypeName;
+use mortise_store::AuditHead;
 use mortise_telemetry::{LogFormat, LogLevel};
 use serde::de::value::{Error as WordError, StringDeserializer};
 use serde::de::{DeserializeOwned, IntoDeserializer as _};
+
+use crate::admin_args::{LorasCommand, ModelsCommand};
+use crate::chat::ChatArgs;
+use crate::key_args::KeysCommand;
+use crate::top::TopArgs;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -70,9 +77,18 @@ pub(crate) enum Command {
     /// List, load and unload the models of a running server, over its admin side.
     #[command(subcommand, after_help = MODELS_HELP)]
     Models(ModelsCommand),
+    /// Issue, list, rotate and revoke keys of callers, and hash passwords.
+    #[command(subcommand, after_help = KEYS_HELP)]
+    Keys(KeysCommand),
+    /// List, load and unload the LoRA adapters of a running server, over its admin side.
+    #[command(subcommand, after_help = LORAS_HELP)]
+    Loras(LorasCommand),
     /// Check, copy or shrink the file in which a server keeps its state.
     #[command(subcommand, after_help = STORE_HELP)]
     Store(StoreCommand),
+    /// Check or show the log of who did what on a server.
+    #[command(subcommand, after_help = AUDIT_HELP)]
+    Audit(AuditCommand),
     /// List the processor and the GPUs that models can be computed on.
     Devices {
         /// Print JSON
@@ -82,6 +98,22 @@ pub(crate) enum Command {
     /// Measure how fast a model runs here, or how fast a running server answers.
     #[command(after_help = BENCH_HELP)]
     Bench(BenchArgs),
+    /// Talk with a model of a running server, in a terminal or through pipes.
+    #[command(after_help = CHAT_HELP)]
+    Chat(ChatArgs),
+    /// Watch a running server: models, tokens a second, the KV cache, plugins.
+    Top(TopArgs),
+    /// Print the script that makes a shell complete this command line.
+    #[command(after_help = COMPLETIONS_HELP)]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Print the manual page, or write the pages of all commands to a folder.
+    Man {
+        /// The folder
+        folder: Option<PathBuf>,
+    },
     /// Stand between a server and a process that it started. Only the server itself asks for this.
     #[command(subcommand, hide = true)]
     ChildProcess(ChildProcessCommand),
@@ -124,6 +156,10 @@ pub(crate) struct ServeArgs {
     /// The port to listen on; 0 picks a free one [default: 8080]
     #[arg(long)]
     pub(crate) port: Option<u16>,
+    /// Let other machines reach the server without TLS, as behind a proxy that speaks it, or in a network that is
+    /// trusted
+    #[arg(long)]
+    pub(crate) plaintext: bool,
     /// A folder of plugins; each *.wasm replaces the embedded plugin of its kind
     #[arg(long, value_name = "DIR")]
     pub(crate) plugins: Option<PathBuf>,
@@ -197,47 +233,6 @@ pub(crate) enum GrammarCommand {
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum ModelsCommand {
-    /// List all models with their states
-    List {
-        #[command(flatten)]
-        server: AdminServer,
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
-    },
-    /// Print everything that is known of a model, as JSON
-    Show {
-        /// The model's public name
-        model: String,
-        #[command(flatten)]
-        server: AdminServer,
-    },
-    /// Load a model, and wait until it serves
-    Load {
-        /// The model's public name
-        model: String,
-        /// A setting of this load only; VALUE is JSON, or else text: --set max_context=8192
-        #[arg(long = "set", value_name = "KEY=VALUE")]
-        settings: Vec<String>,
-        #[command(flatten)]
-        server: AdminServer,
-    },
-    /// Look for models again in the folders of [discovery], and list what has changed
-    Rescan {
-        #[command(flatten)]
-        server: AdminServer,
-    },
-    /// Unload a model, and wait until its memory is free
-    Unload {
-        /// The model's public name
-        model: String,
-        #[command(flatten)]
-        server: AdminServer,
-    },
-}
-
-#[derive(Debug, Subcommand)]
 pub(crate) enum StoreCommand {
     /// Check the file, beside a running server or without one, and print what it holds as JSON
     Check {
@@ -258,6 +253,40 @@ pub(crate) enum StoreCommand {
     },
 }
 
+#[derive(Debug, Subcommand)]
+pub(crate) enum AuditCommand {
+    /// Check that no entry was changed, taken out or put elsewhere, beside a running server or without one
+    Verify {
+        /// An entry that must be there, as the server's log had it: its number and hash
+        #[arg(long, value_name = "NUMBER:HASH")]
+        head: Option<AuditHead>,
+        #[command(flatten)]
+        place: AuditPlace,
+    },
+    /// Print the last entries, one JSON object a line
+    Show {
+        /// Entries
+        #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = count(1..=1 << 20))]
+        last: usize,
+        #[command(flatten)]
+        place: AuditPlace,
+    },
+}
+
+/// The places of an audit log.
+#[derive(Debug, Args)]
+pub(crate) struct AuditPlace {
+    /// The server's configuration file, which names them
+    #[arg(long, value_name = "FILE", required_unless_present_any = ["file", "store"])]
+    pub(crate) config: Vec<PathBuf>,
+    /// A log in a file
+    #[arg(long, value_name = "FILE", conflicts_with = "config")]
+    pub(crate) file: Option<PathBuf>,
+    /// A store that holds a log
+    #[arg(long, value_name = "FILE", conflicts_with = "config")]
+    pub(crate) store: Option<PathBuf>,
+}
+
 /// The file of a store.
 #[derive(Debug, Args)]
 pub(crate) struct StoreFile {
@@ -267,20 +296,6 @@ pub(crate) struct StoreFile {
     /// The store itself
     #[arg(long, value_name = "FILE", conflicts_with = "config")]
     pub(crate) store: Option<PathBuf>,
-}
-
-/// The admin side of a running server.
-#[derive(Debug, Args)]
-pub(crate) struct AdminServer {
-    /// The server's configuration file, which has the address and the key
-    #[arg(long, value_name = "FILE", required_unless_present = "admin_url")]
-    pub(crate) config: Vec<PathBuf>,
-    /// The address of the admin side instead, as http://127.0.0.1:9000
-    #[arg(long, value_name = "URL", requires = "admin_key_env")]
-    pub(crate) admin_url: Option<String>,
-    /// With --admin-url: the environment variable that holds the key
-    #[arg(long, value_name = "VARIABLE", requires = "admin_url")]
-    pub(crate) admin_key_env: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -417,17 +432,51 @@ pub(crate) struct InspectArgs {
     pub(crate) path: PathBuf,
 }
 
+const CHAT_HELP: &str = "\
+In a terminal, /help lists the commands of a conversation, and Ctrl-C stops an answer. Reasoning is
+dimmed; NO_COLOR leaves colours out. Where the output goes to a pipe or a file, it is the answer and
+nothing else. Lines that were typed are remembered in $XDG_STATE_HOME/mortise/chat_history.
+
+Examples:
+  mortise chat
+  mortise chat \"What is mortise?\"
+  git diff | mortise chat \"Review this change:\" > review.md
+  mortise chat --url http://gpu-box:8080 --api-key-env MORTISE_KEY --model qwen3";
+
+const COMPLETIONS_HELP: &str = "\
+Examples:
+  mortise completions bash > ~/.local/share/bash-completion/completions/mortise
+  mortise completions zsh > ~/.zfunc/_mortise
+  mortise completions fish > ~/.config/fish/completions/mortise.fish";
+
 const MODELS_HELP: &str = "\
 Examples:
   mortise models list --config mortise.toml
   mortise models load big --set max_context=8192 --set kv_type=q8_0 --config mortise.toml
   mortise models unload big --admin-url http://10.0.0.5:9000 --admin-key-env MORTISE_ADMIN_KEY";
 
+const KEYS_HELP: &str = "\
+Examples:
+  mortise keys create alice --config mortise.toml --tenant research --set requests_per_minute=60
+  mortise keys rotate alice --config mortise.toml --overlap 3600
+  mortise keys list --store state.db";
+const LORAS_HELP: &str = "\
+Examples:
+  mortise loras list --config mortise.toml
+  mortise loras load base legal --path loras/legal --config mortise.toml
+  mortise loras unload base legal --config mortise.toml";
+
 const STORE_HELP: &str = "\
 Examples:
   mortise store check --config mortise.toml
   mortise store backup state-copy.db --store state.db
   mortise store vacuum --store state.db";
+
+const AUDIT_HELP: &str = "\
+Examples:
+  mortise audit verify --config mortise.toml
+  mortise audit verify --file audit.jsonl --head 12:5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8
+  mortise audit show --last 50 --file audit.jsonl";
 
 const TEMPLATE_HELP: &str = "\
 In:   {\"messages\": [...], \"tools\": [...]?, \"arguments\": {...}?,

@@ -1,7 +1,8 @@
 //! Fault injection into the running server, to see what becomes of it when a task that must go on panics.
 //!
 //! `MORTISE_FAULTS` names a folder. A file in it with the name of a task makes that task panic once, where it
-//! is then; the file is removed. CONTRIBUTING.md lists the tasks.
+//! is then; the file is removed. While there is a file `TASK-stall`, a thread of that name stands still. CONTRIBUTING.md
+//! lists the tasks.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -33,6 +34,16 @@ pub(crate) fn point(task: &str) {
     }
 }
 
+/// Stand still while a file asks for it.
+pub(crate) fn stall(task: &str) {
+    if let Some(folder) = FOLDER.get() {
+        let file = folder.join(format!("{task}-stall"));
+        while file.exists() {
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
 /// Panic when a file asks for it. Without fault injection it waits for ever.
 pub(crate) async fn strike(task: &str) {
     if FOLDER.get().is_none() {
@@ -47,7 +58,12 @@ pub(crate) async fn strike(task: &str) {
 /// The fault point of a thread, for crates that know nothing of faults: `None` without fault injection.
 macro_rules! fault_in {
     ($task:literal) => {
-        $crate::faults::enabled().then_some((|| $crate::faults::point($task)) as fn())
+        $crate::faults::enabled().then_some(
+            (|| {
+                $crate::faults::stall($task);
+                $crate::faults::point($task);
+            }) as fn(),
+        )
     };
 }
 pub(crate) use fault_in;

@@ -1,16 +1,32 @@
 //! The program `mortise`: the command line, and the wiring of all crates to a server.
 
+mod admin_args;
+mod admin_client;
+mod admin_tls;
 mod app;
+mod audit;
 mod bench;
+mod caller;
+mod callers;
+mod chat;
 mod cli;
 mod commands;
+mod counters;
 mod discovery;
+mod doors;
 mod faults;
+mod health;
+mod interrupt;
+mod kept;
+mod key_args;
 mod memory;
+mod operator;
 mod reload;
 mod remote;
 mod start;
 mod supervise;
+mod tasks;
+mod top;
 
 use std::process::ExitCode;
 
@@ -24,7 +40,9 @@ use crate::cli::{
     ChildProcessCommand, Cli, Command, ConfigCommand, GrammarCommand, PluginCommand,
     TemplateCommand,
 };
-use crate::commands::{check, devices, inspect, models, plugins, store, text};
+use crate::commands::{
+    audit as audit_log, check, devices, inspect, keys, loras, models, plugins, shell, store, text,
+};
 
 /// Wrong usage or configuration, as opposed to a failure.
 const USAGE: u8 = 2;
@@ -64,6 +82,7 @@ fn run(command: Command) -> anyhow::Result<()> {
             let overrides = Overrides {
                 host: args.host,
                 port: args.port,
+                plaintext: args.plaintext,
                 model: args.model,
                 hf: args.hf,
                 models_dirs: args.models_dir,
@@ -103,10 +122,17 @@ fn run(command: Command) -> anyhow::Result<()> {
             let path = mortise_models::download(&hub, &reference, &LoadProgress::default())?;
             print(&format!("{}\n", path.display()))
         }
+        Command::Loras(command) => loras::run(command),
         Command::Models(command) => models::run(command),
+        Command::Keys(command) => keys::run(command),
         Command::Store(command) => store::run(command),
+        Command::Audit(command) => audit_log::run(command),
         Command::Devices { json } => print(&devices::describe(json)?),
         Command::Bench(args) => bench::run(&args),
+        Command::Chat(args) => chat::run(args),
+        Command::Top(args) => top::run(&args),
+        Command::Completions { shell } => shell::completions(shell),
+        Command::Man { folder } => shell::man(folder.as_deref()),
         Command::Inspect(args) => print_json(&inspect::inspect(&args.path)?),
         Command::Plugin(PluginCommand::List(args)) => print_json(&plugins::list(args)?),
         Command::Plugin(PluginCommand::Inspect { file }) => print_json(&inspect::plugin(&file)?),

@@ -1,5 +1,5 @@
-//! Settings and folders that are read again while the server runs: models, plugins and keys of callers are taken over,
-//! of other keys it is told that they need a restart.
+//! Settings and folders that are read again while the server runs: models, plugins, keys of callers and certificates are
+//! taken over, of other keys it is told that they need a restart.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,10 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mortise_admin::{Reloads, Rescan, SettingsReload};
 use mortise_config::{ConfigSource, Settings};
+use mortise_identity::Identity;
 use mortise_models::lifecycle::{LifecycleError, ModelManager, Redefinition, RedefinitionConflict};
 use mortise_plugin_manager::LivePlugins;
+use serde_json::json;
 
+use crate::audit::Audit;
 use crate::discovery::{AllModels, KnownModels};
+use crate::doors::Certificates;
 use crate::start;
 
 /// Reads the settings again, one reload at a time.
@@ -20,8 +24,11 @@ pub(crate) struct Reloader {
     started_with: Settings,
     live: Arc<LivePlugins>,
     models: Arc<ModelManager>,
+    identity: Arc<Identity>,
     /// Models as the settings had them when they were read last; `None`: another server lists them.
     known: Mutex<Option<KnownModels>>,
+    certificates: Certificates,
+    audit: Arc<Audit>,
     turn: tokio::sync::Mutex<()>,
 }
 
@@ -33,14 +40,20 @@ impl Reloader {
         source: ConfigSource,
         live: Arc<LivePlugins>,
         models: Arc<ModelManager>,
+        identity: Arc<Identity>,
         known: Option<KnownModels>,
+        certificates: Certificates,
+        audit: Arc<Audit>,
     ) -> Arc<Self> {
         Arc::new(Self {
             started_with: source.settings(),
             source,
             live,
             models,
+            identity,
             known: Mutex::new(known),
+            certificates,
+            audit,
             turn: tokio::sync::Mutex::default(),
         })
     }
@@ -60,7 +73,7 @@ impl Reloader {
     /// Read the settings, take what can be taken, and say what became of it in the log.
     pub(crate) async fn reload(&self, reason: &'static str) -> SettingsReload {
         let _turn = self.turn.lock().await;
-        let outcome = self.take(reason).await;
+        let outcome = self.recorded(reason).await;
         match &outcome {
             SettingsReload::Taken {
                 models,
@@ -98,11 +111,48 @@ impl Reloader {
         outcome
     }
 
+    /// Take the settings, between two entries in the audit log.
+    async fn recorded(&self, reason: &'static str) -> SettingsReload {
+        let entry = |outcome: &str| json!({"action": "settings.reload", "reason": reason, "outcome": outcome});
+        if let Err(error) = self.audit.tell(entry("begun")).await {
+            return SettingsReload::Invalid(format!("the audit log cannot be written: {error}"));
+        }
+        let outcome = self.take(reason).await;
+        let mut ended = entry("taken");
+        match &outcome {
+            SettingsReload::Taken {
+                models,
+                restart_keys,
+                ..
+            } => {
+                let models = models.clone().unwrap_or_default();
+                ended["models"] = json!({
+                    "added": models.added, "removed": models.removed, "updated": models.updated,
+                });
+                ended["restart_keys"] = json!(restart_keys);
+            }
+            SettingsReload::Conflict(_) => ended["outcome"] = json!("conflict"),
+            SettingsReload::Invalid(error) | SettingsReload::Plugins(error) => {
+                ended["outcome"] = json!("refused");
+                ended["error"] = json!(error);
+            }
+        }
+        // It has happened; the log of the server tells of an entry that was not kept.
+        let _ = self.audit.tell(ended).await;
+        outcome
+    }
+
     async fn take(&self, reason: &'static str) -> SettingsReload {
         let source = self.source.clone();
-        let read = move || (source.load(), source.settings());
-        let (config, settings) = match tokio::task::spawn_blocking(read).await {
-            Ok((Ok(config), settings)) => (config, settings),
+        let read = move || {
+            let loaded = source.load();
+            let loaded = loaded.map(|config| (Certificates::read(&config), config));
+            (loaded, source.settings())
+        };
+        let (config, renewal, settings) = match tokio::task::spawn_blocking(read).await {
+            Ok((Ok((Ok(renewal), config)), settings)) => (config, renewal, settings),
+            // Plugins are not taken either.
+            Ok((Ok((Err(error), _)), _)) => return SettingsReload::Invalid(error.to_string()),
             Ok((Err(error), _)) => {
                 // The plugin manager says so too, for those who ask whether the server is well.
                 self.live.reload(reason).await;
@@ -126,6 +176,7 @@ impl Reloader {
         if let Some(error) = plugins.error {
             return SettingsReload::Plugins(error);
         }
+        self.identity.configure(config.identity);
         let models = match defined {
             None => None,
             Some(models) => match self.models.redefine(models).await {
@@ -134,6 +185,7 @@ impl Reloader {
             },
         };
         *self.known() = known;
+        self.certificates.renew(renewal);
         SettingsReload::Taken {
             models,
             restart_keys: self.started_with.restart_keys(&settings),

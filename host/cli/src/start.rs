@@ -6,7 +6,7 @@ use std::time::Duration;
 use mortise_child::Children;
 use mortise_config::{Config, hub_config};
 use mortise_models::lifecycle::{
-    LifecycleError, LoadModel, LoadOverrides, LoadProgress, ModelManager, ModelState, ModelStatus,
+    LifecycleError, LoadModel, LoadOverrides, LoadProgress, ModelManager, ModelStatus,
 };
 use mortise_models::{Alias, AliasTable, LocalLoader, Model, ModelConfig, ModelSource, download};
 use serde_json::{Value, json};
@@ -177,15 +177,4 @@ pub(crate) fn progress(models: &[ModelStatus]) -> Value {
         json!({"state": model.state.name(), "progress": progress})
     });
     json!({"status": "starting", "models": models.collect::<Vec<_>>()})
-}
-
-/// Models that failed, as a field of the body of `GET /ready`, without a name; `None` if none has.
-pub(crate) fn condition(models: &[ModelStatus]) -> Option<Value> {
-    let failed = models
-        .iter()
-        .filter(|model| model.state == ModelState::Failed);
-    match failed.count() {
-        0 => None,
-        failed => Some(json!({"failed": failed})),
-    }
 }

@@ -2,20 +2,28 @@
 //! crates that they configure. Nothing else reads the environment.
 
 mod aliases;
+mod audit;
+mod auth;
+mod auth_terms;
+mod auth_tokens;
 mod child;
 mod discovery;
 mod drafts;
 mod engine;
 mod faults;
+mod health;
 mod hub;
 mod layers;
 mod lifecycle;
 mod limits;
+mod listener;
+mod metrics;
 mod models;
 mod plugins;
 mod raw;
 mod settings;
 mod store;
+mod terminal;
 #[cfg(test)]
 mod tests;
 mod upstream;
@@ -25,8 +33,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use mortise_api::Unsupported;
-use mortise_http::HeaderLimits;
+use mortise_http::{HeaderLimits, TlsSettings};
 use mortise_hub::ModelReference;
+use mortise_identity::IdentityConfig;
 use mortise_models::lifecycle::LifecycleConfig;
 use mortise_models::{
     Alias, Catalogue, DeviceChoice, DiscoveryConfig, EngineSettings, Listing, ModelConfig,
@@ -34,19 +43,25 @@ use mortise_models::{
 };
 use mortise_plugin_manager::{AuthConfig, PluginConfig, at_line};
 use mortise_telemetry::{LogFormat, LogLevel};
-use serde_json::{Map, Value, json};
 
 use self::aliases::check_aliases;
+pub use self::audit::AuditConfig;
+use self::auth::check_auth;
 pub use self::faults::fault_folder;
+pub use self::health::HealthConfig;
 pub use self::hub::hub_config;
 pub use self::layers::config_files;
 pub use self::limits::LimitConfig;
 use self::limits::check_limits;
+pub use self::listener::{AdminConfig, SocketConfig};
+use self::listener::{RawServer, check_admin, check_plaintext, check_socket};
+pub use self::metrics::MetricsConfig;
 use self::models::check_models;
 use self::plugins::check_plugins;
-use self::raw::{Raw, RawKey};
+use self::raw::Raw;
 pub use self::settings::Settings;
 pub use self::store::StateConfig;
+pub use self::terminal::{TerminalConfig, terminal};
 pub use self::upstream::UpstreamOverride;
 
 /// The commented sample file.
@@ -112,6 +127,10 @@ pub struct Config {
     pub host: IpAddr,
     /// The port; 0 picks a free one.
     pub port: u16,
+    /// `None`: requests and answers go in the clear.
+    pub tls: Option<TlsSettings>,
+    /// A socket in the file system beside the address.
+    pub socket: Option<SocketConfig>,
     /// `None`: there is no admin side.
     pub admin: Option<AdminConfig>,
     /// Bounds of connections and bodies.
@@ -144,8 +163,16 @@ pub struct Config {
     pub plugins: PluginConfig,
     /// Keys and what they may.
     pub auth: AuthConfig,
+    /// Issuers of tokens, and users.
+    pub identity: IdentityConfig,
     /// Store of the state.
     pub state: StateConfig,
+    /// Log of who did what.
+    pub audit: AuditConfig,
+    /// When parts of the server count as failed.
+    pub health: HealthConfig,
+    /// Numbers and lines about requests.
+    pub metrics: MetricsConfig,
 }
 
 /// Bounds of the front door.
@@ -177,22 +204,8 @@ pub struct HttpConfig {
     pub max_queue_wait: Option<Duration>,
     /// Time for work to end by itself when the server stops.
     pub drain: Duration,
-}
-
-/// Listener and key of the admin API.
-pub struct AdminConfig {
-    /// The address to listen on.
-    pub host: IpAddr,
-    /// The port.
-    pub port: u16,
-    /// Key of the callers.
-    pub key: String,
-}
-
-impl std::fmt::Debug for AdminConfig {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "AdminConfig({}:{})", self.host, self.port)
-    }
+    /// A page to try models is at `/`.
+    pub playground: bool,
 }
 
 /// Settings of the command line; each overrides the file.
@@ -202,6 +215,8 @@ pub struct Overrides {
     pub host: Option<String>,
     /// `--port`
     pub port: Option<u16>,
+    /// `--plaintext`
+    pub plaintext: bool,
     /// `--model`
     pub model: Option<PathBuf>,
     /// `--hf`
@@ -262,10 +277,15 @@ impl Config {
         let bindings = std::mem::take(&mut raw.plugins.bindings);
         let server = &raw.server;
         let host = overrides.host.unwrap_or_else(|| server.host.clone());
+        let host = check_host("server.host", &host)?;
+        let plaintext = overrides.plaintext || server.plaintext;
+        let flag = " (`--plaintext`)";
+        check_plaintext("server", host, server.tls.as_ref(), plaintext, flag)?;
         positive("server.max_body_bytes", server.max_body_bytes)?;
         positive("server.max_connections", server.max_connections)?;
         let plugins = &raw.plugins;
-        let auth = check_auth(&raw, &overrides.api_keys)?;
+        let (auth, identity) =
+            check_auth(std::mem::take(&mut raw.auth), &overrides.api_keys, base)?;
         let engine = raw.engine.check(&raw.limits, auth.keys > 0)?;
         let upstream = overrides.upstream.as_ref();
         let upstream = upstream.map(UpstreamOverride::check).transpose()?;
@@ -275,13 +295,16 @@ impl Config {
         drafts::check(&models, engine.engine.speculation)?;
         check_names(&models)?;
         let (lifecycle, strict) = raw.lifecycle.check()?;
+        let state = raw.store.check(base, overrides.store)?;
         let all_known = upstream.is_none() && !discovery.is_enabled();
         // Who names one model on the command line wants that one or none.
         let named = overrides.model.is_some() || overrides.hf.is_some();
         Ok(Self {
-            host: check_host("server.host", &host)?,
-            admin: check_admin(&raw.admin)?,
+            host,
+            admin: check_admin(&raw.admin, base)?,
             port: overrides.port.unwrap_or(server.port),
+            tls: server.tls.as_ref().map(|tls| tls.check(base)),
+            socket: check_socket(server, base)?,
             http: check_http(server, &raw.limits)?,
             limits: check_limits(&raw.limits, overrides.max_context)?,
             engine: EngineSettings {
@@ -303,7 +326,13 @@ impl Config {
             upstream,
             plugins: check_plugins(plugins, bindings, base, overrides.plugins)?,
             auth,
-            state: raw.store.check(base, overrides.store)?,
+            identity,
+            audit: raw.audit.check(base, state.store.path.as_deref())?,
+            health: raw.health.check()?,
+            metrics: raw
+                .metrics
+                .check(raw.log.request_begins, raw.admin.port.is_some())?,
+            state,
         })
     }
 }
@@ -356,48 +385,13 @@ fn check_host(key: &str, host: &str) -> Result<IpAddr, ConfigError> {
     })
 }
 
-fn check_admin(raw: &raw::RawAdmin) -> Result<Option<AdminConfig>, ConfigError> {
-    // Keys are sent with every request; shorter ones can be guessed.
-    const LEAST_KEY_BYTES: usize = 16;
-    let Some(port) = raw.port else {
-        return Ok(None);
-    };
-    let key = match (&raw.key, &raw.key_env) {
-        (Some(key), None) => key.clone(),
-        (None, Some(variable)) => variable_of("admin.key_env", variable)?,
-        _ => {
-            return Err(invalid(
-                "admin",
-                "the admin side needs a key; give exactly one of `key` and `key_env`",
-            ));
-        }
-    };
-    if key.len() < LEAST_KEY_BYTES {
-        return Err(invalid(
-            "admin.key",
-            format!(
-                "it must have at least {LEAST_KEY_BYTES} bytes; it has {}",
-                key.len()
-            ),
-        ));
-    }
-    Ok(Some(AdminConfig {
-        host: check_host("admin.host", &raw.host)?,
-        port,
-        key,
-    }))
-}
-
 /// The value of an environment variable that the configuration names.
 pub fn variable_of(key: &str, variable: &str) -> Result<String, ConfigError> {
     std::env::var(variable)
         .map_err(|error| invalid(key, format!("the variable `{variable}`: {error}")))
 }
 
-fn check_http(
-    server: &raw::RawServer,
-    limits: &limits::RawLimits,
-) -> Result<HttpConfig, ConfigError> {
+fn check_http(server: &RawServer, limits: &limits::RawLimits) -> Result<HttpConfig, ConfigError> {
     // hyper needs this much to read any request at all.
     const LEAST_HEADER_BYTES: usize = 8192;
     if server.max_header_bytes < LEAST_HEADER_BYTES {
@@ -432,6 +426,7 @@ fn check_http(
             wait => Some(milliseconds("limits.max_queue_wait_ms", wait)?),
         },
         drain: Duration::from_secs(server.drain_seconds.min(24 * 3600)),
+        playground: server.playground,
     })
 }
 
@@ -477,95 +472,4 @@ fn check_names(models: &[ModelConfig]) -> Result<(), ConfigError> {
     let names = Catalogue::new(listings, NameMatching::default());
     names.map_err(|error| invalid("models", error.to_string()))?;
     Ok(())
-}
-
-/// The `[auth]` table in the words of the default policy. Keys themselves stay with the host; the
-/// policy learns only their names.
-fn check_auth(raw: &Raw, from_command_line: &[String]) -> Result<AuthConfig, ConfigError> {
-    let mut secrets = Vec::new();
-    let mut keys = Vec::new();
-    let given = from_command_line
-        .iter()
-        .enumerate()
-        .map(|(index, key)| RawKey {
-            id: format!("command-line-{}", index + 1),
-            key: Some(key.clone()),
-            ..RawKey::default()
-        });
-    for (index, key) in raw.auth.api_keys.iter().cloned().chain(given).enumerate() {
-        keys.push(check_key(index, key, &mut secrets)?);
-    }
-    let count = keys.len();
-    let mut settings = Map::new();
-    if !keys.is_empty() {
-        settings.insert("keys".to_owned(), Value::Array(keys));
-    }
-    if !raw.auth.public_routes.is_empty() {
-        settings.insert("public_routes".to_owned(), json!(raw.auth.public_routes));
-    }
-    if let Some(allow) = raw.auth.anonymous {
-        settings.insert("anonymous".to_owned(), json!({"allow": allow}));
-    }
-    Ok(AuthConfig {
-        settings: Value::Object(settings),
-        secrets,
-        keys: count,
-    })
-}
-
-fn check_key(
-    index: usize,
-    raw: RawKey,
-    secrets: &mut Vec<(String, String)>,
-) -> Result<Value, ConfigError> {
-    let path = format!("auth.api_keys[{index}]");
-    if raw.id.is_empty() {
-        return Err(invalid(
-            &format!("{path}.id"),
-            "it is required; logs name callers by it",
-        ));
-    }
-    let mut key = Map::new();
-    key.insert("id".to_owned(), json!(raw.id));
-    let secret = match (raw.key, raw.key_env, raw.sha256) {
-        (Some(key), None, None) => Some(key),
-        (None, Some(variable), None) => Some(variable_of(&format!("{path}.key_env"), &variable)?),
-        (None, None, Some(digest)) => {
-            key.insert("sha256".to_owned(), json!(digest));
-            None
-        }
-        _ => {
-            return Err(invalid(
-                &path,
-                "give exactly one of `key`, `key_env` and `sha256`",
-            ));
-        }
-    };
-    if let Some(secret) = secret {
-        if secret.is_empty() {
-            return Err(invalid(&path, "the key is empty"));
-        }
-        let name = format!("api-key-{index}");
-        key.insert("secret".to_owned(), json!(name));
-        secrets.push((name, secret));
-    }
-    let optional = [
-        ("tenant", raw.tenant.map(Value::from)),
-        ("models", raw.models.map(Value::from)),
-        ("tools", raw.tools.map(Value::from)),
-        ("server_tools", raw.server_tools.map(Value::from)),
-        (
-            "requests_per_minute",
-            raw.requests_per_minute.map(Value::from),
-        ),
-        ("tokens_per_minute", raw.tokens_per_minute.map(Value::from)),
-        ("max_tokens", raw.max_tokens.map(Value::from)),
-        ("priority", raw.priority.map(Value::from)),
-    ];
-    for (name, value) in optional {
-        if let Some(value) = value {
-            key.insert(name.to_owned(), value);
-        }
-    }
-    Ok(Value::Object(key))
 }

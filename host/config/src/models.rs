@@ -5,15 +5,17 @@ use std::time::Duration;
 
 use mortise_hub::ModelReference;
 use mortise_model::{EmbedderOptions, Pooling};
+use mortise_models::limits::MAX_ADAPTERS;
 use mortise_models::{
-    DEMO_MODEL, ModelConfig, ModelLifecycle, Origin, Script, ScriptKind, ScriptLine,
+    AdapterConfig, DEMO_MODEL, ModelConfig, ModelLifecycle, Origin, Script, ScriptKind, ScriptLine,
+    check_adapter_name,
 };
 use time::Date;
 use time::macros::format_description;
 
 use super::child::RawChild;
 use super::lifecycle::seconds;
-use super::raw::{RawBackend, RawModel, RawPooling, RawScript, RawScriptKind};
+use super::raw::{RawBackend, RawLora, RawModel, RawPooling, RawScript, RawScriptKind};
 use super::upstream::{RawRender, RawUpstream};
 use super::{ConfigError, Overrides, invalid, within};
 
@@ -62,6 +64,7 @@ fn refuse_engine_keys(index: usize, raw: &RawModel, model: &str) -> Result<(), C
     let given = [
         ("quantize", raw.quantize.is_some()),
         ("draft_model", raw.draft_model.is_some()),
+        ("loras", !raw.loras.is_empty()),
         ("pooling", raw.pooling.is_some()),
         ("normalize", raw.normalize.is_some()),
         ("backend", raw.backend != RawBackend::Engine),
@@ -213,15 +216,16 @@ pub(super) fn check_model(
         let problem = "a script that takes conversations has no files; leave it out";
         return Err(invalid(&key(named), problem));
     }
-    if script.is_some() && raw.quantize.is_some() {
-        return Err(invalid(&key("quantize"), "a scripted model has no weights"));
+    let given = [
+        ("quantize", raw.quantize.is_some()),
+        ("loras", !raw.loras.is_empty()),
+    ];
+    if let Some((given, _)) = given.iter().find(|(_, given)| script.is_some() && *given) {
+        return Err(invalid(&key(given), "a scripted model has no weights"));
     }
+    let loras = check_loras(&key, raw.loras, base)?;
     let embedding = EmbedderOptions {
-        pooling: raw.pooling.map(|pooling| match pooling {
-            RawPooling::Mean => Pooling::Mean,
-            RawPooling::Cls => Pooling::First,
-            RawPooling::Last => Pooling::Last,
-        }),
+        pooling: raw.pooling.map(pooling),
         normalised: raw.normalize,
     };
     if script.is_some() && embedding != EmbedderOptions::default() {
@@ -235,13 +239,44 @@ pub(super) fn check_model(
         path,
         hf,
         script,
-        upstream: None,
-        child: None,
         quantize: raw.quantize,
-        draft: None,
+        loras,
         embedding,
         lifecycle,
+        ..ModelConfig::of_path(None)
     })
+}
+
+fn pooling(raw: RawPooling) -> Pooling {
+    match raw {
+        RawPooling::Mean => Pooling::Mean,
+        RawPooling::Cls => Pooling::First,
+        RawPooling::Last => Pooling::Last,
+    }
+}
+
+/// The adapters of a model.
+fn check_loras(
+    key: &dyn Fn(&str) -> String,
+    raw: Vec<RawLora>,
+    base: &Path,
+) -> Result<Vec<AdapterConfig>, ConfigError> {
+    within(&key("loras"), raw.len().max(1), MAX_ADAPTERS)?;
+    let mut loras: Vec<AdapterConfig> = Vec::new();
+    for (number, lora) in raw.into_iter().enumerate() {
+        let key = |name: &str| key(&format!("loras[{number}].{name}"));
+        check_adapter_name(&lora.name).map_err(|problem| invalid(&key("name"), problem))?;
+        if loras.iter().any(|known| known.name == lora.name) {
+            let problem = format!("another adapter of the model is called `{}`", lora.name);
+            return Err(invalid(&key("name"), problem));
+        }
+        loras.push(AdapterConfig {
+            name: lora.name,
+            path: base.join(lora.path),
+            scale: lora.scale,
+        });
+    }
+    Ok(loras)
 }
 
 /// The life cycle of the model at `index`.

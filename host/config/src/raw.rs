@@ -15,11 +15,16 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::aliases::{RawAlias, RawNames};
+use super::audit::RawAudit;
+use super::auth::RawAuth;
 use super::child::RawChild;
 use super::discovery::RawDiscovery;
 use super::engine::RawEngine;
+use super::health::RawHealth;
 use super::lifecycle::RawLifecycle;
 use super::limits::RawLimits;
+use super::listener::{RawAdmin, RawServer};
+use super::metrics::RawMetrics;
 use super::store::RawStore;
 use super::upstream::RawUpstream;
 
@@ -41,46 +46,9 @@ pub(crate) struct Raw {
     pub(crate) plugins: RawPlugins,
     pub(crate) auth: RawAuth,
     pub(crate) store: RawStore,
-}
-
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct RawServer {
-    pub(crate) host: String,
-    pub(crate) port: u16,
-    pub(crate) allowed_hosts: Vec<String>,
-    pub(crate) cors_origins: Vec<String>,
-    pub(crate) max_body_bytes: usize,
-    pub(crate) max_headers: usize,
-    pub(crate) max_header_bytes: usize,
-    pub(crate) max_connections: usize,
-    pub(crate) max_connections_per_address: usize,
-    pub(crate) header_timeout_ms: u64,
-    pub(crate) body_timeout_ms: u64,
-    pub(crate) write_timeout_ms: u64,
-    pub(crate) heartbeat_ms: u64,
-    pub(crate) drain_seconds: u64,
-}
-
-impl Default for RawServer {
-    fn default() -> Self {
-        Self {
-            host: "127.0.0.1".to_owned(),
-            port: 8080,
-            allowed_hosts: Vec::new(),
-            cors_origins: Vec::new(),
-            max_body_bytes: 4 * 1024 * 1024,
-            max_headers: 100,
-            max_header_bytes: 64 * 1024,
-            max_connections: 1024,
-            max_connections_per_address: 0,
-            header_timeout_ms: 10_000,
-            body_timeout_ms: 30_000,
-            write_timeout_ms: 30_000,
-            heartbeat_ms: 15_000,
-            drain_seconds: 30,
-        }
-    }
+    pub(crate) audit: RawAudit,
+    pub(crate) health: RawHealth,
+    pub(crate) metrics: RawMetrics,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -88,6 +56,7 @@ impl Default for RawServer {
 pub(crate) struct RawLog {
     pub(crate) format: LogFormat,
     pub(crate) level: LogLevel,
+    pub(crate) request_begins: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -117,6 +86,7 @@ pub(crate) struct RawModel {
     pub(crate) aliases: Vec<String>,
     pub(crate) quantize: Option<Quantize>,
     pub(crate) draft_model: Option<String>,
+    pub(crate) loras: Vec<RawLora>,
     pub(crate) pooling: Option<RawPooling>,
     pub(crate) normalize: Option<bool>,
     pub(crate) backend: RawBackend,
@@ -132,6 +102,20 @@ pub(crate) struct RawModel {
     pub(crate) hidden: bool,
     pub(crate) owned_by: Option<String>,
     pub(crate) deprecation_date: Option<String>,
+}
+
+/// An adapter of a model.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawLora {
+    pub(crate) name: String,
+    pub(crate) path: PathBuf,
+    #[serde(default = "one")]
+    pub(crate) scale: f32,
+}
+
+fn one() -> f32 {
+    1.0
 }
 
 /// Pooling of a text's rows to its embedding.
@@ -199,33 +183,6 @@ impl Default for RawScript {
 pub(crate) struct RawLine {
     pub(crate) when: String,
     pub(crate) say: String,
-}
-
-#[derive(Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct RawAdmin {
-    pub(crate) host: String,
-    pub(crate) port: Option<u16>,
-    pub(crate) key: Option<String>,
-    pub(crate) key_env: Option<String>,
-}
-
-impl Default for RawAdmin {
-    fn default() -> Self {
-        Self {
-            host: "127.0.0.1".to_owned(),
-            port: None,
-            key: None,
-            key_env: None,
-        }
-    }
-}
-
-impl std::fmt::Debug for RawAdmin {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Without the key, as with `RawKey`.
-        write!(formatter, "RawAdmin({}:{:?})", self.host, self.port)
-    }
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -347,38 +304,6 @@ impl Default for RawBreaker {
 
 fn any() -> Vec<String> {
     vec!["*".to_owned()]
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct RawAuth {
-    pub(crate) api_keys: Vec<RawKey>,
-    pub(crate) anonymous: Option<bool>,
-    pub(crate) public_routes: Vec<String>,
-}
-
-#[derive(Clone, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct RawKey {
-    pub(crate) id: String,
-    pub(crate) key: Option<String>,
-    pub(crate) key_env: Option<String>,
-    pub(crate) sha256: Option<String>,
-    pub(crate) tenant: Option<String>,
-    pub(crate) models: Option<Vec<String>>,
-    pub(crate) tools: Option<Vec<String>>,
-    pub(crate) server_tools: Option<Vec<String>>,
-    pub(crate) requests_per_minute: Option<u64>,
-    pub(crate) tokens_per_minute: Option<u64>,
-    pub(crate) max_tokens: Option<u32>,
-    pub(crate) priority: Option<i32>,
-}
-
-impl std::fmt::Debug for RawKey {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The key itself must not come into a log by way of a debug line.
-        write!(formatter, "RawKey({:?})", self.id)
-    }
 }
 
 /// Parse a file. An error names the line, the problem and the nearest known key.

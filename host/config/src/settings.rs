@@ -7,6 +7,8 @@ use super::layers::merge;
 
 /// Tables whose changes a running server takes over, in whole.
 const APPLIED: [&str; 4] = ["models", "discovery", "auth", "plugins"];
+/// Tables within others whose changes it takes over, if they were there at the start.
+const APPLIED_WITHIN: [&str; 2] = ["server.tls.", "admin.tls."];
 /// Keys of those tables that it does not take over.
 const NOT_APPLIED: [&str; 2] = ["plugins.cache_dir", "plugins.watch_ms"];
 
@@ -28,9 +30,23 @@ impl Settings {
         differing("", &self.0, &now.0, &mut keys);
         keys.retain(|key| {
             let table = key.split('.').next().unwrap_or_default();
-            !APPLIED.contains(&table) || NOT_APPLIED.contains(&key.as_str())
+            let within = APPLIED_WITHIN.iter().any(|within| {
+                key.starts_with(within) && self.has_table(within) && now.has_table(within)
+            });
+            !(within || APPLIED.contains(&table)) || NOT_APPLIED.contains(&key.as_str())
         });
         keys
+    }
+}
+
+impl Settings {
+    /// Whether there is a table at this path, whose parts end in dots.
+    fn has_table(&self, path: &str) -> bool {
+        let mut table = Some(&self.0);
+        for part in path.split_terminator('.') {
+            table = table.and_then(|table| table.get(part)?.as_table());
+        }
+        table.is_some()
     }
 }
 
@@ -89,6 +105,18 @@ mod tests {
                 "plugins.watch_ms",
                 "server.port",
             ]
+        );
+    }
+
+    #[test]
+    fn feature_z4_certificates_are_taken_over_and_tls_itself_is_not() {
+        let before = of_text("[server.tls]\ncert = \"a\"\nkey = \"a\"\n");
+        let after = of_text("[server.tls]\ncert = \"b\"\nkey = \"a\"\nmin_version = \"1.3\"\n");
+        assert_eq!(before.restart_keys(&after), Vec::<String>::new());
+        let without = of_text("");
+        assert_eq!(
+            before.restart_keys(&without),
+            ["server.tls.cert", "server.tls.key"]
         );
     }
 }

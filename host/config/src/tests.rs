@@ -46,6 +46,7 @@ fn what_the_sample_file_comments_out_parses_too() {
     assert_eq!(raw.models.len(), 1);
     assert_eq!(raw.plugins.bindings.len(), 1);
     assert_eq!(raw.auth.api_keys.len(), 1);
+    assert_eq!((raw.auth.users.len(), raw.auth.jwt.len()), (1, 1));
 }
 
 #[test]
@@ -386,6 +387,42 @@ fn models_of_child_processes_are_checked_and_start_when_they_are_needed() {
     let config = load(&start("m")).expect("a configuration");
     assert!(config.models[0].lifecycle.enabled);
     refused(&start("n"), &["lifecycle.startup_model", "`n`"]);
+}
+
+#[test]
+fn feature_a1_adapters_of_a_model_are_checked() {
+    let loras = |loras: &str| format!("[[models]]\nname = \"m\"\nloras = [{loras}]\n");
+    let config = load(&loras(
+        "{ name = \"a\", path = \"x/a\" }, { name = \"b\", path = \"/b\", scale = 0.5 }",
+    ));
+    let found = &config.expect("a configuration").models[0].loras;
+    let scales: Vec<(&str, f32)> = found.iter().map(|a| (&*a.name, a.scale)).collect();
+    assert_eq!(scales, [("a", 1.0), ("b", 0.5)]);
+    assert!(found[0].path.ends_with("x/a"));
+    let one = "{ name = \"a\", path = \"a\" }";
+    let many: Vec<String> = (0..65)
+        .map(|n| format!("{{ name = \"a{n}\", path = \"a\" }}"))
+        .collect();
+    for (given, key) in [
+        (format!("{one}, {one}"), "models[0].loras[1].name"),
+        (
+            one.replace("\"a\", path", "\"a:b\", path"),
+            "models[0].loras[0].name",
+        ),
+        (
+            one.replace("\"a\", path", "\"\", path"),
+            "models[0].loras[0].name",
+        ),
+        ("{ name = \"a\" }".to_owned(), "path"),
+        (one.replace(" }", ", rank = 8 }"), "rank"),
+        (many.join(", "), "models[0].loras"),
+    ] {
+        refused(&loras(&given), &[key]);
+    }
+    let scripted = loras(one) + "backend = \"scripted\"\n";
+    refused(&scripted, &["models[0].loras", "no weights"]);
+    let elsewhere = loras(one) + "[models.upstream]\nurls = [\"http://h/v1\"]\n";
+    refused(&elsewhere, &["models[0].loras", "leave it out"]);
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! Decode throughput of the engine, on random weights.
 //!
 //! ```text
-//! cargo run --release -p mortise-engine --example decode_speed -- [SEQUENCES] [THREADS] [f32|bf16]
+//! cargo run --release -p mortise-engine --example decode_speed -- [SEQUENCES] [THREADS] [f32|bf16|q8_0] [ADAPTERS]
 //! ```
 //!
+//! Sequences take turns with so many LoRA adapters of rank 16 that adapt every matrix; without any, none is applied.
 //! The model has about 7 million parameters: the size of the demo model. Speed does not depend on
 //! the values of weights.
 
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use mortise_engine::{Engine, EngineConfig, SamplingParams, SequenceRequest, Share, TokenEvent};
-use mortise_model::{Model, ModelFolder, WeightPrecision};
+use mortise_model::{Adapter, Model, ModelFolder, WeightPrecision};
 
 const PROMPT_TOKENS: usize = 64;
 const OUTPUT_TOKENS: u32 = 200;
@@ -22,6 +23,20 @@ const CONFIG: &str = r#"{
     "tie_word_embeddings": true
 }"#;
 
+/// Matrices of a layer: name, outputs, inputs.
+const MATRICES: [(&str, usize, usize); 7] = [
+    ("self_attn.q_proj", 256, 256),
+    ("self_attn.k_proj", 128, 256),
+    ("self_attn.v_proj", 128, 256),
+    ("self_attn.o_proj", 256, 256),
+    ("mlp.gate_proj", 768, 256),
+    ("mlp.up_proj", 768, 256),
+    ("mlp.down_proj", 256, 768),
+];
+const RANK: usize = 16;
+const ADAPTER: &str =
+    r#"{"peft_type": "LORA", "r": 16, "lora_alpha": 16, "target_modules": "all-linear"}"#;
+
 /// A safetensors file with the tensors that `CONFIG` asks for.
 fn weights() -> Vec<u8> {
     let mut shapes = vec![
@@ -29,22 +44,38 @@ fn weights() -> Vec<u8> {
         ("model.norm.weight".to_owned(), vec![256]),
     ];
     for layer in 0..7 {
-        for (name, shape) in [
-            ("input_layernorm", vec![256]),
-            ("post_attention_layernorm", vec![256]),
-            ("self_attn.q_norm", vec![32]),
-            ("self_attn.k_norm", vec![32]),
-            ("self_attn.q_proj", vec![256, 256]),
-            ("self_attn.k_proj", vec![128, 256]),
-            ("self_attn.v_proj", vec![128, 256]),
-            ("self_attn.o_proj", vec![256, 256]),
-            ("mlp.gate_proj", vec![768, 256]),
-            ("mlp.up_proj", vec![768, 256]),
-            ("mlp.down_proj", vec![256, 768]),
-        ] {
+        let norms = [
+            ("input_layernorm", 256),
+            ("post_attention_layernorm", 256),
+            ("self_attn.q_norm", 32),
+            ("self_attn.k_norm", 32),
+        ];
+        let norms = norms.map(|(name, width)| (name, vec![width]));
+        let matrices = MATRICES.map(|(name, outputs, inputs)| (name, vec![outputs, inputs]));
+        for (name, shape) in norms.into_iter().chain(matrices) {
             shapes.push((format!("model.layers.{layer}.{name}.weight"), shape));
         }
     }
+    let file = tensors(shapes);
+    eprintln!("{:.1} million parameters", file.len() as f64 / 2e6);
+    file
+}
+
+/// A safetensors file with the tensors of an adapter.
+fn adapter_tensors() -> Vec<u8> {
+    let mut shapes = Vec::new();
+    for layer in 0..7 {
+        for (name, outputs, inputs) in MATRICES {
+            let path = format!("base_model.model.model.layers.{layer}.{name}");
+            shapes.push((format!("{path}.lora_A.weight"), vec![RANK, inputs]));
+            shapes.push((format!("{path}.lora_B.weight"), vec![outputs, RANK]));
+        }
+    }
+    tensors(shapes)
+}
+
+/// A safetensors file with random matrices, and vectors of ones.
+fn tensors(shapes: Vec<(String, Vec<usize>)>) -> Vec<u8> {
     let (mut header, mut numbers, mut state) = (Vec::new(), Vec::new(), 1u32);
     for (name, shape) in shapes {
         let count: usize = shape.iter().product();
@@ -64,7 +95,6 @@ fn weights() -> Vec<u8> {
                 >> 16) as u16
         }));
     }
-    eprintln!("{:.1} million parameters", numbers.len() as f64 / 1e6);
     let header = format!("{{{}}}", header.join(","));
     let mut file = (header.len() as u64).to_le_bytes().to_vec();
     file.extend(header.as_bytes());
@@ -87,8 +117,18 @@ fn request(seed: u32) -> SequenceRequest {
         priority: 0,
         share: Share::default(),
         salt: None,
+        adapter: None,
         constraint: None,
     }
+}
+
+fn load_adapters(model: &Model, count: usize) -> Vec<Arc<Adapter>> {
+    let files = ModelFolder::embedded(&[
+        ("adapter_config.json", ADAPTER.as_bytes()),
+        ("adapter_model.safetensors", adapter_tensors().leak()),
+    ]);
+    let load = |_| Adapter::load(&files, model.spec(), 1.0).expect("the adapter is sound");
+    (0..count).map(load).map(Arc::new).collect()
 }
 
 fn main() {
@@ -102,13 +142,17 @@ fn main() {
     let (sequences, threads) = (number(1), number(1));
     let precision = match arguments.next().as_deref() {
         Some("bf16") => WeightPrecision::Bf16,
+        Some("q8_0") => WeightPrecision::Q8_0,
         _ => WeightPrecision::F32,
     };
+    let adapters = arguments.next().and_then(|text| text.parse().ok());
+    let adapters: usize = adapters.unwrap_or(0);
     let folder = ModelFolder::embedded(&[
         ("config.json", CONFIG.as_bytes()),
         ("model.safetensors", weights().leak()),
     ]);
     let model = Arc::new(Model::load(&folder, precision).expect("the model is sound"));
+    let loaded = load_adapters(&model, adapters);
     let config = EngineConfig {
         threads,
         ..EngineConfig::default()
@@ -117,9 +161,12 @@ fn main() {
     let (begun, mut first_tokens) = (Instant::now(), None);
     let streams: Vec<_> = (0..sequences)
         .map(|seed| {
-            engine
-                .submit(request(seed as u32))
-                .expect("the queue has room")
+            let adapter = loaded.get(seed % adapters.max(1)).cloned();
+            let request = SequenceRequest {
+                adapter,
+                ..request(seed as u32)
+            };
+            engine.submit(request).expect("the queue has room")
         })
         .collect();
     let readers: Vec<_> = streams
@@ -142,7 +189,7 @@ fn main() {
     let (end, first) = (Instant::now(), first_tokens.expect("there are tokens"));
     let load = engine.load();
     println!(
-        "{sequences} sequences, {threads} threads, {precision:?}: prompts {:.0} tokens/s, \
+        "{sequences} sequences, {threads} threads, {precision:?}, {adapters} adapters: prompts {:.0} tokens/s, \
          output {:.0} tokens/s in all, {} steps",
         (sequences * PROMPT_TOKENS) as f64 / (first - begun).as_secs_f64(),
         (load.decode_tokens - sequences as u64) as f64 / (end - first).as_secs_f64(),

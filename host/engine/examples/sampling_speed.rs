@@ -170,6 +170,7 @@ fn request(case: &Case, stream: usize) -> SequenceRequest {
         priority: 0,
         share: Share::default(),
         salt: None,
+        adapter: None,
         constraint: case
             .masked
             .then(|| Box::new(MostTokens(Arc::new(mask))) as Box<dyn Constraint>),

@@ -2,10 +2,13 @@
 //! them are computed.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use mortise_kernels::select::Candidate;
+use mortise_model::Adapter;
 
 use crate::beam_search::{BeamSearch, Hypothesis};
+use crate::block_pool::Salt;
 use crate::event::{FinishReason, GeneratedToken, SequenceError, SequenceUsage, TokenEvent};
 use crate::outbox::Outbox;
 use crate::queue::QueuePlace;
@@ -33,6 +36,7 @@ pub(crate) struct BeamGroup {
     /// Candidates of each beam, once it is computed.
     candidates: Vec<Option<Vec<Candidate>>>,
     outboxes: Vec<Outbox>,
+    adapter: Option<Arc<Adapter>>,
     ended: bool,
 }
 
@@ -51,13 +55,15 @@ impl BeamGroup {
         } = submission;
         let size = request.beams.size as usize;
         let ids: Vec<SequenceId> = (first_id..).take(size).collect();
+        let number = request.adapter.as_ref().map(|adapter| adapter.number());
+        let salt = Salt::new(request.salt, number);
         for id in &ids {
             scheduler.enqueue(Arrival {
                 id: *id,
                 prompt: request.prompt.clone(),
                 tokens_max,
                 priority: request.priority,
-                salt: request.salt.clone(),
+                salt: salt.clone(),
                 share: request.share.clone(),
                 draft_max: 0,
             });
@@ -71,8 +77,14 @@ impl BeamGroup {
             candidates: vec![None; size],
             ids,
             outboxes,
+            adapter: request.adapter,
             ended: false,
         }
+    }
+
+    /// The adapter of all beams.
+    pub(crate) fn adapter(&self) -> Option<&Arc<Adapter>> {
+        self.adapter.as_ref()
     }
 
     /// Tokens of the prompt.

@@ -22,7 +22,20 @@ use std::sync::Arc;
 use crate::cache_shares::{AccountId, CacheShares};
 
 /// Separates prefixes: sequences share blocks only if their salts are equal.
-pub(crate) type Salt = Option<Arc<str>>;
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Salt {
+    /// As the request says.
+    own: Option<Arc<str>>,
+    /// Number of the adapter, which changes keys and values.
+    adapter: Option<u64>,
+}
+
+impl Salt {
+    /// The salt of a request, and the number of its adapter.
+    pub(crate) fn new(own: Option<Arc<str>>, adapter: Option<u64>) -> Self {
+        Self { own, adapter }
+    }
+}
 
 /// Parent of a block in the tree.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -312,6 +325,32 @@ impl BlockPool {
                 self.shares.add_leaf(entry.owner, (node.last_used, parent));
             }
         }
+    }
+
+    /// Free all idle blocks. Returns how many there were.
+    pub(crate) fn clear(&mut self) -> usize {
+        let (idle, evictions) = (self.idle, self.evictions);
+        let all = 0..u32::try_from(self.blocks.len()).unwrap_or(u32::MAX);
+        let mut leaves: Vec<u32> = all.filter(|block| self.is_idle_leaf(*block)).collect();
+        while let Some(block) = leaves.pop() {
+            let node = self.blocks[block as usize].node.as_ref();
+            let parent = node.map(|node| node.edge.parent.clone());
+            self.evict(block);
+            if let Some(Parent::Block(parent)) = parent
+                && self.is_idle_leaf(parent)
+            {
+                leaves.push(parent);
+            }
+        }
+        // Nobody needed their place.
+        self.evictions = evictions;
+        idle - self.idle
+    }
+
+    fn is_idle_leaf(&self, block: u32) -> bool {
+        let block = &self.blocks[block as usize];
+        let leaf = |node: &Node| node.children == 0;
+        block.references == 0 && block.node.as_ref().is_some_and(leaf)
     }
 
     /// Compare with the references that sequences hold. For tests.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::task::Waker;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use mortise_kernels::pool::ThreadPool;
 use mortise_model::{BLOCK_TOKENS, KvCache, Model};
@@ -27,6 +28,9 @@ use crate::step_loop::{Shared, StepLoop, Submitted};
 use crate::submit_error::SubmitError;
 use crate::waker::{Stalled, StreamWaker, thread_waker};
 
+/// Time within which the engine's thread comes to forget its prefixes: a step, or several while it begins anew.
+const CLEAR_TIME: Duration = Duration::from_secs(30);
+
 /// Starts engines.
 #[derive(Debug)]
 pub struct Engine;
@@ -41,6 +45,8 @@ pub struct EngineHandle {
     join: Mutex<Option<JoinHandle<()>>>,
     vocabulary: usize,
     context_length: usize,
+    /// Bytes of a block of the cache; 0 where another owns it.
+    block_bytes: usize,
 }
 
 impl Engine {
@@ -66,13 +72,16 @@ impl Engine {
     ) -> Result<EngineHandle, EngineError> {
         config.check()?;
         let blocks = config.cache_blocks(model.spec(), draft.as_ref().map(|draft| draft.spec()))?;
+        let block_bytes = KvCache::block_bytes(model.spec(), config.kv_type);
         let with_cache = |model: Arc<Model>| -> Result<Box<dyn ForwardPass>, EngineError> {
             let cache = KvCache::new(model.spec(), blocks, config.kv_type);
             let cache = cache.map_err(EngineError::Cache)?;
             Ok(Box::new(LocalModel { model, cache }))
         };
         let draft = draft.map(with_cache).transpose()?;
-        Self::launch(with_cache(model)?, draft, config)
+        let mut handle = Self::launch(with_cache(model)?, draft, config)?;
+        handle.block_bytes = block_bytes;
+        Ok(handle)
     }
 
     /// Start an engine on any forward pass that has its own cache.
@@ -117,6 +126,7 @@ impl Engine {
                 reserved: config.reserve_queue,
             }),
             stopping: AtomicBool::new(false),
+            clearing: Mutex::default(),
         });
         let (submissions, receiver) = mpsc::sync_channel(config.max_queue);
         let (vocabulary, blocks) = (model.vocabulary(), model.cache_blocks());
@@ -157,6 +167,7 @@ impl Engine {
             join: Mutex::new(Some(join)),
             vocabulary,
             context_length,
+            block_bytes: 0,
         })
     }
 }
@@ -279,8 +290,21 @@ impl EngineHandle {
     pub fn load(&self) -> EngineLoad {
         EngineLoad {
             max_running: self.max_sequences,
+            kv_block_bytes: self.block_bytes,
             ..self.shared.counters.read(&self.shared.queue)
         }
+    }
+
+    /// Forget the cached prefixes that no sequence uses, after the current step. Returns how many blocks held them.
+    /// Blocks.
+    pub fn clear_prefixes(&self) -> usize {
+        let (sender, cleared) = mpsc::channel();
+        let clearing = self.shared.clearing.lock();
+        clearing
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(sender);
+        self.waker.wake_by_ref();
+        cleared.recv_timeout(CLEAR_TIME).unwrap_or(0)
     }
 
     /// Stop after the current step, and wait until the thread has ended. Unfinished streams are closed.

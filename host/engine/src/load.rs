@@ -1,6 +1,8 @@
 //! Gauges and counters of an engine, readable from any thread.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::config::Speculation;
 use crate::queue::Queue;
@@ -25,8 +27,12 @@ pub struct EngineLoad {
     pub kv_blocks_idle: usize,
     /// KV cache blocks in all.
     pub kv_blocks_total: usize,
+    /// Bytes of a block; 0 where they are not known.
+    pub kv_block_bytes: usize,
     /// Sequences that ended, for any reason.
     pub finished: u64,
+    /// Milliseconds in which the engine computed.
+    pub busy_ms: u64,
     /// Times that the engine's loop was started again after a panic, which ended all sequences.
     pub restarts: u64,
     /// Forward passes.
@@ -55,6 +61,8 @@ pub struct EngineLoad {
     pub drafted_tokens: u64,
     /// Of those, tokens accepted.
     pub accepted_tokens: u64,
+    /// Time that the present turn of the engine's loop has taken so far; `None` while it waits for work.
+    pub step_time: Option<Duration>,
 }
 
 impl EngineLoad {
@@ -69,7 +77,9 @@ impl EngineLoad {
             kv_blocks_used: self.kv_blocks_used + other.kv_blocks_used,
             kv_blocks_idle: self.kv_blocks_idle + other.kv_blocks_idle,
             kv_blocks_total: self.kv_blocks_total + other.kv_blocks_total,
+            kv_block_bytes: self.kv_block_bytes.max(other.kv_block_bytes),
             finished: self.finished + other.finished,
+            busy_ms: self.busy_ms + other.busy_ms,
             steps: self.steps + other.steps,
             prefill_tokens: self.prefill_tokens + other.prefill_tokens,
             decode_tokens: self.decode_tokens + other.decode_tokens,
@@ -84,6 +94,7 @@ impl EngineLoad {
             drafted_tokens: self.drafted_tokens + other.drafted_tokens,
             accepted_tokens: self.accepted_tokens + other.accepted_tokens,
             restarts: self.restarts + other.restarts,
+            step_time: self.step_time.max(other.step_time),
         }
     }
 }
@@ -97,6 +108,7 @@ pub(crate) struct Counters {
     pub(crate) kv_blocks_idle: AtomicUsize,
     pub(crate) kv_blocks_total: AtomicUsize,
     pub(crate) finished: AtomicU64,
+    pub(crate) busy_micros: AtomicU64,
     pub(crate) restarts: AtomicU64,
     pub(crate) steps: AtomicU64,
     pub(crate) prefill_tokens: AtomicU64,
@@ -111,6 +123,28 @@ pub(crate) struct Counters {
     pub(crate) draft_steps: AtomicU64,
     pub(crate) drafted_tokens: AtomicU64,
     pub(crate) accepted_tokens: AtomicU64,
+    turn: Turn,
+}
+
+/// When the present turn of the loop began, in milliseconds since the first one, plus 1; 0 while the loop waits for work.
+#[derive(Debug, Default)]
+struct Turn {
+    first: OnceLock<Instant>,
+    begun: AtomicU64,
+}
+
+impl Turn {
+    fn now(&self) -> u64 {
+        let elapsed = self.first.get_or_init(Instant::now).elapsed().as_millis();
+        u64::try_from(elapsed).map_or(u64::MAX, |now| now.saturating_add(1))
+    }
+
+    fn time(&self) -> Option<Duration> {
+        match self.begun.load(Ordering::Relaxed) {
+            0 => None,
+            begun => Some(Duration::from_millis(self.now().saturating_sub(begun))),
+        }
+    }
 }
 
 impl Counters {
@@ -134,7 +168,9 @@ impl Counters {
             kv_blocks_used: gauge(&self.kv_blocks_used),
             kv_blocks_idle: gauge(&self.kv_blocks_idle),
             kv_blocks_total: gauge(&self.kv_blocks_total),
+            kv_block_bytes: 0,
             finished: count(&self.finished),
+            busy_ms: count(&self.busy_micros) / 1000,
             restarts: count(&self.restarts),
             steps: count(&self.steps),
             prefill_tokens: count(&self.prefill_tokens),
@@ -149,7 +185,24 @@ impl Counters {
             draft_steps: count(&self.draft_steps),
             drafted_tokens: count(&self.drafted_tokens),
             accepted_tokens: count(&self.accepted_tokens),
+            step_time: self.turn.time(),
         }
+    }
+
+    /// A turn of the loop begins.
+    pub(crate) fn turn_begins(&self) {
+        self.turn.begun.store(self.turn.now(), Ordering::Relaxed);
+    }
+
+    /// The loop waits for work.
+    pub(crate) fn waits(&self) {
+        self.turn.begun.store(0, Ordering::Relaxed);
+    }
+
+    /// The engine computed for so long.
+    pub(crate) fn worked(&self, time: Duration) {
+        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        self.busy_micros.fetch_add(micros, Ordering::Relaxed);
     }
 
     /// Publish the scheduler's figures.

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use mortise_model::Adapter;
+
 use crate::beam_params::BeamParams;
 use crate::constraint::Constraint;
 use crate::fair_queue::Share;
@@ -25,6 +27,8 @@ pub struct SequenceRequest {
     /// Sequences share cached prefixes only if their salts are equal. A salt of its own keeps a tenant
     /// from learning, by prefill times, what others have asked.
     pub salt: Option<Arc<str>>,
+    /// Added to what the model computes. Sequences share cached prefixes only with those of the same adapter.
+    pub adapter: Option<Arc<Adapter>>,
     /// Restricts which tokens may follow.
     pub constraint: Option<Box<dyn Constraint>>,
 }
@@ -46,6 +50,8 @@ pub struct BeamRequest {
     pub share: Share,
     /// As in [`SequenceRequest`].
     pub salt: Option<Arc<str>>,
+    /// As in [`SequenceRequest`].
+    pub adapter: Option<Arc<Adapter>>,
 }
 
 /// Sampling parameters. Order of application: `logit_bias`, penalties, constraint

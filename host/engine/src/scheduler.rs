@@ -160,6 +160,11 @@ impl Scheduler {
         &self.pool
     }
 
+    /// Forget the cached prefixes that no sequence uses. Returns how many blocks held them.
+    pub(crate) fn clear_prefixes(&mut self) -> usize {
+        self.pool.clear()
+    }
+
     pub(crate) fn tally(&self) -> Tally {
         self.tally
     }
@@ -223,7 +228,8 @@ impl Scheduler {
 
     /// The salt of a sequence.
     pub(crate) fn salt(&self, id: SequenceId) -> Salt {
-        self.task(id).and_then(|task| task.kv.salt.clone())
+        self.task(id)
+            .map_or_else(Salt::default, |task| task.kv.salt.clone())
     }
 
     /// Whether a running sequence has computed its prompt.

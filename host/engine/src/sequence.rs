@@ -10,7 +10,7 @@ use std::task::Waker;
 
 use mortise_kernels::linear::{RowLogits, WantedLogits};
 use mortise_kernels::mask::allows_any;
-use mortise_model::{SampleParams, SampledToken};
+use mortise_model::{Adapter, SampleParams, SampledToken};
 
 use crate::constraint_state::{Allowed, ConstraintState};
 use crate::decision::Decision;
@@ -49,6 +49,7 @@ pub(crate) struct Sequence {
     outbox: Outbox,
     /// Logits behind the last token, kept until the mask is ready.
     held: Option<Vec<f32>>,
+    adapter: Option<Arc<Adapter>>,
     ended: bool,
 }
 
@@ -74,6 +75,7 @@ impl Sequence {
             constraint: ConstraintState::new(request.constraint, vocabulary, waker),
             outbox,
             held: None,
+            adapter: request.adapter,
             ended: false,
         };
         let begun = sequence.constraint.begin();
@@ -84,6 +86,11 @@ impl Sequence {
     /// The sampler of its tokens.
     pub(crate) fn sampler(&self) -> &Sampler {
         &self.sampler
+    }
+
+    /// Its adapter.
+    pub(crate) fn adapter(&self) -> Option<&Arc<Adapter>> {
+        self.adapter.as_ref()
     }
 
     /// Tokens that end it.

@@ -5,16 +5,16 @@
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use mortise_kernels::linear::{Scores, WantedLogits};
-use mortise_model::{InputError, LogitRows, ModelInput, SequenceInput};
+use mortise_model::{Adapter, InputError, LogitRows, ModelInput, SequenceInput};
 
 use crate::beam_group::{BeamGroup, BeamSubmission};
+use crate::block_pool::Salt;
 use crate::decision::Decision;
 use crate::draft_model::DraftRequest;
 use crate::forward::ForwardPass;
@@ -48,6 +48,8 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     pub(crate) queue: Queue,
     pub(crate) stopping: AtomicBool,
+    /// Those who wait until the cached prefixes are gone, and to be told how many blocks held them.
+    pub(crate) clearing: Mutex<Vec<mpsc::Sender<usize>>>,
 }
 
 pub(crate) struct StepLoop {
@@ -104,7 +106,11 @@ impl StepLoop {
 
     /// Take turns until the handle asks to stop.
     fn turns(&mut self) {
-        while self.receive() {
+        loop {
+            self.shared.counters.turn_begins();
+            if !self.receive() {
+                return;
+            }
             if let Some(fault) = self.fault {
                 fault();
             }
@@ -128,6 +134,7 @@ impl StepLoop {
                 self.prefill_chunk.decoded(begun.elapsed());
             }
             if !idle {
+                self.shared.counters.worked(begun.elapsed());
                 self.blocked_since = None;
             } else if !forced && !sampled {
                 self.idle();
@@ -145,8 +152,19 @@ impl StepLoop {
             }
         }
         self.deliver();
+        self.clear();
         self.publish();
         !self.shared.stopping.load(Ordering::Acquire)
+    }
+
+    /// Forget the cached prefixes that no sequence uses, if somebody asked for it.
+    fn clear(&mut self) {
+        let clearing = self.shared.clearing.lock();
+        let asked = std::mem::take(&mut *clearing.unwrap_or_else(PoisonError::into_inner));
+        for asker in asked {
+            // One that has gone needs no answer.
+            let _ = asker.send(self.scheduler.clear_prefixes());
+        }
     }
 
     fn accept(&mut self, submission: Submission) {
@@ -159,11 +177,12 @@ impl StepLoop {
             return;
         }
         let request = &submission.request;
+        let adapter = request.adapter.as_ref().map(|adapter| adapter.number());
         let arrival = Arrival {
             id: self.next_id,
             tokens_max: submission.tokens_max,
             priority: request.priority,
-            salt: request.salt.clone(),
+            salt: Salt::new(request.salt.clone(), adapter),
             share: request.share.clone(),
             draft_max: self.draft_max,
             prompt: Vec::new(),
@@ -337,7 +356,7 @@ impl StepLoop {
                 *last = 0;
             }
             tokens.extend(&slice.draft);
-            input.push(SequenceInput {
+            let sequence = SequenceInput {
                 tokens: &tokens,
                 first_position: slice.first,
                 block_table: self.scheduler.blocks(slice.id),
@@ -346,9 +365,26 @@ impl StepLoop {
                     (true, true) => LogitRows::Last,
                     (true, false) => LogitRows::All,
                 },
-            });
+            };
+            match self.adapter(slice.id) {
+                Some(adapter) => input.push_adapted(sequence, adapter),
+                None => input.push(sequence),
+            }
         }
         input
+    }
+
+    /// The adapter of a sequence.
+    fn adapter(&self, id: SequenceId) -> Option<&Arc<Adapter>> {
+        match self.sequences.get(&id) {
+            Some(sequence) => sequence.adapter(),
+            None => self.group(id).and_then(BeamGroup::adapter),
+        }
+    }
+
+    /// The beams that a sequence is one of.
+    fn group(&self, id: SequenceId) -> Option<&BeamGroup> {
+        self.beams.iter().find(|group| group.ids().contains(&id))
     }
 
     /// Record that a forward pass over these slices was done.
@@ -361,14 +397,9 @@ impl StepLoop {
     }
 
     fn count_prefill(&self, slice: &Slice) {
-        let group = || {
-            self.beams
-                .iter()
-                .find(|group| group.ids().contains(&slice.id))
-        };
         let prompt = match self.sequences.get(&slice.id) {
             Some(sequence) => sequence.prompt(),
-            None => group().map_or(0, BeamGroup::prompt),
+            None => self.group(slice.id).map_or(0, BeamGroup::prompt),
         };
         let of_prompt = prompt.saturating_sub(slice.first).min(slice.count);
         self.shared
@@ -381,6 +412,7 @@ impl StepLoop {
     /// gave up places or blocks wait for these no longer than [`MASK_GRACE`].
     fn idle(&mut self) {
         self.publish();
+        self.shared.counters.waits();
         if !self.scheduler.has_runnable() {
             self.blocked_since = None;
             std::thread::park();

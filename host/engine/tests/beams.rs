@@ -28,6 +28,7 @@ fn request(prompt: &[u32], size: u32, max_tokens: u32) -> BeamRequest {
         priority: 0,
         share: Share::default(),
         salt: None,
+        adapter: None,
     }
 }
 

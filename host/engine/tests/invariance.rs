@@ -2,6 +2,7 @@
 //! others, in one piece or in chunks, from the cache or anew, preempted or not, with speculation or without.
 //! On the tiny models of `tests/parity`, with log-probabilities, so that one bit would show.
 
+mod adapted;
 mod support;
 
 use std::path::PathBuf;

@@ -288,6 +288,7 @@ fn speculation_and_beams_copy_whole_rows() {
             priority: 0,
             share: Share::default(),
             salt: None,
+            adapter: None,
         };
         let streams = engine.submit_beams(request).unwrap();
         let tokens = |stream| {

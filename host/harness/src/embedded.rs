@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use anyhow::bail;
+use mortise_models::ModelFiles;
 use mortise_plugin::{HostConfig, Kind, PluginHost};
 use mortise_plugin_manager::PluginConfig;
 use serde_json::{Map, Value};
@@ -53,6 +55,22 @@ impl GoldenCases {
         });
         Ok(outcomes.collect())
     }
+}
+
+/// The embedded chat template with the files of a model: with no settings it renders the model's own Jinja.
+///
+/// # Errors
+/// When it cannot be loaded: the build is broken.
+pub fn model_template(text: ModelFiles) -> anyhow::Result<PluginUnderTest> {
+    let host = PluginHost::new(HostConfig::default())?;
+    for source in mortise_bundle::plugins() {
+        let component = host.load(source)?;
+        if component.kinds().contains(&Kind::ChatTemplate) {
+            let within = PluginConfig::default();
+            return Ok(PluginUnderTest::new(host, component, text, within));
+        }
+    }
+    bail!("the program has no chat template of its own")
 }
 
 impl std::fmt::Debug for GoldenCases {

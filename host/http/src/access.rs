@@ -3,6 +3,7 @@
 //!
 //! Neither prompts nor answers nor keys come through here.
 
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -12,8 +13,12 @@ use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use hyper::body::{Body, Frame, SizeHint};
 
+use crate::figures::RequestFigures;
+
 /// Longest name of a model or caller in a log line.
 const MAX_NAME_CHARS: usize = 128;
+/// Longest labels of a log line, all together.
+const MAX_LABELS_CHARS: usize = 512;
 /// Status in the log when the client went away before there was one.
 const CLIENT_GONE: u16 = 499;
 
@@ -34,10 +39,31 @@ pub struct AnswerRecord {
     pub finish: &'static str,
 }
 
+/// First characters of a name.
+fn named(name: &str) -> String {
+    name.chars().take(MAX_NAME_CHARS).collect()
+}
+
+/// Facts of a request whose body has been read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Begun {
+    /// The model as the caller named it.
+    pub model: Option<String>,
+    /// A stream is asked for.
+    pub stream: bool,
+    /// Most tokens that the answer may have, as the caller gave it.
+    pub max_tokens: Option<u32>,
+    /// The caller's own name for its user.
+    pub user: Option<String>,
+}
+
 /// Counts requests and writes their lines to the access log.
 pub trait AccessObserver: Send + Sync {
     /// A request has arrived.
     fn request_began(&self);
+
+    /// The body of a request has been read, and it is taken up.
+    fn request_taken_up(&self, id: &str, route: &'static str, peer: IpAddr, begun: &Begun);
 
     /// A response has begun to be streamed.
     fn stream_began(&self);
@@ -47,6 +73,11 @@ pub trait AccessObserver: Send + Sync {
 
     /// A request has ended: its last byte was handed over, or the client has gone.
     fn request_ended(&self, access: &Access<'_>);
+
+    /// Figures of all requests so far.
+    fn figures(&self) -> RequestFigures {
+        RequestFigures::default()
+    }
 }
 
 /// The record of a request that has ended.
@@ -68,8 +99,16 @@ pub struct Access<'a> {
     pub known_model: bool,
     /// A stream was asked for.
     pub stream: bool,
+    /// Most tokens that an answer may have, as the caller gave it.
+    pub max_tokens: Option<u32>,
     /// Who asked.
     pub principal: Option<&'a str>,
+    /// The tenant of who asked.
+    pub tenant: Option<&'a str>,
+    /// Labels that policies gave, `name=value` with commas between them.
+    pub labels: Option<&'a str>,
+    /// The caller's own name for its user, as it gave it.
+    pub user: Option<&'a str>,
     /// Figures of the answer, if there was one.
     pub answer: Option<AnswerRecord>,
     /// From arrival to the end.
@@ -91,7 +130,11 @@ pub struct AccessRecord {
 struct Facts {
     model: Option<String>,
     known_model: bool,
+    max_tokens: Option<u32>,
     principal: Option<String>,
+    tenant: Option<String>,
+    labels: Option<String>,
+    user: Option<String>,
     stream: bool,
     answer: Option<AnswerRecord>,
     error: Option<String>,
@@ -127,12 +170,36 @@ impl AccessRecord {
         });
     }
 
-    /// Who is asking.
-    pub fn principal(&self, subject: &str) {
-        if !subject.is_empty() {
-            let subject = subject.chars().take(MAX_NAME_CHARS).collect();
-            self.with(|facts| facts.principal = Some(subject));
-        }
+    /// Most tokens that the answer may have, as the caller gave it.
+    pub fn limited(&self, max_tokens: Option<u32>) {
+        self.with(|facts| facts.max_tokens = max_tokens);
+    }
+
+    /// The caller's own name for its user.
+    pub fn user(&self, user: &str) {
+        self.with(|facts| facts.user = Some(named(user)));
+    }
+
+    /// Who is asking: its name, its tenant, and the labels that policies gave.
+    pub fn principal(&self, subject: &str, tenant: Option<&str>, labels: &[(String, String)]) {
+        let labels = labels.iter().map(|(name, value)| format!("{name}={value}"));
+        let labels = labels.collect::<Vec<_>>().join(",");
+        self.with(|facts| {
+            facts.principal = (!subject.is_empty()).then(|| named(subject));
+            facts.tenant = tenant.map(named);
+            facts.labels =
+                (!labels.is_empty()).then(|| labels.chars().take(MAX_LABELS_CHARS).collect());
+        });
+    }
+
+    /// Facts of a request whose answer is to begin.
+    pub fn begun(&self) -> Begun {
+        self.with(|facts| Begun {
+            model: facts.model.clone(),
+            stream: facts.stream,
+            max_tokens: facts.max_tokens,
+            user: facts.user.clone(),
+        })
     }
 
     /// Figures of the answer, when it has ended.
@@ -210,7 +277,11 @@ impl Drop for AccessGuard {
             model: facts.model.as_deref(),
             known_model: facts.known_model,
             stream: facts.stream,
+            max_tokens: facts.max_tokens,
             principal: facts.principal.as_deref(),
+            tenant: facts.tenant.as_deref(),
+            labels: facts.labels.as_deref(),
+            user: facts.user.as_deref(),
             answer: facts.answer,
             elapsed,
             finish,
@@ -223,17 +294,26 @@ impl Drop for AccessGuard {
 pub(crate) struct GuardedBody {
     body: axum::body::Body,
     guard: AccessGuard,
+    /// Bytes of a body of known length that are still to come.
+    left: Option<u64>,
     /// Keeps the count of streams, while this is one.
     stream: Option<Arc<dyn AccessObserver>>,
 }
 
 impl GuardedBody {
-    pub(crate) fn new(body: axum::body::Body, guard: AccessGuard, streams: bool) -> Self {
+    /// `length` is what the headers promise, if they do.
+    pub(crate) fn new(
+        body: axum::body::Body,
+        guard: AccessGuard,
+        length: Option<u64>,
+        streams: bool,
+    ) -> Self {
         let stream = streams.then(|| Arc::clone(&guard.observer));
         if let Some(observer) = &stream {
             observer.stream_began();
         }
         Self {
+            left: length.or_else(|| body.size_hint().exact()),
             body,
             guard,
             stream,
@@ -243,8 +323,8 @@ impl GuardedBody {
 
 impl Drop for GuardedBody {
     fn drop(&mut self) {
-        // hyper does not poll a body past its last frame when it knows the length.
-        if self.body.is_end_stream() {
+        // hyper does not poll a body past its last byte when it knows the length.
+        if self.left == Some(0) || self.body.is_end_stream() {
             self.guard.complete = true;
         }
         if let Some(observer) = &self.stream {
@@ -262,8 +342,13 @@ impl Body for GuardedBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let polled = Pin::new(&mut self.body).poll_frame(context);
-        if matches!(polled, Poll::Ready(None)) {
-            self.guard.complete = true;
+        match &polled {
+            Poll::Ready(None) => self.guard.complete = true,
+            Poll::Ready(Some(Ok(frame))) => {
+                let bytes = frame.data_ref().map_or(0, Bytes::len) as u64;
+                self.left = self.left.map(|left| left.saturating_sub(bytes));
+            }
+            _ => {}
         }
         polled
     }

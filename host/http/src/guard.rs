@@ -199,13 +199,23 @@ pub(crate) fn is_preflight<B>(request: &Request<B>) -> bool {
             .contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
 }
 
+/// Headers of answers that pages may read.
+const EXPOSED: &str = "x-request-id, request-id, retry-after, idempotency-replayed, \
+    x-ratelimit-limit, x-ratelimit-remaining, x-ratelimit-reset, \
+    x-ratelimit-limit-requests, x-ratelimit-remaining-requests, x-ratelimit-reset-requests, \
+    x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens, \
+    x-ratelimit-limit-requests-second, x-ratelimit-remaining-requests-second, \
+    x-ratelimit-reset-requests-second, x-ratelimit-limit-requests-day, \
+    x-ratelimit-remaining-requests-day, x-ratelimit-reset-requests-day, \
+    x-ratelimit-limit-tokens-day, x-ratelimit-remaining-tokens-day, x-ratelimit-reset-tokens-day";
+
 /// Tell the browser what the page may do.
 pub(crate) fn add_cors(headers: &mut HeaderMap, origin: HeaderValue, preflight: bool) {
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
     headers.append(header::VARY, HeaderValue::from_static("origin"));
     headers.insert(
         header::ACCESS_CONTROL_EXPOSE_HEADERS,
-        HeaderValue::from_static("x-request-id, request-id, retry-after, idempotency-replayed"),
+        HeaderValue::from_static(EXPOSED),
     );
     if preflight {
         for (name, value) in [

@@ -10,9 +10,12 @@ mod chunk_scan;
 mod connections;
 pub mod contract;
 mod drain;
+mod endpoint;
 mod exchange_body;
+mod figures;
 mod guard;
 mod head_gate;
+mod health;
 mod json;
 mod listen;
 mod load_page;
@@ -22,21 +25,31 @@ mod request_head;
 mod router;
 mod startup;
 mod suggest;
+mod tls;
 mod transport;
 mod wait_limits;
+mod wire;
 
-pub use access::{Access, AccessObserver, AccessRecord, AnswerRecord};
+pub use access::{Access, AccessObserver, AccessRecord, AnswerRecord, Begun};
 pub use body::{BodyLimits, object_within, read_json, read_object, reserve};
 pub use body_budget::{BodyBudget, NoRoom, Owner, Reservation};
 pub use connections::{ConnectionShares, ConnectionTable};
+pub use endpoint::{Endpoint, LocalSocket};
+pub use figures::{RequestFigures, RequestLatency};
 pub use guard::{Guard, HeaderLimits};
+pub use health::{Check, CheckState, Checks};
 pub use json::{MAX_DEPTH, kind_of, parse_object};
 pub use listen::{ConnectionLimits, Occupied, Stop, serve, serve_beside};
 pub use multipart::{FormLimits, Multipart, Part};
-pub use problem::{Problem, ProblemShape, append_headers, json_response, stopping, write_problem};
+pub use problem::{
+    Choices, Problem, ProblemShape, append_headers, json_response, stopping, write_problem,
+};
 pub use router::{
-    Api, Context, Conventions, Elsewhere, HttpState, Own, check_connection, panicked, router,
+    Api, Context, Conventions, Elsewhere, HttpState, Own, check_connection, metrics_elsewhere,
+    panicked, peer_of, router,
 };
 pub use startup::Startup;
 pub use suggest::nearest;
+pub use tls::{TlsError, TlsMaterial, TlsServer, TlsSettings, TlsVersion};
 pub use wait_limits::{WaitEnd, WaitLimits};
+pub use wire::ClientCertificate;

@@ -14,25 +14,26 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, interval_at, sleep, sleep_until, timeout};
 use tower::ServiceExt as _;
 
 use crate::connections::{Connection, ConnectionTable, Exchange, Place};
 use crate::drain::{OpenConnection, OpenConnections};
+use crate::endpoint::{Accepted, Endpoint};
 use crate::exchange_body::{RequestBody, ResponseBody};
 use crate::guard::HeaderLimits;
 use crate::head_gate::Refused;
 use crate::request_head::HeadBounds;
 use crate::transport::{GuardedStream, StreamLimits};
+use crate::wire::Wire;
 
 /// Bounds of a connection.
 #[derive(Debug, Clone)]
 pub struct ConnectionLimits {
     /// Headers of a request.
     pub headers: HeaderLimits,
-    /// Time in which the headers of a request must arrive.
+    /// Time in which the headers of a request must arrive, and before them a TLS handshake.
     pub header_timeout: Duration,
     /// Time for which a write may stall.
     pub write_timeout: Duration,
@@ -71,7 +72,7 @@ pub struct Stop {
 }
 
 struct Acceptor {
-    listener: Arc<TcpListener>,
+    endpoint: Arc<Endpoint>,
     router: Router,
     limits: ConnectionLimits,
     builder: Arc<Builder<TokioExecutor>>,
@@ -84,14 +85,14 @@ pub(crate) struct HealthOnly;
 
 /// Serve until a signal came and everything has ended.
 pub async fn serve(
-    listener: Arc<TcpListener>,
+    endpoint: Arc<Endpoint>,
     router: Router,
     limits: ConnectionLimits,
     table: Arc<ConnectionTable>,
     mut signals: mpsc::Receiver<&'static str>,
     stop: Stop,
 ) {
-    let acceptor = Acceptor::new(listener, router, limits, table);
+    let acceptor = Acceptor::new(endpoint, router, limits, table);
     let connections = OpenConnections::new();
     loop {
         tokio::select! {
@@ -111,13 +112,13 @@ pub async fn serve(
 /// Serve until the server drains, beside the main listener and within the same bounds. What is
 /// going on then may finish.
 pub async fn serve_beside(
-    listener: Arc<TcpListener>,
+    endpoint: Arc<Endpoint>,
     router: Router,
     limits: ConnectionLimits,
     table: Arc<ConnectionTable>,
     mut draining: watch::Receiver<bool>,
 ) {
-    let acceptor = Acceptor::new(listener, router, limits, table);
+    let acceptor = Acceptor::new(endpoint, router, limits, table);
     let connections = OpenConnections::new();
     loop {
         tokio::select! {
@@ -173,7 +174,7 @@ async fn cut(stop: &Stop, ended: impl Future<Output = ()>) {
 
 impl Acceptor {
     fn new(
-        listener: Arc<TcpListener>,
+        endpoint: Arc<Endpoint>,
         router: Router,
         limits: ConnectionLimits,
         table: Arc<ConnectionTable>,
@@ -181,7 +182,7 @@ impl Acceptor {
         Self {
             builder: Arc::new(builder(&limits)),
             table,
-            listener,
+            endpoint,
             router,
             limits,
         }
@@ -189,7 +190,7 @@ impl Acceptor {
 
     /// Accept one connection and serve it on a task of its own. Cancel safe.
     async fn accept(&self, watcher: impl FnOnce() -> OpenConnection) {
-        let (stream, peer) = match self.listener.accept().await {
+        let (accepted, peer) = match self.endpoint.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
@@ -204,13 +205,29 @@ impl Acceptor {
         let (builder, router) = (Arc::clone(&self.builder), self.router.clone());
         let (limits, open) = (self.limits.clone(), watcher());
         tokio::spawn(async move {
-            connection(stream, peer, &builder, router, &limits, place, open).await;
+            connection(accepted, peer, &builder, router, &limits, place, open).await;
         });
     }
 }
 
+/// The stream of a connection, after its handshake. A client that does not shake hands is one without a request: it may
+/// be displaced.
+async fn open_wire(
+    accepted: Accepted,
+    peer: SocketAddr,
+    limits: &ConnectionLimits,
+    connection: &Connection,
+) -> Option<Wire> {
+    let opened = tokio::select! {
+        opened = accepted.open(limits.header_timeout) => opened,
+        () = connection.ended() => return None,
+    };
+    let failed = |error| tracing::debug!(%error, %peer, "a connection was not opened");
+    opened.map_err(failed).ok()
+}
+
 async fn connection(
-    stream: TcpStream,
+    accepted: Accepted,
     peer: SocketAddr,
     builder: &Builder<TokioExecutor>,
     router: Router,
@@ -218,9 +235,11 @@ async fn connection(
     place: Connection,
     mut open: OpenConnection,
 ) {
-    // Tokens are small and each should leave at once.
-    let _ = stream.set_nodelay(true);
     let connection = Arc::new(place);
+    let Some(wire) = open_wire(accepted, peer, limits, &connection).await else {
+        return;
+    };
+    let certificate = wire.client_certificate();
     let refused = Arc::<Refused>::default();
     let stream_limits = StreamLimits {
         head: limits.header_timeout,
@@ -228,7 +247,7 @@ async fn connection(
         bounds: head_bounds(limits.headers),
     };
     let stream = GuardedStream::new(
-        stream,
+        wire,
         stream_limits,
         Arc::clone(&connection),
         Arc::clone(&refused),
@@ -242,6 +261,9 @@ async fn connection(
             let mut request = request;
             let extensions = request.extensions_mut();
             extensions.insert(peer);
+            if let Some(certificate) = certificate.clone() {
+                extensions.insert(certificate);
+            }
             if connection.place() == Place::Health {
                 extensions.insert(HealthOnly);
             }

@@ -18,7 +18,7 @@ pub struct Problem {
     /// The status of the response.
     pub status: StatusCode,
     /// A class of errors that a policy named; without it each dialect derives one from the status.
-    pub kind: Option<String>,
+    pub kind: Option<Box<str>>,
     /// A machine-readable code, such as `invalid_value`.
     pub code: String,
     /// The field that is wrong, with its path.
@@ -27,7 +27,14 @@ pub struct Problem {
     pub message: Box<str>,
     /// Headers of the response, such as `retry-after`.
     pub headers: Vec<(String, String)>,
+    /// Names that would have been right, where the field takes one of a few. Dialects show them that have a place
+    /// for them.
+    pub choices: Option<Box<Choices>>,
 }
+
+/// Names of which one would have been right.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Choices(pub Vec<String>);
 
 impl Problem {
     /// A failure with a status, a code and a message.
@@ -39,6 +46,7 @@ impl Problem {
             param: None,
             message: message.into().into_boxed_str(),
             headers: Vec::new(),
+            choices: None,
         }
     }
 
@@ -63,6 +71,13 @@ impl Problem {
     #[must_use]
     pub fn with_header(mut self, name: &str, value: impl Into<String>) -> Self {
         self.headers.push((name.to_owned(), value.into()));
+        self
+    }
+
+    /// The same, with the names of which one would have been right.
+    #[must_use]
+    pub fn among(mut self, names: Vec<String>) -> Self {
+        self.choices = Some(Box::new(Choices(names)));
         self
     }
 

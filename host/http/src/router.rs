@@ -27,16 +27,15 @@ use crate::contract::{
     About, Contract, DOCUMENT, LOOK, OfStatus, Operation, PAGE, Pages, Routes, document,
 };
 use crate::guard::{self, Guard};
+use crate::health::{self, Checks};
 use crate::listen::HealthOnly;
 use crate::load_page;
 use crate::problem::{Problem, ProblemShape, json_response, stopping, write_problem};
 use crate::request_head::HeadRefusal;
+use crate::tls::TlsServer;
 
 /// The text of a page that is made anew whenever it is read.
 type Page = Box<dyn Fn() -> String + Send + Sync>;
-
-/// Fields that say what is wrong; none if nothing is.
-type Condition = Box<dyn Fn() -> Vec<(&'static str, Value)> + Send + Sync>;
 
 /// State that all routes share.
 pub struct HttpState {
@@ -48,6 +47,8 @@ pub struct HttpState {
     pub bodies: Arc<BodyBudget>,
     /// The connections of the main listener.
     pub connections: Arc<ConnectionTable>,
+    /// The TLS of the main listener, if it has some.
+    pub tls: Option<Arc<TlsServer>>,
     /// Longest time that a request waits for its answer to begin.
     pub max_queue_wait: Option<Duration>,
     /// Pause after which a silent stream sends a comment.
@@ -58,12 +59,14 @@ pub struct HttpState {
     pub cut: watch::Receiver<bool>,
     /// Counts and logs requests.
     pub observer: Arc<dyn AccessObserver>,
+    /// The main listener shows `/metrics` and `/v1/metrics`.
+    pub shows_metrics: bool,
     /// The body of `GET /metrics`.
     pub metrics: Page,
     /// The body of `GET /v1/metrics`.
     pub totals: Box<dyn Fn() -> Value + Send + Sync>,
-    /// Conditions that a ready server has all the same, as fields of the body of `GET /ready`.
-    pub condition: Condition,
+    /// States of the server's parts.
+    pub checks: Checks,
 }
 
 impl fmt::Debug for HttpState {
@@ -275,13 +278,19 @@ fn own_routes() -> Routes<Arc<HttpState>> {
     let of_totals = Operation::get(TOTALS, "getTotals", "Sums since the start.");
     let of_version = Operation::get(VERSION, "getVersion", "The version of the server.");
     Routes::default()
-        .on(of_health.answers(200, "Health"), health)
+        .on(
+            of_health.answers(200, "Health").answers(503, "Health"),
+            health,
+        )
         .on(
             of_ready.answers(200, "Ready").answers(503, "NotReady"),
             ready,
         )
-        .on(of_metrics.writes("text/plain"), metrics_page)
-        .on(of_totals.answers(200, "Totals"), totals)
+        .on(
+            of_metrics.refuses(&[404]).writes("text/plain"),
+            metrics_page,
+        )
+        .on(of_totals.refuses(&[404]).answers(200, "Totals"), totals)
         .on(of_version.answers(200, "Version"), version)
 }
 
@@ -364,7 +373,10 @@ fn finish(response: Response, access: AccessGuard, version: Version) -> Response
         let keep = HeaderValue::from_static("keep-alive");
         parts.headers.entry(header::CONNECTION).or_insert(keep);
     }
-    Response::from_parts(parts, guarded(GuardedBody::new(body, access, streams)))
+    let length = parts.headers.get(header::CONTENT_LENGTH);
+    let length = length.and_then(|value| value.to_str().ok()?.parse().ok());
+    let body = GuardedBody::new(body, access, length, streams);
+    Response::from_parts(parts, guarded(body))
 }
 
 fn admit(
@@ -409,7 +421,8 @@ pub fn check_connection(request: &Request<Body>, is_health: bool) -> Result<(), 
     Ok(())
 }
 
-fn peer_of(request: &Request<Body>) -> SocketAddr {
+/// The other end of a request's connection.
+pub fn peer_of(request: &Request<Body>) -> SocketAddr {
     let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
     request
         .extensions()
@@ -428,8 +441,8 @@ pub fn panicked() -> Problem {
 }
 
 /// The process lives.
-pub(crate) async fn health() -> Response {
-    json_response(StatusCode::OK, &json!({"status": "ok"}))
+async fn health(State(state): State<Arc<HttpState>>) -> Response {
+    health::health(&(state.checks)())
 }
 
 /// New work is welcome.
@@ -438,26 +451,42 @@ async fn ready(State(state): State<Arc<HttpState>>) -> Response {
         let body = json!({"status": "draining"});
         return json_response(StatusCode::SERVICE_UNAVAILABLE, &body);
     }
-    let mut body = json!({"status": "ready"});
-    for (name, condition) in (state.condition)() {
-        body[name] = condition;
-    }
-    json_response(StatusCode::OK, &body)
+    health::ready(&(state.checks)())
 }
 
 async fn metrics_page(State(state): State<Arc<HttpState>>) -> Response {
-    let mut page = (state.metrics)();
-    load_page::append(&mut page, &state.connections, &state.bodies);
-    let mut response = Response::new(Body::from(page));
-    response.headers_mut().insert(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"),
-    );
-    response
+    if !state.shows_metrics {
+        return metrics_elsewhere(METRICS).into_response();
+    }
+    state.metrics_page()
+}
+
+impl HttpState {
+    /// The page that Prometheus reads, whichever listener shows it.
+    pub fn metrics_page(&self) -> Response {
+        let mut page = (self.metrics)();
+        let (tls, checks) = (self.tls.as_deref(), (self.checks)());
+        load_page::append(&mut page, &self.connections, &self.bodies, tls, &checks);
+        let mut response = Response::new(Body::from(page));
+        response.headers_mut().insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"),
+        );
+        response
+    }
+}
+
+/// Numbers that this listener does not show.
+pub fn metrics_elsewhere(path: &str) -> Problem {
+    let message = format!("there is no route GET {path} on this address; see `metrics.listener`");
+    Problem::new(StatusCode::NOT_FOUND, "unknown_route", message)
 }
 
 /// Requests and tokens since the start, as JSON.
 async fn totals(State(state): State<Arc<HttpState>>) -> Response {
+    if !state.shows_metrics {
+        return metrics_elsewhere(TOTALS).into_response();
+    }
     json_response(StatusCode::OK, &(state.totals)())
 }
 

@@ -1,18 +1,27 @@
-/** The process lives. */
-type Health = { status: "ok" };
+type CheckState = "ok" | "degraded" | "failed";
 
-/** New work is welcome. `plugins` and `models` say what is wrong all the same. */
-type Ready = {
-  status: "ready";
+/** Whether the process lives; with 503, only a restart helps. */
+type Health = { status: "ok" | "failed"; checks: { engine?: CheckState } };
+
+/** States of the server's parts, and of those that are not `ok` what is wrong. */
+type Parts = {
+  checks: { [part: string]: CheckState };
+  engine?: { stuck_seconds: integer };
+  store?: { problem: "full" | "lost" };
+  disk?: { free_mib: integer };
+  audit?: { lost_entries: integer };
   plugins?: { refused_files: integer; reload: "ok" | "overdue" | "failed" };
   models?: { failed: integer };
 };
 
-/** The server starts and loads its models, or it takes no new work. */
-type NotReady = {
-  status: "starting" | "draining";
-  models?: { state: string; progress: object | null }[];
-};
+/** New work is welcome. */
+type Ready = Parts & { status: "ready" };
+
+/** A part has failed that new work needs; or the server starts and loads its models, or stops. */
+type NotReady =
+  | (Parts & { status: "not_ready" })
+  | { status: "starting"; models: { state: string; progress: object | null }[] }
+  | { status: "draining" };
 
 type Sums = {
   total_requests: integer;

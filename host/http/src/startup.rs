@@ -11,8 +11,9 @@ use http::{Request, StatusCode};
 use serde_json::Value;
 use tower::ServiceExt as _;
 
+use crate::health::health;
 use crate::problem::{Problem, ProblemShape, json_response, write_problem};
-use crate::router::{HEALTH, READY, check_connection, health};
+use crate::router::{HEALTH, READY, check_connection};
 
 /// Body of `GET /ready` while the server starts.
 type Progress = Box<dyn Fn() -> Value + Send + Sync>;
@@ -68,7 +69,7 @@ async fn dispatch(State(startup): State<Arc<Startup>>, request: Request<Body>) -
         return write_problem(problem.into_response(), startup.shape);
     }
     match path {
-        HEALTH => health().await,
+        HEALTH => health(&[]),
         READY => json_response(StatusCode::SERVICE_UNAVAILABLE, &(startup.progress)()),
         _ => {
             let message = "the server is starting and loads its models; retry later";

@@ -1,4 +1,4 @@
-//! TCP stream of a connection, with the deadlines and checks that hyper does not have: a head must be sound
+//! Stream of a connection, with the deadlines and checks that hyper does not have: a head must be sound
 //! and arrive in time (see [`head_gate`](super::head_gate)), a write must not stall, and a connection that is
 //! closed while the peer still sends lingers, so that the peer reads its answer and not a reset.
 
@@ -9,16 +9,12 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use crate::connections::Connection;
 use crate::head_gate::{HeadGate, Refused};
 use crate::request_head::{HeadBounds, HeadRefusal};
-
-/// Bytes that are read and thrown away after the last answer, and the time for it.
-pub(super) const LINGER_BYTES: usize = 4 * 1024 * 1024;
-pub(super) const LINGER_TIME: Duration = Duration::from_secs(2);
+use crate::wire::{LINGER_BYTES, LINGER_TIME, Wire};
 
 /// Bytes read at once while a connection lingers.
 const LINGER_READ: usize = 16 * 1024;
@@ -35,7 +31,7 @@ pub(super) struct StreamLimits {
 
 /// See the module.
 pub(super) struct GuardedStream {
-    stream: TcpStream,
+    stream: Wire,
     limits: StreamLimits,
     gate: HeadGate,
     connection: Arc<Connection>,
@@ -60,7 +56,7 @@ struct HeadDue {
 
 impl GuardedStream {
     pub(super) fn new(
-        stream: TcpStream,
+        stream: Wire,
         limits: StreamLimits,
         connection: Arc<Connection>,
         refused: Arc<Refused>,
@@ -207,8 +203,10 @@ impl AsyncWrite for GuardedStream {
         self.stream.is_write_vectored()
     }
 
+    /// TLS holds some of what it was given, so that a stalled write may show here only.
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        let polled = Pin::new(&mut self.stream).poll_flush(context);
+        self.bound_write(context, polled)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -12,6 +12,7 @@ use crate::kv_cache::LayerCache;
 use crate::latent_attention::LatentAttention;
 use crate::linear::{Linear, Residual};
 use crate::loader::Loader;
+use crate::lora::{Adapted, Site};
 use crate::norm::Norm;
 use crate::spec::{LayerSpec, QkNorm};
 
@@ -45,12 +46,13 @@ impl Attention {
     pub(crate) fn add(
         &self,
         batch: &Batch<'_>,
+        adapted: Adapted<'_>,
         cache: &mut LayerCache,
         x: &Activations<'_>,
         residual: Residual<'_>,
     ) {
         match self {
-            Self::Heads(attention) => attention.add(batch, cache, x, residual),
+            Self::Heads(attention) => attention.add(batch, adapted, cache, x, residual),
             Self::Latent(attention) => attention.add(batch, cache, x, residual),
         }
     }
@@ -102,12 +104,16 @@ impl HeadAttention {
     fn add(
         &self,
         batch: &Batch<'_>,
+        adapted: Adapted<'_>,
         cache: &mut LayerCache,
         x: &Activations<'_>,
         residual: Residual<'_>,
     ) {
         let spec = batch.spec;
         let mut qkv = self.qkv.apply_to(x);
+        if adapted.changes(Site::Qkv) {
+            adapted.add(Site::Qkv, x.plain(), 1.0, &mut qkv, self.qkv.outputs());
+        }
         let turned = RopeHeads {
             heads: spec.heads + spec.kv_heads,
             head_dim: spec.head_dim,
@@ -131,6 +137,7 @@ impl HeadAttention {
         };
         let mut attended = vec![0.0; batch.rows() * spec.heads * spec.head_dim];
         cache.attend(&mut qkv, stage, scoring, &batch.plan, &mut attended);
-        self.output.add(attended, residual);
+        let site = Site::AttentionOutput;
+        adapted.add_product(&self.output, site, attended, residual);
     }
 }

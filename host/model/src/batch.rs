@@ -3,10 +3,13 @@
 use mortise_kernels::rope::{RopeHeads, RopeTable};
 
 use crate::kv_cache::CachePlan;
+use crate::lora::AdaptedRows;
 use crate::spec::{LayerSpec, ModelSpec};
 
 /// Positions, cache slots and rotary tables of a batch.
 pub(crate) struct Batch<'a> {
+    /// Adapters with their rows; empty where no sequence has one.
+    pub(crate) adapted: &'a [AdaptedRows],
     pub(crate) spec: &'a ModelSpec,
     pub(crate) plan: CachePlan<'a>,
     /// One table for each of [`ModelSpec::ropes`].

@@ -240,6 +240,7 @@ impl Places {
         let positions: Vec<u32> = self.rows.iter().map(|row| row.position as u32).collect();
         let growth = spec.attention.query_growth;
         Batch {
+            adapted: input.adapted(),
             spec,
             plan: CachePlan {
                 slots: &self.slots,

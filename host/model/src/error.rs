@@ -161,6 +161,32 @@ pub enum ModelError {
         /// Its type.
         found: String,
     },
+    /// An adapter asks for what is not supported, or does not fit its model.
+    #[error("the adapter `{adapter}` {problem}")]
+    Adapter {
+        /// Its folder or file.
+        adapter: String,
+        /// Problem, as the rest of a sentence.
+        problem: String,
+    },
+    /// An adapter's matrix has a rank that is not read.
+    #[error("tensor `{tensor}` has rank {found}; expected 1 to {limit}")]
+    AdapterRank {
+        /// The tensor.
+        tensor: String,
+        /// Its rank.
+        found: usize,
+        /// Highest rank.
+        limit: usize,
+    },
+    /// A tensor has numbers that nothing can be computed with.
+    #[error("tensor `{tensor}` has an infinite number or none at place {place}")]
+    NotFinite {
+        /// The tensor.
+        tensor: String,
+        /// Place of the first of them.
+        place: usize,
+    },
     /// There is no memory for the weights.
     #[error("not enough memory for the weights; use a smaller or more strongly quantised model")]
     WeightMemory(#[from] OutOfMemory),
@@ -241,6 +267,9 @@ pub enum InputError {
         /// Number of the sample.
         sample: usize,
     },
+    /// An adapter of another model, or one for a device that takes none.
+    #[error("the adapter of a sequence cannot be applied to this model")]
+    Adapter,
     /// The device refused.
     #[error("the device failed: {0}")]
     Device(#[from] mortise_cuda::DeviceError),

@@ -7,6 +7,7 @@ use crate::experts::Experts;
 use crate::gated_mlp::GatedMlp;
 use crate::linear::Residual;
 use crate::loader::Loader;
+use crate::lora::Adapted;
 
 /// The feed-forward part of a layer.
 #[derive(Debug)]
@@ -50,9 +51,9 @@ impl FeedForward {
     }
 
     /// `residual.rows += residual.scale * feed_forward(x)`.
-    pub(crate) fn add(&self, x: &Activations<'_>, residual: Residual<'_>) {
+    pub(crate) fn add(&self, x: &Activations<'_>, adapted: Adapted<'_>, residual: Residual<'_>) {
         match self {
-            Self::Gated(layer) => layer.add(x, residual),
+            Self::Gated(layer) => layer.add(x, adapted, residual),
             Self::Experts(experts) => experts.add(x, residual),
         }
     }

@@ -1,9 +1,12 @@
 //! A ragged batch: prefill chunks and decode rows of several sequences, side by side.
 
+use std::sync::Arc;
+
 use mortise_kernels::attention::AttentionRow;
 
 use crate::error::InputError;
 use crate::kv_cache::BLOCK_TOKENS;
+use crate::lora::{AdaptedRows, Adapter};
 use crate::spec::ModelSpec;
 
 /// Rows of a sequence that need logits.
@@ -39,6 +42,7 @@ pub struct ModelInput {
     tokens: Vec<u32>,
     block_tables: Vec<u32>,
     sequences: Vec<Span>,
+    adapted: Vec<AdaptedRows>,
 }
 
 /// Range of a sequence's rows in the batch.
@@ -70,6 +74,27 @@ impl ModelInput {
         });
         self.tokens.extend_from_slice(sequence.tokens);
         self.block_tables.extend_from_slice(sequence.block_table);
+    }
+
+    /// Add a sequence whose rows an adapter is applied to.
+    pub fn push_adapted(&mut self, sequence: SequenceInput<'_>, adapter: &Arc<Adapter>) {
+        let first = self.rows();
+        self.push(sequence);
+        let rows = first..self.rows();
+        let number = adapter.number();
+        let mut groups = self.adapted.iter_mut();
+        match groups.find(|group| group.adapter.number() == number) {
+            Some(group) => group.rows.extend(rows),
+            None => self.adapted.push(AdaptedRows {
+                adapter: Arc::clone(adapter),
+                rows: rows.collect(),
+            }),
+        }
+    }
+
+    /// Adapters with the rows that they are applied to.
+    pub(crate) fn adapted(&self) -> &[AdaptedRows] {
+        &self.adapted
     }
 
     /// Rows in all.
@@ -126,6 +151,10 @@ impl ModelInput {
 
     /// Check a batch against the shape of the model and a cache of `blocks` blocks.
     pub(crate) fn check(&self, spec: &ModelSpec, blocks: usize) -> Result<(), InputError> {
+        let mut adapters = self.adapted.iter().map(|group| &group.adapter);
+        if !adapters.all(|adapter| adapter.fits(spec)) {
+            return Err(InputError::Adapter);
+        }
         let vocabulary = spec.vocabulary;
         if let Some(&token) = self
             .tokens

@@ -9,11 +9,13 @@ use crate::feed_forward::FeedForward;
 use crate::kv_cache::LayerCache;
 use crate::linear::Residual;
 use crate::loader::Loader;
+use crate::lora::{Adapted, Site};
 use crate::norm::Norm;
 
 /// One layer.
 #[derive(Debug)]
 pub(crate) struct Layer {
+    number: usize,
     attention: Branch<Attention>,
     feed_forward: Branch<FeedForward>,
 }
@@ -36,6 +38,7 @@ impl Layer {
                 .transpose()
         };
         Ok(Self {
+            number,
             attention: Branch {
                 width: loader.spec.hidden,
                 norm: norm(names.attention_norm)?,
@@ -54,15 +57,16 @@ impl Layer {
     /// Run the layer on all rows of the batch.
     pub(crate) fn forward(&self, batch: &Batch<'_>, cache: &mut LayerCache, hidden: &mut [f32]) {
         let scale = batch.spec.residual_scale;
-        let forms = self.attention.inner.forms();
+        let adapted = Adapted::new(batch.adapted, self.number);
+        let forms = adapted.forms(self.attention.inner.forms(), Site::Qkv);
         self.attention
             .add(hidden, scale, forms, |inner, x, residual| {
-                inner.add(batch, cache, x, residual);
+                inner.add(batch, adapted, cache, x, residual);
             });
-        let forms = self.feed_forward.inner.forms();
+        let forms = adapted.forms(self.feed_forward.inner.forms(), Site::GateUp);
         self.feed_forward
             .add(hidden, scale, forms, |inner, x, residual| {
-                inner.add(x, residual);
+                inner.add(x, adapted, residual);
             });
     }
 }

@@ -32,6 +32,7 @@ mod layers;
 mod limits;
 mod linear;
 mod loader;
+mod lora;
 mod mxfp4;
 mod names;
 mod norm;
@@ -55,6 +56,7 @@ pub use folder::ModelFolder;
 pub use generation::GenerationConfig;
 pub use input::{LogitRows, ModelInput, SequenceInput, SequenceView};
 pub use kv_cache::{BLOCK_TOKENS, KvCache, KvType};
+pub use lora::Adapter;
 pub use mortise_cuda::sample::{
     Adjustment, LogprobReport, SampleError, SampleParams, SampledToken,
 };

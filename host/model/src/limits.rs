@@ -35,6 +35,17 @@ pub(crate) const LAYER_RULE_MAX: usize = 1 << 20;
 /// Rows and columns that share an FP8 scale.
 pub(crate) const SCALE_BLOCK_MAX: usize = 1 << 16;
 
+/// Rank of an adapter's matrices.
+pub(crate) const ADAPTER_RANK_MAX: usize = 512;
+/// Bytes of an adapter's matrices in memory.
+pub(crate) const ADAPTER_BYTES_MAX: u64 = 4 << 30;
+/// Factor of what an adapter adds, of either sign.
+pub(crate) const ADAPTER_SCALE_MAX: u16 = 100;
+/// Alpha of an adapter.
+pub(crate) const ADAPTER_ALPHA_MAX: u32 = 1_000_000;
+/// Bytes of a pattern of modules in an adapter's settings.
+pub(crate) const ADAPTER_PATTERN_BYTES_MAX: usize = 1 << 12;
+
 /// Hidden size, and with it heads, of an encoder.
 pub(crate) const ENCODER_HIDDEN_MAX: usize = 1 << 14;
 /// Intermediate size of an encoder.

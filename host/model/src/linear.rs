@@ -118,6 +118,11 @@ impl Linear {
         self
     }
 
+    /// Values of a row of activations.
+    pub(crate) fn inputs(&self) -> usize {
+        self.inputs
+    }
+
     /// The forms of activations that products need.
     pub(crate) fn forms(&self) -> Forms {
         self.with_stack(|stack| stack.forms())

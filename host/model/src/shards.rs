@@ -3,7 +3,7 @@
 mod header;
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use safetensors::tensor::{Dtype, Metadata, SafeTensors};
@@ -84,14 +84,41 @@ impl Shards {
         Ok(Some(shards))
     }
 
+    /// Open one file that is no model and check its header; `None` if it is not there.
+    pub(crate) fn open_one(folder: &ModelFolder, file: &str) -> Result<Option<Self>, ModelError> {
+        let Some(bytes) = folder.map_optional(file)? else {
+            return Ok(None);
+        };
+        Ok(Some(Self {
+            shards: vec![Shard::open(file, bytes)?],
+            index: None,
+            naming: Naming::Same,
+            scaled_block: None,
+        }))
+    }
+
+    /// Names of all tensors of a single file, in order.
+    pub(crate) fn names(&self) -> BTreeSet<String> {
+        let shards = self.shards.iter();
+        shards
+            .flat_map(|shard| shard.metadata.tensors().into_keys())
+            .collect()
+    }
+
+    /// Find a tensor that has no scales.
+    pub(crate) fn find_plain(&self, tensor: &str) -> Result<StoredTensor, ModelError> {
+        let (stored, place) = self.place(tensor)?;
+        let numbers = number_type(stored).ok_or_else(|| wrong_type(tensor, stored))?;
+        Ok(StoredTensor {
+            place,
+            numbers,
+            scales: None,
+        })
+    }
+
     fn open_files(folder: &ModelFolder) -> Result<Option<Self>, ModelError> {
-        if let Some(bytes) = folder.map_optional(SINGLE_FILE)? {
-            return Ok(Some(Self {
-                shards: vec![Shard::open(SINGLE_FILE, bytes)?],
-                index: None,
-                naming: Naming::Same,
-                scaled_block: None,
-            }));
+        if let Some(single) = Self::open_one(folder, SINGLE_FILE)? {
+            return Ok(Some(single));
         }
         let Some(index) = folder.read_optional(INDEX_FILE, INDEX_BYTES_MAX)? else {
             return Ok(None);
@@ -132,12 +159,7 @@ impl Shards {
                 numbers: NumberType::Fp8,
             });
         }
-        let numbers = number_type(stored).ok_or_else(|| wrong_type(tensor, stored))?;
-        Ok(StoredTensor {
-            place,
-            numbers,
-            scales: None,
-        })
+        self.find_plain(tensor)
     }
 
     /// The scales of a matrix of eight bits, whose name is this and `weight`.

@@ -1,6 +1,7 @@
 //! Our logits against those of `transformers` on tiny models with random weights, see
 //! `tests/parity/make_reference.py`.
 
+mod lora;
 mod references;
 
 use std::path::PathBuf;

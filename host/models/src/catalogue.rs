@@ -125,6 +125,11 @@ impl<T: Named> Catalogue<T> {
         self.models.iter().find(|model| model.name() == name)
     }
 
+    /// The model that has exactly this name, its public one or another.
+    pub fn named(&self, name: &str) -> Option<&Arc<T>> {
+        self.exact(name)
+    }
+
     /// All models.
     pub fn models(&self) -> &[Arc<T>] {
         &self.models

@@ -9,6 +9,7 @@ use mortise_hub::ModelReference;
 use mortise_model::{EmbedderOptions, WeightPrecision};
 use serde::Deserialize;
 
+use crate::adapters::AdapterConfig;
 use crate::child_config::ChildConfig;
 use crate::device_choice::DeviceChoice;
 use crate::script::Script;
@@ -40,6 +41,8 @@ pub struct ModelConfig {
     pub quantize: Option<Quantize>,
     /// Draft model for speculative decoding.
     pub draft: Option<Box<ModelConfig>>,
+    /// Adapters that are loaded with it.
+    pub loras: Vec<AdapterConfig>,
     /// Overrides of pooling and normalisation. A decoder with a pooling makes embeddings.
     pub embedding: EmbedderOptions,
     /// When it is loaded and unloaded, and how it is listed.
@@ -119,6 +122,7 @@ impl ModelConfig {
             child: None,
             quantize: None,
             draft: None,
+            loras: Vec::new(),
             embedding: EmbedderOptions::default(),
             lifecycle: ModelLifecycle::default(),
         }

@@ -3,6 +3,7 @@
 //!
 //! No HTTP and no plugins.
 
+mod adapters;
 mod aliases;
 mod catalogue;
 mod child_config;
@@ -31,6 +32,10 @@ mod token_runtime;
 mod upstream_config;
 mod weights;
 
+pub use adapters::{
+    ADAPTER_SEPARATOR, AdapterConfig, AdapterError, AdapterState, AdapterStatus, Adapters,
+    check_adapter_name,
+};
 pub use aliases::{
     Alias, AliasCounters, AliasError, AliasNumbers, AliasRow, AliasTable, Caller, Canary, Chosen,
 };
@@ -56,7 +61,7 @@ pub use placement::{Placed, Placement, start_engine};
 pub use script::{Script, ScriptKind, ScriptLine};
 pub use scripted::{DecodeTokens, EncodeText, ScriptCodec, Scripted};
 pub use scripted_conversation::ScriptedConversation;
-pub use token_runtime::TokenRuntime;
+pub use token_runtime::{AdapterBase, TokenRuntime};
 pub use upstream_config::{
     ApiKey, BadApiKey, BadBaseUrl, BaseUrl, Dispatch, HealthCheck, MaxTokensField, Rendering,
     UpstreamApi, UpstreamConfig, UpstreamTimeouts,

@@ -28,6 +28,11 @@ pub const MAX_MODEL_NAME_BYTES: usize = 256;
 /// Events of models that a slow listener of the admin side may lag behind before it misses some.
 pub const MAX_EVENT_BACKLOG: usize = 256;
 
+/// Adapters that one model may have, loaded or not.
+pub const MAX_ADAPTERS: usize = 64;
+/// Bytes of the name of an adapter.
+pub const MAX_ADAPTER_NAME_BYTES: usize = 128;
+
 /// Lines of output that are kept of the processes of one model.
 pub const MAX_OUTPUT_LINES: usize = 1000;
 /// Longest line of a process's output that is kept, in bytes; what is longer is cut.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::Instant;
 
 use anyhow::Context as _;
 use mortise_engine::EngineLoad;
@@ -34,6 +35,8 @@ struct Counters {
     done_tokens: AtomicU64,
     /// Batches that were computed.
     batches: AtomicU64,
+    /// Time in which they were computed.
+    busy_micros: AtomicU64,
     /// Requests that have ended, however they did.
     finished: AtomicU64,
 }
@@ -97,9 +100,11 @@ impl LocalEmbedder {
             let texts: Vec<&[u32]> = texts.iter().map(Vec::as_slice).collect();
             model.embed(&texts)
         };
-        tokio::task::spawn_blocking(run)
-            .await
-            .map_err(|error| EmbedError::Failed(error.to_string()))?
+        let begun = Instant::now();
+        let made = tokio::task::spawn_blocking(run).await;
+        let micros = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.counters.busy_micros.fetch_add(micros, Relaxed);
+        made.map_err(|error| EmbedError::Failed(error.to_string()))?
             .map_err(|error| EmbedError::Failed(error.to_string()))
     }
 }
@@ -141,6 +146,7 @@ impl EmbeddingRuntime for LocalEmbedder {
             waiting: waiting.saturating_sub(running),
             waiting_tokens: counters.waiting_tokens.load(Relaxed),
             finished: counters.finished.load(Relaxed),
+            busy_ms: counters.busy_micros.load(Relaxed) / 1000,
             steps: counters.batches.load(Relaxed),
             prefill_tokens: counters.done_tokens.load(Relaxed),
             ..EngineLoad::default()

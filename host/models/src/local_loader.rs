@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use anyhow::Context as _;
 use mortise_engine::{KvType, Speculation};
 
+use crate::adapters::Adapters;
 use crate::config::{EngineSettings, ModelConfig};
 use crate::files::{ModelFiles, ModelSource};
 use crate::lifecycle::{
@@ -113,6 +114,22 @@ impl LocalLoader {
     }
 }
 
+/// The adapters of a model, with those that the configuration names loaded.
+fn adapters(config: &ModelConfig, runtime: &dyn TokenRuntime) -> anyhow::Result<Arc<Adapters>> {
+    let adapters = Adapters::new(&config.name, runtime.adapter_base());
+    for lora in &config.loras {
+        let (status, _) = adapters.load(lora.clone())?;
+        tracing::info!(
+            model = config.name,
+            adapter = lora.name,
+            path = %lora.path.display(),
+            bytes = status.loaded.map(|adapter| adapter.bytes()),
+            "adapter loaded"
+        );
+    }
+    Ok(Arc::new(adapters))
+}
+
 /// So many runtimes as one, the first of which has been started.
 fn replicas(
     first: Arc<dyn TokenRuntime>,
@@ -160,20 +177,15 @@ impl LoadModel for LocalLoader {
         let files = self.source.open_telling(&settled.config, progress)?;
         let start = || {
             let (context, engine) = (settled.max_context, settled.engine.clone());
-            let weights = &self.weights;
-            start_runtime(
-                &settled.config,
-                &files,
-                context,
-                engine,
-                &self.source,
-                weights,
-            )
+            let (source, weights) = (&self.source, &self.weights);
+            start_runtime(&settled.config, &files, context, engine, source, weights)
         };
         let (generator, embedder) = match start()? {
             ModelRuntime::Tokens(first) => {
+                let runtime = replicas(first, settled.replicas, start)?;
                 let generator = TokenGenerator {
-                    runtime: replicas(first, settled.replicas, start)?,
+                    adapters: adapters(&settled.config, &*runtime)?,
+                    runtime,
                     tokenizer: Arc::clone(&files.tokenizer),
                     vocabulary_size: files.vocabulary_size,
                     generation: files.defaults,
@@ -282,7 +294,11 @@ impl LoadModel for LocalLoader {
             return Some(0);
         }
         match (&config.path, &config.hf) {
-            (Some(path), _) => weight_bytes(path),
+            (Some(path), _) => {
+                let loras = config.loras.iter();
+                let loras = loras.filter_map(|lora| weight_bytes(&lora.path)).sum();
+                weight_bytes(path).map(|bytes| bytes.saturating_add(loras))
+            }
             (None, Some(_)) => None,
             (None, None) => {
                 let files = self.source.demo.iter().filter(|(name, _)| is_weights(name));

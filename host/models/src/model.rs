@@ -7,6 +7,7 @@ use mortise_engine::EngineLoad;
 use mortise_model::GenerationConfig;
 use mortise_tokenizer::Tokenizer;
 
+use crate::adapters::{AdapterError, Adapters};
 use crate::catalogue::Named;
 use crate::config::ModelConfig;
 use crate::conversation_runtime::ConversationRuntime;
@@ -28,6 +29,8 @@ pub struct Listing {
     pub hidden: bool,
     /// Day on which it is to be removed, as `YYYY-MM-DD`.
     pub deprecation_date: Option<String>,
+    /// Adapters that the configuration names.
+    pub adapters: Vec<String>,
 }
 
 impl Listing {
@@ -42,6 +45,7 @@ impl Listing {
             owned_by: lifecycle.owned_by.clone().unwrap_or("mortise".to_owned()),
             hidden: lifecycle.hidden,
             deprecation_date: lifecycle.deprecation_date.clone(),
+            adapters: config.loras.iter().map(|lora| lora.name.clone()).collect(),
         }
     }
 }
@@ -109,6 +113,8 @@ pub struct TokenGenerator {
     pub tokenizer: Arc<Tokenizer>,
     /// Size of the vocabulary, padding included: bits of a mask.
     pub vocabulary_size: usize,
+    /// Adapters that requests may choose.
+    pub adapters: Arc<Adapters>,
     /// Settings where the caller does not say.
     pub generation: GenerationConfig,
 }
@@ -143,6 +149,14 @@ impl Model {
         generate.into_iter().chain(embed).collect()
     }
 
+    /// Its adapters; `None` if its runtime takes none.
+    pub fn adapters(&self) -> Option<&Arc<Adapters>> {
+        match &self.generator {
+            Some(Generator::Tokens(tokens)) => Some(&tokens.adapters),
+            _ => None,
+        }
+    }
+
     /// Tokens that a prompt and its answer, or a text to embed, may have; `None` if only the runtime
     /// knows.
     pub fn context_length(&self) -> Option<usize> {
@@ -163,6 +177,22 @@ impl Model {
         }
     }
 
+    /// Counters and gauges of each engine of the model's runtime.
+    pub fn loads(&self) -> Vec<EngineLoad> {
+        match &self.generator {
+            Some(Generator::Tokens(tokens)) => tokens.runtime.loads(),
+            _ => vec![self.load()],
+        }
+    }
+
+    /// Forget the cached prefixes that no sequence uses. Returns how many blocks held them. Blocks.
+    pub fn clear_prefixes(&self) -> usize {
+        match &self.generator {
+            Some(Generator::Tokens(tokens)) => tokens.runtime.clear_prefixes(),
+            _ => 0,
+        }
+    }
+
     /// Counters and gauges of the model's runtime.
     pub fn load(&self) -> EngineLoad {
         match (&self.generator, &self.embedder) {
@@ -170,6 +200,19 @@ impl Model {
             (None, Some(embedder)) => embedder.runtime.load(),
             (None, None) => EngineLoad::default(),
         }
+    }
+}
+
+impl TokenGenerator {
+    /// The same with an adapter, for one request.
+    ///
+    /// # Errors
+    /// When no such adapter is loaded.
+    pub fn adapted(&self, adapter: &str) -> Result<Self, AdapterError> {
+        Ok(Self {
+            runtime: self.adapters.adapted(adapter, &self.runtime)?,
+            ..self.clone()
+        })
     }
 }
 

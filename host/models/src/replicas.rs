@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use mortise_engine::{BeamRequest, EngineLoad, SequenceRequest, SubmitError, TokenStream};
 
-use crate::token_runtime::TokenRuntime;
+use crate::token_runtime::{AdapterBase, TokenRuntime};
 
 /// Identical runtimes. Each sequence goes to the one with the fewest; ties take turns.
 pub(crate) struct Replicas {
@@ -62,6 +62,22 @@ impl TokenRuntime for Replicas {
     fn load(&self) -> EngineLoad {
         let loads = self.runtimes.iter().map(|runtime| runtime.load());
         loads.fold(EngineLoad::default(), EngineLoad::plus)
+    }
+
+    fn loads(&self) -> Vec<EngineLoad> {
+        self.runtimes.iter().map(|runtime| runtime.load()).collect()
+    }
+
+    fn clear_prefixes(&self) -> usize {
+        let cleared = self.runtimes.iter().map(|runtime| runtime.clear_prefixes());
+        cleared.sum()
+    }
+
+    fn adapter_base(&self) -> AdapterBase {
+        match self.runtimes.first() {
+            Some(runtime) => runtime.adapter_base(),
+            None => Err("it has no engine"),
+        }
     }
 
     fn replicas(&self) -> usize {

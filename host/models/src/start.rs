@@ -16,7 +16,7 @@ use crate::local_embedder::LocalEmbedder;
 use crate::placement::{Placed, Placement, start_engine};
 use crate::script::Script;
 use crate::scripted::{ScriptCodec, Scripted};
-use crate::token_runtime::TokenRuntime;
+use crate::token_runtime::{AdapterBase, TokenRuntime};
 use crate::weights::LoadedWeights;
 
 /// Start the runtime that a model's configuration and files ask for: a script, an embedder, or an engine.
@@ -55,8 +55,10 @@ fn start(
         "`normalize` is set and the model makes no embeddings; set `pooling` too"
     );
     let placement = placement(config, max_context, engine)?;
+    let mut base = Err("it is computed on a GPU, and adapters on the processor only");
     let on_processor = |engine| {
         let model = weights.of(config, files, max_context)?;
+        base = Ok(Arc::new(model.spec().clone()));
         Ok(match &config.draft {
             Some(draft) => {
                 let draft = weights.draft(draft, source, &files.tokenizer, max_context)?;
@@ -70,6 +72,7 @@ fn start(
     Ok(ModelRuntime::Tokens(Arc::new(LocalEngine {
         engine,
         max_context,
+        base,
     })))
 }
 
@@ -90,6 +93,10 @@ fn embedder(
     engine: &EngineSettings,
 ) -> anyhow::Result<ModelRuntime> {
     anyhow::ensure!(
+        config.loras.is_empty(),
+        "`loras` are set and the model generates no text; adapters of embedding models are not supported"
+    );
+    anyhow::ensure!(
         config.draft.is_none(),
         "`draft_model` is set and the model generates no text to guess"
     );
@@ -103,7 +110,8 @@ fn embedder(
     Ok(ModelRuntime::Embeddings(Arc::new(embedder)))
 }
 
-/// The device and the engine of a model; speculative decoding with a draft model needs the processor.
+/// The device and the engine of a model; speculative decoding with a draft model, and adapters, need the
+/// processor.
 fn placement(
     config: &ModelConfig,
     max_context: usize,
@@ -111,6 +119,11 @@ fn placement(
 ) -> anyhow::Result<Placement> {
     Ok(Placement {
         device: match (&config.draft, engine.device) {
+            (_, DeviceChoice::Cuda(_)) if !config.loras.is_empty() => anyhow::bail!(
+                "the model has `loras`, and adapters are computed on the processor only; use \
+                 device = \"cpu\" or \"auto\""
+            ),
+            (_, _) if !config.loras.is_empty() => DeviceChoice::Cpu,
             (Some(_), DeviceChoice::Cuda(_)) => anyhow::bail!(
                 "`draft_model` is set, and models with one are computed on the processor only; \
                  use device = \"cpu\" or \"auto\""
@@ -149,6 +162,7 @@ impl std::fmt::Debug for ModelRuntime {
 struct LocalEngine {
     engine: EngineHandle,
     max_context: usize,
+    base: AdapterBase,
 }
 
 impl TokenRuntime for LocalEngine {
@@ -166,5 +180,13 @@ impl TokenRuntime for LocalEngine {
 
     fn load(&self) -> EngineLoad {
         self.engine.load()
+    }
+
+    fn clear_prefixes(&self) -> usize {
+        self.engine.clear_prefixes()
+    }
+
+    fn adapter_base(&self) -> AdapterBase {
+        self.base.clone()
     }
 }

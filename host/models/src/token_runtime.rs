@@ -1,6 +1,12 @@
 //! The first kind of runtime: tokens in, tokens out.
 
+use std::sync::Arc;
+
 use mortise_engine::{BeamRequest, EngineLoad, SequenceRequest, SubmitError, TokenStream};
+use mortise_model::ModelSpec;
+
+/// The shape of the model that adapters are checked against, or why the runtime takes none.
+pub type AdapterBase = Result<Arc<ModelSpec>, &'static str>;
 
 /// Generates tokens from tokens: the local engine, or a script. The service renders, encodes and
 /// constrains in front of it, and detokenizes and parses behind it.
@@ -22,6 +28,21 @@ pub trait TokenRuntime: Send + Sync {
 
     /// Counters and gauges of the runtime.
     fn load(&self) -> EngineLoad;
+
+    /// The same of each of its engines.
+    fn loads(&self) -> Vec<EngineLoad> {
+        vec![self.load()]
+    }
+
+    /// Forget the cached prefixes that no sequence uses. Returns how many blocks held them.
+    fn clear_prefixes(&self) -> usize {
+        0
+    }
+
+    /// What adapters are checked against.
+    fn adapter_base(&self) -> AdapterBase {
+        Err("its answers come from a script")
+    }
 
     /// Engines that it consists of.
     fn replicas(&self) -> usize {

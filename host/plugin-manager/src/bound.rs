@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use mortise_plugin::{
     Binding, ChatTemplate, Component, Grammar, Kind, Ledger, Limits, LoadError, Outbound,
-    OutputParser, PluginHost, Policy, Tools,
+    OutputParser, PluginHost, Policy, RateCounters, Tools,
 };
 use mortise_service::{
     CompileGrammar, DecidePolicy, Fallback, ModelPlugins, ParseOutput, PluginRoutes, RawOnFailure,
@@ -39,13 +39,27 @@ pub(crate) struct BoundPlugin {
 #[derive(Clone, Default)]
 pub(crate) struct BoundPlugins(pub(crate) Vec<BoundPlugin>);
 
-/// Rate-limit ledgers by [`Assignment::ledger`]. They outlive the policies: a replaced policy forgets no debt.
-#[derive(Default)]
-pub(crate) struct Ledgers(HashMap<String, Arc<Ledger>>);
+/// Opens the counters of a policy by the name of its ledger.
+pub type OpenCounters = Arc<dyn Fn(&str) -> Arc<dyn RateCounters> + Send + Sync>;
+
+/// Counters of policies by [`Assignment::ledger`]. They outlive the policies: a replaced policy forgets no debt.
+pub(crate) struct Ledgers {
+    open: OpenCounters,
+    ledgers: HashMap<String, Arc<dyn RateCounters>>,
+}
 
 impl Ledgers {
-    fn of(&mut self, assignment: &Assignment) -> Arc<Ledger> {
-        Arc::clone(self.0.entry(assignment.ledger.clone()).or_default())
+    pub(crate) fn new(open: OpenCounters) -> Self {
+        Self {
+            open,
+            ledgers: HashMap::new(),
+        }
+    }
+
+    fn of(&mut self, assignment: &Assignment) -> Arc<dyn RateCounters> {
+        let name = &assignment.ledger;
+        let known = self.ledgers.entry(name.clone());
+        Arc::clone(known.or_insert_with(|| (self.open)(name)))
     }
 }
 
@@ -291,7 +305,8 @@ impl Binder<'_> {
             limits: Limits::for_kind(assignment.kind),
             ..assignment.clone()
         };
-        let binding = self.binding(&assignment, facts, &mut Ledgers::default());
+        let mut ledgers = Ledgers::new(Arc::new(|_| Arc::new(Ledger::new())));
+        let binding = self.binding(&assignment, facts, &mut ledgers);
         Some((component, binding))
     }
 
@@ -312,7 +327,7 @@ impl Binder<'_> {
             now_ms: self.now_ms,
             ledger: match assignment.kind {
                 Kind::Policy => ledgers.of(assignment),
-                _ => Arc::default(),
+                _ => Arc::new(Ledger::new()),
             },
         }
     }

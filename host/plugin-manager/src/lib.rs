@@ -19,6 +19,7 @@ mod schema;
 mod scope;
 mod signature;
 
+pub use bound::OpenCounters;
 pub use config::{
     AuthConfig, BindingConfig, OnFailure, PluginBounds, PluginConfig, at_line, deserialize_kind,
     nearest_line,
@@ -26,7 +27,7 @@ pub use config::{
 pub use declared::Declared;
 pub use folder::Rejected;
 pub use library::Prove;
-pub use live::{LivePlugins, ReadConfig, Reload, SwapCounters};
+pub use live::{LivePlugins, ReadConfig, Reload, ReloadObserver, SwapCounters};
 pub use managed_model::ManagedModel;
 pub use model::{ModelFacts, ModelKey};
 pub use plugin_set::{LoadedPlugins, PluginSet};

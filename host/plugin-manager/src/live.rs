@@ -5,7 +5,7 @@
 //! needs a second look anyway.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use mortise_models::lifecycle::{KnownModel, PublishModels, Published};
@@ -75,19 +75,23 @@ fn rejected_json(rejected: &[Rejected]) -> Vec<Value> {
 fn breakdown_json(breakdown: Breakdown) -> Value {
     let Breakdown { error, at } = breakdown;
     json!({
-        "plugin": error.plugin,
-        "version": error.version,
+        "plugin": &*error.plugin,
+        "version": &*error.version,
         "kind": error.kind.as_str(),
         "function": error.function,
         "request_id": &*error.request_id,
         "fault": error.fault.label(),
         "text": error.fault.to_string(),
+        "printed": &*error.printed,
         "at": OffsetDateTime::from(at).format(&Rfc3339).unwrap_or_default(),
     })
 }
 
 /// Reads the plugin configuration again.
 pub type ReadConfig = Arc<dyn Fn() -> anyhow::Result<(PluginConfig, AuthConfig)> + Send + Sync>;
+
+/// Told of each reload: its reason, and what came of it.
+pub type ReloadObserver = Box<dyn Fn(&'static str, &Reload) + Send + Sync>;
 
 /// A service and the plugins that serve it.
 pub struct LivePlugins {
@@ -100,6 +104,7 @@ pub struct LivePlugins {
     status: RwLock<Value>,
     counters: Arc<SwapCounters>,
     progress: Progress,
+    observer: OnceLock<ReloadObserver>,
 }
 
 /// State that a reload starts from. Reloads wait for each other.
@@ -148,6 +153,7 @@ impl LivePlugins {
             status: RwLock::new(Value::Null),
             counters,
             progress: Progress::default(),
+            observer: OnceLock::new(),
             state: Mutex::new(State {
                 models,
                 config: bound.config,
@@ -164,6 +170,11 @@ impl LivePlugins {
             live.publish(&state);
         }
         live
+    }
+
+    /// Tell `observer` of all reloads from now on. Only the first one counts.
+    pub fn on_reload(&self, observer: ReloadObserver) {
+        let _ = self.observer.set(observer);
     }
 
     /// Read configuration and files again, and serve those that pass their checks.
@@ -221,12 +232,12 @@ impl LivePlugins {
         }
     }
 
-    /// Assignments, files, refused files and the last breakdown of each plugin.
+    /// Assignments, files, refused files and the latest breakdowns of each plugin, the last one first.
     pub fn status(&self) -> Value {
         let status = self.status.read();
         let mut status = status.unwrap_or_else(PoisonError::into_inner).clone();
         let stats = self.host.stats().into_iter();
-        let breakdowns = stats.filter_map(|plugin| plugin.last_breakdown);
+        let breakdowns = stats.flat_map(|plugin| plugin.breakdowns);
         status["breakdowns"] = breakdowns.map(breakdown_json).collect();
         if let Some((step, taken)) = self.progress.overdue() {
             status["overdue"] = json!({"step": step, "seconds": taken.as_secs()});
@@ -431,6 +442,9 @@ impl LivePlugins {
                 refused = refusals,
                 "plugins reloaded"
             ),
+        }
+        if let Some(observer) = self.observer.get() {
+            observer(reason, &reload);
         }
         self.publish(state);
         reload

@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::bail;
-use mortise_plugin::{Component, HostConfig, HttpGrant, Kind, PluginHost};
+use mortise_plugin::{Component, HostConfig, HttpGrant, Kind, Ledger, PluginHost};
 use mortise_service::{DecidePolicy, ModelPlugins, RunTool};
 use serde_json::{Value, json};
 
 use crate::assignments::{Assignment, assign};
-use crate::bound::{Binder, BoundPlugins, Ledgers};
+use crate::bound::{Binder, BoundPlugins, Ledgers, OpenCounters};
 use crate::config::{AuthConfig, BindingConfig, PluginConfig};
 use crate::declared::Declared;
 use crate::error::PluginSetError;
@@ -27,6 +27,7 @@ pub struct LoadedPlugins {
     /// Files that the server goes without.
     rejected: Vec<Rejected>,
     prove: Prove,
+    counters: OpenCounters,
     /// Fixed time that plugins see, in milliseconds since 1970; the system's clock without it.
     now_ms: Option<u64>,
 }
@@ -86,8 +87,16 @@ impl LoadedPlugins {
             library,
             fingerprint,
             prove,
+            counters: Arc::new(|_| Arc::new(Ledger::new())),
             now_ms: None,
         })
+    }
+
+    /// The same, with counters of policies that `open` gives.
+    #[must_use]
+    pub fn counted_by(mut self, open: OpenCounters) -> Self {
+        self.counters = open;
+        self
     }
 
     /// One loaded file as every kind that it exports, with the limits that `within` gives it, an HTTP grant and a
@@ -125,6 +134,7 @@ impl LoadedPlugins {
             rejected: Vec::new(),
             // It is here already, and no other will be read.
             prove: Arc::new(|_, _, _| Ok(())),
+            counters: Arc::new(|_| Arc::new(Ledger::new())),
             now_ms,
         })
     }
@@ -187,7 +197,7 @@ impl LoadedPlugins {
         auth: &AuthConfig,
         models: &[ModelFacts],
     ) -> anyhow::Result<PluginSet> {
-        let mut ledgers = Ledgers::default();
+        let mut ledgers = Ledgers::new(Arc::clone(&self.counters));
         // The reason to fail, if leaving files out mends nothing.
         let mut first = None;
         // Every round leaves one file out, so there are no more rounds than files.

@@ -9,7 +9,7 @@ use crate::log_rate::LogRate;
 use crate::state::Grants;
 use crate::{
     Component, HttpGrant, Kind, Ledger, Limits, LoadError, ModelDescription, Outbound, PluginHost,
-    Vocabulary,
+    RateCounters, Vocabulary,
 };
 
 /// A plugin's surroundings: the model it serves, its settings, and what it may use.
@@ -24,7 +24,7 @@ pub struct Binding {
     /// Secrets by name, for policies. Plugins can ask whether a text equals one.
     pub secrets: Vec<(String, String)>,
     /// Ledger of a policy's counters; hand the old one to a binding that replaces another.
-    pub ledger: Arc<Ledger>,
+    pub ledger: Arc<dyn RateCounters>,
     /// Origins to which a policy or a tool may send HTTP requests; none by default.
     pub http: Outbound,
     /// Time at which the clock of a policy or a tool is frozen, in milliseconds since 1970; without it, it is
@@ -104,6 +104,7 @@ impl Binding {
             lost_instances: FaultHistory::default(),
             log_rate: LogRate::new(),
             told_of_headers: AtomicBool::new(false),
+            looked_for_tools: AtomicBool::new(false),
             secrets: digests.collect(),
             settings: self.settings,
             model: self.model,

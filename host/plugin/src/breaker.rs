@@ -148,7 +148,7 @@ mod tests {
 
     impl Clock {
         fn new(limits: BreakerLimits) -> Self {
-            let counters = Arc::new(Counters::new(Kind::Policy));
+            let counters = Arc::new(Counters::new(Kind::Policy, false));
             Self {
                 breaker: Breaker::new(limits, Arc::clone(&counters)),
                 start: Instant::now(),

@@ -51,6 +51,9 @@ const FUEL_EXHAUSTED: &str = "fuel allocated for hostcalls has been exhausted";
 /// Longest text of a guest's fault that is passed on.
 const MAX_FAULT_TEXT_BYTES: usize = 1024;
 
+/// Advice where a trap has no text, of which the plugin is the reason.
+const MUTE: &str = "the plugin is built without standard error, so it cannot say why: see docs/plugins/languages.md";
+
 /// A call in progress. Dropping it unfinished counts as cancelled.
 pub(crate) struct Call {
     pub(crate) function: &'static str,
@@ -170,7 +173,7 @@ pub(crate) fn finish<T, U>(
                 (Err(fault), broken)
             }
         },
-        Ok(Err(fault)) => (Err(shorten(fault)), false),
+        Ok(Err(fault)) => (Err(shorten(told(fault, &mut state.call))), false),
         Err(error) => (Err(classify(&error, state, call.deadline_ms)), true),
     };
     report_dropped_lines(state, call.function);
@@ -186,7 +189,11 @@ pub(crate) fn finish<T, U>(
         Ok(value) => return Ended::Answered(value),
         Err(fault) => {
             let request_id = Arc::clone(&state.call.request_id);
-            plugin_error(&state.grants, call.function, request_id, fault)
+            let error = plugin_error(&state.grants, call.function, request_id, fault);
+            PluginError {
+                printed: state.call.printed.as_str().trim_end().into(),
+                ..error
+            }
         }
     };
     if counted {
@@ -227,13 +234,26 @@ pub(crate) fn plugin_error(
     fault: Fault,
 ) -> PluginError {
     PluginError {
-        plugin: grants.component.name().to_owned(),
-        version: grants.component.version().to_owned(),
+        plugin: grants.component.name().into(),
+        version: grants.component.version().into(),
         kind: grants.kind,
         function,
         request_id,
         fault,
+        printed: Box::default(),
     }
+}
+
+/// A fault of a guest's own making in one line; further lines, such as a traceback, go with what it printed.
+fn told(fault: Fault, call: &mut CallState) -> Fault {
+    let Fault::Internal(text) = &fault else {
+        return fault;
+    };
+    let Some((first, rest)) = text.split_once('\n') else {
+        return fault;
+    };
+    call.printed.push_line(rest);
+    Fault::Internal(first.to_owned())
 }
 
 /// Tell the operator all that is known of a breakdown; the caller of the API learns its kind only.
@@ -242,9 +262,13 @@ pub(crate) fn report(grants: &Grants, error: &PluginError, message: &'static str
         return;
     }
     grants.counters.note_breakdown(error);
-    tracing::warn!(target: "mortise::plugin", plugin = error.plugin, version = error.version,
-        function = error.function, request = &*error.request_id,
-        fault = %escape(&error.fault.to_string()), "{message}");
+    // A plugin that breaks down on every request fills no log: the breakdown itself is told each time.
+    let printed = escape(&error.printed);
+    let printed = (!printed.is_empty() && grants.log_rate.admits(printed.len()))
+        .then(|| tracing::field::display(printed));
+    tracing::warn!(target: "mortise::plugin", plugin = &*error.plugin, version = &*error.version,
+        kind = grants.kind.as_str(), function = error.function, request = &*error.request_id,
+        fault = %escape(&error.fault.to_string()), printed, "{message}");
 }
 
 fn shorten(fault: Fault) -> Fault {
@@ -309,13 +333,18 @@ fn is_deep(error: &wasmtime::Error) -> bool {
 
 /// The trap, with what the guest said last: a panic's message.
 fn explain(trap: &str, state: &State) -> String {
-    let words = state.call.last_words.trim();
+    let words = state.call.last_words.as_str().trim();
     let words: Vec<&str> = words
         .lines()
         .filter(|line| !line.is_empty() && !line.starts_with("note: run with"))
         .collect();
     if words.is_empty() {
-        return cut(trap.to_owned());
+        let component = &state.grants.component;
+        let mute = !component.is_embedded() && !component.has_standard_error();
+        return match mute {
+            true => cut(format!("{trap}; {MUTE}")),
+            false => cut(trap.to_owned()),
+        };
     }
     cut(format!("{trap}, after printing: {}", words.join(" ")))
 }

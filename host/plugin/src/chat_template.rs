@@ -1,9 +1,14 @@
 //! Chat templates: rendering of prompts by a plugin.
 
+use std::sync::atomic::Ordering::Relaxed;
+
+use serde_json::Value;
+
 use crate::attribution::{self, Control, attribute};
 use crate::handle::kind_handle;
+use crate::state::escape;
 use crate::versions::{ChatTemplateExports, in_each_version};
-use crate::{CallContext, Fault, PluginError, RenderedPrompt, TemplateInput};
+use crate::{CallContext, Fault, PluginError, RenderedPrompt, Segment, TemplateInput};
 
 /// Conversation of a control call.
 const SMALLEST: &str = r#"[{"role":"user","content":"Hi"}]"#;
@@ -31,6 +36,8 @@ impl ChatTemplate {
         input: TemplateInput,
     ) -> Result<RenderedPrompt, PluginError> {
         let today = input.today.clone();
+        let looked = self.handle.pool().grants().looked_for_tools.load(Relaxed);
+        let tools = input.tools.clone().filter(|_| !looked);
         match self.render_once(context, input).await {
             Err(error) => {
                 let smallest = TemplateInput {
@@ -42,7 +49,28 @@ impl ChatTemplate {
                 let control = async { Control::of(&self.render_once(context, smallest).await) };
                 Err(attribute(self.handle.pool(), error, to_caller, control).await)
             }
-            rendered => rendered,
+            Ok(rendered) => {
+                if let Some(tools) = tools {
+                    self.look_for_tools(context, &tools, &rendered);
+                }
+                Ok(rendered)
+            }
+        }
+    }
+
+    /// Warn of a template that shows the model no tools: it would never call any, and nobody would know why.
+    /// The first prompt that should show some tells, for this binding.
+    fn look_for_tools(&self, context: &CallContext, tools: &str, rendered: &RenderedPrompt) {
+        let grants = self.handle.pool().grants();
+        if grants.looked_for_tools.swap(true, Relaxed) {
+            return;
+        }
+        if let Some(tool) = missing_tool(tools, &rendered.segments) {
+            let model = grants.model.as_ref().map(|model| escape(&model.name));
+            tracing::warn!(target: "mortise::plugin", plugin = grants.component.name(),
+                version = grants.component.version(), model, request = &*context.request_id,
+                tool = escape(&tool),
+                "a request declares tools, and the chat template does not show them to the model");
         }
     }
 
@@ -73,6 +101,21 @@ impl ChatTemplate {
     }
 }
 
+/// The name of a declared tool that the prompt does not hold, if there is one.
+fn missing_tool(tools: &str, segments: &[Segment]) -> Option<String> {
+    let declared: Vec<Value> = serde_json::from_str(tools).ok()?;
+    let text = |segment: &Segment| match segment {
+        Segment::Special(text) | Segment::Plain(text) => text.clone(),
+    };
+    let prompt: String = segments.iter().map(text).collect();
+    let names = declared.iter().filter_map(|tool| {
+        let name = tool.pointer("/function/name").or(tool.get("name"))?;
+        name.as_str()
+    });
+    let mut missing = names.filter(|name| !prompt.contains(name));
+    missing.next().map(str::to_owned)
+}
+
 fn to_caller(fault: Fault) -> Fault {
     attribution::too_complex(fault, "send fewer or shorter messages, tools and arguments")
 }
@@ -91,5 +134,21 @@ fn check_stops(stops: &[String]) -> Result<(), String> {
             stop.len()
         )),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tool_that_no_segment_shows_is_found() {
+        let tools = r#"[{"type": "function", "function": {"name": "rain"}}, {"name": "sun"}]"#;
+        let plain = |text: &str| Segment::Plain(text.to_owned());
+        let missing = |segments: &[Segment]| missing_tool(tools, segments);
+        assert_eq!(missing(&[plain("ra"), plain("in and sun")]), None);
+        assert_eq!(missing(&[plain("rain")]).as_deref(), Some("sun"));
+        assert_eq!(missing(&[]).as_deref(), Some("rain"));
+        assert_eq!(missing_tool("{", &[]), None);
     }
 }

@@ -10,11 +10,12 @@ use std::sync::Arc;
 use wasmtime::Engine;
 use wasmtime::component::Component as Compiled;
 
-use crate::cache::{CompileCache, hex_digest};
+use crate::cache::hex_digest;
+use crate::compiler::{Compiler, Source};
 use crate::kind::{Contract, InterfaceName, PACKAGE, supported_versions};
 use crate::limits::MAX_COMPONENT_BYTES;
 use crate::wasm_file::{FileKind, cases, declared_version, file_kind, serves, settings_schema};
-use crate::{Kind, LoadError, compile_cost};
+use crate::{Kind, LoadError};
 
 /// Source of a plugin.
 #[derive(Debug, Clone)]
@@ -113,6 +114,13 @@ impl Component {
         &self.imports
     }
 
+    /// Whether what it prints to standard error reaches the host.
+    pub(crate) fn has_standard_error(&self) -> bool {
+        self.imports
+            .iter()
+            .any(|name| name.starts_with("wasi:cli/stderr@"))
+    }
+
     /// The JSON Schema of its settings, from the custom section `mortise:settings-schema`; as the
     /// author wrote it, so it may be no schema at all.
     pub fn settings_schema(&self) -> Option<&str> {
@@ -145,8 +153,7 @@ impl Component {
 
     /// `known` finds a living component by its digest, whose code is then shared.
     pub(crate) fn load(
-        engine: &Engine,
-        cache: Option<&CompileCache>,
+        compiler: &Compiler<'_>,
         source: ComponentSource,
         known: impl FnOnce(&str) -> Option<Arc<Component>>,
     ) -> Result<Arc<Self>, LoadError> {
@@ -156,9 +163,15 @@ impl Component {
         let digest = hex_digest(&bytes.wasm);
         let compiled = match known(&digest) {
             Some(component) => component.compiled.clone(),
-            None => compile(engine, cache, &bytes, &digest, &label)?,
+            None => compiler.compile(&Source {
+                name: &bytes.name,
+                label: &label,
+                wasm: &bytes.wasm,
+                precompiled: bytes.precompiled,
+                digest: &digest,
+            })?,
         };
-        let (exports, imports) = interface_names(engine, &compiled);
+        let (exports, imports) = interface_names(compiler.engine, &compiled);
         let Exported {
             kinds,
             contract,
@@ -281,53 +294,6 @@ fn check_file(label: &str, wasm: &[u8]) -> Result<(), LoadError> {
         FileKind::CoreModule => Err(LoadError::CoreModule { origin }),
         FileKind::Other(found) => Err(LoadError::NotWasm { origin, found }),
     }
-}
-
-fn compile(
-    engine: &Engine,
-    cache: Option<&CompileCache>,
-    bytes: &SourceBytes,
-    digest: &str,
-    label: &str,
-) -> Result<Compiled, LoadError> {
-    if !bytes.precompiled.is_empty() {
-        match deserialize(engine, bytes.precompiled) {
-            Ok(compiled) => return Ok(compiled),
-            // A binary that was built on another machine: its processor may lack something.
-            Err(error) => tracing::info!(
-                plugin = bytes.name,
-                error = format!("{error:#}"),
-                "the embedded code does not suit this machine, compiling"
-            ),
-        }
-    }
-    if let Some(cache) = cache
-        && let Some(cached) = cache.read(engine, digest)
-    {
-        match deserialize(engine, &cached) {
-            Ok(compiled) => return Ok(compiled),
-            Err(_) => cache.remove(engine, digest),
-        }
-    }
-    let damaged = |error: wasmtime::Error| LoadError::Compile {
-        origin: label.to_owned(),
-        message: format!("{error:#}"),
-    };
-    compile_cost::check(label, &bytes.wasm)?;
-    let compiled = Compiled::from_binary(engine, &bytes.wasm).map_err(damaged)?;
-    if let Some(cache) = cache {
-        cache.write(engine, digest, &compiled.serialize().map_err(damaged)?);
-    }
-    Ok(compiled)
-}
-
-/// Load code that we compiled ourselves.
-#[allow(unsafe_code, reason = "compiled code is run as it is")]
-fn deserialize(engine: &Engine, compiled: &[u8]) -> wasmtime::Result<Compiled> {
-    // SAFETY: the bytes are the output of wasmtime's own compiler: either embedded by our build,
-    // or read from the cache folder, which only the user of this process may write to and whose
-    // files match the digest written with them. Operators cannot hand in compiled code.
-    unsafe { Compiled::deserialize(engine, compiled) }
 }
 
 fn interface_names(engine: &Engine, compiled: &Compiled) -> (Vec<String>, Vec<String>) {

@@ -88,6 +88,13 @@ impl CpuShare {
         let _ = self.requests.set(Box::new(requests));
     }
 
+    /// Threads that may compile a plugin: half of the processors beside a server's requests, and as many as
+    /// the compiler likes (`None`) where nobody counts any.
+    pub(crate) fn compiling_threads(&self) -> Option<usize> {
+        let half = usize::try_from(self.processors / 2).unwrap_or(1);
+        self.requests.get().map(|_| half.max(1))
+    }
+
     /// Count an instance as in use until the guard is dropped.
     pub(crate) fn enter(self: &Arc<Self>) -> InUse {
         self.in_use.fetch_add(1, Ordering::Relaxed);

@@ -10,9 +10,9 @@ use crate::Kind;
 #[error("plugin `{plugin}` {version}: {function}: {fault}")]
 pub struct PluginError {
     /// Name of the plugin.
-    pub plugin: String,
+    pub plugin: Box<str>,
     /// Version that the plugin gave, or its digest's first 12 digits.
-    pub version: String,
+    pub version: Box<str>,
     /// Kind that it was called as.
     pub kind: Kind,
     /// The exported function, such as `chat-template.render`.
@@ -21,6 +21,9 @@ pub struct PluginError {
     pub request_id: Arc<str>,
     /// Kind of failure.
     pub fault: Fault,
+    /// Lines that the plugin printed and logged in the call, the last of them if they were many, and what its
+    /// own account of the fault said beyond one line: a traceback. For operators and authors only.
+    pub printed: Box<str>,
 }
 
 /// Party that caused a fault. Only faults of the plugin count for its breaker.

@@ -8,6 +8,7 @@ use tokio::sync::Semaphore;
 use wasmtime::Engine;
 
 use crate::cache::CompileCache;
+use crate::compiler::Compiler;
 use crate::cpu_share::CpuShare;
 use crate::stats::Registry;
 use crate::{Component, ComponentSource, HostConfig, LoadError, PluginStats, Profile, engine};
@@ -51,7 +52,7 @@ impl PluginHost {
         let inner = Inner {
             engine: engine::create(&config)?,
             cache: config.cache_dir.as_deref().and_then(CompileCache::open),
-            stats: Registry::default(),
+            stats: Registry::new(config.timings),
             loaded: Mutex::default(),
             instances: Arc::new(Semaphore::new(max_instances)),
             cpu_share: CpuShare::new(),
@@ -72,7 +73,12 @@ impl PluginHost {
     pub fn load(&self, source: ComponentSource) -> Result<Arc<Component>, LoadError> {
         let inner = &*self.inner;
         let known = |digest: &str| inner.lock_loaded().get(digest).and_then(Weak::upgrade);
-        let component = Component::load(&inner.engine, inner.cache.as_ref(), source, known)?;
+        let compiler = Compiler {
+            engine: &inner.engine,
+            cache: inner.cache.as_ref(),
+            threads: inner.cpu_share.compiling_threads(),
+        };
+        let component = Component::load(&compiler, source, known)?;
         let mut loaded = inner.lock_loaded();
         loaded.retain(|_, component| component.strong_count() > 0);
         loaded.insert(component.digest().to_owned(), Arc::downgrade(&component));

@@ -2,6 +2,7 @@
 //! imports is checked by the structure of its types: so each is linked under the name that the component
 //! gives it, whatever its version.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mortise_outbound::{Request, RequestError, Response};
@@ -9,8 +10,8 @@ use subtle::{ConditionallySelectable, ConstantTimeEq};
 use wasmtime::StoreContextMut;
 use wasmtime::component::{LinkerInstance, WasmList, WasmStr};
 
-use crate::ledger::Rate;
 use crate::mask_sink;
+use crate::rate_counters::Rate;
 use crate::state::{Grants, State};
 use crate::v0_2::bindings::imports::mortise::plugin as wit;
 
@@ -122,38 +123,47 @@ fn vocabulary(state: &State) -> wasmtime::Result<wit::vocabulary::Table> {
     })
 }
 
+/// Arguments of `take` and of `adjust`: the bucket, the cost or the change, the capacity, the period.
+type Draw<T> = (String, T, u64, u64);
+
 fn ledger(instance: &mut Instance<'_>) -> wasmtime::Result<()> {
-    instance.func_wrap(
+    instance.func_wrap_async(
         "take",
-        |context: Context<'_>, (bucket, cost, capacity, period_ms): (String, u64, u64, u64)| {
-            let rate = Rate {
-                capacity,
-                period_ms,
-            };
-            let State { grants, call, .. } = context.data();
-            let verdict = match call.takes_nothing {
-                true => grants.ledger.peek(&bucket, cost, rate),
-                false => grants.ledger.take(&bucket, cost, rate),
-            };
-            Ok((wit::ledger::Verdict {
-                allowed: verdict.allowed,
-                remaining: verdict.remaining,
-                retry_after_ms: verdict.retry_after_ms,
-            },))
+        |context: Context<'_>, (bucket, cost, capacity, period_ms): Draw<u64>| {
+            Box::new(async move {
+                let rate = Rate {
+                    capacity,
+                    period_ms,
+                };
+                let State { grants, call, .. } = context.data();
+                let (ledger, asks) = (Arc::clone(&grants.ledger), call.takes_nothing);
+                let verdict = match asks {
+                    true => ledger.peek(&bucket, cost, rate).await,
+                    false => ledger.take(&bucket, cost, rate).await,
+                };
+                Ok((wit::ledger::Verdict {
+                    allowed: verdict.allowed,
+                    remaining: verdict.remaining,
+                    retry_after_ms: verdict.retry_after_ms,
+                },))
+            })
         },
     )?;
-    instance.func_wrap(
+    instance.func_wrap_async(
         "adjust",
-        |context: Context<'_>, (bucket, delta, capacity, period_ms): (String, i64, u64, u64)| {
-            let rate = Rate {
-                capacity,
-                period_ms,
-            };
-            let State { grants, call, .. } = context.data();
-            if !call.takes_nothing {
-                grants.ledger.adjust(&bucket, delta, rate);
-            }
-            Ok(())
+        |context: Context<'_>, (bucket, delta, capacity, period_ms): Draw<i64>| {
+            Box::new(async move {
+                let rate = Rate {
+                    capacity,
+                    period_ms,
+                };
+                let State { grants, call, .. } = context.data();
+                let (ledger, asks) = (Arc::clone(&grants.ledger), call.takes_nothing);
+                if !asks {
+                    ledger.adjust(&bucket, delta, rate).await;
+                }
+                Ok(())
+            })
         },
     )
 }

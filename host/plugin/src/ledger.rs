@@ -9,10 +9,13 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use governor::clock::{Clock, DefaultClock, Reference};
 use governor::nanos::Nanos;
 use governor::state::{InMemoryState, NotKeyed, StateStore};
+
+use crate::rate_counters::{Counting, REFUSED, Rate, RateCounters, Verdict};
 
 /// Buckets kept at once. Full ones are forgotten first, which changes no answer.
 const MAX_BUCKETS: usize = 100_000;
@@ -20,60 +23,13 @@ const MAX_BUCKETS: usize = 100_000;
 /// Longest name of a bucket.
 const MAX_BUCKET_NAME_BYTES: usize = 256;
 
-/// Longest period, a century: longer ones would overflow the 64 bits of nanoseconds of a state.
-const MAX_PERIOD_MS: u64 = 100 * 365 * 24 * 3_600_000;
+/// Shortest period of a bucket that is kept over a restart, an hour: a shorter one is full again before long.
+const MIN_KEPT_PERIOD_MS: u64 = 3_600_000;
 
-/// The outcome of a withdrawal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Verdict {
-    /// Whether the cost was taken.
-    pub allowed: bool,
-    /// Amount left in the bucket.
-    pub remaining: u64,
-    /// Time until the same withdrawal could succeed; `u64::MAX` if never.
-    pub retry_after_ms: u64,
-}
+/// Beginning of the names of buckets that count what is under way, which a restart ends: they are not kept.
+const UNDER_WAY: char = '~';
 
-const REFUSED: Verdict = Verdict {
-    allowed: false,
-    remaining: 0,
-    retry_after_ms: u64::MAX,
-};
-
-/// Capacity of a bucket and the time in which it fills.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rate {
-    /// At most so much.
-    pub capacity: u64,
-    /// From empty to full.
-    pub period_ms: u64,
-}
-
-impl Rate {
-    fn period_ns(self) -> u128 {
-        u128::from(self.period_ms.min(MAX_PERIOD_MS)) * 1_000_000
-    }
-
-    /// The time in which `amount` flows in, rounded up: a bucket never gives more than it has.
-    fn time_for(self, amount: u64) -> u128 {
-        match self.capacity {
-            0 => 0,
-            capacity => (u128::from(amount) * self.period_ns()).div_ceil(u128::from(capacity)),
-        }
-    }
-
-    /// Amount that flows in during `nanoseconds`.
-    fn amount_in(self, nanoseconds: u128) -> u64 {
-        match self.period_ns() {
-            0 => self.capacity,
-            period => {
-                u64::try_from(nanoseconds * u128::from(self.capacity) / period).unwrap_or(u64::MAX)
-            }
-        }
-    }
-}
-
-/// Token buckets by name. Give one to each binding of a policy, and the same one to the binding
+/// Token buckets by name, in this process. Give one to each binding of a policy, and the same one to the binding
 /// that replaces it.
 pub struct Ledger {
     buckets: Buckets<DefaultClock>,
@@ -101,6 +57,45 @@ impl Ledger {
     pub fn adjust(&self, bucket: &str, delta: i64, rate: Rate) {
         self.buckets.adjust(bucket, delta, rate);
     }
+
+    /// Buckets of long periods that were drawn from since they were last asked for.
+    pub fn changed(&self) -> Vec<KeptBucket> {
+        self.buckets.changed(unix_ns())
+    }
+
+    /// Draw from a bucket what was drawn from it before a restart.
+    pub fn restore(&self, kept: &KeptBucket) {
+        self.buckets.restore(kept, unix_ns());
+    }
+}
+
+impl RateCounters for Ledger {
+    fn take<'a>(&'a self, bucket: &'a str, cost: u64, rate: Rate) -> Counting<'a, Verdict> {
+        Box::pin(std::future::ready(self.take(bucket, cost, rate)))
+    }
+
+    fn peek<'a>(&'a self, bucket: &'a str, cost: u64, rate: Rate) -> Counting<'a, Verdict> {
+        Box::pin(std::future::ready(self.peek(bucket, cost, rate)))
+    }
+
+    fn adjust<'a>(&'a self, bucket: &'a str, delta: i64, rate: Rate) -> Counting<'a, ()> {
+        self.adjust(bucket, delta, rate);
+        Box::pin(std::future::ready(()))
+    }
+}
+
+/// State of a bucket, as it is kept over a restart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptBucket {
+    /// Its name.
+    pub bucket: String,
+    /// Nanoseconds since 1970 at which it is full again.
+    pub full_at: u64,
+}
+
+fn unix_ns() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    u64::try_from(now.unwrap_or_default().as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Default for Ledger {
@@ -118,7 +113,14 @@ impl fmt::Debug for Ledger {
 struct Buckets<C: Clock> {
     clock: C,
     start: C::Instant,
-    states: Mutex<HashMap<String, InMemoryState>>,
+    states: Mutex<HashMap<String, Bucket>>,
+}
+
+#[derive(Default)]
+struct Bucket {
+    state: InMemoryState,
+    /// It is to be kept, and has changed since it was.
+    changed: bool,
 }
 
 impl<C: Clock> Buckets<C> {
@@ -136,7 +138,7 @@ impl<C: Clock> Buckets<C> {
             return REFUSED;
         }
         let step = |ahead| withdrawal(ahead, cost, rate);
-        self.update(bucket, step).unwrap_or(REFUSED)
+        self.update(bucket, rate, step).unwrap_or(REFUSED)
     }
 
     fn peek(&self, bucket: &str, cost: u64, rate: Rate) -> Verdict {
@@ -145,7 +147,8 @@ impl<C: Clock> Buckets<C> {
         }
         let now = self.now();
         let states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
-        let until = states.get(bucket).map_or(now, drawn_until);
+        let until = states.get(bucket);
+        let until = until.map_or(now, |bucket| drawn_until(&bucket.state));
         withdrawal(u128::from(until.saturating_sub(now)), cost, rate).0
     }
 
@@ -157,7 +160,7 @@ impl<C: Clock> Buckets<C> {
     fn adjust(&self, bucket: &str, delta: i64, rate: Rate) {
         let time = rate.time_for(delta.unsigned_abs());
         // A bucket that cannot be made needs no charge: it refuses all withdrawals.
-        let _ = self.update(bucket, |ahead| match delta {
+        let _ = self.update(bucket, rate, |ahead| match delta {
             0.. => ((), ahead + time),
             _ => ((), ahead.saturating_sub(time)),
         });
@@ -165,7 +168,7 @@ impl<C: Clock> Buckets<C> {
 
     /// Replace how far ahead of now the bucket is drawn. `None` if there is no room for another
     /// bucket or its name is too long.
-    fn update<T>(&self, bucket: &str, step: impl Fn(u128) -> (T, u128)) -> Option<T> {
+    fn update<T>(&self, bucket: &str, rate: Rate, step: impl Fn(u128) -> (T, u128)) -> Option<T> {
         if bucket.len() > MAX_BUCKET_NAME_BYTES {
             return None;
         }
@@ -173,21 +176,56 @@ impl<C: Clock> Buckets<C> {
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         if !states.contains_key(bucket) {
             if states.len() >= MAX_BUCKETS {
-                states.retain(|_, state| drawn_until(state) > now);
+                states.retain(|_, bucket| drawn_until(&bucket.state) > now);
             }
             if states.len() >= MAX_BUCKETS {
                 return None;
             }
         }
-        let state = states.entry(bucket.to_owned()).or_default();
-        let replaced = state.measure_and_replace(&NotKeyed::NonKey, |until| {
-            let until = until.map_or(now, Nanos::as_u64).max(now);
-            let (outcome, ahead) = step(u128::from(until - now));
-            let until = u64::try_from(u128::from(now) + ahead).unwrap_or(u64::MAX);
-            Ok::<_, Infallible>((outcome, Nanos::from(until)))
-        });
+        let kept = rate.period_ms >= MIN_KEPT_PERIOD_MS && !bucket.starts_with(UNDER_WAY);
+        let bucket = states.entry(bucket.to_owned()).or_default();
+        bucket.changed |= kept;
+        let replaced = bucket
+            .state
+            .measure_and_replace(&NotKeyed::NonKey, |until| {
+                let until = until.map_or(now, Nanos::as_u64).max(now);
+                let (outcome, ahead) = step(u128::from(until - now));
+                let until = u64::try_from(u128::from(now) + ahead).unwrap_or(u64::MAX);
+                Ok::<_, Infallible>((outcome, Nanos::from(until)))
+            });
         match replaced {
             Ok(outcome) => Some(outcome),
+        }
+    }
+
+    fn changed(&self, unix_ns: u64) -> Vec<KeptBucket> {
+        let now = self.now();
+        let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        let changed = states.iter_mut().filter(|(_, bucket)| bucket.changed);
+        let kept = changed.map(|(name, bucket)| {
+            bucket.changed = false;
+            let ahead = drawn_until(&bucket.state).saturating_sub(now);
+            KeptBucket {
+                bucket: name.clone(),
+                full_at: unix_ns.saturating_add(ahead),
+            }
+        });
+        kept.collect()
+    }
+
+    fn restore(&self, kept: &KeptBucket, unix_ns: u64) {
+        let ahead = kept.full_at.saturating_sub(unix_ns);
+        let until = Nanos::from(self.now().saturating_add(ahead));
+        let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        if ahead == 0 || states.len() >= MAX_BUCKETS || kept.bucket.len() > MAX_BUCKET_NAME_BYTES {
+            return;
+        }
+        let bucket = states.entry(kept.bucket.clone()).or_default();
+        let restored = bucket
+            .state
+            .measure_and_replace(&NotKeyed::NonKey, |_| Ok::<_, Infallible>(((), until)));
+        match restored {
+            Ok(()) => {}
         }
     }
 }
@@ -287,6 +325,37 @@ mod tests {
         assert_eq!(buckets.take("a", 0, RATE).remaining, 10);
         clock.advance(Duration::from_secs(5));
         assert_eq!(buckets.take("a", 0, RATE).remaining, 15);
+    }
+
+    #[test]
+    fn long_periods_are_kept_over_a_restart_and_nothing_else_is() {
+        let day = Rate {
+            capacity: 100,
+            period_ms: 86_400_000,
+        };
+        let (before, clock) = buckets();
+        before.take("day", 40, day);
+        before.take("minute", 40, RATE);
+        before.take("~under way", 40, day);
+        let kept = before.changed(1_000);
+        assert_eq!(kept.len(), 1, "{kept:?}");
+        assert_eq!(kept[0].full_at, 1_000 + 40 * 864 * 1_000_000_000);
+        assert!(before.changed(1_000).is_empty(), "once is enough");
+        before.take("day", 0, day);
+        clock.advance(Duration::from_secs(864));
+        let kept = before.changed(1_000);
+        assert_eq!(kept[0].full_at, 1_000 + 39 * 864 * 1_000_000_000);
+
+        // The process was down for the time in which nine flow in.
+        let (after, _) = buckets();
+        after.restore(&kept[0], 1_000 + 9 * 864 * 1_000_000_000);
+        assert_eq!(after.peek("day", 0, day).remaining, 70);
+        assert!(!after.take("day", 71, day).allowed);
+        assert!(after.take("day", 70, day).allowed);
+        // One that is full by now needs no room.
+        let (late, _) = buckets();
+        late.restore(&kept[0], u64::MAX);
+        assert!(late.states.lock().expect("lock").is_empty());
     }
 
     #[test]

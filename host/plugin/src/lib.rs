@@ -20,6 +20,7 @@ mod cache_trust;
 mod call;
 mod chat_template;
 mod compile_cost;
+mod compiler;
 mod component;
 mod cpu_share;
 mod engine;
@@ -44,6 +45,7 @@ mod policy;
 mod policy_headers;
 mod pool;
 mod profile;
+mod rate_counters;
 mod schema_cost;
 mod state;
 mod stats;
@@ -65,7 +67,7 @@ pub use host::PluginHost;
 pub use json_schema::{JsonSchema, Violation};
 pub use kind::Kind;
 pub use kinds::*;
-pub use ledger::{Ledger, Rate, Verdict};
+pub use ledger::{KeptBucket, Ledger};
 pub use limits::{
     BreakerLimits, Deadlines, HostConfig, LOG_BYTES_PER_SECOND, Limits, MAX_CODE_BYTES,
     MAX_COMPONENT_BYTES, MAX_COUNTER_NAMES, MAX_FUNCTION_BYTES, MAX_FUNCTIONS, MAX_IMAGE_BYTES,
@@ -80,6 +82,7 @@ pub use mortise_outbound::{
 pub use output_parser::{OutputParser, ParserSession};
 pub use policy::Policy;
 pub use profile::{FunctionShare, Profile};
+pub use rate_counters::{Counting, Rate, RateCounters, Verdict};
 pub use stats::{Breakdown, DURATION_BUCKETS, FunctionStats, PluginStats};
 pub use tools::Tools;
 pub use wasm_file::{

@@ -61,6 +61,8 @@ pub struct HostConfig {
     /// Note each millisecond where a running guest is, unless it is an embedded one. It costs some
     /// microseconds each time.
     pub profile: bool,
+    /// Keep what each call took, for [`FunctionStats::timings`](crate::FunctionStats::timings).
+    pub timings: bool,
     /// Called by the thread that counts epochs, each time; only fault injection has a use for it.
     pub fault: Option<fn()>,
 }
@@ -72,6 +74,7 @@ impl Default for HostConfig {
             cache_dir: None,
             stack_bytes: 1 << 20,
             profile: false,
+            timings: false,
             fault: None,
         }
     }

@@ -12,7 +12,9 @@ use crate::engine::EPOCH;
 use crate::limits::MAX_LOG_BYTES_PER_CALL;
 use crate::log_rate::LogRate;
 use crate::stats::Counters;
-use crate::{Component, Kind, Ledger, Limits, ModelDescription, Outbound, Profile, Vocabulary};
+use crate::{
+    Component, Kind, Limits, ModelDescription, Outbound, Profile, RateCounters, Vocabulary,
+};
 
 /// Elements of all tables of an instance: function pointers, a few thousand in large plugins.
 const MAX_TABLE_ELEMENTS: usize = 20_000;
@@ -26,6 +28,36 @@ const LOG_FIELD_BYTES: usize = 2;
 /// Bytes of what a guest last wrote to its standard error that are kept for a trap's message.
 const LAST_WORDS_BYTES: usize = 1024;
 
+/// Bytes of what a guest last printed and logged in a call that are kept with its breakdown.
+pub(crate) const MAX_PRINTED_BYTES: usize = 8 << 10;
+
+/// The end of a text that grows.
+#[derive(Default)]
+pub(crate) struct Tail<const MAX: usize>(String);
+
+impl<const MAX: usize> Tail<MAX> {
+    /// Add a text, and let go of the beginning if it is too much.
+    pub(crate) fn push(&mut self, text: &str) {
+        let text = &text[text.ceil_char_boundary(text.len().saturating_sub(MAX))..];
+        let excess = (self.0.len() + text.len()).saturating_sub(MAX);
+        let cut = self.0.ceil_char_boundary(excess);
+        self.0.drain(..cut);
+        self.0.push_str(text);
+    }
+
+    /// Add a text that begins a line.
+    pub(crate) fn push_line(&mut self, text: &str) {
+        if !self.0.is_empty() && !self.0.ends_with('\n') {
+            self.push("\n");
+        }
+        self.push(text);
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
 /// Grants of a binding, shared by its instances.
 pub(crate) struct Grants {
     pub(crate) component: Arc<Component>,
@@ -38,12 +70,14 @@ pub(crate) struct Grants {
     pub(crate) log_rate: LogRate,
     /// The log says that headers of the policy are left out.
     pub(crate) told_of_headers: AtomicBool,
+    /// A prompt of the template was looked at for the tools that it should show.
+    pub(crate) looked_for_tools: AtomicBool,
     pub(crate) settings: String,
     pub(crate) model: Option<Arc<ModelDescription>>,
     pub(crate) vocabulary: Option<Arc<Vocabulary>>,
     /// Names, and digests of the values: no plain secret is kept.
     pub(crate) secrets: Vec<(String, [u8; 32])>,
-    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) ledger: Arc<dyn RateCounters>,
     pub(crate) http: Outbound,
     /// Time at which the clock is frozen, if it is.
     pub(crate) now_ms: Option<u64>,
@@ -132,6 +166,16 @@ impl State {
         message: &str,
         fields: &[(String, String)],
     ) {
+        self.call.printed.push_line(message);
+        for (name, value) in fields {
+            let said = format!(" {name}={value}");
+            self.call.printed.push(&said);
+        }
+        self.call.printed.push("\n");
+        self.write_line(level, message, fields);
+    }
+
+    fn write_line(&mut self, level: tracing::Level, message: &str, fields: &[(String, String)]) {
         let text_bytes: usize = fields
             .iter()
             .map(|(name, value)| name.len() + value.len() + LOG_FIELD_BYTES)
@@ -183,14 +227,12 @@ impl State {
     pub(crate) fn print(&mut self, level: tracing::Level, bytes: &[u8]) {
         let text = String::from_utf8_lossy(bytes);
         if level == tracing::Level::WARN {
-            self.call.last_words.push_str(&text);
-            let excess = self.call.last_words.len().saturating_sub(LAST_WORDS_BYTES);
-            let cut = self.call.last_words.ceil_char_boundary(excess);
-            self.call.last_words.drain(..cut);
+            self.call.last_words.push(&text);
         }
+        self.call.printed.push(&text);
         for line in text.lines().filter(|line| !line.is_empty()) {
             if self.takes_line() {
-                self.log(level, line, &[]);
+                self.write_line(level, line, &[]);
             }
         }
     }
@@ -231,7 +273,9 @@ pub(crate) struct CallState {
     /// HTTP requests so far.
     pub(crate) http_requests: u32,
     /// The end of what was written to standard error.
-    pub(crate) last_words: String,
+    pub(crate) last_words: Tail<LAST_WORDS_BYTES>,
+    /// The end of all that was printed and logged.
+    pub(crate) printed: Tail<MAX_PRINTED_BYTES>,
 }
 
 impl CallState {
@@ -259,7 +303,8 @@ impl CallState {
             log_lines_dropped: 0,
             takes_nothing: false,
             http_requests: 0,
-            last_words: String::new(),
+            last_words: Tail::default(),
+            printed: Tail::default(),
         }
     }
 }

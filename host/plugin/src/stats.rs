@@ -1,6 +1,6 @@
 //! Counters of plugins: calls, faults, latency and instances, for metrics.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -15,6 +15,12 @@ pub const DURATION_BUCKETS: [f64; 10] = [
 
 /// Name under which counters beyond the allowed number of names are added up.
 const OTHER_COUNTER: &str = "other";
+
+/// Breakdowns of a plugin in one kind that are kept for operators.
+pub(crate) const MAX_BREAKDOWNS: usize = 8;
+
+/// Durations that are kept of one function.
+const MAX_TIMINGS: usize = 1 << 17;
 
 /// Longest name of a counter.
 const MAX_COUNTER_NAME_BYTES: usize = 64;
@@ -42,8 +48,8 @@ pub struct PluginStats {
     pub functions: Vec<FunctionStats>,
     /// Counters that the plugin keeps itself (`host.count`).
     pub custom: Vec<(String, u64)>,
-    /// Its latest breakdown, if there was one.
-    pub last_breakdown: Option<Breakdown>,
+    /// Its latest breakdowns, the last one first.
+    pub breakdowns: Vec<Breakdown>,
 }
 
 /// A call that ended by a breakdown of the plugin.
@@ -71,6 +77,9 @@ pub struct FunctionStats {
     /// Calls that took at most so many seconds, rising and cumulative; [`FunctionStats::calls`]
     /// stands for infinity.
     pub seconds_buckets: Vec<(f64, u64)>,
+    /// Durations of calls in nanoseconds, evenly chosen if there were very many; empty unless
+    /// [`HostConfig::timings`](crate::HostConfig::timings) asked for them.
+    pub timings: Vec<u64>,
 }
 
 /// The functions of each kind that are counted.
@@ -113,6 +122,42 @@ struct FunctionCounters {
     faults: [AtomicU64; Fault::LABELS.len()],
     nanoseconds: AtomicU64,
     buckets: [AtomicU64; DURATION_BUCKETS.len()],
+    timings: Option<Mutex<Timings>>,
+}
+
+/// Durations of calls: of each call at first, and of every second, fourth and so on where they become many.
+struct Timings {
+    nanoseconds: Vec<u64>,
+    /// Calls for each that is kept.
+    every: u64,
+    /// Calls since one was kept.
+    passed: u64,
+}
+
+impl Timings {
+    fn new() -> Self {
+        Self {
+            nanoseconds: Vec::new(),
+            every: 1,
+            passed: 0,
+        }
+    }
+
+    fn note(&mut self, nanoseconds: u64) {
+        self.passed += 1;
+        if self.passed < self.every {
+            return;
+        }
+        if self.nanoseconds.len() >= MAX_TIMINGS {
+            // The last one is kept, so that this call is half of the way to the next.
+            let kept = self.nanoseconds.iter().skip(1).step_by(2).copied();
+            self.nanoseconds = kept.collect();
+            self.every = self.every.saturating_mul(2);
+            return;
+        }
+        self.passed = 0;
+        self.nanoseconds.push(nanoseconds);
+    }
 }
 
 /// Counters of one plugin in one kind, shared by all its bindings.
@@ -124,23 +169,25 @@ pub(crate) struct Counters {
     pub(crate) suspensions: AtomicU64,
     pub(crate) memory_peak: AtomicU64,
     custom: Mutex<BTreeMap<String, u64>>,
-    last_breakdown: Mutex<Option<Breakdown>>,
+    breakdowns: Mutex<VecDeque<Breakdown>>,
 }
 
 impl Counters {
-    pub(crate) fn new(kind: Kind) -> Self {
+    pub(crate) fn new(kind: Kind, timings: bool) -> Self {
         let functions = functions_of(kind).iter();
+        let function = || FunctionCounters {
+            timings: timings.then(|| Mutex::new(Timings::new())),
+            ..FunctionCounters::default()
+        };
         Self {
-            functions: functions
-                .map(|name| (*name, FunctionCounters::default()))
-                .collect(),
+            functions: functions.map(|name| (*name, function())).collect(),
             live: AtomicU64::new(0),
             created: AtomicU64::new(0),
             suspended: AtomicU64::new(0),
             suspensions: AtomicU64::new(0),
             memory_peak: AtomicU64::new(0),
             custom: Mutex::new(BTreeMap::new()),
-            last_breakdown: Mutex::new(None),
+            breakdowns: Mutex::default(),
         }
     }
 
@@ -152,6 +199,10 @@ impl Counters {
         counters.calls.fetch_add(1, Relaxed);
         let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         counters.nanoseconds.fetch_add(nanoseconds, Relaxed);
+        if let Some(timings) = &counters.timings {
+            let mut timings = timings.lock().unwrap_or_else(PoisonError::into_inner);
+            timings.note(nanoseconds);
+        }
         let seconds = took.as_secs_f64();
         if let Some(index) = DURATION_BUCKETS.iter().position(|bound| seconds <= *bound) {
             counters.buckets[index].fetch_add(1, Relaxed);
@@ -174,12 +225,14 @@ impl Counters {
             error: error.clone(),
             at: SystemTime::now(),
         };
-        *self.lock_breakdown() = Some(breakdown);
+        let mut kept = self.lock_breakdowns();
+        kept.truncate(MAX_BREAKDOWNS - 1);
+        kept.push_front(breakdown);
     }
 
-    fn lock_breakdown(&self) -> MutexGuard<'_, Option<Breakdown>> {
-        let last = self.last_breakdown.lock();
-        last.unwrap_or_else(PoisonError::into_inner)
+    fn lock_breakdowns(&self) -> MutexGuard<'_, VecDeque<Breakdown>> {
+        let kept = self.breakdowns.lock();
+        kept.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Note a call whose future was dropped.
@@ -233,7 +286,7 @@ impl Counters {
                 .iter()
                 .map(|(name, value)| (name.clone(), *value))
                 .collect(),
-            last_breakdown: self.lock_breakdown().clone(),
+            breakdowns: self.lock_breakdowns().iter().cloned().collect(),
         }
     }
 }
@@ -250,8 +303,13 @@ impl FunctionCounters {
             });
         let faults = Fault::LABELS.iter().zip(&self.faults);
         let faults = faults.map(|(label, count)| (*label, count.load(Relaxed)));
+        let timings = self.timings.as_ref().map(|timings| {
+            let timings = timings.lock().unwrap_or_else(PoisonError::into_inner);
+            timings.nanoseconds.clone()
+        });
         FunctionStats {
             function,
+            timings: timings.unwrap_or_default(),
             seconds_buckets: buckets.collect(),
             calls: self.calls.load(Relaxed),
             cancelled: self.cancelled.load(Relaxed),
@@ -269,6 +327,8 @@ type Key = (String, Kind);
 #[derive(Default)]
 pub(crate) struct Registry {
     plugins: Mutex<BTreeMap<Key, Entry>>,
+    /// Counters keep what each call took.
+    timings: bool,
 }
 
 struct Entry {
@@ -278,13 +338,20 @@ struct Entry {
 }
 
 impl Registry {
+    pub(crate) fn new(timings: bool) -> Self {
+        Self {
+            timings,
+            ..Self::default()
+        }
+    }
+
     /// The counters of a plugin in one kind; the same ones for every binding and version of it.
     pub(crate) fn counters(&self, plugin: &str, version: &str, kind: Kind) -> Arc<Counters> {
         let key = (plugin.to_owned(), kind);
         let mut plugins = self.plugins.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = plugins.entry(key).or_insert_with(|| Entry {
             version: String::new(),
-            counters: Arc::new(Counters::new(kind)),
+            counters: Arc::new(Counters::new(kind, self.timings)),
         });
         version.clone_into(&mut entry.version);
         Arc::clone(&entry.counters)
@@ -304,7 +371,7 @@ mod tests {
 
     #[test]
     fn calls_are_sorted_into_cumulative_buckets() {
-        let counters = Counters::new(Kind::Policy);
+        let counters = Counters::new(Kind::Policy, false);
         counters.ended("policy.authorize", Duration::from_micros(50), None);
         counters.ended(
             "policy.authorize",
@@ -330,8 +397,44 @@ mod tests {
     }
 
     #[test]
+    fn timings_are_thinned_out_evenly() {
+        let mut timings = Timings::new();
+        let calls = 3 * MAX_TIMINGS as u64;
+        for call in 0..calls {
+            timings.note(call);
+        }
+        let kept = &timings.nanoseconds;
+        assert!(kept.len() <= MAX_TIMINGS && kept.len() >= MAX_TIMINGS / 2);
+        let apart: Vec<u64> = kept.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert!(
+            apart.iter().all(|gap| *gap == timings.every),
+            "{:?}",
+            &apart[..9]
+        );
+    }
+
+    #[test]
+    fn the_latest_breakdowns_are_kept_with_the_last_one_first() {
+        let counters = Counters::new(Kind::Policy, false);
+        for number in 0..MAX_BREAKDOWNS + 3 {
+            counters.note_breakdown(&PluginError {
+                plugin: "p".into(),
+                version: "1".into(),
+                kind: Kind::Policy,
+                function: "policy.authorize",
+                request_id: number.to_string().into(),
+                fault: Fault::Stack,
+                printed: Box::default(),
+            });
+        }
+        let kept = counters.snapshot("p", "1", Kind::Policy).breakdowns;
+        let ids: Vec<&str> = kept.iter().map(|kept| &*kept.error.request_id).collect();
+        assert_eq!(ids, ["10", "9", "8", "7", "6", "5", "4", "3"]);
+    }
+
+    #[test]
     fn names_beyond_the_limit_are_counted_together() {
-        let counters = Counters::new(Kind::Policy);
+        let counters = Counters::new(Kind::Policy, false);
         for index in 0..20 {
             counters.count(&format!("name-{index}"), 2);
         }

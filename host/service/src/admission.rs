@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use crate::error::ServiceError;
 use crate::observer::Outcome;
 use crate::plugins::{DecidePolicy, RequestId};
+use crate::recognition::{IDENTITY_HEADER, RecogniseCaller, recognised};
 use crate::request::RequestFields;
 use crate::routing_key::RoutingKey;
 
@@ -80,13 +81,34 @@ impl Granted {
 /// The policies of a server, in the order in which they are asked.
 pub(crate) struct Policies {
     pub(crate) chain: Vec<Arc<dyn DecidePolicy>>,
+    recognise: Arc<dyn RecogniseCaller>,
     open: Arc<OpenAccounts>,
 }
 
 impl Policies {
     /// `open` counts the requests of which a policy must still be told, over all generations.
-    pub(crate) fn new(chain: Vec<Arc<dyn DecidePolicy>>, open: Arc<OpenAccounts>) -> Self {
-        Self { chain, open }
+    pub(crate) fn new(
+        chain: Vec<Arc<dyn DecidePolicy>>,
+        recognise: Arc<dyn RecogniseCaller>,
+        open: Arc<OpenAccounts>,
+    ) -> Self {
+        Self {
+            chain,
+            recognise,
+            open,
+        }
+    }
+
+    /// The facts with what is known of the caller. Of work that was admitted before, nothing is asked.
+    pub(crate) async fn recognised(
+        &self,
+        call: &Call,
+        facts: Facts,
+    ) -> Result<Facts, ServiceError> {
+        match call.granted {
+            Some(_) => Ok(facts),
+            None => recognised(&*self.recognise, facts).await,
+        }
     }
 
     /// Whether a request may go on. First the policies that are bound to no tenant say who asks; then
@@ -102,6 +124,7 @@ impl Policies {
         if let Some(granted) = &call.granted {
             return Ok(Admission::new(call, granted.allowance(), Vec::new()));
         }
+        let facts = self.recognised(call, facts).await?;
         let mut admission = self.introduce(call, &facts).await?;
         let tenant = admission.allowance.principal.tenant.clone();
         let key = routing_key(&facts, tenant.as_deref());
@@ -208,12 +231,15 @@ pub(crate) fn facts(
     max_tokens: Option<u32>,
 ) -> Facts {
     let lower = |(name, value): &(String, String)| (name.to_lowercase(), value.clone());
+    let headers = call.headers.iter().map(lower);
     Facts {
         request_id: call.request_id.to_string(),
         route: call.route.to_owned(),
         method: call.method.to_owned(),
         peer: call.peer.clone(),
-        headers: call.headers.iter().map(lower).collect(),
+        headers: headers
+            .filter(|(name, _)| name != IDENTITY_HEADER)
+            .collect(),
         model: model.map(str::to_owned),
         streaming,
         max_tokens,

@@ -1,8 +1,8 @@
 //! Reasons for which a request is refused or an answer breaks off. No HTTP in here: the server turns kinds into
 //! statuses in one place.
 
-use mortise_models::UnknownModel;
 use mortise_models::lifecycle::LifecycleError;
+use mortise_models::{AdapterError, UnknownModel};
 use mortise_plugin::{Denial, PluginError};
 
 /// Every way in which the service can fail a request.
@@ -26,6 +26,9 @@ pub enum ServiceError {
         /// Names that exist.
         available: Vec<String>,
     },
+    /// The model has no loaded adapter of this name, or takes none.
+    #[error(transparent)]
+    Adapter(#[from] AdapterError),
     /// The model is known and cannot be used now.
     #[error(transparent)]
     Model(#[from] LifecycleError),
@@ -87,6 +90,14 @@ pub enum ServiceError {
         /// Seconds after which to retry.
         retry_after: u32,
     },
+    /// Nobody can say at present who asks.
+    #[error("{message}")]
+    Unrecognised {
+        /// Description of the failure.
+        message: String,
+        /// Seconds after which to retry.
+        retry_after: u32,
+    },
     /// The caller no longer waits for the answer.
     #[error("the answer was not there within the time that its caller waits")]
     ClientTimeout,
@@ -104,6 +115,7 @@ impl ServiceError {
         match self {
             Self::Invalid { .. } => "invalid",
             Self::ModelNotFound { .. } => "model_not_found",
+            Self::Adapter(_) => "lora_not_found",
             Self::Model(error) => error.code(),
             Self::Denied(_) => "denied",
             Self::ContextLength { .. } => "context_length",
@@ -113,6 +125,7 @@ impl ServiceError {
             Self::Engine(_) => "engine",
             Self::Upstream(_) => "upstream",
             Self::Unavailable { .. } => "unavailable",
+            Self::Unrecognised { .. } => "unrecognised",
             Self::ClientTimeout => "client_timeout",
             Self::QueueTimeout => "queue_timeout",
             Self::Stopping => "stopping",

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use mortise_models::{
-    GenerationConfig, Generator, Listing, Model, ModelConfig, Script, ScriptCodec, Scripted,
-    ScriptedConversation, TokenGenerator,
+    Adapters, GenerationConfig, Generator, Listing, Model, ModelConfig, Script, ScriptCodec,
+    Scripted, ScriptedConversation, TokenGenerator,
 };
 use mortise_plugin::{
     Decision, Facts, Fault, Finish, GrammarSource, Kind, MatchStatus, MatchStep, ParserEvent,
@@ -46,12 +46,13 @@ fn kind_of(function: &str) -> Kind {
 
 pub(crate) fn fault(function: &'static str, fault: Fault) -> PluginError {
     PluginError {
-        plugin: "fake".to_owned(),
-        version: "0.0.1".to_owned(),
+        plugin: "fake".into(),
+        version: "0.0.1".into(),
         kind: kind_of(function),
         function,
         request_id: "request-1".into(),
         fault,
+        printed: Box::default(),
     }
 }
 
@@ -353,6 +354,7 @@ pub(crate) fn model(script: Script) -> ServedModel {
         decode: Arc::new(move |ids| decoder.decode(ids, true)),
     };
     let generator = TokenGenerator {
+        adapters: Arc::new(Adapters::new("demo", Err("its answers come from a script"))),
         runtime: Arc::new(Scripted::new(script, codec)),
         vocabulary_size: tokenizer.vocabulary_size(),
         generation: GenerationConfig::default().with_eos_tokens(tokenizer.token_id(END)),

@@ -47,6 +47,7 @@ impl Policies {
                 account: Some(account(&granted.principal)),
             });
         }
+        let facts = self.recognised(call, facts).await?;
         let key = routing_key(&facts, None);
         let free = self.chain.iter().filter(|policy| !policy.is_by_tenant());
         let mut asked = false;

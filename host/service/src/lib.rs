@@ -1,6 +1,7 @@
 //! The life of a request: authorize, render, encode, constrain, submit; then detokenize, stop,
 //! parse. No HTTP, no tensors, no wasmtime.
 
+mod adapted;
 mod adapters;
 mod admission;
 mod alias_routing;
@@ -8,6 +9,7 @@ mod answer;
 mod call_id;
 mod check;
 mod choice;
+mod config;
 mod constraint;
 mod conversation_choice;
 mod conversation_prompt;
@@ -23,6 +25,7 @@ mod identity;
 mod inspect;
 mod latency;
 pub mod limits;
+mod meant;
 mod model;
 mod observer;
 mod offline;
@@ -32,6 +35,7 @@ mod plugin_routing;
 mod plugins;
 mod prepare;
 mod ranking;
+mod recognition;
 mod refusal;
 mod rendered_prompt;
 mod request;
@@ -51,6 +55,7 @@ mod turns;
 pub use admission::{Admission, Call, Granted};
 pub use answer::Answer;
 pub use check::Request;
+pub use config::ServiceConfig;
 pub use description::{describe_model, vocabulary};
 pub use embedding::{EmbeddingInput, EmbeddingRequest, Embeddings};
 pub use error::ServiceError;
@@ -58,15 +63,19 @@ pub use event::{Event, ServerToolCall, ToolOutcome};
 pub use failure::{Fallback, RawOnFailure, ScopedPolicy, ScopedTools};
 pub use identity::Identity;
 pub use inspect::{DecodedText, EncodedPrompt, ParseRequest, ParsedText};
+pub use meant::adapted_name;
 pub use model::{AlwaysLoaded, Held, HoldModels, LoadedModel, ServedModel};
-pub use mortise_engine::EarlyStopping;
+pub use mortise_engine::{EarlyStopping, EngineLoad};
 pub use mortise_models::conversation::{
     Audio, BadToolName, Conversation, ConversationError, Detail, Image, ImageSource, JsonObject,
     KeyOrder, Message, Modality, Origin, Part, Role, TemplateArgumentError, TemplateArguments,
     TooDeep, ToolCall, ToolDeclaration, ToolName, Tools, ToolsError, template_json,
 };
-pub use mortise_models::lifecycle::LifecycleError;
-pub use mortise_models::{Capability, Delta, FinishReason, Generator, Model, TokenLogprob, Usage};
+pub use mortise_models::lifecycle::{LifecycleError, LoadOverrides, ModelState, ModelStatus};
+pub use mortise_models::{
+    ADAPTER_SEPARATOR, AdapterError, Capability, Delta, FinishReason, Generator, Model,
+    TokenLogprob, Usage,
+};
 pub use mortise_plugin::{
     Fault, GrammarSource, Kind, PluginError, Principal, ToolChoice, ToolGrant,
 };
@@ -80,11 +89,12 @@ pub use plugins::{
     BoxFuture, CompileGrammar, DecidePolicy, MatchTokens, ParseOutput, ParseSession, RenderChat,
     RequestId, RunTool,
 };
+pub use recognition::{IDENTITY_HEADER, RecogniseCaller};
 pub use refusal::INVALID_SCHEMA;
 pub use request::{
     BeamFields, ChatPrompt, ContentConstraint, Prompt, PromptEnd, RequestFields, Truncation,
 };
 pub use routing_key::RoutingKey;
 pub use server_tools::{ServerToolsError, ToolLimits};
-pub use service::{Service, ServiceConfig, SetupError};
+pub use service::{Service, SetupError};
 pub use stop::StopMatcher;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use mortise_models::AdapterError;
 use mortise_plugin::{Decision, Facts};
 
 use crate::admission::{Call, Policies, facts, routing_key};
@@ -49,13 +50,28 @@ impl Service {
                 let available = names.collect();
                 ServiceError::ModelNotFound { model, available }
             }
+            ServiceError::Adapter(AdapterError::Unknown { model, adapter, .. }) => {
+                let shown = self.permitted_adapters(call).await.into_iter();
+                let shown = shown.filter(|(served, _)| served.listing.name == model);
+                ServiceError::Adapter(AdapterError::Unknown {
+                    available: shown.map(|(_, adapter)| adapter).collect(),
+                    model,
+                    adapter,
+                })
+            }
             other => other,
         }
     }
 
-    async fn permits(&self, call: &Call, model: &str) -> bool {
+    /// Whether a caller is shown what has this name.
+    pub(crate) async fn permits(&self, call: &Call, model: &str) -> bool {
         let facts = facts(call, Some(model), false, None);
-        self.serving().policies.show(call, &facts).await
+        let serving = self.serving();
+        match serving.policies.recognised(call, facts).await {
+            Ok(facts) => serving.policies.show(call, &facts).await,
+            // Nobody knows who asks.
+            Err(_) => false,
+        }
     }
 }
 
@@ -104,9 +120,9 @@ mod tests {
     use mortise_plugin::{Allowance, Denial, Fault, PluginError, Principal, UsageReport};
 
     use super::*;
+    use crate::config::ServiceConfig;
     use crate::fakes::{call, fault, model, rename, says};
     use crate::plugins::{DecidePolicy, RequestId};
-    use crate::service::ServiceConfig;
 
     /// Says in a rehearsal what it is told to say of the model `secret`, and allows the others.
     struct OfSecret {

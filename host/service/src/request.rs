@@ -11,6 +11,8 @@ use mortise_models::conversation::{Conversation, TemplateArguments, Tools};
 pub struct RequestFields {
     /// The model's name as the caller wrote it.
     pub model: String,
+    /// Adapter of the model that is applied; the name of the model may have it too, behind a colon.
+    pub lora_adapter: Option<String>,
     /// Conversation to answer, or text to continue.
     pub prompt: Prompt,
     /// Number of choices.

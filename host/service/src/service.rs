@@ -7,28 +7,24 @@ use std::time::{Duration, Instant};
 
 use mortise_engine::Share;
 use mortise_models::lifecycle::{LifecycleError, ModelLease};
-use mortise_models::{
-    AliasTable, Catalogue, CatalogueError, FinishReason, Generator, NameMatching,
-};
+use mortise_models::{AliasTable, Catalogue, CatalogueError, FinishReason};
 use mortise_plugin::Principal;
 
 pub(crate) use crate::admission::account;
 use crate::admission::{Admission, Call, OpenAccounts, Policies, answer_facts, facts};
 use crate::answer::{Answer, StartedPart};
 use crate::check::Request;
+use crate::config::ServiceConfig;
 use crate::constraint::MaskThreads;
-use crate::conversation_prompt::ConversationModel;
 use crate::error::ServiceError;
 use crate::latency::Latency;
-use crate::limits::MAX_CHOICES;
-use crate::model::{AlwaysLoaded, HoldModels, LoadedModel, ServedModel};
-use crate::observer::{ModelObserver, NoObserver, Observer, Outcome};
+use crate::meant::Meant;
+use crate::model::{LoadedModel, ServedModel};
+use crate::observer::{ModelObserver, NoObserver, Outcome};
 use crate::part::{Part, PartSetup};
 use crate::plugin_routing::RequestPlugins;
 use crate::plugins::{DecidePolicy, RunTool};
-use crate::prepare::TokenModel;
 use crate::refusal::invalid;
-use crate::rendered_prompt::RenderedModel;
 use crate::request::RequestFields;
 use crate::routed::Routed;
 use crate::server_tools::{EnabledTools, ServerTools, ServerToolsError, ToolExecutor, ToolLimits};
@@ -36,52 +32,6 @@ use crate::submit::{ReadyPrompt, Slot, Submitter, Target};
 use crate::tally::RoundKind;
 use crate::throughput::Throughputs;
 use crate::tool_loop::{AssistantTurn, ToolLoop, ToolLoopState};
-
-/// Configuration of a service.
-#[derive(Clone)]
-pub struct ServiceConfig {
-    /// Rules by which names match models.
-    pub name_matching: NameMatching,
-    /// Most tokens of a choice where neither the caller nor the model says.
-    pub default_max_tokens: u32,
-    /// Most choices of one request, up to [`MAX_CHOICES`].
-    pub max_choices: u32,
-    /// Threads that compute masks.
-    pub mask_threads: usize,
-    /// A mask that takes longer fails its sequence. A backstop, far above the deadlines that the plugin host
-    /// sets to each call: its verdict says whose fault a slow mask is.
-    pub mask_deadline: Duration,
-    /// Weights by which tenants share the engines; a tenant that is not named has 1.
-    pub tenant_weights: BTreeMap<String, u32>,
-    /// Whether tenants find what others have cached, and could tell from the time that it saves.
-    pub share_prefixes: bool,
-    /// Limits of the server's tools.
-    pub tools: ToolLimits,
-    /// Listener for metrics.
-    pub observer: Arc<dyn Observer>,
-    /// Keeps models loaded while requests use them.
-    pub holder: Arc<dyn HoldModels>,
-    /// Names that stand for models and are switched while the server runs.
-    pub aliases: Arc<AliasTable>,
-}
-
-impl Default for ServiceConfig {
-    fn default() -> Self {
-        Self {
-            name_matching: NameMatching::default(),
-            default_max_tokens: 2048,
-            max_choices: MAX_CHOICES,
-            mask_threads: 2,
-            mask_deadline: Duration::from_secs(600),
-            tenant_weights: BTreeMap::new(),
-            share_prefixes: false,
-            tools: ToolLimits::default(),
-            observer: Arc::new(NoObserver),
-            holder: Arc::new(AlwaysLoaded),
-            aliases: Arc::default(),
-        }
-    }
-}
 
 /// Failure to set up a service.
 #[derive(Debug, thiserror::Error)]
@@ -175,7 +125,7 @@ impl Service {
     pub fn model(&self, name: &str) -> Result<Arc<ServedModel>, ServiceError> {
         let serving = self.serving();
         let name = self.meant(&serving, name);
-        Ok(Arc::clone(serving.models.resolve(&name)?))
+        Ok(serving.find(&name, None)?.entry)
     }
 
     /// Ask the policies about a request that generates nothing, such as a list of models. The
@@ -186,10 +136,12 @@ impl Service {
         model: Option<&str>,
     ) -> Result<Admission, ServiceError> {
         let serving = self.serving();
-        let resolved = |name| serving.models.resolve(name);
         let meant = model.map(|name| self.meant(&serving, name));
-        let named = meant.as_deref();
-        let named = named.map(|name| resolved(name).map_or(name, |entry| &entry.listing.name));
+        let named = meant.map(|name| match serving.find(&name, None) {
+            Ok(meant) => meant.name(),
+            Err(_) => name,
+        });
+        let named = named.as_deref();
         let mut admission = serving
             .policies
             .admit(call, facts(call, named, false, None))
@@ -208,11 +160,11 @@ impl Service {
         let serving = self.serving();
         let routed = self.route(&serving, call, model, None).await;
         let admitted = serving.admit(call, &routed.model, None).await;
-        let (admission, entry) = match admitted {
+        let (admission, meant) = match admitted {
             Ok(admitted) => admitted,
             Err(error) => return Err(self.discreet(call, error).await),
         };
-        let mut used = self.hold(&serving, &entry).await?;
+        let mut used = self.hold(&serving, &meant.entry).await?;
         used.observer = routed.observe(used.observer);
         Ok((admission, used))
     }
@@ -283,8 +235,10 @@ impl Service {
     /// Report a refusal, under the name of the model that the caller meant.
     pub(crate) fn refused(&self, serving: &Generation, name: &str, error: &ServiceError) {
         let name = self.meant(serving, name);
-        let entry = serving.models.resolve(&name).ok();
-        let model = entry.map(|entry| entry.listing.name.as_str());
+        let meant = serving.find(&name, None).ok();
+        let model = meant
+            .as_ref()
+            .map(|meant| meant.entry.listing.name.as_str());
         self.config.observer.refused(model, error);
     }
 
@@ -341,13 +295,13 @@ impl Service {
             .max_tokens
             .map(|each| each.saturating_mul(candidates));
         let admitted = serving.admit(call, &routed.model, Some((fields, limit)));
-        let (mut admission, entry) = admitted.await?;
-        let mut used = self.hold(serving, &entry).await?;
+        let (mut admission, meant) = admitted.await?;
+        let mut used = self.hold(serving, &meant.entry).await?;
         used.observer = routed.observe(used.observer);
         let model = &used.loaded.model;
-        let generator = used.loaded.generator()?;
+        let (name, generator) = meant.generator(&used.loaded)?;
         self.throughputs
-            .sample(&model.name, &generator.load(), Instant::now());
+            .sample(&name, &generator.load(), Instant::now());
         if candidates > self.config.max_choices {
             let limit = self.config.max_choices;
             return Err(invalid(
@@ -362,7 +316,7 @@ impl Service {
         let request = request.with_server_tools(tools.declarations())?;
         let submitter = self.submitter(
             call,
-            target(&model.name, generator),
+            Target::of(&name, &generator),
             plugins,
             &used,
             &admission,
@@ -505,25 +459,6 @@ pub(crate) struct UsedModel {
     pub(crate) lease: Option<Arc<ModelLease>>,
 }
 
-/// Runtime behind a model's generator.
-fn target(name: &str, generator: &Generator) -> Target {
-    let name = Arc::from(name);
-    match generator {
-        Generator::Tokens(generator) => Target::Tokens(TokenModel {
-            name,
-            generator: generator.clone(),
-        }),
-        Generator::Conversation(runtime) => Target::Conversation(ConversationModel {
-            name,
-            runtime: Arc::clone(runtime),
-        }),
-        Generator::Rendered(generator) => Target::Rendered(RenderedModel {
-            name,
-            generator: generator.clone(),
-        }),
-    }
-}
-
 /// Numbers of the next prompt's choices.
 #[derive(Default)]
 struct Numbers {
@@ -549,9 +484,18 @@ impl Generation {
         Ok(Self {
             models: Catalogue::new(models, config.name_matching)?,
             observers,
-            policies: Policies::new(policies, Arc::clone(accounts)),
+            policies: Policies::new(
+                policies,
+                Arc::clone(&config.recognise),
+                Arc::clone(accounts),
+            ),
             tools: ServerTools::new(tools)?,
         })
+    }
+
+    /// All models.
+    pub(crate) fn models(&self) -> &Catalogue<ServedModel> {
+        &self.models
     }
 
     /// Whether a model has this public name.
@@ -575,11 +519,11 @@ impl Generation {
         call: &Call,
         model: &str,
         answer: Option<(&RequestFields, Option<u32>)>,
-    ) -> Result<(Admission, Arc<ServedModel>), ServiceError> {
-        let entry = self.models.resolve(model);
-        let named = entry
-            .as_ref()
-            .map_or(model, |entry| entry.listing.name.as_str());
+    ) -> Result<(Admission, Meant), ServiceError> {
+        let adapter = answer.and_then(|(fields, _)| fields.lora_adapter.as_deref());
+        let meant = self.find(model, adapter);
+        let named = meant.as_ref().map(Meant::name);
+        let named = named.as_deref().unwrap_or(model);
         let facts = match answer {
             Some((fields, max_tokens)) => answer_facts(call, named, max_tokens, fields),
             None => facts(call, Some(named), false, None),
@@ -588,9 +532,9 @@ impl Generation {
         if let Some((fields, _)) = answer {
             admission.check_tools(fields)?;
         }
-        let entry = Arc::clone(entry?);
-        admission.spent().model = entry.listing.name.clone();
-        Ok((admission, entry))
+        let meant = meant?;
+        admission.spent().model = meant.name();
+        Ok((admission, meant))
     }
 }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use mortise_engine::{BeamParams, BeamRequest, SequenceRequest, Share, SubmitError};
-use mortise_models::TokenGenerator;
 use mortise_models::lifecycle::ModelLease;
+use mortise_models::{Generator, TokenGenerator};
 use mortise_plugin::Principal;
 use mortise_tokenizer::Detokenizer;
 
@@ -57,6 +57,27 @@ pub(crate) enum Target {
     Conversation(ConversationModel),
     /// Tokens in, text out.
     Rendered(RenderedModel),
+}
+
+impl Target {
+    /// The runtime behind a generator; `name` is the public name of the model, with that of its adapter.
+    pub(crate) fn of(name: &str, generator: &Generator) -> Self {
+        let name = Arc::from(name);
+        match generator {
+            Generator::Tokens(generator) => Self::Tokens(TokenModel {
+                name,
+                generator: generator.clone(),
+            }),
+            Generator::Conversation(runtime) => Self::Conversation(ConversationModel {
+                name,
+                runtime: Arc::clone(runtime),
+            }),
+            Generator::Rendered(generator) => Self::Rendered(RenderedModel {
+                name,
+                generator: generator.clone(),
+            }),
+        }
+    }
 }
 
 /// A prompt that is ready to be submitted.
@@ -309,6 +330,7 @@ impl Submitter {
             priority: self.priority_of(fields),
             share: self.share.clone(),
             salt: self.salt.clone(),
+            adapter: None,
             constraint,
         });
         let tokens = tokens.map_err(|error| self.rejected(error, request, max_tokens))?;
@@ -351,6 +373,7 @@ impl Submitter {
             priority: self.priority_of(request.fields()),
             share: self.share.clone(),
             salt: self.salt.clone(),
+            adapter: None,
         });
         let streams = streams.map_err(|error| self.rejected(error, request, max_tokens))?;
         let mut choices = Vec::with_capacity(streams.len());

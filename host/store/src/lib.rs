@@ -1,9 +1,10 @@
-//! Durable state: responses, conversations, stored completions, answers to repeated requests, files and batches,
-//! as records and ordered items that belong to an owner.
+//! Durable state: responses, conversations, stored completions, answers to repeated requests, files, batches, issued
+//! keys and counters, as records and ordered items that belong to an owner.
 //!
 //! [`Store`] is what the rest of the server knows. [`SqliteStore`] keeps all of it in one SQLite file, or in
 //! memory. What stands in a record is its writer's business; nothing of HTTP or of models is known in here.
 
+mod audit;
 mod check;
 mod error;
 pub mod limits;
@@ -17,8 +18,12 @@ mod store;
 mod tests;
 mod writer;
 
+pub use audit::{
+    AuditError, AuditFile, AuditHead, AuditHomes, AuditLog, BrokenChain, Checker, read_file,
+    read_store,
+};
 pub use error::{OpenError, StoreError};
 pub use maintenance::{Report, backup, check, vacuum};
-pub use record::{Change, Item, Key, Kind, Listing, Page, Record};
+pub use record::{Change, Item, Key, Kind, Listing, Page, Record, SERVER};
 pub use sqlite::{SqliteStore, StoreConfig};
 pub use store::{BoxFuture, Filter, Store};

@@ -20,3 +20,7 @@ pub const MAX_PAGE: usize = 1000;
 pub const MAX_PIECE_BYTES: usize = 256 * 1024;
 /// Records that have expired and are removed at once.
 pub const MAX_SWEPT: usize = 1000;
+/// Bytes of what one entry of the audit log says.
+pub const MAX_AUDIT_ENTRY_BYTES: usize = 64 * 1024;
+/// Bytes of a line of the audit log.
+pub const MAX_AUDIT_LINE_BYTES: usize = 65 * 1024;

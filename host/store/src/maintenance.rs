@@ -107,8 +107,8 @@ pub fn vacuum(path: &Path) -> Result<(), OpenError> {
         .map_err(sqlite)
 }
 
-/// A store that is there.
-fn open(path: &Path) -> Result<Connection, OpenError> {
+/// A store that is there, for reading.
+pub(crate) fn open(path: &Path) -> Result<Connection, OpenError> {
     let file = std::fs::File::open(path);
     file.map_err(|source| OpenError::Unusable {
         path: path.to_owned(),
@@ -117,7 +117,7 @@ fn open(path: &Path) -> Result<Connection, OpenError> {
     reader(path).map_err(|source| failed(path, source))
 }
 
-fn failed(path: &Path, source: rusqlite::Error) -> OpenError {
+pub(crate) fn failed(path: &Path, source: rusqlite::Error) -> OpenError {
     OpenError::Sqlite {
         path: path.to_owned(),
         source,

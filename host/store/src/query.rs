@@ -8,7 +8,7 @@ use crate::error::StoreError;
 use crate::limits::{
     MAX_BODY_BYTES, MAX_ID_BYTES, MAX_PAGE, MAX_PIECE_BYTES, MAX_SCANNED, MAX_SWEPT,
 };
-use crate::record::{Change, Item, Key, Kind, Listing, Page, Record};
+use crate::record::{Change, Item, Key, Kind, Listing, Page, Record, SERVER};
 use crate::store::Filter;
 
 /// Quota of an owner.
@@ -121,10 +121,11 @@ pub(crate) fn evict(connection: &Connection, owner: &str, quota: Quota) -> Resul
     };
     loop {
         let (records, bytes) = used(connection, owner)?;
-        let total: i64 =
-            connection.query_row("SELECT ifnull(sum(bytes), 0) FROM usage", [], |row| {
-                row.get(0)
-            })?;
+        let total: i64 = connection.query_row(
+            "SELECT ifnull(sum(bytes), 0) FROM usage WHERE owner <> ?1",
+            [SERVER],
+            |row| row.get(0),
+        )?;
         let crowded = u64::try_from(total).unwrap_or(0) > most;
         if records <= quota.records && bytes <= quota.bytes && !crowded {
             return Ok(());
@@ -132,9 +133,9 @@ pub(crate) fn evict(connection: &Connection, owner: &str, quota: Quota) -> Resul
         let removed = connection.execute(
             "DELETE FROM records WHERE seq IN
              (SELECT seq FROM records WHERE open = 0
-              AND owner = iif(?2, (SELECT owner FROM usage ORDER BY bytes DESC LIMIT 1), ?1)
+              AND owner = iif(?2, (SELECT owner FROM usage WHERE owner <> ?3 ORDER BY bytes DESC LIMIT 1), ?1)
               AND seq < (SELECT max(seq) FROM records) ORDER BY seq LIMIT 16)",
-            params![owner, crowded],
+            params![owner, crowded, SERVER],
         )?;
         if removed == 0 {
             return Ok(());

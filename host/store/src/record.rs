@@ -19,11 +19,27 @@ pub enum Kind {
     File,
     /// A batch.
     Batch,
+    /// The audit log; its items are the entries.
+    Audit,
+    /// A key that was issued to a caller. The server owns it.
+    ApiKey,
+    /// The state of a counter that outlives the process. The server owns it.
+    Counter,
+    /// A key by which the server signs. The server owns it.
+    SigningKey,
+    /// A collection of documents.
+    VectorStore,
+    /// A document of a collection; its items are its chunks.
+    VectorStoreFile,
 }
+
+/// Owner of the server's own records, to which the quotas of owners do not apply and which make no room for others.
+/// No caller's account has this name.
+pub const SERVER: &str = "server";
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 13] = [
         Self::Response,
         Self::ResponseEvents,
         Self::Conversation,
@@ -31,6 +47,12 @@ impl Kind {
         Self::Idempotency,
         Self::File,
         Self::Batch,
+        Self::Audit,
+        Self::ApiKey,
+        Self::Counter,
+        Self::SigningKey,
+        Self::VectorStore,
+        Self::VectorStoreFile,
     ];
 
     /// Name of the kind, as the file has it.
@@ -43,6 +65,12 @@ impl Kind {
             Self::Idempotency => "idempotency",
             Self::File => "file",
             Self::Batch => "batch",
+            Self::Audit => "audit",
+            Self::ApiKey => "api_key",
+            Self::Counter => "counter",
+            Self::SigningKey => "signing_key",
+            Self::VectorStore => "vector_store",
+            Self::VectorStoreFile => "vector_store_file",
         }
     }
 }

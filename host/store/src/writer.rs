@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use crate::error::StoreError;
 use crate::limits::{MAX_GROUP, MAX_QUEUED_BYTES, MAX_QUEUED_COMMITS};
 use crate::query::{self, Quota};
-use crate::record::Change;
+use crate::record::{Change, SERVER};
 
 /// Time between two looks for records that have expired.
 const SWEEP_EVERY: Duration = Duration::from_secs(30);
@@ -204,7 +204,7 @@ impl Thread {
                     Change::Delete(_) | Change::DeleteItem { .. } => None,
                 });
                 let owners: BTreeSet<&str> = owners.collect();
-                let mut owners = owners.into_iter();
+                let mut owners = owners.into_iter().filter(|owner| *owner != SERVER);
                 owners.try_for_each(|owner| {
                     query::evict(connection, owner, self.quota)?;
                     query::check_quota(connection, owner, self.quota)

@@ -1,8 +1,10 @@
-//! One line for each request, when it has ended. Neither prompts nor answers nor keys stand in it.
+//! One line for each request when it has ended, and one when it begins, if so configured. Neither prompts nor answers nor keys stand in it.
 
 use std::time::Duration;
 
-use mortise_http::Access;
+use std::net::IpAddr;
+
+use mortise_http::{Access, Begun};
 
 /// Write the line of a request.
 pub(crate) fn write(access: &Access<'_>) {
@@ -16,7 +18,11 @@ pub(crate) fn write(access: &Access<'_>) {
         peer = access.peer,
         model = access.model,
         stream = access.stream,
+        max_tokens = access.max_tokens,
         principal = access.principal,
+        tenant = access.tenant,
+        labels = access.labels,
+        user = access.user,
         prompt_tokens = answer.prompt_tokens,
         cached_tokens = answer.cached_tokens,
         completion_tokens = answer.completion_tokens,
@@ -26,6 +32,21 @@ pub(crate) fn write(access: &Access<'_>) {
         finish = access.finish,
         error = access.error,
         "request"
+    );
+}
+
+/// Write the line of a request that begins.
+pub(crate) fn write_begun(id: &str, route: &'static str, peer: IpAddr, begun: &Begun) {
+    tracing::info!(
+        target: "mortise::access",
+        id,
+        route,
+        %peer,
+        model = begun.model,
+        stream = begun.stream,
+        max_tokens = begun.max_tokens,
+        user = begun.user,
+        "request begins"
     );
 }
 

@@ -1,6 +1,8 @@
 //! Counters, gauges and histograms for Prometheus. The number of series is bounded: routes, models
 //! and statuses are known, and of error codes only the first ones are told apart.
 
+mod aliases;
+mod figures;
 mod latency;
 mod loads;
 mod log;
@@ -11,9 +13,10 @@ mod totals;
 
 use std::collections::HashSet;
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use mortise_http::{Access, AccessObserver};
+use mortise_http::{Access, AccessObserver, Begun, RequestFigures};
 use mortise_models::lifecycle::ModelStatus;
 use mortise_plugin::{FunctionStats, PluginStats};
 use mortise_service::{ModelObserver, Observer, ServiceError};
@@ -31,6 +34,7 @@ use prometheus_client::registry::Registry;
 
 use crate::access_log;
 
+use self::figures::Figures;
 use self::latency::ModelFamilies;
 use self::loads::Loads;
 use self::log::LostLines;
@@ -93,6 +97,9 @@ pub struct Metrics {
     rate_limited: Counter,
     codes: Mutex<HashSet<String>>,
     totals: Totals,
+    log_begins: bool,
+    aliases: bool,
+    figures: Figures,
 }
 
 impl fmt::Debug for Metrics {
@@ -110,6 +117,12 @@ impl AccessObserver for Metrics {
         self.in_flight.inc();
     }
 
+    fn request_taken_up(&self, id: &str, route: &'static str, peer: IpAddr, begun: &Begun) {
+        if self.log_begins {
+            access_log::write_begun(id, route, peer, begun);
+        }
+    }
+
     fn stream_began(&self) {
         self.streams.inc();
     }
@@ -122,6 +135,10 @@ impl AccessObserver for Metrics {
         self.in_flight.dec();
         self.count(access);
         access_log::write(access);
+    }
+
+    fn figures(&self) -> RequestFigures {
+        self.figures.now()
     }
 }
 
@@ -155,6 +172,9 @@ impl Metrics {
             rate_limited: Counter::default(),
             codes: Mutex::default(),
             totals: Totals::new(),
+            log_begins: false,
+            aliases: false,
+            figures: Figures::new(),
             models: ModelFamilies::new(&mut registry),
             registry: Registry::default(),
         };
@@ -200,6 +220,16 @@ impl Metrics {
         }
     }
 
+    /// Write a line when a request begins, and add series under names that the field knows, if so configured.
+    #[must_use]
+    pub fn with(self, log_begins: bool, aliases: bool) -> Self {
+        Self {
+            log_begins,
+            aliases,
+            ..self
+        }
+    }
+
     /// Tells how many requests are being answered.
     pub fn requests(&self) -> impl Fn() -> usize + Send + Sync + use<> {
         let in_flight = self.in_flight.clone();
@@ -208,6 +238,7 @@ impl Metrics {
 
     fn count(&self, outcome: &Access<'_>) {
         self.totals.count(outcome);
+        self.figures.count(outcome);
         let route = outcome.route.to_owned();
         let model = outcome.model.filter(|_| outcome.known_model);
         let model = model.unwrap_or("other").to_owned();
@@ -252,7 +283,11 @@ impl Metrics {
         let mut page = String::new();
         // Writing to a string does not fail.
         let _ = text::encode(&mut page, &self.registry);
-        classic(&page)
+        let page = classic(&page);
+        match self.aliases {
+            true => aliases::add(page),
+            false => page,
+        }
     }
 }
 

@@ -167,7 +167,7 @@ impl Renderer {
         let (segments, turn) = self.splitter.split(&rendered);
         Ok(Output {
             opens_reasoning: (input.add_generation_prompt || input.continue_final_message)
-                && opens_reasoning(turn),
+                && (opens_reasoning(turn) || ends_in_reasoning(&rendered)),
             segments,
             stop: self.stop.clone(),
         })
@@ -281,6 +281,26 @@ fn opens_reasoning(turn: &str) -> bool {
         (Some(_), None) => true,
         (None, _) => false,
     }
+}
+
+/// Marks that open a block of reasoning in families that do not write `<think>`.
+const REASONING_OPENINGS: [&str; 8] = [
+    "<|open|>think<|sep|>",
+    "<mm:think>",
+    "<seed:think>",
+    "<think:opensource>",
+    "<longcat_think>",
+    "<|inner_prefix|>",
+    "<|START_THINKING|>",
+    "[THINK]",
+];
+
+/// Whether the prompt ends in such a mark. Those in the caller's text are broken where they are control tokens.
+fn ends_in_reasoning(rendered: &str) -> bool {
+    let rendered = rendered.trim_end();
+    REASONING_OPENINGS
+        .iter()
+        .any(|mark| rendered.ends_with(mark))
 }
 
 fn describe(error: &minijinja::Error) -> RenderError {

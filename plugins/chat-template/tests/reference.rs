@@ -1,10 +1,14 @@
-//! The plugin against what `transformers` rendered; see `tests/templates/make_reference.py`.
+//! The plugin against what `transformers` rendered; see `tests/templates/make_reference.py` and `published.py`.
 
-use std::collections::BTreeMap;
+#[path = "../../../tests/templates/published.rs"]
+mod published;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use mortise_chat_template::render::{ControlToken, Input, Model, Renderer};
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 
 /// One rendering to compare.
 struct Case {
@@ -124,6 +128,48 @@ fn our_templates_render_as_in_transformers() {
         .map(difference)
         .collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Templates whose renderings differ from those of transformers on purpose, with the number of conversations. The
+/// reasons are in `docs/plugins/chat-template.md`.
+const DIFFERENT: &[(&str, usize)] =
+    &[("llama_cpp_python__meetkai-functionary-medium-v3.1.jinja", 6)];
+
+#[test]
+fn feature_p1_templates_of_published_models_render_as_in_transformers() {
+    let test = "feature_p1_templates_of_published_models_render_as_in_transformers";
+    let Some((folder, document)) = published::published(env!("CARGO_TARGET_TMPDIR"), test) else {
+        return;
+    };
+    let mut different: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut equal = 0;
+    for (name, facts) in document["templates"].as_object().unwrap() {
+        let renderer = Renderer::new("{}", model(&folder, name, facts)).unwrap();
+        for (conversation, hash) in facts["renderings"].as_object().unwrap() {
+            // Of what transformers cannot render there is nothing to compare.
+            let Some(expected) = hash.as_str() else {
+                continue;
+            };
+            let conversation = &document["conversations"][conversation];
+            let found = renderer.render(&input(conversation, text(&document, "today")));
+            let found = found.map(|output| {
+                let text: String = output.segments.iter().map(|s| s.text()).collect();
+                hex(&Sha256::digest(text))
+            });
+            match found {
+                Ok(found) if found == expected => equal += 1,
+                _ => *different.entry(name).or_default() += 1,
+            }
+        }
+    }
+    let expected: BTreeMap<&str, usize> = DIFFERENT.iter().copied().collect();
+    assert_eq!(different, expected);
+    let templates: BTreeSet<&String> = document["templates"].as_object().unwrap().keys().collect();
+    assert!(templates.len() >= 110 && equal >= 2042, "{equal}");
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Templates of published models may not be kept here. Whoever has a folder of them makes a

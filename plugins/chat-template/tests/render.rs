@@ -114,7 +114,10 @@ fn an_open_block_of_reasoning_is_reported() {
     };
     assert!(opens(&with("<think>\n"), hello.clone(), false));
     assert!(!opens(&with("<think>\n\n</think>\n"), hello.clone(), false));
-    assert!(!opens(&with(""), hello, false));
+    assert!(!opens(&with(""), hello.clone(), false));
+    assert!(opens(&with("<|open|>think<|sep|>"), hello.clone(), false));
+    assert!(opens(&with("<mm:think>\n"), hello.clone(), false));
+    assert!(!opens(&with("<mm:think></mm:think>"), hello, false));
     let said = |text: &str| json!([{"role": "assistant", "content": text}]);
     assert!(opens(PLAIN, said("<think>well"), true));
     assert!(!opens(PLAIN, said("<think>well</think>so"), true));

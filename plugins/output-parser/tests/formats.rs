@@ -4,6 +4,10 @@
 #[allow(dead_code)] // Cuts are tried elsewhere.
 mod answers;
 mod grammars;
+#[path = "../../../tests/templates/published.rs"]
+mod published;
+
+use std::collections::BTreeMap;
 
 use answers::{answer, setup};
 use grammars::{model, style, takes, walk};
@@ -230,4 +234,106 @@ fn feature_s14_names_that_a_format_cannot_write_are_refused() {
             "{message}"
         );
     }
+}
+
+/// Templates whose turns are not read as they were written, with the number of turns and the reason.
+const UNREAD: &[(&str, usize, &str)] = &[
+    (
+        "vllm__tool_chat_template_functiongemma.jinja",
+        1,
+        "a number is written as a text",
+    ),
+    (
+        "vllm__tool_chat_template_gemma3_pythonic.jinja",
+        1,
+        "there is no comma between two arguments",
+    ),
+    (
+        "vllm__tool_chat_template_llama3.2_pythonic.jinja",
+        4,
+        "texts have no quotes",
+    ),
+    (
+        "vllm__tool_chat_template_llama4_json.jinja",
+        1,
+        "an object behind a text is text",
+    ),
+    (
+        "vllm__tool_chat_template_llama4_pythonic.jinja",
+        3,
+        "numbers have quotes, those in texts no escapes; a list behind a text is text",
+    ),
+    (
+        "vllm__tool_chat_template_phi4_mini.jinja",
+        3,
+        "calls of the past lack the mark that the template asks for",
+    ),
+    (
+        "vllm__tool_chat_template_toolace.jinja",
+        4,
+        "texts have no quotes",
+    ),
+];
+
+/// Round trip: what a published template writes where its model calls tools is read as those calls, by the format
+/// that the template tells of.
+#[test]
+fn feature_s14_what_published_templates_write_is_read_back() {
+    let test = "feature_s14_what_published_templates_write_is_read_back";
+    let Some((folder, document)) = published::published(env!("CARGO_TARGET_TMPDIR"), test) else {
+        return;
+    };
+    let mut unread: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let mut read = 0;
+    for (name, facts) in document["templates"].as_object().unwrap() {
+        let template = std::fs::read_to_string(folder.join(name)).unwrap();
+        let tokens = facts["control_tokens"].as_array().unwrap().iter();
+        let tokens = tokens.zip(1000..).map(|(token, id)| ControlToken {
+            id,
+            text: token["text"].as_str().unwrap().to_owned(),
+            special: token["special"].as_bool().unwrap(),
+        });
+        let style = Style::new(&Settings::default(), model(&template, "", tokens.collect()));
+        for (turn, written) in facts["turns"].as_object().unwrap() {
+            let meant = &document["turns"][turn];
+            let setup = setup("auto", true, written["opens"].as_bool().unwrap());
+            let text = written["text"].as_str().unwrap();
+            let parsing = open(&style, &setup).unwrap().unwrap();
+            let found = answer(parsing, std::iter::once(text));
+            let calls: Vec<(String, Value)> = (found.calls.iter())
+                .map(|call| {
+                    (
+                        call.name.clone(),
+                        serde_json::from_str(&call.arguments).unwrap(),
+                    )
+                })
+                .collect();
+            let expected: Vec<(String, Value)> = (meant["calls"].as_array().unwrap().iter())
+                .map(|call| {
+                    let text = |at: usize| call[at].as_str().unwrap();
+                    (text(0).to_owned(), serde_json::from_str(text(1)).unwrap())
+                })
+                .collect();
+            // Some templates leave out what is said beside a call.
+            let said = found.content.trim();
+            let content = meant["content"].as_str().unwrap();
+            if calls == expected && (said == content || said.is_empty()) {
+                read += 1;
+            } else {
+                let format = style.format.name();
+                let line = format!("{turn} as {format}: {text:?}\n    {found:?}");
+                unread.entry(name).or_default().push(line);
+            }
+        }
+    }
+    let counts: Vec<(&str, usize)> = unread
+        .iter()
+        .map(|(name, all)| (*name, all.len()))
+        .collect();
+    let expected: Vec<(&str, usize)> = UNREAD
+        .iter()
+        .map(|(name, count, _)| (*name, *count))
+        .collect();
+    assert_eq!(counts, expected, "{read} are read\n{unread:#?}");
+    assert!(read > 250, "{read}");
 }

@@ -23,7 +23,7 @@ mod bindings {
 
 use bindings::exports::mortise::plugin::{lifecycle, policy};
 use bindings::mortise::plugin::types::Fault;
-use bindings::mortise::plugin::{ledger, secrets, settings};
+use bindings::mortise::plugin::{clock, ledger, secrets, settings};
 
 /// Settings that `prepare` read. An instance serves one binding and has one thread.
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
@@ -58,6 +58,10 @@ impl decide::Host for Imports {
 
     fn find_secret(&self, candidate: &str) -> Option<String> {
         secrets::find(candidate)
+    }
+
+    fn now_ms(&self) -> u64 {
+        clock::unix_millis()
     }
 }
 
@@ -116,7 +120,7 @@ impl policy::Guest for Plugin {
             Decision::Deny(deny) => policy::Decision::Deny(policy::Deny {
                 status: deny.status,
                 kind: deny.kind.to_owned(),
-                code: deny.code.to_owned(),
+                code: deny.code,
                 message: deny.message,
                 retry_after_ms: deny.retry_after_ms,
                 headers: deny.headers,
@@ -126,7 +130,7 @@ impl policy::Guest for Plugin {
 
     fn account(usage: policy::Usage) -> Result<(), Fault> {
         let tokens = u64::from(usage.prompt_tokens) + u64::from(usage.completion_tokens);
-        decide::account(prepared()?, &Imports, usage.lease.as_deref(), tokens);
+        decide::account(&Imports, usage.lease.as_deref(), tokens);
         Ok(())
     }
 }

@@ -1,14 +1,16 @@
 //! The operator's table for this plugin, checked once when an instance is prepared.
 
+use std::net::IpAddr;
+
+use ipnet::IpNet;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+pub use crate::terms::{Limits, MAX_NAME_BYTES, MAX_PATTERNS, Rates, Terms};
+use crate::terms::{check_patterns, terms_table};
+
 /// Keys that one binding may hold. Every request visits all of them.
 pub const MAX_KEYS: usize = 10_000;
-/// Bytes of a key's id, of a tenant's name and of a pattern.
-pub const MAX_NAME_BYTES: usize = 128;
-/// Patterns in one list.
-pub const MAX_PATTERNS: usize = 1_000;
 
 /// Error in the settings.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -31,25 +33,6 @@ pub enum SettingsError {
     },
 }
 
-/// Limits of a caller.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Limits {
-    /// Patterns of the models that may be named.
-    pub models: Vec<String>,
-    /// Patterns of the functions that may be declared.
-    pub tools: Vec<String>,
-    /// Patterns of the server's tools that may be opted in to.
-    pub server_tools: Vec<String>,
-    /// Requests a minute, if limited.
-    pub requests_per_minute: Option<u64>,
-    /// Prompt and answer tokens a minute, if limited.
-    pub tokens_per_minute: Option<u64>,
-    /// Generated tokens a request, if limited.
-    pub max_tokens: Option<u32>,
-    /// Higher is served first.
-    pub priority: i32,
-}
-
 /// Proof by which a key is recognised.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Proof {
@@ -68,8 +51,30 @@ pub struct Key {
     pub tenant: Option<String>,
     /// Proof of the key.
     pub proof: Proof,
-    /// Its limits.
+    /// Its scopes and limits.
     pub limits: Limits,
+    /// Seconds since 1970 from which it is refused.
+    pub expires_at: Option<u64>,
+    /// It is refused for now.
+    pub disabled: bool,
+}
+
+/// Callers without a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Anonymous {
+    /// Their scopes and limits, those of rates by address.
+    pub limits: Limits,
+    /// The settings say that they are served; otherwise they are for as long as nobody knows a key.
+    pub by_choice: bool,
+}
+
+/// A tenant whose keys share limits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tenant {
+    /// Its name.
+    pub name: String,
+    /// Limits over all its keys.
+    pub rates: Rates,
 }
 
 /// Checked settings.
@@ -77,39 +82,43 @@ pub struct Key {
 pub struct Settings {
     /// All keys.
     pub keys: Vec<Key>,
-    /// Limits of callers without a key; none if they are refused.
-    pub anonymous: Option<Limits>,
+    /// Tenants with limits of their own.
+    pub tenants: Vec<Tenant>,
+    /// Callers without a key; none if they are refused.
+    pub anonymous: Option<Anonymous>,
     /// Patterns of routes that need no key.
     pub public_routes: Vec<String>,
+    /// Label of this server, which keys may be bound to; may be empty.
+    pub environment: String,
+    /// Proxies that are believed about the address of the client.
+    pub trusted_proxies: Vec<IpNet>,
+    /// Addresses that may ask; all if it is empty.
+    pub allowed_addresses: Vec<IpNet>,
+    /// Addresses that may not ask.
+    pub denied_addresses: Vec<IpNet>,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawKey {
+terms_table!(RawKey {
     id: String,
     sha256: Option<String>,
     secret: Option<String>,
     tenant: Option<String>,
-    models: Option<Vec<String>>,
-    tools: Option<Vec<String>>,
-    server_tools: Option<Vec<String>>,
-    requests_per_minute: Option<u64>,
-    tokens_per_minute: Option<u64>,
-    max_tokens: Option<u32>,
-    priority: Option<i32>,
-}
+    expires_at: Option<u64>,
+    disabled: Option<bool>,
+});
+
+terms_table!(RawAnonymous { allow: bool });
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RawAnonymous {
-    allow: bool,
-    models: Option<Vec<String>>,
-    tools: Option<Vec<String>>,
-    server_tools: Option<Vec<String>>,
+struct RawTenant {
+    name: String,
+    requests_per_second: Option<u64>,
     requests_per_minute: Option<u64>,
+    requests_per_day: Option<u64>,
     tokens_per_minute: Option<u64>,
-    max_tokens: Option<u32>,
-    priority: Option<i32>,
+    tokens_per_day: Option<u64>,
+    max_concurrent: Option<u64>,
 }
 
 impl Settings {
@@ -119,21 +128,103 @@ impl Settings {
             serde_json::from_str(json).map_err(|error| SettingsError::Shape(error.to_string()))?;
         let keys = parse_keys(table.remove("keys"))?;
         let anonymous = parse_anonymous(table.remove("anonymous"), keys.is_empty())?;
-        let public_routes = match table.remove("public_routes") {
-            None => Vec::new(),
-            Some(value) => parse_patterns("public_routes", value)?,
-        };
-        if let Some(name) = table.keys().next() {
-            return Err(SettingsError::Field(format!(
-                "`{name}` is unknown; known are `keys`, `anonymous` and `public_routes`"
-            )));
-        }
-        Ok(Self {
+        let read = Self {
             keys,
+            tenants: parse_tenants(table.remove("tenants"))?,
             anonymous,
-            public_routes,
-        })
+            public_routes: match table.remove("public_routes") {
+                None => Vec::new(),
+                Some(value) => parse_patterns("public_routes", value)?,
+            },
+            environment: match table.remove("environment") {
+                None => String::new(),
+                Some(value) => parse_environment(value)?,
+            },
+            trusted_proxies: parse_networks("trusted_proxies", &mut table)?,
+            allowed_addresses: parse_networks("allowed_addresses", &mut table)?,
+            denied_addresses: parse_networks("denied_addresses", &mut table)?,
+        };
+        match table.keys().next() {
+            None => Ok(read),
+            Some(name) => Err(SettingsError::Field(format!(
+                "`{name}` is unknown; known are `keys`, `tenants`, `anonymous`, `public_routes`, `environment`, \
+                 `trusted_proxies`, `allowed_addresses` and `denied_addresses`"
+            ))),
+        }
     }
+}
+
+fn parse_environment(value: Value) -> Result<String, SettingsError> {
+    let name: String = serde_json::from_value(value)
+        .map_err(|error| SettingsError::Field(format!("`environment`: {error}")))?;
+    check_name("environment", &name).map_err(SettingsError::Field)?;
+    Ok(name)
+}
+
+/// A list of networks such as `10.0.0.0/8`, or of single addresses.
+fn parse_networks(
+    field: &str,
+    table: &mut Map<String, Value>,
+) -> Result<Vec<IpNet>, SettingsError> {
+    let Some(value) = table.remove(field) else {
+        return Ok(Vec::new());
+    };
+    let wrong = |problem: String| SettingsError::Field(format!("`{field}`: {problem}"));
+    let texts: Vec<String> =
+        serde_json::from_value(value).map_err(|error| wrong(error.to_string()))?;
+    if texts.len() > MAX_PATTERNS {
+        let count = texts.len();
+        return Err(wrong(format!(
+            "it has {count} entries, at most {MAX_PATTERNS} are allowed"
+        )));
+    }
+    let read = |text: &String| {
+        let address = || text.parse::<IpAddr>().ok().map(IpNet::from);
+        let network = text.parse::<IpNet>().ok().or_else(address);
+        network.ok_or_else(|| {
+            let text: String = text.chars().take(64).collect();
+            wrong(format!(
+                "{text:?} is neither an address nor a network such as \"10.0.0.0/8\""
+            ))
+        })
+    };
+    texts.iter().map(read).collect()
+}
+
+fn parse_tenants(value: Option<Value>) -> Result<Vec<Tenant>, SettingsError> {
+    let wrong = |problem: String| SettingsError::Field(format!("`tenants`: {problem}"));
+    let Some(value) = value else {
+        return Ok(Vec::new());
+    };
+    let raw: Vec<RawTenant> =
+        serde_json::from_value(value).map_err(|error| wrong(error.to_string()))?;
+    if raw.len() > MAX_KEYS {
+        let count = raw.len();
+        return Err(wrong(format!(
+            "it has {count} entries, at most {MAX_KEYS} are allowed"
+        )));
+    }
+    let mut names = std::collections::HashSet::new();
+    let tenants = raw.into_iter().map(|raw| {
+        check_name("name", &raw.name).map_err(wrong)?;
+        if !names.insert(raw.name.clone()) {
+            return Err(wrong(format!("`{}` is there twice", raw.name)));
+        }
+        let rates = Rates {
+            requests_per_second: raw.requests_per_second,
+            requests_per_minute: raw.requests_per_minute,
+            requests_per_day: raw.requests_per_day,
+            tokens_per_minute: raw.tokens_per_minute,
+            tokens_per_day: raw.tokens_per_day,
+            max_concurrent: raw.max_concurrent,
+        };
+        rates.check().map_err(wrong)?;
+        Ok(Tenant {
+            name: raw.name,
+            rates,
+        })
+    });
+    tenants.collect()
 }
 
 fn parse_keys(value: Option<Value>) -> Result<Vec<Key>, SettingsError> {
@@ -183,7 +274,8 @@ fn parse_keys(value: Option<Value>) -> Result<Vec<Key>, SettingsError> {
 }
 
 fn parse_key(value: Value) -> Result<Key, String> {
-    let raw: RawKey = serde_json::from_value(value).map_err(|error| error.to_string())?;
+    let mut raw: RawKey = serde_json::from_value(value).map_err(|error| error.to_string())?;
+    let limits = raw.terms().limits()?;
     check_name("id", &raw.id)?;
     if let Some(tenant) = &raw.tenant {
         check_name("tenant", tenant)?;
@@ -198,55 +290,32 @@ fn parse_key(value: Value) -> Result<Key, String> {
         }
         _ => return Err("exactly one of `sha256` and `secret` must be given".to_owned()),
     };
-    let limits = check_limits(Limits {
-        models: raw.models.unwrap_or_else(all),
-        tools: raw.tools.unwrap_or_else(all),
-        server_tools: raw.server_tools.unwrap_or_else(all),
-        requests_per_minute: raw.requests_per_minute,
-        tokens_per_minute: raw.tokens_per_minute,
-        max_tokens: raw.max_tokens,
-        priority: raw.priority.unwrap_or(0),
-    })?;
     Ok(Key {
         id: raw.id,
         tenant: raw.tenant,
         proof,
         limits,
+        expires_at: raw.expires_at,
+        disabled: raw.disabled.unwrap_or(false),
     })
 }
 
-fn parse_anonymous(value: Option<Value>, no_keys: bool) -> Result<Option<Limits>, SettingsError> {
-    let Some(value) = value else {
-        // A server without keys is open: somebody is trying it on their own machine.
-        return Ok(no_keys.then(|| Limits {
-            models: all(),
-            tools: all(),
-            server_tools: all(),
-            requests_per_minute: None,
-            tokens_per_minute: None,
-            max_tokens: None,
-            priority: 0,
-        }));
-    };
+fn parse_anonymous(
+    value: Option<Value>,
+    no_keys: bool,
+) -> Result<Option<Anonymous>, SettingsError> {
     let field = |problem: String| SettingsError::Field(format!("`anonymous`: {problem}"));
-    let raw: RawAnonymous =
-        serde_json::from_value(value).map_err(|error| field(error.to_string()))?;
-    let limits = check_limits(Limits {
-        models: raw.models.unwrap_or_else(all),
-        tools: raw.tools.unwrap_or_else(all),
-        server_tools: raw.server_tools.unwrap_or_else(all),
-        requests_per_minute: raw.requests_per_minute,
-        tokens_per_minute: raw.tokens_per_minute,
-        max_tokens: raw.max_tokens,
-        priority: raw.priority.unwrap_or(0),
-    })
-    .map_err(field)?;
-    Ok(raw.allow.then_some(limits))
-}
-
-/// The patterns of somebody who may use everything.
-fn all() -> Vec<String> {
-    vec!["*".to_owned()]
+    let (allow, terms, by_choice) = match value {
+        // A server without keys is open: somebody is trying it on their own machine.
+        None => (no_keys, Terms::default(), false),
+        Some(value) => {
+            let mut raw: RawAnonymous =
+                serde_json::from_value(value).map_err(|error| field(error.to_string()))?;
+            (raw.allow, raw.terms(), true)
+        }
+    };
+    let limits = terms.limits().map_err(field)?;
+    Ok(allow.then_some(Anonymous { limits, by_choice }))
 }
 
 fn parse_patterns(name: &str, value: Value) -> Result<Vec<String>, SettingsError> {
@@ -254,43 +323,6 @@ fn parse_patterns(name: &str, value: Value) -> Result<Vec<String>, SettingsError
         .map_err(|error| SettingsError::Field(format!("`{name}`: {error}")))?;
     check_patterns(name, &patterns).map_err(SettingsError::Field)?;
     Ok(patterns)
-}
-
-fn check_limits(limits: Limits) -> Result<Limits, String> {
-    check_patterns("models", &limits.models)?;
-    check_patterns("tools", &limits.tools)?;
-    check_patterns("server_tools", &limits.server_tools)?;
-    for (name, value) in [
-        ("requests_per_minute", limits.requests_per_minute),
-        ("tokens_per_minute", limits.tokens_per_minute),
-        ("max_tokens", limits.max_tokens.map(u64::from)),
-    ] {
-        if value == Some(0) {
-            return Err(format!(
-                "field `{name}` must be at least 1; leave it out for no limit"
-            ));
-        }
-    }
-    Ok(limits)
-}
-
-fn check_patterns(name: &str, patterns: &[String]) -> Result<(), String> {
-    if patterns.len() > MAX_PATTERNS {
-        return Err(format!(
-            "field `{name}` has {} patterns, at most {MAX_PATTERNS} are allowed",
-            patterns.len()
-        ));
-    }
-    match patterns
-        .iter()
-        .find(|pattern| pattern.is_empty() || pattern.len() > MAX_NAME_BYTES)
-    {
-        None => Ok(()),
-        Some(pattern) => Err(format!(
-            "field `{name}` holds a pattern of {} bytes; 1 to {MAX_NAME_BYTES} are allowed",
-            pattern.len()
-        )),
-    }
 }
 
 /// Ids reach logs, headers and bucket names, hence the narrow alphabet.

@@ -135,3 +135,17 @@ def test_the_tokens_of_an_input_are_those_that_its_response_is_charged(client):
     more = dict(model=MODEL, input="And why?", previous_response_id=first.id)
     counted = client.responses.input_tokens.count(**more)
     assert counted.input_tokens == client.responses.create(**more).usage.input_tokens
+
+
+def test_a_compacted_conversation_goes_on(client):
+    said = [
+        {"role": "user", "content": "What is mortise?"},
+        {"role": "assistant", "content": "A server for language models."},
+    ]
+    compacted = client.responses.compact(model=MODEL, input=said)
+    assert compacted.object == "response.compaction"
+    assert [item.type for item in compacted.output] == ["message", "compaction"]
+    items = [item.model_dump(exclude_none=True) for item in compacted.output]
+    items.append({"role": "user", "content": "Go on."})
+    response = client.responses.create(model=MODEL, input=items)
+    assert response.status == "completed"

@@ -61,6 +61,13 @@ impl Server {
         Self::launch(serve(arguments), None)
     }
 
+    /// The same of another program than the one that cargo built.
+    pub fn of(program: &Path, arguments: &[&str]) -> Self {
+        let mut command = Command::new(program);
+        command.args(["serve", "--port", "0"]).args(arguments);
+        Self::launch(command, None)
+    }
+
     /// A server with this configuration file.
     pub fn configured(config: &str) -> Self {
         Self::configured_with(config, &[])
@@ -305,7 +312,9 @@ fn wait_for_address(lines: &Receiver<String>, log: &Mutex<Vec<String>>) -> Strin
         let left = START_LIMIT.saturating_sub(begun.elapsed());
         match lines.recv_timeout(left) {
             Ok(line) => {
-                if let Some((_, address)) = line.split_once("listening on http://") {
+                let listening = line.split_once("listening on http");
+                let address = listening.and_then(|(_, address)| address.split_once("://"));
+                if let Some((_, address)) = address {
                     let end = address.find(['"', ' ']).unwrap_or(address.len());
                     return address[..end].to_owned();
                 }

@@ -17,7 +17,7 @@ use super::lines::Lines;
 use super::live::credentials;
 use super::record::{Asked, Batch};
 use super::{BATCHES, Batches, check, run};
-use crate::call::call_of;
+use crate::call::{call_of, record_principal};
 use crate::contents::file;
 use crate::fields::{FieldReader, Fields};
 use crate::files_expiry::Expiry;
@@ -94,7 +94,7 @@ pub(super) async fn create(
     let admission = state.service.authorize(&call, model.as_deref()).await;
     let admission = admission.map_err(problem_of)?;
     let grant = Granted::of(admission.allowance());
-    context.record.principal(&grant.principal.subject);
+    record_principal(&context, &grant.principal);
     state.store.promise(&owner).await.map_err(store_problem)?;
     let key = Key::new(&owner, Kind::Batch, Ids::of(&parts).make("batch_"));
     let made = state.store.get(key.clone()).await.map_err(store_problem)?;

@@ -29,7 +29,7 @@ use axum::body::Body;
 use axum::extract::{Extension, State};
 use axum::middleware::from_fn_with_state;
 use axum::response::Response;
-use http::{Request as HttpRequest, StatusCode, header};
+use http::{Extensions, Request as HttpRequest, StatusCode, header};
 use mortise_http::contract::Routes;
 use mortise_http::{Api, Context, Conventions, Problem, json_response};
 use mortise_service::Event;
@@ -191,7 +191,7 @@ async fn chat_or_list(
     if !request.headers().contains_key(header::UPGRADE) {
         return stored::list(State(state), Extension(context), request).await;
     }
-    socket::upgrade(state, context, request, SOCKET).await
+    socket::upgrade(state, context, request, SOCKET, Extensions::new()).await
 }
 
 /// `POST /v1/chat/completions`
@@ -316,6 +316,9 @@ async fn read(
     let mut received = receive(state, context, route, request).await?;
     default_model(state, &mut received.object);
     hints::check(&received.object)?;
+    if let Some(user) = hints::user(&received.object) {
+        context.record.user(user);
+    }
     Ok(received)
 }
 

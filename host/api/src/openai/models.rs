@@ -7,7 +7,7 @@ use axum::extract::{Extension, Path, State};
 use axum::response::Response;
 use http::{HeaderMap, StatusCode};
 use mortise_http::{Context, Problem, append_headers, json_response};
-use mortise_service::ServedModel;
+use mortise_service::{ADAPTER_SEPARATOR, ServedModel, adapted_name};
 use serde_json::{Value, json};
 
 use super::{MODEL, MODELS};
@@ -27,7 +27,7 @@ pub(crate) async fn list(
         .authorize(&call, None)
         .await
         .map_err(problem_of)?;
-    let models: Vec<Value> = state
+    let mut models: Vec<Value> = state
         .service
         .permitted(&call)
         .await
@@ -39,6 +39,12 @@ pub(crate) async fn list(
                 .map(|id| model_body(id, model))
         })
         .collect();
+    let adapters = state.service.permitted_adapters(&call).await;
+    models.extend(
+        adapters
+            .iter()
+            .map(|(model, name)| adapter_body(model, name)),
+    );
     let mut response = json_response(StatusCode::OK, &json!({"object": "list", "data": models}));
     append_headers(response.headers_mut(), &admission.allowance().headers);
     Ok(response)
@@ -68,10 +74,26 @@ pub(crate) async fn retrieve(
     context.record.answers(&model.listing.name);
     let listing = &model.listing;
     let alias = listing.aliases.iter().find(|alias| **alias == id);
-    let body = model_body(alias.unwrap_or(&listing.name), &model);
+    let adapters = model.adapter_names();
+    let behind = id
+        .rsplit_once(ADAPTER_SEPARATOR)
+        .map(|(_, adapter)| adapter);
+    let adapter = adapters.iter().find(|known| Some(known.as_str()) == behind);
+    let body = match adapter.filter(|_| alias.is_none() && id != listing.name) {
+        Some(adapter) => adapter_body(&model, adapter),
+        None => model_body(alias.unwrap_or(&listing.name), &model),
+    };
     let mut response = json_response(StatusCode::OK, &body);
     append_headers(response.headers_mut(), &admission.allowance().headers);
     Ok(response)
+}
+
+/// An adapter of a model, as a model of its own.
+fn adapter_body(served: &ServedModel, adapter: &str) -> Value {
+    let mut body = model_body(&adapted_name(served, adapter), served);
+    body["aliases"] = json!([]);
+    body["parent"] = Value::from(served.listing.name.as_str());
+    body
 }
 
 /// A model under one of its names.

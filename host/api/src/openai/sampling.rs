@@ -23,6 +23,7 @@ pub(crate) struct Sampling {
     stop: Option<Texts>,
     logit_bias: Option<Numbers>,
     fairness_key: Option<String>,
+    lora_adapter: Option<String>,
     include_stop_str_in_output: Option<bool>,
     stop_token_ids: Option<Vec<TokenId>>,
     ignore_eos: Option<bool>,
@@ -52,6 +53,7 @@ impl Sampling {
         request.stop = self.stop.unwrap_or_default().0;
         request.logit_bias = biases(self.logit_bias.unwrap_or_default(), reader)?;
         request.fairness_key = self.fairness_key;
+        request.lora_adapter = self.lora_adapter;
         request.include_stop = self.include_stop_str_in_output.unwrap_or(false);
         let stops = self.stop_token_ids.unwrap_or_default();
         request.stop_tokens = stops.into_iter().map(|TokenId(id)| id).collect();

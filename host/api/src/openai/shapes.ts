@@ -179,6 +179,8 @@ type Model = {
   max_model_len: integer | null;
   loaded: boolean;
   deprecation_date?: string;
+  /** The model that an adapter belongs to. */
+  parent?: string;
 };
 
 type Models = { object: "list"; data: Model[] };

@@ -7,7 +7,7 @@ use mortise_service::{
 };
 use serde_json::{Map, Value, json};
 
-use super::messages::sealed;
+use super::items::sealed;
 use super::request::Shape;
 use super::tools::SERVER_LABEL;
 use crate::ids::{Ids, now};
@@ -432,7 +432,7 @@ fn logprob_body(entry: &TokenLogprob) -> Value {
     })
 }
 
-fn usage_body(usage: Usage) -> Value {
+pub(super) fn usage_body(usage: Usage) -> Value {
     json!({
         "input_tokens": usage.prompt_tokens,
         "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},

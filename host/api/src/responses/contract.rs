@@ -4,8 +4,8 @@ use mortise_http::contract::{BODY, CALLER, Contract, MODEL, Operation, STORE};
 use serde_json::{Value, json};
 
 use super::{
-    CANCEL, CONVERSATION, CONVERSATION_ITEM, CONVERSATION_ITEMS, CONVERSATIONS, INPUT_ITEMS,
-    INPUT_TOKENS, RESPONSE, RESPONSES, request,
+    CANCEL, COMPACT, CONVERSATION, CONVERSATION_ITEM, CONVERSATION_ITEMS, CONVERSATIONS,
+    INPUT_ITEMS, INPUT_TOKENS, RESPONSE, RESPONSES, compact as compaction, request,
 };
 use crate::contract::{members, metadata, once, paged};
 use crate::limits::MAX_ADDED_ITEMS;
@@ -52,6 +52,14 @@ pub(super) fn input_tokens(mode: Unsupported) -> Operation {
     once(operation.refuses(CALLER).refuses(MODEL).refuses(STORE))
         .takes("ResponseRequest", request::contract_fields(mode).schema())
         .answers(200, "ResponseTokens")
+}
+
+pub(super) fn compact(mode: Unsupported) -> Operation {
+    let summary = "Shortens a conversation to its messages and a summary.";
+    let operation = Operation::post(COMPACT, "compactResponse", summary);
+    once(operation.refuses(CALLER).refuses(MODEL).refuses(STORE))
+        .takes("CompactRequest", compaction::contract_fields(mode).schema())
+        .answers(200, "CompactedResponse")
 }
 
 pub(super) fn connect() -> Operation {

@@ -12,6 +12,7 @@ use super::assembly::Assembly;
 use super::drive::Driver;
 use super::keep::Keep;
 use super::messages::conversation;
+use super::recent::{Continued, Recent};
 use super::request::ResponseCall;
 use super::{RESPONSES, history};
 use crate::ids::Ids;
@@ -50,12 +51,22 @@ pub(super) async fn begin(
         again,
     } = asked;
     let (previous, joined) = (call.previous.as_deref(), call.conversation.as_deref());
-    let before = history::before(state, &owner, previous, joined).await?;
+    let recent = parts.extensions.get::<Recent>();
+    let known = recent.and_then(|recent| recent.items(previous?));
+    let before = match known {
+        Some(items) => items,
+        None => history::before(state, &owner, previous, joined).await?,
+    };
     call.input = history::resolved(&before, std::mem::take(&mut call.input))?;
     if call.store || call.conversation.is_some() {
         // Who promises to keep something does not begin if it could not.
         state.store.promise(&owner).await.map_err(store_problem)?;
     }
+    let continued = recent.map(|recent| Continued {
+        recent: recent.clone(),
+        previous: call.previous.clone(),
+        items: [before.as_slice(), &call.input].concat(),
+    });
     let started = answer(state, context, parts, reserved, &call, before).await?;
     let mut assembly = match again {
         Some(response) => Assembly::again(response, call.shape),
@@ -84,7 +95,7 @@ pub(super) async fn begin(
     });
     let store = Arc::clone(&state.store);
     Ok(Begun {
-        driver: Driver::new(started.answering, assembly, store, keep),
+        driver: Driver::new(started.answering, assembly, store, keep, continued),
         headers: started.headers,
     })
 }

@@ -13,6 +13,7 @@ use tokio::task::JoinHandle;
 
 use super::assembly::Assembly;
 use super::keep::Keep;
+use super::recent::Continued;
 use crate::answering::Answering;
 use crate::stored::store_problem;
 
@@ -25,6 +26,8 @@ pub(super) struct Driver {
     pub(super) assembly: Assembly,
     store: Arc<dyn Store>,
     pub(super) keep: Option<Keep>,
+    /// Memory of the connection, where it has one.
+    continued: Option<Continued>,
     stage: Stage,
     /// The problem that ended the answer, if one did.
     pub(super) problem: Option<Problem>,
@@ -46,12 +49,14 @@ impl Driver {
         assembly: Assembly,
         store: Arc<dyn Store>,
         keep: Option<Keep>,
+        continued: Option<Continued>,
     ) -> Self {
         Self {
             answering,
             assembly,
             store,
             keep,
+            continued,
             stage: Stage::Opening,
             problem: None,
             stopped: false,
@@ -136,6 +141,10 @@ impl Driver {
 
     /// Write the response, if it is to be kept, and tell of its end after that.
     fn end(&mut self, out: &mut Vec<Value>) {
+        if let Some(continued) = self.continued.take() {
+            let whole = self.problem.is_none();
+            continued.ended(self.assembly.id(), self.assembly.items(), whole);
+        }
         // What the server's stop ends in the background is taken up after the next start.
         let resumes = self.stopped && self.keep.as_ref().is_some_and(|keep| keep.live.is_some());
         match self.keep.as_ref().filter(|_| !resumes) {

@@ -1,5 +1,7 @@
 //! Items: what conversations are made of, as callers send them and as they are kept.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use mortise_http::{Problem, kind_of};
 use serde_json::{Map, Value, json};
 
@@ -9,6 +11,20 @@ use crate::limits::MAX_ITEMS;
 
 /// Roles of messages.
 const ROLES: [&str; 4] = ["user", "assistant", "system", "developer"];
+
+/// Marks text that this server gave back as `encrypted_content`.
+const SEALED_MARK: &str = "mortise-1:";
+
+/// Text as it is handed to callers who keep the conversation themselves. It is opaque, not encrypted.
+pub(super) fn sealed(text: &str) -> String {
+    format!("{SEALED_MARK}{}", STANDARD.encode(text))
+}
+
+/// The text of `encrypted_content`, if this server made it.
+pub(super) fn opened(content: &str) -> Option<String> {
+    let encoded = content.strip_prefix(SEALED_MARK)?;
+    String::from_utf8(STANDARD.decode(encoded).ok()?).ok()
+}
 
 /// The input of a request as items, each with an id.
 pub(super) fn of_input(
@@ -129,6 +145,18 @@ fn check_kind(
             }
             "mcp_"
         }
+        "compaction" => {
+            let content = text(path, item, "encrypted_content")?;
+            if opened(content).is_none() {
+                let path = path.key("encrypted_content");
+                let problem = format!(
+                    "`{path}` was not made by this server; compact the conversation here, or send \
+                     its items"
+                );
+                return Err(Problem::invalid(path.to_string(), problem));
+            }
+            "cmp_"
+        }
         "item_reference" => {
             text(path, item, "id")?;
             "ref_"
@@ -139,7 +167,7 @@ fn check_kind(
                 kind.to_string(),
                 format!(
                     "`{kind}` is `{}`; items here are of type `message`, `function_call`, \
-                     `function_call_output`, `reasoning`, `mcp_call` and `item_reference`",
+                     `function_call_output`, `reasoning`, `compaction`, `mcp_call` and `item_reference`",
                     other.chars().take(64).collect::<String>()
                 ),
             ));

@@ -9,15 +9,11 @@ use mortise_service::{
 };
 use serde_json::Value;
 
+use super::items::opened;
 use crate::fields::{FieldPath, missing};
 
-/// Marks reasoning that this server gave back as `encrypted_content`.
-const REASONING_MARK: &str = "mortise-1:";
-
-/// Reasoning as it is handed to callers who keep it themselves.
-pub(super) fn sealed(reasoning: &str) -> String {
-    format!("{REASONING_MARK}{}", STANDARD.encode(reasoning))
-}
+/// Begins the message that a `compaction` item becomes.
+const SUMMARY_OPENING: &str = "Summary of the conversation up to here:\n\n";
 
 /// The conversation that items make, after an instruction if there is one. `own` of them, the last, are the
 /// request's.
@@ -118,6 +114,15 @@ impl Turns {
                 self.result(id, vec![Part::Text(output)]);
                 Ok(())
             }
+            // The assistant's own words: an item that comes back from a caller commands nothing.
+            "compaction" => {
+                self.flush();
+                let summary = opened(&field("encrypted_content")).unwrap_or_default();
+                self.content
+                    .push(Part::Text(format!("{SUMMARY_OPENING}{summary}")));
+                self.flush();
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
@@ -198,9 +203,7 @@ fn reasoning(item: &Value) -> String {
         return own;
     }
     let sealed = item["encrypted_content"].as_str();
-    let sealed = sealed.and_then(|text| text.strip_prefix(REASONING_MARK));
-    let opened = sealed.and_then(|text| String::from_utf8(STANDARD.decode(text).ok()?).ok());
-    opened.unwrap_or_else(|| joined("summary"))
+    sealed.and_then(opened).unwrap_or_else(|| joined("summary"))
 }
 
 fn parts(path: &FieldPath, list: &[Value]) -> Result<Vec<Part>, Problem> {

@@ -2,6 +2,7 @@
 
 mod assembly;
 mod background;
+mod compact;
 mod contract;
 mod conversations;
 mod count;
@@ -11,6 +12,7 @@ mod history;
 mod items;
 mod keep;
 mod messages;
+mod recent;
 mod request;
 mod retrieve;
 mod sse;
@@ -25,15 +27,18 @@ use axum::extract::{Extension, State};
 use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use futures::stream::{self, StreamExt as _};
-use http::{Request as HttpRequest, StatusCode};
+use http::request::Parts;
+use http::{Extensions, Request as HttpRequest, StatusCode};
 use mortise_http::contract::Routes;
-use mortise_http::{Api, Context, Conventions, Problem, append_headers, json_response};
+use mortise_http::{
+    Api, Context, Conventions, Owner, Problem, Reservation, append_headers, json_response,
+};
 use serde_json::{Map, Value, json};
 
-use self::create::{Asked, begin};
+use self::create::{Asked, Begun, begin};
 use self::drive::Driver;
+use self::recent::Recent;
 use self::sse::Events;
-use crate::idempotency;
 use crate::ids::Ids;
 use crate::openai_error::error_body;
 use crate::receive::{Received, receive};
@@ -41,12 +46,14 @@ use crate::socket::{self, Dialect};
 use crate::state::ApiState;
 use crate::stored::account;
 use crate::unsupported::Unsupported;
+use crate::{hints, idempotency};
 
 pub use self::background::resume;
 
 const RESPONSES: &str = "/v1/responses";
 const RESPONSE: &str = "/v1/responses/{id}";
 const CANCEL: &str = "/v1/responses/{id}/cancel";
+const COMPACT: &str = "/v1/responses/compact";
 const INPUT_TOKENS: &str = "/v1/responses/input_tokens";
 const INPUT_ITEMS: &str = "/v1/responses/{id}/input_items";
 const CONVERSATIONS: &str = "/v1/conversations";
@@ -64,6 +71,7 @@ pub fn api(state: Arc<ApiState>) -> Api {
         prefix: "/v1",
         routes: &[
             RESPONSES,
+            COMPACT,
             INPUT_TOKENS,
             RESPONSE,
             CONVERSATIONS,
@@ -79,6 +87,7 @@ fn routes(mode: Unsupported) -> Routes<Arc<ApiState>> {
     Routes::default()
         .on(contract::create(mode), create)
         .on(contract::connect(), connect)
+        .on(contract::compact(mode), compact::compact)
         .on(contract::input_tokens(mode), count::input_tokens)
         .on(contract::retrieve(), retrieve::retrieve)
         .on(contract::delete(), retrieve::delete)
@@ -124,7 +133,10 @@ async fn connect(
     Extension(context): Extension<Context>,
     request: HttpRequest<Body>,
 ) -> Result<Response, Problem> {
-    socket::upgrade(state, context, request, SOCKET).await
+    let owner = Owner::new(context.peer.ip(), None);
+    let mut own = Extensions::new();
+    own.insert(Recent::new(Arc::clone(&state.http.bodies), owner));
+    socket::upgrade(state, context, request, SOCKET, own).await
 }
 
 /// `POST /v1/responses`
@@ -148,6 +160,9 @@ async fn respond(
         account: known,
     } = receive(&state, &context, RESPONSES, request).await?;
     request::check_hints(&object)?;
+    if let Some(user) = hints::user(&object) {
+        context.record.user(user);
+    }
     let mut ids = Ids::of(&parts);
     let kept = object.get("background").and_then(Value::as_bool) == Some(true);
     let kept = kept.then(|| object.clone());
@@ -160,7 +175,7 @@ async fn respond(
         ids,
         again: None,
     };
-    let mut begun = begin(&state, &context, &parts, reserved, asked).await?;
+    let mut begun = begun(&state, &context, &parts, reserved, asked).await?;
     let headers = std::mem::take(&mut begun.headers);
     let record = Arc::clone(&context.record);
     let mut response = if let Some(kept) = kept {
@@ -181,6 +196,24 @@ async fn respond(
     append_headers(response.headers_mut(), &headers);
     crate::ignored::add_header(&mut response, &ignored);
     Ok(response)
+}
+
+/// Begin to answer. A connection forgets the response that a refused request continues.
+async fn begun(
+    state: &ApiState,
+    context: &Context,
+    parts: &Parts,
+    reserved: Reservation,
+    asked: Asked,
+) -> Result<Begun, Problem> {
+    let previous = asked.call.previous.clone();
+    let begun = begin(state, context, parts, reserved, asked).await;
+    if let (Err(_), Some(recent), Some(previous)) =
+        (&begun, parts.extensions.get::<Recent>(), previous)
+    {
+        recent.forget(&previous);
+    }
+    begun
 }
 
 /// Events of a response, as they come.

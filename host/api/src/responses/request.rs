@@ -511,7 +511,7 @@ fn flattened(format: &Map<String, Value>) -> Map<String, Value> {
     flat
 }
 
-fn check_tier(tier: Option<&str>, reader: &mut FieldReader) -> Result<(), Problem> {
+pub(super) fn check_tier(tier: Option<&str>, reader: &mut FieldReader) -> Result<(), Problem> {
     match tier {
         None | Some("auto" | "default") => Ok(()),
         Some(_) => {

@@ -117,6 +117,19 @@ type Response = {
   metrics?: ResponseMetrics | null;
 };
 
+/** What stands for the answers, calls and results of a conversation, in an opaque form. */
+type CompactionItem = { id: string; type: "compaction"; encrypted_content: string };
+
+type CompactedResponse = {
+  id: string;
+  object: "response.compaction";
+  created_at: integer;
+  model: string;
+  /** Messages that are not the assistant's, and a `compaction` item at the end. */
+  output: (Item | CompactionItem)[];
+  usage: ResponseUsage;
+};
+
 type ResponseTokens = { object: "response.input_tokens"; input_tokens: integer };
 
 type DeletedResponse = { id: string; object: "response"; deleted: true };

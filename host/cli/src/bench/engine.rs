@@ -166,6 +166,7 @@ impl Bench {
             priority: 0,
             share: Share::default(),
             salt: None,
+            adapter: None,
             constraint: None,
         })?;
         Ok((submitted, stream))

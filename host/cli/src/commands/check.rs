@@ -6,12 +6,15 @@ use mortise_child::Children;
 use mortise_config::{Config, ConfigError, Overrides};
 use mortise_models::{DeviceChoice, ModelConfig};
 
+use crate::doors::Certificates;
+
 /// Check files, each laid over those before it, and whether their models could be loaded here.
 ///
 /// # Errors
 /// When a file is wrong, or names files, programs or devices that are not there.
 pub(crate) fn check(files: &[PathBuf]) -> Result<(), ConfigError> {
     let config = Config::load(files, Overrides::default())?;
+    Certificates::read(&config)?;
     for (index, model) in config.models.iter().enumerate() {
         check_model(model)
             .map_err(|(key, message)| wrong(format!("models[{index}].{key}"), message))?;
@@ -48,6 +51,9 @@ fn check_model(model: &ModelConfig) -> Result<(), (&'static str, String)> {
     }
     if let Some(path) = model.draft.as_ref().and_then(|draft| draft.path.as_ref()) {
         exists("draft_model", path)?;
+    }
+    for lora in &model.loras {
+        exists("loras", &lora.path)?;
     }
     match &model.child {
         None => Ok(()),

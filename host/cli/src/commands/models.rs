@@ -1,40 +1,38 @@
 //! `mortise models …`: the models of a running server, over its admin side.
 
 use std::fmt::Write as _;
-use std::time::Duration;
 
-use anyhow::{Context as _, bail};
-use mortise_config::{Config, Overrides, variable_of};
+use anyhow::bail;
 use mortise_harness::{print, print_json};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value, json};
-use ureq::Agent;
 
-use crate::cli::{AdminServer, ModelsCommand};
-
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+use crate::admin_args::ModelsCommand;
+use crate::admin_client::AdminClient;
 
 /// Do what the command line says.
 pub(crate) fn run(command: ModelsCommand) -> anyhow::Result<()> {
     match command {
         ModelsCommand::List { server, json } => {
-            let models = Admin::of(&server)?.get("/v1/admin/models")?;
+            let models = AdminClient::of(&server)?.get("/v1/admin/models")?;
             match json {
                 true => print_json(&models),
                 false => print(&table(&models)),
             }
         }
-        ModelsCommand::Show { model, server } => print_json(&Admin::of(&server)?.get(&format!(
-            "/v1/admin/models/{}",
-            utf8_percent_encode(&model, NON_ALPHANUMERIC)
-        ))?),
+        ModelsCommand::Show { model, server } => {
+            print_json(&AdminClient::of(&server)?.get(&format!(
+                "/v1/admin/models/{}",
+                utf8_percent_encode(&model, NON_ALPHANUMERIC)
+            ))?)
+        }
         ModelsCommand::Load {
             model,
             settings,
             server,
         } => {
             let body = json!({"model": model, "overrides": overrides(&settings)?});
-            let row = Admin::of(&server)?.post("/v1/models/load", &body)?;
+            let row = AdminClient::of(&server)?.post("/v1/models/load", &body)?;
             print(&format!(
                 "{model} is {} after {} ms\n",
                 text(&row["runtime_state"]),
@@ -42,11 +40,12 @@ pub(crate) fn run(command: ModelsCommand) -> anyhow::Result<()> {
             ))
         }
         ModelsCommand::Rescan { server } => {
-            let report = Admin::of(&server)?.post("/v1/admin/models/rescan", &json!({}))?;
+            let report = AdminClient::of(&server)?.post("/v1/admin/models/rescan", &json!({}))?;
             print(&changes(&report))
         }
         ModelsCommand::Unload { model, server } => {
-            let row = Admin::of(&server)?.post("/v1/models/unload", &json!({"model": model}))?;
+            let row =
+                AdminClient::of(&server)?.post("/v1/models/unload", &json!({"model": model}))?;
             print(&format!("{model} is {}\n", text(&row["runtime_state"])))
         }
     }
@@ -110,75 +109,7 @@ fn table(models: &Value) -> String {
     lines
 }
 
-fn text(value: &Value) -> &str {
+/// A text of an answer; nothing if it is none.
+pub(super) fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
-}
-
-/// The admin side of a server.
-struct Admin {
-    url: String,
-    key: String,
-    agent: Agent,
-}
-
-impl Admin {
-    fn of(server: &AdminServer) -> anyhow::Result<Self> {
-        let (url, key) = match (
-            &server.admin_url,
-            &server.admin_key_env,
-            server.config.as_slice(),
-        ) {
-            (Some(url), Some(variable), _) => {
-                (url.clone(), variable_of("--admin-key-env", variable)?)
-            }
-            (_, _, files @ [file, ..]) => {
-                let admin = Config::load(files, Overrides::default())?.admin;
-                let admin = admin.with_context(|| {
-                    format!("`{}` configures no admin side; see [admin]", file.display())
-                })?;
-                let address = std::net::SocketAddr::new(admin.host, admin.port);
-                (format!("http://{address}"), admin.key)
-            }
-            _ => bail!("give --config, or --admin-url and --admin-key-env"),
-        };
-        let agent = Agent::config_builder()
-            .http_status_as_error(false)
-            .timeout_connect(Some(CONNECT_TIMEOUT))
-            .build()
-            .new_agent();
-        Ok(Self {
-            url: url.trim_end_matches('/').to_owned(),
-            key,
-            agent,
-        })
-    }
-
-    fn get(&self, path: &str) -> anyhow::Result<Value> {
-        let url = format!("{}{path}", self.url);
-        let request = self.agent.get(&url).header("x-admin-token", &self.key);
-        answer(&url, request.call())
-    }
-
-    fn post(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
-        let url = format!("{}{path}", self.url);
-        let request = self.agent.post(&url).header("x-admin-token", &self.key);
-        let request = request.header("content-type", "application/json");
-        answer(&url, request.send(body.to_string()))
-    }
-}
-
-type Response = ureq::http::Response<ureq::Body>;
-
-/// The body of an answer; its error if it is one.
-fn answer(url: &str, response: Result<Response, ureq::Error>) -> anyhow::Result<Value> {
-    let mut response = response.with_context(|| format!("`{url}` does not answer"))?;
-    let status = response.status();
-    let body = response.body_mut().read_to_string();
-    let body = body.with_context(|| format!("`{url}` broke off"))?;
-    let body: Value = serde_json::from_str(&body)
-        .with_context(|| format!("`{url}` answers {status} and no JSON; is it an admin side?"))?;
-    match body["error"]["message"].as_str() {
-        Some(message) => bail!("{message}"),
-        None => Ok(body),
-    }
 }

@@ -1,10 +1,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{BlockPool, Parent};
+use super::{BlockPool, Parent, Salt};
 use crate::cache_shares::{AccountId, PROTECTED_TURNS};
 
-const ROOT: Parent = Parent::Root(None);
+const ROOT: Parent = Parent::Root(Salt {
+    own: None,
+    adapter: None,
+});
 
 /// The account of a tenant with weight 1.
 fn enter(pool: &mut BlockPool, tenant: &str) -> AccountId {
@@ -27,8 +30,10 @@ fn full_blocks_are_found_by_everything_before_them() {
     assert_eq!(pool.find(&Parent::Block(first), &[3, 4]), Some(second));
     assert_eq!(pool.find(&ROOT, &[3, 4]), None, "the same tokens elsewhere");
     assert_eq!(pool.find(&Parent::Block(first), &[4, 3]), None);
-    let salted = Parent::Root(Some(Arc::from("a")));
+    let salted = Parent::Root(Salt::new(Some(Arc::from("a")), None));
     assert_eq!(pool.find(&salted, &[1, 2]), None, "another salt");
+    let adapted = Parent::Root(Salt::new(None, Some(1)));
+    assert_eq!(pool.find(&adapted, &[1, 2]), None, "an adapter");
     // A sequence that computed the same block meanwhile releases its own for the one in the tree.
     let account = enter(&mut pool, "a");
     let again = pool.take(account).unwrap();
@@ -87,7 +92,7 @@ fn without_caching_nothing_is_kept() {
 /// Fill the pool with idle prefixes of a tenant, each a block below the root with its salt, as far as it
 /// gets blocks. Returns how many it got.
 fn cache(pool: &mut BlockPool, tenant: &str, weight: u32, tokens: std::ops::Range<u32>) -> usize {
-    let salt = Some(Arc::from(tenant));
+    let salt = Salt::new(Some(Arc::from(tenant)), None);
     let account = pool.enter(&Arc::from(tenant), weight);
     let mut got = 0;
     for token in tokens {
@@ -103,7 +108,7 @@ fn cache(pool: &mut BlockPool, tenant: &str, weight: u32, tokens: std::ops::Rang
 }
 
 fn cached(pool: &BlockPool, tenant: &str, tokens: std::ops::Range<u32>) -> Vec<u32> {
-    let parent = Parent::Root(Some(Arc::from(tenant)));
+    let parent = Parent::Root(Salt::new(Some(Arc::from(tenant)), None));
     let mut tokens: Vec<u32> = tokens.collect();
     tokens.retain(|token| pool.find(&parent, &[*token]).is_some());
     tokens
@@ -162,5 +167,23 @@ fn a_tenant_that_never_returns_loses_its_entitlement() {
     cache(&mut pool, "flood", 1, turns..turns + 9);
     assert_eq!(cached(&pool, "gone", 0..3), [0u32; 0]);
     assert_eq!(pool.shares().held("flood"), 8);
+    pool.audit(&BTreeMap::new());
+}
+
+#[test]
+fn all_that_is_idle_is_cleared_and_what_is_in_use_stays() {
+    let mut pool = BlockPool::new(12, 1, true);
+    cache(&mut pool, "a", 1, 0..4);
+    cache(&mut pool, "b", 1, 10..13);
+    let salted = Salt::new(Some(Arc::from("a")), None);
+    let used = pool.find(&Parent::Root(salted), &[0]);
+    let used = used.or_else(|| pool.find(&ROOT, &[0]));
+    let used = used.expect("the first block of a prefix");
+    pool.acquire(used);
+    assert_eq!((pool.clear(), pool.idle(), pool.used()), (6, 0, 1));
+    assert_eq!(pool.evictions(), 0);
+    pool.audit(&BTreeMap::from([(used, 1)]));
+    pool.release([used]);
+    assert_eq!((pool.clear(), pool.available()), (1, 12));
     pool.audit(&BTreeMap::new());
 }

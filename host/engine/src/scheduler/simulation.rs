@@ -12,7 +12,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
 use super::{Arrival, PENDING_TOKEN, Scheduler, SequenceId, Slice, StepLimits};
-use crate::block_pool::BlockPool;
+use crate::block_pool::{BlockPool, Salt};
 use crate::fair_queue::Share;
 use crate::prompt_lookup::lookup;
 
@@ -40,7 +40,7 @@ struct Expected {
     tokens: Vec<u32>,
     prompt: usize,
     tokens_max: usize,
-    salt: Option<Arc<str>>,
+    salt: Salt,
     paused: bool,
     /// Those that arrived together with one prompt.
     family: SequenceId,
@@ -126,7 +126,8 @@ impl Simulation {
             let tokens_max = (prompt + self.random.random_range(1..40)).min(capacity);
             let priority = self.random.random_range(0..8) / 7;
             let tenant = self.random.random_range(0..3u32);
-            let salt: Option<Arc<str>> = (tenant == 2).then(|| Arc::from("apart"));
+            let apart = (tenant == 2).then(|| Arc::from("apart"));
+            let salt = Salt::new(apart, None);
             let family = self.next_id;
             // Some requests have several choices, which arrive together.
             for _ in 0..if self.chance(4) { 3 } else { 1 } {
@@ -365,7 +366,7 @@ impl Simulation {
         let cell = |at: usize| table[at / BLOCK_TOKENS] as usize * BLOCK_TOKENS + at % BLOCK_TOKENS;
         let expected = &self.sequences[&slice.id];
         let end = slice.first + slice.count;
-        let mut state = u64::from(expected.salt.is_some());
+        let mut state = u64::from(expected.salt != Salt::default());
         let tokens = expected.tokens[..end].iter().chain(&slice.draft);
         for (at, token) in tokens.enumerate() {
             state = hash(state, *token);

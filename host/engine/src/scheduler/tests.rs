@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Arrival, Scheduler, SequenceId, StepLimits};
-use crate::block_pool::BlockPool;
+use crate::block_pool::{BlockPool, Salt};
 use crate::fair_queue::Share;
 
 const BLOCK_TOKENS: usize = 4;
@@ -273,7 +273,7 @@ fn a_salt_keeps_prefixes_apart() {
     let mut scheduler = scheduler(4, 64, 100);
     let prompt: Vec<u32> = (0..23).collect();
     for (id, salt) in [(0, None), (1, Some("a")), (2, Some("b"))] {
-        let salt = salt.map(Arc::from);
+        let salt = Salt::new(salt.map(Arc::from), None);
         scheduler.enqueue(Arrival {
             prompt: prompt.clone(),
             salt,
@@ -281,7 +281,7 @@ fn a_salt_keeps_prefixes_apart() {
         });
     }
     assert_eq!(step(&mut scheduler), [(0, 23), (1, 23), (2, 18)]);
-    let salt = Some(Arc::from("a"));
+    let salt = Salt::new(Some(Arc::from("a")), None);
     scheduler.enqueue(Arrival {
         prompt,
         salt,
@@ -460,7 +460,7 @@ fn prefill_chunks_are_shorter_while_a_sequence_decodes() {
 /// A sequence of a tenant whose tokens are its own, salted as the service does.
 fn salted(tenant: &str, arrival: Arrival) -> Arrival {
     Arrival {
-        salt: Some(Arc::from(tenant)),
+        salt: Salt::new(Some(Arc::from(tenant)), None),
         ..from(tenant, arrival)
     }
 }

@@ -205,6 +205,7 @@ pub fn greedy(prompt: &[u32], max_tokens: u32) -> SequenceRequest {
         priority: 0,
         share: Share::default(),
         salt: None,
+        adapter: None,
         constraint: None,
     }
 }

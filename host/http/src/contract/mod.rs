@@ -216,6 +216,14 @@ impl Operation {
         self.answer(101, "", None).refuses(&[426])
     }
 
+    /// The same where a caller who names what it has is told that this is still the same.
+    #[must_use]
+    pub fn may_be_unchanged(self) -> Self {
+        let about = "Tags of what the caller has; 304 if it is still the same.";
+        self.header("If-None-Match", json!({"type": "string"}), about)
+            .answer(304, "", None)
+    }
+
     fn answer(mut self, status: u16, media: &'static str, shape: Option<&'static str>) -> Self {
         self.answers.push(Answer {
             status,

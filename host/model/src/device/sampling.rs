@@ -59,6 +59,9 @@ impl DeviceModel {
     /// device until the next batch. Rows named by `sources` take their token from the samples made last.
     pub fn queue(&mut self, input: &ModelInput, sources: &[TokenSource]) -> Result<(), InputError> {
         input.check(&self.spec, self.blocks)?;
+        if !input.adapted().is_empty() {
+            return Err(InputError::Adapter);
+        }
         let (rows, samples) = (input.rows(), self.sampling.samples);
         for TokenSource { row, sample } in sources {
             if *row >= rows || *sample >= samples {

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use crate::file_bytes::FileBytes;
 
-pub(crate) use config::{config_fields, generation_fields, metadata_key};
+pub(crate) use config::{architecture_of, config_fields, generation_fields, metadata_key};
 pub use error::GgufError;
 pub use metadata::{Array, Metadata, Value};
 pub use names::gguf_name;

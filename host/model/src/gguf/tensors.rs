@@ -55,7 +55,8 @@ impl GgufTensors {
         self.find(tensor).is_ok()
     }
 
-    fn stored(&self, name: &str) -> Result<StoredTensor, ModelError> {
+    /// Find a tensor by the name that it has in the file.
+    pub(crate) fn stored(&self, name: &str) -> Result<StoredTensor, ModelError> {
         let info = self.gguf.tensor(name);
         let info = info.ok_or_else(|| ModelError::MissingTensor {
             tensor: name.to_owned(),

@@ -1,5 +1,6 @@
 //! Wrong model folders: each gives one clear error, whatever is wrong with it.
 
+mod adapters;
 mod configurations;
 mod mutants;
 mod readings;
@@ -36,17 +37,19 @@ fn copy(name: &str) -> TempDir {
 }
 
 fn load(path: &Path) -> Result<Model, String> {
-    let explain = |error: &dyn Error| {
-        let mut text = error.to_string();
-        let mut source = error.source();
-        while let Some(cause) = source {
-            text = format!("{text}: {cause}");
-            source = cause.source();
-        }
-        text
-    };
-    let folder = ModelFolder::open(path).map_err(|error| explain(&error))?;
-    Model::load(&folder, WeightPrecision::AsStored).map_err(|error| explain(&error))
+    let folder = ModelFolder::open(path).map_err(|error| explained(&error))?;
+    Model::load(&folder, WeightPrecision::AsStored).map_err(|error| explained(&error))
+}
+
+/// An error with its causes.
+fn explained(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
 }
 
 fn check(path: &Path, expected: &[&str]) {

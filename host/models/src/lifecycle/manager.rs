@@ -1,5 +1,6 @@
 //! The manager of all models: loads and unloads them, makes room, and holds them while requests use them.
 
+mod adapters;
 mod definitions;
 mod ends;
 mod work;
@@ -23,6 +24,7 @@ use super::state::{Company, LoadStep, ModelState, Room, StateTable, UnloadStep};
 use crate::config::ModelConfig;
 use crate::model::{Listing, Model};
 
+pub use adapters::AdapterRefusal;
 pub use definitions::{Redefinition, RedefinitionConflict};
 
 /// State of one model beside its place in the table.
@@ -155,6 +157,12 @@ impl ModelManager {
     /// State of one model, by its exact name.
     pub fn status(&self, name: &str) -> Option<ModelStatus> {
         self.lock().status(name, self.now())
+    }
+
+    /// Bytes of the files that a load of a model would read, as far as they are known. Looks at the disk.
+    pub fn artifact_bytes(&self, name: &str) -> Option<u64> {
+        let config = Arc::clone(&self.lock().entries.get(name)?.config);
+        self.loader.artifact_bytes(&config)
     }
 
     /// Last lines of the processes of a model; `None` if there is no such model.

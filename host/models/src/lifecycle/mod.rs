@@ -18,7 +18,7 @@ pub use contract::{
 pub use error::LifecycleError;
 pub use events::ModelEvent;
 pub use lease::ModelLease;
-pub use manager::{ModelManager, Redefinition, RedefinitionConflict};
+pub use manager::{AdapterRefusal, ModelManager, Redefinition, RedefinitionConflict};
 pub use output_log::{OutputLine, OutputLog};
 pub use overrides::{KvTypeName, LoadOverrides, Override};
 pub use progress::{LoadProgress, LoadStage, Progress};

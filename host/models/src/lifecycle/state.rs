@@ -212,6 +212,30 @@ impl StateTable {
         }
     }
 
+    /// A loaded model takes so much more memory.
+    ///
+    /// # Errors
+    /// When the bound does not allow it; the error is what is left.
+    pub(crate) fn grow(&mut self, name: &str, bytes: u64) -> Result<(), u64> {
+        let resident = self.slots.values().filter(|slot| slot.is_resident());
+        let all = resident.fold(0u64, |sum, slot| sum.saturating_add(slot.bytes));
+        let free = self.limits.bytes.saturating_sub(all);
+        if self.limits.bytes != 0 && bytes > free {
+            return Err(free);
+        }
+        if let Some(slot) = self.slots.get_mut(name) {
+            slot.bytes = slot.bytes.saturating_add(bytes);
+        }
+        Ok(())
+    }
+
+    /// A model takes so much less memory.
+    pub(crate) fn shrink(&mut self, name: &str, bytes: u64) {
+        if let Some(slot) = self.slots.get_mut(name) {
+            slot.bytes = slot.bytes.saturating_sub(bytes);
+        }
+    }
+
     pub(crate) fn slot(&self, name: &str) -> Option<&Slot> {
         self.slots.get(name)
     }

@@ -33,6 +33,7 @@ fn request(prompt: &str) -> SequenceRequest {
         priority: 0,
         share: Share::default(),
         salt: None,
+        adapter: None,
         constraint: None,
     }
 }

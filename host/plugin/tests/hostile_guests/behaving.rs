@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mortise_plugin::{
     Decision, Facts, Fault, Finish, GrammarSource, Kind, Ledger, MatchStatus, ParserEvent,
-    ParserSetup, Segment, TemplateInput, UsageReport,
+    ParserSetup, RateCounters, Segment, TemplateInput, UsageReport,
 };
 
 use crate::guests::{binding, context, fault_of, fresh, render, setup, shared};
@@ -236,7 +236,7 @@ async fn a_matcher_may_end_as_too_complex() {
 
 #[tokio::test]
 async fn the_ledger_outlives_instances_and_bindings() {
-    let ledger = Arc::new(Ledger::new());
+    let ledger: Arc<dyn RateCounters> = Arc::new(Ledger::new());
     let bind = || {
         let mut binding = binding();
         binding.ledger = Arc::clone(&ledger);

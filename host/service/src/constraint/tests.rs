@@ -31,12 +31,13 @@ impl Counting {
         }
         if self.fault_at == Some(self.taken) {
             return Err(PluginError {
-                plugin: "counting".to_owned(),
-                version: "1.0.0".to_owned(),
+                plugin: "counting".into(),
+                version: "1.0.0".into(),
                 kind: Kind::Grammar,
                 function: "grammar.matcher.advance",
                 request_id: "request-1".into(),
                 fault: Fault::Stack,
+                printed: Box::default(),
             });
         }
         assert!(mask.iter().all(|&word| word == 0), "masks come empty");

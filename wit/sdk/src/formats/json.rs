@@ -195,6 +195,25 @@ pub(super) async fn kimi_k2(text: &mut Text) {
     }
 }
 
+/// Messages of one turn have headers; calls have the ids that the model thinks of.
+pub(super) async fn solar_open(text: &mut Text) {
+    async fn call(text: &mut Text) -> Option<()> {
+        let (id, _) = text.name_until(&["<|tool_call:name|>"]).await?;
+        let (name, _) = text.name_until(&["<|tool_call:args|>"]).await?;
+        text.json_arguments(name.trim(), Some(id)).await
+    }
+    let marks = ["<|tool_calls|>", "<|tool_call:begin|>"];
+    let silent = ["<|begin|>assistant", "<|content|>", "<|calls|>", "<|end|>"];
+    while let Some(mark) = content_before(text, &marks, &silent).await {
+        if mark == 0 && !text.follows(marks[1]).await {
+            continue;
+        }
+        if call(text).await.is_some() {
+            text.close("<|tool_call:end|>").await;
+        }
+    }
+}
+
 /// The name of the tool is the only key of an object.
 pub(super) async fn apertus(text: &mut Text) {
     async fn calls(text: &mut Text) -> Option<()> {

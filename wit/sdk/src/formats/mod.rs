@@ -120,6 +120,8 @@ impl Format {
                 let (open, close) = ("<start_function_call>", "<end_function_call>");
                 literals::gemma(text, open, close, "<escape>").await;
             }
+            Self::SolarOpen => json::solar_open(text).await,
+            Self::MiniCpm5 => tags::minicpm5(text).await,
             Self::MiniMaxM3 => tags::minimax_m3(text).await,
             Self::CommandA => {
                 let silent = [

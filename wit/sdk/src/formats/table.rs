@@ -122,6 +122,7 @@ formats! {
     MiniMaxM3 "minimax-m3" "`]<]minimax[>[<invoke name=\"NAME\">]<]minimax[>[<KEY>VALUE…`: MiniMax M3" {
         signs: &[&["]<]minimax[>["]],
         architectures: &["minimax_m3"],
+        reasoning: ("<mm:think>", "</mm:think>"),
         opens: &["]<]minimax[>[<tool_call>"],
     }
     MiniMax "minimax" "`<minimax:tool_call><invoke name=\"NAME\"><parameter name=\"KEY\">VALUE</parameter></invoke>`: MiniMax M2" {
@@ -203,6 +204,21 @@ formats! {
             together: true,
         }),
     }
+    Hy3 "hy3" "`<tool_call:opensource>NAME<tool_sep:opensource><arg_key:opensource>KEY</arg_key:opensource>…`: Hunyuan 3" {
+        signs: &[&["<tool_call:opensource>"], &["<tool_call{}>", "<arg_key{}>", ":opensource"]],
+        reasoning: ("<think:opensource>", "</think:opensource>"),
+        opens: &["<tool_calls:opensource>", "<tool_call:opensource>"],
+        writing: Writing::Tags(Tags {
+            sections: &[("<tool_calls:opensource>", "</tool_calls:opensource>")],
+            call: ("<tool_call:opensource>", "<tool_sep:opensource>", "</tool_call:opensource>"),
+            behind: "",
+            key: ("<arg_key:opensource>", "</arg_key:opensource>"),
+            value: ("<arg_value:opensource>", "</arg_value:opensource>"),
+            typing: Typing::Schema,
+            gap: "\n",
+            together: true,
+        }),
+    }
     Glm "glm" "`<tool_call>NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value></tool_call>`: GLM 4.5 and later" {
         signs: &[&["<arg_key>"]],
         architectures: &["glm4_moe", "glm4_moe_lite", "glm_moe_dsa"],
@@ -250,6 +266,20 @@ formats! {
         architectures: &["qwen3_next", "qwen3_5", "qwen3_5_moe", "nemotron_h", "step3p5"],
         opens: &["<tool_call>", "<function="],
         writing: Writing::Tags(QWEN_CODER),
+    }
+    MiniCpm5 "minicpm5" "`<function name=\"NAME\"><param name=\"KEY\">VALUE</param></function>`, a value in CDATA or not: MiniCPM 5" {
+        signs: &[&["<function name=\"", "<param name=\""]],
+        opens: &["<function name=\""],
+        writing: Writing::Tags(Tags {
+            sections: &[],
+            call: ("<function name=\"", "\">", "</function>"),
+            behind: "",
+            key: ("<param name=\"", "\">"),
+            value: ("", "</param>"),
+            typing: Typing::Schema,
+            gap: "",
+            together: false,
+        }),
     }
     MistralArgs "mistral-args" "`[TOOL_CALLS]NAME[ARGS]{…}`, with `[CALL_ID]` between them or not: Mistral since v11" {
         signs: &[&["[TOOL_CALLS]", "[ARGS]"]],
@@ -350,6 +380,19 @@ formats! {
         opens: &["<|tools_prefix|>"],
         writing: all(("<|tools_prefix|>[", "]<|tools_suffix|>"), ", ", "{\"{}\": ", "}"),
     }
+    SolarOpen "solar-open" "`<|tool_call:begin|>ID<|tool_call:name|>NAME<|tool_call:args|>{…}<|tool_call:end|>`: Solar Open" {
+        signs: &[&["<|tool_call:args|>"]],
+        reasoning: ("<|think|>", "<|end|>"),
+        opens: &["<|tool_calls|>", "<|tool_call:begin|>"],
+        answer: ("<|content|>", "<|end|>"),
+        framed: true,
+        writing: all(
+            ("<|tool_calls|>", ""),
+            "",
+            "<|tool_call:begin|>{#}<|tool_call:name|>{}<|tool_call:args|>",
+            "<|tool_call:end|>",
+        ),
+    }
     Sarashina "sarashina" "`<|tool_calls|>[{'name': …, 'arguments': …}]` with Python's literals: Sarashina" {
         signs: &[&["<|tool_calls|>"]],
         opens: &["<|tool_calls|>"],
@@ -367,7 +410,7 @@ formats! {
         ),
     }
     GigaChat "gigachat" "`<|function_call|>{\"name\": …, \"arguments\": …}`, or `function call<|role_sep|>` before it: GigaChat 3" {
-        signs: &[&["<|function_call|>"], &["function call<|role_sep|>"]],
+        signs: &[&["<|function_call|>"], &["<|role_sep|>", "function call"]],
         opens: &["<|message_sep|>\n\nfunction call<|role_sep|>\n", "<|function_call|>"],
         writing: Writing::Json(Written {
             section: ("", ""),
@@ -409,7 +452,7 @@ formats! {
         writing: each("\n", "<tool_call>\n{\"name\": \"{}\", \"arguments\": ", "}\n</tool_call>"),
     }
     Pythonic "pythonic" "`[f(a=1), g(b='x')]` at the beginning of an answer or in `<|python_start|>`: Llama 3.2 and 4" {
-        signs: &[&["<|python_start|>"], &["[func_name1(params_name1"]],
+        signs: &[&["<|python_start|>"], &["[func_name1(params_name1"], &["[func_name1(param1="]],
         architectures: &["llama4", "llama4_text"],
         opens: &["<|python_start|>"],
         writing: python("[", "]", ", "),
@@ -427,7 +470,11 @@ formats! {
         writing: each(">>>", "{}\n", ""),
     }
     XLam "xlam" "`[{\"name\": …, \"arguments\": …}]` alone, in a fence, or behind the marks of others: xLAM" {
-        signs: &[&["\"tool_calls\": [", "\"name\": \"api_name1\""], &["\"func_name1\"", "\"arguments\""]],
+        signs: &[
+            &["\"tool_calls\": [", "\"name\": \"api_name1\""],
+            &["\"func_name1\"", "\"arguments\""],
+            &["[{\"name\": \"tool_call_name\""],
+        ],
         opens: &["[TOOL_CALLS]", "<tool_call>", "```json"],
         writing: list("[", "]"),
     }

@@ -131,6 +131,31 @@ pub(super) async fn kimi_k3(text: &mut Text, tags: &Tags) {
     }
 }
 
+/// Calls of MiniCPM 5: a value that has `<`, `&` or a line break stands in a CDATA section.
+pub(super) async fn minicpm5(text: &mut Text) {
+    const CDATA: (&str, &str) = ("<![CDATA[", "]]>");
+    async fn call(text: &mut Text) -> Option<()> {
+        let (name, _) = text.name_until(&["\">"]).await?;
+        let tool = text.tool(&name)?;
+        let mut arguments = Arguments::default();
+        while text.follows("<param name=\"").await {
+            let (key, _) = text.name_until(&["\">"]).await?;
+            let quoted = text.is_at(CDATA.0).await;
+            let marks = if quoted { CDATA } else { ("", "</param>") };
+            let value = text.tagged_value(&tool, &key, marks).await?;
+            if quoted {
+                text.follows("</param>").await.then_some(())?;
+            }
+            arguments.add(key, value)?;
+        }
+        text.follows("</function>").await.then_some(())?;
+        text.call(&tool.name, None, &arguments.to_json())
+    }
+    while text.content_until("<function name=\"").await {
+        call(text).await;
+    }
+}
+
 /// Beginning of every tag of MiniMax M3.
 const MINIMAX: &str = "]<]minimax[>[";
 

@@ -18,7 +18,13 @@ impl Text {
         self.space().await;
         let opened = self.mark(opening).await.is_some();
         if !opened && !self.opens_reasoning {
-            self.back_to(here);
+            // A closing mark that begins an answer says that there was nothing to think about.
+            if self.mark(closing).await.is_some() {
+                self.space().await;
+                self.drop_held();
+            } else {
+                self.back_to(here);
+            }
             return;
         }
         self.space().await;

@@ -146,6 +146,20 @@ fn take(
     Ok(())
 }
 
+/// The architecture in GGUF of a class; `None` if GGUF files have no such models.
+pub(crate) fn architecture_of(class: &str) -> Option<&'static str> {
+    let class = match class {
+        "MistralForCausalLM" | "MixtralForCausalLM" => "LlamaForCausalLM",
+        "Olmo3ForCausalLM" => "Olmo2ForCausalLM",
+        "DeepseekV3ForCausalLM" => "DeepseekV2ForCausalLM",
+        other => other,
+    };
+    let mut known = ARCHITECTURES.iter();
+    known
+        .find(|(_, named)| *named == class)
+        .map(|(architecture, _)| *architecture)
+}
+
 /// The class in `config.json`.
 fn class<'a>(gguf: &Gguf, architecture: &'a str) -> Result<&'a str, GgufError> {
     let positive = |key: &str| {

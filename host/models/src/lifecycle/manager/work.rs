@@ -236,6 +236,7 @@ impl ModelManager {
                 entry.loaded.take()
             })
         };
+        self.forget_adapters(name, model.as_deref());
         // The runtime ends with its last reference, and waits for its threads.
         let released = tokio::task::spawn_blocking(move || drop(model));
         if let Err(panic) = released.await {
@@ -244,6 +245,22 @@ impl ModelManager {
         self.lock().table.released(name);
         tracing::info!(model = name, "model unloaded");
         self.tell(name);
+    }
+
+    /// The next load of a model will have the adapters of the configuration only.
+    fn forget_adapters(&self, name: &str, model: Option<&Model>) {
+        let adapters = model.and_then(Model::adapters);
+        let statuses = adapters.map(|adapters| adapters.statuses());
+        let mut inner = self.lock();
+        for status in statuses.unwrap_or_default() {
+            let configured = inner.entries.get(name).is_some_and(|entry| {
+                let mut loras = entry.config.loras.iter();
+                loras.any(|lora| lora.name == status.config.name)
+            });
+            if let Some(adapter) = status.loaded.filter(|_| !configured) {
+                inner.table.shrink(name, adapter.bytes());
+            }
+        }
     }
 
     fn progress_of(&self, name: &str) -> LoadProgress {

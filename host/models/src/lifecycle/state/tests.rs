@@ -362,3 +362,29 @@ fn feature_m6_pinned_models_stay() {
     );
     assert!(table.idle(1000, |_| Some(1)).is_empty());
 }
+
+#[test]
+fn feature_a1_adapters_take_room_of_their_model() {
+    let mut table = StateTable::new(RoomLimits {
+        models: 0,
+        bytes: 100,
+    });
+    for (name, bytes) in [("a", 40), ("b", 30), ("c", 20)] {
+        table.add(name, bytes, false);
+        table.load(name);
+    }
+    for (name, bytes) in [("a", 40), ("b", 30)] {
+        table.loaded(name, Ok(bytes), 0);
+    }
+    assert_eq!(table.grow("a", 31), Err(30), "a load that waits takes none");
+    assert_eq!(table.grow("a", 20), Ok(()));
+    assert_eq!(table.slot("a").map(|slot| slot.bytes), Some(60));
+    assert_eq!(table.grow("b", 11), Err(10));
+    assert!(matches!(table.room("c"), Room::Evict(_)));
+    table.shrink("a", 20);
+    assert_eq!(table.slot("a").map(|slot| slot.bytes), Some(40));
+    assert_eq!(table.room("c"), Room::Free);
+    let mut boundless = StateTable::new(RoomLimits::default());
+    boundless.add("a", 1, false);
+    assert_eq!(boundless.grow("a", u64::MAX), Ok(()));
+}

@@ -246,7 +246,7 @@ async fn a_parser_fault_fails_the_answer_after_what_was_said() {
     let service = service(served, vec![policy.clone() as Arc<dyn DecidePolicy>]);
     let all = ask(&service, chat("hi")).await.expect("an answer");
     assert_eq!(all.choices[0].content, "hello ");
-    assert!(matches!(all.error, Some(ServiceError::Plugin(e)) if e.plugin == "fake"));
+    assert!(matches!(all.error, Some(ServiceError::Plugin(e)) if &*e.plugin == "fake"));
     assert!(all.usage.is_none());
     service.settle().await;
     assert_eq!(policy.accounts()[0].finish, Finish::Error);

@@ -1,0 +1,106 @@
+//! The model that makes the vectors of a collection.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mortise_http::Problem;
+use mortise_service::{
+    Call, EmbeddingInput, EmbeddingRequest, Granted, Principal, ServedModel, Service, ServiceError,
+};
+use tokio::time::sleep;
+
+use crate::state::ApiState;
+
+/// Pauses before a request that met a full queue, or a model that is being loaded, is made again.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Attempts.
+const ATTEMPTS: u32 = 120;
+
+/// The model of a name, if it embeds; without a name the only one that does.
+pub(crate) fn embedder_of(
+    state: &ApiState,
+    name: Option<&str>,
+    param: &str,
+) -> Result<Arc<ServedModel>, Problem> {
+    let embeds = |model: &Arc<ServedModel>| {
+        let loaded = model.loaded.as_ref();
+        loaded.is_some_and(|loaded| loaded.model.embedder.is_some())
+    };
+    let Some(name) = name else {
+        let models = state.service.models();
+        let mut able = models.into_iter().filter(embeds);
+        return match (able.next(), able.next()) {
+            (Some(only), None) => Ok(only),
+            (None, _) => {
+                let message =
+                    "no model here makes embeddings; operators can add one, as with `pooling`";
+                Err(Problem::unsupported(param, message))
+            }
+            _ => {
+                let message = format!("`{param}` must name one of the models that make embeddings");
+                Err(Problem::invalid(param, message))
+            }
+        };
+    };
+    let model = state.service.model(name);
+    let model = model.map_err(|error| crate::problem::problem_of(error).at(param))?;
+    match embeds(&model) {
+        true => Ok(model),
+        false => {
+            let name = &model.listing.name;
+            let message =
+                format!("`{param}`: the model `{name}` is not loaded, or makes no embeddings");
+            Err(Problem::invalid(param, message))
+        }
+    }
+}
+
+/// Vectors of texts for a caller that was admitted before. Waits while others are before it.
+pub(super) async fn embed(
+    service: &Service,
+    model: &str,
+    principal: &Principal,
+    texts: Vec<String>,
+) -> Result<Vec<Vec<f32>>, ServiceError> {
+    let mut attempts = 0;
+    loop {
+        let id = uuid::Uuid::new_v4().simple().to_string();
+        let call = Call {
+            request_id: Arc::from(id),
+            route: "/v1/vector_stores",
+            method: "POST",
+            peer: String::new(),
+            headers: Vec::new(),
+            arrived: Instant::now(),
+            granted: Some(Granted {
+                principal: principal.clone(),
+                ..Granted::default()
+            }),
+            waived_priority: 0,
+        };
+        let inputs = texts.iter().cloned().map(EmbeddingInput::Text);
+        let request = EmbeddingRequest {
+            model: model.to_owned(),
+            inputs: inputs.collect(),
+            dimensions: None,
+            // A chunk is counted by its words, which may have a token more together.
+            truncate: true,
+        };
+        match service.embed(&call, request).await {
+            Ok(made) => return Ok(made.vectors),
+            Err(error) => {
+                let passing = matches!(
+                    error,
+                    ServiceError::QueueFull { .. }
+                        | ServiceError::TenantQueueFull { .. }
+                        | ServiceError::Model(_)
+                );
+                attempts += 1;
+                if !passing || attempts >= ATTEMPTS {
+                    return Err(error);
+                }
+            }
+        }
+        sleep(PAUSE).await;
+    }
+}

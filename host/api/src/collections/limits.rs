@@ -1,0 +1,19 @@
+//! Bounds of collections, beside those of [`mortise_retrieval::limits`].
+
+/// Documents of all collections of an owner. The store looks at no more for one page.
+pub(crate) const MAX_DOCUMENTS: usize = 10_000;
+
+/// Documents that are ingested at once; others wait.
+pub(super) const MAX_INGESTS: usize = 2;
+
+/// Chunks whose vectors are computed and stored together.
+pub(super) const INGEST_BATCH: usize = 32;
+
+/// Bytes of all indexes in memory. Those that were not searched for longest are given up first.
+pub(super) const MAX_INDEX_BYTES: usize = 1024 * 1024 * 1024;
+
+/// Bytes of the text of a search.
+pub(super) const MAX_SEARCH_TEXT: usize = 16 * 1024;
+
+/// Records that are read at once.
+pub(super) const PAGE: usize = 500;

@@ -1,0 +1,142 @@
+//! Collections of documents in which callers search: a record for each collection, one for each of its documents with
+//! the chunks as its items, and an index in memory for those that are searched.
+
+mod embedding;
+mod find;
+mod indexes;
+mod ingest;
+mod limits;
+mod stored;
+mod turns;
+
+use std::fmt;
+use std::sync::Arc;
+
+use mortise_http::Problem;
+use mortise_retrieval::Chunk;
+use mortise_service::Principal;
+use mortise_store::{Change, Key, Kind, StoreError};
+use tokio::sync::Semaphore;
+
+use self::indexes::Indexes;
+use self::turns::Turns;
+use crate::state::ApiState;
+use crate::stored::store_problem;
+
+pub(crate) use self::embedding::embedder_of;
+pub(crate) use self::find::{Found, Search, find};
+pub(crate) use self::limits::MAX_DOCUMENTS;
+pub(crate) use self::stored::{
+    Collection, Member, chunking_of, collection, collections, count, member, members,
+};
+
+/// State of all collections.
+pub struct Collections {
+    pub(crate) api: Arc<ApiState>,
+    indexes: Indexes,
+    /// Documents that are ingested at once.
+    slots: Semaphore,
+    turns: Turns,
+}
+
+impl fmt::Debug for Collections {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Collections")
+    }
+}
+
+impl Collections {
+    /// The collections in the store of `api`.
+    pub fn new(api: Arc<ApiState>) -> Arc<Self> {
+        Arc::new(Self {
+            api,
+            indexes: Indexes::default(),
+            slots: Semaphore::new(limits::MAX_INGESTS),
+            turns: Turns::default(),
+        })
+    }
+
+    /// Begin to ingest a document whose record is stored.
+    pub(crate) fn ingest(self: &Arc<Self>, member: Member, principal: Principal) {
+        ingest::begin(self, member, principal);
+    }
+
+    /// Remove a document.
+    pub(crate) async fn remove(&self, member: &Member) -> Result<(), StoreError> {
+        let change = Change::Delete(member.key.clone());
+        self.api.store.commit(vec![change]).await?;
+        self.indexes
+            .remove(&member.collection_key(), &member.file())
+            .await;
+        Ok(())
+    }
+
+    /// Remove a collection with its documents.
+    pub(crate) async fn drop_collection(&self, collection: &Collection) -> Result<(), Problem> {
+        let store = &self.api.store;
+        loop {
+            let some = members(&self.api, &collection.key, None, limits::PAGE, false).await?;
+            let mut changes: Vec<Change> = some
+                .entries
+                .iter()
+                .map(|member| Change::Delete(member.key.clone()))
+                .collect();
+            if !some.more {
+                changes.push(Change::Delete(collection.key.clone()));
+            }
+            store.commit(changes).await.map_err(store_problem)?;
+            if !some.more {
+                break;
+            }
+        }
+        self.indexes.forget(&collection.key);
+        Ok(())
+    }
+
+    /// The chunks of a document, in order.
+    pub(crate) async fn chunks(&self, member: &Member) -> Result<Vec<Chunk>, Problem> {
+        indexes::chunks(&self.api, &member.key).await
+    }
+
+    /// Store the attributes of a document.
+    pub(crate) async fn set_attributes(&self, member: &Member) -> Result<(), StoreError> {
+        let change = Change::Update(member.record());
+        self.api.store.commit(vec![change]).await?;
+        let document = member.document();
+        let key = member.collection_key();
+        self.indexes.set_attributes(&key, document).await;
+        Ok(())
+    }
+}
+
+/// Take up the documents that were being ingested when the server ended.
+pub async fn resume(collections: Arc<Collections>) {
+    let open = match collections
+        .api
+        .store
+        .unfinished(Kind::VectorStoreFile)
+        .await
+    {
+        Ok(open) => open,
+        Err(error) => {
+            tracing::error!(%error, "documents that are not ingested cannot be read");
+            return;
+        }
+    };
+    for record in open {
+        match Member::of(&record) {
+            Some(member) => {
+                tracing::info!(id = member.file(), "a document is ingested after a restart");
+                let principal = member.principal();
+                collections.ingest(member, principal);
+            }
+            None => tracing::error!(id = record.key.id, "a document's record cannot be read"),
+        }
+    }
+}
+
+/// Key of a document of a collection.
+pub(crate) fn member_key(collection: &Key, file: &str) -> Key {
+    let id = format!("{}/{file}", collection.id);
+    Key::new(&collection.owner, Kind::VectorStoreFile, id)
+}

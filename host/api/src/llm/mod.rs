@@ -1,0 +1,106 @@
+//! The dialect of ThemisDB's LLM API: text from a prompt, embeddings, models, and figures of the server.
+
+mod answer;
+mod caches;
+mod contract;
+mod embed;
+mod error;
+mod health;
+mod inference;
+mod loading;
+mod models;
+mod operator;
+mod rag;
+mod shown;
+mod sources;
+mod stats;
+mod workers;
+
+use std::fmt;
+use std::sync::Arc;
+
+use mortise_http::contract::Routes;
+use mortise_http::{Api, Conventions};
+
+use crate::collections::Collections;
+use crate::state::ApiState;
+
+pub use self::operator::{ModelFacts, ModelShape, Operator};
+
+const PREFIX: &str = "/api/v1/llm";
+const INFERENCE: &str = "/api/v1/llm/inference";
+const RAG: &str = "/api/v1/llm/rag";
+const EMBED: &str = "/api/v1/llm/embed";
+const MODELS: &str = "/api/v1/llm/models";
+const MODEL: &str = "/api/v1/llm/models/{id}";
+const LOAD: &str = "/api/v1/llm/models/load";
+const UNLOAD: &str = "/api/v1/llm/models/unload";
+const STATS: &str = "/api/v1/llm/stats";
+const CACHE_STATS: &str = "/api/v1/llm/cache/stats";
+const CACHE_CLEAR: &str = "/api/v1/llm/cache/clear";
+const WORKERS: &str = "/api/v1/llm/workers";
+const HEALTH: &str = "/api/v1/llm/health";
+
+/// State of the handlers.
+pub struct Llm {
+    api: Arc<ApiState>,
+    operator: Arc<dyn Operator>,
+    collections: Arc<Collections>,
+}
+
+impl Llm {
+    /// Handlers that answer from `collections`, and do for operators what `operator` lets them.
+    pub fn new(collections: Arc<Collections>, operator: Arc<dyn Operator>) -> Arc<Self> {
+        Arc::new(Self {
+            api: Arc::clone(&collections.api),
+            operator,
+            collections,
+        })
+    }
+}
+
+impl fmt::Debug for Llm {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Llm")
+    }
+}
+
+/// The dialect's routes.
+pub fn api(llm: Arc<Llm>) -> Api {
+    let routes = Routes::default()
+        .on(contract::infer(), inference::inference)
+        .on(contract::rag(), rag::rag)
+        .on(contract::embed(), embed::embed)
+        .on(contract::list_models(), models::list)
+        .on(contract::load_model(), loading::load)
+        .on(contract::unload_model(), loading::unload)
+        .on(contract::get_model(), models::retrieve)
+        .on(contract::stats(), stats::stats)
+        .on(contract::workers(), workers::workers)
+        .on(contract::cache_stats(), caches::stats)
+        .on(contract::clear_cache(), caches::clear)
+        .on(contract::health(), health::health);
+    let (router, operations) = routes.into_parts();
+    Api {
+        router: router.with_state(llm),
+        prefix: PREFIX,
+        // Those that end in a parameter stand behind the others that begin alike.
+        routes: &[
+            INFERENCE,
+            RAG,
+            EMBED,
+            MODELS,
+            LOAD,
+            UNLOAD,
+            STATS,
+            CACHE_STATS,
+            CACHE_CLEAR,
+            WORKERS,
+            HEALTH,
+            MODEL,
+        ],
+        shape: error::error_body,
+        conventions: Conventions::default(),
+        contract: contract::contract(operations),
+    }
+}

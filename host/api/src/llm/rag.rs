@@ -1,0 +1,198 @@
+//! `POST /api/v1/llm/rag`: an answer from the documents of a collection.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::body::Body;
+use axum::extract::{Extension, State};
+use axum::response::Response;
+use http::{Request as HttpRequest, StatusCode};
+use mortise_http::{Context, Problem, append_headers, json_response};
+use mortise_retrieval::Weights;
+use mortise_retrieval::limits::MAX_RESULTS;
+use mortise_service::{Capability, RequestFields};
+use mortise_store::Page;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::answer::{Spoken, milliseconds, whole};
+use super::inference::{DEFAULT_MAX_TOKENS, chat, no_adapter, renamed, sole};
+use super::sources::{Budget, assemble, messages, sources};
+use super::{Llm, RAG};
+use crate::collections::{Collection, Search, collection, collections, find};
+use crate::fields::{FieldPath, FieldReader, Fields, missing, words};
+use crate::receive::{Received, receive};
+use crate::start::start;
+use crate::stored::{absent, account};
+use crate::stream::stream_response;
+use crate::unsupported::Unsupported;
+
+/// Chunks that are retrieved where the caller does not say.
+const USUAL_CHUNKS: u32 = 5;
+
+/// Least similarity of a chunk where the caller does not say.
+const USUAL_SIMILARITY: f64 = 0.8;
+
+/// Text of the answer where no chunk is similar enough.
+const NOTHING: &str = "not in the documents";
+
+words! {
+    /// Way in which chunks become a context.
+    Assembly {
+        Concat = "concat",
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
+struct RagFields {
+    query: String,
+    collection: String,
+    top_k: Option<u32>,
+    similarity_threshold: Option<f64>,
+    model: Option<String>,
+    lora_adapter: Option<String>,
+    max_tokens: Option<u32>,
+    temperature: Option<f64>,
+    #[allow(dead_code, reason = "there is one way")]
+    context_assembly: Option<Assembly>,
+    /// An extension.
+    stream: Option<bool>,
+}
+
+/// The fields of a body, for the contract.
+pub(super) fn fields() -> Fields {
+    Fields::new(Unsupported::Refuse).with::<RagFields>()
+}
+
+/// `POST /api/v1/llm/rag`
+pub(super) async fn rag(
+    State(llm): State<Arc<Llm>>,
+    Extension(context): Extension<Context>,
+    request: HttpRequest<Body>,
+) -> Result<Response, Problem> {
+    let began = Instant::now();
+    let state = &llm.api;
+    let Received {
+        parts,
+        object,
+        reserved,
+        account: known,
+    } = receive(state, &context, RAG, request).await?;
+    let mut reader = FieldReader::new(object, Unsupported::Refuse);
+    let fields: RagFields = reader.read()?;
+    reader.finish(|_| false)?;
+    let (most, least) = bounds(&fields)?;
+    no_adapter(fields.lora_adapter)?;
+    let model = fields.model.or_else(|| sole(state, Capability::Generate));
+    let model = model.ok_or_else(|| missing(&FieldPath::from("model")))?;
+    let owner = account(state, &context, RAG, &parts, known).await?;
+    let of = meant(&llm, &owner, &fields.collection).await?;
+    let asker = (&context, RAG, &parts);
+    let found = find(
+        &llm.collections,
+        asker,
+        &of,
+        search(&fields.query, most),
+        "query",
+    )
+    .await?;
+    let (retrieved, time) = (found.len(), milliseconds(began));
+    let similar = found
+        .into_iter()
+        .filter(|hit| f64::from(hit.similarity) >= least);
+    let budget = Budget::of(state, &model, fields.max_tokens, &fields.query);
+    let used = assemble(similar.collect(), &budget);
+    let figures = vec![
+        ("documents_retrieved", json!(retrieved)),
+        ("documents_used", json!(used.len())),
+        ("retrieval_time_ms", json!(time)),
+        ("sources", sources(&used)),
+    ];
+    let stream = fields.stream.unwrap_or(false);
+    if used.is_empty() && !stream {
+        let spoken = Spoken::new(&model, began).with(figures);
+        return Ok(json_response(StatusCode::OK, &spoken.said(NOTHING)));
+    }
+    let asked = RequestFields {
+        model,
+        prompt: chat(messages(&fields.query, &used))?,
+        max_tokens: Some(fields.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS)),
+        max_tokens_fit: fields.max_tokens.is_none(),
+        temperature: fields.temperature,
+        stream,
+        ..RequestFields::default()
+    };
+    let started = start(state, &context, RAG, &parts, reserved, vec![asked]).await;
+    let started = started.map_err(renamed)?;
+    let spoken = Spoken::new(&started.model, began).with(figures);
+    let mut response = match stream {
+        true => stream_response(started.answering, spoken, state.http.heartbeat),
+        false => {
+            let object = whole(started.answering, spoken).await?;
+            json_response(StatusCode::OK, &object)
+        }
+    };
+    append_headers(response.headers_mut(), &started.headers);
+    Ok(response)
+}
+
+/// The search for a question.
+fn search(query: &str, most: usize) -> Search {
+    Search {
+        text: query.to_owned(),
+        weights: Weights::default(),
+        most,
+        filter: None,
+        least_similarity: None,
+        diversity: None,
+    }
+}
+
+/// Chunks to retrieve, and the least similarity of one that is used.
+fn bounds(fields: &RagFields) -> Result<(usize, f64), Problem> {
+    let most = usize::try_from(fields.top_k.unwrap_or(USUAL_CHUNKS)).ok();
+    let most = most
+        .filter(|most| (1..=MAX_RESULTS).contains(most))
+        .ok_or_else(|| {
+            Problem::invalid("top_k", format!("`top_k` must be from 1 to {MAX_RESULTS}"))
+        })?;
+    let least = fields.similarity_threshold.unwrap_or(USUAL_SIMILARITY);
+    match (-1.0..=1.0).contains(&least) {
+        true => Ok((most, least)),
+        false => {
+            let message = "`similarity_threshold` must be from -1 to 1";
+            Err(Problem::invalid("similarity_threshold", message))
+        }
+    }
+}
+
+/// The collection that a caller means by its id or its name.
+async fn meant(llm: &Llm, owner: &Arc<str>, name: &str) -> Result<Collection, Problem> {
+    if name.starts_with("vs_") {
+        return collection(&llm.api, owner, name, "collection").await;
+    }
+    let wanted = name.to_owned();
+    let page = Page {
+        after: None,
+        limit: 2,
+        ascending: true,
+    };
+    let listing = collections(&llm.api, owner, page, move |one| one.name() == wanted).await?;
+    let mut found = listing.entries.into_iter();
+    match (found.next(), found.next()) {
+        (Some(only), None) => Ok(only),
+        (None, _) => Err(absent("collection", name, "collection")),
+        _ => {
+            let message = "several vector stores have this name; give the id of one";
+            Err(Problem::invalid("collection", message))
+        }
+    }
+}
+
+impl Spoken {
+    /// The whole answer, of a text that nobody had to generate.
+    fn said(&self, text: &str) -> Value {
+        self.object(text, Default::default())
+    }
+}

@@ -1,0 +1,261 @@
+//! `/v1/vector_stores` and `/v1/vector_stores/{id}`.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Extension, Path, State};
+use axum::response::Response;
+use http::Request as HttpRequest;
+use mortise_http::{Context, Problem};
+use mortise_store::{Change, Key, Kind, Listing};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::files::{Attached, begin};
+use super::request::{asked, may_embed};
+use super::{STORE, STORES};
+use crate::collections::{
+    Collection, Collections, chunking_of, collection, collections as all, embedder_of, members,
+};
+use crate::fields::{FieldReader, Fields};
+use crate::ids::{Ids, now};
+use crate::limits::MAX_FILE_NAME;
+use crate::paging::{Query, list_body};
+use crate::stored::{caller, store_problem};
+use crate::unsupported::Unsupported;
+
+type Handled = Result<Response, Problem>;
+
+/// Files that are attached to a collection when it is made.
+const MAX_FIRST_FILES: usize = 100;
+
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
+struct CreateFields {
+    name: Option<String>,
+    description: Option<String>,
+    file_ids: Option<Vec<String>>,
+    chunking_strategy: Option<Map<String, Value>>,
+    metadata: Option<Map<String, Value>>,
+    /// Public name of a model; an extension.
+    embedding_model: Option<String>,
+    expires_after: Option<Value>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
+struct UpdateFields {
+    name: Option<String>,
+    metadata: Option<Map<String, Value>>,
+    expires_after: Option<Value>,
+}
+
+/// The fields of a body that makes a collection, for the contract.
+pub(super) fn create_fields() -> Fields {
+    Fields::new(Unsupported::Refuse).with::<CreateFields>()
+}
+
+/// The fields of a body that changes one.
+pub(super) fn update_fields() -> Fields {
+    Fields::new(Unsupported::Refuse).with::<UpdateFields>()
+}
+
+/// `POST /v1/vector_stores`
+pub(super) async fn create(
+    State(collections): State<Arc<Collections>>,
+    Extension(context): Extension<Context>,
+    request: HttpRequest<Body>,
+) -> Handled {
+    let mut request = asked(&collections, &context, STORES, request).await?;
+    let state = &collections.api;
+    let object = std::mem::take(&mut request.object);
+    let mut reader = FieldReader::new(object, Unsupported::Refuse);
+    let fields: CreateFields = reader.read()?;
+    no_expiry(fields.expires_after.as_ref(), &mut reader)?;
+    reader.finish(|_| false)?;
+    let name = named(fields.name)?;
+    let files = fields.file_ids.unwrap_or_default();
+    if files.len() > MAX_FIRST_FILES {
+        let message = format!(
+            "`file_ids` has {} files; the limit is {MAX_FIRST_FILES}",
+            files.len()
+        );
+        return Err(Problem::invalid("file_ids", message));
+    }
+    let model = embedder_of(state, fields.embedding_model.as_deref(), "embedding_model")?;
+    let context_length = model
+        .loaded
+        .as_ref()
+        .and_then(|loaded| loaded.model.context_length());
+    let strategy = fields.chunking_strategy.map(Value::Object);
+    let chunking = chunking_of(strategy.as_ref(), context_length.unwrap_or(usize::MAX))?;
+    let name_of_model = &model.listing.name;
+    may_embed(&collections, (&context, STORES), &request, name_of_model).await?;
+    let owner = Arc::clone(&request.caller.owner);
+    state.store.promise(&owner).await.map_err(store_problem)?;
+    let mut ids = Ids::of(&request.parts);
+    let created = now();
+    let key = Key::new(&owner, Kind::VectorStore, ids.make("vs_"));
+    let made = Collection {
+        created,
+        object: json!({
+            "id": key.id,
+            "object": "vector_store",
+            "created_at": created,
+            "name": name,
+            "description": fields.description,
+            "metadata": fields.metadata.unwrap_or_default(),
+            "last_active_at": created,
+            "expires_after": null,
+            "expires_at": null,
+            "embedding_model": model.listing.name,
+        }),
+        model: model.listing.name.clone(),
+        key,
+    };
+    let change = Change::Put(made.record());
+    state
+        .store
+        .commit(vec![change])
+        .await
+        .map_err(store_problem)?;
+    for file in &files {
+        let attached = Attached {
+            file,
+            param: "file_ids",
+            chunking,
+            attributes: json!({}),
+        };
+        begin(&collections, &request.caller, &made, attached).await?;
+    }
+    let body = shown(&collections, &made).await?;
+    Ok(request.caller.answer(&body))
+}
+
+/// `GET /v1/vector_stores`
+pub(super) async fn list(
+    State(collections): State<Arc<Collections>>,
+    Extension(context): Extension<Context>,
+    request: HttpRequest<Body>,
+) -> Handled {
+    let (parts, _) = request.into_parts();
+    let caller = caller(&collections.api, &context, STORES, "GET", &parts).await?;
+    let query = Query::of(&parts.uri, &["after", "limit", "order"])?;
+    let listing = all(&collections.api, &caller.owner, query.page(false)?, |_| {
+        true
+    })
+    .await?;
+    let mut entries = Vec::new();
+    for collection in &listing.entries {
+        entries.push(shown(&collections, collection).await?);
+    }
+    let more = listing.more;
+    Ok(caller.answer(&list_body(Listing { entries, more })))
+}
+
+/// `GET /v1/vector_stores/{id}`
+pub(super) async fn retrieve(
+    State(collections): State<Arc<Collections>>,
+    Extension(context): Extension<Context>,
+    Path(id): Path<String>,
+    request: HttpRequest<Body>,
+) -> Handled {
+    let (parts, _) = request.into_parts();
+    let caller = caller(&collections.api, &context, STORE, "GET", &parts).await?;
+    let found = collection(&collections.api, &caller.owner, &id, "vector_store_id").await?;
+    Ok(caller.answer(&shown(&collections, &found).await?))
+}
+
+/// `POST /v1/vector_stores/{id}`
+pub(super) async fn update(
+    State(collections): State<Arc<Collections>>,
+    Extension(context): Extension<Context>,
+    Path(id): Path<String>,
+    request: HttpRequest<Body>,
+) -> Handled {
+    let request = asked(&collections, &context, STORE, request).await?;
+    let mut reader = FieldReader::new(request.object, Unsupported::Refuse);
+    let fields: UpdateFields = reader.read()?;
+    no_expiry(fields.expires_after.as_ref(), &mut reader)?;
+    reader.finish(|_| false)?;
+    let state = &collections.api;
+    let mut found = collection(state, &request.caller.owner, &id, "vector_store_id").await?;
+    if fields.name.is_some() {
+        found.object["name"] = json!(named(fields.name)?);
+    }
+    if let Some(metadata) = fields.metadata {
+        found.object["metadata"] = Value::Object(metadata);
+    }
+    let change = Change::Update(found.record());
+    state
+        .store
+        .commit(vec![change])
+        .await
+        .map_err(store_problem)?;
+    Ok(request.caller.answer(&shown(&collections, &found).await?))
+}
+
+/// `DELETE /v1/vector_stores/{id}`
+pub(super) async fn delete(
+    State(collections): State<Arc<Collections>>,
+    Extension(context): Extension<Context>,
+    Path(id): Path<String>,
+    request: HttpRequest<Body>,
+) -> Handled {
+    let (parts, _) = request.into_parts();
+    let caller = caller(&collections.api, &context, STORE, "DELETE", &parts).await?;
+    let found = collection(&collections.api, &caller.owner, &id, "vector_store_id").await?;
+    collections.drop_collection(&found).await?;
+    let body = json!({"id": id, "object": "vector_store.deleted", "deleted": true});
+    Ok(caller.answer(&body))
+}
+
+fn named(name: Option<String>) -> Result<String, Problem> {
+    let name = name.unwrap_or_default();
+    match name.chars().count() <= MAX_FILE_NAME {
+        true => Ok(name),
+        false => {
+            let message = format!("`name` must have at most {MAX_FILE_NAME} characters");
+            Err(Problem::invalid("name", message))
+        }
+    }
+}
+
+fn no_expiry(given: Option<&Value>, reader: &mut FieldReader) -> Result<(), Problem> {
+    match given {
+        None => Ok(()),
+        Some(_) => {
+            let why = "vector stores stay until they are deleted";
+            reader.unsupported(&"expires_after".into(), why)
+        }
+    }
+}
+
+/// A collection as clients see it, with the numbers of its files.
+async fn shown(collections: &Arc<Collections>, of: &Collection) -> Result<Value, Problem> {
+    let mut counts =
+        json!({"in_progress": 0, "completed": 0, "failed": 0, "cancelled": 0, "total": 0});
+    let (mut bytes, mut after) = (0, None);
+    loop {
+        let some = members(&collections.api, &of.key, after, 500, true).await?;
+        for member in &some.entries {
+            for name in [member.status(), "total"] {
+                counts[name] = json!(counts[name].as_u64().unwrap_or(0) + 1);
+            }
+            bytes += member.object["usage_bytes"].as_u64().unwrap_or(0);
+        }
+        after = some.entries.last().map(crate::collections::Member::file);
+        if !some.more {
+            break;
+        }
+    }
+    let status = match counts["in_progress"] == 0 {
+        true => "completed",
+        false => "in_progress",
+    };
+    let mut object = of.object.clone();
+    object["usage_bytes"] = json!(bytes);
+    object["file_counts"] = counts;
+    object["status"] = json!(status);
+    Ok(object)
+}

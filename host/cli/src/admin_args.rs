@@ -1,0 +1,109 @@
+//! Arguments of the commands that ask the admin side of a running server.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use crate::admin_tls::AdminTls;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ModelsCommand {
+    /// List all models with their states
+    List {
+        #[command(flatten)]
+        server: AdminServer,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print everything that is known of a model, as JSON
+    Show {
+        /// The model's public name
+        model: String,
+        #[command(flatten)]
+        server: AdminServer,
+    },
+    /// Load a model, and wait until it serves
+    Load {
+        /// The model's public name
+        model: String,
+        /// A setting of this load only; VALUE is JSON, or else text: --set max_context=8192
+        #[arg(long = "set", value_name = "KEY=VALUE")]
+        settings: Vec<String>,
+        #[command(flatten)]
+        server: AdminServer,
+    },
+    /// Look for models again in the folders of [discovery], and list what has changed
+    Rescan {
+        #[command(flatten)]
+        server: AdminServer,
+    },
+    /// Unload a model, and wait until its memory is free
+    Unload {
+        /// The model's public name
+        model: String,
+        #[command(flatten)]
+        server: AdminServer,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LorasCommand {
+    /// List all adapters with their states
+    List {
+        #[command(flatten)]
+        server: AdminServer,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print everything that is known of an adapter, as JSON
+    Show {
+        /// The public name of its model
+        model: String,
+        /// The adapter's name
+        adapter: String,
+        #[command(flatten)]
+        server: AdminServer,
+    },
+    /// Load an adapter of a loaded model, and wait until requests can use it
+    Load {
+        /// The public name of the model
+        model: String,
+        /// The adapter's name
+        adapter: String,
+        /// A PEFT folder or a GGUF file, as the server finds it; may be left out where the server knows it
+        #[arg(long)]
+        path: Option<PathBuf>,
+        /// The factor of what the adapter adds [default: 1]
+        #[arg(long)]
+        scale: Option<f32>,
+        #[command(flatten)]
+        server: AdminServer,
+    },
+    /// Unload an adapter, and wait until no request uses it
+    Unload {
+        /// The public name of its model
+        model: String,
+        /// The adapter's name
+        adapter: String,
+        #[command(flatten)]
+        server: AdminServer,
+    },
+}
+
+/// The admin side of a running server.
+#[derive(Debug, Args)]
+pub(crate) struct AdminServer {
+    /// The server's configuration file, which has the address and the key
+    #[arg(long, value_name = "FILE", required_unless_present = "admin_url")]
+    pub(crate) config: Vec<PathBuf>,
+    /// The address of the admin side instead, as http://127.0.0.1:9000
+    #[arg(long, value_name = "URL", requires = "admin_key_env")]
+    pub(crate) admin_url: Option<String>,
+    /// With --admin-url: the environment variable that holds the key
+    #[arg(long, value_name = "VARIABLE", requires = "admin_url")]
+    pub(crate) admin_key_env: Option<String>,
+    #[command(flatten)]
+    pub(crate) tls: AdminTls,
+}

@@ -1,0 +1,84 @@
+//! The admin side of a running server, as commands ask it.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use mortise_config::{Config, Overrides, variable_of};
+use serde_json::Value;
+use ureq::Agent;
+
+use crate::admin_args::AdminServer;
+use crate::admin_tls::tls_config;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The admin side of a server.
+pub(crate) struct AdminClient {
+    url: String,
+    key: String,
+    agent: Agent,
+}
+
+impl AdminClient {
+    pub(crate) fn of(server: &AdminServer) -> anyhow::Result<Self> {
+        let (url, key) = match (
+            &server.admin_url,
+            &server.admin_key_env,
+            server.config.as_slice(),
+        ) {
+            (Some(url), Some(variable), _) => {
+                (url.clone(), variable_of("--admin-key-env", variable)?)
+            }
+            (_, _, files @ [file, ..]) => {
+                let admin = Config::load(files, Overrides::default())?.admin;
+                let admin = admin.with_context(|| {
+                    format!("`{}` configures no admin side; see [admin]", file.display())
+                })?;
+                let address = std::net::SocketAddr::new(admin.host, admin.port);
+                let scheme = if admin.tls.is_some() { "https" } else { "http" };
+                (format!("{scheme}://{address}"), admin.key)
+            }
+            _ => bail!("give --config, or --admin-url and --admin-key-env"),
+        };
+        let agent = Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_connect(Some(CONNECT_TIMEOUT))
+            .tls_config(tls_config(&server.tls)?)
+            .build()
+            .new_agent();
+        Ok(Self {
+            url: url.trim_end_matches('/').to_owned(),
+            key,
+            agent,
+        })
+    }
+
+    pub(crate) fn get(&self, path: &str) -> anyhow::Result<Value> {
+        let url = format!("{}{path}", self.url);
+        let request = self.agent.get(&url).header("x-admin-token", &self.key);
+        answer(&url, request.call())
+    }
+
+    pub(crate) fn post(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
+        let url = format!("{}{path}", self.url);
+        let request = self.agent.post(&url).header("x-admin-token", &self.key);
+        let request = request.header("content-type", "application/json");
+        answer(&url, request.send(body.to_string()))
+    }
+}
+
+type Response = ureq::http::Response<ureq::Body>;
+
+/// The body of an answer; its error if it is one.
+fn answer(url: &str, response: Result<Response, ureq::Error>) -> anyhow::Result<Value> {
+    let mut response = response.with_context(|| format!("`{url}` does not answer"))?;
+    let status = response.status();
+    let body = response.body_mut().read_to_string();
+    let body = body.with_context(|| format!("`{url}` broke off"))?;
+    let body: Value = serde_json::from_str(&body)
+        .with_context(|| format!("`{url}` answers {status} and no JSON; is it an admin side?"))?;
+    match body["error"]["message"].as_str() {
+        Some(message) => bail!("{message}"),
+        None => Ok(body),
+    }
+}

@@ -1,0 +1,128 @@
+//! A running server, asked as any of its clients asks it.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use mortise_config::variable_of;
+use serde_json::Value;
+use ureq::Agent;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// A server that says nothing for so long has failed; streams say something four times as often.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+
+/// The server, and who asks.
+#[derive(Debug, Args)]
+pub(crate) struct Target {
+    /// The address of the server
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080")]
+    url: String,
+    /// The environment variable that holds the API key
+    #[arg(long, value_name = "VARIABLE")]
+    api_key_env: Option<String>,
+}
+
+/// A server that can be asked.
+pub(crate) struct Caller {
+    /// The address without a path.
+    pub(crate) url: String,
+    key: Option<String>,
+    agent: Agent,
+}
+
+/// An answer whose body is still to be read.
+pub(crate) type Response = ureq::http::Response<ureq::Body>;
+
+impl Caller {
+    pub(crate) fn of(target: &Target) -> anyhow::Result<Self> {
+        let name = target.api_key_env.as_deref();
+        let key = name
+            .map(|name| variable_of("--api-key-env", name))
+            .transpose()?;
+        let url = target.url.trim_end_matches('/').trim_end_matches("/v1");
+        let agent = Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_connect(Some(CONNECT_TIMEOUT))
+            .timeout_per_read(Some(SILENCE_MAX))
+            .build()
+            .new_agent();
+        Ok(Self {
+            url: url.to_owned(),
+            key,
+            agent,
+        })
+    }
+
+    /// The text at a path.
+    pub(crate) fn text(&self, path: &str) -> anyhow::Result<String> {
+        let url = format!("{}{path}", self.url);
+        let mut request = self.agent.get(&url);
+        if let Some(key) = &self.key {
+            request = request.header("authorization", format!("Bearer {key}"));
+        }
+        let mut response = self.answered(request.call())?;
+        let text = response.body_mut().read_to_string();
+        text.with_context(|| format!("`{url}` broke off"))
+    }
+
+    /// The JSON at a path.
+    pub(crate) fn json(&self, path: &str) -> anyhow::Result<Value> {
+        let text = self.text(path)?;
+        serde_json::from_str(&text)
+            .with_context(|| format!("`{}{path}` answers no JSON; is it a mortise?", self.url))
+    }
+
+    /// Send JSON to a path.
+    pub(crate) fn post(&self, path: &str, body: &Value) -> anyhow::Result<Response> {
+        let mut request = self.agent.post(format!("{}{path}", self.url));
+        request = request.header("content-type", "application/json");
+        if let Some(key) = &self.key {
+            request = request.header("authorization", format!("Bearer {key}"));
+        }
+        self.answered(request.send(body.to_string()))
+    }
+
+    /// An answer that is no refusal.
+    fn answered(&self, response: Result<Response, ureq::Error>) -> anyhow::Result<Response> {
+        let mut response = response.with_context(|| {
+            format!(
+                "`{}` does not answer; `mortise serve` starts a server, --url names another",
+                self.url
+            )
+        })?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response);
+        }
+        let text = response.body_mut().read_to_string().unwrap_or_default();
+        let body: Value = serde_json::from_str(&text).unwrap_or_default();
+        let told = body["error"]["message"].as_str().unwrap_or(text.trim());
+        match status.as_u16() {
+            401 => bail!("{told}; --api-key-env names the variable with your key"),
+            _ => bail!("{told} ({status})"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_taken_with_and_without_their_version() {
+        for url in [
+            "http://a:1",
+            "http://a:1/",
+            "http://a:1/v1",
+            "http://a:1/v1/",
+        ] {
+            let target = Target {
+                url: url.to_owned(),
+                api_key_env: None,
+            };
+            let caller = Caller::of(&target).expect("a caller");
+            assert_eq!(caller.url, "http://a:1", "{url}");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! `mortise audit …`: the log of who did what.
+
+use std::collections::VecDeque;
+use std::path::Path;
+
+use anyhow::Context as _;
+use mortise_config::{Config, Overrides};
+use mortise_harness::{print, print_json};
+use mortise_store::{AuditError, AuditHead, read_file, read_store};
+use serde_json::{Value, json};
+
+use crate::cli::{AuditCommand, AuditPlace};
+
+/// Do what the command line says.
+pub(crate) fn run(command: AuditCommand) -> anyhow::Result<()> {
+    match command {
+        AuditCommand::Verify { head, place } => {
+            let mut reports = Vec::new();
+            let places = places(place)?;
+            anyhow::ensure!(
+                head.is_none() || places.len() == 1,
+                "each log has a head of its own; name one with `--file` or `--store`"
+            );
+            for (name, log) in places {
+                let found = log.read(head.clone(), &mut |_| {})?;
+                reports.push(json!({
+                    "log": name,
+                    "whole": true,
+                    "entries": found.number,
+                    "head": found.to_string(),
+                }));
+            }
+            print_json(&Value::Array(reports))
+        }
+        AuditCommand::Show { last, place } => {
+            let places = places(place)?;
+            let (_, log) = places.into_iter().next().context("there is no audit log")?;
+            let mut shown: VecDeque<String> = VecDeque::new();
+            let read = log.read(None, &mut |entry| {
+                if shown.len() >= last {
+                    shown.pop_front();
+                }
+                shown.push_back(entry.to_owned());
+            });
+            // What stands before a break is shown too.
+            for entry in shown {
+                print(&format!("{entry}\n"))?;
+            }
+            read.map(drop).map_err(anyhow::Error::from)
+        }
+    }
+}
+
+/// A log that can be read.
+enum Log {
+    File(std::path::PathBuf),
+    Store(std::path::PathBuf),
+}
+
+impl Log {
+    fn read(
+        &self,
+        known: Option<AuditHead>,
+        each: &mut dyn FnMut(&str),
+    ) -> Result<AuditHead, AuditError> {
+        match self {
+            Self::File(path) => read_file(path, known, each),
+            Self::Store(path) => read_store(path, known, each),
+        }
+    }
+}
+
+/// The logs that the command line names, by themselves or by a configuration.
+fn places(place: AuditPlace) -> anyhow::Result<Vec<(String, Log)>> {
+    let (file, store) = match (place.file, place.store) {
+        (None, None) => {
+            let config = Config::load(&place.config, Overrides::default())?;
+            let store = config.state.store.path.filter(|_| config.audit.store);
+            (config.audit.file, store)
+        }
+        given => given,
+    };
+    let name = |path: &Path| path.display().to_string();
+    let file = file.map(|path| (name(&path), Log::File(path)));
+    let store = store.map(|path| (name(&path), Log::Store(path)));
+    let logs: Vec<_> = file.into_iter().chain(store).collect();
+    anyhow::ensure!(
+        !logs.is_empty(),
+        "the configuration has no audit log; see `audit.file` and `audit.store`"
+    );
+    Ok(logs)
+}

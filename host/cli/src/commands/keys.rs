@@ -1,0 +1,221 @@
+//! `mortise keys …`: keys of callers, of a running server over its admin side, or in a store that no server has open.
+
+use std::fmt::Write as _;
+use std::io::Read as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, bail};
+use mortise_harness::{print, print_json};
+use mortise_identity::{IssuedKey, Keys, NewKey, Terms, hash_password};
+use mortise_store::{SqliteStore, Store, StoreConfig};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::{Map, Value, json};
+
+use crate::admin_args::AdminServer;
+use crate::admin_client::AdminClient;
+use crate::key_args::{KeyPlace, KeyTermArgs, KeysCommand};
+
+/// Longest password that is read, in bytes, with the end of its line.
+const MAX_PASSWORD_BYTES: u64 = 4_096;
+
+/// Do what the command line says.
+pub(crate) fn run(command: KeysCommand) -> anyhow::Result<()> {
+    match command {
+        KeysCommand::Create { id, terms, place } => {
+            let wanted = wanted(id, *terms)?;
+            told(&match of(place)? {
+                Place::Server(admin) => admin.post("/v1/admin/keys", &body(&wanted))?,
+                Place::File(keys) => keys.change(async |keys| keys.create(wanted).await)?,
+            })
+        }
+        KeysCommand::List { json, place } => {
+            let rows = match of(place)? {
+                Place::Server(admin) => admin.get("/v1/admin/keys")?,
+                Place::File(keys) => {
+                    let rows: Vec<Value> = keys.keys.list().iter().map(|key| row(key)).collect();
+                    json!({"object": "list", "data": rows})
+                }
+            };
+            match json {
+                true => print_json(&rows),
+                false => print(&table(&rows)),
+            }
+        }
+        KeysCommand::Rotate { id, overlap, place } => told(&match of(place)? {
+            Place::Server(admin) => {
+                let body = json!({"overlap_seconds": overlap});
+                admin.post(&format!("{}/rotate", path(&id)), &body)?
+            }
+            Place::File(keys) => keys.change(async |keys| keys.rotate(&id, overlap).await)?,
+        }),
+        KeysCommand::Revoke { id, place } => {
+            match of(place)? {
+                Place::Server(admin) => {
+                    admin.post(&format!("{}/revoke", path(&id)), &json!({}))?;
+                }
+                Place::File(keys) => {
+                    keys.runtime.block_on(keys.keys.revoke(&id))?;
+                }
+            }
+            print(&format!("{id} is revoked\n"))
+        }
+        KeysCommand::Password => {
+            let mut text = String::new();
+            let mut input = std::io::stdin().take(MAX_PASSWORD_BYTES);
+            let read = input.read_to_string(&mut text);
+            read.context("the password cannot be read")?;
+            print(&format!(
+                "{}\n",
+                hash_password(text.trim_end_matches(['\r', '\n']))?
+            ))
+        }
+    }
+}
+
+/// Place of the keys.
+enum Place {
+    Server(AdminClient),
+    File(StoredKeys),
+}
+
+/// Keys of a store that this process has open.
+struct StoredKeys {
+    runtime: tokio::runtime::Runtime,
+    keys: Keys,
+}
+
+impl StoredKeys {
+    fn open(path: &Path) -> anyhow::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        let runtime = runtime.context("cannot start a thread")?;
+        let config = StoreConfig {
+            path: Some(path.to_owned()),
+            // The server's own records have no quota.
+            max_bytes: u64::MAX,
+            owner_max_bytes: u64::MAX,
+            owner_max_records: u64::MAX,
+        };
+        let store = SqliteStore::open(&config).context(
+            "the store cannot be opened; of a running server, change keys with --config or --admin-url",
+        )?;
+        let store: Arc<dyn Store> = Arc::new(store);
+        let keys = runtime.block_on(Keys::open(store))?;
+        Ok(Self { runtime, keys })
+    }
+
+    fn change(
+        &self,
+        change: impl AsyncFnOnce(&Keys) -> Result<(Arc<IssuedKey>, String), mortise_identity::KeyError>,
+    ) -> anyhow::Result<Value> {
+        let (key, secret) = self.runtime.block_on(change(&self.keys))?;
+        let mut row = row(&key);
+        row["key"] = json!(secret);
+        Ok(row)
+    }
+}
+
+fn of(place: KeyPlace) -> anyhow::Result<Place> {
+    if let Some(store) = place.store {
+        return Ok(Place::File(StoredKeys::open(&store)?));
+    }
+    Ok(Place::Server(AdminClient::of(&AdminServer {
+        config: place.config,
+        admin_url: place.admin_url,
+        admin_key_env: place.admin_key_env,
+        tls: place.tls,
+    })?))
+}
+
+fn path(id: &str) -> String {
+    format!(
+        "/v1/admin/keys/{}",
+        utf8_percent_encode(id, NON_ALPHANUMERIC)
+    )
+}
+
+fn wanted(id: String, args: KeyTermArgs) -> anyhow::Result<NewKey> {
+    let mut terms = Map::new();
+    for setting in &args.settings {
+        let Some((key, value)) = setting.split_once('=') else {
+            bail!("`--set {setting}` has no `=`; write --set KEY=VALUE");
+        };
+        let value = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value));
+        terms.insert(key.to_owned(), value);
+    }
+    let terms: Terms = serde_json::from_value(Value::Object(terms)).context("--set")?;
+    let expires_in = args.expires_in.map(i64::from);
+    Ok(NewKey {
+        id,
+        tenant: args.tenant,
+        expires_at: expires_in.map(|seconds| now().saturating_add(seconds)),
+        disabled: false,
+        terms,
+    })
+}
+
+fn body(wanted: &NewKey) -> Value {
+    json!({
+        "id": wanted.id,
+        "tenant": wanted.tenant,
+        "expires_at": wanted.expires_at,
+        "terms": wanted.terms,
+    })
+}
+
+fn row(key: &IssuedKey) -> Value {
+    json!({
+        "id": key.id,
+        "tenant": key.tenant,
+        "state": key.state(now()),
+        "created_at": key.created_at,
+        "expires_at": key.expires_at,
+        "secrets": key.secrets_in_force(now()),
+        "terms": key.terms,
+    })
+}
+
+/// The secret alone, so that a script can take it.
+fn told(row: &Value) -> anyhow::Result<()> {
+    print(&format!("{}\n", text(&row["key"])))
+}
+
+/// Keys in columns.
+fn table(rows: &Value) -> String {
+    let rows = rows["data"].as_array().map_or(&[][..], Vec::as_slice);
+    let wide = |name: &str, head: &str| {
+        let lengths = rows.iter().map(|row| text(&row[name]).chars().count());
+        lengths.max().unwrap_or(0).max(head.len())
+    };
+    let (ids, tenants) = (wide("id", "ID"), wide("tenant", "TENANT"));
+    let mut lines = format!(
+        "{:ids$}  {:tenants$}  {:8}  SECRETS  TERMS\n",
+        "ID", "TENANT", "STATE"
+    );
+    for row in rows {
+        let _ = writeln!(
+            lines,
+            "{:ids$}  {:tenants$}  {:8}  {:>7}  {}",
+            text(&row["id"]),
+            text(&row["tenant"]),
+            text(&row["state"]),
+            row["secrets"],
+            row["terms"]
+        );
+    }
+    lines
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn now() -> i64 {
+    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH);
+    elapsed.map_or(0, |elapsed| {
+        i64::try_from(elapsed.as_secs()).unwrap_or(i64::MAX)
+    })
+}

@@ -1,0 +1,41 @@
+//! Figures of all requests that asked a model for something, for those who watch the server.
+
+use std::time::Duration;
+
+/// Figures since the start of the server, but for what is of late.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct RequestFigures {
+    /// Time since the start.
+    pub uptime: Duration,
+    /// Requests that named a model and have ended.
+    pub requests: u64,
+    /// Of those, requests with a status from 400 on, or whose answer broke off.
+    pub failed: u64,
+    /// Of those, requests that named a model that there is.
+    pub known: u64,
+    /// Answers for whose prompt a cached prefix was found.
+    pub prefix_hits: u64,
+    /// Answers for whose prompt none was found.
+    pub prefix_misses: u64,
+    /// Tokens of prompts that were found.
+    pub prefix_tokens: u64,
+    /// Requests that ended in a second, on average over the last minute.
+    pub requests_per_second: f64,
+    /// Tokens that those generated.
+    pub tokens_per_second: f64,
+    /// Times from arrival to end of the last requests that were answered; `None` if there were none.
+    pub latency: Option<RequestLatency>,
+}
+
+/// Times from arrival to end, over the last requests that were answered.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RequestLatency {
+    /// Half of them took no longer.
+    pub p50: Duration,
+    /// 95 in 100 took no longer.
+    pub p95: Duration,
+    /// 99 in 100 took no longer.
+    pub p99: Duration,
+    /// Mean of all.
+    pub mean: Duration,
+}

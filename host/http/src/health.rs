@@ -1,0 +1,87 @@
+//! Health of the server: checks with a state each, which `/health` and `/ready` tell of.
+
+use axum::response::Response;
+use http::StatusCode;
+use serde_json::{Map, Value, json};
+
+use crate::problem::json_response;
+
+/// State of a part of the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CheckState {
+    /// It works.
+    Ok,
+    /// It works in part, or something of it needs an operator.
+    Degraded,
+    /// It does not work.
+    Failed,
+}
+
+impl CheckState {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Degraded => "degraded",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// A check of a part of the server.
+#[derive(Debug, Clone)]
+pub struct Check {
+    /// Name of the part.
+    pub name: &'static str,
+    /// Its state.
+    pub state: CheckState,
+    /// Where it has failed, only a restart helps: `/health` says so with 503.
+    pub vital: bool,
+    /// Where it has failed, no new work is wanted: `/ready` says so with 503.
+    pub required: bool,
+    /// More about a state other than `ok`, without a name; `null` is nothing.
+    pub detail: Value,
+}
+
+impl Check {
+    fn has_failed(&self) -> bool {
+        self.state == CheckState::Failed
+    }
+}
+
+/// Checks the parts of the server. Called for every question, so it waits for nothing.
+pub type Checks = Box<dyn Fn() -> Vec<Check> + Send + Sync>;
+
+/// Whether the process lives.
+pub(crate) fn health(checks: &[Check]) -> Response {
+    let failed = checks.iter().any(|check| check.vital && check.has_failed());
+    let vital = checks.iter().filter(|check| check.vital);
+    let (status, word) = match failed {
+        false => (StatusCode::OK, "ok"),
+        true => (StatusCode::SERVICE_UNAVAILABLE, "failed"),
+    };
+    json_response(status, &json!({"status": word, "checks": states(vital)}))
+}
+
+/// Whether new work is welcome to a server that has started and does not drain.
+pub(crate) fn ready(checks: &[Check]) -> Response {
+    let failed = checks
+        .iter()
+        .any(|check| (check.required || check.vital) && check.has_failed());
+    let (status, word) = match failed {
+        false => (StatusCode::OK, "ready"),
+        true => (StatusCode::SERVICE_UNAVAILABLE, "not_ready"),
+    };
+    let mut body = json!({"status": word, "checks": states(checks.iter())});
+    for check in checks {
+        if !check.detail.is_null() {
+            body[check.name] = check.detail.clone();
+        }
+    }
+    json_response(status, &body)
+}
+
+fn states<'a>(checks: impl Iterator<Item = &'a Check>) -> Map<String, Value> {
+    checks
+        .map(|check| (check.name.to_owned(), json!(check.state.name())))
+        .collect()
+}

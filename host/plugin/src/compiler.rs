@@ -1,0 +1,120 @@
+//! Machine code of a component: embedded, from the cache, or compiled, which takes seconds for a large one.
+
+use std::time::Instant;
+
+use rayon_core::ThreadPoolBuilder;
+use wasmtime::Engine;
+use wasmtime::component::Component as Compiled;
+
+use crate::cache::CompileCache;
+use crate::{LoadError, compile_cost};
+
+/// Size from which on the log tells that a component is compiled: those with an interpreter in them take
+/// seconds.
+const TOLD_FROM_BYTES: usize = 1 << 20;
+
+/// A component before it is compiled.
+pub(crate) struct Source<'a> {
+    pub(crate) name: &'a str,
+    /// Name and place, for errors.
+    pub(crate) label: &'a str,
+    pub(crate) wasm: &'a [u8],
+    /// Machine code of our own build; may be empty.
+    pub(crate) precompiled: &'a [u8],
+    /// SHA-256 of `wasm` in hexadecimal.
+    pub(crate) digest: &'a str,
+}
+
+/// Compiles for one engine.
+pub(crate) struct Compiler<'a> {
+    pub(crate) engine: &'a Engine,
+    pub(crate) cache: Option<&'a CompileCache>,
+    /// Threads to compile on; `None` for as many as there are processors.
+    pub(crate) threads: Option<usize>,
+}
+
+impl Compiler<'_> {
+    pub(crate) fn compile(&self, source: &Source<'_>) -> Result<Compiled, LoadError> {
+        if let Some(kept) = self.kept(source) {
+            return Ok(kept);
+        }
+        let damaged = |error: wasmtime::Error| LoadError::Compile {
+            origin: source.label.to_owned(),
+            message: format!("{error:#}"),
+        };
+        compile_cost::check(source.label, source.wasm)?;
+        let told = source.wasm.len() >= TOLD_FROM_BYTES;
+        let megabytes = format!("{:.1} MB", source.wasm.len() as f64 / 1e6);
+        if told {
+            tracing::info!(
+                plugin = source.name,
+                size = megabytes,
+                threads = self.threads,
+                "compiling a plugin; what served before goes on"
+            );
+        }
+        let begun = Instant::now();
+        let compiled = self.translate(source.wasm).map_err(damaged)?;
+        if told {
+            let seconds = (begun.elapsed().as_secs_f64() * 10.0).round() / 10.0;
+            tracing::info!(
+                plugin = source.name,
+                size = megabytes,
+                seconds,
+                "compiled a plugin"
+            );
+        }
+        if let Some(cache) = self.cache {
+            let code = compiled.serialize().map_err(damaged)?;
+            cache.write(self.engine, source.digest, &code);
+        }
+        Ok(compiled)
+    }
+
+    /// Code that was compiled before, if it is there and suits this machine.
+    fn kept(&self, source: &Source<'_>) -> Option<Compiled> {
+        if !source.precompiled.is_empty() {
+            match deserialize(self.engine, source.precompiled) {
+                Ok(compiled) => return Some(compiled),
+                // A binary that was built on another machine: its processor may lack something.
+                Err(error) => tracing::info!(
+                    plugin = source.name,
+                    error = format!("{error:#}"),
+                    "the embedded code does not suit this machine, compiling"
+                ),
+            }
+        }
+        let cache = self.cache?;
+        let cached = cache.read(self.engine, source.digest)?;
+        let compiled = deserialize(self.engine, &cached);
+        if compiled.is_err() {
+            cache.remove(self.engine, source.digest);
+        }
+        compiled.ok()
+    }
+
+    /// Compile on the threads that there are for it. The compiler shares its work among those of the pool that
+    /// it is called in.
+    fn translate(&self, wasm: &[u8]) -> wasmtime::Result<Compiled> {
+        let pool = self.threads.map(|threads| {
+            let builder = ThreadPoolBuilder::new().num_threads(threads);
+            builder
+                .thread_name(|index| format!("mortise-compile-{index}"))
+                .build()
+        });
+        match pool {
+            None => Compiled::from_binary(self.engine, wasm),
+            Some(Ok(pool)) => pool.install(|| Compiled::from_binary(self.engine, wasm)),
+            Some(Err(error)) => Err(wasmtime::Error::msg(format!("no threads: {error}"))),
+        }
+    }
+}
+
+/// Load code that we compiled ourselves.
+#[allow(unsafe_code, reason = "compiled code is run as it is")]
+fn deserialize(engine: &Engine, compiled: &[u8]) -> wasmtime::Result<Compiled> {
+    // SAFETY: the bytes are the output of wasmtime's own compiler: either embedded by our build,
+    // or read from the cache folder, which only the user of this process may write to and whose
+    // files match the digest written with them. Operators cannot hand in compiled code.
+    unsafe { Compiled::deserialize(engine, compiled) }
+}

@@ -1,0 +1,23 @@
+//! Retrieval: texts of documents, their chunks, and an index that finds chunks by meaning and by words.
+//!
+//! Nothing of HTTP, of models or of the store is known in here: who uses it brings vectors, and keeps what
+//! [`Chunk::encode`] makes.
+
+mod chunk;
+mod document;
+mod filter;
+mod fusion;
+mod index;
+mod lexical;
+pub mod limits;
+mod search;
+mod stored;
+mod terms;
+mod vectors;
+
+pub use chunk::{Chunking, Span, chunks};
+pub use document::{DocumentError, Format, text_of};
+pub use filter::{Attribute, Attributes, Filter, FilterError, attributes_of};
+pub use index::{Document, Index};
+pub use search::{Hit, Query, Weights};
+pub use stored::Chunk;

@@ -1,0 +1,126 @@
+//! An audit log in the store: items of one record, whose body is the head.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rusqlite::OptionalExtension as _;
+
+use super::chain::{AuditHead, Checker, seal};
+use super::error::AuditError;
+use crate::check::version;
+use crate::error::StoreError;
+use crate::maintenance::{failed, open};
+use crate::query::now;
+use crate::record::{Change, Item, Key, Kind, Record};
+use crate::store::Store;
+
+/// Owner of the log, which no caller can be: theirs say first whether they are a tenant.
+pub(crate) const OWNER: &str = "audit";
+
+/// Id of the record.
+pub(crate) const ID: &str = "log";
+
+/// The chain in a store.
+pub(super) struct StoreHome {
+    store: Arc<dyn Store>,
+    head: AuditHead,
+}
+
+fn key() -> Key {
+    Key::new(&Arc::from(OWNER), Kind::Audit, ID)
+}
+
+fn record(head: &AuditHead) -> Record {
+    Record {
+        key: key(),
+        created: now(),
+        expires: None,
+        open: false,
+        body: head.to_string().into_bytes(),
+    }
+}
+
+impl StoreHome {
+    /// Take up the log of a store, or begin one.
+    pub(super) async fn open(store: Arc<dyn Store>) -> Result<Self, AuditError> {
+        let found = store.get(key()).await?;
+        let head = match &found {
+            Some(record) => head_of(&record.body)?,
+            None => {
+                let head = AuditHead::default();
+                store.commit(vec![Change::Put(record(&head))]).await?;
+                head
+            }
+        };
+        Ok(Self { store, head })
+    }
+
+    /// Append an entry, which is JSON, and wait until the disk has it.
+    pub(super) async fn append(&mut self, entry: &str) -> Result<AuditHead, AuditError> {
+        let (line, head) = seal(&self.head, entry);
+        let item = Item {
+            id: format!("{:020}", head.number),
+            body: line.into_bytes(),
+        };
+        let changes = vec![
+            Change::Append {
+                parent: key(),
+                items: vec![item],
+            },
+            Change::Update(record(&head)),
+        ];
+        self.store.commit(changes).await?;
+        self.head = head.clone();
+        Ok(head)
+    }
+}
+
+fn head_of(body: &[u8]) -> Result<AuditHead, AuditError> {
+    let text = std::str::from_utf8(body).unwrap_or_default();
+    let head = text.parse();
+    head.map_err(|error| AuditError::Store(StoreError::Unavailable(error)))
+}
+
+/// Read the log of a store file and check it, beside a running server or without one; `each` gets every entry.
+/// Blocks.
+///
+/// # Errors
+/// When it cannot be read, or its chain is broken or does not hold `known`.
+pub fn read_store(
+    path: &Path,
+    known: Option<AuditHead>,
+    each: &mut dyn FnMut(&str),
+) -> Result<AuditHead, AuditError> {
+    let connection = open(path)?;
+    version(&connection, path)?;
+    let sqlite = |source| AuditError::from(failed(path, source));
+    // One view of all of it, whatever a running server appends meanwhile.
+    connection.execute_batch("BEGIN").map_err(sqlite)?;
+    let record: Option<(i64, Vec<u8>)> = connection
+        .query_row(
+            "SELECT seq, body FROM records WHERE owner = ?1 AND kind = ?2 AND id = ?3",
+            [OWNER, Kind::Audit.name(), ID],
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )
+        .optional()
+        .map_err(sqlite)?;
+    let Some((record, noted)) = record else {
+        return Err(AuditError::Store(StoreError::NotFound));
+    };
+    let (mut checker, mut second) = (Checker::new(Some(head_of(&noted)?)), Checker::new(known));
+    let mut statement = connection
+        .prepare("SELECT body FROM items WHERE record = ?1 ORDER BY seq")
+        .map_err(sqlite)?;
+    let mut rows = statement.query([record]).map_err(sqlite)?;
+    while let Some(row) = rows.next().map_err(sqlite)? {
+        let body: Vec<u8> = row.get(0).map_err(sqlite)?;
+        let line = std::str::from_utf8(&body).unwrap_or_default();
+        let checked = checker.line(line).and_then(|entry| {
+            second.line(line)?;
+            Ok(entry)
+        });
+        each(checked.map_err(|broken| AuditError::from(broken).at(path))?);
+    }
+    let ended = second.end().and_then(|_| checker.end());
+    ended.map_err(|broken| AuditError::from(broken).at(path))
+}

@@ -1,0 +1,143 @@
+// Conversations, kept in this browser. What is read, from the browser's storage or from a file, is rebuilt field by
+// field: it may be anything.
+
+const PREFIX = "mortise.chat.";
+/** Conversations that are kept; the oldest give way. */
+const MOST = 200;
+/** Bytes of a file that is imported. */
+const FILE_BYTES = 8 * 1024 * 1024;
+const MESSAGES = 2000;
+
+const text = (value) => (typeof value === "string" ? value : "");
+const list = (value, most = MESSAGES) => (Array.isArray(value) ? value.slice(0, most) : []);
+const number = (value) => (Number.isFinite(value) ? value : undefined);
+
+/** Settings as they are typed. An empty one is not sent. */
+export const SETTINGS = [
+  "system", "temperature", "top_p", "max_tokens", "seed", "stop", "effort", "tools", "server_tools", "schema",
+];
+
+function settingsOf(value) {
+  const settings = { logprobs: value?.logprobs === true };
+  for (const name of SETTINGS) settings[name] = text(value?.[name]);
+  return settings;
+}
+
+const callOf = (call) => ({
+  id: text(call?.id),
+  name: text(call?.name),
+  arguments: text(call?.arguments),
+  ...(typeof call?.outcome === "string" && { outcome: call.outcome, output: text(call.output) }),
+});
+
+function messageOf(value) {
+  const content = text(value?.content);
+  if (value?.role === "user") return { role: "user", content };
+  if (value?.role === "tool") return { role: "tool", content, call: text(value.call) };
+  if (value?.role !== "assistant") return undefined;
+  const usage = value.usage && {
+    prompt: number(value.usage.prompt) ?? 0,
+    completion: number(value.usage.completion) ?? 0,
+    cached: number(value.usage.cached) ?? 0,
+  };
+  return {
+    role: "assistant",
+    content,
+    reasoning: text(value.reasoning),
+    calls: list(value.calls, 128).map(callOf),
+    ran: list(value.ran, 128).map(callOf),
+    finish: text(value.finish),
+    error: text(value.error),
+    schema: text(value.schema),
+    usage,
+    first: number(value.first),
+    total: number(value.total),
+  };
+}
+
+const threadOf = (value) => ({
+  model: text(value?.model),
+  messages: list(value?.messages).map(messageOf).filter(Boolean),
+});
+
+function chatOf(value) {
+  const threads = list(value?.threads, 2).map(threadOf);
+  if (!threads.length) return undefined;
+  return {
+    id: crypto.randomUUID(),
+    title: text(value.title).slice(0, 80),
+    changed: number(value.changed) ?? Date.now(),
+    settings: settingsOf(value.settings),
+    threads,
+  };
+}
+
+/** A new conversation, with the settings of another. */
+export function newChat(model, settings) {
+  return chatOf({ threads: [{ model }], settings });
+}
+
+/** All conversations, the last changed first. */
+export function allChats() {
+  const chats = [];
+  for (const name of Object.keys(localStorage)) {
+    if (!name.startsWith(PREFIX)) continue;
+    const chat = parsed(localStorage.getItem(name));
+    if (chat) chats.push({ ...chat, id: name.slice(PREFIX.length) });
+  }
+  return chats.sort((one, other) => other.changed - one.changed);
+}
+
+function parsed(json) {
+  try {
+    return chatOf(JSON.parse(json));
+  } catch {
+    return undefined;
+  }
+}
+
+/** What is kept of a conversation: probabilities of tokens are too large. */
+const kept = ({ title, changed, settings, threads }) => ({
+  title,
+  changed,
+  settings,
+  threads: threads.map(({ model, messages }) => ({ model, messages: messages.map(({ tokens, ...rest }) => rest) })),
+});
+
+/** Keep a conversation. Where the browser has no room, the oldest others give way. */
+export function keep(chat) {
+  chat.changed = Date.now();
+  const json = JSON.stringify(kept(chat));
+  const others = allChats().filter((other) => other.id !== chat.id);
+  others.splice(MOST - 1).forEach((other) => forget(other.id));
+  for (;;) {
+    try {
+      localStorage.setItem(PREFIX + chat.id, json);
+      return true;
+    } catch {
+      const oldest = others.pop();
+      if (!oldest) return false;
+      forget(oldest.id);
+    }
+  }
+}
+
+/** Remove a conversation. */
+export const forget = (id) => localStorage.removeItem(PREFIX + id);
+
+/** Conversations as the text of a file. */
+export const exported = (chats) => JSON.stringify({ mortise: "conversations", version: 1, chats: chats.map(kept) }, null, 2);
+
+/** Conversations of a file that `exported` made. */
+export async function imported(file) {
+  if (file.size > FILE_BYTES) throw new Error(`the file has more than ${FILE_BYTES / 1024 / 1024} MiB`);
+  let value;
+  try {
+    value = JSON.parse(await file.text());
+  } catch {
+    throw new Error("the file is not JSON");
+  }
+  const chats = list(value?.chats, MOST).map(chatOf).filter(Boolean);
+  if (value?.mortise !== "conversations" || !chats.length) throw new Error("the file has no conversations of mortise");
+  return chats;
+}

@@ -1,0 +1,51 @@
+// What the model saw: the prompt that the chat template made of a conversation, token by token.
+
+import { rendered, tokenized } from "./api.js";
+import { byId, el } from "./dom.js";
+
+/** Kinds of control tokens that are looked up. */
+const CANDIDATES = 48;
+
+/** Show the prompt of a request. */
+export async function inspect(request) {
+  const dialog = byId("inspect");
+  const body = byId("inspect-body");
+  body.replaceChildren(el("p", {}, "Rendering…"));
+  byId("inspect-model").textContent = request.model;
+  dialog.showModal();
+  try {
+    const [prompt, tokens] = await Promise.all([rendered(request), tokenized(request)]);
+    const special = await specials(request.model, tokens);
+    body.replaceChildren(facts(prompt), view(tokens, special));
+  } catch (error) {
+    body.replaceChildren(el("p", { class: "problem error", role: "alert" }, error.message));
+  }
+}
+
+function facts({ count, max_model_len: most, stop }) {
+  const parts = [`${count} tokens of ${most}`];
+  if (stop?.length) parts.push(`the template stops at ${stop.map((text) => JSON.stringify(text)).join(", ")}`);
+  return el("p", { class: "facts" }, parts.join(" · "));
+}
+
+/** Ids of control tokens. Letters never become one, so a text that does not come back as its own token is one. */
+async function specials(model, { tokens, token_strs: texts }) {
+  const candidates = new Map();
+  tokens.forEach((id, at) => {
+    if (/^[<[].*[>\]]$/su.test(texts[at])) candidates.set(id, texts[at]);
+  });
+  const asked = [...candidates].slice(0, CANDIDATES).map(async ([id, text]) => {
+    const plain = await tokenized({ model, prompt: text, add_special_tokens: false });
+    return plain.tokens.length === 1 && plain.tokens[0] === id ? undefined : id;
+  });
+  return new Set(await Promise.all(asked));
+}
+
+/** Tokens one behind the other: control tokens framed, the others in two tints so that their ends can be seen. */
+function view({ tokens, token_strs: texts }, special) {
+  const made = tokens.map((id, at) => {
+    const kind = special.has(id) ? "special" : at % 2 ? "odd" : "even";
+    return el("span", { class: `piece ${kind}`, title: `token ${id}` }, texts[at]);
+  });
+  return el("pre", { class: "prompt", tabIndex: 0, "aria-label": "The prompt" }, ...made);
+}

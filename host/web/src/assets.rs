@@ -1,0 +1,175 @@
+//! Files of the page, embedded as they stand in the repository.
+
+use std::fmt::Write as _;
+
+use bytes::Bytes;
+use http::HeaderValue;
+use sha2::{Digest as _, Sha256};
+
+const HTML: &str = "text/html; charset=utf-8";
+const CSS: &str = "text/css; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+const SVG: &str = "image/svg+xml";
+
+/// Name of the page itself.
+pub(crate) const PAGE: &str = "index.html";
+
+/// Bytes of a digest that make a tag.
+const TAG_BYTES: usize = 12;
+
+/// A file of the folder `assets`: its name, its media type, its bytes.
+macro_rules! file {
+    ($name:literal, $media:expr) => {
+        (
+            $name,
+            $media,
+            include_bytes!(concat!("../assets/", $name)).as_slice(),
+        )
+    };
+}
+
+const FILES: &[(&str, &str, &[u8])] = &[
+    file!("index.html", HTML),
+    file!("style.css", CSS),
+    file!("parts.css", CSS),
+    file!("icon.svg", SVG),
+    file!("icons.svg", SVG),
+    file!("main.js", SCRIPT),
+    file!("api.js", SCRIPT),
+    file!("chats.js", SCRIPT),
+    file!("columns.js", SCRIPT),
+    file!("dom.js", SCRIPT),
+    file!("inspect.js", SCRIPT),
+    file!("markdown.js", SCRIPT),
+    file!("messages.js", SCRIPT),
+    file!("settings.js", SCRIPT),
+    file!("tokens.js", SCRIPT),
+    file!("turns.js", SCRIPT),
+];
+
+/// One file.
+pub(crate) struct Asset {
+    name: &'static str,
+    pub(crate) media: &'static str,
+    pub(crate) bytes: Bytes,
+    /// The value of its header `ETag`, which changes with its bytes.
+    pub(crate) tag: HeaderValue,
+}
+
+/// All files.
+pub(crate) struct Assets(Vec<Asset>);
+
+impl Assets {
+    /// The files in the binary.
+    pub(crate) fn embedded() -> Self {
+        let assets = FILES.iter().map(|&(name, media, bytes)| Asset {
+            name,
+            media,
+            bytes: Bytes::from_static(bytes),
+            tag: tag_of(bytes),
+        });
+        Self(assets.collect())
+    }
+
+    /// The file of a name.
+    pub(crate) fn get(&self, name: &str) -> Option<&Asset> {
+        self.0.iter().find(|asset| asset.name == name)
+    }
+}
+
+fn tag_of(bytes: &[u8]) -> HeaderValue {
+    let mut tag = String::from("\"");
+    for byte in Sha256::digest(bytes).iter().take(TAG_BYTES) {
+        // Writing to a text does not fail.
+        let _ = write!(tag, "{byte:02x}");
+    }
+    tag.push('"');
+    HeaderValue::from_str(&tag).unwrap_or(HeaderValue::from_static("\"\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    use super::*;
+
+    /// Bytes of the whole page at most.
+    const PAGE_BYTES: usize = 300 * 1024;
+
+    fn text(name: &str) -> &'static str {
+        let file = FILES.iter().find(|(known, ..)| *known == name);
+        std::str::from_utf8(file.expect("a file").2).expect("UTF-8")
+    }
+
+    #[test]
+    fn the_folder_is_embedded_whole() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets");
+        let entries = std::fs::read_dir(folder).expect("the folder");
+        let there: BTreeSet<String> = entries
+            .map(|entry| entry.expect("an entry").file_name())
+            .map(|name| name.into_string().expect("UTF-8"))
+            .collect();
+        let embedded: BTreeSet<String> =
+            FILES.iter().map(|(name, ..)| (*name).to_owned()).collect();
+        assert_eq!(there, embedded);
+        let bytes: usize = FILES.iter().map(|(.., bytes)| bytes.len()).sum();
+        assert!(bytes < PAGE_BYTES, "{bytes}");
+    }
+
+    /// Ways by which a text becomes markup or code; the page has none, so no text of a model can.
+    #[test]
+    fn no_script_makes_markup_or_code_of_text() {
+        const WAYS: &[&str] = &[
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+            "eval(",
+            "new Function",
+            "DOMParser",
+            "srcdoc",
+            "setHTMLUnsafe",
+            "createContextualFragment",
+            "javascript:",
+        ];
+        for (name, media, _) in FILES {
+            let text = text(name);
+            for way in WAYS {
+                assert!(!text.contains(way), "{name}: {way}");
+            }
+            if *media == HTML {
+                assert!(
+                    !text.contains("<style") && !text.contains(" style="),
+                    "{name}"
+                );
+                let handler = |word: &&str| word.starts_with("on") && word.contains("=\"");
+                assert_eq!(text.split_whitespace().find(handler), None, "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn scripts_import_what_is_embedded() {
+        for (name, media, _) in FILES {
+            if *media != SCRIPT {
+                continue;
+            }
+            for import in text(name).split("from \"").skip(1) {
+                let import = import.split('"').next().expect("a name");
+                let file = import.strip_prefix("./").expect("a file beside this one");
+                assert!(
+                    FILES.iter().any(|(known, ..)| *known == file),
+                    "{name}: {file}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn tags_change_with_bytes() {
+        assert_eq!(tag_of(b"a"), tag_of(b"a"));
+        assert_ne!(tag_of(b"a"), tag_of(b"b"));
+        assert_eq!(tag_of(b"a").len(), 2 * TAG_BYTES + 2);
+    }
+}

@@ -1,0 +1,163 @@
+// Texts that would be code if any of them became markup, in every field that a server or a file can fill.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { last, open, say, SCRIPTED } from "./page.mjs";
+
+const RUN = "globalThis.ran=1";
+
+/** Markup that runs, in the ways that browsers have. */
+const MARKUP = [
+  `<script>${RUN}</script>`, `<ScRiPt>${RUN}</sCrIpT>`, `<script src="/x.js"></script>`, `"><script>${RUN}</script>`,
+  `</script><script>${RUN}</script>`, `<img src=x onerror=${RUN}>`, `<img src="/nothing" onerror="${RUN}">`, `<IMG SRC=x ONERROR=${RUN}>`,
+  `'"><img src=x onerror=${RUN}>`, `<svg onload=${RUN}>`, `<svg><script>${RUN}</script></svg>`, `<svg><animate onbegin=${RUN} attributeName=x dur=1s>`,
+  `<svg><a href="javascript:${RUN}"><text>x</text></a></svg>`, `<math><mtext><img src=x onerror=${RUN}></mtext></math>`, `<body onload=${RUN}>`,
+  `<iframe src="javascript:${RUN}"></iframe>`, `<iframe srcdoc="<script>parent.ran=1</script>"></iframe>`, `<object data="javascript:${RUN}"></object>`,
+  `<embed src="javascript:${RUN}">`, `<details open ontoggle=${RUN}><summary>x</summary></details>`, `<input autofocus onfocus=${RUN}>`,
+  `<select autofocus onfocus=${RUN}></select>`, `<textarea autofocus onfocus=${RUN}></textarea>`, `</textarea><img src=x onerror=${RUN}>`,
+  `</title><img src=x onerror=${RUN}>`, `<video><source onerror=${RUN}></video>`, `<audio src=x onerror=${RUN}></audio>`, `<marquee onstart=${RUN}>x</marquee>`,
+  `<form action="javascript:${RUN}"><button>x</button></form>`, `<button formaction="javascript:${RUN}">x</button>`, `<isindex type=image src=x onerror=${RUN}>`,
+  `<link rel=stylesheet href="https://elsewhere.example/x.css">`, `<style>@import "https://elsewhere.example/x.css";</style>`,
+  `<div style="background:url(https://elsewhere.example/x)">x</div>`, `<base href="https://elsewhere.example/">`, `<meta http-equiv=refresh content="0;url=https://elsewhere.example/">`,
+  `<template><script>${RUN}</script></template>`, `<noscript><p title="</noscript><img src=x onerror=${RUN}>"></noscript>`,
+  `<a href="javascript:${RUN}">x</a>`, `<a href="data:text/html,<script>${RUN}</script>">x</a>`, `<img src="https://elsewhere.example/x.png">`,
+  `<!--><img src=x onerror=${RUN}>-->`, `<![CDATA[<img src=x onerror=${RUN}>]]>`, `&lt;img src=x onerror=${RUN}&gt;`, `&#60;script&#62;${RUN}&#60;/script&#62;`,
+  `\u003cimg src=x onerror=${RUN}\u003e`, `<\u0000script>${RUN}</script>`, `\u202e<img src=x onerror=${RUN}>`, `<xss id=x tabindex=1 onfocus=${RUN}></xss>`,
+  `<img name=getElementById src=x>`, `<form id=messages><input name=append></form>`, "{{constructor.constructor('globalThis.ran=1')()}}", `\${${RUN}}`, `__proto__`, `constructor`,
+];
+/** Targets of links, which Markdown could make live. */
+const TARGETS = [
+  `javascript:${RUN}`, `JaVaScRiPt:${RUN}`, ` javascript:${RUN}`, `java\tscript:${RUN}`, `\u0001javascript:${RUN}`, `javascript://x/%0a${RUN}`, `vbscript:${RUN}`,
+  `data:text/html,<script>${RUN}</script>`, `data:text/html;base64,PHNjcmlwdD4=`, `blob:https://elsewhere.example/x`, `file:///etc/passwd`, `//elsewhere.example/x`,
+  `https://x"onmouseover="${RUN}`, `https://x'onfocus='${RUN}`, `feed:javascript:${RUN}`,
+];
+const LINKS = TARGETS.flatMap((target) => [`[x](${target})`, `![x](${target})`, `<${target}>`, `[x](<${target}>)`]);
+const CORPUS = [...MARKUP, ...LINKS];
+
+/** No payload has become anything but text: what was made of them is what Markdown may make. */
+async function harmless(page, what) {
+  const found = await page.evaluate(() => {
+    const bad = [];
+    for (const element of document.querySelectorAll("#columns *, #chats *, #models *, #inspect-body *, #notes *")) {
+      const name = element.tagName.toLowerCase();
+      if (/^(script|iframe|object|embed|img|svg|math|style|link|base|meta|form|video|audio|template|marquee|xss)$/.test(name)) bad.push(name);
+      for (const { name: attribute } of element.attributes) {
+        if (attribute.startsWith("on") || ["style", "srcdoc", "src", "formaction"].includes(attribute)) bad.push(`${name} ${attribute}`);
+      }
+      if (name === "a" && !["http:", "https:", "mailto:"].includes(new URL(element.href).protocol)) bad.push(element.href);
+    }
+    return bad;
+  });
+  assert.deepEqual(found, [], what);
+}
+
+const chunk = (delta, more = {}) => ({ choices: [{ index: 0, delta, ...more }] });
+
+/** What a hostile server streams: each payload in each field, and its text in each place of Markdown. */
+function streamed(payloads) {
+  const logged = (token) => ({ logprobs: { content: [{ token, logprob: -1, top_logprobs: [{ token, logprob: -2 }] }] } });
+  const each = payloads.flatMap((text, index) => [
+    chunk({ reasoning_content: text }),
+    ...["\n\n", text, "\n\n- ", text, "\n\n> ", text, "\n\n| ", text, " | b |\n|---|---|\n| ", text, " | c |\n\n```", text, "\n", text, "\n```\n\n# ", text].map((content) =>
+      chunk({ content }, logged(content)),
+    ),
+    chunk({ tool_calls: [{ index, id: `${index}${text}`, function: { name: text, arguments: JSON.stringify({ [text]: text }) } }] }),
+    chunk({ server_tool_calls: [{ index, id: `ran ${index}`, name: text, arguments: text, outcome: text, output: text }] }),
+    chunk({}, { finish_reason: text }),
+  ]);
+  return [chunk({ role: "assistant", content: "" }), ...each, { choices: [], usage: { prompt_tokens: 1, completion_tokens: 1 } }];
+}
+
+/** Payloads in groups, one answer each. */
+const groups = (payloads, size) => payloads.flatMap((_, at) => (at % size ? [] : [payloads.slice(at, at + size)]));
+
+const events = (chunks) => chunks.map((chunk) => `data: ${JSON.stringify(chunk)}\n\n`).join("");
+
+test("what a hostile server writes into any field stays text", async () => {
+  assert.ok(CORPUS.length >= 100, `${CORPUS.length}`);
+  let group = CORPUS.slice(0, 1);
+  const json = (value) => ({ contentType: "application/json", body: JSON.stringify(value) });
+  const prepare = async (page) => {
+    await page.route("**/v1/models", (route) => route.fulfill(json({ data: CORPUS.map((id) => ({ id })) })));
+    await page.route("**/version", (route) => route.fulfill(json({ version: CORPUS[0] })));
+    await page.route("**/completions", (route) => route.fulfill({ contentType: "text/event-stream", body: `${events(streamed(group))}data: [DONE]\n\n` }));
+    await page.route("**/render", (route) => route.fulfill(json({ count: group[0], max_model_len: group[0], stop: group })));
+    await page.route("**/tokenize", (route) => route.fulfill(json({ tokens: CORPUS.map((_, at) => at), token_strs: CORPUS.map((text) => `<${text}>`) })));
+  };
+  const { page, close } = await open(SCRIPTED, { prepare });
+  for (group of groups(CORPUS, 30)) {
+    await page.click("#new");
+    await page.selectOption("#model-0", group[0]);
+    await say(page, group.join("\n"));
+    await harmless(page, group[0]);
+    const cards = await last(page).locator(".card header").allTextContents();
+    assert.deepEqual(cards, [...group, ...group]);
+  }
+  // Tokens, the prompt, and the refusal of a request.
+  await page.check("#set-logprobs");
+  group = MARKUP;
+  await page.click("#new");
+  await say(page, group[0]);
+  assert.ok((await page.locator(".token").count()) > MARKUP.length);
+  await page.locator(".token").nth(1).hover();
+  await page.click("#look");
+  await page.locator(".prompt").waitFor();
+  assert.equal(await page.locator(".piece").count(), CORPUS.length);
+  await harmless(page, "tokens and a prompt");
+  await page.keyboard.press("Escape");
+  const message = CORPUS.join("\n");
+  await page.route("**/completions", (route) => route.fulfill({ status: 400, ...json({ error: { message, param: CORPUS[0] } }) }));
+  await say(page, "Hello");
+  assert.ok((await last(page).locator(".problem.error").textContent()).includes(message));
+  await harmless(page, "a refusal");
+  await close();
+});
+
+test("a file of conversations brings nothing but texts", async () => {
+  const { page, close } = await open(SCRIPTED);
+  const messages = CORPUS.flatMap((text) => [
+    { role: "user", content: text },
+    { role: "assistant", content: text, reasoning: text, calls: [{ id: text, name: text, arguments: text }], ran: [{ id: 1, name: text, arguments: text, outcome: text, output: text }], finish: text, error: text, schema: "" },
+    { role: "tool", call: text, content: text },
+  ]);
+  const chats = [{ title: CORPUS[0], settings: { system: CORPUS[1], __proto__: 1 }, threads: [{ model: CORPUS[2], messages }] }];
+  const buffer = Buffer.from(JSON.stringify({ mortise: "conversations", version: 1, chats }));
+  await page.setInputFiles("#file", { name: "c.json", mimeType: "application/json", buffer });
+  await page.locator(".message").nth(2 * CORPUS.length - 1).waitFor();
+  await harmless(page, "a file");
+  await close();
+});
+
+test("the server's own answers with markup stay text", async () => {
+  const { page, close } = await open(SCRIPTED);
+  await page.selectOption("#model-0", "hostile <img src=x onerror=globalThis.ran=1>");
+  await say(page, "<img src=x onerror=globalThis.ran=1>");
+  assert.match(await last(page).locator(".thoughts").textContent(), /<script>/);
+  assert.match(await last(page).locator(".text").innerText(), /<img src=x onerror/);
+  await harmless(page, "an answer");
+  await close();
+});
+
+test("the policy of the page allows nothing else", async () => {
+  const { page, close } = await open(SCRIPTED);
+  const policy = await page.evaluate(async () => (await fetch("/")).headers.get("content-security-policy"));
+  const directives = new Map(policy.split("; ").map((part) => [part.split(" ")[0], part.slice(part.indexOf(" ") + 1)]));
+  assert.equal(directives.get("default-src"), "'none'");
+  for (const name of ["script-src", "style-src", "connect-src", "img-src"]) assert.equal(directives.get(name), "'self'");
+  assert.ok(!/unsafe|data:|blob:|\*|https?:/.test(policy), policy);
+  await close();
+  // A script that got into the page all the same would not run, and would be told.
+  const other = await open(SCRIPTED);
+  await other.page.evaluate(() => {
+    const script = document.createElement("script");
+    try {
+      script.textContent = "globalThis.ran = 1";
+      document.body.append(script);
+    } catch {
+      globalThis.refused = true;
+    }
+  });
+  assert.equal(await other.page.evaluate(() => globalThis.ran), undefined);
+  assert.equal(await other.page.evaluate(() => globalThis.refused || globalThis.stopped.length > 0), true);
+  await other.page.context().close();
+});

@@ -1,0 +1,186 @@
+//! `mortise chat` and `mortise top` in a real pseudo-terminal, which Python's standard library makes.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+
+use crate::sources;
+use crate::support::{Server, binary, have};
+
+const DIM: &str = "\u{1b}[2m";
+const RESET: &str = "\u{1b}[0m";
+
+const SCRIPT: &str = r#"
+default = "I heard you."
+lines = [
+    { when = "bell", say = "<think>\nhm \u001b]0;x\u0007\n</think>\n\nA \u001b[31mbell\u0007." },
+    { when = "endless", say = "On and on. " },
+]
+repeat = 1
+"#;
+
+fn see(text: &str) -> Value {
+    json!({"see": text})
+}
+
+fn write(text: &str) -> Value {
+    json!({"type": text})
+}
+
+/// A command in a terminal, with a home of its own.
+fn typed(steps: &[Value], arguments: &[&str], home: &Path, variables: &[(&str, &str)]) -> Output {
+    Command::new("python3")
+        .arg(sources().join("terminal/type.py"))
+        .arg(Value::from(steps).to_string())
+        .arg(binary())
+        .args(arguments)
+        .env("XDG_STATE_HOME", home)
+        .env("TERM", "xterm-256color")
+        .env_remove("NO_COLOR")
+        .envs(variables.iter().copied())
+        .output()
+        .expect("start python3")
+}
+
+fn shown(output: &Output) -> String {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{errors}\n{text}");
+    text
+}
+
+#[test]
+fn feature_z12_people_talk_with_a_model_in_a_terminal() {
+    if !have(&["python3"]) {
+        return;
+    }
+    let server = Server::scripted(SCRIPT, "");
+    let home = tempfile::tempdir().expect("make a folder");
+    let saved = home.path().join("saved.json");
+    let notes = home.path().join("notes.txt");
+    std::fs::write(&notes, "the bell").expect("write a file");
+    let (saved_name, notes_name) = (saved.display().to_string(), notes.display().to_string());
+    let steps = [
+        see("/help lists the commands"),
+        see("› "),
+        write("hello\r"),
+        see("I heard you."),
+        see("tokens in"),
+        see("› "),
+        // The line before comes back by the arrow, and is edited.
+        write("\u{1b}[A there\r"),
+        see("I heard you."),
+        see("› "),
+        write("/nothing\r"),
+        see("there is no command /nothing"),
+        write("/model\r"),
+        see("scripted"),
+        write("/system Be brief.\r"),
+        see("is set"),
+        write(&format!("/file {notes_name}\r")),
+        see("8 bytes"),
+        write("what is in it?\r"),
+        see("bell"),
+        see("tokens in"),
+        write("/retry\r"),
+        see("bell"),
+        see("tokens in"),
+        write(&format!("/save {saved_name}\r")),
+        see("It is in"),
+        write("/clear\r"),
+        see("forgotten"),
+        write(&format!("/load {saved_name}\r")),
+        see("6 messages"),
+        write("/quit\r"),
+    ];
+    let url = server.url("");
+    let output = typed(&steps, &["chat", "--url", &url], home.path(), &[]);
+    let text = shown(&output);
+    // Reasoning is dimmed, and nothing that the model says commands the terminal.
+    assert!(text.contains(&format!("{DIM}h")), "{text:?}");
+    let plain = text.replace(DIM, "").replace(RESET, "");
+    assert!(plain.contains("hm \u{fffd}]0;x\u{fffd}"), "{text:?}");
+    for command in ["\u{1b}]0;x", "\u{7}", "\u{1b}[31mbell"] {
+        assert!(!text.contains(command), "{text:?}");
+    }
+    let saved: Value =
+        serde_json::from_str(&std::fs::read_to_string(&saved).expect("a file")).expect("JSON");
+    assert_eq!(saved["system"], "Be brief.");
+    assert_eq!(saved["messages"][2]["content"], "hello there");
+    assert!(
+        saved["messages"][4]["content"]
+            .as_str()
+            .is_some_and(|text| text.contains("the bell"))
+    );
+    let history = home.path().join("mortise/chat_history");
+    let mode = std::fs::metadata(&history)
+        .expect("a history")
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o077, 0, "{mode:o}");
+    let history = std::fs::read_to_string(history).expect("a history");
+    assert!(history.contains("hello there"), "{history}");
+}
+
+#[test]
+fn feature_z12_an_answer_is_stopped_and_colours_left_out() {
+    if !have(&["python3"]) {
+        return;
+    }
+    let slow = format!(
+        "{}token_delay_ms = 5\n",
+        SCRIPT.replace("repeat = 1", "repeat = 1000")
+    );
+    let server = Server::scripted(&slow, "");
+    let home = tempfile::tempdir().expect("make a folder");
+    let steps = [
+        see("› "),
+        write("endless\r"),
+        see("On and on. On"),
+        write("\u{3}"),
+        see("Stopped."),
+        see("› "),
+        write("\u{3}"),
+        see("Ctrl-D or /quit"),
+        see("› "),
+        write("\u{4}"),
+    ];
+    let url = server.url("");
+    let output = typed(
+        &steps,
+        &["chat", "--url", &url],
+        home.path(),
+        &[("NO_COLOR", "1")],
+    );
+    let text = shown(&output);
+    assert!(!text.contains(DIM), "{text:?}");
+    crate::support::until("the server ends it", || {
+        server.metric("mortise_active_streams").abs() < f64::EPSILON
+    });
+}
+
+#[test]
+fn feature_z12_a_server_is_watched_in_a_terminal() {
+    if !have(&["python3"]) {
+        return;
+    }
+    let server = Server::start(&[]);
+    let home = tempfile::tempdir().expect("make a folder");
+    let steps = [
+        see("\u{1b}[?1049h"),
+        see("mortise-demo"),
+        see("output-parser"),
+        write("\u{3}"),
+        see("\u{1b}[?1049l"),
+    ];
+    let url = server.url("");
+    let output = typed(
+        &steps,
+        &["top", "--interval", "1", "--url", &url],
+        home.path(),
+        &[],
+    );
+    assert!(shown(&output).contains("TOKENS/S"));
+}
