@@ -138,7 +138,7 @@ impl Admin {
     }
 }
 
-/// Whether a request carries a key, in either of two headers.
+/// True if a request carries a key, in either of two headers.
 pub fn carries_key(headers: &HeaderMap, key: &str) -> bool {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let bearer = text(header::AUTHORIZATION.as_str());

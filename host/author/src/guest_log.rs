@@ -89,7 +89,7 @@ impl GuestLog {
 struct Fields {
     message: String,
     details: String,
-    /// Whether it tells of a breakdown, which the command itself tells.
+    /// True if it tells of a breakdown, which the command itself tells.
     breakdown: bool,
     printed: String,
 }

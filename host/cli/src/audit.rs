@@ -1,4 +1,4 @@
-//! What is recorded in the audit log: requests to the admin side, and what the server does by itself.
+//! Entries of the audit log: requests to the admin side, and what the server does by itself.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

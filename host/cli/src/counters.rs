@@ -22,7 +22,7 @@ pub(crate) struct KeptCounters {
     /// `None` where the store ends with the process.
     store: Option<Arc<dyn Store>>,
     ledgers: Mutex<HashMap<String, Arc<Ledger>>>,
-    /// What was read, until its ledger is opened.
+    /// Records that were read, until its ledger is opened.
     read: Mutex<HashMap<String, Vec<KeptBucket>>>,
 }
 

@@ -33,7 +33,7 @@ impl Interrupt {
         Ok(interrupt)
     }
 
-    /// Whether Ctrl-C came; the mark is then taken off.
+    /// True if Ctrl-C came; the mark is then taken off.
     pub(crate) fn came(&self) -> bool {
         self.0.swap(false, Ordering::Relaxed)
     }

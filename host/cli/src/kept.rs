@@ -1,4 +1,4 @@
-//! What outlives the process: the store, the audit log, the counters of policies.
+//! State that outlives the process: the store, the audit log, the counters of policies.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

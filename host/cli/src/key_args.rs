@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 
 use crate::admin_tls::AdminTls;
 
-/// What to do with issued keys.
+/// Actions on issued keys.
 #[derive(Debug, Subcommand)]
 pub(crate) enum KeysCommand {
     /// Issue a key, and print its secret, which is not told again

@@ -19,7 +19,7 @@ pub(crate) struct Operating {
     models: Arc<ModelManager>,
     /// Key of the admin side, if it is taken here.
     key: Option<String>,
-    /// What files tell, by the model's name and their path.
+    /// Facts of files, by the model's name and their path.
     known: Mutex<HashMap<(String, Option<PathBuf>), ModelFacts>>,
 }
 

@@ -30,7 +30,7 @@ pub struct AuditConfig {
 }
 
 impl AuditConfig {
-    /// Whether there is a log.
+    /// True if there is a log.
     pub fn is_kept(&self) -> bool {
         self.store || self.file.is_some()
     }

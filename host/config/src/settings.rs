@@ -40,7 +40,7 @@ impl Settings {
 }
 
 impl Settings {
-    /// Whether there is a table at this path, whose parts end in dots.
+    /// True if there is a table at this path, whose parts end in dots.
     fn has_table(&self, path: &str) -> bool {
         let mut table = Some(&self.0);
         for part in path.split_terminator('.') {

@@ -1,4 +1,4 @@
-//! What the environment says about the terminal and about the user's own folders.
+//! Environment variables about the terminal and about the user's own folders.
 
 use std::env::{var, var_os};
 use std::path::PathBuf;

@@ -180,7 +180,7 @@ impl AccessRecord {
         self.with(|facts| facts.user = Some(named(user)));
     }
 
-    /// Who is asking: its name, its tenant, and the labels that policies gave.
+    /// Caller of the request: its name, its tenant, and the labels that policies gave.
     pub fn principal(&self, subject: &str, tenant: Option<&str>, labels: &[(String, String)]) {
         let labels = labels.iter().map(|(name, value)| format!("{name}={value}"));
         let labels = labels.collect::<Vec<_>>().join(",");

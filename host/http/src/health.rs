@@ -34,9 +34,9 @@ pub struct Check {
     pub name: &'static str,
     /// Its state.
     pub state: CheckState,
-    /// Where it has failed, only a restart helps: `/health` says so with 503.
+    /// True if only a restart helps when it has failed: `/health` says so with 503.
     pub vital: bool,
-    /// Where it has failed, no new work is wanted: `/ready` says so with 503.
+    /// True if no new work is wanted when it has failed: `/ready` says so with 503.
     pub required: bool,
     /// More about a state other than `ok`, without a name; `null` is nothing.
     pub detail: Value,
@@ -51,7 +51,7 @@ impl Check {
 /// Checks the parts of the server. Called for every question, so it waits for nothing.
 pub type Checks = Box<dyn Fn() -> Vec<Check> + Send + Sync>;
 
-/// Whether the process lives.
+/// True if the process lives.
 pub(crate) fn health(checks: &[Check]) -> Response {
     let failed = checks.iter().any(|check| check.vital && check.has_failed());
     let vital = checks.iter().filter(|check| check.vital);
@@ -62,7 +62,7 @@ pub(crate) fn health(checks: &[Check]) -> Response {
     json_response(status, &json!({"status": word, "checks": states(vital)}))
 }
 
-/// Whether new work is welcome to a server that has started and does not drain.
+/// True if new work is welcome to a server that has started and does not drain.
 pub(crate) fn ready(checks: &[Check]) -> Response {
     let failed = checks
         .iter()

@@ -108,7 +108,7 @@ impl Identity {
         token.await
     }
 
-    /// What policies are told of the caller who sent these headers, names in lower case: whom its credential names, or
+    /// Facts for policies about the caller who sent these headers, names in lower case: whom its credential names, or
     /// the reason to refuse it. `None` where nothing is known but what the policies know themselves.
     ///
     /// # Errors

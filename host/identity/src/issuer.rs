@@ -196,7 +196,7 @@ impl Issuer {
     }
 }
 
-/// Whether a token may have been signed by a key: it has the key's id, and the key is one for the token's algorithm.
+/// True if a token may have been signed by a key: it has the key's id, and the key is one for the token's algorithm.
 fn names(token: &Token<'_>, key: &PublicKey) -> bool {
     let named = match (&token.kid, &key.kid) {
         (Some(wanted), Some(own)) => wanted == own,

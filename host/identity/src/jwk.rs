@@ -38,7 +38,7 @@ impl Algorithm {
         serde_json::from_value(name.into()).ok()
     }
 
-    /// Whether who checks could sign as well.
+    /// True if who checks could sign as well.
     pub fn is_shared(self) -> bool {
         matches!(self, Self::HS256 | Self::HS384 | Self::HS512)
     }
@@ -92,7 +92,7 @@ impl PublicKey {
         }
     }
 
-    /// Whether the key is one for `algorithm`.
+    /// True if the key is one for `algorithm`.
     pub(crate) fn is_for(&self, algorithm: Algorithm) -> bool {
         use Algorithm::{
             ES256, ES384, EdDSA, HS256, HS384, HS512, PS256, PS384, PS512, RS256, RS384, RS512,
@@ -109,7 +109,7 @@ impl PublicKey {
         suits && self.algorithm.is_none_or(|own| own == algorithm)
     }
 
-    /// Whether `signature` is that of `message`. No for an algorithm that the key is not for.
+    /// True if `signature` is that of `message`. No for an algorithm that the key is not for.
     pub(crate) fn verifies(&self, algorithm: Algorithm, message: &[u8], signature: &[u8]) -> bool {
         if !self.is_for(algorithm) {
             return false;

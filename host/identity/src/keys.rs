@@ -151,7 +151,7 @@ impl Keys {
         key.ok_or_else(|| KeyError::Unknown(id.to_owned()))
     }
 
-    /// Whether there is a key that anybody could use.
+    /// True if there is a key that anybody could use.
     pub(crate) fn any(&self) -> bool {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         !table.keys.is_empty()

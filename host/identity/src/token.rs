@@ -43,7 +43,7 @@ pub(crate) struct Token<'a> {
     pub(crate) signature: Vec<u8>,
 }
 
-/// Whether a credential has the form of a token: its header is a JSON object.
+/// True if a credential has the form of a token: its header is a JSON object.
 pub(crate) fn looks_like_token(credential: &str) -> bool {
     credential.starts_with("eyJ") && credential.bytes().filter(|byte| *byte == b'.').count() == 2
 }

@@ -69,11 +69,11 @@ pub struct AdapterStatus {
     pub load_time: Option<Duration>,
     /// Requests that have used it since its model was loaded.
     pub uses: u64,
-    /// Why its last load failed.
+    /// Reason why its last load failed.
     pub last_error: Option<String>,
 }
 
-/// Why an adapter is not loaded, not unloaded, or cannot be used.
+/// Reason why an adapter is not loaded, not unloaded, or cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AdapterError {
     /// No loaded adapter of this name.
@@ -185,7 +185,7 @@ impl Adapters {
         loaded.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Whether none is known.
+    /// True if none is known.
     pub fn is_empty(&self) -> bool {
         self.lock().is_empty()
     }

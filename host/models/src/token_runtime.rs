@@ -39,7 +39,7 @@ pub trait TokenRuntime: Send + Sync {
         0
     }
 
-    /// What adapters are checked against.
+    /// Shapes that adapters are checked against.
     fn adapter_base(&self) -> AdapterBase {
         Err("its answers come from a script")
     }

@@ -114,7 +114,7 @@ impl Component {
         &self.imports
     }
 
-    /// Whether what it prints to standard error reaches the host.
+    /// True if what it prints to standard error reaches the host.
     pub(crate) fn has_standard_error(&self) -> bool {
         self.imports
             .iter()

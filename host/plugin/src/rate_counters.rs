@@ -14,7 +14,7 @@ pub trait RateCounters: Send + Sync {
     /// Take `cost` if the bucket has it; atomic. A cost of 0 asks whether the bucket is overdrawn.
     fn take<'a>(&'a self, bucket: &'a str, cost: u64, rate: Rate) -> Counting<'a, Verdict>;
 
-    /// What [`take`](Self::take) would answer. The bucket stays as it is.
+    /// Answer that [`take`](Self::take) would give. The bucket stays as it is.
     fn peek<'a>(&'a self, bucket: &'a str, cost: u64, rate: Rate) -> Counting<'a, Verdict>;
 
     /// Charge more (positive) or give back (negative); the bucket may become overdrawn.
@@ -24,7 +24,7 @@ pub trait RateCounters: Send + Sync {
 /// The outcome of a withdrawal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Verdict {
-    /// Whether the cost was taken.
+    /// True if the cost was taken.
     pub allowed: bool,
     /// Amount left in the bucket.
     pub remaining: u64,

@@ -29,7 +29,7 @@ pub type Attributes = BTreeMap<String, Attribute>;
 pub struct FilterError {
     /// The part.
     pub path: String,
-    /// What is wrong with it.
+    /// Fault of it.
     pub message: String,
 }
 
@@ -116,7 +116,7 @@ impl Filter {
         part(value, path, MAX_FILTER_DEPTH, &mut parts).map(Self)
     }
 
-    /// Whether a document with these attributes is meant. One without the attribute of a comparison is not, but for `ne`
+    /// True if a document with these attributes is meant. One without the attribute of a comparison is not, but for `ne`
     /// and `nin`.
     pub fn admits(&self, attributes: &Attributes) -> bool {
         self.0.admits(attributes)

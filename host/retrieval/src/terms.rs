@@ -14,7 +14,7 @@ pub(crate) fn terms(text: &str) -> impl Iterator<Item = String> + '_ {
         })
 }
 
-/// Whether a letter belongs to a script that puts no blanks between words.
+/// True if a letter belongs to a script that puts no blanks between words.
 fn is_unspaced(character: char) -> bool {
     matches!(u32::from(character), 0x0E00..=0x0EFF | 0x3040..=0x30FF | 0x3400..=0x9FFF | 0xF900..=0xFAFF)
 }

@@ -50,7 +50,7 @@ impl Generation {
 }
 
 impl ServedModel {
-    /// Whether it has adapters, loaded or not.
+    /// True if it has adapters, loaded or not.
     fn knows_adapters(&self) -> bool {
         match &self.loaded {
             None => !self.listing.adapters.is_empty(),

@@ -28,7 +28,7 @@ pub struct ServiceConfig {
     pub mask_deadline: Duration,
     /// Weights by which tenants share the engines; a tenant that is not named has 1.
     pub tenant_weights: BTreeMap<String, u32>,
-    /// Whether tenants find what others have cached, and could tell from the time that it saves.
+    /// True if tenants find what others have cached, and could tell from the time that it saves.
     pub share_prefixes: bool,
     /// Limits of the server's tools.
     pub tools: ToolLimits,

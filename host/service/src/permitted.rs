@@ -63,7 +63,7 @@ impl Service {
         }
     }
 
-    /// Whether a caller is shown what has this name.
+    /// True if a caller is shown what has this name.
     pub(crate) async fn permits(&self, call: &Call, model: &str) -> bool {
         let facts = facts(call, Some(model), false, None);
         let serving = self.serving();

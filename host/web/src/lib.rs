@@ -102,7 +102,7 @@ fn answer(assets: &Assets, name: &str, headers: &HeaderMap) -> Result<Response, 
     Ok(response(asset, unchanged))
 }
 
-/// Whether a tag that a browser or a proxy remembers is that of a file. Proxies mark those that they compress as weak.
+/// True if a tag that a browser or a proxy remembers is that of a file. Proxies mark those that they compress as weak.
 fn is_same(known: &str, tag: &HeaderValue) -> bool {
     let known = known.strip_prefix("W/").unwrap_or(known);
     known == "*" || known.as_bytes() == tag.as_bytes()

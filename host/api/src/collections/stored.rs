@@ -149,7 +149,7 @@ impl Member {
         })
     }
 
-    /// Whether a record is this one, and not of the same file attached anew.
+    /// True if a record is this one, and not of the same file attached anew.
     pub(crate) fn is(&self, other: &Self) -> bool {
         self.inner.attempt == other.inner.attempt
     }

@@ -7,10 +7,10 @@ use mortise_service::{LifecycleError, LoadOverrides, ModelStatus};
 
 /// Loads and unloads models, and knows what their files say.
 pub trait Operator: Send + Sync {
-    /// Whether a request carries the operator's key. `None` if no key is taken on these routes.
+    /// True if a request carries the operator's key. `None` if no key is taken on these routes.
     fn knows_key(&self, headers: &HeaderMap) -> Option<bool>;
 
-    /// Whether models can be computed on a GPU here.
+    /// True if models can be computed on a GPU here.
     fn has_gpu(&self) -> bool;
 
     /// States of all models, in the order of the configuration.

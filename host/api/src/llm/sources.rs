@@ -29,7 +29,7 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// What a model's context has room for, beside the question and the answer.
+    /// Room of a model's context beside the question and the answer.
     pub(super) fn of(state: &ApiState, model: &str, max_tokens: Option<u32>, query: &str) -> Self {
         let model = state.service.model(model).ok();
         let loaded = model.and_then(|model| Some(model.loaded.as_ref()?.model.clone()));

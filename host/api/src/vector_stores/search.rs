@@ -30,7 +30,7 @@ words! {
     }
 }
 
-/// How results are ranked. The shares and the diversity are extensions.
+/// Ranking of results. The shares and the diversity are extensions.
 #[derive(Debug, Default, Deserialize)]
 #[serde(expecting = "an object")]
 struct Ranking {

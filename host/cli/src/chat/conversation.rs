@@ -34,7 +34,7 @@ struct Message {
     content: String,
 }
 
-/// What a file holds.
+/// Contents of a file.
 #[derive(Debug, Serialize, Deserialize)]
 struct Saved {
     model: String,

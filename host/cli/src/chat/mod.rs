@@ -20,7 +20,7 @@ use crate::interrupt::Interrupt;
 /// Bytes of a message from standard input.
 const INPUT_BYTES_MAX: u64 = 4 << 20;
 
-/// What the command line says.
+/// Arguments of the command line.
 #[derive(Debug, Args)]
 pub(crate) struct ChatArgs {
     /// A message; without one, lines are read from the terminal, or all of standard input is the message

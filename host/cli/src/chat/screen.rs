@@ -1,4 +1,4 @@
-//! What is written to the terminal, or to whatever stands in its place.
+//! Output to the terminal, or to whatever stands in its place.
 
 use std::io::Write as _;
 

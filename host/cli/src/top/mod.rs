@@ -19,13 +19,13 @@ use crate::interrupt::Interrupt;
 /// Time between two looks for Ctrl-C.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What the terminal shows while the table stands on it: another screen, without a cursor; and back.
+/// Terminal state while the table stands on it: another screen, without a cursor; and back.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 /// To the first line, and all below it empty.
 const HOME: &str = "\x1b[H\x1b[J";
 
-/// What the command line says.
+/// Arguments of the command line.
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {
     #[command(flatten)]

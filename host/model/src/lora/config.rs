@@ -153,7 +153,7 @@ impl Targets {
         }
     }
 
-    /// Whether a module is one of them.
+    /// True if a module is one of them.
     fn name(&self, module: &str) -> bool {
         match self {
             Self::AllLinear => true,
@@ -163,7 +163,7 @@ impl Targets {
     }
 }
 
-/// Whether a module has this name, or ends in it.
+/// True if a module has this name, or ends in it.
 fn ends_in(module: &str, name: &str) -> bool {
     let before = module.strip_suffix(name);
     before.is_some_and(|before| before.is_empty() || before.ends_with('.'))
@@ -203,7 +203,7 @@ fn check_kind(fields: &Fields) -> Result<(), ModelError> {
     Ok(())
 }
 
-/// Whether a value turns nothing on.
+/// True if a value turns nothing on.
 fn is_off(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,

@@ -158,12 +158,12 @@ impl Adapter {
         self.bytes
     }
 
-    /// Whether it was checked against a model of this shape.
+    /// True if it was checked against a model of this shape.
     pub(crate) fn fits(&self, spec: &ModelSpec) -> bool {
         self.base == BaseShape::of(spec)
     }
 
-    /// What it adds at a site of a layer.
+    /// Its part at a site of a layer.
     fn site(&self, layer: usize, site: Site) -> Option<&SiteAdapter> {
         self.layers.get(layer)?[site as usize].as_ref()
     }

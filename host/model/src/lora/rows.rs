@@ -35,7 +35,7 @@ impl<'a> Adapted<'a> {
         Self { groups, layer }
     }
 
-    /// Whether some adapter adds to the outputs of a site.
+    /// True if some adapter adds to the outputs of a site.
     pub(crate) fn changes(&self, site: Site) -> bool {
         let mut groups = self.groups.iter();
         groups.any(|group| group.adapter.site(self.layer, site).is_some())

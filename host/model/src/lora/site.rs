@@ -14,7 +14,7 @@ use crate::weights::{NumberType, Numbers, WeightPrecision, widen};
 /// Matrices are packed in rows of so many.
 const PACKED_ROWS: usize = 16;
 
-/// What an adapter adds to the outputs of one place.
+/// Part of an adapter that is added to the outputs of one place.
 #[derive(Debug)]
 pub(super) struct SiteAdapter {
     /// From the inputs to the values of all ranks, one matrix below the other.

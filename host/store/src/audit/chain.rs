@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 /// Hex digits of a hash.
 const HASH_DIGITS: usize = 64;
 
-/// What stands between an entry and its hash.
+/// Text between an entry and its hash.
 const SEAL: &str = ",\"hash\":\"";
 const END: &str = "\"}";
 

@@ -10,7 +10,7 @@ use crate::lifecycle::error::LifecycleError;
 use crate::lifecycle::lease::ModelLease;
 use crate::lifecycle::state::ModelState;
 
-/// Why an adapter was not loaded or unloaded.
+/// Reason why an adapter was not loaded or unloaded.
 #[derive(Debug, thiserror::Error)]
 pub enum AdapterRefusal {
     /// Its model cannot be used now, or there is no room.
