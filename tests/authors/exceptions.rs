@@ -115,7 +115,7 @@ fn server(file: &Path, settings: &str) -> (Server, String) {
     (server, address.trim().to_owned())
 }
 
-/// What the admin side tells of the breakdown that belongs to a request.
+/// Row of the admin side about the breakdown that belongs to a request.
 fn breakdown(admin: &str, id: &str) -> Value {
     let request = Request::get("/v1/admin/plugins");
     let request = request.header("authorization", &format!("Bearer {KEY}"));
@@ -190,7 +190,7 @@ fn status(server: &Server, header: (&str, &str)) -> u16 {
     server.send(&request.header(header.0, header.1)).status()
 }
 
-/// What `mortise plugin run` says of it.
+/// Output of `mortise plugin run` about it.
 fn run(file: &Path, settings: &str, fault: &Fault) -> String {
     let folder = file.parent().expect("a folder");
     let input = folder.join("fault.json");

@@ -231,7 +231,7 @@ fn holds(path: &Path, text: &str) -> bool {
     files.iter().any(has)
 }
 
-/// What `mortise keys password` prints for a password.
+/// Hash that `mortise keys password` prints for a password.
 fn hashed(password: &str) -> String {
     let mut child = Command::new(crate::support::binary())
         .args(["keys", "password"])

@@ -148,14 +148,12 @@ fn known(admin: &Admin, model: Option<&str>) -> Result<Vec<(String, AdapterStatu
     let mut known = Vec::new();
     for model in statuses {
         let name = &model.listing.name;
-        let loaded = model.loaded.as_ref().and_then(|model| model.adapters());
-        let adapters = loaded.map(|adapters| adapters.statuses());
-        let adapters = adapters.unwrap_or_else(|| {
-            // Loaded with the model.
-            let configured = model.config.loras.iter().cloned();
-            configured.map(AdapterStatus::available).collect()
-        });
-        known.extend(adapters.into_iter().map(|adapter| (name.clone(), adapter)));
+        known.extend(
+            model
+                .adapters()
+                .into_iter()
+                .map(|adapter| (name.clone(), adapter)),
+        );
     }
     Ok(known)
 }

@@ -108,7 +108,7 @@ async fn once(
 
 /// A request with a key among those that are being answered.
 enum Entered {
-    /// Nobody else answers it.
+    /// First of its key: nobody else answers it.
     First(Registered),
     /// It is being answered, and its answer has begun.
     Running(Arc<Execution>),

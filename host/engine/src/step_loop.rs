@@ -48,7 +48,7 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     pub(crate) queue: Queue,
     pub(crate) stopping: AtomicBool,
-    /// Those who wait until the cached prefixes are gone, and to be told how many blocks held them.
+    /// Callers who wait until the cached prefixes are gone; each is told how many blocks held them.
     pub(crate) clearing: Mutex<Vec<mpsc::Sender<usize>>>,
 }
 

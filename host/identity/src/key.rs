@@ -37,7 +37,7 @@ pub struct IssuedKey {
     pub created_at: i64,
     /// Seconds since 1970 from which it is refused.
     pub expires_at: Option<i64>,
-    /// It is refused for now.
+    /// True while it is refused, until the operator enables it again.
     pub disabled: bool,
     /// Seconds since 1970 at which it was revoked, for good.
     pub revoked_at: Option<i64>,

@@ -23,7 +23,7 @@ pub struct NewKey {
     pub tenant: Option<String>,
     /// Seconds since 1970 from which it is refused.
     pub expires_at: Option<i64>,
-    /// It is refused for now.
+    /// True while it is refused, until the operator enables it again.
     pub disabled: bool,
     /// Scopes and limits.
     pub terms: Terms,

@@ -86,7 +86,7 @@ pub enum AdapterError {
         model: String,
         /// The adapter asked for.
         adapter: String,
-        /// Those that are loaded.
+        /// Adapters that are loaded.
         available: Vec<String>,
     },
     /// Its state does not allow it.

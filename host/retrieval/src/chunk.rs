@@ -23,7 +23,7 @@ struct Part {
     start: usize,
     end: usize,
     tokens: usize,
-    /// How well a chunk ends behind it: 0 in a sentence, 1 behind one, 2 behind a line, 3 behind a paragraph, 4 before a
+    /// Quality of a chunk's end behind it: 0 in a sentence, 1 behind one, 2 behind a line, 3 behind a paragraph, 4 before a
     /// heading.
     rank: u8,
 }

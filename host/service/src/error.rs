@@ -90,7 +90,7 @@ pub enum ServiceError {
         /// Seconds after which to retry.
         retry_after: u32,
     },
-    /// Nobody can say at present who asks.
+    /// Identity of the caller cannot be found out at present.
     #[error("{message}")]
     Unrecognised {
         /// Description of the failure.

@@ -27,7 +27,7 @@ pub(crate) struct Caller {
     pub(crate) account: String,
 }
 
-/// What the host says of the caller.
+/// Facts of the host about the caller.
 #[derive(Deserialize, Default)]
 struct Identity {
     /// It is known.
@@ -100,7 +100,7 @@ pub(crate) fn recognise(
     }
 }
 
-/// What the host says, if it says anything.
+/// Facts of the host, if it gives any.
 fn identity(headers: &[(String, String)]) -> Result<Identity, Deny> {
     match headers.iter().find(|(name, _)| name == IDENTITY) {
         None => Ok(Identity::default()),
@@ -110,7 +110,7 @@ fn identity(headers: &[(String, String)]) -> Result<Identity, Deny> {
     }
 }
 
-/// What the host says and this policy cannot read grants nothing.
+/// Facts of the host that this policy cannot read grant nothing.
 fn unreadable(problem: &str) -> Deny {
     forbidden(
         "unreadable_terms",

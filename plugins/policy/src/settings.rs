@@ -55,7 +55,7 @@ pub struct Key {
     pub limits: Limits,
     /// Seconds since 1970 from which it is refused.
     pub expires_at: Option<u64>,
-    /// It is refused for now.
+    /// True while it is refused, until the operator enables it again.
     pub disabled: bool,
 }
 

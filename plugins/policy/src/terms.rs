@@ -53,7 +53,7 @@ pub struct Limits {
     pub tools: Vec<String>,
     /// Patterns of the server's tools that may be opted in to.
     pub server_tools: Vec<String>,
-    /// How much, and how fast.
+    /// Limits of rate and number.
     pub rates: Rates,
     /// Generated tokens a request, if limited.
     pub max_tokens: Option<u32>,

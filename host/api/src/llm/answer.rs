@@ -14,6 +14,8 @@ use crate::stream::StreamWriter;
 /// An answer while it is written.
 pub(super) struct Spoken {
     model: String,
+    /// The adapter that the request names.
+    adapter: Option<String>,
     began: Instant,
     reason: FinishReason,
     /// Number of the next piece.
@@ -24,9 +26,10 @@ pub(super) struct Spoken {
 
 impl Spoken {
     /// The answer of a model to a request that began then.
-    pub(super) fn new(model: &str, began: Instant) -> Self {
+    pub(super) fn new(model: &str, adapter: Option<String>, began: Instant) -> Self {
         Self {
             model: model.to_owned(),
+            adapter,
             began,
             reason: FinishReason::Stop,
             index: 0,
@@ -47,7 +50,7 @@ impl Spoken {
             "tokens_generated": usage.completion_tokens,
             "inference_time_ms": milliseconds(self.began),
             "model_used": self.model,
-            "lora_used": null,
+            "lora_used": self.adapter,
             "cache_hit": false,
             "finish_reason": finish(self.reason),
         });

@@ -84,11 +84,8 @@ fn body(llm: &Llm) -> Value {
         hits => figures.prefix_tokens as f64 / hits as f64,
     };
     json!({
-        // Whole answers are not kept.
-        "response_cache": {
-            "hits": 0, "misses": 0, "hit_rate": 0.0, "total_entries": 0, "memory_used_mb": 0.0,
-            "avg_lookup_time_ms": 0.0,
-        },
+        // There is no cache of whole answers.
+        "response_cache": null,
         "prefix_cache": {
             "hits": figures.prefix_hits,
             "misses": figures.prefix_misses,
@@ -103,8 +100,8 @@ fn body(llm: &Llm) -> Value {
             "hit_rate": rate(figures.known, unknown),
             "total_entries": statuses.len(),
         },
-        // No model here has adapters.
-        "lora_metadata_cache": {"hits": 0, "misses": 0, "hit_rate": 0.0, "total_entries": 0},
+        // Adapters are held by their models, in no cache.
+        "lora_metadata_cache": null,
         "kv_cache_buffer_pool": {
             "total_buffers": blocks.total,
             "active_buffers": blocks.used,

@@ -60,10 +60,10 @@ pub(super) async fn inference(
         ..
     } = receive(state, &context, INFERENCE, request).await?;
     let fields = parse(object, || sole(state, Capability::Generate))?;
-    let stream = fields.stream;
+    let (stream, adapter) = (fields.stream, fields.lora_adapter.clone());
     let started = start(state, &context, INFERENCE, &parts, reserved, vec![fields]).await;
     let started = started.map_err(renamed)?;
-    let spoken = Spoken::new(&started.model, began);
+    let spoken = Spoken::new(&started.model, adapter, began);
     let mut response = if stream {
         stream_response(started.answering, spoken, state.http.heartbeat)
     } else {
@@ -82,11 +82,11 @@ fn parse(
     let mut reader = FieldReader::new(object, Unsupported::Refuse);
     let fields: InferenceFields = reader.read()?;
     reader.finish(|_| false)?;
-    no_adapter(fields.lora_adapter)?;
     let model = fields.model.or_else(sole);
     let user = Message::text(Role::User, fields.prompt);
     Ok(RequestFields {
         model: model.ok_or_else(|| missing(&FieldPath::from("model")))?,
+        lora_adapter: fields.lora_adapter,
         prompt: chat(vec![user])?,
         max_tokens: Some(fields.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS)),
         max_tokens_fit: fields.max_tokens.is_none(),
@@ -108,17 +108,6 @@ pub(super) fn chat(messages: Vec<Message>) -> Result<Prompt, Problem> {
         arguments: Default::default(),
         end: PromptEnd::AssistantTurn,
     }))
-}
-
-/// Refuse an adapter: no model here has one.
-pub(super) fn no_adapter(name: Option<String>) -> Result<(), Problem> {
-    let Some(name) = name else {
-        return Ok(());
-    };
-    let name: String = name.chars().take(128).collect();
-    let message = format!("the adapter `{name}` does not exist; available: none");
-    let problem = Problem::new(StatusCode::NOT_FOUND, "lora_not_found", message);
-    Err(problem.at("lora_adapter"))
 }
 
 /// Name of the model that a body without one means: the only one that can do this.
@@ -181,11 +170,8 @@ mod tests {
         assert_eq!(fields.max_tokens, Some(512));
         // The default fits the context, as a limit that nobody asked for.
         assert!(fields.max_tokens_fit);
-        let refused = read(json!({"prompt": "p", "lora_adapter": "x"})).expect_err("none");
-        assert_eq!(
-            (refused.status.as_u16(), &*refused.code),
-            (404, "lora_not_found")
-        );
+        let adapted = read(json!({"prompt": "p", "lora_adapter": "x"})).expect("valid");
+        assert_eq!(adapted.lora_adapter.as_deref(), Some("x"));
         let unknown = read(json!({"prompt": "p", "stop": "x"})).expect_err("unknown");
         assert!(
             unknown.text().contains("unknown field `stop`"),

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::answer::{Spoken, milliseconds, whole};
-use super::inference::{DEFAULT_MAX_TOKENS, chat, no_adapter, renamed, sole};
+use super::inference::{DEFAULT_MAX_TOKENS, chat, renamed, sole};
 use super::sources::{Budget, assemble, messages, sources};
 use super::{Llm, RAG};
 use crate::collections::{Collection, Search, collection, collections, find};
@@ -83,7 +83,6 @@ pub(super) async fn rag(
     let fields: RagFields = reader.read()?;
     reader.finish(|_| false)?;
     let (most, least) = bounds(&fields)?;
-    no_adapter(fields.lora_adapter)?;
     let model = fields.model.or_else(|| sole(state, Capability::Generate));
     let model = model.ok_or_else(|| missing(&FieldPath::from("model")))?;
     let owner = account(state, &context, RAG, &parts, known).await?;
@@ -111,11 +110,13 @@ pub(super) async fn rag(
     ];
     let stream = fields.stream.unwrap_or(false);
     if used.is_empty() && !stream {
-        let spoken = Spoken::new(&model, began).with(figures);
+        let spoken = Spoken::new(&model, None, began).with(figures);
         return Ok(json_response(StatusCode::OK, &spoken.said(NOTHING)));
     }
+    let adapter = fields.lora_adapter.clone();
     let asked = RequestFields {
         model,
+        lora_adapter: fields.lora_adapter,
         prompt: chat(messages(&fields.query, &used))?,
         max_tokens: Some(fields.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS)),
         max_tokens_fit: fields.max_tokens.is_none(),
@@ -125,7 +126,7 @@ pub(super) async fn rag(
     };
     let started = start(state, &context, RAG, &parts, reserved, vec![asked]).await;
     let started = started.map_err(renamed)?;
-    let spoken = Spoken::new(&started.model, began).with(figures);
+    let spoken = Spoken::new(&started.model, adapter, began).with(figures);
     let mut response = match stream {
         true => stream_response(started.answering, spoken, state.http.heartbeat),
         false => {

@@ -113,14 +113,8 @@ type LlmStats = {
 };
 
 type LlmCaches = {
-  response_cache: {
-    hits: integer;
-    misses: integer;
-    hit_rate: number;
-    total_entries: integer;
-    memory_used_mb: number;
-    avg_lookup_time_ms: number;
-  };
+  /** Whole answers are not kept. */
+  response_cache: null;
   prefix_cache: {
     hits: integer;
     misses: integer;
@@ -135,12 +129,8 @@ type LlmCaches = {
     hit_rate: number;
     total_entries: integer;
   };
-  lora_metadata_cache: {
-    hits: integer;
-    misses: integer;
-    hit_rate: number;
-    total_entries: integer;
-  };
+  /** Adapters are held by their models. */
+  lora_metadata_cache: null;
   kv_cache_buffer_pool: {
     total_buffers: integer;
     active_buffers: integer;

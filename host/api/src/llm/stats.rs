@@ -49,8 +49,7 @@ fn body(llm: &Llm) -> Value {
             "avg_ms": milliseconds(latency.mean),
         },
         "models": models(&statuses),
-        // No model here has adapters.
-        "loras": {"loaded": 0, "total_available": 0, "memory_used_mb": 0},
+        "loras": adapters(&statuses),
         "workers": workers(&workers_of(&statuses)),
         // The load of a GPU is its driver's to tell.
         "gpu": {"utilization": null, "memory_used_mb": null, "memory_total_mb": null},
@@ -66,6 +65,17 @@ pub(super) fn busy(statuses: &[ModelStatus]) -> (usize, usize) {
             .map_or(0, |model| model.load().waiting);
         let running = status.in_flight.saturating_sub(waiting);
         (active + running, queued + waiting)
+    })
+}
+
+fn adapters(statuses: &[ModelStatus]) -> Value {
+    let all: Vec<_> = statuses.iter().flat_map(ModelStatus::adapters).collect();
+    let loaded = all.iter().filter_map(|adapter| adapter.loaded.as_ref());
+    let bytes: u64 = loaded.clone().map(|adapter| adapter.bytes()).sum();
+    json!({
+        "loaded": loaded.count(),
+        "total_available": all.len(),
+        "memory_used_mb": bytes / (1 << 20),
     })
 }
 

@@ -9,6 +9,7 @@ use super::error::LifecycleError;
 use super::overrides::LoadOverrides;
 use super::progress::{LoadProgress, Progress};
 use super::state::{ModelState, RoomLimits};
+use crate::adapters::AdapterStatus;
 use crate::config::ModelConfig;
 use crate::model::{Listing, Model};
 
@@ -144,4 +145,16 @@ pub struct ModelStatus {
     pub load_time: Option<Duration>,
     /// Time since its last request or its load; `None` if it is not loaded.
     pub idle: Option<Duration>,
+}
+
+impl ModelStatus {
+    /// Its adapters: all that it knows while it is loaded, else those that are loaded with it.
+    pub fn adapters(&self) -> Vec<AdapterStatus> {
+        let loaded = self.loaded.as_ref().and_then(|model| model.adapters());
+        let known = loaded.map(|adapters| adapters.statuses());
+        known.unwrap_or_else(|| {
+            let configured = self.config.loras.iter().cloned();
+            configured.map(AdapterStatus::available).collect()
+        })
+    }
 }
