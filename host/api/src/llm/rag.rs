@@ -113,10 +113,9 @@ pub(super) async fn rag(
         let spoken = Spoken::new(&model, None, began).with(figures);
         return Ok(json_response(StatusCode::OK, &spoken.said(NOTHING)));
     }
-    let adapter = fields.lora_adapter.clone();
     let asked = RequestFields {
         model,
-        lora_adapter: fields.lora_adapter,
+        lora_adapter: fields.lora_adapter.clone(),
         prompt: chat(messages(&fields.query, &used))?,
         max_tokens: Some(fields.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS)),
         max_tokens_fit: fields.max_tokens.is_none(),
@@ -126,7 +125,7 @@ pub(super) async fn rag(
     };
     let started = start(state, &context, RAG, &parts, reserved, vec![asked]).await;
     let started = started.map_err(renamed)?;
-    let spoken = Spoken::new(&started.model, adapter, began).with(figures);
+    let spoken = Spoken::new(&started.model, fields.lora_adapter, began).with(figures);
     let mut response = match stream {
         true => stream_response(started.answering, spoken, state.http.heartbeat),
         false => {
