@@ -172,6 +172,12 @@ fn starting(models: &Arc<ModelManager>, address: SocketAddr) -> Arc<Startup> {
     let models = Arc::clone(models);
     Startup::new(
         move || start::progress(&models.statuses()),
+        vec![
+            anthropic::DIALECT,
+            ollama::DIALECT,
+            llm::DIALECT,
+            login::DIALECT,
+        ],
         openai::error_body,
     )
 }

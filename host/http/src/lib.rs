@@ -9,6 +9,7 @@ mod body_budget;
 mod chunk_scan;
 mod connections;
 pub mod contract;
+mod dialect;
 mod drain;
 mod endpoint;
 mod exchange_body;
@@ -34,6 +35,7 @@ pub use access::{Access, AccessObserver, AccessRecord, AnswerRecord, Begun};
 pub use body::{BodyLimits, object_within, read_json, read_object, reserve};
 pub use body_budget::{BodyBudget, NoRoom, Owner, Reservation};
 pub use connections::{ConnectionShares, ConnectionTable};
+pub use dialect::{Conventions, Dialect};
 pub use endpoint::{Endpoint, LocalSocket};
 pub use figures::{RequestFigures, RequestLatency};
 pub use guard::{Guard, HeaderLimits};
@@ -45,8 +47,8 @@ pub use problem::{
     Choices, Problem, ProblemShape, append_headers, json_response, stopping, write_problem,
 };
 pub use router::{
-    Api, Context, Conventions, Elsewhere, HttpState, Own, check_connection, metrics_elsewhere,
-    panicked, peer_of, router,
+    Api, Context, Elsewhere, HttpState, Own, check_connection, metrics_elsewhere, panicked,
+    peer_of, router,
 };
 pub use startup::Startup;
 pub use suggest::nearest;

@@ -13,7 +13,7 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use mortise_http::contract::{Contract, Operation, Routes};
-use mortise_http::{Api, Conventions, Elsewhere, Problem};
+use mortise_http::{Api, Conventions, Dialect, Elsewhere, Problem};
 
 use crate::assets::{Asset, Assets, PAGE};
 
@@ -59,10 +59,12 @@ pub fn api(elsewhere: Elsewhere) -> Api {
     let (router, operations) = routes.into_parts();
     Api {
         router: router.with_state(Arc::new(Assets::embedded())),
-        prefix: PREFIX,
+        dialect: Dialect {
+            prefix: PREFIX,
+            shape: elsewhere.shape,
+            conventions: Conventions::NONE,
+        },
         routes: &[ROOT, FILE],
-        shape: elsewhere.shape,
-        conventions: Conventions::default(),
         contract: Contract {
             tag: "Playground",
             about: "The page at the root of the server.",

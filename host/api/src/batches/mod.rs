@@ -20,7 +20,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 use mortise_http::contract::Routes;
-use mortise_http::{Api, Conventions};
+use mortise_http::{Api, Conventions, Dialect};
 use mortise_store::Kind;
 use tokio::sync::Semaphore;
 
@@ -81,10 +81,12 @@ pub fn api(batches: &Arc<Batches>) -> Api {
     let (router, operations) = routes.into_parts();
     Api {
         router: router.route_layer(once).with_state(Arc::clone(batches)),
-        prefix: BATCHES,
+        dialect: Dialect {
+            prefix: BATCHES,
+            shape: error_body,
+            conventions: Conventions::NONE,
+        },
         routes: &[BATCHES, BATCH],
-        shape: error_body,
-        conventions: Conventions::default(),
         contract: contract::contract(operations),
     }
 }

@@ -7,7 +7,7 @@ mod upload;
 use std::sync::Arc;
 
 use mortise_http::contract::Routes;
-use mortise_http::{Api, Conventions};
+use mortise_http::{Api, Conventions, Dialect};
 use mortise_store::{Change, Kind};
 
 use crate::contents::OUTPUT;
@@ -40,10 +40,12 @@ pub fn api(state: Arc<ApiState>) -> Api {
     let (router, operations) = routes.into_parts();
     Api {
         router: router.with_state(state),
-        prefix: FILES,
+        dialect: Dialect {
+            prefix: FILES,
+            shape: error_body,
+            conventions: Conventions::NONE,
+        },
         routes: &[FILES, FILE],
-        shape: error_body,
-        conventions: Conventions::default(),
         contract: contract::contract(operations),
     }
 }

@@ -20,7 +20,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use mortise_http::contract::Routes;
-use mortise_http::{Api, Conventions};
+use mortise_http::{Api, Conventions, Dialect};
 
 use crate::collections::Collections;
 use crate::state::ApiState;
@@ -65,6 +65,13 @@ impl fmt::Debug for Llm {
     }
 }
 
+/// Paths and shape of problems.
+pub const DIALECT: Dialect = Dialect {
+    prefix: PREFIX,
+    shape: error::error_body,
+    conventions: Conventions::NONE,
+};
+
 /// The dialect's routes.
 pub fn api(llm: Arc<Llm>) -> Api {
     let routes = Routes::default()
@@ -83,7 +90,7 @@ pub fn api(llm: Arc<Llm>) -> Api {
     let (router, operations) = routes.into_parts();
     Api {
         router: router.with_state(llm),
-        prefix: PREFIX,
+        dialect: DIALECT,
         // Those that end in a parameter stand behind the others that begin alike.
         routes: &[
             INFERENCE,
@@ -99,8 +106,6 @@ pub fn api(llm: Arc<Llm>) -> Api {
             HEALTH,
             MODEL,
         ],
-        shape: error::error_body,
-        conventions: Conventions::default(),
         contract: contract::contract(operations),
     }
 }

@@ -10,7 +10,9 @@ use axum::extract::{Extension, State};
 use axum::response::Response;
 use http::{Request as HttpRequest, StatusCode};
 use mortise_http::contract::Routes;
-use mortise_http::{Api, Context, Conventions, Owner, Problem, json_response, read_object};
+use mortise_http::{
+    Api, Context, Conventions, Dialect, Owner, Problem, json_response, read_object,
+};
 use mortise_identity::{Identity, LoginError};
 use serde_json::{Map, Value, json};
 
@@ -34,15 +36,20 @@ struct LoginState {
     identity: Arc<Identity>,
 }
 
+/// Paths and shape of problems.
+pub const DIALECT: Dialect = Dialect {
+    prefix: LOGIN,
+    shape: error_body,
+    conventions: Conventions::NONE,
+};
+
 /// The dialect's route.
 pub fn api(api: Arc<ApiState>, identity: Arc<Identity>) -> Api {
     let (router, operations) = Routes::default().on(contract::login(), log_in).into_parts();
     Api {
         router: router.with_state(Arc::new(LoginState { api, identity })),
-        prefix: LOGIN,
+        dialect: DIALECT,
         routes: &[LOGIN],
-        shape: error_body,
-        conventions: Conventions::default(),
         contract: contract::contract(operations),
     }
 }

@@ -19,7 +19,7 @@ use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use http::{Request as HttpRequest, StatusCode};
 use mortise_http::contract::Routes;
-use mortise_http::{Api, Context, Conventions, Problem, append_headers, json_response};
+use mortise_http::{Api, Context, Conventions, Dialect, Problem, append_headers, json_response};
 use mortise_service::RequestFields;
 
 use self::answer::{Generated, Shape, whole};
@@ -43,6 +43,16 @@ const SHOW: &str = "/api/show";
 const PS: &str = "/api/ps";
 const VERSION: &str = "/api/version";
 
+/// Paths and shape of problems.
+pub const DIALECT: Dialect = Dialect {
+    prefix: "/api",
+    shape: error_body,
+    conventions: Conventions {
+        status: Some(error::status),
+        ..Conventions::NONE
+    },
+};
+
 /// The dialect's routes.
 pub fn api(state: Arc<ApiState>) -> Api {
     let routes = Routes::default()
@@ -59,13 +69,8 @@ pub fn api(state: Arc<ApiState>) -> Api {
         router: router
             .route_layer(from_fn_with_state(Arc::clone(&state), idempotency::layer))
             .with_state(state),
-        prefix: "/api",
+        dialect: DIALECT,
         routes: &[GENERATE, CHAT, EMBED, EMBEDDINGS, TAGS, SHOW, PS, VERSION],
-        shape: error_body,
-        conventions: Conventions {
-            status: Some(error::status),
-            ..Conventions::default()
-        },
         contract: contract::contract(operations),
     }
 }

@@ -31,7 +31,7 @@ use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use http::{Extensions, Request as HttpRequest, StatusCode, header};
 use mortise_http::contract::Routes;
-use mortise_http::{Api, Context, Conventions, Problem, json_response};
+use mortise_http::{Api, Context, Conventions, Dialect, Problem, json_response};
 use mortise_service::Event;
 use serde_json::Value;
 
@@ -47,7 +47,7 @@ use crate::idempotency;
 use crate::ids::Ids;
 use crate::ignored::add_headers;
 use crate::receive::{Received, default_model, receive};
-use crate::socket::{self, Dialect};
+use crate::socket::{self, SocketDialect};
 use crate::start::start;
 use crate::state::ApiState;
 use crate::stored::account;
@@ -118,10 +118,12 @@ pub fn api(state: Arc<ApiState>, unversioned: bool) -> Api {
         router: router
             .route_layer(from_fn_with_state(Arc::clone(&state), idempotency::layer))
             .with_state(state),
-        prefix: "/v1",
+        dialect: Dialect {
+            prefix: "/v1",
+            shape: error_body,
+            conventions: Conventions::NONE,
+        },
         routes: labels,
-        shape: error_body,
-        conventions: Conventions::default(),
         contract: contract::contract(operations),
     }
 }
@@ -175,7 +177,7 @@ fn without_version(routes: Routes<Arc<ApiState>>, mode: Unsupported) -> Routes<A
 }
 
 /// Chat completions over a WebSocket: chunks as over server-sent events.
-const SOCKET: Dialect = Dialect {
+const SOCKET: SocketDialect = SocketDialect {
     body: Ok,
     handle: |state, context, request| Box::pin(complete_chat(state, context, request)),
     problem: error_body,

@@ -31,7 +31,7 @@ use http::request::Parts;
 use http::{Extensions, Request as HttpRequest, StatusCode};
 use mortise_http::contract::Routes;
 use mortise_http::{
-    Api, Context, Conventions, Owner, Problem, Reservation, append_headers, json_response,
+    Api, Context, Conventions, Dialect, Owner, Problem, Reservation, append_headers, json_response,
 };
 use serde_json::{Map, Value, json};
 
@@ -42,7 +42,7 @@ use self::sse::Events;
 use crate::ids::Ids;
 use crate::openai_error::error_body;
 use crate::receive::{Received, receive};
-use crate::socket::{self, Dialect};
+use crate::socket::{self, SocketDialect};
 use crate::state::ApiState;
 use crate::stored::account;
 use crate::unsupported::Unsupported;
@@ -68,7 +68,11 @@ pub fn api(state: Arc<ApiState>) -> Api {
         router: router
             .route_layer(from_fn_with_state(Arc::clone(&state), idempotency::layer))
             .with_state(state),
-        prefix: "/v1",
+        dialect: Dialect {
+            prefix: "/v1",
+            shape: error_body,
+            conventions: Conventions::NONE,
+        },
         routes: &[
             RESPONSES,
             COMPACT,
@@ -77,8 +81,6 @@ pub fn api(state: Arc<ApiState>) -> Api {
             CONVERSATIONS,
             CONVERSATION,
         ],
-        shape: error_body,
-        conventions: Conventions::default(),
         contract: contract::contract(operations),
     }
 }
@@ -104,7 +106,7 @@ fn routes(mode: Unsupported) -> Routes<Arc<ApiState>> {
 }
 
 /// Responses over a WebSocket: frames of type `response.create`, and events.
-const SOCKET: Dialect = Dialect {
+const SOCKET: SocketDialect = SocketDialect {
     body: frame,
     handle: |state, context, request| Box::pin(respond(state, context, request)),
     problem: |problem| {
