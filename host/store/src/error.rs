@@ -8,6 +8,11 @@ pub enum StoreError {
     /// The record that a change needs is not there.
     #[error("there is no such record")]
     NotFound,
+    /// The record is there already, is not as it was read, or is being worked on by another host.
+    #[error(
+        "it was changed meanwhile, or another server is working on it; read it again and retry"
+    )]
+    Conflict,
     /// The owner has as much as it may have.
     #[error(
         "{limit} {unit} may be stored, and this would be more; delete some, or wait until they expire"
@@ -94,4 +99,22 @@ pub enum OpenError {
         #[source]
         source: rusqlite::Error,
     },
+    /// PostgreSQL fails or refuses.
+    #[error("the store in PostgreSQL ({place}): {problem}")]
+    Database {
+        /// The database and its host.
+        place: String,
+        /// What PostgreSQL says.
+        problem: String,
+    },
+    /// The schema belongs to something else.
+    #[error(
+        "the schema `mortise` in PostgreSQL ({0}) holds no tables of mortise; give this server a database of its own"
+    )]
+    ForeignSchema(String),
+    /// No server has used the database yet.
+    #[error(
+        "PostgreSQL ({0}) has no tables of mortise yet; the first server that starts makes them"
+    )]
+    NoTables(String),
 }

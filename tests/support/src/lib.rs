@@ -10,6 +10,7 @@ pub mod example;
 pub mod frames;
 pub mod gguf_file;
 pub mod model;
+pub mod postgres;
 pub mod schema;
 pub mod upstream;
 
