@@ -452,7 +452,7 @@ async fn feature_e28_content_is_read_piece_by_piece() {
 }
 
 #[tokio::test]
-async fn feature_t14_what_was_changed_meanwhile_is_not_written_over() {
+async fn feature_z8_what_was_changed_meanwhile_is_not_written_over() {
     with_all("conditions", |store| async move {
         let one = owner("a");
         let create = |body: &str| vec![Change::Create(record(&one, "r1", body))];

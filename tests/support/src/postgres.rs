@@ -35,9 +35,7 @@ impl Postgres {
                 std::env::var_os("MORTISE_REQUIRE_SDKS").is_none(),
                 "PostgreSQL is not installed and MORTISE_REQUIRE_SDKS is set"
             );
-            let test = std::thread::current();
-            let test = test.name().unwrap_or("a test");
-            println!("skipped: {test}: PostgreSQL is not installed");
+            crate::skipped("postgresql");
             return None;
         };
         let folder = tempfile::Builder::new().prefix("pg").tempdir();

@@ -41,6 +41,8 @@ impl From<Error> for StoreError {
     fn from(error: Error) -> Self {
         match error.code() {
             Some(&SqlState::DISK_FULL) => Self::Full,
+            // Others have written for the same owner for too long.
+            Some(&SqlState::LOCK_NOT_AVAILABLE) => Self::Busy,
             _ => Self::Unavailable(told(&error)),
         }
     }

@@ -32,7 +32,7 @@ fn ids(records: &[Record]) -> Vec<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn feature_t14_hosts_that_start_at_once_make_the_tables_once() {
+async fn feature_z8_hosts_that_start_at_once_make_the_tables_once() {
     let Some(server) = Postgres::shared() else {
         return;
     };
@@ -62,7 +62,7 @@ async fn feature_t14_hosts_that_start_at_once_make_the_tables_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn feature_t14_tables_of_others_and_later_ones_are_refused() {
+async fn feature_z8_tables_of_others_and_later_ones_are_refused() {
     let Some(server) = Postgres::shared() else {
         return;
     };
@@ -94,7 +94,7 @@ async fn feature_t14_tables_of_others_and_later_ones_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn feature_t14_open_work_belongs_to_one_host_until_that_is_gone() {
+async fn feature_z8_open_work_belongs_to_one_host_until_that_is_gone() {
     let Some(server) = Postgres::shared() else {
         return;
     };
@@ -140,7 +140,7 @@ async fn feature_t14_open_work_belongs_to_one_host_until_that_is_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn feature_t14_what_is_made_at_once_is_made_by_one() {
+async fn feature_z8_what_is_made_at_once_is_made_by_one() {
     let Some(server) = Postgres::shared() else {
         return;
     };
@@ -175,7 +175,7 @@ async fn feature_t14_what_is_made_at_once_is_made_by_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn feature_t14_a_lost_database_is_an_error_and_comes_back_by_itself() {
+async fn feature_z8_a_lost_database_is_an_error_and_comes_back_by_itself() {
     let Some(server) = Postgres::start() else {
         return;
     };
@@ -255,7 +255,7 @@ async fn what_expires_is_swept_and_all_of_it_has_a_bound() {
 }
 
 #[test]
-fn feature_t14_addresses_are_checked_and_tell_no_secret() {
+fn feature_z8_addresses_are_checked_and_tell_no_secret() {
     let sizes = [1, 1, 1];
     let of = |url: &str| PostgresConfig::new(url, None, sizes);
     let config = of("postgres://me:hunter2@db.example/state").expect("an address");
