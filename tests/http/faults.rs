@@ -142,6 +142,13 @@ fn the_look_for_idle_models_is_started_again() {
 }
 
 #[test]
+fn the_look_at_what_other_servers_share_is_started_again() {
+    let faulty = Faulty::start();
+    faulty.strike("shared-store", || ());
+    faulty.was_restarted("shared-store");
+}
+
+#[test]
 fn the_look_at_store_and_disk_is_started_again() {
     let faulty = Faulty::start();
     faulty.strike("health", || ());

@@ -37,6 +37,7 @@ mod responses;
 mod retrieval;
 mod security_table;
 mod selection;
+mod shared;
 mod silence;
 mod sockets;
 mod strangers;

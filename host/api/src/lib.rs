@@ -16,6 +16,7 @@ pub mod vector_stores;
 mod active;
 mod answering;
 mod call;
+mod cancellations;
 mod collections;
 mod contents;
 mod contract;

@@ -47,6 +47,7 @@ use crate::kept::Kept;
 use crate::memory::trim_regularly;
 use crate::operator::Operating;
 use crate::reload::Reloader;
+use crate::sharing::{Shared, start_sharing};
 use crate::supervise::{must_go_on, restarts, supervise};
 use crate::tasks::{
     listener_of, reload_on_hangup, signals, start_idle_check, start_watcher, start_writing,
@@ -143,6 +144,7 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
     let stop = json!({"action": "server.stop"});
     // Nothing is left to be refused.
     let _ = running.audit.tell(stop).await;
+    let _ = tokio::time::timeout(SETTLE, running.state.store.leave()).await;
     Ok(())
 }
 
@@ -285,6 +287,12 @@ impl Running {
         tokio::spawn(batches::resume(Arc::clone(&batches)));
         let collections = Collections::new(Arc::clone(&self.state));
         tokio::spawn(resume_collections(Arc::clone(&collections)));
+        start_sharing(Shared {
+            state: Arc::clone(&self.state),
+            batches: Arc::clone(&batches),
+            collections: Arc::clone(&collections),
+            identity: Arc::clone(&self.identity),
+        });
         let elsewhere = Elsewhere {
             shape: openai::error_body,
             problem: openai::ERROR,
@@ -418,7 +426,7 @@ async fn open(
     let (http, plugins) = (config.http, config.plugins);
     let (watch, playground) = (plugins.watch, http.playground);
     let aliases = start::alias_table(config.aliases, &models)?;
-    let kept = Kept::open(config.state.store, config.audit).await?;
+    let kept = Kept::open(&config.state, config.audit).await?;
     kept.audit.follow_models(&models);
     let identity = Identity::open(Arc::clone(&kept.store), config.identity).await?;
     let identity = Arc::new(identity);

@@ -23,6 +23,7 @@ mod memory;
 mod operator;
 mod reload;
 mod remote;
+mod sharing;
 mod start;
 mod supervise;
 mod tasks;

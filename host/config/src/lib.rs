@@ -327,7 +327,7 @@ impl Config {
             plugins: check_plugins(plugins, bindings, base, overrides.plugins)?,
             auth,
             identity,
-            audit: raw.audit.check(base, state.store.path.as_deref())?,
+            audit: raw.audit.check(base, state.outlives())?,
             health: raw.health.check()?,
             metrics: raw
                 .metrics

@@ -69,6 +69,14 @@ impl Identity {
         &self.keys
     }
 
+    /// Take note of what other hosts that share the store have changed.
+    ///
+    /// # Errors
+    /// When it cannot be read; callers stay as they were known.
+    pub async fn refresh(&self) -> Result<(), StoreError> {
+        self.keys.refresh().await
+    }
+
     /// Take another configuration for the next request on.
     pub fn configure(&self, config: IdentityConfig) {
         let before = self.known();

@@ -20,6 +20,15 @@ struct Slot {
     index: Arc<RwLock<Option<Index>>>,
     bytes: AtomicUsize,
     used: AtomicU64,
+    /// Mark of what is stored, as it was before the index was read.
+    revision: Mutex<Option<Vec<u8>>>,
+}
+
+impl Slot {
+    fn is_of(&self, revision: Option<&[u8]>) -> bool {
+        let known = self.revision.lock();
+        known.unwrap_or_else(PoisonError::into_inner).as_deref() == revision
+    }
 }
 
 /// All of them.
@@ -43,9 +52,11 @@ impl Indexes {
     ) -> Result<Searched, Problem> {
         let slot = self.slot(collection);
         slot.used.store(self.clock.fetch_add(1, Relaxed), Relaxed);
+        let revision = super::revision(state, collection).await?;
         loop {
             let guard = Arc::clone(&slot.index).read_owned().await;
-            let fits = |index: &Index| index.dimensions() == dimensions;
+            let fits =
+                |index: &Index| index.dimensions() == dimensions && slot.is_of(revision.as_deref());
             if guard.as_ref().is_some_and(fits) {
                 let mapped = OwnedRwLockReadGuard::try_map(guard, Option::as_ref);
                 if let Ok(searched) = mapped {
@@ -58,6 +69,10 @@ impl Indexes {
             if !guard.as_ref().is_some_and(fits) {
                 let index = read(state, collection, dimensions).await?;
                 slot.bytes.store(index.bytes(), Relaxed);
+                let known = slot.revision.lock();
+                known
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .clone_from(&revision);
                 *guard = Some(index);
             }
             drop(guard);

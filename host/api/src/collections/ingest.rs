@@ -55,7 +55,9 @@ impl From<DocumentError> for End {
 /// Begin the work on a document.
 pub(super) fn begin(collections: &Arc<Collections>, member: Member, principal: Principal) {
     let collections = Arc::clone(collections);
+    let held = collections.under_way.hold(member.key.clone());
     tokio::spawn(async move {
+        let _held = held;
         let turn = collections.turns.of(&member.key.owner);
         let Ok(_turn) = turn.acquire().await else {
             return;
@@ -129,11 +131,10 @@ async fn steps(
     member.object["status"] = json!("completed");
     member.object["usage_bytes"] = json!(bytes);
     member.object["progress"] = json!({"chunks_done": chunks.len(), "chunks_total": chunks.len()});
-    state
-        .store
-        .commit(vec![Change::Update(member.record())])
-        .await?;
     let key = member.collection_key();
+    let changes = vec![Change::Update(member.record())];
+    let changes = super::revised(state, &key, changes);
+    state.store.commit(changes).await?;
     collections
         .indexes
         .add(&key, member.document(), chunks)

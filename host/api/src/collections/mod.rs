@@ -15,11 +15,13 @@ use std::sync::Arc;
 use mortise_http::Problem;
 use mortise_retrieval::Chunk;
 use mortise_service::Principal;
-use mortise_store::{Change, Key, Kind, StoreError};
+use mortise_store::{Change, Key, Kind, Record, SERVER, StoreError};
 use tokio::sync::Semaphore;
 
 use self::indexes::Indexes;
 use self::turns::Turns;
+use crate::held::HeldFiles;
+use crate::ids::now;
 use crate::state::ApiState;
 use crate::stored::store_problem;
 
@@ -34,6 +36,8 @@ pub(crate) use self::stored::{
 pub struct Collections {
     pub(crate) api: Arc<ApiState>,
     indexes: Indexes,
+    /// Documents that are being ingested here.
+    under_way: HeldFiles,
     /// Documents that are ingested at once.
     slots: Semaphore,
     turns: Turns,
@@ -51,6 +55,7 @@ impl Collections {
         Arc::new(Self {
             api,
             indexes: Indexes::default(),
+            under_way: HeldFiles::default(),
             slots: Semaphore::new(limits::MAX_INGESTS),
             turns: Turns::default(),
         })
@@ -63,8 +68,9 @@ impl Collections {
 
     /// Remove a document.
     pub(crate) async fn remove(&self, member: &Member) -> Result<(), StoreError> {
-        let change = Change::Delete(member.key.clone());
-        self.api.store.commit(vec![change]).await?;
+        let changes = vec![Change::Delete(member.key.clone())];
+        let changes = revised(&self.api, &member.collection_key(), changes);
+        self.api.store.commit(changes).await?;
         self.indexes
             .remove(&member.collection_key(), &member.file())
             .await;
@@ -83,6 +89,7 @@ impl Collections {
                 .collect();
             if !some.more {
                 changes.push(Change::Delete(collection.key.clone()));
+                changes.push(Change::Delete(revision_key(&collection.key)));
             }
             store.commit(changes).await.map_err(store_problem)?;
             if !some.more {
@@ -100,8 +107,9 @@ impl Collections {
 
     /// Store the attributes of a document.
     pub(crate) async fn set_attributes(&self, member: &Member) -> Result<(), StoreError> {
-        let change = Change::Update(member.record());
-        self.api.store.commit(vec![change]).await?;
+        let changes = vec![Change::Update(member.record())];
+        let changes = revised(&self.api, &member.collection_key(), changes);
+        self.api.store.commit(changes).await?;
         let document = member.document();
         let key = member.collection_key();
         self.indexes.set_attributes(&key, document).await;
@@ -109,7 +117,7 @@ impl Collections {
     }
 }
 
-/// Take up the documents that were being ingested when the server ended.
+/// Take up the documents that were being ingested when the server ended, or another that shares the store.
 pub async fn resume(collections: Arc<Collections>) {
     let open = match collections
         .api
@@ -124,6 +132,14 @@ pub async fn resume(collections: Arc<Collections>) {
         }
     };
     for record in open {
+        if collections.under_way.is_held(&record.key) {
+            continue;
+        }
+        // It may have come to its end since the list was read.
+        let record = match collections.api.store.get(record.key).await {
+            Ok(Some(record)) if record.open => record,
+            _ => continue,
+        };
         match Member::of(&record) {
             Some(member) => {
                 tracing::info!(id = member.file(), "a document is ingested after a restart");
@@ -133,6 +149,34 @@ pub async fn resume(collections: Arc<Collections>) {
             None => tracing::error!(id = record.key.id, "a document's record cannot be read"),
         }
     }
+}
+
+/// Changes of a collection's documents, with a mark by which other hosts that share the store learn of them.
+fn revised(state: &ApiState, collection: &Key, mut changes: Vec<Change>) -> Vec<Change> {
+    if state.store.is_shared() {
+        changes.push(Change::Put(Record {
+            key: revision_key(collection),
+            created: now(),
+            expires: None,
+            open: false,
+            body: uuid::Uuid::new_v4().as_bytes().to_vec(),
+        }));
+    }
+    changes
+}
+
+/// The mark of a collection; `None` where nobody else could have changed it.
+async fn revision(state: &ApiState, collection: &Key) -> Result<Option<Vec<u8>>, Problem> {
+    if !state.store.is_shared() {
+        return Ok(None);
+    }
+    let record = state.store.get(revision_key(collection)).await;
+    Ok(record.map_err(store_problem)?.map(|record| record.body))
+}
+
+fn revision_key(collection: &Key) -> Key {
+    let id = format!("vector_store\n{}\n{}", collection.owner, collection.id);
+    Key::new(&Arc::from(SERVER), Kind::Revision, id)
 }
 
 /// Key of a document of a collection.

@@ -48,7 +48,7 @@ use crate::stored::account;
 use crate::unsupported::Unsupported;
 use crate::{hints, idempotency};
 
-pub use self::background::resume;
+pub use self::background::{cancel_asked, resume};
 
 const RESPONSES: &str = "/v1/responses";
 const RESPONSE: &str = "/v1/responses/{id}";
