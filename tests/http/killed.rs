@@ -95,7 +95,7 @@ fn try_send(address: &str, request: &Request) -> Option<Value> {
     serde_json::from_str(body).ok()
 }
 
-/// What the server has acknowledged: the path under which it must be found, and its body.
+/// Something that the server has acknowledged: the path under which it must be found, and its body.
 type Acknowledged = (String, Value);
 
 /// The load of a test: what was sent, and what was acknowledged.

@@ -1,4 +1,4 @@
-//! Wishes to end work that another host does, where several share a store: a record for each, which that host finds.
+//! Requests to cancel work that another host does, where several share a store: a record for each, which that host finds.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,31 +12,31 @@ use crate::limits::MAX_CANCELLATIONS;
 use crate::state::ApiState;
 use crate::stored::store_problem;
 
-/// Separates the parts of a wish's id.
+/// Separates the parts of a request's id.
 const SEPARATOR: char = '\n';
 
-/// Seconds after which nobody cares any more.
+/// Seconds for which a request is kept.
 const LIFETIME: i64 = 3600;
 
 /// Time that a caller waits for another host, and the pauses between looks.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Wish that the work on a record ends.
+/// Ask for the end of the work on a record.
 pub(crate) async fn ask(state: &ApiState, key: &Key) -> Result<(), Problem> {
     let id = [key.kind.name(), &key.owner, &key.id].join(&SEPARATOR.to_string());
-    let wish = Record {
+    let request = Record {
         key: Key::new(&Arc::from(SERVER), Kind::Cancellation, id),
         created: now(),
         expires: Some(now().saturating_add(LIFETIME)),
         open: false,
         body: Vec::new(),
     };
-    let written = state.store.commit(vec![Change::Put(wish)]).await;
+    let written = state.store.commit(vec![Change::Put(request)]).await;
     written.map_err(store_problem)
 }
 
-/// Wish that the work on a record ends, and wait a while for it.
+/// Ask for the end of the work on a record, and wait a while for it.
 pub(crate) async fn ask_and_wait(state: &ApiState, key: &Key) -> Result<(), Problem> {
     ask(state, key).await?;
     let begun = Instant::now();
@@ -52,10 +52,10 @@ pub(crate) async fn is_open(state: &ApiState, key: &Key) -> Result<bool, Problem
     Ok(record.is_some_and(|record| record.open))
 }
 
-/// Fulfil the wishes that `end` can: it says whether the work on a record was this host's.
+/// Read the requests and cancel what this host does: `end` ends the work on a record, and is false if it is not done here.
 ///
 /// # Errors
-/// When the wishes cannot be read.
+/// When the requests cannot be read.
 pub(crate) async fn fulfil(
     state: &ApiState,
     kind: Kind,
@@ -67,16 +67,16 @@ pub(crate) async fn fulfil(
         ascending: true,
     };
     let owner = Arc::from(SERVER);
-    let wishes = state.store.list(&owner, Kind::Cancellation, page, None);
-    for wish in wishes.await?.entries {
-        if key_of(&wish.key.id, kind).is_some_and(|key| end(&key)) {
-            state.store.commit(vec![Change::Delete(wish.key)]).await?;
+    let requests = state.store.list(&owner, Kind::Cancellation, page, None);
+    for request in requests.await?.entries {
+        if key_of(&request.key.id, kind).is_some_and(|key| end(&key)) {
+            state.store.commit(vec![Change::Delete(request.key)]).await?;
         }
     }
     Ok(())
 }
 
-/// The record that a wish of this kind is about.
+/// The record that a request is about, if it has this kind.
 fn key_of(id: &str, kind: Kind) -> Option<Key> {
     let (name, rest) = id.split_once(SEPARATOR)?;
     let (owner, id) = rest.rsplit_once(SEPARATOR)?;

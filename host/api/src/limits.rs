@@ -77,5 +77,5 @@ pub(crate) const MAX_BATCH_TIME: Duration = Duration::from_secs(24 * 3600);
 
 // A body's depth is bounded before it is parsed, by the bound that the service has for its parts.
 const _: () = assert!(mortise_http::MAX_DEPTH == MAX_JSON_DEPTH);
-/// Wishes of other hosts to end work that are looked at together.
-pub const MAX_CANCELLATIONS: usize = 1000;
+/// Requests of other hosts to cancel work that are read together.
+pub(crate) const MAX_CANCELLATIONS: usize = 1000;

@@ -1,4 +1,4 @@
-//! Life beside other hosts that share the store: their work when they are gone, their wishes, and what they changed.
+//! Life beside other hosts that share the store: work of those that are gone, requests to cancel, changed keys.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,13 +9,13 @@ use mortise_identity::Identity;
 
 use crate::supervise::supervise;
 
-/// Time between two looks for what others have changed and wish.
+/// Time between two looks for what others have changed and ask for.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Looks for each of which there is one for work of hosts that are gone.
+/// Looks to one for work of hosts that are gone.
 const LOOKS_PER_TAKE_UP: u32 = 5;
 
-/// What other hosts may change or leave behind.
+/// Parts of the server that other hosts may change, or leave work for.
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub(crate) state: Arc<ApiState>,

@@ -104,7 +104,7 @@ pub enum OpenError {
     Database {
         /// The database and its host.
         place: String,
-        /// What PostgreSQL says.
+        /// Message of PostgreSQL.
         problem: String,
     },
     /// The schema belongs to something else.

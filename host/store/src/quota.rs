@@ -1,4 +1,4 @@
-//! What an owner may have.
+//! Quota of an owner.
 
 use crate::error::StoreError;
 

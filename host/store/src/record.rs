@@ -33,7 +33,7 @@ pub enum Kind {
     VectorStoreFile,
     /// A mark that changes with something that hosts keep in memory. The server owns it.
     Revision,
-    /// A wish to end work, for the host that does it. The server owns it.
+    /// A request to cancel work, for the host that does it. The server owns it.
     Cancellation,
 }
 

@@ -105,7 +105,7 @@ impl Postgres {
         )
     }
 
-    /// What a statement answers, one row a line.
+    /// Rows that a statement answers, one a line.
     pub fn ask(&self, database: &str, sql: &str) -> String {
         let output = Command::new(self.programs.join("psql"))
             .args([
@@ -187,7 +187,7 @@ fn known(user: &str) -> bool {
     output.is_ok_and(|output| output.status.success())
 }
 
-/// What `id` says of a user, or of this process.
+/// Number of a user, or of this process's, as `id` tells it.
 fn number(option: &str, user: Option<&str>) -> u32 {
     let output = Command::new("id").arg(option).args(user).output();
     let output = output.expect("run id");

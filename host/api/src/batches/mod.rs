@@ -93,7 +93,7 @@ pub fn api(batches: &Arc<Batches>) -> Api {
 /// End the batches that other hosts were asked to cancel, and this one works on.
 ///
 /// # Errors
-/// When the wishes cannot be read.
+/// When the requests cannot be read.
 pub async fn cancel_asked(batches: &Arc<Batches>) -> Result<(), StoreError> {
     let cancel = |key: &Key| {
         let live = batches.live.find(key);

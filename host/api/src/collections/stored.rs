@@ -231,7 +231,7 @@ pub(crate) async fn collections(
     state: &ApiState,
     owner: &Arc<str>,
     page: Page,
-    admits: impl Fn(&Collection) -> bool + Send + 'static,
+    admits: impl Fn(&Collection) -> bool + Send + Sync + 'static,
 ) -> Result<Listing<Collection>, Problem> {
     let after = page.after.clone();
     let filter: Filter = Box::new(move |record| {

@@ -146,7 +146,7 @@ pub async fn resume(state: Arc<ApiState>) {
 /// End the responses that other hosts were asked to cancel, and this one makes.
 ///
 /// # Errors
-/// When the wishes cannot be read.
+/// When the requests cannot be read.
 pub async fn cancel_asked(state: &ApiState) -> Result<(), StoreError> {
     let cancel = |key: &Key| {
         let live = state.live.find(&key.owner, &key.id);

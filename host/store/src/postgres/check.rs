@@ -1,4 +1,4 @@
-//! What operators ask of the database of a store.
+//! Checks of a store's database, for operators.
 
 use std::time::{Duration, Instant};
 

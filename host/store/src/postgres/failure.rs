@@ -7,7 +7,7 @@ use tokio_postgres::error::SqlState;
 
 use crate::error::{OpenError, StoreError};
 
-/// What an error says, with what caused it.
+/// Message of an error, with its causes.
 pub(crate) fn told(error: &Error) -> String {
     if let Some(error) = error.as_db_error() {
         return format!("{} ({})", error.message(), error.code().code());
