@@ -187,6 +187,13 @@ fn the_task_that_writes_counters_is_started_again() {
 }
 
 #[test]
+fn the_task_that_sends_traces_is_started_again() {
+    let faulty = Faulty::with("[traces]\nendpoint = \"http://127.0.0.1:9/v1/traces\"\n");
+    faulty.strike("traces", || ());
+    faulty.was_restarted("traces");
+}
+
+#[test]
 fn the_tasks_that_hear_of_the_end_are_started_again() {
     for (task, name) in [("stop-on-terminate", "TERM"), ("stop-on-interrupt", "INT")] {
         let mut faulty = Faulty::start();
@@ -277,6 +284,7 @@ fn every_task_that_must_go_on_is_made_to_panic() {
         "health.rs",
         "supervise.rs",
         "tasks.rs",
+        "traces.rs",
     ] {
         let text = std::fs::read_to_string(sources.join(file)).expect("read the sources");
         let text = text.split("#[cfg(test)]").next().unwrap_or_default();

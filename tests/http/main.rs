@@ -43,6 +43,7 @@ mod strangers;
 mod threats;
 mod tls;
 mod tokens;
+mod traces;
 mod waiting;
 
 use mortise_test_support as support;

@@ -75,7 +75,7 @@ const ROOMS: &[Room] = &[
     ),
     (
         "host/upstream",
-        &["mortise-engine", "mortise-models"],
+        &["mortise-engine", "mortise-models", "mortise-trace"],
         &["axum", "candle-core", "tokenizers", "toml", "wasmtime"],
     ),
     (
@@ -102,6 +102,7 @@ const ROOMS: &[Room] = &[
             "mortise-models",
             "mortise-plugin",
             "mortise-tokenizer",
+            "mortise-trace",
         ],
         &[
             "axum",
@@ -113,13 +114,18 @@ const ROOMS: &[Room] = &[
         ],
     ),
     (
-        "host/http",
+        "host/trace",
         &[],
+        &["axum", "candle-core", "tokenizers", "toml", "wasmtime"],
+    ),
+    (
+        "host/http",
+        &["mortise-trace"],
         &["candle-core", "wasmtime", "tokenizers", "clap", "toml"],
     ),
     (
         "host/store",
-        &[],
+        &["mortise-trace"],
         &[
             "axum",
             "candle-core",
@@ -141,6 +147,7 @@ const ROOMS: &[Room] = &[
             "mortise-retrieval",
             "mortise-service",
             "mortise-store",
+            "mortise-trace",
         ],
         &["candle-core", "wasmtime", "tokenizers", "clap", "toml"],
     ),
@@ -152,6 +159,7 @@ const ROOMS: &[Room] = &[
             "mortise-models",
             "mortise-plugin",
             "mortise-service",
+            "mortise-trace",
         ],
         &[
             "axum",
@@ -211,6 +219,7 @@ const ROOMS: &[Room] = &[
             "mortise-service",
             "mortise-store",
             "mortise-telemetry",
+            "mortise-trace",
         ],
         &["axum", "clap", "candle-core", "wasmtime", "tokenizers"],
     ),
@@ -288,6 +297,7 @@ const ROOMS: &[Room] = &[
             "mortise-store",
             "mortise-telemetry",
             "mortise-tokenizer",
+            "mortise-trace",
             "mortise-upstream",
             "mortise-web",
         ],

@@ -15,6 +15,7 @@ use futures::{FutureExt as _, StreamExt as _, stream};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header};
 use mortise_http::{Context, Owner, Problem, panicked, read_json};
 use mortise_store::{Change, Key, Kind, Record};
+use mortise_trace::Span;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -95,14 +96,14 @@ async fn once(
     drop(reserved);
     let request = Request::from_parts(parts, Body::from(body));
     let execution = Arc::clone(&registered.execution);
-    tokio::spawn(execute(
+    tokio::spawn(Span::current().run(execute(
         Arc::clone(state),
         registered,
         kept,
         context,
         request,
         next,
-    ));
+    )));
     replay(execution, false).await
 }
 

@@ -51,6 +51,7 @@ use crate::supervise::{must_go_on, restarts, supervise};
 use crate::tasks::{
     listener_of, reload_on_hangup, signals, start_idle_check, start_watcher, start_writing,
 };
+use crate::traces::Traces;
 use crate::{remote, start};
 
 /// Time for policies to hear of the last requests, and for threads to end.
@@ -86,6 +87,7 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
     let mut signals = signals()?;
     let hangups = listener_of(SignalKind::hangup(), "SIGHUP")?;
     let operator_key = operator_key(config.admin.as_ref());
+    let traces = Traces::start(config.traces.as_ref())?;
     let doors = Doors::open(&mut config).await?;
     let door = &doors.main;
     let limits = connection_limits(&config.http);
@@ -112,6 +114,7 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
         tls: door.tls.clone(),
         draining,
         cut,
+        traces: traces.clone(),
     };
     let listening = listen(
         Arc::clone(&door.endpoint),
@@ -140,6 +143,7 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
     tracing::info!("listening on {}", door.url());
     listening.await.context(LISTENER_ENDED)?;
     settle(&running.state.service, &models, &running.counters).await;
+    traces.flush(SETTLE).await;
     let stop = json!({"action": "server.stop"});
     // Nothing is left to be refused.
     let _ = running.audit.tell(stop).await;
@@ -183,6 +187,7 @@ struct Surroundings {
     tls: Option<Arc<TlsServer>>,
     draining: watch::Receiver<bool>,
     cut: watch::Receiver<bool>,
+    traces: Traces,
 }
 
 /// A server that is ready.
@@ -347,14 +352,15 @@ fn measure(
     host: PluginHost,
     swaps: Arc<SwapCounters>,
     config: &MetricsConfig,
-) -> Arc<Metrics> {
+) -> Metrics {
     let metrics = Metrics::new(
         move || models.statuses(),
         move || host.stats(),
         move || numbers(&swaps),
         task_restarts,
     );
-    Arc::new(metrics.with(config.log_begins, config.aliases))
+    let metrics = metrics.with(config.log_begins, config.aliases);
+    metrics.with_gen_ai(config.gen_ai)
 }
 
 /// Restarts of tasks and threads that must go on. An engine counts its own, by model.
@@ -427,6 +433,7 @@ async fn open(
     let swaps = Arc::<SwapCounters>::default();
     let (models_of, host) = (Arc::clone(&models), plugins.host.clone());
     let metrics = measure(models_of, host, Arc::clone(&swaps), &config.metrics);
+    let metrics = Arc::new(surroundings.traces.measured(metrics));
     plugins.host.count_requests(metrics.requests());
     let service = ServiceConfig {
         observer: Arc::clone(&metrics) as Arc<dyn Observer>,

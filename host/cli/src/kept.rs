@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use mortise_config::AuditConfig;
-use mortise_store::{SqliteStore, Store, StoreConfig};
+use mortise_store::{SqliteStore, Store, StoreConfig, TracedStore};
 
 use crate::audit::Audit;
 use crate::counters::KeptCounters;
@@ -25,7 +25,7 @@ impl Kept {
         let folders = files.into_iter().flatten().map(folder_of).collect();
         let outlives = store.path.is_some();
         let store = tokio::task::spawn_blocking(move || SqliteStore::open(&store)).await??;
-        let store: Arc<dyn Store> = Arc::new(store);
+        let store: Arc<dyn Store> = Arc::new(TracedStore(store));
         let audit = Audit::open(audit, &store).await?;
         let counters = KeptCounters::open(outlives.then(|| Arc::clone(&store))).await?;
         Ok(Self {

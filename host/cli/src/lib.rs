@@ -27,6 +27,7 @@ mod start;
 mod supervise;
 mod tasks;
 mod top;
+mod traces;
 
 use std::process::ExitCode;
 

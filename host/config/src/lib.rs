@@ -26,6 +26,7 @@ mod store;
 mod terminal;
 #[cfg(test)]
 mod tests;
+mod traces;
 mod upstream;
 
 use std::net::IpAddr;
@@ -43,6 +44,7 @@ use mortise_models::{
 };
 use mortise_plugin_manager::{AuthConfig, PluginConfig, at_line};
 use mortise_telemetry::{LogFormat, LogLevel};
+use mortise_trace::TraceConfig;
 
 use self::aliases::check_aliases;
 pub use self::audit::AuditConfig;
@@ -173,6 +175,8 @@ pub struct Config {
     pub health: HealthConfig,
     /// Numbers and lines about requests.
     pub metrics: MetricsConfig,
+    /// Collector of traces, if there is one.
+    pub traces: Option<TraceConfig>,
 }
 
 /// Bounds of the front door.
@@ -332,6 +336,7 @@ impl Config {
             metrics: raw
                 .metrics
                 .check(raw.log.request_begins, raw.admin.port.is_some())?,
+            traces: raw.traces.check(base)?,
             state,
         })
     }

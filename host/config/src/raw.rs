@@ -26,6 +26,7 @@ use super::limits::RawLimits;
 use super::listener::{RawAdmin, RawServer};
 use super::metrics::RawMetrics;
 use super::store::RawStore;
+use super::traces::RawTraces;
 use super::upstream::RawUpstream;
 
 /// The whole file.
@@ -49,6 +50,7 @@ pub(crate) struct Raw {
     pub(crate) audit: RawAudit,
     pub(crate) health: RawHealth,
     pub(crate) metrics: RawMetrics,
+    pub(crate) traces: RawTraces,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]

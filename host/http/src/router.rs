@@ -15,6 +15,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
 use futures::FutureExt as _;
 use http::{HeaderValue, Method, Request, StatusCode, Version, header};
+use mortise_trace::Span;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tracing::Instrument as _;
@@ -317,7 +318,9 @@ async fn observe(
         context.peer.ip().to_string(),
         record,
         Arc::clone(&state.observer),
+        span_of(&request, route, is_work, &context.id),
     );
+    let span = access.span.clone();
     let version = request.version();
     let head = request.method() == Method::HEAD;
     let id = Arc::clone(&context.id);
@@ -329,8 +332,8 @@ async fn observe(
     let mut response = match admit(state, &request, route, is_work) {
         Err(error) => error.into_response(),
         Ok(()) if preflight && origin.is_some() => StatusCode::NO_CONTENT.into_response(),
-        Ok(()) => AssertUnwindSafe(next.run(request))
-            .catch_unwind()
+        Ok(()) => span
+            .run(AssertUnwindSafe(next.run(request)).catch_unwind())
             .instrument(tracing::debug_span!("request", id = &*id, route))
             .await
             .unwrap_or_else(|_| panicked().into_response()),
@@ -359,6 +362,30 @@ async fn observe(
     // The body of an answer to HEAD is never read.
     access.complete = head;
     finish(response, access, version)
+}
+
+/// Span of a request, if it is one of a dialect: what watches the server asks all the time.
+fn span_of(request: &Request<Body>, route: &'static str, is_work: bool, id: &str) -> Span {
+    if !is_work {
+        return Span::default();
+    }
+    let method = match *request.method() {
+        Method::GET => "GET",
+        Method::POST => "POST",
+        Method::PUT => "PUT",
+        Method::PATCH => "PATCH",
+        Method::DELETE => "DELETE",
+        Method::HEAD => "HEAD",
+        Method::OPTIONS => "OPTIONS",
+        _ => "_OTHER",
+    };
+    let span = Span::of_request(format!("{method} {route}"), request.headers());
+    if span.is_recorded() {
+        span.set("http.request.method", method);
+        span.set("http.route", route);
+        span.set("mortise.request.id", id.to_owned());
+    }
+    span
 }
 
 /// Tie the guard to the body, so that the line is written when the last byte is out.

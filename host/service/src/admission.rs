@@ -17,6 +17,7 @@ use crate::plugins::{DecidePolicy, RequestId};
 use crate::recognition::{IDENTITY_HEADER, RecogniseCaller, recognised};
 use crate::request::RequestFields;
 use crate::routing_key::RoutingKey;
+use crate::spans;
 
 /// Facts of a request that are known before its body.
 #[derive(Debug, Clone)]
@@ -114,7 +115,8 @@ impl Policies {
     /// Whether a request may go on. First the policies that are bound to no tenant say who asks; then
     /// those that are bound to that tenant may refuse, or narrow what was allowed.
     pub(crate) async fn admit(&self, call: &Call, facts: Facts) -> Result<Admission, ServiceError> {
-        let mut admission = self.decided(call, facts).await?;
+        let decided = spans::part("policy", self.decided(call, facts));
+        let mut admission = decided.await?;
         let own = &mut admission.allowance;
         own.priority = own.priority.saturating_sub(call.waived_priority);
         Ok(admission)

@@ -12,6 +12,7 @@ use crate::limits::MAX_EMBEDDING_INPUTS;
 use crate::observer::{Outcome, Summary};
 use crate::refusal::invalid;
 use crate::service::{Service, account};
+use crate::spans;
 use mortise_tokenizer::{EncodeLimits, Tokenizer, TokenizerError};
 
 /// Input of one vector.
@@ -59,8 +60,14 @@ impl Service {
         request: EmbeddingRequest,
     ) -> Result<Embeddings, ServiceError> {
         let name = request.model.clone();
-        let result = self.try_embed(call, request).await;
+        let span = spans::of_operation("embeddings", &name);
+        let result = span.run(self.try_embed(call, request)).await;
+        if let Ok(made) = &result {
+            let tokens = i64::from(made.usage.prompt_tokens);
+            span.set("gen_ai.usage.input_tokens", tokens);
+        }
         if let Err(error) = &result {
+            span.fail(error.kind());
             self.refused(&self.serving(), &name, error);
         }
         result

@@ -44,6 +44,7 @@ mod routing_key;
 mod schema_formats;
 mod server_tools;
 mod service;
+mod spans;
 mod stop;
 mod submit;
 mod tally;

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use mortise_models::{FinishReason, Usage};
+use mortise_trace::Span;
 
 use crate::admission::Admission;
 use crate::event::Event;
 use crate::latency::Latency;
 use crate::observer::{ModelObserver, Outcome, Summary};
 use crate::ranking::Ranking;
+use crate::spans;
 use crate::tally::Tally;
 
 /// Parts that a [`Part`] is made of.
@@ -26,6 +28,8 @@ pub(crate) struct PartSetup {
     pub(crate) latency: Arc<Latency>,
     pub(crate) admission: Admission,
     pub(crate) observer: Arc<dyn ModelObserver>,
+    /// Span of the answer, which ends with the part.
+    pub(crate) span: Span,
 }
 
 /// One prompt while it is answered. When it ends or is dropped, the observer and the policies are
@@ -100,6 +104,7 @@ impl Part {
         let spent = self.setup.admission.spent();
         (spent.usage, spent.outcome) = (usage, outcome);
         self.setup.observer.ended(&self.summary());
+        spans::end(&self.setup.span, &self.setup.model, outcome, usage);
     }
 
     /// Tokens so far.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mortise_plugin::{PluginError, Principal, ToolAnswer, ToolCaller, ToolDeclaration};
+use mortise_trace::Span;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -15,6 +16,7 @@ use crate::observer::{ModelObserver, ToolRun};
 use crate::plugins::{RequestId, RunTool};
 use crate::refusal::refuse;
 use crate::routing_key::RoutingKey;
+use crate::spans;
 use mortise_models::conversation::{
     JsonObject, Message, Role, ToolDeclaration as Declaration, ToolName,
 };
@@ -169,6 +171,8 @@ pub(crate) struct ToolExecutor {
     pub(crate) model: Arc<str>,
     pub(crate) principal: Principal,
     pub(crate) observer: Arc<dyn ModelObserver>,
+    /// Span of the answer.
+    pub(crate) span: Span,
     /// Rounds so far.
     pub(crate) rounds: u32,
     /// Calls so far.
@@ -259,6 +263,8 @@ impl ToolExecutor {
             result_bytes = call.text.len(),
             "tool called"
         );
+        let failure = (call.outcome != ToolOutcome::Answered).then(|| call.outcome.name());
+        spans::tool_ran(&self.span, &call.name, failure, took);
         self.observer.tool_ran(&ToolRun {
             tool: &call.name,
             outcome: call.outcome,

@@ -9,6 +9,7 @@ use mortise_engine::Share;
 use mortise_models::lifecycle::{LifecycleError, ModelLease};
 use mortise_models::{AliasTable, Catalogue, CatalogueError, FinishReason};
 use mortise_plugin::Principal;
+use mortise_trace::Span;
 
 pub(crate) use crate::admission::account;
 use crate::admission::{Admission, Call, OpenAccounts, Policies, answer_facts, facts};
@@ -28,6 +29,7 @@ use crate::refusal::invalid;
 use crate::request::RequestFields;
 use crate::routed::Routed;
 use crate::server_tools::{EnabledTools, ServerTools, ServerToolsError, ToolExecutor, ToolLimits};
+use crate::spans;
 use crate::submit::{ReadyPrompt, Slot, Submitter, Target};
 use crate::tally::RoundKind;
 use crate::throughput::Throughputs;
@@ -177,7 +179,8 @@ impl Service {
         entry: &ServedModel,
     ) -> Result<UsedModel, ServiceError> {
         let name = &entry.listing.name;
-        let lease = self.config.holder.hold(name).await?;
+        let held = async { Ok(self.config.holder.hold(name).await?) };
+        let lease = spans::part("model", held).await?;
         let now = self.serving();
         let loaded = now.models.get(name).and_then(|entry| entry.loaded.clone());
         let Some(loaded) = loaded else {
@@ -272,11 +275,12 @@ impl Service {
         let fields = request.fields();
         let session = fields.fairness_key.as_deref();
         let routed = self.route(serving, call, &fields.model, session).await;
-        let begun = self
-            .begin_at(&routed, serving, call, request, numbers)
-            .await;
-        if begun.is_err() {
+        let span = spans::of_prompt(fields);
+        let begun = self.begin_at(&routed, serving, call, request, numbers);
+        let begun = span.run(begun).await;
+        if let Err(error) = &begun {
             routed.failed(call);
+            span.fail(error.kind());
         }
         begun
     }
@@ -345,6 +349,7 @@ impl Service {
             latency: Arc::clone(&submitter.latency),
             admission,
             observer: Arc::clone(&submitter.observer),
+            span: submitter.span.clone(),
         };
         numbers.candidates += candidates;
         numbers.choices += request.choices();
@@ -422,6 +427,7 @@ impl Service {
             arrived: call.arrived,
             priority: admission.allowance().priority,
             limited: admission.allowance().max_tokens.is_some(),
+            span: Span::current(),
         })
     }
 
@@ -443,6 +449,7 @@ impl Service {
             model: Arc::clone(&submitter.name),
             principal: submitter.principal.clone(),
             observer: Arc::clone(&submitter.observer),
+            span: submitter.span.clone(),
             rounds: 0,
             calls: 0,
             spent: Duration::ZERO,

@@ -8,6 +8,7 @@ use mortise_models::lifecycle::ModelLease;
 use mortise_models::{Generator, TokenGenerator};
 use mortise_plugin::Principal;
 use mortise_tokenizer::Detokenizer;
+use mortise_trace::Span;
 
 use crate::check::Request;
 use crate::choice::{Choice, ChoiceParts, ChoiceStream};
@@ -24,6 +25,7 @@ use crate::prepare::{self, Parsing, Prepared, TokenModel};
 use crate::refusal::invalid;
 use crate::rendered_prompt::{self, RenderedModel};
 use crate::request::{BeamFields, RequestFields};
+use crate::spans;
 use crate::tally::{RoundKind, Tally};
 use crate::throughput::Throughputs;
 
@@ -47,6 +49,8 @@ pub(crate) struct Submitter {
     pub(crate) limited: bool,
     /// Keeps the model loaded until the last choice has ended.
     pub(crate) lease: Option<Arc<ModelLease>>,
+    /// Span of the answer.
+    pub(crate) span: Span,
 }
 
 /// Runtime that a prompt is submitted to.
@@ -313,8 +317,11 @@ impl Submitter {
             (None, _) => (None, MatcherFault::default()),
             (Some(_), None) => return Err(prepare::no_grammar(model, fields)),
             (Some(source), Some(grammar)) => {
-                let matcher = grammar.compile(id, source).await;
-                let matcher = matcher.map_err(|error| prepare::not_compiled(error, fields))?;
+                let matcher = spans::part("grammar", async {
+                    let matcher = grammar.compile(id, source).await;
+                    matcher.map_err(|error| prepare::not_compiled(error, fields))
+                });
+                let matcher = matcher.await?;
                 let words = vocabulary_size.div_ceil(32);
                 let (constraint, fault) = self.masks.constrain(matcher, words);
                 (Some(constraint), fault)
@@ -409,7 +416,10 @@ impl Submitter {
         parser: Option<&Parsing>,
     ) -> Result<Option<Box<dyn ParseSession>>, ServiceError> {
         match parser {
-            Some((parser, setup)) => Ok(parser.open(&self.request_id, setup).await?),
+            Some((parser, setup)) => {
+                let session = parser.open(&self.request_id, setup).await?;
+                Ok(session.map(|session| spans::session(&self.span, session)))
+            }
             None => Ok(None),
         }
     }
@@ -419,6 +429,7 @@ impl Submitter {
             Arc::clone(&self.observer),
             Arc::clone(&self.latency),
             self.arrived,
+            self.span.clone(),
         )
     }
 

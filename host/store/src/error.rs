@@ -37,6 +37,20 @@ pub enum StoreError {
     Unavailable(String),
 }
 
+impl StoreError {
+    /// Name of the kind of error, fit for a label.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::NotFound => "not_found",
+            Self::Quota { .. } => "quota",
+            Self::TooLarge { .. } => "too_large",
+            Self::Full => "full",
+            Self::Busy => "busy",
+            Self::Unavailable(_) => "unavailable",
+        }
+    }
+}
+
 impl From<rusqlite::Error> for StoreError {
     fn from(error: rusqlite::Error) -> Self {
         match error.sqlite_error_code() {

@@ -16,6 +16,7 @@ mod sqlite;
 mod store;
 #[cfg(test)]
 mod tests;
+mod traced;
 mod writer;
 
 pub use audit::{
@@ -27,3 +28,4 @@ pub use maintenance::{Report, backup, check, vacuum};
 pub use record::{Change, Item, Key, Kind, Listing, Page, Record, SERVER};
 pub use sqlite::{SqliteStore, StoreConfig};
 pub use store::{BoxFuture, Filter, Store};
+pub use traced::TracedStore;

@@ -31,6 +31,7 @@ pub(crate) fn write(access: &Access<'_>) {
         total_ms = milliseconds(access.elapsed),
         finish = access.finish,
         error = access.error,
+        trace_id = access.trace_id,
         "request"
     );
 }

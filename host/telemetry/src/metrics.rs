@@ -3,9 +3,11 @@
 
 mod aliases;
 mod figures;
+mod gen_ai;
 mod latency;
 mod loads;
 mod log;
+mod spans;
 mod states;
 mod tasks;
 mod tools;
@@ -20,6 +22,7 @@ use mortise_http::{Access, AccessObserver, Begun, RequestFigures};
 use mortise_models::lifecycle::ModelStatus;
 use mortise_plugin::{FunctionStats, PluginStats};
 use mortise_service::{ModelObserver, Observer, ServiceError};
+use mortise_trace::SpanCounts;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
     DescriptorEncoder, EncodeLabelSet, EncodeMetric, MetricEncoder, NoLabelSet, text,
@@ -38,6 +41,7 @@ use self::figures::Figures;
 use self::latency::ModelFamilies;
 use self::loads::Loads;
 use self::log::LostLines;
+use self::spans::Spans;
 use self::states::{ModelStates, StatusSource};
 use self::tasks::Restarts;
 use self::totals::Totals;
@@ -99,6 +103,7 @@ pub struct Metrics {
     totals: Totals,
     log_begins: bool,
     aliases: bool,
+    gen_ai: bool,
     figures: Figures,
 }
 
@@ -174,6 +179,7 @@ impl Metrics {
             totals: Totals::new(),
             log_begins: false,
             aliases: false,
+            gen_ai: false,
             figures: Figures::new(),
             models: ModelFamilies::new(&mut registry),
             registry: Registry::default(),
@@ -230,6 +236,20 @@ impl Metrics {
         }
     }
 
+    /// Show series under the names of OpenTelemetry's conventions, too, if so configured.
+    #[must_use]
+    pub fn with_gen_ai(self, gen_ai: bool) -> Self {
+        Self { gen_ai, ..self }
+    }
+
+    /// Show what became of spans, too.
+    #[must_use]
+    pub fn with_spans(mut self, counts: impl Fn() -> SpanCounts + Send + Sync + 'static) -> Self {
+        let spans = Box::new(Spans(Box::new(counts)));
+        self.registry.register_collector(spans);
+        self
+    }
+
     /// Tells how many requests are being answered.
     pub fn requests(&self) -> impl Fn() -> usize + Send + Sync + use<> {
         let in_flight = self.in_flight.clone();
@@ -284,8 +304,12 @@ impl Metrics {
         // Writing to a string does not fail.
         let _ = text::encode(&mut page, &self.registry);
         let page = classic(&page);
-        match self.aliases {
+        let page = match self.aliases {
             true => aliases::add(page),
+            false => page,
+        };
+        match self.gen_ai {
+            true => gen_ai::add(page),
             false => page,
         }
     }

@@ -9,6 +9,7 @@ use http::{Request, StatusCode};
 use mortise_http::{AccessRecord, Context, Own, Owner, Problem, Reservation};
 use mortise_service::{Granted, Principal};
 use mortise_store::{Change, Key, Kind, Record};
+use mortise_trace::Span;
 use serde_json::{Map, Value, json};
 
 use super::create::{Asked, Begun, begin, nothing};
@@ -53,7 +54,9 @@ pub(super) async fn detach(
     let changes = keep.begun(&response, request.to_string().into_bytes());
     state.store.commit(changes).await.map_err(store_problem)?;
     let live = Arc::clone(&registered.live);
-    tokio::spawn(make(Arc::clone(state), begun.driver, registered));
+    // It goes on behind the answer to its request, in the trace of that.
+    let made = make(Arc::clone(state), begun.driver, registered);
+    tokio::spawn(Span::current().run(made));
     Ok((response, live))
 }
 

@@ -174,6 +174,7 @@ mod tests {
             elapsed: Duration::from_millis(milliseconds),
             finish: None,
             error: None,
+            trace_id: None,
         }
     }
 

@@ -10,6 +10,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use super::gen_ai::{AnswerFamilies, AnswerSeries};
 use super::tools::Tools;
 use super::{ModelLabel, histogram};
 
@@ -40,6 +41,7 @@ pub(super) struct ModelFamilies {
     output: Family<ModelLabel, Counter>,
     refusals: Family<RefusalLabels, Counter>,
     tools: Tools,
+    answers: AnswerFamilies,
 }
 
 impl ModelFamilies {
@@ -54,6 +56,7 @@ impl ModelFamilies {
             output: Family::default(),
             refusals: Family::default(),
             tools: Tools::new(registry),
+            answers: AnswerFamilies::new(registry),
         };
         let mut histogram = |name: &str, help: &str, family: &Family<_, _>| {
             registry.register(name, help, Family::clone(family));
@@ -110,6 +113,7 @@ impl ModelFamilies {
             cached: self.cached.get_or_create_owned(&label),
             output: self.output.get_or_create_owned(&label),
             tools: self.tools.clone(),
+            answers: self.answers.of(name),
         })
     }
 
@@ -133,6 +137,7 @@ struct ModelSeries {
     cached: Counter,
     output: Counter,
     tools: Tools,
+    answers: AnswerSeries,
 }
 
 impl ModelObserver for ModelSeries {
@@ -157,6 +162,7 @@ impl ModelObserver for ModelSeries {
         self.input.inc_by(u64::from(usage.prompt_tokens));
         self.cached.inc_by(u64::from(usage.cached_tokens));
         self.output.inc_by(u64::from(usage.completion_tokens));
+        self.answers.ended(usage, summary.elapsed);
         if let (Some(first), 2..) = (summary.first_token, usage.completion_tokens) {
             let rest = summary.elapsed.saturating_sub(first).as_secs_f64();
             let gaps = f64::from(usage.completion_tokens - 1);
