@@ -187,6 +187,13 @@ fn the_task_that_writes_counters_is_started_again() {
 }
 
 #[test]
+fn the_task_that_hands_over_is_started_again() {
+    let faulty = Faulty::start();
+    faulty.strike("hand-over", || ());
+    faulty.was_restarted("hand-over");
+}
+
+#[test]
 fn the_task_that_sends_traces_is_started_again() {
     let faulty = Faulty::with("[traces]\nendpoint = \"http://127.0.0.1:9/v1/traces\"\n");
     faulty.strike("traces", || ());
@@ -281,6 +288,7 @@ fn every_task_that_must_go_on_is_made_to_panic() {
     for file in [
         "app.rs",
         "audit.rs",
+        "hand_over.rs",
         "health.rs",
         "supervise.rs",
         "tasks.rs",

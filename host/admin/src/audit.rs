@@ -127,9 +127,9 @@ fn entry_of(request: &Request, outcome: &str) -> Entry {
     entry
 }
 
-/// Refusals of the present window.
+/// Refusals of the present window: of many, some are recorded.
 #[derive(Debug, Default)]
-struct Refusals {
+pub struct Refusals {
     since: Option<Instant>,
     recorded: u32,
     left_out: u64,
@@ -137,7 +137,7 @@ struct Refusals {
 
 impl Refusals {
     /// Count one. `None` leaves it out; else the number of those that were left out before it.
-    fn count(&mut self) -> Option<u64> {
+    pub fn count(&mut self) -> Option<u64> {
         let now = Instant::now();
         let over = |since: Instant| now.duration_since(since) >= REFUSALS_WINDOW;
         if self.since.is_none_or(over) {

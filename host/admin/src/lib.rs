@@ -34,7 +34,7 @@ use serde_json::Value;
 use subtle::ConstantTimeEq as _;
 
 use self::audit::{Requests, ending};
-pub use audit::{Auditor, Entry, Recording};
+pub use audit::{Auditor, Entry, Recording, Refusals};
 pub use discovery::Rescan;
 pub use settings::{Action, Reloads, SettingsReload};
 

@@ -42,6 +42,7 @@ use crate::counters::KeptCounters;
 use crate::discovery::KnownModels;
 use crate::doors::{Certificates, Door, Doors};
 use crate::faults::{self, fault_in};
+use crate::hand_over::{Arrival, HandOver};
 use crate::health::Health;
 use crate::kept::Kept;
 use crate::memory::trim_regularly;
@@ -52,7 +53,7 @@ use crate::tasks::{
     listener_of, reload_on_hangup, signals, start_idle_check, start_watcher, start_writing,
 };
 use crate::traces::Traces;
-use crate::{remote, start};
+use crate::{logins, notify, remote, start};
 
 /// Time for policies to hear of the last requests, and for threads to end.
 const SETTLE: Duration = Duration::from_secs(2);
@@ -60,7 +61,8 @@ const SETTLE: Duration = Duration::from_secs(2);
 const LISTENER_ENDED: &str = "the listener ended, and without it there is no server";
 
 /// Serve until a signal ends it. Plugins and keys are read from `source` again on a reload.
-pub(crate) fn serve(source: ConfigSource) -> anyhow::Result<()> {
+pub(crate) fn serve(source: ConfigSource, take_over: bool) -> anyhow::Result<()> {
+    let arrival = Arrival::receive(take_over)?;
     let mut config = source.load()?;
     if let Some(folder) = fault_folder() {
         faults::enable(folder);
@@ -75,27 +77,29 @@ pub(crate) fn serve(source: ConfigSource) -> anyhow::Result<()> {
         .thread_name("mortise-server")
         .build()
         .context("cannot start the server's threads")?;
-    let result = runtime.block_on(run(config, source));
+    let result = runtime.block_on(run(config, source, arrival));
     runtime.shutdown_timeout(SETTLE);
     flush_log();
     result
 }
 
-async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
+async fn run(mut config: Config, source: ConfigSource, mut arrival: Arrival) -> anyhow::Result<()> {
     // Before anything slow: a signal during the start ends the server too, and a port in use
     // should be known before a model is read.
-    let mut signals = signals()?;
+    let (ends, mut signals) = signals()?;
+    let successors = listener_of(SignalKind::user_defined2(), "SIGUSR2")?;
     let hangups = listener_of(SignalKind::hangup(), "SIGHUP")?;
     let operator_key = operator_key(config.admin.as_ref());
     let traces = Traces::start(config.traces.as_ref())?;
-    let doors = Doors::open(&mut config).await?;
+    let doors = Arc::new(Doors::open(&mut config, &mut arrival.inherited).await?);
     let door = &doors.main;
-    let limits = connection_limits(&config.http);
+    let limits = connection_limits(&config);
     let shares = ConnectionShares::new(
         config.http.max_connections,
         config.http.max_connections_per_address,
     );
     let (stop, draining, cut) = stop_after(config.http.drain);
+    let closing = stop.closing.subscribe();
     if let Some(upstream) = &config.upstream {
         config.models = tokio::select! {
             found = remote::found(upstream) => found?,
@@ -116,17 +120,19 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
         cut,
         traces: traces.clone(),
     };
-    let listening = listen(
-        Arc::clone(&door.endpoint),
-        startup.router(),
-        limits.clone(),
-        Arc::clone(&surroundings.connections),
-        signals,
-        stop,
-    );
+    let (endpoint, bounds) = (Arc::clone(&door.endpoint), limits.clone());
+    let (router, table) = (startup.router(), Arc::clone(&surroundings.connections));
+    let mut answers = arrival.answers();
+    let listening = async move {
+        tokio::select! {
+            _ = answers.wait_for(|answers| *answers) => {}
+            _ = signals.recv() => return,
+        }
+        listen(endpoint, router, bounds, table, signals, stop).await;
+    };
     let mut listening = std::pin::pin!(must_go_on("listener", listening));
     let running = tokio::select! {
-        opened = open(config, source.clone(), Arc::clone(&models), surroundings) => opened?,
+        opened = open(config, source.clone(), Arc::clone(&models), surroundings, &mut arrival) => opened?,
         ended = &mut listening => {
             ended.context(LISTENER_ENDED)?;
             tracing::info!("stopped before the start was complete");
@@ -137,16 +143,14 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
     running.start_tasks(&models, &reloader, hangups);
     if let Some((door, key)) = &doors.admin {
         let admin = running.admin(&models, &reloader, key.clone());
-        start_admin(admin, door, shares, limits, &running.state.http)?;
+        start_admin(admin, door, shares, limits, closing)?;
     }
     running.complete(&startup, Operating::new(Arc::clone(&models), operator_key))?;
     tracing::info!("listening on {}", door.url());
+    arrival.ready()?;
+    HandOver::start(Arc::clone(&doors), ends, successors)?;
     listening.await.context(LISTENER_ENDED)?;
-    settle(&running.state.service, &models, &running.counters).await;
-    traces.flush(SETTLE).await;
-    let stop = json!({"action": "server.stop"});
-    // Nothing is left to be refused.
-    let _ = running.audit.tell(stop).await;
+    running.end(&models, &traces).await;
     Ok(())
 }
 
@@ -161,9 +165,11 @@ async fn settle(service: &Service, models: &ModelManager, counters: &KeptCounter
 /// Stop of the listener, and what tells of it: that the server drains, and that it waits no longer.
 fn stop_after(drain: Duration) -> (Stop, watch::Receiver<bool>, watch::Receiver<bool>) {
     let (draining, draining_seen) = watch::channel(false);
+    let closing = watch::Sender::new(false);
     let (cut, cut_seen) = watch::channel(false);
     let stop = Stop {
         draining,
+        closing,
         cut,
         drain,
     };
@@ -210,8 +216,10 @@ struct Running {
     playground: bool,
 }
 
-fn connection_limits(http: &HttpConfig) -> ConnectionLimits {
+fn connection_limits(config: &Config) -> ConnectionLimits {
+    let http = &config.http;
     ConnectionLimits {
+        proxies: config.proxies.clone(),
         headers: http.headers,
         header_timeout: http.header_timeout,
         write_timeout: http.write_timeout,
@@ -249,6 +257,16 @@ impl Running {
         start_writing(Arc::clone(&self.counters));
         tokio::spawn(responses::resume(Arc::clone(&self.state)));
         tokio::spawn(files::sweep(Arc::clone(&self.state)));
+    }
+
+    /// What is left to do when the last answer has been given.
+    async fn end(&self, models: &ModelManager, traces: &Traces) {
+        notify::stopping();
+        settle(&self.state.service, models, &self.counters).await;
+        traces.flush(SETTLE).await;
+        let stop = json!({"action": "server.stop"});
+        // Nothing is left to be refused.
+        let _ = self.audit.tell(stop).await;
     }
 
     /// The admin side for callers who know `key`.
@@ -304,7 +322,11 @@ impl Running {
             llm::api(Llm::new(Arc::clone(&collections), operating)),
             vector_stores::api(collections),
             rerank::api(Arc::clone(&self.state), openai::error_body),
-            login::api(Arc::clone(&self.state), Arc::clone(&self.identity)),
+            login::api(
+                Arc::clone(&self.state),
+                Arc::clone(&self.identity),
+                logins::recorder(&self.audit),
+            ),
         ];
         if self.playground {
             dialects.push(mortise_web::api(elsewhere));
@@ -322,11 +344,10 @@ fn start_admin(
     door: &Door,
     shares: ConnectionShares,
     limits: ConnectionLimits,
-    http: &HttpState,
+    closing: watch::Receiver<bool>,
 ) -> anyhow::Result<()> {
     let router = admin.router().map_err(anyhow::Error::msg)?;
     let (endpoint, table) = (Arc::clone(&door.endpoint), ConnectionTable::new(shares));
-    let draining = http.draining.clone();
     supervise("admin-listener", move || {
         let (endpoint, table) = (Arc::clone(&endpoint), Arc::clone(&table));
         serve_beside(
@@ -334,7 +355,7 @@ fn start_admin(
             router.clone(),
             limits.clone(),
             table,
-            draining.clone(),
+            closing.clone(),
         )
     });
     tracing::info!("admin side on {}", door.url());
@@ -419,7 +440,9 @@ async fn open(
     source: ConfigSource,
     models: Arc<ModelManager>,
     surroundings: Surroundings,
+    arrival: &mut Arrival,
 ) -> anyhow::Result<Running> {
+    arrival.prepare(&config, &models).await?;
     let (limits, engine, auth) = (config.limits, config.engine, config.auth);
     let (http, plugins) = (config.http, config.plugins);
     let (watch, playground) = (plugins.watch, http.playground);

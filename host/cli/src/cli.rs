@@ -188,6 +188,9 @@ pub(crate) struct ServeArgs {
     /// The least important line that is written [default: info]
     #[arg(long, value_name = "LEVEL", value_parser = one_of::<LogLevel>(&LOG_LEVELS))]
     pub(crate) log_level: Option<LogLevel>,
+    /// Take over from the server that has started this process, which gives it its listeners
+    #[arg(long, hide = true)]
+    pub(crate) take_over: bool,
 }
 
 #[derive(Debug, Subcommand)]

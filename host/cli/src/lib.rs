@@ -15,11 +15,15 @@ mod counters;
 mod discovery;
 mod doors;
 mod faults;
+mod hand_over;
 mod health;
 mod interrupt;
 mod kept;
 mod key_args;
+mod limits;
+mod logins;
 mod memory;
+mod notify;
 mod operator;
 mod reload;
 mod remote;
@@ -101,10 +105,8 @@ fn run(command: Command) -> anyhow::Result<()> {
                 log_format: args.log_format,
                 log_level: args.log_level,
             };
-            app::serve(ConfigSource {
-                files: config_files(args.config),
-                overrides,
-            })
+            let files = config_files(args.config);
+            app::serve(ConfigSource { files, overrides }, args.take_over)
         }
         Command::Config(ConfigCommand::PrintDefault) => print(mortise_config::DEFAULT_FILE),
         Command::Config(ConfigCommand::Check { files }) => {

@@ -49,8 +49,11 @@ pub(crate) fn reload_on_hangup(reloader: Arc<Reloader>, hangups: Arc<Mutex<Signa
     });
 }
 
+/// What ends the server.
+pub(crate) type Ends = mpsc::Sender<&'static str>;
+
 /// SIGINT and SIGTERM, by name. Two are told apart; what comes later changes nothing.
-pub(crate) fn signals() -> anyhow::Result<mpsc::Receiver<&'static str>> {
+pub(crate) fn signals() -> anyhow::Result<(Ends, mpsc::Receiver<&'static str>)> {
     let (sender, receiver) = mpsc::channel(2);
     for (kind, name, task) in [
         (SignalKind::interrupt(), "SIGINT", "stop-on-interrupt"),
@@ -66,7 +69,7 @@ pub(crate) fn signals() -> anyhow::Result<mpsc::Receiver<&'static str>> {
             }
         });
     }
-    Ok(receiver)
+    Ok((sender, receiver))
 }
 
 /// A signal's stream, which outlives a task that listens to it: what comes while the task is started again is

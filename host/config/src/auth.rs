@@ -32,7 +32,7 @@ pub(crate) struct RawAuth {
     anonymous_limits: Option<RawAnonymous>,
     public_routes: Vec<String>,
     environment: Option<String>,
-    trusted_proxies: Vec<String>,
+    pub(crate) trusted_proxies: Vec<String>,
     allowed_addresses: Vec<String>,
     denied_addresses: Vec<String>,
     pub(crate) jwt: Vec<RawIssuer>,

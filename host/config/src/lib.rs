@@ -13,6 +13,7 @@ mod engine;
 mod faults;
 mod health;
 mod hub;
+mod inherited;
 mod layers;
 mod lifecycle;
 mod limits;
@@ -34,7 +35,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use mortise_api::Unsupported;
-use mortise_http::{HeaderLimits, TlsSettings};
+use mortise_http::{HeaderLimits, ProxyProtocol, TlsSettings};
 use mortise_hub::ModelReference;
 use mortise_identity::IdentityConfig;
 use mortise_models::lifecycle::LifecycleConfig;
@@ -52,11 +53,12 @@ use self::auth::check_auth;
 pub use self::faults::fault_folder;
 pub use self::health::HealthConfig;
 pub use self::hub::hub_config;
+pub use self::inherited::{Inherited, notify_socket};
 pub use self::layers::config_files;
 pub use self::limits::LimitConfig;
 use self::limits::check_limits;
 pub use self::listener::{AdminConfig, SocketConfig};
-use self::listener::{RawServer, check_admin, check_plaintext, check_socket};
+use self::listener::{RawServer, check_admin, check_plaintext, check_proxies, check_socket};
 pub use self::metrics::MetricsConfig;
 use self::models::check_models;
 use self::plugins::check_plugins;
@@ -135,6 +137,8 @@ pub struct Config {
     pub socket: Option<SocketConfig>,
     /// `None`: there is no admin side.
     pub admin: Option<AdminConfig>,
+    /// Proxies that tell whose connections they pass on.
+    pub proxies: ProxyProtocol,
     /// Bounds of connections and bodies.
     pub http: HttpConfig,
     /// Bounds of requests.
@@ -287,7 +291,7 @@ impl Config {
         check_plaintext("server", host, server.tls.as_ref(), plaintext, flag)?;
         positive("server.max_body_bytes", server.max_body_bytes)?;
         positive("server.max_connections", server.max_connections)?;
-        let plugins = &raw.plugins;
+        let proxies = check_proxies(server, &raw.auth.trusted_proxies)?;
         let (auth, identity) =
             check_auth(std::mem::take(&mut raw.auth), &overrides.api_keys, base)?;
         let engine = raw.engine.check(&raw.limits, auth.keys > 0)?;
@@ -309,6 +313,7 @@ impl Config {
             port: overrides.port.unwrap_or(server.port),
             tls: server.tls.as_ref().map(|tls| tls.check(base)),
             socket: check_socket(server, base)?,
+            proxies,
             http: check_http(server, &raw.limits)?,
             limits: check_limits(&raw.limits, overrides.max_context)?,
             engine: EngineSettings {
@@ -328,7 +333,7 @@ impl Config {
             lifecycle,
             strict_models: strict || named || overrides.strict,
             upstream,
-            plugins: check_plugins(plugins, bindings, base, overrides.plugins)?,
+            plugins: check_plugins(&raw.plugins, bindings, base, overrides.plugins)?,
             auth,
             identity,
             audit: raw.audit.check(base, state.store.path.as_deref())?,

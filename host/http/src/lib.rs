@@ -21,6 +21,7 @@ mod listen;
 mod load_page;
 mod multipart;
 mod problem;
+mod proxy_protocol;
 mod request_head;
 mod router;
 mod startup;
@@ -39,11 +40,12 @@ pub use figures::{RequestFigures, RequestLatency};
 pub use guard::{Guard, HeaderLimits};
 pub use health::{Check, CheckState, Checks};
 pub use json::{MAX_DEPTH, kind_of, parse_object};
-pub use listen::{ConnectionLimits, Occupied, Stop, serve, serve_beside};
+pub use listen::{ConnectionLimits, HANDED_OVER, Occupied, Stop, serve, serve_beside};
 pub use multipart::{FormLimits, Multipart, Part};
 pub use problem::{
     Choices, Problem, ProblemShape, append_headers, json_response, stopping, write_problem,
 };
+pub use proxy_protocol::ProxyProtocol;
 pub use router::{
     Api, Context, Conventions, Elsewhere, HttpState, Own, check_connection, metrics_elsewhere,
     panicked, peer_of, router,

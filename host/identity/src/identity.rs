@@ -108,6 +108,12 @@ impl Identity {
         token.await
     }
 
+    /// True if there is a user of this name.
+    pub fn has_user(&self, name: &str) -> bool {
+        let known = self.known();
+        known.login.users.iter().any(|user| user.name == name)
+    }
+
     /// Facts for policies about the caller who sent these headers, names in lower case: whom its credential names, or
     /// the reason to refuse it. `None` where nothing is known but what the policies know themselves.
     ///

@@ -333,9 +333,8 @@ impl Service {
         let default = self.config.default_max_tokens;
         let max_tokens = submitter.max_tokens(&request, &prompt, allowed, default)?;
         let first = numbers.candidates;
-        let choices = self
-            .submit(&submitter, &request, &prompt, tools, max_tokens, first)
-            .await?;
+        let choices = self.submit(&submitter, &request, &prompt, tools, max_tokens, first);
+        let choices = choices.await?;
         let setup = PartSetup {
             model: Arc::clone(&submitter.name),
             first_candidate: first,

@@ -18,7 +18,7 @@ use crate::client::{Client, beginning_of, with_causes};
 use crate::limits::MAX_ERROR_BYTES;
 use crate::members::Place;
 use crate::refusal::{ErrorAnswer, shortened};
-use crate::spans;
+use crate::spans::{self, Ended};
 
 /// Request to an upstream, with the channel of whoever waits for its answer.
 pub(crate) struct Question<'a> {
@@ -60,6 +60,18 @@ pub(crate) struct Relayed {
 }
 
 impl Attempt {
+    /// Its end, for its span.
+    fn ended(&self) -> Ended<'_> {
+        match self {
+            Self::Cancelled => Ended::Cancelled,
+            Self::Failed { error, .. } => Ended::Failed(error),
+            Self::Relayed(relayed) => match &relayed.last {
+                OutputEvent::Failed(error) => Ended::Failed(error),
+                _ => Ended::Answered(relayed.usage),
+            },
+        }
+    }
+
     fn failed(what: impl std::fmt::Display, detail: String) -> Self {
         Self::Failed {
             error: RuntimeError::Upstream(format!("the model's server {what}")),
@@ -74,7 +86,7 @@ impl Question<'_> {
     pub(crate) async fn ask(&self, place: &mut Place, resent: u32) -> Attempt {
         let span = spans::of_attempt(self.span, place.url(), resent);
         let attempt = self.attempt(place, &span).await;
-        spans::end(&span, &attempt);
+        spans::end(&span, &attempt.ended());
         attempt
     }
 

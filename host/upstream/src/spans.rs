@@ -1,9 +1,7 @@
 //! Spans of attempts at a request, by the conventions for HTTP clients.
 
-use mortise_models::{BaseUrl, OutputEvent, RuntimeError};
+use mortise_models::{BaseUrl, RuntimeError, Usage};
 use mortise_trace::{Kind, Span, Value};
-
-use crate::exchange::{Attempt, Relayed};
 
 /// Span of one attempt, which begins now.
 pub(crate) fn of_attempt(answer: &Span, url: &BaseUrl, resent: u32) -> Span {
@@ -37,16 +35,22 @@ fn address(url: &BaseUrl) -> (&str, u16) {
     }
 }
 
+/// End of an attempt.
+pub(crate) enum Ended<'a> {
+    /// The caller went away.
+    Cancelled,
+    /// It failed, before the answer began or within it.
+    Failed(&'a RuntimeError),
+    /// It was answered.
+    Answered(Option<Usage>),
+}
+
 /// End the span of an attempt.
-pub(crate) fn end(span: &Span, attempt: &Attempt) {
-    match attempt {
-        Attempt::Cancelled => span.set("error.type", "cancelled"),
-        Attempt::Failed { error, .. } => span.fail(kind(error)),
-        Attempt::Relayed(Relayed {
-            last: OutputEvent::Failed(error),
-            ..
-        }) => span.fail(kind(error)),
-        Attempt::Relayed(Relayed { usage, .. }) => {
+pub(crate) fn end(span: &Span, ended: &Ended<'_>) {
+    match ended {
+        Ended::Cancelled => span.set("error.type", "cancelled"),
+        Ended::Failed(error) => span.fail(kind(error)),
+        Ended::Answered(usage) => {
             if let Some(usage) = usage {
                 let tokens = i64::from(usage.completion_tokens);
                 span.set("gen_ai.usage.output_tokens", tokens);

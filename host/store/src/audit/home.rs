@@ -55,6 +55,11 @@ impl StoreHome {
         Ok(Self { store, head })
     }
 
+    /// True if the store keeps a log.
+    pub(super) async fn is_in(store: &Arc<dyn Store>) -> Result<bool, AuditError> {
+        Ok(store.get(key()).await?.is_some())
+    }
+
     /// Append an entry, which is JSON, and wait until the disk has it.
     pub(super) async fn append(&mut self, entry: &str) -> Result<AuditHead, AuditError> {
         let (line, head) = seal(&self.head, entry);
