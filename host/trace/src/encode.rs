@@ -8,6 +8,7 @@ use opentelemetry_proto::transform::common::tonic::ResourceAttributesWithSchema;
 use opentelemetry_proto::transform::trace::tonic::group_spans_by_resource_and_scope;
 use opentelemetry_sdk::trace::SpanData;
 use prost::Message as _;
+use serde_json::Value;
 
 use crate::config::Encoding;
 
@@ -28,14 +29,20 @@ pub(crate) fn message(
 
 /// Number of spans that an answer rejects. An answer that cannot be read rejects none.
 pub(crate) fn rejected(encoding: Encoding, body: &[u8]) -> u64 {
-    let answer = match encoding {
-        Encoding::Protobuf => ExportTraceServiceResponse::decode(body).ok(),
-        Encoding::Json => serde_json::from_slice(body).ok(),
-    };
-    let partial = answer.and_then(|answer| answer.partial_success);
-    partial.map_or(0, |partial| {
-        u64::try_from(partial.rejected_spans).unwrap_or(0)
-    })
+    match encoding {
+        Encoding::Protobuf => {
+            let answer = ExportTraceServiceResponse::decode(body).unwrap_or_default();
+            let spans = answer.partial_success.map_or(0, |part| part.rejected_spans);
+            u64::try_from(spans).unwrap_or(0)
+        }
+        Encoding::Json => {
+            let answer: Value = serde_json::from_slice(body).unwrap_or_default();
+            // JSON of protobuf has such numbers in quotes; the crate of the messages takes them without only.
+            let spans = &answer["partialSuccess"]["rejectedSpans"];
+            let quoted = || spans.as_str()?.parse().ok();
+            spans.as_u64().or_else(quoted).unwrap_or(0)
+        }
+    }
 }
 
 #[cfg(test)]
