@@ -11,7 +11,7 @@ use wasmtime::StoreContextMut;
 use wasmtime::component::{LinkerInstance, WasmList, WasmStr};
 
 use crate::mask_sink;
-use crate::rate_counters::Rate;
+use crate::rate_counters::{CountersLost, Rate, Verdict};
 use crate::state::{Grants, State};
 use crate::v0_2::bindings::imports::mortise::plugin as wit;
 
@@ -129,7 +129,7 @@ type Draw<T> = (String, T, u64, u64);
 fn ledger(instance: &mut Instance<'_>) -> wasmtime::Result<()> {
     instance.func_wrap_async(
         "take",
-        |context: Context<'_>, (bucket, cost, capacity, period_ms): Draw<u64>| {
+        |mut context: Context<'_>, (bucket, cost, capacity, period_ms): Draw<u64>| {
             Box::new(async move {
                 let rate = Rate {
                     capacity,
@@ -141,6 +141,11 @@ fn ledger(instance: &mut Instance<'_>) -> wasmtime::Result<()> {
                     true => ledger.peek(&bucket, cost, rate).await,
                     false => ledger.take(&bucket, cost, rate).await,
                 };
+                let verdict = verdict.unwrap_or_else(|CountersLost| {
+                    // Whatever the guest makes of it, its decision does not count.
+                    context.data_mut().call.counters_lost = true;
+                    Verdict::NEVER
+                });
                 Ok((wit::ledger::Verdict {
                     allowed: verdict.allowed,
                     remaining: verdict.remaining,

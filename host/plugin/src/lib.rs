@@ -82,7 +82,7 @@ pub use mortise_outbound::{
 pub use output_parser::{OutputParser, ParserSession};
 pub use policy::Policy;
 pub use profile::{FunctionShare, Profile};
-pub use rate_counters::{Counting, Rate, RateCounters, Verdict};
+pub use rate_counters::{CountersLost, Counting, Rate, RateCounters, UNDER_WAY, Verdict};
 pub use stats::{Breakdown, DURATION_BUCKETS, FunctionStats, PluginStats};
 pub use tools::Tools;
 pub use wasm_file::{

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use crate::handle::kind_handle;
 use crate::policy_headers as headers;
-use crate::state::{Grants, escape};
+use crate::state::{Grants, State, escape};
 use crate::versions::{PolicyExports, in_each_version};
 use crate::{CallContext, Decision, Facts, Fault, PluginError, UsageReport};
 
@@ -50,6 +50,7 @@ impl Policy {
                     })
                 },
                 |decision, state| {
+                    check_counters(state)?;
                     check(&decision).map_err(Fault::InvalidResult)?;
                     Ok(with_passed_headers(decision, &state.grants))
                 },
@@ -85,6 +86,7 @@ impl Policy {
                     })
                 },
                 |decision, state| {
+                    check_counters(state)?;
                     check(&decision).map_err(Fault::InvalidResult)?;
                     Ok(Some(with_passed_headers(decision, &state.grants)))
                 },
@@ -136,6 +138,14 @@ fn with_passed_headers(mut decision: Decision, grants: &Grants) -> Decision {
              `ratelimit-…`, and `www-authenticate` where it denies (further ones are not logged)");
     }
     decision
+}
+
+/// A decision by counters that cannot be reached is none.
+fn check_counters(state: &State) -> Result<(), Fault> {
+    match state.call.counters_lost {
+        true => Err(Fault::CountersLost),
+        false => Ok(()),
+    }
 }
 
 /// A decision becomes a status line, headers and log fields: nothing in it may break those.

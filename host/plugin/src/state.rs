@@ -270,6 +270,8 @@ pub(crate) struct CallState {
     pub(crate) log_lines_dropped: u64,
     /// The ledger answers and stays as it is.
     pub(crate) takes_nothing: bool,
+    /// A withdrawal was not decided, since the counters cannot be reached.
+    pub(crate) counters_lost: bool,
     /// HTTP requests so far.
     pub(crate) http_requests: u32,
     /// The end of what was written to standard error.
@@ -302,6 +304,7 @@ impl CallState {
             log_bytes_left: MAX_LOG_BYTES_PER_CALL,
             log_lines_dropped: 0,
             takes_nothing: false,
+            counters_lost: false,
             http_requests: 0,
             last_words: Tail::default(),
             printed: Tail::default(),

@@ -17,6 +17,7 @@ use crate::plugins::{DecidePolicy, RequestId};
 use crate::recognition::{IDENTITY_HEADER, RecogniseCaller, recognised};
 use crate::request::RequestFields;
 use crate::routing_key::RoutingKey;
+use crate::spending::Reserved;
 
 /// Facts of a request that are known before its body.
 #[derive(Debug, Clone)]
@@ -271,6 +272,8 @@ pub struct Admission {
     arrived: Instant,
     accounts: Vec<Account>,
     spent: Spent,
+    /// Money that is reserved for the request.
+    reserved: Option<Box<dyn Reserved>>,
 }
 
 /// Figures of a request so far, for the policies.
@@ -313,7 +316,13 @@ impl Admission {
                 usage: Usage::default(),
                 outcome: Outcome::Failed,
             },
+            reserved: None,
         }
+    }
+
+    /// Hold what was reserved until the request has ended.
+    pub(crate) fn hold(&mut self, reserved: Option<Box<dyn Reserved>>) {
+        self.reserved = reserved;
     }
 
     /// Refuse a request that asks for tools which its caller may not have. Nothing is left out in
@@ -414,6 +423,9 @@ impl std::fmt::Debug for Admission {
 
 impl Drop for Admission {
     fn drop(&mut self) {
+        if let Some(reserved) = self.reserved.take() {
+            reserved.settle(self.spent.usage, self.spent.outcome);
+        }
         let wall_ms = u64::try_from(self.elapsed().as_millis()).unwrap_or(u64::MAX);
         for account in std::mem::take(&mut self.accounts) {
             let usage = UsageReport {

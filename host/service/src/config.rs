@@ -11,6 +11,7 @@ use crate::model::{AlwaysLoaded, HoldModels};
 use crate::observer::{NoObserver, Observer};
 use crate::recognition::{RecogniseCaller, RecogniseNobody};
 use crate::server_tools::ToolLimits;
+use crate::spending::{Spend, SpendNothing};
 
 /// Configuration of a service.
 #[derive(Clone)]
@@ -40,6 +41,8 @@ pub struct ServiceConfig {
     pub aliases: Arc<AliasTable>,
     /// Recognises callers by their credentials.
     pub recognise: Arc<dyn RecogniseCaller>,
+    /// Keeps account of what requests cost.
+    pub spend: Arc<dyn Spend>,
 }
 
 impl Default for ServiceConfig {
@@ -57,6 +60,7 @@ impl Default for ServiceConfig {
             holder: Arc::new(AlwaysLoaded),
             aliases: Arc::default(),
             recognise: Arc::new(RecogniseNobody),
+            spend: Arc::new(SpendNothing),
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::limits::MAX_EMBEDDING_INPUTS;
 use crate::observer::{Outcome, Summary};
 use crate::refusal::invalid;
 use crate::service::{Service, account};
+use crate::spending::Purchase;
 use mortise_tokenizer::{EncodeLimits, Tokenizer, TokenizerError};
 
 /// Input of one vector.
@@ -94,6 +95,7 @@ impl Service {
         let texts = encoded.await??;
         let tokens: usize = texts.iter().map(Vec::len).sum();
         admission.spent().usage.prompt_tokens = u32::try_from(tokens).unwrap_or(u32::MAX);
+        self.pay(&mut admission, &model.name, tokens).await?;
         self.throughputs
             .sample(&model.name, &embedder.runtime.load(), Instant::now());
         let made = embedder.runtime.embed(texts).await;
@@ -131,6 +133,28 @@ impl Service {
             usage,
             admission,
         })
+    }
+}
+
+impl Service {
+    /// Reserve the cost of so many tokens.
+    async fn pay(
+        &self,
+        admission: &mut Admission,
+        model: &str,
+        tokens: usize,
+    ) -> Result<(), ServiceError> {
+        let purchase = Purchase {
+            request_id: admission.request_id(),
+            principal: &admission.allowance().principal,
+            model,
+            prompt_tokens: u64::try_from(tokens).unwrap_or(u64::MAX),
+            answer_tokens: 0,
+            counted_elsewhere: false,
+        };
+        let reserved = self.config.spend.reserve(purchase).await?;
+        admission.hold(reserved);
+        Ok(())
     }
 }
 

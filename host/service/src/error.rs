@@ -90,6 +90,9 @@ pub enum ServiceError {
         /// Seconds after which to retry.
         retry_after: u32,
     },
+    /// Counters that a decision needs cannot be reached.
+    #[error("the counters that several hosts share cannot be reached; retry later")]
+    CountersLost,
     /// Identity of the caller cannot be found out at present.
     #[error("{message}")]
     Unrecognised {
@@ -125,6 +128,7 @@ impl ServiceError {
             Self::Engine(_) => "engine",
             Self::Upstream(_) => "upstream",
             Self::Unavailable { .. } => "unavailable",
+            Self::CountersLost => "counters_unavailable",
             Self::Unrecognised { .. } => "unrecognised",
             Self::ClientTimeout => "client_timeout",
             Self::QueueTimeout => "queue_timeout",

@@ -44,6 +44,7 @@ mod routing_key;
 mod schema_formats;
 mod server_tools;
 mod service;
+mod spending;
 mod stop;
 mod submit;
 mod tally;
@@ -77,7 +78,7 @@ pub use mortise_models::{
     TokenLogprob, Usage,
 };
 pub use mortise_plugin::{
-    Fault, GrammarSource, Kind, PluginError, Principal, ToolChoice, ToolGrant,
+    Denial, Fault, GrammarSource, Kind, PluginError, Principal, ToolChoice, ToolGrant,
 };
 pub use observer::{ModelObserver, NoObserver, Observer, Outcome, Summary, ToolRun};
 pub use offline::{
@@ -97,4 +98,5 @@ pub use request::{
 pub use routing_key::RoutingKey;
 pub use server_tools::{ServerToolsError, ToolLimits};
 pub use service::{Service, SetupError};
+pub use spending::{Purchase, Reserved, Spend};
 pub use stop::StopMatcher;

@@ -302,13 +302,7 @@ impl Service {
         let (name, generator) = meant.generator(&used.loaded)?;
         self.throughputs
             .sample(&name, &generator.load(), Instant::now());
-        if candidates > self.config.max_choices {
-            let limit = self.config.max_choices;
-            return Err(invalid(
-                field,
-                format!("{field} is {candidates}; this server allows at most {limit}"),
-            ));
-        }
+        self.check_choices(candidates, field)?;
         let key = admission.routing_key(&model.name);
         let plugins = used.loaded.plugins.select(&key);
         let offered = &request.fields().server_tools;
@@ -328,6 +322,8 @@ impl Service {
         let allowed = admission.allowance().max_tokens;
         let default = self.config.default_max_tokens;
         let max_tokens = submitter.max_tokens(&request, &prompt, allowed, default)?;
+        let purchase = submitter.purchase(call, &prompt, (max_tokens, candidates));
+        admission.hold(self.config.spend.reserve(purchase).await?);
         let first = numbers.candidates;
         let choices = self
             .submit(&submitter, &request, &prompt, tools, max_tokens, first)
@@ -350,6 +346,15 @@ impl Service {
         numbers.choices += request.choices();
         let part = Part::new(setup);
         Ok(StartedPart { choices, part })
+    }
+
+    fn check_choices(&self, candidates: u32, field: &str) -> Result<(), ServiceError> {
+        let limit = self.config.max_choices;
+        if candidates <= limit {
+            return Ok(());
+        }
+        let message = format!("{field} is {candidates}; this server allows at most {limit}");
+        Err(invalid(field, message))
     }
 
     /// Submit the choices of a prompt, numbered from `first`.

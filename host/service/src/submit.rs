@@ -9,6 +9,7 @@ use mortise_models::{Generator, TokenGenerator};
 use mortise_plugin::Principal;
 use mortise_tokenizer::Detokenizer;
 
+use crate::admission::Call;
 use crate::check::Request;
 use crate::choice::{Choice, ChoiceParts, ChoiceStream};
 use crate::constraint::{MaskThreads, MatcherFault};
@@ -24,6 +25,7 @@ use crate::prepare::{self, Parsing, Prepared, TokenModel};
 use crate::refusal::invalid;
 use crate::rendered_prompt::{self, RenderedModel};
 use crate::request::{BeamFields, RequestFields};
+use crate::spending::{self, Purchase};
 use crate::tally::{RoundKind, Tally};
 use crate::throughput::Throughputs;
 
@@ -197,6 +199,27 @@ impl Submitter {
             }
             // The runtime ends the answer where its context ends.
             Target::Conversation(_) | Target::Rendered(_) => u32::MAX,
+        }
+    }
+
+    /// Tokens that are to be paid for: those of the prompt, and the most of each choice.
+    pub(crate) fn purchase<'a>(
+        &'a self,
+        call: &Call,
+        prompt: &ReadyPrompt,
+        (max_tokens, choices): (u32, u32),
+    ) -> Purchase<'a> {
+        let counted_elsewhere = matches!(self.target, Target::Conversation(_));
+        Purchase {
+            request_id: &self.request_id,
+            principal: &self.principal,
+            model: &self.name,
+            prompt_tokens: match counted_elsewhere {
+                true => spending::estimate(&call.headers),
+                false => u64::try_from(prompt.tokens()).unwrap_or(u64::MAX),
+            },
+            answer_tokens: u64::from(max_tokens) * u64::from(choices),
+            counted_elsewhere,
         }
     }
 
