@@ -14,6 +14,7 @@ mod loras;
 mod models;
 mod row;
 mod settings;
+mod spend;
 
 use std::sync::{Arc, OnceLock};
 
@@ -37,6 +38,7 @@ use self::audit::{Requests, ending};
 pub use audit::{Auditor, Entry, Recording};
 pub use discovery::Rescan;
 pub use settings::{Action, Reloads, SettingsReload};
+pub use spend::Spending;
 
 /// Numbers as Prometheus reads them.
 pub(crate) const METRICS: &str = "/metrics";
@@ -54,6 +56,7 @@ pub struct Admin {
     key: String,
     audit: Option<Requests>,
     metrics: Option<MetricsPage>,
+    spending: Option<Spending>,
     shape: ProblemShape,
 }
 
@@ -68,6 +71,8 @@ pub struct Around {
     pub auditor: Option<Arc<dyn Auditor>>,
     /// Numbers that this side shows.
     pub metrics: Option<MetricsPage>,
+    /// What requests cost.
+    pub spending: Option<Spending>,
 }
 
 impl std::fmt::Debug for Admin {
@@ -98,6 +103,7 @@ impl Admin {
             key,
             audit: around.auditor.map(Requests::new),
             metrics: around.metrics,
+            spending: around.spending,
             shape,
         })
     }
@@ -182,6 +188,7 @@ fn routes(document: &Arc<OnceLock<Value>>) -> Routes<Arc<Admin>> {
         .on(contract::load_lora(), loras::load)
         .on(contract::unload_lora(), loras::unload)
         .on(contract::events(), events::stream)
+        .on(spend::operation(), spend::show)
         .on(key_contract::list_keys(), keys::list)
         .on(key_contract::create_key(), keys::create)
         .on(key_contract::get_key(), keys::show)

@@ -80,6 +80,32 @@ type AliasRow = Alias & {
 };
 
 type AliasRows = { object: "list"; data: AliasRow[] };
+type SpendLine = {
+  /** Requests that ended. */
+  requests: integer;
+  /** Amounts are texts in units of the currency. Reserved for requests under way: */
+  reserved: string;
+  /** Charged: */
+  settled: string;
+  /** Reserved and not used: */
+  released: string;
+  /** Requests that were charged all that was reserved, since nobody knows what they used. */
+  unknown_usage: integer;
+  /** Requests that were refused for want of money. */
+  refused: integer;
+};
+type Spend = {
+  object: "spend";
+  currency: string;
+  /** Today, then the day before; days are those of UTC. */
+  days: {
+    /** Seconds since 1970. */
+    begins_at: integer;
+    accounts: (SpendLine & { account: string })[];
+    models: (SpendLine & { model: string })[];
+  }[];
+};
+
 type DeletedAlias = { name: string; deleted: true };
 
 type RefusedFile = { file: string | null; reason: string };

@@ -47,9 +47,11 @@ use crate::kept::Kept;
 use crate::memory::trim_regularly;
 use crate::operator::Operating;
 use crate::reload::Reloader;
+use crate::spending::{Money, accountant, charged};
 use crate::supervise::{must_go_on, restarts, supervise};
 use crate::tasks::{
-    listener_of, reload_on_hangup, signals, start_idle_check, start_watcher, start_writing,
+    listener_of, reload_on_hangup, signals, start_idle_check, start_sharing, start_watcher,
+    start_writing,
 };
 use crate::{remote, start};
 
@@ -150,6 +152,7 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
 async fn settle(service: &Service, models: &ModelManager, counters: &KeptCounters) {
     let _ = tokio::time::timeout(SETTLE, service.settle()).await;
     let _ = tokio::time::timeout(SETTLE, counters.write()).await;
+    let _ = tokio::time::timeout(SETTLE, counters.leave()).await;
     let limit = SETTLE + start::longest_end(&models.statuses());
     let _ = tokio::time::timeout(limit, models.stop()).await;
 }
@@ -195,6 +198,7 @@ struct Running {
     admin_metrics: bool,
     identity: Arc<Identity>,
     counters: Arc<KeptCounters>,
+    money: Option<Money>,
     /// OpenAI's main routes are there without `/v1` too.
     unversioned: bool,
     /// Interval at which the plugin files are polled.
@@ -242,6 +246,7 @@ impl Running {
         trim_regularly();
         self.audit.follow_plugins(&self.live);
         start_writing(Arc::clone(&self.counters));
+        start_sharing(&self.counters);
         tokio::spawn(responses::resume(Arc::clone(&self.state)));
         tokio::spawn(files::sweep(Arc::clone(&self.state)));
     }
@@ -262,6 +267,7 @@ impl Running {
             identity: Arc::clone(&self.identity),
             auditor: self.audit.auditor(),
             metrics: self.admin_metrics.then_some(page),
+            spending: self.money.as_ref().map(Money::shown),
         };
         Admin::new(
             live,
@@ -347,14 +353,14 @@ fn measure(
     host: PluginHost,
     swaps: Arc<SwapCounters>,
     config: &MetricsConfig,
-) -> Arc<Metrics> {
+) -> Metrics {
     let metrics = Metrics::new(
         move || models.statuses(),
         move || host.stats(),
         move || numbers(&swaps),
         task_restarts,
     );
-    Arc::new(metrics.with(config.log_begins, config.aliases))
+    metrics.with(config.log_begins, config.aliases)
 }
 
 /// Restarts of tasks and threads that must go on. An engine counts its own, by model.
@@ -418,21 +424,23 @@ async fn open(
     let (http, plugins) = (config.http, config.plugins);
     let (watch, playground) = (plugins.watch, http.playground);
     let aliases = start::alias_table(config.aliases, &models)?;
-    let kept = Kept::open(config.state.store, config.audit).await?;
+    let kept = Kept::open(config.state.store, config.audit, config.valkey).await?;
     kept.audit.follow_models(&models);
-    let identity = Identity::open(Arc::clone(&kept.store), config.identity).await?;
-    let identity = Arc::new(identity);
+    let identity = Arc::new(Identity::open(Arc::clone(&kept.store), config.identity).await?);
+    let money = Money::new(config.spend);
     let (counters, strict) = (Arc::clone(&kept.counters), config.strict_models);
     let (plugins, managed) = load(plugins, &auth, counters, &models, strict).await?;
     let swaps = Arc::<SwapCounters>::default();
     let (models_of, host) = (Arc::clone(&models), plugins.host.clone());
     let metrics = measure(models_of, host, Arc::clone(&swaps), &config.metrics);
+    let metrics = Arc::new(charged(metrics, money.as_ref(), &kept.counters));
     plugins.host.count_requests(metrics.requests());
     let service = ServiceConfig {
         observer: Arc::clone(&metrics) as Arc<dyn Observer>,
         holder: Arc::clone(&models) as Arc<dyn HoldModels>,
         aliases: Arc::clone(&aliases),
         recognise: Arc::new(Callers(Arc::clone(&identity))),
+        spend: accountant(money.as_ref(), &kept.counters),
         ..service_config(limits, engine, config.names)
     };
     let service = serving(service, &plugins, &managed)?;
@@ -469,6 +477,7 @@ async fn open(
         admin_metrics: config.metrics.on_admin,
         identity,
         counters: kept.counters,
+        money,
         unversioned: config.unversioned,
         watch,
         batch_lines: limits.batch_lines,

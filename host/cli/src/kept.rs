@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use mortise_config::AuditConfig;
 use mortise_store::{SqliteStore, Store, StoreConfig};
+use mortise_valkey::ValkeyConfig;
 
 use crate::audit::Audit;
 use crate::counters::KeptCounters;
@@ -20,14 +21,18 @@ pub(crate) struct Kept {
 
 impl Kept {
     /// Open them.
-    pub(crate) async fn open(store: StoreConfig, audit: AuditConfig) -> anyhow::Result<Self> {
+    pub(crate) async fn open(
+        store: StoreConfig,
+        audit: AuditConfig,
+        valkey: Option<ValkeyConfig>,
+    ) -> anyhow::Result<Self> {
         let files = [store.path.as_deref(), audit.file.as_deref()];
         let folders = files.into_iter().flatten().map(folder_of).collect();
         let outlives = store.path.is_some();
         let store = tokio::task::spawn_blocking(move || SqliteStore::open(&store)).await??;
         let store: Arc<dyn Store> = Arc::new(store);
         let audit = Audit::open(audit, &store).await?;
-        let counters = KeptCounters::open(outlives.then(|| Arc::clone(&store))).await?;
+        let counters = KeptCounters::open(outlives.then(|| Arc::clone(&store)), valkey).await?;
         Ok(Self {
             store,
             audit,

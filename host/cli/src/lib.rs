@@ -23,6 +23,7 @@ mod memory;
 mod operator;
 mod reload;
 mod remote;
+mod spending;
 mod start;
 mod supervise;
 mod tasks;

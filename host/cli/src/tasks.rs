@@ -29,6 +29,16 @@ pub(crate) fn start_writing(counters: Arc<KeptCounters>) {
     });
 }
 
+/// Keep the server through which hosts share their counters, for as long as this one runs.
+pub(crate) fn start_sharing(counters: &KeptCounters) {
+    if let Some(valkey) = counters.shared().cloned() {
+        supervise("shared-counters", move || {
+            let valkey = Arc::clone(&valkey);
+            async move { valkey.keep().await }
+        });
+    }
+}
+
 /// Look for idle models for as long as the server runs.
 pub(crate) fn start_idle_check(models: Arc<ModelManager>) {
     supervise("idle-models", move || {

@@ -22,11 +22,13 @@ mod models;
 mod plugins;
 mod raw;
 mod settings;
+mod spend;
 mod store;
 mod terminal;
 #[cfg(test)]
 mod tests;
 mod upstream;
+mod valkey;
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -43,6 +45,7 @@ use mortise_models::{
 };
 use mortise_plugin_manager::{AuthConfig, PluginConfig, at_line};
 use mortise_telemetry::{LogFormat, LogLevel};
+use mortise_valkey::ValkeyConfig;
 
 use self::aliases::check_aliases;
 pub use self::audit::AuditConfig;
@@ -60,6 +63,7 @@ use self::models::check_models;
 use self::plugins::check_plugins;
 use self::raw::Raw;
 pub use self::settings::Settings;
+pub use self::spend::SpendConfig;
 pub use self::store::StateConfig;
 pub use self::terminal::{TerminalConfig, terminal};
 pub use self::upstream::UpstreamOverride;
@@ -167,6 +171,10 @@ pub struct Config {
     pub identity: IdentityConfig,
     /// Store of the state.
     pub state: StateConfig,
+    /// Server in which several hosts share their counters.
+    pub valkey: Option<ValkeyConfig>,
+    /// Prices of models, and budgets.
+    pub spend: Option<SpendConfig>,
     /// Log of who did what.
     pub audit: AuditConfig,
     /// When parts of the server count as failed.
@@ -327,6 +335,8 @@ impl Config {
             plugins: check_plugins(plugins, bindings, base, overrides.plugins)?,
             auth,
             identity,
+            valkey: raw.valkey.check(base)?,
+            spend: raw.spend.check()?,
             audit: raw.audit.check(base, state.store.path.as_deref())?,
             health: raw.health.check()?,
             metrics: raw

@@ -25,8 +25,10 @@ use super::lifecycle::RawLifecycle;
 use super::limits::RawLimits;
 use super::listener::{RawAdmin, RawServer};
 use super::metrics::RawMetrics;
+use super::spend::RawSpend;
 use super::store::RawStore;
 use super::upstream::RawUpstream;
+use super::valkey::RawValkey;
 
 /// The whole file.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -46,6 +48,8 @@ pub(crate) struct Raw {
     pub(crate) plugins: RawPlugins,
     pub(crate) auth: RawAuth,
     pub(crate) store: RawStore,
+    pub(crate) valkey: RawValkey,
+    pub(crate) spend: RawSpend,
     pub(crate) audit: RawAudit,
     pub(crate) health: RawHealth,
     pub(crate) metrics: RawMetrics,

@@ -6,6 +6,8 @@ mod figures;
 mod latency;
 mod loads;
 mod log;
+mod shared_counters;
+mod spend;
 mod states;
 mod tasks;
 mod tools;
@@ -38,6 +40,9 @@ use self::figures::Figures;
 use self::latency::ModelFamilies;
 use self::loads::Loads;
 use self::log::LostLines;
+pub use self::shared_counters::SharedCounters;
+use self::shared_counters::Sharing;
+use self::spend::Charged;
 use self::states::{ModelStates, StatusSource};
 use self::tasks::Restarts;
 use self::totals::Totals;
@@ -228,6 +233,32 @@ impl Metrics {
             aliases,
             ..self
         }
+    }
+
+    /// Show the state of the server through which hosts share their counters, if there is one.
+    #[must_use]
+    pub fn sharing(
+        mut self,
+        source: Option<impl Fn() -> SharedCounters + Send + Sync + 'static>,
+    ) -> Self {
+        if let Some(source) = source {
+            let sharing = Box::new(Sharing(Box::new(source)));
+            self.registry.register_collector(sharing);
+        }
+        self
+    }
+
+    /// Show what requests were charged, in millionths of a currency, by model.
+    #[must_use]
+    pub fn charging(
+        mut self,
+        currency: String,
+        source: impl Fn() -> Vec<(String, u64)> + Send + Sync + 'static,
+    ) -> Self {
+        let source = Box::new(source);
+        let charged = Box::new(Charged { currency, source });
+        self.registry.register_collector(charged);
+        self
     }
 
     /// Tells how many requests are being answered.
