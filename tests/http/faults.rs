@@ -187,6 +187,13 @@ fn the_task_that_writes_counters_is_started_again() {
 }
 
 #[test]
+fn the_task_that_keeps_shared_counters_is_started_again() {
+    let faulty = Faulty::with("[valkey]\nurl = \"unix:///nonexistent/socket\"\n");
+    faulty.strike("shared-counters", || ());
+    faulty.was_restarted("shared-counters");
+}
+
+#[test]
 fn the_tasks_that_hear_of_the_end_are_started_again() {
     for (task, name) in [("stop-on-terminate", "TERM"), ("stop-on-interrupt", "INT")] {
         let mut faulty = Faulty::start();

@@ -45,6 +45,7 @@ fn calls() -> Vec<(&'static str, &'static str, Option<Value>, u16)> {
         ("rescan", "", None, 200),
         ("restartModels", "", None, 200),
         ("getMetrics", "", None, 404),
+        ("getSpend", "", None, 200),
         (
             "createKey",
             "",
@@ -91,7 +92,9 @@ fn calls() -> Vec<(&'static str, &'static str, Option<Value>, u16)> {
 fn feature_e27_answers_of_the_admin_side_are_those_that_its_contract_declares() {
     let says = "default = \"Hello.\"";
     let models = scripted("one", says, "") + &scripted("two", says, "");
-    let managed = Managed::start(&models);
+    let price = "[spend]\ncurrency = \"EUR\"\n[[spend.prices]]\nmodel = \"*\"\ninput = \"1\"\noutput = \"1\"\n";
+    let managed = Managed::start(&format!("{price}{models}"));
+    assert_eq!(managed.chat("one").status(), 200);
     let document = Request::get("/v1/admin/openapi.json");
     assert_eq!(document.send(&managed.admin).status(), 401);
     let contract = Contract::new(managed.ask(document).ok());

@@ -12,6 +12,7 @@ pub mod gguf_file;
 pub mod model;
 pub mod schema;
 pub mod upstream;
+pub mod valkey;
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
