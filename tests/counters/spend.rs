@@ -94,6 +94,8 @@ fn feature_b15_requests_cost_what_their_prices_say() {
     assert_eq!(page(&server)["currency"], "EUR");
     let charged = server.metric("mortise_spend_micros_total{model=\"scripted\",currency=\"EUR\"}");
     assert!((charged - (first + second) as f64).abs() < 0.5, "{charged}");
+    let line = server.wait_for_log(|line| line.contains("cost_micros"));
+    assert!(line.contains(&first.to_string()), "{line}");
     // A refused request costs nothing.
     let wrong = server.send(&ask_for("sk-a", "scripted", 1 << 30));
     assert!(

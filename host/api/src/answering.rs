@@ -118,6 +118,7 @@ impl Drop for Answering {
             queued: summary.queued,
             first_token: summary.first_token,
             finish: summary.outcome.name(),
+            cost_micros: self.answer.cost_micros(),
         });
     }
 }

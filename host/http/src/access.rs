@@ -37,6 +37,8 @@ pub struct AnswerRecord {
     pub first_token: Option<Duration>,
     /// Name of the outcome.
     pub finish: &'static str,
+    /// Millionths of the currency that it cost, if it has a price.
+    pub cost_micros: Option<u64>,
 }
 
 /// First characters of a name.

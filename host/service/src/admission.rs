@@ -360,6 +360,12 @@ impl Admission {
         }))
     }
 
+    /// Millionths of the currency that so much costs, if it has a price.
+    pub fn cost_micros(&self, usage: Usage, outcome: Outcome) -> Option<u64> {
+        let reserved = self.reserved.as_ref()?;
+        Some(reserved.cost_micros(usage, outcome))
+    }
+
     /// Caller, and its terms.
     pub fn allowance(&self) -> &Allowance {
         &self.allowance

@@ -107,6 +107,15 @@ impl Answer {
         }))
     }
 
+    /// Millionths of the currency that the answer has cost so far, if it has a price.
+    pub fn cost_micros(&self) -> Option<u64> {
+        let costs = self.parts.iter().filter_map(|part| {
+            let summary = part.summary();
+            part.admission().cost_micros(summary.usage, summary.outcome)
+        });
+        costs.reduce(u64::saturating_add)
+    }
+
     /// The next event; `None` after `Completed` or `Failed`. A call that is dropped before it
     /// returns loses nothing.
     pub async fn next(&mut self) -> Option<Event> {

@@ -44,6 +44,9 @@ pub struct Purchase<'a> {
 
 /// Amount that is reserved for a request.
 pub trait Reserved: Send + Sync {
+    /// Millionths that what was used costs.
+    fn cost_micros(&self, usage: Usage, outcome: Outcome) -> u64;
+
     /// Settle it by what was used. Must not block.
     fn settle(self: Box<Self>, usage: Usage, outcome: Outcome);
 }

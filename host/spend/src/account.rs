@@ -220,6 +220,10 @@ impl Reservation {
 }
 
 impl Reserved for Reservation {
+    fn cost_micros(&self, usage: Usage, outcome: Outcome) -> u64 {
+        self.cost(usage, outcome).0.as_micros()
+    }
+
     fn settle(self: Box<Self>, usage: Usage, outcome: Outcome) {
         let (cost, unknown) = self.cost(usage, outcome);
         self.book
