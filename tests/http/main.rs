@@ -16,6 +16,7 @@ mod endings;
 mod engine;
 mod errors;
 mod faults;
+mod file_search;
 mod files;
 mod gguf;
 mod h2;

@@ -28,6 +28,7 @@ mod hints;
 mod idempotency;
 mod ids;
 mod ignored;
+mod indexes;
 mod limits;
 mod live;
 pub mod login;
@@ -43,7 +44,7 @@ mod stored;
 mod stream;
 mod unsupported;
 
-pub use collections::{Collections, resume as resume_collections};
+pub use collections::{Collections, SearchTool, resume as resume_collections};
 pub use retention::Retention;
 pub use state::ApiState;
 pub use unsupported::Unsupported;

@@ -7,6 +7,12 @@ use mortise_service::limits::MAX_JSON_DEPTH;
 /// Most prompts in one completion request.
 pub(crate) const MAX_PROMPTS: usize = 32;
 
+/// Bytes of all indexes in memory. Those that were not searched for longest are given up first.
+pub(crate) const MAX_INDEX_BYTES: usize = 1024 * 1024 * 1024;
+
+/// Vector stores that one request searches in.
+pub(crate) const MAX_SEARCHED_STORES: usize = 8;
+
 /// Most items of one request, and of what goes before it.
 pub(crate) const MAX_ITEMS: usize = 4096;
 

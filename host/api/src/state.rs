@@ -10,6 +10,7 @@ use mortise_store::Store;
 use crate::active::ActiveRequests;
 use crate::executions::Executions;
 use crate::held::HeldFiles;
+use crate::indexes::Indexes;
 use crate::limits::MAX_RECORDED_BYTES;
 use crate::live::LiveAnswers;
 use crate::retention::Retention;
@@ -39,6 +40,8 @@ pub struct ApiState {
     pub(crate) recordings: Arc<BodyBudget>,
     /// Files that are in use.
     pub(crate) files: HeldFiles,
+    /// Indexes of the collections that are searched.
+    pub(crate) indexes: Indexes,
     /// Requests that are being answered.
     pub(crate) active: ActiveRequests,
 }
@@ -66,6 +69,7 @@ impl ApiState {
             live: LiveAnswers::default(),
             recordings: BodyBudget::new(MAX_RECORDED_BYTES),
             files: HeldFiles::default(),
+            indexes: Indexes::default(),
             active: ActiveRequests::default(),
         }
     }

@@ -10,8 +10,8 @@ use mortise_admin::{Admin, Around, MetricsPage};
 use mortise_api::batches::Batches;
 use mortise_api::llm::{self, Llm};
 use mortise_api::{
-    ApiState, Collections, anthropic, batches, files, login, ollama, openai, rerank, responses,
-    resume_collections, vector_stores,
+    ApiState, Collections, SearchTool, anthropic, batches, files, login, ollama, openai, rerank,
+    responses, resume_collections, vector_stores,
 };
 use mortise_config::{
     AdminConfig, Config, ConfigSource, HttpConfig, LimitConfig, MetricsConfig, fault_folder,
@@ -296,7 +296,7 @@ impl Running {
             files::api(Arc::clone(&self.state)),
             batches::api(&batches),
             ollama::api(Arc::clone(&self.state)),
-            llm::api(Llm::new(Arc::clone(&collections), operating)),
+            llm::api(Llm::new(Arc::clone(&self.state), operating)),
             vector_stores::api(collections),
             rerank::api(Arc::clone(&self.state), openai::error_body),
             login::api(Arc::clone(&self.state), Arc::clone(&self.identity)),
@@ -430,6 +430,7 @@ async fn open(
     plugins.host.count_requests(metrics.requests());
     let service = ServiceConfig {
         observer: Arc::clone(&metrics) as Arc<dyn Observer>,
+    let search = Arc::<SearchTool>::default();
         holder: Arc::clone(&models) as Arc<dyn HoldModels>,
         aliases: Arc::clone(&aliases),
         recognise: Arc::new(Callers(Arc::clone(&identity))),
@@ -464,6 +465,7 @@ async fn open(
     Ok(Running {
         state,
         live,
+    search.serve(&state);
         aliases,
         audit: kept.audit,
         admin_metrics: config.metrics.on_admin,
@@ -511,6 +513,12 @@ struct Observed {
     health: Arc<Health>,
     metrics: Arc<Metrics>,
     /// The main listener shows the numbers.
+/// Tools that the server has without a plugin.
+fn built_in(searches: bool, search: &Arc<SearchTool>) -> Vec<Arc<dyn RunTool>> {
+    let search = searches.then(|| Arc::clone(search) as _);
+    search.into_iter().collect()
+}
+
     on_main: bool,
 }
 

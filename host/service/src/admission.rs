@@ -257,7 +257,7 @@ pub(crate) fn answer_facts(
 ) -> Facts {
     Facts {
         tools: fields.tools.names().map(str::to_owned).collect(),
-        server_tools: fields.server_tools.clone(),
+        server_tools: [fields.server_tools.clone(), fields.own_tools.names()].concat(),
         ..facts(call, Some(model), fields.stream, max_tokens)
     }
 }
@@ -283,7 +283,7 @@ pub(crate) struct Spent {
 
 /// Account that a request counts against: its tenant, or a caller without one. The two have separate
 /// name spaces.
-pub(crate) fn account(principal: &Principal) -> Arc<str> {
+pub fn account(principal: &Principal) -> Arc<str> {
     Arc::from(match &principal.tenant {
         Some(tenant) => format!("tenant {tenant}"),
         None => format!("caller {}", principal.subject),
@@ -332,7 +332,10 @@ impl Admission {
         let own = own.map(|(at, name)| ("tools", at, name, tools));
         let servers = fields.server_tools.iter().enumerate();
         let servers = servers.map(|(at, name)| ("server_tools", at, name.as_str(), server_tools));
-        let mut all = own.chain(servers);
+        let run = fields.own_tools.names();
+        let run = run.iter().enumerate();
+        let run = run.map(|(at, name)| ("tools", at, name.as_str(), server_tools));
+        let mut all = own.chain(servers).chain(run);
         let Some((field, at, name, _)) = all.find(|(_, _, name, grant)| !grant.permits(name))
         else {
             return Ok(());

@@ -9,6 +9,7 @@ use mortise_models::{AliasTable, NameMatching};
 use crate::limits::MAX_CHOICES;
 use crate::model::{AlwaysLoaded, HoldModels};
 use crate::observer::{NoObserver, Observer};
+use crate::plugins::RunTool;
 use crate::recognition::{RecogniseCaller, RecogniseNobody};
 use crate::server_tools::ToolLimits;
 

@@ -29,6 +29,7 @@ mod meant;
 mod model;
 mod observer;
 mod offline;
+mod own_tools;
 mod part;
 mod permitted;
 mod plugin_routing;
@@ -45,6 +46,7 @@ mod schema_formats;
 mod server_tools;
 mod service;
 mod stop;
+mod source;
 mod submit;
 mod tally;
 mod throughput;
@@ -52,7 +54,7 @@ mod token_spans;
 mod tool_loop;
 mod turns;
 
-pub use admission::{Admission, Call, Granted};
+pub use admission::{Admission, Call, Granted, account as account_of};
 pub use answer::Answer;
 pub use check::Request;
 pub use config::ServiceConfig;
@@ -77,7 +79,8 @@ pub use mortise_models::{
     TokenLogprob, Usage,
 };
 pub use mortise_plugin::{
-    Fault, GrammarSource, Kind, PluginError, Principal, ToolChoice, ToolGrant,
+    Fault, GrammarSource, Kind, PluginError, Principal, ToolAnswer, ToolCaller, ToolChoice,
+    ToolDeclaration as RunnableTool, ToolGrant,
 };
 pub use observer::{ModelObserver, NoObserver, Observer, Outcome, Summary, ToolRun};
 pub use offline::{
@@ -85,6 +88,7 @@ pub use offline::{
     render_template,
 };
 pub use plugin_routing::{ModelPlugins, PluginRoutes, RequestPlugins, Scope};
+pub use own_tools::OwnTools;
 pub use plugins::{
     BoxFuture, CompileGrammar, DecidePolicy, MatchTokens, ParseOutput, ParseSession, RenderChat,
     RequestId, RunTool,

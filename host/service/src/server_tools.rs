@@ -12,8 +12,9 @@ use tokio::task::JoinSet;
 use crate::error::ServiceError;
 use crate::event::{ServerToolCall, ToolOutcome};
 use crate::observer::{ModelObserver, ToolRun};
+use crate::own_tools::OwnTools;
 use crate::plugins::{RequestId, RunTool};
-use crate::refusal::refuse;
+use crate::refusal::{invalid, refuse};
 use crate::routing_key::RoutingKey;
 use mortise_models::conversation::{
     JsonObject, Message, Role, ToolDeclaration as Declaration, ToolName,
@@ -132,6 +133,30 @@ impl ServerTools {
 pub(crate) struct EnabledTools(Vec<Tool>);
 
 impl EnabledTools {
+    /// These, and those that run for this request alone.
+    ///
+    /// # Errors
+    /// When two have one name, or a declaration breaks the bounds of a conversation.
+    pub(crate) fn with(mut self, own: &OwnTools) -> Result<Self, ServiceError> {
+        for runner in own.tools() {
+            for declared in runner.declarations() {
+                let broken = |error: ServerToolsError| invalid("tools", error.to_string());
+                if self.contains(&declared.name) {
+                    let name = declared.name;
+                    return Err(invalid(
+                        "tools",
+                        format!("the tool `{name}` is there twice"),
+                    ));
+                }
+                self.0.push(Tool {
+                    declaration: declaration(&declared).map_err(broken)?,
+                    plugin: Arc::clone(runner),
+                });
+            }
+        }
+        Ok(self)
+    }
+
     /// Declarations for the model.
     pub(crate) fn declarations(&self) -> Vec<Declaration> {
         let declarations = self.0.iter().map(|tool| tool.declaration.clone());

@@ -2,6 +2,7 @@
 //! submit.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -21,7 +22,7 @@ use crate::latency::Latency;
 use crate::meant::Meant;
 use crate::model::{LoadedModel, ServedModel};
 use crate::observer::{ModelObserver, NoObserver, Outcome};
-use crate::part::{Part, PartSetup};
+use crate::part::Part;
 use crate::plugin_routing::RequestPlugins;
 use crate::plugins::{DecidePolicy, RunTool};
 use crate::refusal::invalid;
@@ -29,6 +30,7 @@ use crate::request::RequestFields;
 use crate::routed::Routed;
 use crate::server_tools::{EnabledTools, ServerTools, ServerToolsError, ToolExecutor, ToolLimits};
 use crate::submit::{ReadyPrompt, Slot, Submitter, Target};
+use crate::routing_key::RoutingKey;
 use crate::tally::RoundKind;
 use crate::throughput::Throughputs;
 use crate::tool_loop::{AssistantTurn, ToolLoop, ToolLoopState};
@@ -311,8 +313,7 @@ impl Service {
         }
         let key = admission.routing_key(&model.name);
         let plugins = used.loaded.plugins.select(&key);
-        let offered = &request.fields().server_tools;
-        let tools = used.serving.tools.select(offered, &key)?;
+        let tools = used.tools(request.fields(), &key)?;
         let request = request.with_server_tools(tools.declarations())?;
         let submitter = self.submitter(
             call,
@@ -464,6 +465,21 @@ pub(crate) struct UsedModel {
 struct Numbers {
     /// While they are generated.
     candidates: u32,
+impl UsedModel {
+    /// Tools that the server runs for a request.
+    ///
+    /// # Errors
+    /// When it may use no tool of some name.
+    pub(crate) fn tools(
+        &self,
+        fields: &RequestFields,
+        key: &RoutingKey<'_>,
+    ) -> Result<EnabledTools, ServiceError> {
+        let selected = self.serving.tools.select(&fields.server_tools, key)?;
+        selected.with(&fields.own_tools)
+    }
+}
+
     /// In the answer, where only the best of them are given.
     choices: u32,
 }
@@ -489,7 +505,8 @@ impl Generation {
                 Arc::clone(&config.recognise),
                 Arc::clone(accounts),
             ),
-            tools: ServerTools::new(tools)?,
+            tools: ServerTools::new(&[&config.built_in_tools, tools].concat())?,
+            number: 0,
         })
     }
 

@@ -13,7 +13,7 @@ use serde_json::json;
 use super::embedding::{embed, embedder_of};
 use super::limits::INGEST_BATCH;
 use super::stored::Member;
-use super::{Collections, indexes};
+use super::{Collections, read};
 use crate::contents::{key_of, piece};
 use crate::state::ApiState;
 
@@ -102,7 +102,7 @@ async fn steps(
             "the document could not be divided".to_owned(),
         )
     })??;
-    let mut chunks = indexes::chunks(state, &member.key).await?;
+    let mut chunks = read::chunks(state, &member.key).await?;
     check_room(collections, member, spans.len()).await?;
     while chunks.len() < spans.len() {
         if *state.http.draining.borrow() {
@@ -134,10 +134,7 @@ async fn steps(
         .commit(vec![Change::Update(member.record())])
         .await?;
     let key = member.collection_key();
-    collections
-        .indexes
-        .add(&key, member.document(), chunks)
-        .await;
+    state.indexes.add(&key, member.document(), chunks).await;
     Ok(())
 }
 

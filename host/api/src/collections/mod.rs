@@ -3,9 +3,12 @@
 
 mod embedding;
 mod find;
-mod indexes;
 mod ingest;
 mod limits;
+mod passages;
+mod ranking;
+mod read;
+mod search_tool;
 mod stored;
 mod turns;
 
@@ -18,22 +21,24 @@ use mortise_service::Principal;
 use mortise_store::{Change, Key, Kind, StoreError};
 use tokio::sync::Semaphore;
 
-use self::indexes::Indexes;
 use self::turns::Turns;
 use crate::state::ApiState;
 use crate::stored::store_problem;
 
 pub(crate) use self::embedding::embedder_of;
-pub(crate) use self::find::{Found, Search, find};
+pub(crate) use self::find::{Found, Search, find, shown_attributes};
 pub(crate) use self::limits::MAX_DOCUMENTS;
+pub(crate) use self::passages::{Budget, add_distinct, numbered};
+pub(crate) use self::ranking::{Asked, Ranking, Rules};
+pub use self::search_tool::SearchTool;
+pub(crate) use self::search_tool::{FILE_SEARCH, FileSearch, HEADER, Searched};
 pub(crate) use self::stored::{
-    Collection, Member, chunking_of, collection, collections, count, member, members,
+    Collection, Member, chunking_of, collection, collections, count, member, members, named,
 };
 
 /// State of all collections.
 pub struct Collections {
     pub(crate) api: Arc<ApiState>,
-    indexes: Indexes,
     /// Documents that are ingested at once.
     slots: Semaphore,
     turns: Turns,
@@ -50,7 +55,6 @@ impl Collections {
     pub fn new(api: Arc<ApiState>) -> Arc<Self> {
         Arc::new(Self {
             api,
-            indexes: Indexes::default(),
             slots: Semaphore::new(limits::MAX_INGESTS),
             turns: Turns::default(),
         })
@@ -65,7 +69,8 @@ impl Collections {
     pub(crate) async fn remove(&self, member: &Member) -> Result<(), StoreError> {
         let change = Change::Delete(member.key.clone());
         self.api.store.commit(vec![change]).await?;
-        self.indexes
+        self.api
+            .indexes
             .remove(&member.collection_key(), &member.file())
             .await;
         Ok(())
@@ -89,13 +94,13 @@ impl Collections {
                 break;
             }
         }
-        self.indexes.forget(&collection.key);
+        self.api.indexes.forget(&collection.key);
         Ok(())
     }
 
     /// The chunks of a document, in order.
     pub(crate) async fn chunks(&self, member: &Member) -> Result<Vec<Chunk>, Problem> {
-        indexes::chunks(&self.api, &member.key).await
+        read::chunks(&self.api, &member.key).await
     }
 
     /// Store the attributes of a document.
@@ -104,7 +109,7 @@ impl Collections {
         self.api.store.commit(vec![change]).await?;
         let document = member.document();
         let key = member.collection_key();
-        self.indexes.set_attributes(&key, document).await;
+        self.api.indexes.set_attributes(&key, document).await;
         Ok(())
     }
 }

@@ -22,7 +22,6 @@ use std::sync::Arc;
 use mortise_http::contract::Routes;
 use mortise_http::{Api, Conventions};
 
-use crate::collections::Collections;
 use crate::state::ApiState;
 
 pub use self::operator::{ModelFacts, ModelShape, Operator};
@@ -45,17 +44,12 @@ const HEALTH: &str = "/api/v1/llm/health";
 pub struct Llm {
     api: Arc<ApiState>,
     operator: Arc<dyn Operator>,
-    collections: Arc<Collections>,
 }
 
 impl Llm {
-    /// Handlers that answer from `collections`, and do for operators what `operator` lets them.
-    pub fn new(collections: Arc<Collections>, operator: Arc<dyn Operator>) -> Arc<Self> {
-        Arc::new(Self {
-            api: Arc::clone(&collections.api),
-            operator,
-            collections,
-        })
+    /// Handlers that answer with `api`, and do for operators what `operator` lets them.
+    pub fn new(api: Arc<ApiState>, operator: Arc<dyn Operator>) -> Arc<Self> {
+        Arc::new(Self { api, operator })
     }
 }
 

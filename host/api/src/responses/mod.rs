@@ -2,12 +2,14 @@
 
 mod assembly;
 mod background;
+mod checks;
 mod compact;
 mod contract;
 mod conversations;
 mod count;
 mod create;
 mod drive;
+mod file_search;
 mod history;
 mod items;
 mod keep;
@@ -159,7 +161,7 @@ async fn respond(
         reserved,
         account: known,
     } = receive(&state, &context, RESPONSES, request).await?;
-    request::check_hints(&object)?;
+    checks::check_hints(&object)?;
     if let Some(user) = hints::user(&object) {
         context.record.user(user);
     }
@@ -200,7 +202,7 @@ async fn respond(
 
 /// Begin to answer. A connection forgets the response that a refused request continues.
 async fn begun(
-    state: &ApiState,
+    state: &Arc<ApiState>,
     context: &Context,
     parts: &Parts,
     reserved: Reservation,
