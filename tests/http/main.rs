@@ -35,6 +35,7 @@ mod ollama;
 mod operations;
 mod playground;
 mod responses;
+mod response_cache;
 mod retrieval;
 mod security_table;
 mod selection;

@@ -114,6 +114,7 @@ impl Drop for Answering {
         self.record.answered(AnswerRecord {
             prompt_tokens: summary.usage.prompt_tokens,
             cached_tokens: summary.usage.cached_tokens,
+            replayed: summary.replayed,
             completion_tokens: summary.usage.completion_tokens,
             queued: summary.queued,
             first_token: summary.first_token,

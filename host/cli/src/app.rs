@@ -30,7 +30,9 @@ use mortise_plugin_manager::{
     AuthConfig, LivePlugins, LoadedPlugins, ManagedModel, ModelFacts, PluginConfig, PluginSet,
     ReadConfig, SwapCounters,
 };
-use mortise_service::{HoldModels, Observer, ServedModel, Service, ServiceConfig};
+use mortise_service::{
+    CacheConfig, HoldModels, Observer, RunTool, ServedModel, Service, ServiceConfig,
+};
 use mortise_telemetry::{Metrics, PluginSwaps, flush_log, log_restarts, start_logging};
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind};
@@ -428,13 +430,14 @@ async fn open(
     let (models_of, host) = (Arc::clone(&models), plugins.host.clone());
     let metrics = measure(models_of, host, Arc::clone(&swaps), &config.metrics);
     plugins.host.count_requests(metrics.requests());
+    let search = Arc::<SearchTool>::default();
     let service = ServiceConfig {
         observer: Arc::clone(&metrics) as Arc<dyn Observer>,
-    let search = Arc::<SearchTool>::default();
         holder: Arc::clone(&models) as Arc<dyn HoldModels>,
         aliases: Arc::clone(&aliases),
         recognise: Arc::new(Callers(Arc::clone(&identity))),
-        ..service_config(limits, engine, config.names)
+        built_in_tools: built_in(config.search_tool, &search),
+        ..service_config(limits, engine, config.names, config.response_cache)
     };
     let service = serving(service, &plugins, &managed)?;
     let live = Arc::new(LivePlugins::new(
@@ -462,10 +465,10 @@ async fn open(
         config.state.retention,
         config.state.max_file_bytes,
     ));
+    search.serve(&state);
     Ok(Running {
         state,
         live,
-    search.serve(&state);
         aliases,
         audit: kept.audit,
         admin_metrics: config.metrics.on_admin,
@@ -496,6 +499,7 @@ fn service_config(
     limits: LimitConfig,
     engine: EngineSettings,
     names: NameMatching,
+    response_cache: CacheConfig,
 ) -> ServiceConfig {
     ServiceConfig {
         name_matching: names,
@@ -504,8 +508,15 @@ fn service_config(
         tenant_weights: engine.tenant_weights,
         share_prefixes: engine.share_prefixes,
         tools: limits.tools,
+        response_cache,
         ..ServiceConfig::default()
     }
+}
+
+/// Tools that the server has without a plugin.
+fn built_in(searches: bool, search: &Arc<SearchTool>) -> Vec<Arc<dyn RunTool>> {
+    let search = searches.then(|| Arc::clone(search) as _);
+    search.into_iter().collect()
 }
 
 /// Sources of `/metrics` and of the body of `/ready`.
@@ -513,12 +524,6 @@ struct Observed {
     health: Arc<Health>,
     metrics: Arc<Metrics>,
     /// The main listener shows the numbers.
-/// Tools that the server has without a plugin.
-fn built_in(searches: bool, search: &Arc<SearchTool>) -> Vec<Arc<dyn RunTool>> {
-    let search = searches.then(|| Arc::clone(search) as _);
-    search.into_iter().collect()
-}
-
     on_main: bool,
 }
 

@@ -21,6 +21,8 @@ mod metrics;
 mod models;
 mod plugins;
 mod raw;
+mod response_cache;
+mod retrieval;
 mod settings;
 mod store;
 mod terminal;
@@ -42,6 +44,7 @@ use mortise_models::{
     NameMatching, UpstreamConfig,
 };
 use mortise_plugin_manager::{AuthConfig, PluginConfig, at_line};
+use mortise_service::CacheConfig;
 use mortise_telemetry::{LogFormat, LogLevel};
 
 use self::aliases::check_aliases;
@@ -171,6 +174,10 @@ pub struct Config {
     pub audit: AuditConfig,
     /// When parts of the server count as failed.
     pub health: HealthConfig,
+    /// Chats may opt in to the server tool `search`.
+    pub search_tool: bool,
+    /// Cache of whole answers.
+    pub response_cache: CacheConfig,
     /// Numbers and lines about requests.
     pub metrics: MetricsConfig,
 }
@@ -329,6 +336,8 @@ impl Config {
             identity,
             audit: raw.audit.check(base, state.store.path.as_deref())?,
             health: raw.health.check()?,
+            search_tool: raw.retrieval.search_tool,
+            response_cache: raw.response_cache.check()?,
             metrics: raw
                 .metrics
                 .check(raw.log.request_begins, raw.admin.port.is_some())?,

@@ -25,6 +25,8 @@ use super::lifecycle::RawLifecycle;
 use super::limits::RawLimits;
 use super::listener::{RawAdmin, RawServer};
 use super::metrics::RawMetrics;
+use super::response_cache::RawResponseCache;
+use super::retrieval::RawRetrieval;
 use super::store::RawStore;
 use super::upstream::RawUpstream;
 
@@ -48,6 +50,8 @@ pub(crate) struct Raw {
     pub(crate) store: RawStore,
     pub(crate) audit: RawAudit,
     pub(crate) health: RawHealth,
+    pub(crate) retrieval: RawRetrieval,
+    pub(crate) response_cache: RawResponseCache,
     pub(crate) metrics: RawMetrics,
 }
 

@@ -29,6 +29,8 @@ pub struct AnswerRecord {
     pub prompt_tokens: u32,
     /// Of those, tokens found in the prefix cache.
     pub cached_tokens: u32,
+    /// The answer was made before.
+    pub replayed: bool,
     /// Tokens generated.
     pub completion_tokens: u32,
     /// Time in the queue, if the request left it.

@@ -11,7 +11,8 @@ use crate::error::ServiceError;
 use crate::event::Event;
 use crate::observer::{Outcome, Summary};
 use crate::part::Part;
-use crate::tool_loop::ToolLoop;
+use crate::response_cache::CacheUse;
+use crate::source::ChoiceSource;
 
 /// Events of one choice, with the index of its part.
 type ChoiceEvents = BoxStream<'static, (usize, Event)>;
@@ -39,7 +40,7 @@ impl std::fmt::Debug for Answer {
 /// One prompt with its choices, submitted.
 pub(crate) struct StartedPart {
     /// Dropped before `part`, for the same reason as in [`Answer`].
-    pub(crate) choices: Vec<ToolLoop>,
+    pub(crate) choices: Vec<ChoiceSource>,
     pub(crate) part: Part,
 }
 
@@ -67,6 +68,14 @@ impl Answer {
     pub fn headers(&self) -> &[(String, String)] {
         let last = self.parts.last();
         last.map_or(&[], |part| &part.admission().allowance().headers)
+    }
+
+    /// Outcome of looking the answer up in the cache, if it was: a hit if all prompts were there.
+    pub fn cache(&self) -> Option<CacheUse> {
+        let mut all = self.parts.iter().map(Part::cache);
+        let first = all.next()??;
+        let hit = first == CacheUse::Hit && all.all(|came| came == Some(CacheUse::Hit));
+        Some(if hit { CacheUse::Hit } else { CacheUse::Miss })
     }
 
     /// Caller of the request.
@@ -155,7 +164,7 @@ impl Answer {
 }
 
 /// Events of a choice of the part at `part`.
-fn events(part: usize, choice: ToolLoop) -> ChoiceEvents {
+fn events(part: usize, choice: ChoiceSource) -> ChoiceEvents {
     // The state lives in the stream, so a poll that is given up loses nothing.
     unfold(choice, move |mut choice| async move {
         let event = choice.next().await?;

@@ -11,6 +11,7 @@ use crate::model::{AlwaysLoaded, HoldModels};
 use crate::observer::{NoObserver, Observer};
 use crate::plugins::RunTool;
 use crate::recognition::{RecogniseCaller, RecogniseNobody};
+use crate::response_cache::CacheConfig;
 use crate::server_tools::ToolLimits;
 
 /// Configuration of a service.
@@ -31,6 +32,10 @@ pub struct ServiceConfig {
     pub tenant_weights: BTreeMap<String, u32>,
     /// True if tenants find what others have cached, and could tell from the time that it saves.
     pub share_prefixes: bool,
+    /// Cache of whole answers.
+    pub response_cache: CacheConfig,
+    /// Tools that the server has without a plugin.
+    pub built_in_tools: Vec<Arc<dyn RunTool>>,
     /// Limits of the server's tools.
     pub tools: ToolLimits,
     /// Listener for metrics.
@@ -53,6 +58,8 @@ impl Default for ServiceConfig {
             mask_deadline: Duration::from_secs(600),
             tenant_weights: BTreeMap::new(),
             share_prefixes: false,
+            response_cache: CacheConfig::default(),
+            built_in_tools: Vec::new(),
             tools: ToolLimits::default(),
             observer: Arc::new(NoObserver),
             holder: Arc::new(AlwaysLoaded),

@@ -119,6 +119,7 @@ impl Service {
         observer.ended(&Summary {
             request_id: admission.request_id(),
             model: &model.name,
+            replayed: false,
             outcome,
             usage,
             queued: None,

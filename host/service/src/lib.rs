@@ -40,13 +40,14 @@ mod recognition;
 mod refusal;
 mod rendered_prompt;
 mod request;
+mod response_cache;
 mod routed;
 mod routing_key;
 mod schema_formats;
 mod server_tools;
 mod service;
-mod stop;
 mod source;
+mod stop;
 mod submit;
 mod tally;
 mod throughput;
@@ -87,8 +88,8 @@ pub use offline::{
     Chunking, GrammarVerdict, OfflineError, RenderedText, check_grammar, parse_text,
     render_template,
 };
-pub use plugin_routing::{ModelPlugins, PluginRoutes, RequestPlugins, Scope};
 pub use own_tools::OwnTools;
+pub use plugin_routing::{ModelPlugins, PluginRoutes, RequestPlugins, Scope};
 pub use plugins::{
     BoxFuture, CompileGrammar, DecidePolicy, MatchTokens, ParseOutput, ParseSession, RenderChat,
     RequestId, RunTool,
@@ -98,6 +99,7 @@ pub use refusal::INVALID_SCHEMA;
 pub use request::{
     BeamFields, ChatPrompt, ContentConstraint, Prompt, PromptEnd, RequestFields, Truncation,
 };
+pub use response_cache::{CacheConfig, CacheFigures, CacheRule, CacheUse, Semantic};
 pub use routing_key::RoutingKey;
 pub use server_tools::{ServerToolsError, ToolLimits};
 pub use service::{Service, SetupError};

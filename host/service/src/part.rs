@@ -9,6 +9,7 @@ use crate::event::Event;
 use crate::latency::Latency;
 use crate::observer::{ModelObserver, Outcome, Summary};
 use crate::ranking::Ranking;
+use crate::response_cache::{CacheUse, Recording};
 use crate::tally::Tally;
 
 /// Parts that a [`Part`] is made of.
@@ -25,6 +26,10 @@ pub(crate) struct PartSetup {
     pub(crate) tallies: Vec<Arc<Tally>>,
     pub(crate) latency: Arc<Latency>,
     pub(crate) admission: Admission,
+    /// Outcome of looking the answer up in the cache, if it was.
+    pub(crate) cache: Option<CacheUse>,
+    /// The answer as it is kept.
+    pub(crate) recording: Option<Recording>,
     pub(crate) observer: Arc<dyn ModelObserver>,
 }
 
@@ -71,7 +76,7 @@ impl Part {
             }
         }
         match &mut self.ranking {
-            None => ready.extend([event]),
+            None => self.give(event, ready),
             Some(ranking) => ranking.buffer(candidate, event),
         }
         if self.unfinished > 0 {
@@ -80,9 +85,26 @@ impl Part {
         if let Some(ranking) = self.ranking.take() {
             let tallies = self.setup.tallies.iter();
             let scores: Vec<f64> = tallies.map(|tally| tally.mean_logprob()).collect();
-            ready.extend(ranking.decide(&scores, self.setup.first_choice));
+            for event in ranking.decide(&scores, self.setup.first_choice) {
+                self.give(event, ready);
+            }
         }
         self.end(Outcome::Finished(self.finish));
+        if let Some(recording) = self.setup.recording.take() {
+            recording.complete(self.usage());
+        }
+    }
+
+    fn give(&mut self, event: Event, ready: &mut impl Extend<Event>) {
+        if let Some(recording) = &mut self.setup.recording {
+            recording.note(&event);
+        }
+        ready.extend([event]);
+    }
+
+    /// Outcome of looking the answer up in the cache, if it was.
+    pub(crate) fn cache(&self) -> Option<CacheUse> {
+        self.setup.cache
     }
 
     /// Whether all choices are complete.
@@ -112,6 +134,7 @@ impl Part {
         Summary {
             request_id: self.setup.admission.request_id(),
             model: &self.setup.model,
+            replayed: self.setup.cache == Some(CacheUse::Hit),
             outcome: self.outcome.unwrap_or(Outcome::Cancelled),
             usage: self.usage(),
             queued: self.setup.latency.queued(),

@@ -11,6 +11,7 @@ use mortise_models::lifecycle::{LifecycleError, ModelLease};
 use mortise_models::{AliasTable, Catalogue, CatalogueError, FinishReason};
 use mortise_plugin::Principal;
 
+use self::cached::Ready;
 pub(crate) use crate::admission::account;
 use crate::admission::{Admission, Call, OpenAccounts, Policies, answer_facts, facts};
 use crate::answer::{Answer, StartedPart};
@@ -27,10 +28,11 @@ use crate::plugin_routing::RequestPlugins;
 use crate::plugins::{DecidePolicy, RunTool};
 use crate::refusal::invalid;
 use crate::request::RequestFields;
+use crate::response_cache::ResponseCache;
 use crate::routed::Routed;
+use crate::routing_key::RoutingKey;
 use crate::server_tools::{EnabledTools, ServerTools, ServerToolsError, ToolExecutor, ToolLimits};
 use crate::submit::{ReadyPrompt, Slot, Submitter, Target};
-use crate::routing_key::RoutingKey;
 use crate::tally::RoundKind;
 use crate::throughput::Throughputs;
 use crate::tool_loop::{AssistantTurn, ToolLoop, ToolLoopState};
@@ -55,6 +57,9 @@ pub struct Service {
     accounts: Arc<OpenAccounts>,
     masks: Arc<MaskThreads>,
     pub(crate) throughputs: Arc<Throughputs>,
+    responses: Arc<ResponseCache>,
+    /// Number of the next generation.
+    generations: AtomicU64,
     pub(crate) config: ServiceConfig,
 }
 
@@ -67,6 +72,8 @@ pub(crate) struct Generation {
     observers: BTreeMap<String, Arc<dyn ModelObserver>>,
     pub(crate) policies: Policies,
     tools: ServerTools,
+    /// Unique among the generations of a service.
+    number: u64,
 }
 
 impl Service {
@@ -89,6 +96,8 @@ impl Service {
                 .map(Arc::new)
                 .map_err(SetupError::MaskThreads)?,
             throughputs: Arc::default(),
+            responses: Arc::new(ResponseCache::new(config.response_cache.clone())),
+            generations: AtomicU64::new(1),
             config,
         })
     }
@@ -104,12 +113,16 @@ impl Service {
         policies: Vec<Arc<dyn DecidePolicy>>,
         tools: &[Arc<dyn RunTool>],
     ) -> Result<(), SetupError> {
-        let generation = Generation::new(models, policies, tools, &self.config, &self.accounts)?;
+        let mut generation =
+            Generation::new(models, policies, tools, &self.config, &self.accounts)?;
+        generation.number = self.generations.fetch_add(1, Relaxed);
         let mut serving = self.serving.write().unwrap_or_else(PoisonError::into_inner);
         let replaced = std::mem::replace(&mut *serving, Arc::new(generation));
         // Plugins may end with their last reference, which is not work for within the lock.
         drop(serving);
         drop(replaced);
+        // Their keys have the number of the generation, and nobody asks for them again.
+        self.responses.clear();
         Ok(())
     }
 
@@ -329,24 +342,16 @@ impl Service {
         let allowed = admission.allowance().max_tokens;
         let default = self.config.default_max_tokens;
         let max_tokens = submitter.max_tokens(&request, &prompt, allowed, default)?;
-        let first = numbers.candidates;
-        let choices = self
-            .submit(&submitter, &request, &prompt, tools, max_tokens, first)
-            .await?;
-        let setup = PartSetup {
-            model: Arc::clone(&submitter.name),
-            first_candidate: first,
-            first_choice: numbers.choices,
-            prompt: prompt.reported(request.fields()),
-            given: request.choices(),
-            tallies: choices
-                .iter()
-                .map(|choice| Arc::clone(choice.tally()))
-                .collect(),
-            latency: Arc::clone(&submitter.latency),
-            admission,
-            observer: Arc::clone(&submitter.observer),
+        let ready = Ready {
+            call,
+            request: &request,
+            prompt: &prompt,
+            submitter: &submitter,
+            used: &used,
+            max_tokens,
+            numbers,
         };
+        let (choices, setup) = self.choose(&ready, admission, tools).await?;
         numbers.candidates += candidates;
         numbers.choices += request.choices();
         let part = Part::new(setup);
@@ -460,11 +465,6 @@ pub(crate) struct UsedModel {
     pub(crate) lease: Option<Arc<ModelLease>>,
 }
 
-/// Numbers of the next prompt's choices.
-#[derive(Default)]
-struct Numbers {
-    /// While they are generated.
-    candidates: u32,
 impl UsedModel {
     /// Tools that the server runs for a request.
     ///
@@ -480,6 +480,11 @@ impl UsedModel {
     }
 }
 
+/// Numbers of the next prompt's choices.
+#[derive(Default)]
+struct Numbers {
+    /// While they are generated.
+    candidates: u32,
     /// In the answer, where only the best of them are given.
     choices: u32,
 }
@@ -555,5 +560,6 @@ impl Generation {
     }
 }
 
+mod cached;
 #[cfg(test)]
 mod tests;

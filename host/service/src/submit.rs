@@ -122,6 +122,14 @@ impl ReadyPrompt {
         }
     }
 
+    /// Ids of the prompt, where it was encoded here.
+    pub(crate) fn ids(&self) -> Option<&[u32]> {
+        match self {
+            Self::Tokens(prepared) => Some(&prepared.ids),
+            Self::Conversation(_) => None,
+        }
+    }
+
     /// Ids of the prompt, if the caller wants them.
     pub(crate) fn reported(&self, fields: &RequestFields) -> Vec<u32> {
         match self {

@@ -118,7 +118,9 @@ pub(super) async fn rag(
     };
     let started = start(state, &context, RAG, &parts, reserved, vec![asked]).await;
     let started = started.map_err(renamed)?;
-    let spoken = Spoken::new(&started.model, fields.lora_adapter, began).with(figures);
+    let spoken = Spoken::new(&started.model, fields.lora_adapter, began)
+        .cached(started.cache_hit)
+        .with(figures);
     let mut response = match stream {
         true => stream_response(started.answering, spoken, state.http.heartbeat),
         false => {

@@ -185,6 +185,7 @@ mod tests {
         model.ended(&Summary {
             request_id: "r",
             model: "m",
+            replayed: false,
             outcome: Outcome::Finished(FinishReason::Stop),
             usage: Usage {
                 prompt_tokens: 7,
