@@ -19,7 +19,7 @@ use crate::support::{Server, wait_for};
 const SCRIPT: &str = "default = \"Hello there, wörld 👋.\"\ntoken_delay_ms = 1\n";
 
 /// Rounds, each ended by SIGKILL.
-fn rounds() -> usize {
+pub(crate) fn rounds() -> usize {
     let rounds = std::env::var("MORTISE_KILLS").ok();
     rounds.and_then(|rounds| rounds.parse().ok()).unwrap_or(4)
 }
