@@ -257,6 +257,10 @@ pub(crate) struct RawBinding {
     #[serde(default)]
     pub(crate) http: Option<RawHttp>,
     #[serde(default)]
+    pub(crate) secrets: Option<Vec<String>>,
+    #[serde(default)]
+    pub(crate) headers: Option<Vec<String>>,
+    #[serde(default)]
     pub(crate) breaker: RawBreaker,
     #[serde(default)]
     pub(crate) settings: toml::Table,

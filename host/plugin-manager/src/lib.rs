@@ -7,6 +7,7 @@ mod config;
 mod declared;
 mod error;
 mod folder;
+mod granted_secrets;
 mod library;
 mod live;
 mod managed_model;

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use crate::handle::kind_handle;
+use crate::headers::Handle;
 use crate::policy_headers as headers;
 use crate::state::{Grants, escape};
 use crate::versions::{PolicyExports, in_each_version};
@@ -36,12 +37,14 @@ impl Policy {
         context: &CallContext,
         facts: Facts,
     ) -> Result<Decision, PluginError> {
+        let (facts, handles) = self.granted(facts);
         self.handle
             .call(
                 context,
                 "policy.authorize",
                 self.handle.deadlines().authorize_ms,
                 async |exports, store| {
+                    store.data_mut().call.handles = handles;
                     in_each_version!(exports, |exports, convert| {
                         let facts = convert::facts(facts);
                         let policy = exports.mortise_plugin_policy();
@@ -70,6 +73,7 @@ impl Policy {
         if !self.handle.pool().grants().http.grant().origins.is_empty() {
             return Ok(None);
         }
+        let (facts, handles) = self.granted(facts);
         self.handle
             .call(
                 context,
@@ -77,6 +81,7 @@ impl Policy {
                 self.handle.deadlines().authorize_ms,
                 async |exports, store| {
                     store.data_mut().call.takes_nothing = true;
+                    store.data_mut().call.handles = handles;
                     in_each_version!(exports, |exports, convert| {
                         let facts = convert::facts(facts);
                         let policy = exports.mortise_plugin_policy();
@@ -90,6 +95,23 @@ impl Policy {
                 },
             )
             .await
+    }
+
+    /// The facts with the headers that the binding is granted, and the handles of credentials among them.
+    fn granted(&self, facts: Facts) -> (Facts, Vec<Handle>) {
+        let grants = self.handle.pool().grants();
+        let (facts, handles) = grants.headers.apply(facts);
+        let told = handles.is_empty() || grants.component.is_embedded();
+        if !told && !grants.told_of_handles.swap(true, Ordering::Relaxed) {
+            tracing::info!(
+                target: "mortise::plugin",
+                plugin = grants.component.name(),
+                version = grants.component.version(),
+                "the policy gets a handle in place of each credential; where it must see one, name the header \
+                 in `headers` of its binding, such as headers = [\"*\", \"authorization\"]"
+            );
+        }
+        (facts, handles)
     }
 
     /// Report the usage of a request that has ended.
