@@ -7,7 +7,9 @@
 
 mod examples;
 mod exceptions;
+mod hostile_registry;
 mod pages;
+mod registries;
 mod shell;
 
 use mortise_test_support as support;

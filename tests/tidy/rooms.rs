@@ -233,11 +233,17 @@ const ROOMS: &[Room] = &[
         ],
     ),
     (
+        "host/registry",
+        &["mortise-outbound"],
+        &["axum", "hyper", "wasmtime"],
+    ),
+    (
         "host/author",
         &[
             "mortise-harness",
             "mortise-plugin",
             "mortise-plugin-manager",
+            "mortise-registry",
             "mortise-service",
             "mortise-wit",
         ],

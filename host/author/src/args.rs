@@ -2,6 +2,10 @@
 
 use std::path::PathBuf;
 
+use crate::registry_args::{
+    PLUGIN_PULL_HELP, PLUGIN_PUSH_HELP, PLUGIN_SIGN_HELP, PluginPullArgs, PluginPushArgs,
+    PluginSearchArgs, PluginSignArgs,
+};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use mortise_harness::Moment;
@@ -32,6 +36,17 @@ pub enum AuthorCommand {
     /// Make a plugin of what a compiler wrote: wrap a core module, add the sections that servers read.
     #[command(after_help = PLUGIN_PACK_HELP)]
     Pack(PluginPackArgs),
+    /// Sign a plugin, so that servers which require signatures take it.
+    #[command(after_help = PLUGIN_SIGN_HELP)]
+    Sign(PluginSignArgs),
+    /// Push a plugin to an OCI registry.
+    #[command(after_help = PLUGIN_PUSH_HELP)]
+    Push(PluginPushArgs),
+    /// Pull plugins from an OCI registry into a folder, and pin them in its lock file.
+    #[command(after_help = PLUGIN_PULL_HELP)]
+    Pull(PluginPullArgs),
+    /// List the plugins of an OCI registry.
+    Search(PluginSearchArgs),
     /// Print the reference of the interfaces as Markdown.
     Reference,
 }

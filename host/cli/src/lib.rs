@@ -136,6 +136,8 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Inspect(args) => print_json(&inspect::inspect(&args.path)?),
         Command::Plugin(PluginCommand::List(args)) => print_json(&plugins::list(args)?),
         Command::Plugin(PluginCommand::Inspect { file }) => print_json(&inspect::plugin(&file)?),
-        Command::Plugin(PluginCommand::Author(command)) => mortise_author::run(command),
+        Command::Plugin(PluginCommand::Author(command)) => {
+            mortise_author::run(command, &mortise_config::registry_credentials())
+        }
     }
 }

@@ -32,3 +32,4 @@ pub use live::{LivePlugins, ReadConfig, Reload, ReloadObserver, SwapCounters};
 pub use managed_model::ManagedModel;
 pub use model::{ModelFacts, ModelKey};
 pub use plugin_set::{LoadedPlugins, PluginSet};
+pub use signature::check_signature;
