@@ -36,6 +36,9 @@ pub enum AuthorCommand {
     /// Make a plugin of what a compiler wrote: wrap a core module, add the sections that servers read.
     #[command(after_help = PLUGIN_PACK_HELP)]
     Pack(PluginPackArgs),
+    /// Build, test and load a project whenever its sources change.
+    #[command(after_help = PLUGIN_DEV_HELP)]
+    Dev(PluginDevArgs),
     /// Sign a plugin, so that servers which require signatures take it.
     #[command(after_help = PLUGIN_SIGN_HELP)]
     Sign(PluginSignArgs),
@@ -206,6 +209,36 @@ pub struct PluginPackArgs {
     pub output: PathBuf,
 }
 
+#[derive(Debug, Args)]
+pub struct PluginDevArgs {
+    /// The folder that a running server serves plugins from (`plugins.dir`, `serve --plugins`)
+    #[arg(long, value_name = "DIR")]
+    pub plugins: PathBuf,
+    /// The project
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub project: PathBuf,
+    /// The server, whose calls of the plugin are shown; without it they are not
+    #[arg(long, value_name = "URL")]
+    pub server: Option<String>,
+    /// The server's log, whose lines about the plugin are shown
+    #[arg(long, value_name = "FILE")]
+    pub log: Option<PathBuf>,
+    /// Build with this command in place of the one of the language
+    #[arg(long, value_name = "COMMAND", requires = "output")]
+    pub build: Option<String>,
+    /// The file that the command builds
+    #[arg(long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Settings for cases that state none, a JSON object
+    #[arg(long, value_name = "JSON", default_value = "{}")]
+    pub settings: String,
+    #[command(flatten)]
+    pub grants: GrantArgs,
+    /// Build, test and load once, and end
+    #[arg(long)]
+    pub once: bool,
+}
+
 const KINDS: [(&str, &str); 5] = [
     ("chat-template", "Conversations to prompts"),
     (
@@ -266,3 +299,11 @@ others make core modules, which this wraps.
 
 Example:
   mortise plugin pack build/plugin.wasm --kind policy --output my-policy.wasm";
+
+const PLUGIN_DEV_HELP: &str = "\
+A plugin whose build or golden case fails is not loaded; what served before goes on.
+
+Example:
+  mortise serve --plugins plugins 2> server.log &
+  cd my-policy
+  mortise plugin dev --plugins ../plugins --server http://127.0.0.1:8080 --log ../server.log";

@@ -4,6 +4,7 @@ mod abuse;
 mod args;
 mod bench;
 mod cases;
+mod dev;
 mod guest_log;
 mod like;
 mod pack;
@@ -48,6 +49,7 @@ fn perform(command: AuthorCommand, credentials: &[PathBuf]) -> anyhow::Result<()
         AuthorCommand::Profile(args) => print_json(&profile::profile(&args)?),
         AuthorCommand::New(args) => print(&project::make(&args)?),
         AuthorCommand::Pack(args) => print_json(&pack::pack(&args)?),
+        AuthorCommand::Dev(args) => dev::dev(&args),
         AuthorCommand::Sign(args) => print_json(&sign::sign(&args)?),
         AuthorCommand::Push(args) => print_json(&registries::push_plugin(&args, credentials)?),
         AuthorCommand::Pull(args) => print_json(&registries::pull_plugins(&args, credentials)?),
