@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use crate::cpu_share::FaultHistory;
 use crate::log_rate::LogRate;
@@ -106,6 +106,7 @@ impl Binding {
             log_rate: LogRate::new(),
             told_of_headers: AtomicBool::new(false),
             looked_for_tools: AtomicBool::new(false),
+            prompts_looked_at: AtomicU32::new(0),
             told_of_handles: AtomicBool::new(false),
             secrets: self.secrets,
             headers: self.headers,

@@ -1,7 +1,7 @@
 //! Store data of one instance: its grants, the bounds on its memory, and the call in progress.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use wasmtime::ResourceLimiter;
@@ -73,6 +73,8 @@ pub(crate) struct Grants {
     pub(crate) told_of_headers: AtomicBool,
     /// A prompt of the template was looked at for the tools that it should show.
     pub(crate) looked_for_tools: AtomicBool,
+    /// Prompts of the template that were looked at for control tokens in plain segments.
+    pub(crate) prompts_looked_at: AtomicU32,
     pub(crate) settings: String,
     pub(crate) model: Option<Arc<ModelDescription>>,
     pub(crate) vocabulary: Option<Arc<Vocabulary>>,

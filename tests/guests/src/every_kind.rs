@@ -98,7 +98,7 @@ impl chat_template::Guest for Guest {
             ),
             _ => {
                 act(command);
-                "survived".to_owned()
+                setting("writes").unwrap_or_else(|| "survived".to_owned())
             }
         };
         Ok(output(vec![
