@@ -87,7 +87,10 @@ fn feature_w3_a_changed_source_serves_and_a_failing_case_does_not() {
         folder.path(),
         "mortise plugin new dev-policy --kind policy\ncargo build --release --target wasm32-wasip2 --manifest-path dev-policy/Cargo.toml",
     );
-    let (project, plugins) = (folder.path().join("dev-policy"), folder.path().join("plugins"));
+    let (project, plugins) = (
+        folder.path().join("dev-policy"),
+        folder.path().join("plugins"),
+    );
     std::fs::create_dir(&plugins).expect("make a folder");
     let server = Server::scripted(
         "default = \"The answer.\"",
@@ -104,16 +107,28 @@ fn feature_w3_a_changed_source_serves_and_a_failing_case_does_not() {
         });
     };
     let source = project.join("src/lib.rs");
-    edit(&source, "let Some(tenant) = facts.header(\"x-tenant\") else {", "let Some(tenant) = facts.header(\"x-tenant\") else {\n            // Changed.");
+    edit(
+        &source,
+        "let Some(tenant) = facts.header(\"x-tenant\") else {",
+        "let Some(tenant) = facts.header(\"x-tenant\") else {\n            // Changed.",
+    );
     dev.clear();
-    edit(&source, "if self.blocked.iter()", "if tenant == \"banned\" {\n            return Ok(Deny::new(403, \"permission_error\", \"banned\", \"you are banned\").into());\n        }\n        if self.blocked.iter()");
+    edit(
+        &source,
+        "if self.blocked.iter()",
+        "if tenant == \"banned\" {\n            return Ok(Deny::new(403, \"permission_error\", \"banned\", \"you are banned\").into());\n        }\n        if self.blocked.iter()",
+    );
     dev.tells("4 cases passed; loaded as");
     answers("you are banned");
     dev.tells("calls   policy.authorize: ");
     // A case that fails keeps what serves.
     dev.clear();
     edit(&source, "you are banned", "you stay banned");
-    edit(&project.join("cases/blocked.json"), "tenant_blocked", "tenant_refused");
+    edit(
+        &project.join("cases/blocked.json"),
+        "tenant_blocked",
+        "tenant_refused",
+    );
     dev.tells("FAILED  blocked: ");
     dev.tells("not loaded: 1 of 4 cases failed");
     answers("you are banned");
@@ -124,7 +139,11 @@ fn feature_w3_a_changed_source_serves_and_a_failing_case_does_not() {
     answers("you are banned");
     dev.clear();
     edit(&source, "you stay\" banned", "you stay banned");
-    edit(&project.join("cases/blocked.json"), "tenant_refused", "tenant_blocked");
+    edit(
+        &project.join("cases/blocked.json"),
+        "tenant_refused",
+        "tenant_blocked",
+    );
     dev.tells("4 cases passed; loaded as");
     answers("you stay banned");
 }

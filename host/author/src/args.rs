@@ -39,6 +39,9 @@ pub enum AuthorCommand {
     /// Build, test and load a project whenever its sources change.
     #[command(after_help = PLUGIN_DEV_HELP)]
     Dev(PluginDevArgs),
+    /// Hold a host of `mortise:plugin` to a kit of golden and hostile cases.
+    #[command(after_help = PLUGIN_CONFORMANCE_HELP)]
+    Conformance(PluginConformanceArgs),
     /// Sign a plugin, so that servers which require signatures take it.
     #[command(after_help = PLUGIN_SIGN_HELP)]
     Sign(PluginSignArgs),
@@ -239,6 +242,15 @@ pub struct PluginDevArgs {
     pub once: bool,
 }
 
+#[derive(Debug, Args)]
+pub struct PluginConformanceArgs {
+    /// The folder of a kit, such as wit/conformance/v0.2; without it one question is read from standard input and answered
+    pub kit: Option<PathBuf>,
+    /// The command of another host, which answers one question; without it this one is held to the kit
+    #[arg(long, value_name = "COMMAND", requires = "kit")]
+    pub host: Option<String>,
+}
+
 const KINDS: [(&str, &str); 5] = [
     ("chat-template", "Conversations to prompts"),
     (
@@ -307,3 +319,11 @@ Example:
   mortise serve --plugins plugins 2> server.log &
   cd my-policy
   mortise plugin dev --plugins ../plugins --server http://127.0.0.1:8080 --log ../server.log";
+
+const PLUGIN_CONFORMANCE_HELP: &str = "\
+A question is {\"component\": FILE, \"kind\": \"policy\", \"settings\": {...}, \"input\": {...}}; the
+input is that of `mortise plugin run`. A host answers {\"answer\": {...}} or {\"fault\": \"trap\"}.
+
+Examples:
+  mortise plugin conformance wit/conformance/v0.2
+  mortise plugin conformance wit/conformance/v0.2 --host './my-host answer'";

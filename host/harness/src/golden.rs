@@ -342,7 +342,7 @@ pub fn check_pieces(
 }
 
 /// First path at which `said` differs from `expected`; objects may hold more.
-fn difference(place: &str, expected: &Value, said: &Value) -> Option<String> {
+pub fn difference(place: &str, expected: &Value, said: &Value) -> Option<String> {
     match (expected, said) {
         (Value::Object(expected), Value::Object(said)) => {
             expected.iter().find_map(|(key, value)| {
