@@ -1,6 +1,7 @@
 //! `mortise plugin conformance`: golden and hostile cases as data, which any host of `mortise:plugin` can be held to.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -52,7 +53,7 @@ struct Question {
 pub(crate) fn conformance(args: &PluginConformanceArgs) -> anyhow::Result<()> {
     let Some(kit) = &args.kit else {
         let question: Question = serde_json::from_value(read(None)?).context("the question")?;
-        return print_json(&answer(&question)?);
+        return print_json(&answer(&question, &load(&question.component)?)?);
     };
     let path = kit.join(CASES);
     let text = std::fs::read_to_string(&path)
@@ -61,8 +62,10 @@ pub(crate) fn conformance(args: &PluginConformanceArgs) -> anyhow::Result<()> {
         .with_context(|| format!("`{}` holds no cases", path.display()))?;
     ensure!(!cases.is_empty(), "`{}` holds no cases", path.display());
     let mut failed = 0;
+    // To compile a component takes longer than most of its cases.
+    let mut loaded = BTreeMap::new();
     for (name, case) in &cases {
-        match check(kit, case, args.host.as_deref()) {
+        match check(kit, case, args.host.as_deref(), &mut loaded) {
             Ok(()) => print(&format!("ok      {name}\n"))?,
             Err(error) => {
                 failed += 1;
@@ -79,7 +82,12 @@ pub(crate) fn conformance(args: &PluginConformanceArgs) -> anyhow::Result<()> {
     }
 }
 
-fn check(kit: &Path, case: &KitCase, host: Option<&str>) -> anyhow::Result<()> {
+fn check(
+    kit: &Path,
+    case: &KitCase,
+    host: Option<&str>,
+    loaded: &mut BTreeMap<PathBuf, PluginUnderTest>,
+) -> anyhow::Result<()> {
     let plain = !case.component.contains(['/', '\\']) && case.component.ends_with(".wasm");
     ensure!(plain, "`{}` is no file of the kit", case.component);
     let question = Question {
@@ -93,7 +101,13 @@ fn check(kit: &Path, case: &KitCase, host: Option<&str>) -> anyhow::Result<()> {
     };
     let said = match host {
         Some(command) => ask(command, &question)?,
-        None => answer(&question)?,
+        None => match loaded.entry(question.component.clone()) {
+            Entry::Occupied(entry) => answer(&question, entry.get())?,
+            Entry::Vacant(entry) => {
+                let subject = load(&question.component)?;
+                answer(&question, entry.insert(subject))?
+            }
+        },
     };
     match (&case.expect, &case.fault) {
         (Some(expected), None) => {
@@ -116,18 +130,21 @@ fn check(kit: &Path, case: &KitCase, host: Option<&str>) -> anyhow::Result<()> {
     }
 }
 
-/// What this host makes of a question.
-fn answer(question: &Question) -> anyhow::Result<Value> {
-    let plugin = PluginFileArgs {
-        file: question.component.clone(),
-        settings: question.settings.to_string(),
+/// A component of a kit, compiled.
+fn load(file: &Path) -> anyhow::Result<PluginUnderTest> {
+    PluginUnderTest::load(&PluginFileArgs {
+        file: file.to_owned(),
+        settings: String::new(),
         model: None,
         cache: None,
-    };
-    let subject = PluginUnderTest::load(&plugin)?;
+    })
+}
+
+/// What this host makes of a question.
+fn answer(question: &Question, subject: &PluginUnderTest) -> anyhow::Result<Value> {
     let kind = subject.kind(Some(question.kind))?;
     let asked = subject
-        .harness(&crate::settings_of(&plugin)?)
+        .harness(&question.settings)
         .and_then(|harness| harness.ask(kind, question.input.clone()));
     match asked {
         Ok(said) => Ok(json!({"answer": said})),
