@@ -82,7 +82,7 @@ fn checked(path: PathBuf, wasm: Vec<u8>) -> anyhow::Result<std::sync::Arc<Compon
 /// The interfaces that a plugin exports, as WIT names them.
 fn exports(component: &Component) -> Vec<String> {
     let against = component.built_against();
-    let (package, version) = against.split_once('@').unwrap_or((&against, ""));
+    let (package, version) = against.split_once('@').unwrap_or((against, ""));
     let kinds = component.kinds().iter();
     kinds
         .map(|kind| format!("{package}/{}@{version}", kind.as_str()))
