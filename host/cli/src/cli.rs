@@ -308,7 +308,7 @@ pub(crate) enum PluginCommand {
         file: PathBuf,
     },
     #[command(flatten)]
-    Author(AuthorCommand),
+    Author(Box<AuthorCommand>),
 }
 
 #[derive(Debug, Args)]
