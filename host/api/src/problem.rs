@@ -70,6 +70,10 @@ pub(crate) fn problem_of(error: ServiceError) -> Problem {
         }
         ServiceError::ClientTimeout => WaitEnd::Client.problem(),
         ServiceError::QueueTimeout => WaitEnd::Queue.problem(),
+        // No status that clients take as a reason to send the request again.
+        ServiceError::CancelledByOperator => {
+            Problem::new(StatusCode::FORBIDDEN, "request_cancelled", message)
+        }
         ServiceError::Stopping => stopping(),
     }
 }

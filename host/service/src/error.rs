@@ -104,6 +104,9 @@ pub enum ServiceError {
     /// The answer has not begun within the time that the server lets requests wait.
     #[error("the request has waited as long as this server lets requests wait; retry later")]
     QueueTimeout,
+    /// An operator cancelled the request.
+    #[error("an operator of this server cancelled the request")]
+    CancelledByOperator,
     /// The server is stopping.
     #[error("the server is stopping")]
     Stopping,
@@ -128,6 +131,7 @@ impl ServiceError {
             Self::Unrecognised { .. } => "unrecognised",
             Self::ClientTimeout => "client_timeout",
             Self::QueueTimeout => "queue_timeout",
+            Self::CancelledByOperator => "cancelled_by_operator",
             Self::Stopping => "stopping",
         }
     }

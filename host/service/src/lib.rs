@@ -51,6 +51,7 @@ mod throughput;
 mod token_spans;
 mod tool_loop;
 mod turns;
+mod under_way;
 
 pub use admission::{Admission, Call, Granted};
 pub use answer::Answer;
@@ -98,3 +99,4 @@ pub use routing_key::RoutingKey;
 pub use server_tools::{ServerToolsError, ToolLimits};
 pub use service::{Service, SetupError};
 pub use stop::StopMatcher;
+pub use under_way::RequestUnderWay;

@@ -32,6 +32,7 @@ use crate::submit::{ReadyPrompt, Slot, Submitter, Target};
 use crate::tally::RoundKind;
 use crate::throughput::Throughputs;
 use crate::tool_loop::{AssistantTurn, ToolLoop, ToolLoopState};
+use crate::under_way::{RequestUnderWay, UnderWay};
 
 /// Failure to set up a service.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +54,7 @@ pub struct Service {
     accounts: Arc<OpenAccounts>,
     masks: Arc<MaskThreads>,
     pub(crate) throughputs: Arc<Throughputs>,
+    under_way: UnderWay,
     pub(crate) config: ServiceConfig,
 }
 
@@ -87,6 +89,7 @@ impl Service {
                 .map(Arc::new)
                 .map_err(SetupError::MaskThreads)?,
             throughputs: Arc::default(),
+            under_way: UnderWay::default(),
             config,
         })
     }
@@ -246,6 +249,22 @@ impl Service {
         &self.config.aliases
     }
 
+    /// The first `most` requests that models are answering, and how many there are. Those that wait for a policy or
+    /// for the load of their model are not among them.
+    pub fn under_way(&self, most: usize) -> (Vec<RequestUnderWay>, usize) {
+        self.under_way.list(most)
+    }
+
+    /// Visit each request that models are answering: its caller, and whether it runs.
+    pub fn each_under_way(&self, visit: impl FnMut(&Principal, bool)) {
+        self.under_way.each(visit);
+    }
+
+    /// Cancel a request by its id: its caller gets an error, and what it held is free. False if none has this id.
+    pub fn cancel(&self, id: &str) -> bool {
+        self.under_way.cancel(id)
+    }
+
     /// Wait until the policies have been told of every request that has ended.
     pub async fn settle(&self) {
         self.accounts.settle().await;
@@ -348,8 +367,22 @@ impl Service {
         };
         numbers.candidates += candidates;
         numbers.choices += request.choices();
-        let part = Part::new(setup);
-        Ok(StartedPart { choices, part })
+        Ok(self.started(&submitter, choices, setup))
+    }
+
+    /// A prompt that is submitted, and listed from now on.
+    fn started(
+        &self,
+        submitter: &Submitter,
+        choices: Vec<ToolLoop>,
+        setup: PartSetup,
+    ) -> StartedPart {
+        let registration = self.under_way.add(submitter.watched(&setup.tallies));
+        StartedPart {
+            choices,
+            part: Part::new(setup),
+            registration,
+        }
     }
 
     /// Submit the choices of a prompt, numbered from `first`.

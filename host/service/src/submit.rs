@@ -26,6 +26,7 @@ use crate::rendered_prompt::{self, RenderedModel};
 use crate::request::{BeamFields, RequestFields};
 use crate::tally::{RoundKind, Tally};
 use crate::throughput::Throughputs;
+use crate::under_way::Watched;
 
 /// Submits the sequences of one prompt, and holds what they have in common.
 pub(crate) struct Submitter {
@@ -143,6 +144,18 @@ pub(crate) struct Slot {
 }
 
 impl Submitter {
+    /// What is known of the prompt while it is answered.
+    pub(crate) fn watched(&self, tallies: &[Arc<Tally>]) -> Watched {
+        Watched {
+            id: Arc::clone(&self.request_id),
+            model: Arc::clone(&self.name),
+            principal: self.principal.clone(),
+            arrived: self.arrived,
+            tallies: tallies.to_vec(),
+            latency: Arc::clone(&self.latency),
+        }
+    }
+
     /// Prepare a prompt for the runtime: render, encode and constrain it, where the runtime does not.
     pub(crate) async fn prepare(&self, request: &Request) -> Result<ReadyPrompt, ServiceError> {
         match &self.target {
