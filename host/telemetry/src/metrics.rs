@@ -6,6 +6,7 @@ mod figures;
 mod latency;
 mod loads;
 mod log;
+mod recent;
 mod states;
 mod tasks;
 mod tools;
@@ -38,6 +39,7 @@ use self::figures::Figures;
 use self::latency::ModelFamilies;
 use self::loads::Loads;
 use self::log::LostLines;
+pub use self::recent::FirstTokens;
 use self::states::{ModelStates, StatusSource};
 use self::tasks::Restarts;
 use self::totals::Totals;
@@ -234,6 +236,16 @@ impl Metrics {
     pub fn requests(&self) -> impl Fn() -> usize + Send + Sync + use<> {
         let in_flight = self.in_flight.clone();
         move || usize::try_from(in_flight.get()).unwrap_or(0)
+    }
+
+    /// Tokens generated since the start.
+    pub fn generated_tokens(&self) -> u64 {
+        self.models.recent().generated()
+    }
+
+    /// Times to first token over the last minute.
+    pub fn first_tokens(&self) -> Option<FirstTokens> {
+        self.models.recent().first_tokens()
     }
 
     fn count(&self, outcome: &Access<'_>) {

@@ -10,6 +10,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use super::recent::Recent;
 use super::tools::Tools;
 use super::{ModelLabel, histogram};
 
@@ -40,6 +41,7 @@ pub(super) struct ModelFamilies {
     output: Family<ModelLabel, Counter>,
     refusals: Family<RefusalLabels, Counter>,
     tools: Tools,
+    recent: Arc<Recent>,
 }
 
 impl ModelFamilies {
@@ -54,6 +56,7 @@ impl ModelFamilies {
             output: Family::default(),
             refusals: Family::default(),
             tools: Tools::new(registry),
+            recent: Arc::default(),
         };
         let mut histogram = |name: &str, help: &str, family: &Family<_, _>| {
             registry.register(name, help, Family::clone(family));
@@ -96,6 +99,11 @@ impl ModelFamilies {
         families
     }
 
+    /// Figures of late, over all models.
+    pub(super) fn recent(&self) -> &Recent {
+        &self.recent
+    }
+
     /// Listener for the requests of a model.
     pub(super) fn of(&self, name: &str) -> Arc<dyn ModelObserver> {
         let label = ModelLabel {
@@ -110,6 +118,7 @@ impl ModelFamilies {
             cached: self.cached.get_or_create_owned(&label),
             output: self.output.get_or_create_owned(&label),
             tools: self.tools.clone(),
+            recent: Arc::clone(&self.recent),
         })
     }
 
@@ -133,6 +142,7 @@ struct ModelSeries {
     cached: Counter,
     output: Counter,
     tools: Tools,
+    recent: Arc<Recent>,
 }
 
 impl ModelObserver for ModelSeries {
@@ -142,10 +152,12 @@ impl ModelObserver for ModelSeries {
 
     fn first_token(&self, after: Duration) {
         self.first_token.observe(after.as_secs_f64());
+        self.recent.first_token(after);
     }
 
     fn next_token(&self, gap: Duration) {
         self.inter_token.observe(gap.as_secs_f64());
+        self.recent.next_token();
     }
 
     fn tool_ran(&self, run: &ToolRun<'_>) {
