@@ -11,6 +11,7 @@ mod loras;
 mod release;
 mod settings;
 mod start;
+mod watch;
 
 use mortise_test_support as support;
 use serde_json::{Value, json};
@@ -39,7 +40,12 @@ struct Managed {
 
 impl Managed {
     fn start(config: &str) -> Self {
-        let server = Server::configured(&format!("{ADMIN}{config}"));
+        Self::start_with("", config)
+    }
+
+    /// With further keys of the admin side.
+    fn start_with(admin: &str, config: &str) -> Self {
+        let server = Server::configured(&format!("{ADMIN}{admin}{config}"));
         let line = server.wait_for_log(|line| line.contains("admin side on http://"));
         let (_, address) = line
             .split_once("admin side on http://")

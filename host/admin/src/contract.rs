@@ -10,11 +10,11 @@ const ABOUT: About = About {
     description: "Models, aliases, plugins, keys and settings of a running server. Each request needs the admin key.",
 };
 
-/// The document of these operations.
+/// The document of these operations. Those of `page`, by their paths, take no key.
 ///
 /// # Errors
 /// When they make none.
-pub(crate) fn of_operations(operations: Vec<Operation>) -> Result<Value, String> {
+pub(crate) fn of_operations(operations: Vec<Operation>, page: &[&str]) -> Result<Value, String> {
     let contract = Contract {
         tag: "Admin",
         about: "Models, aliases, plugins, keys and settings.",
@@ -26,6 +26,9 @@ pub(crate) fn of_operations(operations: Vec<Operation>) -> Result<Value, String>
     let mut document = document(ABOUT, &[(contract, None)])?;
     document["components"]["securitySchemes"]["key"]["name"] = json!("x-admin-token");
     document["security"] = json!([{"bearer": []}, {"key": []}]);
+    for path in page {
+        document["paths"][path]["get"]["security"] = json!([]);
+    }
     Ok(document)
 }
 
@@ -295,12 +298,34 @@ pub(crate) fn unload_lora() -> Operation {
 }
 
 pub(crate) fn events() -> Operation {
+    let topics = json!({"type": "string", "default": "models"});
+    let about = "Names with commas: models, numbers, requests, plugins, audit.";
     reading(
         "/v1/admin/events",
         "streamEvents",
-        "Events of the models from now on.",
+        "Events from now on, each topic after its present state.",
     )
+    .query("topics", topics, about)
     .streams("AdminEvent")
+}
+
+pub(crate) fn list_requests() -> Operation {
+    let summary = "Lists the requests that models are answering, the oldest first.";
+    reading("/v1/admin/requests", "listRequests", summary).answers(200, "RequestRows")
+}
+
+pub(crate) fn cancel_request() -> Operation {
+    let summary = "Cancels a request: its caller gets an error, and what it held is free.";
+    Operation::post("/v1/admin/requests/{id}/cancel", "cancelRequest", summary)
+        .refuses(&[401, 403, 404, 503])
+        .answers(200, "CancelledRequest")
+}
+
+pub(crate) fn list_audit() -> Operation {
+    let summary = "The latest entries of the audit log since the start of the server.";
+    reading("/v1/admin/audit", "listAuditEntries", summary)
+        .refuses(&[404])
+        .answers(200, "AuditEntries")
 }
 
 #[cfg(test)]

@@ -162,8 +162,66 @@ type UnloadedLora = {
   slot_freed: integer;
 };
 
-/** Data of an event: `model.state`, `model.progress` or `missed`. */
+type RequestRow = {
+  id: string;
+  model: string;
+  subject: string;
+  tenant: string | null;
+  state: "waiting" | "running";
+  age_ms: integer;
+  queued_ms: integer | null;
+  first_token_ms: integer | null;
+  prompt_tokens: integer;
+  completion_tokens: integer;
+};
+
+/** `data` has the oldest ones, and `total` is how many there are. */
+type RequestRows = { object: "list"; data: RequestRow[]; total: integer };
+type CancelledRequest = { id: string; cancelled: true };
+
+type AuditEntries = { object: "list"; data: object[] };
+
+/** Figures since the start; those of first tokens are of the last minute. */
+type Numbers = {
+  requests_ended: integer;
+  requests_failed: integer;
+  generated_tokens: integer;
+  first_token_p50_ms: integer | null;
+  first_token_p95_ms: integer | null;
+  tenants: { tenant: string | null; waiting: integer; running: integer }[];
+  /** The loaded ones. */
+  models: {
+    model: string;
+    in_flight: integer;
+    uses: integer;
+    running: integer;
+    waiting: integer;
+    kv_blocks_used: integer;
+    kv_blocks_total: integer;
+  }[];
+};
+
+type PluginNumbers = {
+  generation: integer;
+  plugins: {
+    plugin: string;
+    version: string;
+    kind: string;
+    instances: integer;
+    suspended: integer;
+    suspensions: integer;
+    memory_peak_bytes: integer;
+    calls: integer;
+    seconds: number;
+    faults: { [fault: string]: integer };
+  }[];
+};
+
+/** Data of an event: `model.state`, `model.progress`, `numbers`, `requests`, `plugins`, `audit.entry` or `missed`. */
 type AdminEvent =
+  | Numbers
+  | RequestRows
+  | PluginNumbers
   | { model: string; state: ModelState; error: string | null; at_ms?: integer }
   | (LoadProgress & { model: string; state: ModelState; at_ms: integer })
   | { events: integer };

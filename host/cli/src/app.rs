@@ -51,10 +51,17 @@ use crate::supervise::{must_go_on, restarts, supervise};
 use crate::tasks::{
     listener_of, reload_on_hangup, signals, start_idle_check, start_watcher, start_writing,
 };
+use crate::watch::Watched;
 use crate::{remote, start};
 
 /// Time for policies to hear of the last requests, and for threads to end.
 const SETTLE: Duration = Duration::from_secs(2);
+
+/// Writer of problems on paths of no dialect.
+const ELSEWHERE: Elsewhere = Elsewhere {
+    shape: openai::error_body,
+    problem: openai::ERROR,
+};
 
 const LISTENER_ENDED: &str = "the listener ended, and without it there is no server";
 
@@ -86,6 +93,7 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
     let mut signals = signals()?;
     let hangups = listener_of(SignalKind::hangup(), "SIGHUP")?;
     let operator_key = operator_key(config.admin.as_ref());
+    let admin_page = config.admin.as_ref().is_some_and(|admin| admin.page);
     let doors = Doors::open(&mut config).await?;
     let door = &doors.main;
     let limits = connection_limits(&config.http);
@@ -133,7 +141,7 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
     let reloader = running.reloader(source, &models, known, doors.certificates());
     running.start_tasks(&models, &reloader, hangups);
     if let Some((door, key)) = &doors.admin {
-        let admin = running.admin(&models, &reloader, key.clone());
+        let admin = running.admin(&models, &reloader, key.clone(), admin_page);
         start_admin(admin, door, shares, limits, &running.state.http)?;
     }
     running.complete(&startup, Operating::new(Arc::clone(&models), operator_key))?;
@@ -203,6 +211,7 @@ struct Running {
     batch_lines: usize,
     /// The page of the playground is at `/`.
     playground: bool,
+    metrics: Arc<Metrics>,
 }
 
 fn connection_limits(http: &HttpConfig) -> ConnectionLimits {
@@ -246,22 +255,28 @@ impl Running {
         tokio::spawn(files::sweep(Arc::clone(&self.state)));
     }
 
-    /// The admin side for callers who know `key`.
+    /// The admin side for callers who know `key`, with or without its page.
     fn admin(
         &self,
         models: &Arc<ModelManager>,
         reloader: &Arc<Reloader>,
         key: String,
+        page: bool,
     ) -> Arc<Admin> {
         let (live, models) = (Arc::clone(&self.live), Arc::clone(models));
         let aliases = Arc::clone(&self.aliases);
         let reload = reloader.on_request();
         let http = Arc::clone(&self.state.http);
-        let page: MetricsPage = Box::new(move || http.metrics_page());
+        let numbers: MetricsPage = Box::new(move || http.metrics_page());
         let around = Around {
             identity: Arc::clone(&self.identity),
             auditor: self.audit.auditor(),
-            metrics: self.admin_metrics.then_some(page),
+            metrics: self.admin_metrics.then_some(numbers),
+            watch: Arc::new(Watched {
+                service: Arc::clone(&self.state.service),
+                metrics: Arc::clone(&self.metrics),
+            }),
+            page: page.then(|| mortise_web::admin(ELSEWHERE)),
         };
         Admin::new(
             live,
@@ -285,10 +300,6 @@ impl Running {
         tokio::spawn(batches::resume(Arc::clone(&batches)));
         let collections = Collections::new(Arc::clone(&self.state));
         tokio::spawn(resume_collections(Arc::clone(&collections)));
-        let elsewhere = Elsewhere {
-            shape: openai::error_body,
-            problem: openai::ERROR,
-        };
         let mut dialects = vec![
             openai,
             anthropic::api(Arc::clone(&self.state)),
@@ -302,10 +313,10 @@ impl Running {
             login::api(Arc::clone(&self.state), Arc::clone(&self.identity)),
         ];
         if self.playground {
-            dialects.push(mortise_web::api(elsewhere));
+            dialects.push(mortise_web::api(ELSEWHERE));
         }
         let http = Arc::clone(&self.state.http);
-        let router = router(http, dialects, elsewhere).map_err(anyhow::Error::msg);
+        let router = router(http, dialects, ELSEWHERE).map_err(anyhow::Error::msg);
         startup.complete(router.context("the routes make no contract")?);
         Ok(())
     }
@@ -449,7 +460,7 @@ async fn open(
     health.start();
     let observed = Observed {
         health,
-        metrics,
+        metrics: Arc::clone(&metrics),
         on_main: config.metrics.on_main,
     };
     let state = Arc::new(ApiState::new(
@@ -473,6 +484,7 @@ async fn open(
         watch,
         batch_lines: limits.batch_lines,
         playground,
+        metrics,
     })
 }
 

@@ -27,6 +27,7 @@ mod start;
 mod supervise;
 mod tasks;
 mod top;
+mod watch;
 
 use std::process::ExitCode;
 

@@ -71,6 +71,7 @@ pub(crate) struct RawAdmin {
     pub(crate) key: Option<String>,
     pub(crate) key_env: Option<String>,
     pub(crate) llm_routes: bool,
+    pub(crate) page: bool,
 }
 
 impl Default for RawAdmin {
@@ -83,6 +84,7 @@ impl Default for RawAdmin {
             key: None,
             key_env: None,
             llm_routes: false,
+            page: true,
         }
     }
 }
@@ -129,6 +131,8 @@ pub struct AdminConfig {
     pub key: String,
     /// The key is taken on the routes of `/api/v1/llm` that load models and clear caches, too.
     pub llm_routes: bool,
+    /// The page for browsers is at `/`.
+    pub page: bool,
 }
 
 impl std::fmt::Debug for AdminConfig {
@@ -220,5 +224,6 @@ pub(super) fn check_admin(raw: &RawAdmin, base: &Path) -> Result<Option<AdminCon
         tls: raw.tls.as_ref().map(|tls| tls.check(base)),
         key,
         llm_routes: raw.llm_routes,
+        page: raw.page,
     }))
 }
