@@ -36,7 +36,7 @@ const heard = {
   plugins: (data) => plugins.told(data),
   "audit.entry": (data) => audit.told(data),
   // What was missed is read again.
-  missed: () => models.list(),
+  missed: () => models.list().catch((error) => notify(error.message, "error")),
 };
 
 let following;
