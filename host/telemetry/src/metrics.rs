@@ -1,6 +1,7 @@
 //! Counters, gauges and histograms for Prometheus. The number of series is bounded: routes, models
 //! and statuses are known, and of error codes only the first ones are told apart.
 
+mod alias_numbers;
 mod aliases;
 mod figures;
 mod latency;
@@ -34,6 +35,8 @@ use prometheus_client::registry::Registry;
 
 use crate::access_log;
 
+use self::alias_numbers::AliasFigures;
+pub use self::alias_numbers::AliasSource;
 use self::figures::Figures;
 use self::latency::ModelFamilies;
 use self::loads::Loads;
@@ -228,6 +231,14 @@ impl Metrics {
             aliases,
             ..self
         }
+    }
+
+    /// Add the numbers of aliases that are switched.
+    #[must_use]
+    pub fn with_aliases(mut self, numbers: AliasSource) -> Self {
+        let figures = Box::new(AliasFigures(numbers));
+        self.registry.register_collector(figures);
+        self
     }
 
     /// Tells how many requests are being answered.
