@@ -186,6 +186,11 @@ const ROOMS: &[Room] = &[
         &["axum", "candle-core", "tokio", "wasmtime"],
     ),
     (
+        "host/library",
+        &["mortise-hub"],
+        &["axum", "candle-core", "hyper", "wasmtime"],
+    ),
+    (
         "host/identity",
         &["mortise-outbound", "mortise-store"],
         &["axum", "candle-core", "hyper", "wasmtime"],
@@ -204,6 +209,7 @@ const ROOMS: &[Room] = &[
             "mortise-http",
             "mortise-hub",
             "mortise-identity",
+            "mortise-library",
             "mortise-model",
             "mortise-models",
             "mortise-plugin",
@@ -248,6 +254,7 @@ const ROOMS: &[Room] = &[
         &[
             "mortise-http",
             "mortise-identity",
+            "mortise-library",
             "mortise-models",
             "mortise-plugin-manager",
         ],
@@ -280,6 +287,7 @@ const ROOMS: &[Room] = &[
             "mortise-http",
             "mortise-hub",
             "mortise-identity",
+            "mortise-library",
             "mortise-model",
             "mortise-models",
             "mortise-plugin",
