@@ -11,13 +11,14 @@ use crate::call::{call_of, record_principal};
 use crate::problem::problem_of;
 use crate::receive::wait_limits;
 use crate::state::ApiState;
+use crate::sunset;
 
 /// An answer that has begun.
 pub(crate) struct Started {
     pub(crate) answering: Answering,
     /// Public name of the model.
     pub(crate) model: String,
-    /// Headers of the policies.
+    /// Headers of the policies, and of a model that is to be removed.
     pub(crate) headers: Vec<(String, String)>,
 }
 
@@ -53,9 +54,11 @@ pub(crate) async fn start(
         record_principal(context, principal);
     }
     let active = state.active.enter(answer.model(), &context.id);
+    let mut headers = answer.headers().to_vec();
+    headers.extend(sunset::header_of(&state.service, answer.model()));
     Ok(Started {
         model: answer.model().to_owned(),
-        headers: answer.headers().to_vec(),
+        headers,
         answering: Answering::new(
             answer,
             Arc::clone(&context.record),

@@ -1,7 +1,7 @@
 //! State of the handlers of all dialects.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use mortise_http::{BodyBudget, HttpState};
 use mortise_service::Service;
@@ -10,6 +10,7 @@ use mortise_store::Store;
 use crate::active::ActiveRequests;
 use crate::executions::Executions;
 use crate::held::HeldFiles;
+use crate::library::ModelLibrary;
 use crate::limits::MAX_RECORDED_BYTES;
 use crate::live::LiveAnswers;
 use crate::retention::Retention;
@@ -31,6 +32,8 @@ pub struct ApiState {
     pub retention: Retention,
     /// Bytes of a file.
     pub max_file_bytes: u64,
+    /// Models that come and go; set once the server is tied together, if there is a library.
+    pub library: OnceLock<Arc<dyn ModelLibrary>>,
     /// Requests with an idempotency key that are being answered.
     pub(crate) executions: Executions,
     /// Responses that are being made in the background.
@@ -62,6 +65,7 @@ impl ApiState {
             store,
             retention,
             max_file_bytes,
+            library: OnceLock::new(),
             executions: Executions::default(),
             live: LiveAnswers::default(),
             recordings: BodyBudget::new(MAX_RECORDED_BYTES),

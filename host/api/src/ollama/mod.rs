@@ -7,6 +7,7 @@ mod embed;
 mod error;
 mod generate;
 mod keep_alive;
+mod library;
 mod models;
 mod options;
 
@@ -42,6 +43,8 @@ const TAGS: &str = "/api/tags";
 const SHOW: &str = "/api/show";
 const PS: &str = "/api/ps";
 const VERSION: &str = "/api/version";
+const PULL: &str = "/api/pull";
+const DELETE: &str = "/api/delete";
 
 /// The dialect's routes.
 pub fn api(state: Arc<ApiState>) -> Api {
@@ -53,14 +56,18 @@ pub fn api(state: Arc<ApiState>) -> Api {
         .on(contract::tags(), models::tags)
         .on(contract::show(), models::show)
         .on(contract::ps(), models::ps)
-        .on(contract::version(), models::version);
+        .on(contract::version(), models::version)
+        .on(contract::pull(), library::pull)
+        .on(contract::delete(), library::delete);
     let (router, operations) = routes.into_parts();
     Api {
         router: router
             .route_layer(from_fn_with_state(Arc::clone(&state), idempotency::layer))
             .with_state(state),
         prefix: "/api",
-        routes: &[GENERATE, CHAT, EMBED, EMBEDDINGS, TAGS, SHOW, PS, VERSION],
+        routes: &[
+            GENERATE, CHAT, EMBED, EMBEDDINGS, TAGS, SHOW, PS, VERSION, PULL, DELETE,
+        ],
         shape: error_body,
         conventions: Conventions {
             status: Some(error::status),

@@ -16,6 +16,7 @@ mod parse;
 mod props;
 mod reply;
 mod sampling;
+mod scoped;
 mod stored;
 #[cfg(test)]
 mod tests;
@@ -68,6 +69,9 @@ const RENDER: &str = "/v1/chat/completions/render";
 const PARSE: &str = "/parse";
 const PROPS: &str = "/props";
 const SLOTS: &str = "/slots";
+const MODEL_HEALTH: &str = "/{model}/health";
+const MODEL_PROPS: &str = "/{model}/props";
+const MODEL_SLOTS: &str = "/{model}/slots";
 const MODELS: &str = "/v1/models";
 const MODEL: &str = "/v1/models/{id}";
 const CHAT_UNVERSIONED: &str = "/chat/completions";
@@ -91,6 +95,9 @@ const ROUTES: &[&str] = &[
     PARSE,
     PROPS,
     SLOTS,
+    MODEL_HEALTH,
+    MODEL_PROPS,
+    MODEL_SLOTS,
     CHAT_UNVERSIONED,
     COMPLETIONS_UNVERSIONED,
     EMBEDDINGS_UNVERSIONED,
@@ -146,6 +153,10 @@ fn routes(mode: Unsupported) -> Routes<Arc<ApiState>> {
         .on(contract::get_model(), models::retrieve)
         .on(contract::props(), props::props)
         .on(contract::slots(), props::slots)
+        .on(contract::delete_model(), models::delete)
+        .on(contract::model_health(), scoped::health)
+        .on(contract::model_props(), scoped::props)
+        .on(contract::model_slots(), scoped::slots)
 }
 
 /// The same with routes for clients whose base URL lacks the version.
