@@ -260,6 +260,9 @@ fn openai_calls() -> Vec<Call> {
         call("getModelUnversioned").at("/models/scripted"),
         call("getProps").at("/props?model=scripted"),
         call("getSlots").at("/slots?model=scripted"),
+        call("getModelHealth").at("/scripted/health"),
+        call("getModelProps").at("/scripted/props"),
+        call("getModelSlots").at("/scripted/slots"),
     ]
 }
 
@@ -486,6 +489,10 @@ fn feature_e27_answers_are_those_that_the_contract_declares() {
         "llmUnloadModel",
         "llmLoadModel",
         "llmClearCache",
+        // With a library, in the suite `lifecycle`.
+        "deleteModel",
+        "ollamaPull",
+        "ollamaDelete",
     ];
     let mut called = BTreeSet::from(made);
     let mut calls = openai_calls();

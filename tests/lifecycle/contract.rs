@@ -1,9 +1,11 @@
 //! The document of the admin side: its answers are those that it declares.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use serde_json::{Value, json};
 
+use crate::library::library;
 use crate::support::client::Request;
 use crate::support::contract::Contract;
 use crate::{Managed, scripted};
@@ -71,6 +73,25 @@ fn calls() -> Vec<(&'static str, &'static str, Option<Value>, u16)> {
         ("revokeKey", "k", None, 200),
         ("deleteKey", "k", None, 200),
         ("deleteKey", "k", None, 404),
+        ("listLibrary", "", None, 200),
+        ("removeModel", "absent", None, 404),
+        ("pullModel", "", Some(json!({"model": "a/b"})), 202),
+        ("pullModel", "", Some(json!({"model": "b"})), 400),
+        ("listPulls", "", None, 200),
+        ("getPull", "absent", None, 404),
+        ("cancelPull", "absent", None, 404),
+        ("ingestModel", "", one(), 415),
+        (
+            "beginUpload",
+            "",
+            Some(json!({"model_id": "u", "size_bytes": 8})),
+            201,
+        ),
+        ("beginUpload", "", one(), 422),
+        ("listUploads", "", None, 200),
+        ("getUpload", "absent", None, 404),
+        ("appendChunk", "absent", one(), 400),
+        ("cancelUpload", "absent", None, 404),
         ("listLoras", "", None, 200),
         ("getLora", "absent", None, 404),
         ("loadLora", "", lora(), 409),
@@ -91,7 +112,10 @@ fn calls() -> Vec<(&'static str, &'static str, Option<Value>, u16)> {
 fn feature_e27_answers_of_the_admin_side_are_those_that_its_contract_declares() {
     let says = "default = \"Hello.\"";
     let models = scripted("one", says, "") + &scripted("two", says, "");
-    let managed = Managed::start(&models);
+    let folder = tempfile::tempdir().expect("a folder");
+    let library = library(folder.path(), "");
+    let offline = [("HF_HUB_OFFLINE", Path::new("1"))];
+    let managed = Managed::with(&format!("{models}{library}"), &offline);
     let document = Request::get("/v1/admin/openapi.json");
     assert_eq!(document.send(&managed.admin).status(), 401);
     let contract = Contract::new(managed.ask(document).ok());

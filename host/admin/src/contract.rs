@@ -75,6 +75,12 @@ pub(crate) fn reload_settings() -> Operation {
     changing("/v1/admin/settings/reload", "reloadSettings", summary).answers(200, "SettingsReload")
 }
 
+/// The same with the choice to keep the change for the next start.
+fn kept(operation: Operation) -> Operation {
+    let about = "Keeps the change for the next start; the header `X-Persisted` says whether it was written.";
+    operation.query("persist", json!({"type": "boolean"}), about)
+}
+
 const ALIAS: &str = "/v1/admin/aliases/{name}";
 
 pub(crate) fn list_aliases() -> Operation {
@@ -109,7 +115,7 @@ fn alias() -> Value {
 
 pub(crate) fn set_alias() -> Operation {
     let summary = "Gives an alias a meaning; 201 where it is new.";
-    Operation::put(ALIAS, "setAlias", summary)
+    kept(Operation::put(ALIAS, "setAlias", summary))
         .refuses(&[401, 403])
         .refuses(CHANGE)
         .takes("AliasRequest", alias())
@@ -118,18 +124,18 @@ pub(crate) fn set_alias() -> Operation {
 }
 
 pub(crate) fn delete_alias() -> Operation {
-    Operation::delete(ALIAS, "deleteAlias", "Removes an alias.")
-        .refuses(&[401, 403, 404, 503])
+    kept(Operation::delete(ALIAS, "deleteAlias", "Removes an alias."))
+        .refuses(&[401, 403, 404, 409, 503])
         .answers(200, "DeletedAlias")
 }
 
 pub(crate) fn roll_back_alias() -> Operation {
     let summary = "Gives an alias its earlier meaning back.";
-    changing(
+    kept(changing(
         "/v1/admin/aliases/{name}/rollback",
         "rollBackAlias",
         summary,
-    )
+    ))
     .answers(200, "AliasRow")
 }
 
@@ -185,14 +191,23 @@ fn overrides() -> Value {
 
 pub(crate) fn load_model() -> Operation {
     let summary = "Loads a model, and answers when it serves.";
-    changing("/v1/admin/models/{name}/load", "loadModel", summary)
-        .may_take("LoadRequest", overrides())
-        .answers(200, "ModelRow")
+    kept(changing(
+        "/v1/admin/models/{name}/load",
+        "loadModel",
+        summary,
+    ))
+    .may_take("LoadRequest", overrides())
+    .answers(200, "ModelRow")
 }
 
 pub(crate) fn unload_model() -> Operation {
     let summary = "Unloads a model, and answers when its memory is free.";
-    changing("/v1/admin/models/{name}/unload", "unloadModel", summary).answers(200, "ModelRow")
+    kept(changing(
+        "/v1/admin/models/{name}/unload",
+        "unloadModel",
+        summary,
+    ))
+    .answers(200, "ModelRow")
 }
 
 pub(crate) fn model_log() -> Operation {
@@ -327,6 +342,10 @@ mod tests {
             (alias(), known::<Alias>()),
             (overrides(), known::<LoadOverrides>()),
             (named(), known::<crate::models::Named>()),
+            (
+                crate::library_contract::order(),
+                known::<mortise_library::UploadOrder>(),
+            ),
             (lora(), known::<crate::loras::LoadLora>()),
             (lora_name(), known::<crate::loras::UnloadLora>()),
         ] {

@@ -7,7 +7,8 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
-use futures::stream::{self, Stream};
+use futures::stream::{self, Stream, StreamExt as _};
+use mortise_library::PullStatus;
 use mortise_models::lifecycle::ModelEvent;
 use serde_json::{Value, json};
 use tokio::sync::broadcast::Receiver;
@@ -36,14 +37,30 @@ pub(crate) async fn stream(State(admin): State<Arc<Admin>>) -> Response {
     let first = now
         .into_iter()
         .map(|state| Ok(event("model.state", &state)));
-    let events = futures::StreamExt::chain(stream::iter(first), later(events));
+    let pulls = admin.library.as_ref().map(|library| library.listen());
+    let pulls = stream::iter(pulls).flat_map(of_pulls);
+    let events = stream::select(later(events), pulls);
+    let events = stream::iter(first).chain(events);
     let alive = KeepAlive::new().interval(HEARTBEAT);
     Sse::new(events).keep_alive(alive).into_response()
 }
 
-/// Stream of the events from now on. A reader that is too slow is told how many it missed.
+/// Stream of the events of models from now on.
 fn later(events: Receiver<ModelEvent>) -> impl Stream<Item = Result<Event, Infallible>> {
-    stream::unfold(events, |mut events| async move {
+    following(events, shown)
+}
+
+/// Stream of the events of pulls from now on.
+fn of_pulls(events: Receiver<PullStatus>) -> impl Stream<Item = Result<Event, Infallible>> {
+    following(events, |pull| event("model.pull", &json!(pull)))
+}
+
+/// Stream of events from now on. A reader that is too slow is told how many it missed.
+fn following<T: Clone + Send + 'static>(
+    events: Receiver<T>,
+    shown: impl Fn(&T) -> Event + Copy,
+) -> impl Stream<Item = Result<Event, Infallible>> {
+    stream::unfold(events, move |mut events| async move {
         let event = match events.recv().await {
             Ok(told) => shown(&told),
             Err(RecvError::Lagged(missed)) => event("missed", &json!({"events": missed})),

@@ -9,11 +9,15 @@ mod events;
 mod gpu;
 mod key_contract;
 mod keys;
+mod library;
+mod library_contract;
 pub mod limits;
 mod loras;
 mod models;
+mod persist;
 mod row;
 mod settings;
+mod uploads;
 
 use std::sync::{Arc, OnceLock};
 
@@ -27,15 +31,19 @@ use mortise_http::{
     Problem, ProblemShape, check_connection, json_response, metrics_elsewhere, write_problem,
 };
 use mortise_identity::Identity;
+use mortise_library::Library;
 use mortise_models::AliasTable;
 use mortise_models::lifecycle::ModelManager;
 use mortise_plugin_manager::LivePlugins;
 use serde_json::Value;
 use subtle::ConstantTimeEq as _;
+use tokio::sync::watch;
 
 use self::audit::{Requests, ending};
 pub use audit::{Auditor, Entry, Recording};
 pub use discovery::Rescan;
+pub use library::{Removal, remove_unloaded};
+pub use persist::{Keep, Kept};
 pub use settings::{Action, Reloads, SettingsReload};
 
 /// Numbers as Prometheus reads them.
@@ -54,6 +62,9 @@ pub struct Admin {
     key: String,
     audit: Option<Requests>,
     metrics: Option<MetricsPage>,
+    library: Option<Arc<Library>>,
+    /// Becomes true when the server takes no new work.
+    draining: watch::Receiver<bool>,
     shape: ProblemShape,
 }
 
@@ -68,6 +79,10 @@ pub struct Around {
     pub auditor: Option<Arc<dyn Auditor>>,
     /// Numbers that this side shows.
     pub metrics: Option<MetricsPage>,
+    /// Models that come and go over the network; `None`: none do.
+    pub library: Option<Arc<Library>>,
+    /// Becomes true when the server takes no new work.
+    pub draining: watch::Receiver<bool>,
 }
 
 impl std::fmt::Debug for Admin {
@@ -98,6 +113,8 @@ impl Admin {
             key,
             audit: around.auditor.map(Requests::new),
             metrics: around.metrics,
+            library: around.library,
+            draining: around.draining,
             shape,
         })
     }
@@ -182,6 +199,18 @@ fn routes(document: &Arc<OnceLock<Value>>) -> Routes<Arc<Admin>> {
         .on(contract::load_lora(), loras::load)
         .on(contract::unload_lora(), loras::unload)
         .on(contract::events(), events::stream)
+        .on(library_contract::list_library(), library::list)
+        .on(library_contract::remove_model(), library::remove)
+        .on(library_contract::pull_model(), library::pull)
+        .on(library_contract::list_pulls(), library::list_pulls)
+        .on(library_contract::get_pull(), library::show_pull)
+        .on(library_contract::cancel_pull(), library::cancel_pull)
+        .on(library_contract::ingest(), uploads::ingest)
+        .on(library_contract::begin_upload(), uploads::begin)
+        .on(library_contract::list_uploads(), uploads::list)
+        .on(library_contract::get_upload(), uploads::show)
+        .on(library_contract::append_chunk(), uploads::append)
+        .on(library_contract::cancel_upload(), uploads::cancel)
         .on(key_contract::list_keys(), keys::list)
         .on(key_contract::create_key(), keys::create)
         .on(key_contract::get_key(), keys::show)

@@ -4,6 +4,12 @@ use std::time::Duration;
 
 /// Longest body of a request.
 pub const MAX_BODY_BYTES: usize = 64 * 1024;
+/// Bytes of a form beside its files.
+pub const MAX_FORM_BYTES: usize = 64 * 1024;
+/// Time in which more of an upload must arrive.
+pub const MAX_UPLOAD_PAUSE: Duration = Duration::from_secs(60);
+/// Time in which all of a form must arrive.
+pub const MAX_UPLOAD_TIME: Duration = Duration::from_secs(24 * 3600);
 
 /// Most bytes that are read of what the GPU tool writes.
 pub const MAX_GPU_TOOL_BYTES: u64 = 64 * 1024;

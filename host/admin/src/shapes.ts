@@ -162,10 +162,11 @@ type UnloadedLora = {
   slot_freed: integer;
 };
 
-/** Data of an event: `model.state`, `model.progress` or `missed`. */
+/** Data of an event: `model.state`, `model.progress`, `model.pull` or `missed`. */
 type AdminEvent =
   | { model: string; state: ModelState; error: string | null; at_ms?: integer }
   | (LoadProgress & { model: string; state: ModelState; at_ms: integer })
+  | PullRow
   | { events: integer };
 
 type GpuMemory = {
@@ -223,3 +224,54 @@ type KeyRow = {
 type KeyRows = { object: "list"; data: KeyRow[] };
 type KeyWithSecret = KeyRow & { key: string };
 type DeletedKey = { id: string; deleted: true };
+
+/** A model that was pulled or uploaded. */
+type LibraryRow = {
+  name: string;
+  urn: string;
+  source: "pull" | "upload";
+  size_bytes: integer;
+  /** As `sha256:DIGEST`; null of a model that was pulled. */
+  checksum: string | null;
+  version: string | null;
+  description: string | null;
+  added_at: integer;
+};
+
+type LibraryRows = { object: "list"; data: LibraryRow[] };
+type RemovedModel = { name: string; deleted: true };
+
+type PullRow = {
+  id: string;
+  model: string;
+  state: "queued" | "downloading" | "cancelling" | "completed" | "failed" | "cancelled";
+  /** File that is coming. */
+  file: string | null;
+  bytes_done: integer;
+  bytes_total: integer;
+  bytes_received: integer;
+  error: string | null;
+  created_at_ms: integer;
+  ended_at_ms: integer | null;
+};
+
+type PullRows = { object: "list"; data: PullRow[] };
+
+type UploadedModel = LibraryRow & {
+  upload_time_ms: integer | null;
+  replication_status: "local";
+  shards_replicated: integer;
+  total_shards: integer;
+};
+
+type UploadRow = {
+  id: string;
+  model_id: string;
+  file_name: string;
+  size_bytes: integer;
+  /** Bytes that have come: where the next chunk begins. */
+  offset: integer;
+};
+
+type UploadRows = { object: "list"; data: UploadRow[] };
+type CancelledUpload = { id: string; deleted: true };

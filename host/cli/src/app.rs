@@ -23,6 +23,7 @@ use mortise_http::{
     HttpState, Startup, Stop, TlsServer, router, serve as listen, serve_beside,
 };
 use mortise_identity::Identity;
+use mortise_library::Library;
 use mortise_models::lifecycle::ModelManager;
 use mortise_models::{AliasTable, EngineSettings, NameMatching};
 use mortise_plugin::{PluginHost, epoch_restarts};
@@ -44,6 +45,7 @@ use crate::doors::{Certificates, Door, Doors};
 use crate::faults::{self, fault_in};
 use crate::health::Health;
 use crate::kept::Kept;
+use crate::library::OnApi;
 use crate::memory::trim_regularly;
 use crate::operator::Operating;
 use crate::reload::Reloader;
@@ -51,7 +53,7 @@ use crate::supervise::{must_go_on, restarts, supervise};
 use crate::tasks::{
     listener_of, reload_on_hangup, signals, start_idle_check, start_watcher, start_writing,
 };
-use crate::{remote, start};
+use crate::{library, remote, start};
 
 /// Time for policies to hear of the last requests, and for threads to end.
 const SETTLE: Duration = Duration::from_secs(2);
@@ -100,7 +102,8 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
             _ = signals.recv() => return Ok(()),
         };
     }
-    let known = config.upstream.is_none().then(|| KnownModels::of(&config));
+    let library = library::open(&config).await?;
+    let known = KnownModels::of(&config, library.clone());
     if let Some(known) = &known {
         config.models = known.scan().await?.models;
     }
@@ -131,9 +134,11 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
         }
     };
     let reloader = running.reloader(source, &models, known, doors.certificates());
+    let key = doors.admin.as_ref().map(|(_, key)| key.clone());
+    running.tie(library.as_ref(), &models, &reloader, key);
     running.start_tasks(&models, &reloader, hangups);
     if let Some((door, key)) = &doors.admin {
-        let admin = running.admin(&models, &reloader, key.clone());
+        let admin = running.admin(&models, &reloader, key.clone(), library);
         start_admin(admin, door, shares, limits, &running.state.http)?;
     }
     running.complete(&startup, Operating::new(Arc::clone(&models), operator_key))?;
@@ -227,6 +232,25 @@ impl Running {
         Reloader::new(source, live, models, identity, known, certificates, audit)
     }
 
+    /// Tie the library to the server, if there is one.
+    fn tie(
+        &self,
+        library: Option<&Arc<Library>>,
+        models: &Arc<ModelManager>,
+        reloader: &Arc<Reloader>,
+        key: Option<String>,
+    ) {
+        if let Some(library) = library {
+            library::tie(library, reloader, models, &self.aliases);
+            let on_api = OnApi {
+                library: Arc::clone(library),
+                models: Arc::clone(models),
+                key,
+            };
+            let _ = self.state.library.set(Arc::new(on_api));
+        }
+    }
+
     /// Tasks that go on for as long as the server runs.
     fn start_tasks(
         &self,
@@ -252,6 +276,7 @@ impl Running {
         models: &Arc<ModelManager>,
         reloader: &Arc<Reloader>,
         key: String,
+        library: Option<Arc<Library>>,
     ) -> Arc<Admin> {
         let (live, models) = (Arc::clone(&self.live), Arc::clone(models));
         let aliases = Arc::clone(&self.aliases);
@@ -262,6 +287,8 @@ impl Running {
             identity: Arc::clone(&self.identity),
             auditor: self.audit.auditor(),
             metrics: self.admin_metrics.then_some(page),
+            library,
+            draining: self.state.http.draining.clone(),
         };
         Admin::new(
             live,
@@ -345,15 +372,18 @@ fn operator_key(admin: Option<&AdminConfig>) -> Option<String> {
 fn measure(
     models: Arc<ModelManager>,
     host: PluginHost,
-    swaps: Arc<SwapCounters>,
+    swaps: &Arc<SwapCounters>,
+    aliases: Arc<AliasTable>,
     config: &MetricsConfig,
 ) -> Arc<Metrics> {
+    let swaps = Arc::clone(swaps);
     let metrics = Metrics::new(
         move || models.statuses(),
         move || host.stats(),
         move || numbers(&swaps),
         task_restarts,
     );
+    let metrics = metrics.with_aliases(Box::new(move || aliases.sums()));
     Arc::new(metrics.with(config.log_begins, config.aliases))
 }
 
@@ -426,7 +456,8 @@ async fn open(
     let (plugins, managed) = load(plugins, &auth, counters, &models, strict).await?;
     let swaps = Arc::<SwapCounters>::default();
     let (models_of, host) = (Arc::clone(&models), plugins.host.clone());
-    let metrics = measure(models_of, host, Arc::clone(&swaps), &config.metrics);
+    let of_aliases = Arc::clone(&aliases);
+    let metrics = measure(models_of, host, &swaps, of_aliases, &config.metrics);
     plugins.host.count_requests(metrics.requests());
     let service = ServiceConfig {
         observer: Arc::clone(&metrics) as Arc<dyn Observer>,

@@ -216,6 +216,11 @@ pub(crate) enum ConfigCommand {
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
     },
+    /// Print the JSON file of a llama-router as a file of this server; what differs is said in comments.
+    ImportRouter {
+        /// The file
+        file: PathBuf,
+    },
 }
 
 #[derive(Debug, Subcommand)]

@@ -17,8 +17,10 @@ mod doors;
 mod faults;
 mod health;
 mod interrupt;
+mod keep;
 mod kept;
 mod key_args;
+mod library;
 mod memory;
 mod operator;
 mod reload;
@@ -113,6 +115,7 @@ fn run(command: Command) -> anyhow::Result<()> {
                  checks their settings\n",
             )
         }
+        Command::Config(ConfigCommand::ImportRouter { file }) => check::import_router(&file),
         Command::Template(TemplateCommand::Render(input)) => text::template(&input),
         Command::Parse(input) => text::parse(&input),
         Command::Grammar(GrammarCommand::Check(input)) => text::grammar(&input),

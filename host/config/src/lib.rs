@@ -14,13 +14,16 @@ mod faults;
 mod health;
 mod hub;
 mod layers;
+mod library;
 mod lifecycle;
 mod limits;
 mod listener;
 mod metrics;
 mod models;
+mod persisted;
 mod plugins;
 mod raw;
+mod router_file;
 mod settings;
 mod store;
 mod terminal;
@@ -36,6 +39,7 @@ use mortise_api::Unsupported;
 use mortise_http::{HeaderLimits, TlsSettings};
 use mortise_hub::ModelReference;
 use mortise_identity::IdentityConfig;
+use mortise_library::LibraryConfig;
 use mortise_models::lifecycle::LifecycleConfig;
 use mortise_models::{
     Alias, Catalogue, DeviceChoice, DiscoveryConfig, EngineSettings, Listing, ModelConfig,
@@ -57,8 +61,10 @@ pub use self::listener::{AdminConfig, SocketConfig};
 use self::listener::{RawServer, check_admin, check_plaintext, check_socket};
 pub use self::metrics::MetricsConfig;
 use self::models::check_models;
+pub use self::persisted::{KeptChange, keep};
 use self::plugins::check_plugins;
 use self::raw::Raw;
+pub use self::router_file::{ImportedRouter, import_router};
 pub use self::settings::Settings;
 pub use self::store::StateConfig;
 pub use self::terminal::{TerminalConfig, terminal};
@@ -116,7 +122,7 @@ impl ConfigSource {
 
     /// Its keys and values, to be compared. A file that cannot be read has none; a load tells.
     pub fn settings(&self) -> Settings {
-        Settings::of_table(layers::table_of(&self.files))
+        Settings::of_table(layers::table_of(&self.files, true))
     }
 }
 
@@ -153,6 +159,8 @@ pub struct Config {
     pub models: Vec<ModelConfig>,
     /// Places where further models are found.
     pub discovery: DiscoveryConfig,
+    /// Models that come over the network; `None`: none do.
+    pub library: Option<LibraryConfig>,
     /// In place of models: the models that these servers list.
     pub upstream: Option<UpstreamConfig>,
     /// When models are loaded and unloaded.
@@ -245,6 +253,20 @@ pub struct Overrides {
     pub log_level: Option<LogLevel>,
 }
 
+impl Raw {
+    /// True if there may be models that the files do not name.
+    fn discovers(&self, overrides: &Overrides) -> bool {
+        self.discovery.is_enabled(&overrides.models_dirs) || self.library.is_enabled()
+    }
+}
+
+impl Overrides {
+    /// True if the command line names the models.
+    fn name_models(&self) -> bool {
+        self.model.is_some() || self.hf.is_some() || self.upstream.is_some()
+    }
+}
+
 impl Config {
     /// Read the files, each laid over those before it, and lay the command line over them. The other files that they
     /// name lie beside the first.
@@ -271,9 +293,10 @@ impl Config {
         let drafts = raw.models.iter().map(|model| model.draft_model.clone());
         let drafts: Vec<Option<String>> = drafts.collect();
         let named = std::mem::take(&mut raw.models);
-        let discovers = raw.discovery.is_enabled(&overrides.models_dirs);
+        let discovers = raw.discovers(&overrides);
         let mut models = check_models(named, base, &overrides, discovers)?;
         let discovery = find_models(&mut raw, &mut models, base, &overrides)?;
+        let library = check_library(&mut raw, base, &overrides)?;
         let bindings = std::mem::take(&mut raw.plugins.bindings);
         let server = &raw.server;
         let host = overrides.host.unwrap_or_else(|| server.host.clone());
@@ -296,7 +319,7 @@ impl Config {
         check_names(&models)?;
         let (lifecycle, strict) = raw.lifecycle.check()?;
         let state = raw.store.check(base, overrides.store)?;
-        let all_known = upstream.is_none() && !discovery.is_enabled();
+        let all_known = upstream.is_none() && !discovery.is_enabled() && library.is_none();
         // Who names one model on the command line wants that one or none.
         let named = overrides.model.is_some() || overrides.hf.is_some();
         Ok(Self {
@@ -321,6 +344,7 @@ impl Config {
             aliases: check_aliases(&raw.aliases, all_known.then_some(&models))?,
             models,
             discovery,
+            library,
             lifecycle,
             strict_models: strict || named || overrides.strict,
             upstream,
@@ -440,8 +464,8 @@ fn find_models(
 ) -> Result<DiscoveryConfig, ConfigError> {
     let startup = raw.lifecycle.startup_model.take();
     let table = std::mem::take(&mut raw.discovery);
-    let named = overrides.model.is_some() || overrides.hf.is_some() || overrides.upstream.is_some();
-    let enabled = !named && table.is_enabled(&overrides.models_dirs);
+    let named = overrides.name_models();
+    let enabled = !named && (table.is_enabled(&overrides.models_dirs) || raw.library.is_enabled());
     let startup = match startup {
         Some(name) if !enabled || models.iter().any(|model| model.name == name) => {
             start_with(models, &name)?;
@@ -454,6 +478,17 @@ fn find_models(
         true => DiscoveryConfig::default(),
         false => discovery,
     })
+}
+
+/// The library. Where the command line names the models, no others come.
+fn check_library(
+    raw: &mut Raw,
+    base: &Path,
+    overrides: &Overrides,
+) -> Result<Option<LibraryConfig>, ConfigError> {
+    let library = std::mem::take(&mut raw.library);
+    let library = library.check(base, raw.admin.port.is_some())?;
+    Ok(library.filter(|_| !overrides.name_models()))
 }
 
 /// Have this model loaded at the start.

@@ -71,6 +71,8 @@ pub(crate) struct RawAdmin {
     pub(crate) key: Option<String>,
     pub(crate) key_env: Option<String>,
     pub(crate) llm_routes: bool,
+    /// Laid over the files, see `persisted`.
+    persist: Option<PathBuf>,
 }
 
 impl Default for RawAdmin {
@@ -83,6 +85,7 @@ impl Default for RawAdmin {
             key: None,
             key_env: None,
             llm_routes: false,
+            persist: None,
         }
     }
 }
@@ -190,6 +193,10 @@ pub(super) fn check_plaintext(
 pub(super) fn check_admin(raw: &RawAdmin, base: &Path) -> Result<Option<AdminConfig>, ConfigError> {
     // Keys are sent with every request; shorter ones can be guessed.
     const LEAST_KEY_BYTES: usize = 16;
+    if raw.persist.as_deref() == Some(Path::new("")) {
+        let problem = "it must be a file; the server writes it";
+        return Err(invalid("admin.persist", problem));
+    }
     let Some(port) = raw.port else {
         return Ok(None);
     };

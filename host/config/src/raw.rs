@@ -21,6 +21,7 @@ use super::child::RawChild;
 use super::discovery::RawDiscovery;
 use super::engine::RawEngine;
 use super::health::RawHealth;
+use super::library::RawLibrary;
 use super::lifecycle::RawLifecycle;
 use super::limits::RawLimits;
 use super::listener::{RawAdmin, RawServer};
@@ -41,6 +42,7 @@ pub(crate) struct Raw {
     pub(crate) lifecycle: RawLifecycle,
     pub(crate) models: Vec<RawModel>,
     pub(crate) discovery: RawDiscovery,
+    pub(crate) library: RawLibrary,
     pub(crate) names: RawNames,
     pub(crate) aliases: Vec<RawAlias>,
     pub(crate) plugins: RawPlugins,
@@ -83,6 +85,7 @@ pub(crate) struct RawModel {
     pub(crate) name: Option<String>,
     pub(crate) path: Option<PathBuf>,
     pub(crate) hf: Option<String>,
+    pub(crate) sha256: Option<String>,
     pub(crate) aliases: Vec<String>,
     pub(crate) quantize: Option<Quantize>,
     pub(crate) draft_model: Option<String>,
