@@ -104,7 +104,7 @@ async def load(port, stream, connections, seconds):
 
 
 def wait_until_ready(port, path, process):
-    for _ in range(1200):
+    for _ in range(6000):
         if process.poll() is not None:
             sys.exit("a server has ended; see its output above")
         try:
@@ -152,8 +152,9 @@ def servers(options, folder):
         process = subprocess.Popen(
             [str(word) for word in command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        wait_until_ready(port, path, process)
+        # Known before it is ready, so that it is ended in any case.
         yield name, port, process
+        wait_until_ready(port, path, process)
 
 
 def main():

@@ -384,6 +384,7 @@ fn feature_l10_of_two_that_upload_one_name_at_once_one_has_it() {
     let count = |status| statuses.iter().filter(|found| **found == status).count();
     assert_eq!((count(201), count(409)), (1, 3), "{statuses:?}");
     assert_eq!(answers(&managed, "one"), 200);
+    assert_eq!(managed.ask(Request::get(UPLOADS)).ok()["data"], json!([]));
     let files = fs::read_dir(folder.path().join("files"))
         .expect("files")
         .count();

@@ -367,8 +367,8 @@ impl Appending {
     /// The body has ended. The model, if the file is complete with it; else how far the upload is.
     ///
     /// # Errors
-    /// When the body was shorter than announced; and of a complete file, when its digest is another or it is no model,
-    /// which ends the upload.
+    /// When the body was shorter than announced; and of a complete file, when it does not become a model, which ends the
+    /// upload.
     pub async fn finish(mut self) -> Result<(UploadStatus, Option<Entry>), LibraryError> {
         if self.left > 0 {
             return Err(LibraryError::WrongLength {
@@ -380,31 +380,26 @@ impl Appending {
         if status.offset < status.order.size_bytes {
             return Ok((status, None));
         }
-        let library = Arc::clone(&self.library);
-        library.check_free(&status.order.model_id)?;
-        let (upload, kept) = (Arc::clone(&self.upload), Arc::clone(&self.library));
+        let (library, upload) = (Arc::clone(&self.library), Arc::clone(&self.upload));
         let entry = blocking(move || {
+            library.check_free(&upload.order.model_id)?;
             let file = received(&upload.file())?;
             let order = upload.order.clone();
             let about = about(&order).check()?;
             let content = upload.folder.join(CONTENT);
-            kept.keep(&content, &upload.id, &[file], order.model_id, about)
+            library.keep(&content, &upload.id, &[file], order.model_id, about)
         })
         .await;
-        let ended = match &entry {
-            Ok(_) | Err(LibraryError::Checksum { .. } | LibraryError::NoModel(_)) => true,
-            Err(_) => false,
-        };
-        if ended {
-            self.state.ended = true;
-            library.uploads.forget(&status.id);
-            let folder = self.upload.folder.clone();
-            blocking(move || {
-                remove_folder(&folder);
-                Ok(())
-            })
-            .await?;
-        }
+        // No chunk is left that could finish it another time.
+        self.state.ended = true;
+        let library = Arc::clone(&self.library);
+        library.uploads.forget(&status.id);
+        let folder = self.upload.folder.clone();
+        blocking(move || {
+            remove_folder(&folder);
+            Ok(())
+        })
+        .await?;
         let entry = entry?;
         library.list_anew().await;
         Ok((status, Some(entry)))
