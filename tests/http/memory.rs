@@ -3,13 +3,11 @@
 
 use std::collections::VecDeque;
 use std::path::Path;
-use std::time::Duration;
 
 use serde_json::json;
 
-use crate::support::client::Request;
+use crate::support::Server;
 use crate::support::gguf_file::{F32, GgufFile, f32, i32s, text, texts, u32};
-use crate::support::{Server, wait_for};
 
 // The shape of Qwen2.5-0.5B.
 const VOCABULARY: usize = 151_936;
@@ -135,20 +133,15 @@ fn write_model(path: &Path) -> u64 {
     total
 }
 
-/// A figure of a process's memory, in bytes.
-fn figure(pid: u32, name: &str) -> u64 {
+/// Most memory that a process had, in bytes.
+fn peak(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("its status");
-    let line = status.lines().find(|line| line.starts_with(name));
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"));
     let kibibytes = line.and_then(|line| line.split_whitespace().nth(1));
     kibibytes
         .and_then(|number| number.parse::<u64>().ok())
         .expect("a number")
         << 10
-}
-
-/// Most memory that a process had, in bytes.
-fn peak(pid: u32) -> u64 {
-    figure(pid, "VmHWM:")
 }
 
 #[test]
@@ -171,62 +164,5 @@ fn a_server_takes_the_file_the_cache_and_little_more() {
         used <= file + KV_MIB + REST_MIB,
         "{used} MiB for a file of {file} MiB; {loaded} MiB after loading"
     );
-    server.assert_sound();
-}
-
-#[test]
-fn feature_l6_the_memory_of_an_unloaded_model_is_given_back() {
-    let folder = tempfile::tempdir().expect("make a folder");
-    let path = folder.path().join("half-a-billion.gguf");
-    let file = write_model(&path);
-    let mut server = Server::configured(&format!(
-        "[admin]\nport = 0\nkey = \"an admin key of the tests\"\n[engine]\nkv_cache_mib = {KV_MIB}\n\
-         [lifecycle]\nload_on_demand = false\n[[models]]\nname = \"small\"\n[[models]]\nname = \"m\"\nenabled = false\npath = '{}'\n",
-        path.display()
-    ));
-    let line = server.wait_for_log(|line| line.contains("admin side on http://"));
-    let (_, address) = line
-        .split_once("admin side on http://")
-        .expect("an address");
-    let address = address.split(['"', ' ']).next().expect("an address");
-    let ask = |action: &str| {
-        let request = Request::raw(&format!("/v1/admin/models/m/{action}"), b"");
-        request
-            .header("x-admin-token", "an admin key of the tests")
-            .send(address)
-            .ok()
-    };
-    let answer = |model: &str| {
-        let request = json!({"model": model, "prompt": "memory of a process", "max_tokens": 2});
-        server.post("/v1/completions", &request).ok();
-    };
-    let resident = || figure(server.pid(), "VmRSS:");
-    // What the first model of a kind leaves stays for the next: pages of the program, arenas of the allocator.
-    ask("load");
-    answer("m");
-    ask("unload");
-    let settled = std::cell::Cell::new(u64::MAX);
-    let before = wait_for(|| {
-        // Passes that trim the memory come every five seconds; what comes down no more is what stays.
-        std::thread::sleep(Duration::from_secs(6));
-        let now = resident();
-        let last = settled.replace(now);
-        (now + (1 << 20) > last)
-            .then_some(now)
-            .ok_or_else(|| format!("{last}, then {now}"))
-    });
-    ask("load");
-    answer("m");
-    let loaded = resident();
-    assert!(loaded > before + file * 8 / 10, "{before} {loaded}");
-    ask("unload");
-    let after = wait_for(|| {
-        let after = resident();
-        let back = after <= before + before / 20;
-        let missing = || format!("{after} bytes come down to {before}, from {loaded}");
-        back.then_some(after).ok_or_else(missing)
-    });
-    let [before, loaded, after] = [before, loaded, after].map(|bytes| bytes / MIB);
-    println!("before {before} MiB, loaded {loaded} MiB, after {after} MiB");
     server.assert_sound();
 }

@@ -16,6 +16,11 @@ use crate::{KEY, Managed, code, scripted};
 const INGEST: &str = "/v1/admin/models/ingest";
 const UPLOADS: &str = "/v1/admin/uploads";
 
+/// Name and value of a field.
+type Field<'a> = (&'a str, &'a str);
+/// Name and bytes of a file.
+type File<'a> = (&'a str, &'a [u8]);
+
 /// The digest as coreutils have it.
 fn sha256(bytes: &[u8]) -> String {
     let mut child = Command::new("sha256sum")
@@ -217,7 +222,7 @@ fn feature_l10_forms_that_are_no_model_leave_nothing() {
         |fields: &[(&str, &str)], files: &[(&str, &[u8])]| code(&managed.ask(form(fields, files)));
     let tiny: (&str, &[u8]) = ("tiny.gguf", &bytes);
     let id = ("model_id", "a");
-    let cases: [(&[(&str, &str)], &[(&str, &[u8])], u16, &str); 14] = [
+    let cases: [(&[Field], &[File], u16, &str); 14] = [
         (&[], &[tiny], 400, "missing_required_parameter"),
         (&[id], &[], 400, "missing_required_parameter"),
         (&[("model_id", "../a")], &[tiny], 400, "invalid_value"),

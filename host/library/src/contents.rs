@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use sha2::{Digest as _, Sha256};
 
@@ -109,7 +109,7 @@ pub(crate) fn settle(from: &Path, to: &Path) -> Result<(), LibraryError> {
 }
 
 /// Remove a folder with all that is in it, if it is there. Blocks.
-pub(crate) fn remove_folder(folder: &PathBuf) {
+pub(crate) fn remove_folder(folder: &Path) {
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             tracing::warn!(path = %folder.display(), %error, "a folder of the library cannot be removed");

@@ -1,6 +1,6 @@
 //! Files of a model that come in one request, written while they arrive.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
@@ -210,7 +210,7 @@ impl Library {
     /// Make files in a folder a model of the library. Blocks.
     pub(crate) fn keep(
         &self,
-        folder: &PathBuf,
+        folder: &Path,
         id: &str,
         files: &[Received],
         name: String,
