@@ -79,7 +79,8 @@ const COMPLETIONS_UNVERSIONED: &str = "/completions";
 const EMBEDDINGS_UNVERSIONED: &str = "/embeddings";
 const MODELS_UNVERSIONED: &str = "/models";
 
-/// Routes as labels name them; the last are those without the version.
+/// Routes as labels name them; the last are those without the version. Those that begin with a model's name have none:
+/// such a label would stand for every path.
 const ROUTES: &[&str] = &[
     CHAT,
     COMPLETION,
@@ -95,9 +96,6 @@ const ROUTES: &[&str] = &[
     PARSE,
     PROPS,
     SLOTS,
-    MODEL_HEALTH,
-    MODEL_PROPS,
-    MODEL_SLOTS,
     CHAT_UNVERSIONED,
     COMPLETIONS_UNVERSIONED,
     EMBEDDINGS_UNVERSIONED,
