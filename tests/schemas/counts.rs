@@ -40,8 +40,17 @@ impl Side {
     }
 
     fn cells(&self) -> String {
-        let Self { compiled, fitting, fitting_taken, other, other_taken } = self;
-        format!("{compiled} | {fitting_taken} of {fitting} | {} of {other}", other - other_taken)
+        let Self {
+            compiled,
+            fitting,
+            fitting_taken,
+            other,
+            other_taken,
+        } = self;
+        format!(
+            "{compiled} | {fitting_taken} of {fitting} | {} of {other}",
+            other - other_taken
+        )
     }
 }
 
@@ -57,6 +66,9 @@ fn side(group: &Group, grammar: Option<&mut dyn Takes>, mut wrong: impl FnMut(St
         if *fits {
             side.fitting += 1;
             side.fitting_taken += taken;
+            if taken == 0 && std::env::var_os("MORTISE_SCHEMAS_REFUSED").is_some() {
+                println!("refused: {}: {text}", group.name);
+            }
         } else {
             side.other += 1;
             side.other_taken += taken;
@@ -70,17 +82,36 @@ fn side(group: &Group, grammar: Option<&mut dyn Takes>, mut wrong: impl FnMut(St
 
 impl Counts {
     /// Count a schema. What is taken and does not fit is added to `wrong`.
-    pub(crate) fn count(&mut self, group: &Group, grammar: Result<impl Takes, String>, native: &Native, wrong: &mut Vec<String>) {
+    pub(crate) fn count(
+        &mut self,
+        group: &Group,
+        grammar: Result<impl Takes, String>,
+        native: &Native,
+        wrong: &mut Vec<String>,
+    ) {
         self.schemas = 1;
         let mut grammar = grammar.ok();
-        self.ours = side(group, grammar.as_mut().map(|grammar| grammar as &mut dyn Takes), |text| wrong.push(text));
+        self.ours = side(
+            group,
+            grammar.as_mut().map(|grammar| grammar as &mut dyn Takes),
+            |text| wrong.push(text),
+        );
         let mut native = native.compile(&group.schema).ok();
-        self.native = side(group, native.as_mut().map(|grammar| grammar as &mut dyn Takes), drop);
+        self.native = side(
+            group,
+            native.as_mut().map(|grammar| grammar as &mut dyn Takes),
+            drop,
+        );
     }
 
     /// Count documents that the grammar wrote.
-    pub(crate) fn count_generated(&mut self, group: &Group, documents: &[serde_json::Value], wrong: &mut Vec<String>) {
-        #[cfg(any())] {let options = jsonschema::options().with_draft(group.draft);
+    pub(crate) fn count_generated(
+        &mut self,
+        group: &Group,
+        documents: &[serde_json::Value],
+        wrong: &mut Vec<String>,
+    ) {
+        let options = jsonschema::options().with_draft(group.draft);
         // Some refer to documents of the suite's own server, or to metaschemas of theirs.
         let Ok(validator) = options.build(&group.schema) else {
             return;
@@ -90,7 +121,7 @@ impl Counts {
             if !validator.is_valid(document) {
                 wrong.push(format!("{} (generated): {document}", group.name));
             }
-        }}
+        }
     }
 }
 
@@ -115,8 +146,18 @@ impl Table {
         text.push_str("|---|---|---|---|---|---|---|---|---|\n");
         for (category, counts) in &self.0 {
             let category = category.replace('\u{10ffff}', "all");
-            let Counts { schemas, ours, native, generated } = counts;
-            let _ = writeln!(text, "| {category} | {schemas} | {} | {} | {generated} |", ours.cells(), native.cells());
+            let Counts {
+                schemas,
+                ours,
+                native,
+                generated,
+            } = counts;
+            let _ = writeln!(
+                text,
+                "| {category} | {schemas} | {} | {} | {generated} |",
+                ours.cells(),
+                native.cells()
+            );
         }
         text
     }
@@ -131,7 +172,11 @@ impl Table {
             let page_text = format!("{}{table}{}", &text[..begin], &text[end..]);
             std::fs::write(page, page_text).expect("the page is written");
         } else {
-            assert_eq!(&text[begin..end], table, "MORTISE_UPDATE=1 rewrites docs/schemas.md");
+            assert_eq!(
+                &text[begin..end],
+                table,
+                "MORTISE_UPDATE=1 rewrites docs/schemas.md"
+            );
         }
     }
 }

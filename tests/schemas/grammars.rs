@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use llguidance::api::TopLevelGrammar;
-use llguidance::{Matcher as Inner, ParserFactory};
 use llguidance::toktrie::{ApproximateTokEnv, InferenceCapabilities, TokEnv, TokRxInfo, TokTrie};
+use llguidance::{Matcher as Inner, ParserFactory};
 use mortise_grammar::engine::Engine;
 use mortise_grammar::matcher::{Matcher, Status};
 use mortise_grammar::source::Source;
@@ -58,11 +58,18 @@ impl Ours {
             while text.len() < MAX_BYTES {
                 let (mask, status) = matcher.mask().expect("a mask");
                 let words = mask.into_dense(257, 9);
-                let allowed: Vec<u32> = (0..257).filter(|token| words[*token as usize / 32] >> (token % 32) & 1 == 1).collect();
-                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let allowed: Vec<u32> = (0..257)
+                    .filter(|token| words[*token as usize / 32] >> (token % 32) & 1 == 1)
+                    .collect();
+                random = random
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
                 let choice = (random >> 33) as usize;
                 // A model that says less where it may say more: quotes and brackets that close come first.
-                let closing = allowed.iter().copied().find(|token| b"\"}]".iter().any(|end| u32::from(*end) == *token));
+                let closing = allowed
+                    .iter()
+                    .copied()
+                    .find(|token| b"\"}]".iter().any(|end| u32::from(*end) == *token));
                 let token = match (status, closing) {
                     (Status::Finished | Status::Accepting, _) if choice % 2 == 0 => END,
                     (_, Some(closing)) if choice % 3 != 0 => closing,
@@ -70,7 +77,10 @@ impl Ours {
                 };
                 if token == END {
                     let text = String::from_utf8(text).expect("UTF-8");
-                    return Some(serde_json::from_str(&text).unwrap_or_else(|error| panic!("{schema}: {text}: {error}")));
+                    return Some(
+                        serde_json::from_str(&text)
+                            .unwrap_or_else(|error| panic!("{schema}: {text}: {error}")),
+                    );
                 }
                 matcher.accept(&[token]).expect("an allowed token");
                 text.push(token as u8);
@@ -99,11 +109,18 @@ impl Native {
             .offsets
             .windows(2)
             .map(|range| vocabulary.bytes[range[0] as usize..range[1] as usize].to_vec())
-            .map(|word| if word == b"<end>" { [&[TokTrie::SPECIAL_TOKEN_MARKER][..], &word].concat() } else { word })
+            .map(|word| {
+                if word == b"<end>" {
+                    [&[TokTrie::SPECIAL_TOKEN_MARKER][..], &word].concat()
+                } else {
+                    word
+                }
+            })
             .collect();
         let trie = TokTrie::from(&TokRxInfo::new(257, END), &words);
         let environment: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
-        let mut factory = ParserFactory::new(&environment, InferenceCapabilities::default(), &[]).expect("a factory");
+        let mut factory = ParserFactory::new(&environment, InferenceCapabilities::default(), &[])
+            .expect("a factory");
         factory.quiet();
         Self(factory)
     }
@@ -114,10 +131,16 @@ impl Native {
             Value::Bool(true) => serde_json::json!({}),
             schema => schema.clone(),
         };
-        let mut matcher = Inner::new(self.0.create_parser(TopLevelGrammar::from_json_schema(schema)));
+        let mut matcher = Inner::new(
+            self.0
+                .create_parser(TopLevelGrammar::from_json_schema(schema)),
+        );
         match matcher.get_error() {
             Some(error) => Err(error),
-            None => matcher.compute_mask_or_eos().map(|_| matcher).map_err(|error| error.to_string()),
+            None => matcher
+                .compute_mask_or_eos()
+                .map(|_| matcher)
+                .map_err(|error| error.to_string()),
         }
     }
 }
@@ -126,7 +149,8 @@ impl Takes for Inner {
     fn takes(&mut self, text: &str) -> bool {
         let tokens: Vec<u32> = text.bytes().map(u32::from).collect();
         let mut copy = self.deep_clone();
-        copy.try_consume_tokens(&tokens).is_ok_and(|taken| taken == tokens.len())
+        copy.try_consume_tokens(&tokens)
+            .is_ok_and(|taken| taken == tokens.len())
             && (copy.is_stopped() || copy.is_accepting().unwrap_or(false))
     }
 }

@@ -32,7 +32,11 @@ fn feature_p8_the_json_schema_test_suite() {
             table.add(&group.category, counts);
         }
     }
-    assert_eq!(wrong, Vec::<String>::new(), "documents that are taken and do not fit");
+    assert_eq!(
+        wrong,
+        Vec::<String>::new(),
+        "documents that are taken and do not fit"
+    );
     table.check(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schemas.md"));
 }
 
@@ -43,7 +47,8 @@ fn feature_p8_real_schemas() {
     let Some(folder) = std::env::var_os("MORTISE_SCHEMAS") else {
         return;
     };
-    let each = std::env::var("MORTISE_SCHEMAS_EACH").map_or(1, |each| each.parse().expect("a number"));
+    let each =
+        std::env::var("MORTISE_SCHEMAS_EACH").map_or(1, |each| each.parse().expect("a number"));
     let vocabulary = Vocabulary::bytes();
     let (mut ours, native) = (Ours::new(&vocabulary), Native::new(&vocabulary));
     let (mut table, mut wrong) = (Table::default(), Vec::new());
@@ -66,7 +71,12 @@ fn feature_p8_real_schemas() {
     for (name, mut times) in [("mortise", times), ("llguidance", native_times)] {
         times.sort_unstable();
         let at = |part: f64| times[((times.len() - 1) as f64 * part) as usize];
-        println!("{name}: compiled in {:?} p50, {:?} p99, {:?} at most", at(0.5), at(0.99), at(1.0));
+        println!(
+            "{name}: compiled in {:?} p50, {:?} p99, {:?} at most",
+            at(0.5),
+            at(0.99),
+            at(1.0)
+        );
     }
     for wrong in &wrong {
         println!("taken: {wrong}");

@@ -13,7 +13,7 @@ pub(crate) struct Group {
     pub(crate) schema: Value,
     /// Documents, each with whether it fits.
     pub(crate) instances: Vec<(Value, bool)>,
-    //pub(crate) draft: jsonschema::Draft,
+    pub(crate) draft: jsonschema::Draft,
 }
 
 /// The folder of the test suite. `None` if it cannot be had here, which fails where `MORTISE_REQUIRE_SDKS` is set.
@@ -48,7 +48,10 @@ pub(crate) fn groups(folder: &Path, draft: &str) -> Vec<Group> {
                 name,
                 schema: group["schema"].clone(),
                 instances: instances(group),
-
+                draft: match draft {
+                    "draft7" => jsonschema::Draft::Draft7,
+                    _ => jsonschema::Draft::Draft202012,
+                },
             });
         }
     }
@@ -61,25 +64,38 @@ pub(crate) fn files(folder: &Path, each: usize) -> impl Iterator<Item = Group> {
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
         let content = read(&path);
         Group {
-            category: name.split("---").next().and_then(|name| name.split("_").next()).unwrap().to_owned(),
+            category: name
+                .split("---")
+                .next()
+                .and_then(|name| name.split("_").next())
+                .unwrap()
+                .to_owned(),
             name,
             schema: content["schema"].clone(),
             instances: instances(&content),
+            draft: jsonschema::Draft::Draft202012,
         }
     })
 }
 
 fn sorted(folder: &Path) -> Vec<PathBuf> {
-    let mut paths: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
     paths.sort();
     paths
 }
 
 fn read(path: &Path) -> Value {
-    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    serde_json::from_slice(&std::fs::read(path).unwrap())
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 fn instances(group: &Value) -> Vec<(Value, bool)> {
     let tests = group["tests"].as_array().map_or(&[][..], Vec::as_slice);
-    tests.iter().map(|test| (test["data"].clone(), test["valid"].as_bool().unwrap())).collect()
+    tests
+        .iter()
+        .map(|test| (test["data"].clone(), test["valid"].as_bool().unwrap()))
+        .collect()
 }

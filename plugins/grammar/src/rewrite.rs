@@ -38,26 +38,28 @@ pub(crate) fn rewritten(schema: &Value) -> Result<Value, Refusal> {
         values: 0,
     };
     let mut path = String::new();
-    rewriting.schema(gathered.schema, &mut path).map_err(|mut refusal| {
-        for (name, reference) in &gathered.origins {
-            let mut entry = "/$defs".to_owned();
-            push_key(&mut entry, name);
-            let rest = refusal.path.strip_prefix(&entry);
-            if let Some(rest) = rest.filter(|rest| rest.is_empty() || rest.starts_with('/')) {
-                refusal.path = format!("{}{rest}", reference.trim_start_matches('#'));
-                break;
+    rewriting
+        .schema(gathered.schema, &mut path)
+        .map_err(|mut refusal| {
+            for (name, reference) in &gathered.origins {
+                let mut entry = "/$defs".to_owned();
+                push_key(&mut entry, name);
+                let rest = refusal.path.strip_prefix(&entry);
+                if let Some(rest) = rest.filter(|rest| rest.is_empty() || rest.starts_with('/')) {
+                    refusal.path = format!("{}{rest}", reference.trim_start_matches('#'));
+                    break;
+                }
             }
-        }
-        refusal
-    })
+            refusal
+        })
 }
 
 /// Whether rewriting would change nothing: none of the keywords that it is about occurs.
 pub(crate) fn is_plain(schema: &Value) -> bool {
     match schema {
-        Value::Object(fields) => fields.iter().all(|(key, value)| {
-            !REWRITTEN.contains(&key.as_str()) && is_plain(value)
-        }),
+        Value::Object(fields) => fields
+            .iter()
+            .all(|(key, value)| !REWRITTEN.contains(&key.as_str()) && is_plain(value)),
         Value::Array(items) => items.iter().all(is_plain),
         _ => true,
     }
@@ -74,7 +76,9 @@ impl Rewriting {
         if self.values > MAX_VALUES {
             return Err(Refusal {
                 path: path.clone(),
-                reason: format!("written without `not` and `oneOf` it has more than {MAX_VALUES} parts"),
+                reason: format!(
+                    "written without `not` and `oneOf` it has more than {MAX_VALUES} parts"
+                ),
             });
         }
         let Value::Object(mut fields) = schema else {
@@ -122,7 +126,8 @@ impl Rewriting {
     /// Replace the keywords of this schema, and leave those within it.
     fn keywords(&self, fields: &mut Map<String, Value>) -> Result<(), (&'static str, Undecided)> {
         members::simplify(fields);
-        members::property_names(&self.document, fields).map_err(|error| ("propertyNames", error))?;
+        members::property_names(&self.document, fields)
+            .map_err(|error| ("propertyNames", error))?;
         members::dependencies(fields);
         self.negation(fields).map_err(|error| ("not", error))?;
         self.condition(fields).map_err(|error| ("if", error))?;
@@ -133,7 +138,9 @@ impl Rewriting {
         let Some(not) = fields.shift_remove("not") else {
             return Ok(());
         };
-        if options::keep_values(fields, |value| self.document.admits(&not, value).map(|takes| !takes)) {
+        if options::keep_values(fields, |value| {
+            self.document.admits(&not, value).map(|takes| !takes)
+        }) {
             return Ok(());
         }
         let rest = Value::Object(std::mem::take(fields));
@@ -179,3 +186,6 @@ fn size(value: &Value) -> usize {
         _ => 1,
     }
 }
+
+#[cfg(test)]
+mod tests;

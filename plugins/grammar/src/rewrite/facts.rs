@@ -5,13 +5,17 @@ use std::cell::Cell;
 
 use serde_json::{Map, Value};
 
-use super::strings;
+use super::strings::{self, Complement};
 use super::types::Types;
 
 /// References and lists that are followed, one within the other.
 const MAX_DEPTH: usize = 24;
 /// Questions to schemas that one rewriting may ask.
-const MAX_STEPS: usize = 300_000;
+const MAX_STEPS: usize = 200_000;
+/// Questions that one to a regular expression counts as.
+const PATTERN_STEPS: usize = 100;
+/// Questions that the complement of a regular expression counts as.
+const COMPLEMENT_STEPS: usize = 2_000;
 
 /// Schema whose references lead to its `$defs`, with the number of questions that were asked.
 pub(super) struct Document {
@@ -43,8 +47,28 @@ impl Document {
 
     /// Count a question; true if there were too many.
     pub(super) fn is_spent(&self) -> bool {
-        self.steps.set(self.steps.get() + 1);
+        self.spend(1)
+    }
+
+    fn spend(&self, steps: usize) -> bool {
+        self.steps.set(self.steps.get() + steps);
         self.steps.get() > MAX_STEPS
+    }
+
+    /// Whether the text has the pattern in it, if that can be found out.
+    fn matches(&self, pattern: &str, text: &str) -> Option<bool> {
+        match self.spend(PATTERN_STEPS) {
+            true => None,
+            false => strings::matches(pattern, text),
+        }
+    }
+
+    /// The strings that do not have this pattern in them.
+    pub(super) fn complement(&self, pattern: &str) -> Complement {
+        match self.spend(COMPLEMENT_STEPS) {
+            true => Complement::Unknown,
+            false => strings::complement(pattern),
+        }
     }
 
     /// Types of which the schema may take values.
@@ -72,9 +96,11 @@ impl Document {
                     .iter()
                     .fold(Types::NONE, |types, value| types.or(Types::of(value))),
                 ("anyOf" | "oneOf", Value::Array(schemas)) => union(schemas),
-                ("allOf", Value::Array(schemas)) => schemas.iter().fold(Types::ALL, |types, schema| {
-                    types.and(self.types_below(schema, depth + 1))
-                }),
+                ("allOf", Value::Array(schemas)) => {
+                    schemas.iter().fold(Types::ALL, |types, schema| {
+                        types.and(self.types_below(schema, depth + 1))
+                    })
+                }
                 ("$ref", reference) => match self.target(reference) {
                     Some(target) => self.types_below(target, depth + 1),
                     None => Types::ALL,
@@ -164,9 +190,10 @@ impl Document {
         let parts: Vec<&Map<String, Value>> = a.parts.iter().chain(&b.parts).copied().collect();
         types.each().all(|types| {
             if types == Types::STRING {
-                strings_conflict(&parts)
+                self.strings_conflict(&parts)
             } else if types == Types::OBJECT {
-                crosses(&parts, "minProperties", "maxProperties") || self.objects_conflict(a, b, depth)
+                crosses(&parts, "minProperties", "maxProperties")
+                    || self.objects_conflict(a, b, depth)
             } else if types == Types::ARRAY {
                 crosses(&parts, "minItems", "maxItems") || self.arrays_conflict(a, b, depth)
             } else if types.meets(Types::NUMBER) {
@@ -177,10 +204,49 @@ impl Document {
         })
     }
 
+    fn strings_conflict(&self, parts: &[&Map<String, Value>]) -> bool {
+        let patterns: Vec<&str> = parts
+            .iter()
+            .filter_map(|part| part.get("pattern")?.as_str())
+            .take(8)
+            .collect();
+        crosses(parts, "minLength", "maxLength")
+            || patterns.iter().enumerate().any(|(index, a)| {
+                patterns[index + 1..]
+                    .iter()
+                    .any(|b| a != b && !self.spend(PATTERN_STEPS) && strings::disjoint(a, b))
+            })
+    }
+
+    /// What a part says of a property.
+    fn property_schemas<'a>(&self, part: &'a Map<String, Value>, name: &str) -> Vec<&'a Value> {
+        let mut found: Vec<&Value> = part
+            .get("properties")
+            .and_then(|named| named.get(name))
+            .into_iter()
+            .collect();
+        let patterns = part.get("patternProperties").and_then(Value::as_object);
+        for (pattern, schema) in patterns.into_iter().flatten() {
+            match self.matches(pattern, name) {
+                Some(true) => found.push(schema),
+                Some(false) => {}
+                // It may be one of those, and then it is no additional one.
+                None => return found,
+            }
+        }
+        if found.is_empty() {
+            found.extend(part.get("additionalProperties"));
+        }
+        found
+    }
+
     /// Whether a property that one of them requires cannot be as both want it.
     fn objects_conflict<'a>(&'a self, a: &View<'a>, b: &View<'a>, depth: usize) -> bool {
         let required = |view: &View<'a>| -> Vec<&'a str> {
-            let lists = view.parts.iter().filter_map(|part| part.get("required")?.as_array());
+            let lists = view
+                .parts
+                .iter()
+                .filter_map(|part| part.get("required")?.as_array());
             lists.flatten().filter_map(Value::as_str).collect()
         };
         let mut names = required(a);
@@ -191,7 +257,7 @@ impl Document {
             let property = |view: &View<'a>| {
                 let mut properties = View::default();
                 for part in &view.parts {
-                    for schema in property_schemas(part, name) {
+                    for schema in self.property_schemas(part, name) {
                         self.add_to(&mut properties, schema, depth + 1);
                     }
                 }
@@ -203,7 +269,8 @@ impl Document {
 
     /// Whether an item that one of them requires cannot be as both want it.
     fn arrays_conflict<'a>(&'a self, a: &View<'a>, b: &View<'a>, depth: usize) -> bool {
-        let least = |view: &View<'_>| bound(&view.parts, "minItems", f64::max).unwrap_or(0.0) as usize;
+        let least =
+            |view: &View<'_>| bound(&view.parts, "minItems", f64::max).unwrap_or(0.0) as usize;
         let required = least(a).max(least(b)).min(8);
         (0..required).any(|index| {
             let item = |view: &View<'a>| {
@@ -234,14 +301,25 @@ impl Document {
         }
     }
 
-    fn admits_part(&self, fields: &Map<String, Value>, value: &Value, depth: usize) -> Option<bool> {
+    fn admits_part(
+        &self,
+        fields: &Map<String, Value>,
+        value: &Value,
+        depth: usize,
+    ) -> Option<bool> {
         let answers = fields
             .iter()
             .map(|(key, argument)| self.admits_keyword(key, argument, value, depth));
         all(answers)
     }
 
-    fn admits_keyword(&self, key: &str, argument: &Value, value: &Value, depth: usize) -> Option<bool> {
+    fn admits_keyword(
+        &self,
+        key: &str,
+        argument: &Value,
+        value: &Value,
+        depth: usize,
+    ) -> Option<bool> {
         let below = |schema: &Value| self.admits_below(schema, value, depth + 1);
         match (key, argument) {
             ("type", types) => Some(Types::read(types)?.meets(Types::of(value))),
@@ -256,6 +334,7 @@ impl Document {
             ("not", schema) => below(schema).map(|takes| !takes),
             ("$ref", reference) => below(self.target(reference)?),
             _ => match value {
+                Value::String(text) if key == "pattern" => self.matches(argument.as_str()?, text),
                 Value::String(text) => string_admits(key, argument, text),
                 Value::Number(number) => number_admits(key, argument, number.as_f64()?),
                 Value::Array(items) => match key {
@@ -270,17 +349,26 @@ impl Document {
         }
     }
 
-    fn object_admits(&self, key: &str, argument: &Value, members: &Map<String, Value>, depth: usize) -> Option<bool> {
+    fn object_admits(
+        &self,
+        key: &str,
+        argument: &Value,
+        members: &Map<String, Value>,
+        depth: usize,
+    ) -> Option<bool> {
         match (key, argument) {
             ("required", Value::Array(names)) => {
-                let has = |name: &Value| name.as_str().is_some_and(|name| members.contains_key(name));
+                let has =
+                    |name: &Value| name.as_str().is_some_and(|name| members.contains_key(name));
                 Some(names.iter().all(has))
             }
             ("minProperties", least) => Some(members.len() as f64 >= least.as_f64()?),
             ("maxProperties", most) => Some(members.len() as f64 <= most.as_f64()?),
             ("properties", Value::Object(named)) => all(named.iter().map(|(name, schema)| {
                 let member = members.get(name);
-                member.map_or(Some(true), |member| self.admits_below(schema, member, depth + 1))
+                member.map_or(Some(true), |member| {
+                    self.admits_below(schema, member, depth + 1)
+                })
             })),
             (key, _) => is_not_about(key, Types::OBJECT),
         }
@@ -296,11 +384,21 @@ fn is_not_about(key: &str, types: Types) -> Option<bool> {
 fn about(key: &str) -> Option<Types> {
     Some(match key {
         "minLength" | "maxLength" | "pattern" | "format" => Types::STRING,
-        "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf" => Types::NUMBER,
-        "items" | "prefixItems" | "additionalItems" | "minItems" | "maxItems" | "uniqueItems" | "contains"
-        | "minContains" | "maxContains" | "unevaluatedItems" => Types::ARRAY,
-        "properties" | "patternProperties" | "additionalProperties" | "required" | "minProperties"
-        | "maxProperties" | "propertyNames" | "dependencies" | "dependentRequired" | "dependentSchemas"
+        "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf" => {
+            Types::NUMBER
+        }
+        "items" | "prefixItems" | "additionalItems" | "minItems" | "maxItems" | "uniqueItems"
+        | "contains" | "minContains" | "maxContains" | "unevaluatedItems" => Types::ARRAY,
+        "properties"
+        | "patternProperties"
+        | "additionalProperties"
+        | "required"
+        | "minProperties"
+        | "maxProperties"
+        | "propertyNames"
+        | "dependencies"
+        | "dependentRequired"
+        | "dependentSchemas"
         | "unevaluatedProperties" => Types::OBJECT,
         "if" | "then" | "else" | "$dynamicRef" | "$recursiveRef" | "x-guidance" => return None,
         _ => Types::NONE,
@@ -312,7 +410,6 @@ fn string_admits(key: &str, argument: &Value, text: &str) -> Option<bool> {
     match key {
         "minLength" => Some(length() >= argument.as_f64()?),
         "maxLength" => Some(length() <= argument.as_f64()?),
-        "pattern" => strings::matches(argument.as_str()?, text),
         key => is_not_about(key, Types::STRING),
     }
 }
@@ -347,9 +444,13 @@ fn any(answers: impl Iterator<Item = Option<bool>>) -> Option<bool> {
 pub(super) fn equal(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => a == b || a.as_f64() == b.as_f64(),
-        (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| equal(a, b)),
+        (Value::Array(a), Value::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| equal(a, b))
+        }
         (Value::Object(a), Value::Object(b)) => {
-            a.len() == b.len() && a.iter().all(|(key, a)| b.get(key).is_some_and(|b| equal(a, b)))
+            a.len() == b.len()
+                && a.iter()
+                    .all(|(key, a)| b.get(key).is_some_and(|b| equal(a, b)))
         }
         (a, b) => a == b,
     }
@@ -363,11 +464,13 @@ fn types_of_parts(view: &View<'_>) -> Types {
 
 /// All values that the schema may take, if it lists them.
 fn finite<'a>(view: &View<'a>) -> Option<&'a [Value]> {
-    view.parts.iter().find_map(|part| match (part.get("const"), part.get("enum")) {
-        (Some(value), _) => Some(std::slice::from_ref(value)),
-        (None, Some(Value::Array(values))) => Some(values.as_slice()),
-        _ => None,
-    })
+    view.parts
+        .iter()
+        .find_map(|part| match (part.get("const"), part.get("enum")) {
+            (Some(value), _) => Some(std::slice::from_ref(value)),
+            (None, Some(Value::Array(values))) => Some(values.as_slice()),
+            _ => None,
+        })
 }
 
 fn bound(parts: &[&Map<String, Value>], key: &str, tighter: fn(f64, f64) -> f64) -> Option<f64> {
@@ -383,18 +486,6 @@ fn crosses(parts: &[&Map<String, Value>], least: &str, most: &str) -> bool {
     }
 }
 
-fn strings_conflict(parts: &[&Map<String, Value>]) -> bool {
-    let patterns: Vec<&str> = parts
-        .iter()
-        .filter_map(|part| part.get("pattern")?.as_str())
-        .take(8)
-        .collect();
-    crosses(parts, "minLength", "maxLength")
-        || patterns.iter().enumerate().any(|(index, a)| {
-            patterns[index + 1..].iter().any(|b| a != b && strings::disjoint(a, b))
-        })
-}
-
 fn numbers_conflict(parts: &[&Map<String, Value>]) -> bool {
     let meet = |least: &str, most: &str| {
         let least = bound(parts, least, f64::max);
@@ -404,24 +495,6 @@ fn numbers_conflict(parts: &[&Map<String, Value>]) -> bool {
         || meet("exclusiveMinimum", "maximum")
         || meet("minimum", "exclusiveMaximum")
         || meet("exclusiveMinimum", "exclusiveMaximum")
-}
-
-/// What a part says of a property.
-fn property_schemas<'a>(part: &'a Map<String, Value>, name: &str) -> Vec<&'a Value> {
-    let mut found: Vec<&Value> = part.get("properties").and_then(|named| named.get(name)).into_iter().collect();
-    let patterns = part.get("patternProperties").and_then(Value::as_object);
-    for (pattern, schema) in patterns.into_iter().flatten() {
-        match strings::matches(pattern, name) {
-            Some(true) => found.push(schema),
-            Some(false) => {}
-            // It may be one of those, and then it is no additional one.
-            None => return found,
-        }
-    }
-    if found.is_empty() {
-        found.extend(part.get("additionalProperties"));
-    }
-    found
 }
 
 /// What a part says of an item.

@@ -34,7 +34,8 @@ pub(super) const SCHEMAS: [&str; 17] = [
     "x-guidance",
 ];
 /// Keywords that a rewritten schema does not have, or has in another form.
-pub(super) const REWRITTEN: [&str; 17] = [
+pub(super) const REWRITTEN: [&str; 18] = [
+    "format",
     "not",
     "oneOf",
     "if",

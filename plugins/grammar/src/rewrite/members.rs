@@ -7,8 +7,32 @@ use super::keywords::require;
 use super::negation::Undecided;
 use super::strings;
 
+/// References to names of members that are followed, one after the other.
+const MAX_LINKS: usize = 8;
+/// Formats that llguidance checks. Others are annotations, as the standard has it.
+const FORMATS: [&str; 10] = [
+    "date-time",
+    "time",
+    "date",
+    "duration",
+    "email",
+    "hostname",
+    "ipv4",
+    "ipv6",
+    "uuid",
+    "uri",
+];
+
 /// Remove what says nothing, and bring keywords of some drafts to the form that all have.
 pub(super) fn simplify(fields: &mut Map<String, Value>) {
+    let unknown = |format: &Value| {
+        !format
+            .as_str()
+            .is_some_and(|format| FORMATS.contains(&format))
+    };
+    if fields.get("format").is_some_and(unknown) {
+        fields.shift_remove("format");
+    }
     let count = |fields: &Map<String, Value>, key: &str| fields.get(key).and_then(Value::as_u64);
     let single = count(fields, "maxItems").is_some_and(|most| most <= 1);
     if single || fields.get("uniqueItems") == Some(&json!(false)) {
@@ -25,9 +49,20 @@ pub(super) fn simplify(fields: &mut Map<String, Value>) {
     if !matches!(fields.get("items"), Some(Value::Array(_))) {
         fields.shift_remove("additionalItems");
     }
-    let applied = ["allOf", "anyOf", "oneOf", "$ref", "if", "dependentSchemas", "$dynamicRef"];
+    let applied = [
+        "allOf",
+        "anyOf",
+        "oneOf",
+        "$ref",
+        "if",
+        "dependentSchemas",
+        "$dynamicRef",
+    ];
     let alone = !applied.iter().any(|key| fields.contains_key(*key));
-    let kinds = [("unevaluatedProperties", "additionalProperties"), ("unevaluatedItems", "items")];
+    let kinds = [
+        ("unevaluatedProperties", "additionalProperties"),
+        ("unevaluatedItems", "items"),
+    ];
     for (unevaluated, other) in kinds {
         let all = [Some(&json!(true)), Some(&json!({}))].contains(&fields.get(unevaluated));
         if let (true, Some(schema)) = (all || alone, fields.get(unevaluated).cloned()) {
@@ -52,13 +87,19 @@ pub(super) fn dependencies(fields: &mut Map<String, Value>) {
                 schema => schema,
             };
             let with = json!({"allOf": [{"required": [name]}, then]});
-            require(fields, json!({"anyOf": [{"properties": {name: false}}, with]}));
+            require(
+                fields,
+                json!({"anyOf": [{"properties": {name: false}}, with]}),
+            );
         }
     }
 }
 
 /// Replace `propertyNames`.
-pub(super) fn property_names(document: &Document, fields: &mut Map<String, Value>) -> Result<(), Undecided> {
+pub(super) fn property_names(
+    document: &Document,
+    fields: &mut Map<String, Value>,
+) -> Result<(), Undecided> {
     let Some(names) = fields.shift_remove("propertyNames") else {
         return Ok(());
     };
@@ -66,10 +107,17 @@ pub(super) fn property_names(document: &Document, fields: &mut Map<String, Value
     if let Said::Nothing = said {
         return Ok(());
     }
-    if fields.get("patternProperties").and_then(Value::as_object).is_some_and(|patterns| !patterns.is_empty()) {
+    if fields
+        .get("patternProperties")
+        .and_then(Value::as_object)
+        .is_some_and(|patterns| !patterns.is_empty())
+    {
         return Err(Undecided("it stands beside `patternProperties`".to_owned()));
     }
-    let others = fields.get("additionalProperties").cloned().unwrap_or(json!(true));
+    let others = fields
+        .get("additionalProperties")
+        .cloned()
+        .unwrap_or(json!(true));
     let mut properties = match fields.get("properties") {
         Some(Value::Object(properties)) => properties.clone(),
         _ => Map::new(),
@@ -78,7 +126,11 @@ pub(super) fn property_names(document: &Document, fields: &mut Map<String, Value
         match document.admits(&names, &json!(name)) {
             Some(true) => {}
             Some(false) => *schema = json!(false),
-            None => return Err(Undecided(format!("it cannot be told of the property `{name}`"))),
+            None => {
+                return Err(Undecided(format!(
+                    "it cannot be told of the property `{name}`"
+                )));
+            }
         }
     }
     match said {
@@ -104,15 +156,22 @@ enum Said {
 }
 
 fn read_names(document: &Document, names: &Value) -> Result<Said, Undecided> {
-    let fields = match names {
+    let mut target = names;
+    for _ in 0..MAX_LINKS {
+        match target
+            .get("$ref")
+            .and_then(|reference| document.target(reference))
+        {
+            Some(next) => target = next,
+            None => break,
+        }
+    }
+    let fields = match target {
         Value::Bool(true) => return Ok(Said::Nothing),
         Value::Bool(false) => return Ok(Said::Names(Vec::new())),
         Value::Object(fields) => fields,
         _ => return Err(Undecided("it is no schema".to_owned())),
     };
-    if let Some(target) = fields.get("$ref").and_then(|reference| document.target(reference)) {
-        return read_names(document, target);
-    }
     let listed = match (fields.get("const"), fields.get("enum")) {
         (Some(value), _) => Some(vec![value.clone()]),
         (None, Some(Value::Array(values))) => Some(values.clone()),
@@ -121,10 +180,29 @@ fn read_names(document: &Document, names: &Value) -> Result<Said, Undecided> {
     if let Some(values) = listed {
         let fits = |value: &Value| document.admits(names, value) != Some(false);
         let values = values.into_iter().filter(fits);
-        return Ok(Said::Names(values.filter_map(|value| Some(value.as_str()?.to_owned())).collect()));
+        return Ok(Said::Names(
+            values
+                .filter_map(|value| Some(value.as_str()?.to_owned()))
+                .collect(),
+        ));
     }
+    read_rules(fields)
+}
+
+/// The same for names that are not listed.
+fn read_rules(fields: &Map<String, Value>) -> Result<Said, Undecided> {
     let telling = |key: &&String| {
-        let silent = ["type", "format", "title", "description", "$comment", "$id", "$schema", "$defs", "examples"];
+        let silent = [
+            "type",
+            "format",
+            "title",
+            "description",
+            "$comment",
+            "$id",
+            "$schema",
+            "$defs",
+            "examples",
+        ];
         !silent.contains(&key.as_str())
     };
     let mut keys: Vec<&str> = fields.keys().filter(telling).map(String::as_str).collect();
@@ -132,15 +210,31 @@ fn read_names(document: &Document, names: &Value) -> Result<Said, Undecided> {
     let count = |key: &str| fields.get(key).and_then(Value::as_u64);
     match keys.as_slice() {
         [] => Ok(Said::Nothing),
-        ["pattern"] => Ok(Said::Pattern(fields["pattern"].as_str().unwrap_or_default().to_owned())),
+        ["pattern"] => Ok(Said::Pattern(
+            fields["pattern"].as_str().unwrap_or_default().to_owned(),
+        )),
         ["maxLength"] | ["minLength"] | ["maxLength", "minLength"] => {
-            let most = count("maxLength").map(|most| most.to_string()).unwrap_or_default();
-            Ok(Said::Pattern(format!(r"^[\s\S]{{{},{most}}}$", count("minLength").unwrap_or(0))))
+            let most = count("maxLength")
+                .map(|most| most.to_string())
+                .unwrap_or_default();
+            Ok(Said::Pattern(format!(
+                r"^[\s\S]{{{},{most}}}$",
+                count("minLength").unwrap_or(0)
+            )))
         }
-        ["not"] => match fields["not"].get("pattern").and_then(Value::as_str).map(strings::complement) {
+        ["not"] => match fields["not"]
+            .get("pattern")
+            .and_then(Value::as_str)
+            .map(strings::complement)
+        {
             Some(strings::Complement::Pattern(pattern)) => Ok(Said::Pattern(pattern)),
-            _ => Err(Undecided("it has a `not` that cannot be turned to a pattern".to_owned())),
+            _ => Err(Undecided(
+                "it has a `not` that cannot be turned to a pattern".to_owned(),
+            )),
         },
-        keys => Err(Undecided(format!("of its keywords ({}) no pattern can be made", keys.join(", ")))),
+        keys => Err(Undecided(format!(
+            "of its keywords ({}) no pattern can be made",
+            keys.join(", ")
+        ))),
     }
 }

@@ -20,16 +20,27 @@ const MAX_WORDS: usize = 256;
 pub(super) struct Undecided(pub(super) String);
 
 fn undecided(keyword: &str) -> Undecided {
-    Undecided(format!("the opposite of its `{keyword}` cannot be written as a grammar"))
+    Undecided(format!(
+        "the opposite of its `{keyword}` cannot be written as a grammar"
+    ))
 }
 
 /// Schemas of which one takes each value of these types that `schema` does not take, and none takes one that
 /// it does. Where a part of that cannot be written it is left out, as long as there are others of its type.
-pub(super) fn negate(document: &Document, schema: &Value, among: Types) -> Result<Vec<Value>, Undecided> {
+pub(super) fn negate(
+    document: &Document,
+    schema: &Value,
+    among: Types,
+) -> Result<Vec<Value>, Undecided> {
     negate_below(document, schema, among, 0)
 }
 
-fn negate_below(document: &Document, schema: &Value, among: Types, depth: usize) -> Result<Vec<Value>, Undecided> {
+fn negate_below(
+    document: &Document,
+    schema: &Value,
+    among: Types,
+    depth: usize,
+) -> Result<Vec<Value>, Undecided> {
     let fields = match schema {
         Value::Bool(true) => return Ok(Vec::new()),
         Value::Bool(false) => return Ok(vec![of_types(among, Map::new())]),
@@ -37,7 +48,9 @@ fn negate_below(document: &Document, schema: &Value, among: Types, depth: usize)
         _ => return Err(Undecided("it is no schema".to_owned())),
     };
     if depth > MAX_DEPTH || document.is_spent() {
-        return Err(Undecided("the schema leads too deep to be negated".to_owned()));
+        return Err(Undecided(
+            "the schema leads too deep to be negated".to_owned(),
+        ));
     }
     let mut opposite = Opposite {
         document,
@@ -125,15 +138,25 @@ impl Opposite<'_> {
             "exclusiveMaximum" if argument.is_number() => {
                 self.add(Types::NUMBER, json!({"minimum": argument}));
             }
-            "pattern" => match strings::complement(argument.as_str().unwrap_or_default()) {
-                Complement::Pattern(pattern) => self.add(Types::STRING, json!({"pattern": pattern})),
+            "pattern" => match self
+                .document
+                .complement(argument.as_str().unwrap_or_default())
+            {
+                Complement::Pattern(pattern) => {
+                    self.add(Types::STRING, json!({"pattern": pattern}))
+                }
                 Complement::Empty => {}
                 Complement::Unknown => self.lose(Types::STRING, key),
             },
             "format" => self.lose(Types::STRING, key),
             "multipleOf" | "exclusiveMinimum" | "exclusiveMaximum" => self.lose(Types::NUMBER, key),
             "required" => {
-                for name in argument.as_array().into_iter().flatten().filter_map(Value::as_str) {
+                for name in argument
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                    .filter_map(Value::as_str)
+                {
                     self.add(Types::OBJECT, json!({"properties": {name: false}}));
                 }
             }
@@ -142,12 +165,19 @@ impl Opposite<'_> {
                     self.add_member(key, name, argument);
                 }
             }
-            "additionalProperties" | "propertyNames" => self.add_other_members(key, argument, fields),
-            "patternProperties" if argument.as_object().is_some_and(Map::is_empty) => {}
-            "patternProperties" | "unevaluatedProperties" => self.lose(Types::OBJECT, key),
+            "additionalProperties" | "propertyNames" => {
+                self.add_other_members(key, argument, fields)
+            }
+            "patternProperties" => {
+                for (pattern, schema) in argument.as_object().into_iter().flatten() {
+                    self.add_matching(pattern, schema);
+                }
+            }
+            "unevaluatedProperties" => self.lose(Types::OBJECT, key),
             "prefixItems" | "items" | "contains" => self.add_items(key, argument, fields),
             "uniqueItems" if argument == &json!(false) => {}
-            "additionalItems" | "minContains" | "maxContains" | "uniqueItems" | "unevaluatedItems" => {
+            "additionalItems" | "minContains" | "maxContains" | "uniqueItems"
+            | "unevaluatedItems" => {
                 self.lose(Types::ARRAY, key);
             }
             "not" => self.alternatives.push(self.narrowed(argument.clone())),
@@ -186,7 +216,9 @@ impl Opposite<'_> {
     }
 
     fn add_other_values(&mut self, values: &[Value]) {
-        let listed = values.iter().fold(Types::NONE, |types, value| types.or(Types::of(value)));
+        let listed = values
+            .iter()
+            .fold(Types::NONE, |types, value| types.or(Types::of(value)));
         let listed = match listed.meets(Types::NUMBER) {
             true => listed.or(Types::NUMBER),
             false => listed,
@@ -204,7 +236,10 @@ impl Opposite<'_> {
         }
         self.add_other_numbers(values);
         for (types, least) in [(Types::ARRAY, "minItems"), (Types::OBJECT, "minProperties")] {
-            let empty = |value: &Value| value.as_array().map_or(true, Vec::is_empty) && value.as_object().map_or(true, Map::is_empty);
+            let empty = |value: &Value| {
+                value.as_array().map_or(true, Vec::is_empty)
+                    && value.as_object().map_or(true, Map::is_empty)
+            };
             let mut own = values.iter().filter(|value| Types::of(value) == types);
             if listed.meets(types) {
                 match own.all(empty) {
@@ -218,7 +253,11 @@ impl Opposite<'_> {
     /// The gaps between the numbers of an enumeration.
     fn add_other_numbers(&mut self, values: &[Value]) {
         let mut numbers: Vec<&Value> = values.iter().filter(|value| value.is_number()).collect();
-        numbers.sort_by(|a, b| a.as_f64().unwrap_or(0.0).total_cmp(&b.as_f64().unwrap_or(0.0)));
+        numbers.sort_by(|a, b| {
+            a.as_f64()
+                .unwrap_or(0.0)
+                .total_cmp(&b.as_f64().unwrap_or(0.0))
+        });
         numbers.dedup_by(|a, b| a.as_f64() == b.as_f64());
         let (Some(first), Some(last)) = (numbers.first(), numbers.last()) else {
             return;
@@ -228,7 +267,10 @@ impl Opposite<'_> {
             let close = Types::INTEGER == self.among.and(Types::NUMBER)
                 && pair[1].as_f64().unwrap_or(0.0) - pair[0].as_f64().unwrap_or(0.0) <= 1.0;
             if !close {
-                self.add(Types::NUMBER, json!({"exclusiveMinimum": pair[0], "exclusiveMaximum": pair[1]}));
+                self.add(
+                    Types::NUMBER,
+                    json!({"exclusiveMinimum": pair[0], "exclusiveMaximum": pair[1]}),
+                );
             }
         }
         self.add(Types::NUMBER, json!({"exclusiveMinimum": last}));
@@ -238,7 +280,10 @@ impl Opposite<'_> {
     fn add_member(&mut self, key: &str, name: &str, argument: &Value) {
         if let (true, Value::Array(needed)) = (key != "properties", argument) {
             for needed in needed.iter().filter_map(Value::as_str) {
-                self.add(Types::OBJECT, json!({"required": [name], "properties": {needed: false}}));
+                self.add(
+                    Types::OBJECT,
+                    json!({"required": [name], "properties": {needed: false}}),
+                );
             }
             return;
         }
@@ -249,22 +294,56 @@ impl Opposite<'_> {
         match negated {
             Ok(ways) if ways.is_empty() => {}
             Ok(ways) if key == "properties" => {
-                self.add(Types::OBJECT, json!({"required": [name], "properties": {name: any_of(ways)}}));
+                self.add(
+                    Types::OBJECT,
+                    json!({"required": [name], "properties": {name: any_of(ways)}}),
+                );
             }
-            Ok(ways) => self.add(Types::OBJECT, json!({"required": [name], "allOf": [any_of(ways)]})),
+            Ok(ways) => self.add(
+                Types::OBJECT,
+                json!({"required": [name], "allOf": [any_of(ways)]}),
+            ),
             Err(_) => self.lose(Types::OBJECT, key),
         }
     }
 
+    /// An object that breaks the rule about members with such names; one of these members alone.
+    fn add_matching(&mut self, pattern: &str, schema: &Value) {
+        match self.below(schema, Types::ALL) {
+            Ok(ways) if ways.is_empty() => {}
+            Ok(ways) => self.add(
+                Types::OBJECT,
+                json!({"patternProperties": {pattern: any_of(ways)}, "additionalProperties": false, "minProperties": 1}),
+            ),
+            Err(_) => self.lose(Types::OBJECT, "patternProperties"),
+        }
+    }
+
     fn add_other_members(&mut self, key: &str, argument: &Value, fields: &Map<String, Value>) {
-        let named = ["properties", "patternProperties"]
-            .iter()
-            .any(|key| fields.get(*key).and_then(Value::as_object).is_some_and(|named| !named.is_empty()));
+        let named = ["properties", "patternProperties"].iter().any(|key| {
+            fields
+                .get(*key)
+                .and_then(Value::as_object)
+                .is_some_and(|named| !named.is_empty())
+        });
         match argument {
             Value::Bool(true) => {}
             Value::Object(fields) if fields.is_empty() => {}
             Value::Bool(false) if key == "propertyNames" || !named => {
                 self.add(Types::OBJECT, json!({"minProperties": 1}));
+            }
+            Value::Object(names) if key == "propertyNames" && names.len() == 1 => {
+                match names
+                    .get("pattern")
+                    .and_then(Value::as_str)
+                    .map(|pattern| self.document.complement(pattern))
+                {
+                    Some(Complement::Pattern(pattern)) => {
+                        self.add_matching(&pattern, &json!(false))
+                    }
+                    Some(Complement::Empty) => {}
+                    _ => self.lose(Types::OBJECT, key),
+                }
             }
             _ => self.lose(Types::OBJECT, key),
         }
@@ -273,7 +352,9 @@ impl Opposite<'_> {
     fn add_items(&mut self, key: &str, argument: &Value, fields: &Map<String, Value>) {
         let list = match (key, argument) {
             ("prefixItems" | "items", Value::Array(list)) => list,
-            ("contains", _) if fields.contains_key("minContains") || fields.contains_key("maxContains") => {
+            ("contains", _)
+                if fields.contains_key("minContains") || fields.contains_key("maxContains") =>
+            {
                 return self.lose(Types::ARRAY, key);
             }
             ("contains", schema) => {
@@ -285,7 +366,10 @@ impl Opposite<'_> {
             }
             (_, Value::Bool(true)) => return,
             (_, Value::Bool(false)) => {
-                let first = fields.get("prefixItems").and_then(Value::as_array).map_or(0, Vec::len);
+                let first = fields
+                    .get("prefixItems")
+                    .and_then(Value::as_array)
+                    .map_or(0, Vec::len);
                 return self.add(Types::ARRAY, json!({"minItems": first + 1}));
             }
             // The first item may be of another kind than all of them are.
@@ -293,7 +377,10 @@ impl Opposite<'_> {
                 return match self.below(schema, Types::ALL) {
                     Ok(ways) if ways.is_empty() => {}
                     Ok(ways) => {
-                        self.add(Types::ARRAY, json!({"prefixItems": [any_of(ways)], "minItems": 1}));
+                        self.add(
+                            Types::ARRAY,
+                            json!({"prefixItems": [any_of(ways)], "minItems": 1}),
+                        );
                     }
                     Err(_) => self.lose(Types::ARRAY, key),
                 };
@@ -306,7 +393,10 @@ impl Opposite<'_> {
                 Ok(ways) => {
                     let mut items = vec![json!(true); index];
                     items.push(any_of(ways));
-                    self.add(Types::ARRAY, json!({"prefixItems": items, "minItems": index + 1}));
+                    self.add(
+                        Types::ARRAY,
+                        json!({"prefixItems": items, "minItems": index + 1}),
+                    );
                 }
                 Err(_) => self.lose(Types::ARRAY, key),
             }
@@ -375,7 +465,11 @@ impl Opposite<'_> {
         Ok(ways)
     }
 
-    fn not_conditional(&self, condition: &Value, fields: &Map<String, Value>) -> Result<Vec<Value>, Undecided> {
+    fn not_conditional(
+        &self,
+        condition: &Value,
+        fields: &Map<String, Value>,
+    ) -> Result<Vec<Value>, Undecided> {
         let mut ways = Vec::new();
         if let Some(then) = fields.get("then") {
             let broken = self.below(then, self.among)?;

@@ -52,7 +52,10 @@ pub(super) fn gathered(root: &Value) -> Gathered {
 
 /// Whether keywords beside `$ref` say nothing, as up to draft 7.
 fn is_old(root: &Value) -> bool {
-    let draft = root.get("$schema").and_then(Value::as_str).unwrap_or_default();
+    let draft = root
+        .get("$schema")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
     ["draft-03", "draft-04", "draft-06", "draft-07"]
         .iter()
         .any(|old| draft.contains(old))
@@ -122,7 +125,9 @@ impl<'a> Places<'a> {
     /// What the reference leads to, if that is in this document.
     fn find(&self, root: &'a Value, reference: &str) -> Option<&'a Value> {
         let own = match reference.strip_prefix(self.base) {
-            Some(rest) if !self.base.is_empty() && (rest.is_empty() || rest.starts_with('#')) => rest,
+            Some(rest) if !self.base.is_empty() && (rest.is_empty() || rest.starts_with('#')) => {
+                rest
+            }
             _ => reference,
         };
         if own.is_empty() || own == "#" || own == "#/" {
@@ -151,7 +156,9 @@ fn decoded(text: &str) -> Option<String> {
     let mut rest = text.as_bytes();
     while let Some((first, after)) = rest.split_first() {
         let code = match (first, after) {
-            (b'%', [high, low, ..]) => u8::from_str_radix(std::str::from_utf8(&[*high, *low]).ok()?, 16).ok(),
+            (b'%', [high, low, ..]) => {
+                u8::from_str_radix(std::str::from_utf8(&[*high, *low]).ok()?, 16).ok()
+            }
             _ => None,
         };
         bytes.push(code.unwrap_or(*first));
@@ -190,7 +197,9 @@ impl<'a> Gathering<'a> {
                 continue;
             }
             let value = match value {
-                Value::String(reference) if matches!(keyword, "$ref" | "$dynamicRef" | "$recursiveRef") => {
+                Value::String(reference)
+                    if matches!(keyword, "$ref" | "$dynamicRef" | "$recursiveRef") =>
+                {
                     match self.reference(reference) {
                         Some(reference) => {
                             result.insert("$ref".to_owned(), reference.into());
@@ -201,7 +210,9 @@ impl<'a> Gathering<'a> {
                 }
                 value if DATA.contains(&keyword) => value.clone(),
                 Value::Object(named) if NAMED.contains(&keyword) => {
-                    let named = named.iter().map(|(name, part)| (name.clone(), self.schema(part)));
+                    let named = named
+                        .iter()
+                        .map(|(name, part)| (name.clone(), self.schema(part)));
                     Value::Object(named.collect())
                 }
                 value => self.schema(value),
@@ -217,7 +228,10 @@ impl<'a> Gathering<'a> {
         }
         let target = self.places.find(self.root, reference);
         let name = target.map(|target| {
-            let known = self.gathered.iter().find(|(_, known)| std::ptr::eq(*known, target));
+            let known = self
+                .gathered
+                .iter()
+                .find(|(_, known)| std::ptr::eq(*known, target));
             known.map(|(name, _)| name.clone()).unwrap_or_else(|| {
                 let name = self.new_name(reference);
                 self.gathered.push((name.clone(), target));
@@ -267,7 +281,12 @@ mod tests {
         assert_eq!(target("d"), target("b"));
         assert_eq!(target("c"), &json!({"$anchor": "name"}));
         assert_eq!(target("g"), &json!({"$id": "item", "minimum": 1}));
-        assert_eq!(target("a")["$ref"].as_str().map(|text| text.starts_with("#/$defs/mortise-")), Some(true));
+        assert_eq!(
+            target("a")["$ref"]
+                .as_str()
+                .map(|text| text.starts_with("#/$defs/mortise-")),
+            Some(true)
+        );
         assert_eq!(target("e")["properties"]["a"], json!({"$ref": "#/$defs/t"}));
         assert_eq!(properties["f"], json!({"$ref": "http://y/other"}));
         assert_eq!(properties["h"], json!({"const": {"$ref": "#name"}}));
@@ -281,6 +300,9 @@ mod tests {
             "properties": {"a": {"$ref": "#/definitions/t", "maxItems": 1}},
             "definitions": {"t": {"type": "array"}},
         });
-        assert_eq!(gathered(&schema).schema["properties"]["a"], json!({"$ref": "#/$defs/mortise-0"}));
+        assert_eq!(
+            gathered(&schema).schema["properties"]["a"],
+            json!({"$ref": "#/$defs/mortise-0"})
+        );
     }
 }

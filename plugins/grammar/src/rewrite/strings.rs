@@ -5,9 +5,11 @@ use regex_syntax::hir::{Class, Hir, HirKind};
 
 /// Work that is spent on a question about expressions, as derivre counts it.
 const FUEL: u64 = 20_000;
-/// States and letters of an expression whose complement is written out, and bytes of that.
+/// States of a pattern whose complement is written out.
 const MAX_STATES: usize = 12;
+/// Classes of letters that such a pattern tells apart.
 const MAX_LETTERS: usize = 24;
+/// Bytes of a complement.
 const MAX_COMPLEMENT_BYTES: usize = 8 * 1024;
 
 /// Whether no string has both patterns in it. False where that cannot be found out.
@@ -45,7 +47,10 @@ pub(super) fn all_but(words: &[&str]) -> String {
 
 /// The strings that complete no word, where all of these words are left to complete.
 fn rest_of(words: &[&[char]]) -> String {
-    let mut firsts: Vec<char> = words.iter().filter_map(|word| word.first().copied()).collect();
+    let mut firsts: Vec<char> = words
+        .iter()
+        .filter_map(|word| word.first().copied())
+        .collect();
     firsts.sort_unstable();
     firsts.dedup();
     let mut ways = Vec::new();
@@ -124,18 +129,27 @@ impl Machine {
                 let mut letter = [0; 4];
                 let letter = char::from_u32(*low)?.encode_utf8(&mut letter);
                 let to = regex.transition_bytes(states[next.len()], letter.as_bytes());
-                row.push(states.iter().position(|state| *state == to).unwrap_or_else(|| {
-                    states.push(to);
-                    states.len() - 1
-                }));
+                row.push(
+                    states
+                        .iter()
+                        .position(|state| *state == to)
+                        .unwrap_or_else(|| {
+                            states.push(to);
+                            states.len() - 1
+                        }),
+                );
             }
             if states.len() > MAX_STATES {
                 return None;
             }
             next.push(row);
         }
-        let accepts = states.iter().map(|state| regex.is_accepting(*state)).collect();
-        Some(Self::merged(next, accepts, &ranges)).filter(|machine| machine.classes.len() <= MAX_LETTERS)
+        let accepts = states
+            .iter()
+            .map(|state| regex.is_accepting(*state))
+            .collect();
+        Some(Self::merged(next, accepts, &ranges))
+            .filter(|machine| machine.classes.len() <= MAX_LETTERS)
     }
 
     /// The automaton with the ranges of letters that it does not tell apart as one class.
@@ -254,14 +268,31 @@ mod tests {
 
     #[test]
     fn complements_are_what_a_pattern_leaves() {
-        let patterns = ["^a", "foo", "^$", "^[a-z]+$", "^(ab|c)*$", "b.?d", "^.{0,3}$", "[^0-9]", ""];
-        let texts = ["", "a", "ab", "abc", "foo", "xfoo", "fo", "foofo", "bd", "bxd", "b\nd", "0", "abcd", "é"];
+        let patterns = [
+            "^a",
+            "foo",
+            "^$",
+            "^[a-z]+$",
+            "^(ab|c)*$",
+            "b.?d",
+            "^.{0,3}$",
+            "[^0-9]",
+            "",
+        ];
+        let texts = [
+            "", "a", "ab", "abc", "foo", "xfoo", "fo", "foofo", "bd", "bxd", "b\nd", "0", "abcd",
+            "é",
+        ];
         for pattern in patterns {
             for text in texts {
                 let has = matches(pattern, text).unwrap();
                 match complement(pattern) {
                     Complement::Pattern(rest) => {
-                        assert_eq!(matches(&rest, text), Some(!has), "{pattern}: {rest}: {text}");
+                        assert_eq!(
+                            matches(&rest, text),
+                            Some(!has),
+                            "{pattern}: {rest}: {text}"
+                        );
                     }
                     other => assert!(pattern.is_empty() && other == Complement::Empty),
                 }
