@@ -111,17 +111,31 @@ impl Counts {
         documents: &[serde_json::Value],
         wrong: &mut Vec<String>,
     ) {
-        let options = jsonschema::options().with_draft(group.draft);
+        let options = jsonschema::options()
+            .with_draft(group.draft)
+            .should_validate_formats(false);
         // Some refer to documents of the suite's own server, or to metaschemas of theirs.
         let Ok(validator) = options.build(&group.schema) else {
             return;
         };
-        for document in documents {
+        for document in documents.iter().filter(|document| is_exact(document)) {
             self.generated += 1;
             if !validator.is_valid(document) {
                 wrong.push(format!("{} (generated): {document}", group.name));
             }
         }
+    }
+}
+
+/// Whether the numbers of a document are those that were written: larger ones lose digits when they are read.
+fn is_exact(document: &serde_json::Value) -> bool {
+    match document {
+        serde_json::Value::Number(number) => number
+            .as_f64()
+            .is_some_and(|number| number.abs() < 2f64.powi(53)),
+        serde_json::Value::Array(items) => items.iter().all(is_exact),
+        serde_json::Value::Object(members) => members.values().all(is_exact),
+        _ => true,
     }
 }
 

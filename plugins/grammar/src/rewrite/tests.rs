@@ -80,6 +80,8 @@ fn many_options_end() {
         .map(|index| json!({"required": [format!("p{index}")]}))
         .collect();
     drop(rewritten(&json!({"type": "object", "oneOf": options})));
-    let wide: Vec<Value> = (0..30).map(|index| json!({"properties": {format!("a{index}"): {"type": "string"}, "b": {"type": "string"}}})).collect();
+    let wide: Vec<Value> = (0..30)
+        .map(|index| json!({"properties": {format!("a{index}"): {"type": "string"}, format!("b{index}"): {"type": "string"}}}))
+        .collect();
     assert!(refusal(json!({"oneOf": wide})).reason.contains("overlap"));
 }
