@@ -91,8 +91,8 @@ impl Opposite<'_> {
     fn finished(self) -> Result<Vec<Value>, Undecided> {
         for (types, reason) in self.lost {
             let others = self.alternatives.iter();
-            let others = others.map(|schema| self.document.types(schema));
-            if !others.into_iter().any(|other| other.meets(types)) {
+            let mut others = others.map(|schema| self.document.types(schema));
+            if !others.any(|other| other.meets(types)) {
                 return Err(reason);
             }
         }
@@ -175,7 +175,7 @@ impl Opposite<'_> {
             }
             "unevaluatedProperties" => self.lose(Types::OBJECT, key),
             "prefixItems" | "items" | "contains" => self.add_items(key, argument, fields),
-            "uniqueItems" if argument == &json!(false) => {}
+            "uniqueItems" if argument.as_bool() == Some(false) => {}
             "additionalItems" | "minContains" | "maxContains" | "uniqueItems"
             | "unevaluatedItems" => {
                 self.lose(Types::ARRAY, key);
@@ -237,8 +237,8 @@ impl Opposite<'_> {
         self.add_other_numbers(values);
         for (types, least) in [(Types::ARRAY, "minItems"), (Types::OBJECT, "minProperties")] {
             let empty = |value: &Value| {
-                value.as_array().map_or(true, Vec::is_empty)
-                    && value.as_object().map_or(true, Map::is_empty)
+                value.as_array().is_none_or(Vec::is_empty)
+                    && value.as_object().is_none_or(Map::is_empty)
             };
             let mut own = values.iter().filter(|value| Types::of(value) == types);
             if listed.meets(types) {
