@@ -34,6 +34,21 @@ printf '\007data: {"choices":[{"index":0,"delta":{"content":"a"},"finish_reason"
   seed upstream_answer content
 printf '\100data: {"choices":[{"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":"{}"}}]}}]}\n\n' |
   seed upstream_answer call
+for folder in ../tests/parity/adapters/*/; do
+  if [ -f "$folder/adapter_config.json" ]; then
+    { cat "$folder/adapter_config.json"; printf '\0'; cat "$folder/adapter_model.safetensors"; } |
+      seed adapter "$(basename "$folder")"
+  fi
+done
+{ printf '\040'; cat ../docs/glossary.md; } | seed document markdown
+printf '\040<html><head><title>a</title><script>b</script></head><body><p>c &amp; d<pre> e\n f</pre></body>' | seed document html
+printf '{"type":"and","filters":[{"type":"gte","key":"a","value":1},{"type":"in","key":"b","value":["c"]}]}\0{"a":2,"b":"c"}' |
+  seed vector_filter and
+printf '\007--B\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\nb\r\n--B\r\n%s\r\n\r\nc\r\n--B--\r\n' \
+  'Content-Disposition: form-data; name="purpose"' | seed form file
+key='{"kty":"EC","crv":"P-256","kid":"k","alg":"ES256","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU","y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}'
+printf '{"keys":[%s]}\0{"alg":"ES256","kid":"k"}\0{"iss":"a","aud":"b","sub":"c","exp":9999999999}\0%064d' "$key" 0 |
+  seed bearer_token es256
 # A component of all kinds, if the tests of the plugin host have built it.
 guests=../target/guests/wasm32-wasip2/release/guests.wasm
 if [ -f "$guests" ]; then seed plugin_component guests < "$guests"; fi

@@ -1,12 +1,16 @@
-"""Writes what the program is made of as a CycloneDX document: `sbom.py < METADATA`, cargo's metadata.
+"""Writes what the program is made of as a CycloneDX document: `sbom.py TREE < METADATA`, cargo's metadata and a file with
+what `cargo tree` lists without prefixes.
 
-Crates that are only needed to build or to test are not part of the program.
+Crates that are only needed to build or to test are not part of the program. Nor are those that the metadata resolves for
+a feature that nobody has asked for: the tree knows which are built.
 """
 
 import json
 import sys
 
 metadata = json.load(sys.stdin)
+with open(sys.argv[1], encoding="utf-8") as tree:
+    built = {tuple(line.split()[:2]) for line in tree if line.strip()}
 packages = {package["id"]: package for package in metadata["packages"]}
 nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
 (root,) = (package["id"] for package in metadata["packages"] if package["name"] == "mortise")
@@ -15,7 +19,8 @@ nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
 def needs(node):
     """Crates that become part of what this one becomes part of."""
     linked = (need for need in node["deps"] if any(kind["kind"] is None for kind in need["dep_kinds"]))
-    return sorted(need["pkg"] for need in linked)
+    named = ((need["pkg"], packages[need["pkg"]]) for need in linked)
+    return sorted(key for key, package in named if (package["name"], "v" + package["version"]) in built)
 
 
 found, waiting = set(), [root]

@@ -1,5 +1,5 @@
 //! Compiles the default plugins to machine code and writes the Rust source that embeds them, with and
-//! without machine code, and the demo model.
+//! without machine code, compressed, and the demo model.
 //!
 //! The components themselves are files of the repository, `host/bundle/prebuilt`, made by `host/bundle/build-plugins`.
 
@@ -49,18 +49,18 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), String> {
 
 fn embed_plugins(source: &mut String, folder: &Path, out: &Path) -> Result<(), String> {
     println!("cargo::rerun-if-changed={}", folder.display());
-    source.push_str("const PLUGINS: &[(&str, &[u8], &[u8])] = &[\n");
+    source.push_str("static PLUGINS: &[(&str, &[u8], &[u8])] = &[\n");
     for name in PLUGINS {
         let prebuilt = folder.join(format!("{name}.wasm"));
         let mut wasm = fs::read(&prebuilt)
             .map_err(|error| format!("cannot read {}: {error}", prebuilt.display()))?;
         append_version(&mut wasm);
-        let path = out.join(format!("{name}.wasm"));
-        write(&path, &wasm)?;
+        let path = out.join(format!("{name}.wasm.lz4"));
+        write(&path, &lz4_flex::compress_prepend_size(&wasm))?;
         let machine_code = mortise_aot::precompile(&wasm)
             .map_err(|error| format!("compiling the default plugin `{name}` failed: {error:#}"))?;
-        let compiled = out.join(format!("{name}.cwasm"));
-        write(&compiled, &machine_code)?;
+        let compiled = out.join(format!("{name}.cwasm.lz4"));
+        write(&compiled, &lz4_flex::compress_prepend_size(&machine_code))?;
         let _ = writeln!(
             source,
             "    ({name:?}, include_bytes!({path:?}), include_bytes!({compiled:?})),"
@@ -81,7 +81,8 @@ fn append_version(wasm: &mut Vec<u8>) {
 
 fn embed_model(source: &mut String, folder: &Path) -> Result<(), String> {
     println!("cargo::rerun-if-changed={}", folder.display());
-    source.push_str("const DEMO_MODEL: &[(&str, &[u8])] = &[\n");
+    // A constant would be in the program once for each unit of code that names it.
+    source.push_str("static DEMO_MODEL: &[(&str, &[u8])] = &[\n");
     println!("cargo::rerun-if-env-changed={WITHOUT_MODEL}");
     if env::var_os(WITHOUT_MODEL).is_some() {
         source.push_str("];\n");

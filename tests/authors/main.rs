@@ -5,9 +5,13 @@
 //! `make`, `node` or `curl` the respective test is reported as skipped, by name, and fails
 //! if `MORTISE_REQUIRE_SDKS=1` is set, as `.ci/run` does.
 
+mod conformance;
+mod dev;
 mod examples;
 mod exceptions;
+mod hostile_registry;
 mod pages;
+mod registries;
 mod shell;
 
 use mortise_test_support as support;

@@ -54,6 +54,30 @@ fn follow(page: &str) -> String {
 }
 
 #[test]
+fn feature_w3_projects_of_each_language_are_loaded() {
+    if !have(&["python3", "make", "node"]) {
+        return;
+    }
+    let printed = follow("dev.md");
+    assert_eq!(
+        printed.matches("cases passed; loaded as").count(),
+        4,
+        "{printed}"
+    );
+    for file in [
+        "dev_tool.wasm",
+        "dev-parser.wasm",
+        "dev-clerk.wasm",
+        "dev-guard.wasm",
+    ] {
+        assert!(
+            printed.contains(&format!("\n{file}\n")),
+            "{file}: {printed}"
+        );
+    }
+}
+
+#[test]
 fn the_page_on_policies_works() {
     let printed = follow("policy.md");
     assert!(printed.contains("4 cases passed"), "{printed}");

@@ -12,7 +12,7 @@ use crate::responses::RESPONSES;
 use crate::support::client::Request;
 use crate::support::{Server, have, wait_for};
 
-const BATCHES: &str = "/v1/batches";
+pub(crate) const BATCHES: &str = "/v1/batches";
 const SCRIPT: &str = "default = \"Hello there, wörld 👋.\"\n";
 const SLOW: &str = "default = \"Hello there, wörld 👋.\"\ntoken_delay_ms = 20\n";
 
@@ -20,7 +20,7 @@ fn line(id: &str, url: &str, body: &Value) -> String {
     json!({"custom_id": id, "method": "POST", "url": url, "body": body}).to_string() + "\n"
 }
 
-fn lines(count: usize) -> String {
+pub(crate) fn lines(count: usize) -> String {
     (0..count)
         .map(|number| {
             line(
@@ -32,7 +32,7 @@ fn lines(count: usize) -> String {
         .collect()
 }
 
-fn create(server: &Server, content: &str, endpoint: &str) -> Value {
+pub(crate) fn create(server: &Server, content: &str, endpoint: &str) -> Value {
     let input = uploaded(server, content);
     let body = json!({
         "input_file_id": input,
@@ -43,12 +43,12 @@ fn create(server: &Server, content: &str, endpoint: &str) -> Value {
     server.post(BATCHES, &body).ok()
 }
 
-fn path_of(batch: &Value) -> String {
+pub(crate) fn path_of(batch: &Value) -> String {
     format!("{BATCHES}/{}", batch["id"].as_str().expect("an id"))
 }
 
 /// The batch when its status is one of these.
-fn when(server: &Server, batch: &Value, wanted: &[&str]) -> Value {
+pub(crate) fn when(server: &Server, batch: &Value, wanted: &[&str]) -> Value {
     wait_for(|| {
         let now = server.get(&path_of(batch)).ok();
         match wanted.contains(&now["status"].as_str().expect("a status")) {
@@ -59,7 +59,7 @@ fn when(server: &Server, batch: &Value, wanted: &[&str]) -> Value {
 }
 
 /// Lines of an output file by their `custom_id`, each of which is there once.
-fn outputs(server: &Server, file: &Value) -> BTreeMap<String, Value> {
+pub(crate) fn outputs(server: &Server, file: &Value) -> BTreeMap<String, Value> {
     let mut found = BTreeMap::new();
     for line in content(server, file).lines() {
         let line: Value = serde_json::from_str(line).expect("a line of JSON");

@@ -16,6 +16,8 @@ const KEY: &str = "an admin key of the tests";
 const SCRIPT: &str = r#"
 default = "Hello there, wörld 👋."
 lines = [
+    { when = "Passages of documents", say = "A zebra [1]." },
+    { when = "what grazes", say = "<tool_call>\n{\"name\": \"file_search\", \"arguments\": {\"query\": \"zebra\"}}\n</tool_call>" },
     { when = "weather", say = "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}\n</tool_call>" },
     { when = "think", say = "<think>\nLet me see.\n</think>\n\nForty-two." },
 ]
@@ -260,6 +262,9 @@ fn openai_calls() -> Vec<Call> {
         call("getModelUnversioned").at("/models/scripted"),
         call("getProps").at("/props?model=scripted"),
         call("getSlots").at("/slots?model=scripted"),
+        call("getModelHealth").at("/scripted/health"),
+        call("getModelProps").at("/scripted/props"),
+        call("getModelSlots").at("/scripted/slots"),
     ]
 }
 
@@ -424,6 +429,10 @@ fn collection_calls(server: &Server, contract: &Contract) -> Vec<Call> {
     let ranking = json!({"ranker": "auto", "score_threshold": 0.0, "diversity": 0.5,
         "hybrid_search": {"embedding_weight": 0.5, "text_weight": 0.5}});
     let attributes = json!({"attributes": {"a": true}});
+    let id = store.rsplit('/').next().expect("an id");
+    let asked = json!({"model": "scripted", "input": "what grazes",
+        "tools": [{"type": "file_search", "vector_store_ids": [id]}],
+        "include": ["file_search_call.results"]});
     let rag = json!({"query": "zebra", "collection": "contract", "model": "scripted",
         "similarity_threshold": -1.0});
     vec![
@@ -437,6 +446,8 @@ fn collection_calls(server: &Server, contract: &Contract) -> Vec<Call> {
         call("searchVectorStore").at(&format!("{store}/search")).with(
             json!({"query": ["zebra"], "filters": filter, "max_num_results": 3, "ranking_options": ranking}),
         ),
+        call("createResponse").with(asked.clone()),
+        call("createResponse").with(joined(asked, json!({"stream": true}))),
         call("llmRag").with(rag.clone()),
         call("llmRag").with(joined(rag, json!({"stream": true}))),
         call("createVectorStoreFile")
@@ -486,6 +497,10 @@ fn feature_e27_answers_are_those_that_the_contract_declares() {
         "llmUnloadModel",
         "llmLoadModel",
         "llmClearCache",
+        // With a library, in the suite `lifecycle`.
+        "deleteModel",
+        "ollamaPull",
+        "ollamaDelete",
     ];
     let mut called = BTreeSet::from(made);
     let mut calls = openai_calls();

@@ -142,6 +142,13 @@ fn the_look_for_idle_models_is_started_again() {
 }
 
 #[test]
+fn the_look_at_what_other_servers_share_is_started_again() {
+    let faulty = Faulty::start();
+    faulty.strike("shared-store", || ());
+    faulty.was_restarted("shared-store");
+}
+
+#[test]
 fn the_look_at_store_and_disk_is_started_again() {
     let faulty = Faulty::start();
     faulty.strike("health", || ());
@@ -184,6 +191,27 @@ fn the_task_that_writes_counters_is_started_again() {
     let faulty = Faulty::start();
     faulty.strike("counters", || ());
     faulty.was_restarted("counters");
+}
+
+#[test]
+fn the_task_that_keeps_shared_counters_is_started_again() {
+    let faulty = Faulty::with("[valkey]\nurl = \"unix:///nonexistent/socket\"\n");
+    faulty.strike("shared-counters", || ());
+    faulty.was_restarted("shared-counters");
+}
+
+#[test]
+fn the_task_that_hands_over_is_started_again() {
+    let faulty = Faulty::start();
+    faulty.strike("hand-over", || ());
+    faulty.was_restarted("hand-over");
+}
+
+#[test]
+fn the_task_that_sends_traces_is_started_again() {
+    let faulty = Faulty::with("[traces]\nendpoint = \"http://127.0.0.1:9/v1/traces\"\n");
+    faulty.strike("traces", || ());
+    faulty.was_restarted("traces");
 }
 
 #[test]
@@ -274,9 +302,11 @@ fn every_task_that_must_go_on_is_made_to_panic() {
     for file in [
         "app.rs",
         "audit.rs",
+        "hand_over.rs",
         "health.rs",
         "supervise.rs",
         "tasks.rs",
+        "traces.rs",
     ] {
         let text = std::fs::read_to_string(sources.join(file)).expect("read the sources");
         let text = text.split("#[cfg(test)]").next().unwrap_or_default();

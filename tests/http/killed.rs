@@ -5,31 +5,64 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::net::TcpStream;
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::answers::{CHAT, chat};
+use crate::batches::{BATCHES, lines, outputs};
+use crate::files::{form, upload};
 use crate::responses::RESPONSES;
+use crate::retrieval;
 use crate::support::client::Request;
 use crate::support::{Server, wait_for};
 
 const SCRIPT: &str = "default = \"Hello there, wörld 👋.\"\ntoken_delay_ms = 1\n";
+const STORES: &str = "/v1/vector_stores";
+
+/// Lines of each batch.
+const LINES: usize = 4;
+
+/// Records of earlier rounds that each round looks at again.
+const SAMPLE: usize = 40;
+
+fn number_of(variable: &str, default: usize) -> usize {
+    let given = std::env::var(variable).ok();
+    given
+        .and_then(|given| given.parse().ok())
+        .unwrap_or(default)
+}
 
 /// Rounds, each ended by SIGKILL.
-fn rounds() -> usize {
-    let rounds = std::env::var("MORTISE_KILLS").ok();
-    rounds.and_then(|rounds| rounds.parse().ok()).unwrap_or(4)
+pub(crate) fn rounds() -> usize {
+    number_of("MORTISE_KILLS", 4)
+}
+
+/// Numbers that look random, the same for the same seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.0 >> 33).expect("31 bits") % bound
+    }
 }
 
 fn server(path: &Path) -> Server {
     Server::scripted(SCRIPT, &format!("[store]\npath = {path:?}\n"))
 }
 
-/// What the server has acknowledged: bodies by the path under which they must be found.
-type Acknowledged = Arc<Mutex<BTreeMap<String, Value>>>;
+/// A server with a model that makes vectors, too.
+fn loaded(path: &Path) -> Server {
+    let store =
+        format!("[store]\npath = {path:?}\ntenant_max_records = 10000000\nmax_mib = 65536\n");
+    retrieval::server(&store)
+}
 
 /// A request that may meet the end of the server; its body if the answer came whole.
 fn try_send(address: &str, request: &Request) -> Option<Value> {
@@ -67,124 +100,223 @@ fn try_send(address: &str, request: &Request) -> Option<Value> {
     serde_json::from_str(body).ok()
 }
 
-/// One of the requests of the load, by its number.
-fn request(number: usize) -> (Request, fn(&str) -> String) {
-    let key = format!("key-{number}");
-    let response = |more: Value| {
-        let mut body = json!({"model": "scripted", "input": format!("Hi {number}")});
-        for (name, value) in more.as_object().expect("an object") {
-            body[name] = value.clone();
+/// Something that the server has acknowledged: the path under which it must be found, and its body.
+type Acknowledged = (String, Value);
+
+/// The load of a test: what was sent, and what was acknowledged.
+#[derive(Default)]
+struct Load {
+    next: AtomicUsize,
+    acknowledged: Mutex<Vec<Acknowledged>>,
+    /// Path of the vector store of the round.
+    store: Mutex<Option<String>>,
+}
+
+impl Load {
+    /// Send requests until the server is gone.
+    fn run(&self, address: &str, stop: &AtomicBool) {
+        while !stop.load(Ordering::Relaxed) {
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            let sent = match number % 16 {
+                6 => batch(address, number),
+                14 => self.document(address, number),
+                _ => simple(address, number),
+            };
+            if let Some(sent) = sent {
+                self.acknowledged.lock().expect("the list").push(sent);
+            }
         }
-        Request::post(RESPONSES, &body).header("idempotency-key", &key)
+    }
+
+    /// A document in the vector store of the round, made by whoever comes first.
+    fn document(&self, address: &str, number: usize) -> Option<Acknowledged> {
+        let mut store = self.store.lock().expect("the path");
+        if store.is_none() {
+            let body = json!({"name": format!("of {number}")});
+            let made = try_send(address, &keyed(STORES, &body, number))?;
+            *store = Some(format!("{STORES}/{}", made["id"].as_str()?));
+        }
+        let store = store.clone()?;
+        let text = format!("The number is word{number}.");
+        let body = form(&[("purpose", "user_data")], Some(("a.md", text.as_bytes())));
+        let file = try_send(address, &upload(&body))?;
+        let attach = json!({"file_id": file["id"]});
+        let path = format!("{store}/files");
+        let mut attached = try_send(address, &keyed(&path, &attach, number))?;
+        attached["number"] = json!(number);
+        Some((format!("{path}/{}", file["id"].as_str()?), attached))
+    }
+}
+
+fn keyed(path: &str, body: &Value, number: usize) -> Request {
+    Request::post(path, body).header("idempotency-key", &format!("key-{number} {path}"))
+}
+
+/// A request of one step, and the folder of what it makes.
+fn request(number: usize) -> (Request, &'static str) {
+    let response = |field: &str| {
+        let mut body = json!({"model": "scripted", "input": format!("Hi {number}")});
+        if !field.is_empty() {
+            body[field] = json!(true);
+        }
+        (keyed(RESPONSES, &body, number), RESPONSES)
     };
-    let of_response: fn(&str) -> String = |id| format!("{RESPONSES}/{id}");
     match number % 4 {
-        0 => (response(json!({})), of_response),
-        1 => (response(json!({"stream": true})), of_response),
-        2 => (response(json!({"background": true})), of_response),
+        0 => response(""),
+        1 => response("stream"),
+        2 => response("background"),
         _ => {
             let mut body = chat("Hi");
             body["store"] = json!(true);
             body["metadata"] = json!({"number": number.to_string()});
-            let request = Request::post(CHAT, &body).header("idempotency-key", &key);
-            (request, |id| format!("{CHAT}/{id}"))
+            (keyed(CHAT, &body, number), CHAT)
         }
     }
 }
 
-/// Send requests until the server is gone.
-fn load(address: &str, next: &AtomicUsize, acknowledged: &Acknowledged, stop: &AtomicBool) {
-    while !stop.load(Ordering::Relaxed) {
-        let (request, path) = request(next.fetch_add(1, Ordering::Relaxed));
-        if let Some(body) = try_send(address, &request)
-            && let Some(id) = body["id"].as_str()
-        {
-            acknowledged.lock().expect("the map").insert(path(id), body);
-        }
-    }
+fn simple(address: &str, number: usize) -> Option<Acknowledged> {
+    let (request, folder) = request(number);
+    let made = try_send(address, &request)?;
+    Some((format!("{folder}/{}", made["id"].as_str()?), made))
 }
 
-/// Everything that was acknowledged is there, and nothing is there twice.
-fn check(server: &Server, acknowledged: &BTreeMap<String, Value>, sent: usize) {
-    for (path, body) in acknowledged {
-        if body["background"] == true {
-            wait_for(|| {
-                let now = server.get(path).ok();
-                match now["status"] == "completed" {
-                    true => Ok(()),
-                    false => Err(format!("{path} is {}", now["status"])),
-                }
-            });
-            continue;
+fn batch(address: &str, number: usize) -> Option<Acknowledged> {
+    let input = lines(LINES);
+    let body = form(
+        &[("purpose", "batch")],
+        Some(("in.jsonl", input.as_bytes())),
+    );
+    let file = try_send(address, &upload(&body))?;
+    let body = json!({
+        "input_file_id": file["id"], "endpoint": CHAT, "completion_window": "24h",
+        "metadata": {"number": number.to_string()},
+    });
+    let made = try_send(address, &keyed(BATCHES, &body, number))?;
+    Some((format!("{BATCHES}/{}", made["id"].as_str()?), made))
+}
+
+/// The object at a path when it has come to its end.
+fn ended(server: &Server, path: &str) -> Value {
+    wait_for(|| {
+        let now = server.get(path).ok();
+        match now["status"] == "completed" {
+            true => Ok(now),
+            false => Err(format!("{path} is {now}")),
         }
+    })
+}
+
+/// Something that was acknowledged is there, and nothing of it twice.
+fn check(server: &Server, (path, body): &Acknowledged) {
+    if path.starts_with(BATCHES) {
+        let batch = ended(server, path);
+        let counts = json!({"total": LINES, "completed": LINES, "failed": 0});
+        assert_eq!(batch["request_counts"], counts, "{path}");
+        assert_eq!(outputs(server, &batch["output_file_id"]).len(), LINES);
+    } else if let Some((store, _)) = path.split_once("/files/") {
+        ended(server, path);
+        let word = format!("word{}", body["number"]);
+        let search = json!({"query": word, "max_num_results": 50, "ranking_options":
+            {"hybrid_search": {"embedding_weight": 0, "text_weight": 1}}});
+        let found = server.post(&format!("{store}/search"), &search).ok();
+        let texts = found["data"].as_array().expect("results").iter();
+        let hits = texts.filter(|one| {
+            one["content"][0]["text"]
+                .as_str()
+                .is_some_and(|text| text.contains(&word))
+        });
+        assert_eq!(hits.count(), 1, "{path}: {found}");
+    } else if body["background"] == true {
+        ended(server, path);
+    } else {
         let now = server.get(path).ok();
         for field in ["output", "choices"] {
             assert_eq!(now[field], body[field], "{path}");
         }
     }
-    for number in (3..sent).step_by(4) {
+}
+
+/// No completion of these numbers is there twice.
+fn check_once(server: &Server, numbers: impl Iterator<Item = usize>) {
+    for number in numbers.filter(|number| number % 4 == 3) {
         let listed = server
             .get(&format!("{CHAT}?metadata[number]={number}"))
             .ok();
         let found = listed["data"].as_array().expect("a list").len();
         assert!(found <= 1, "completion {number} is there {found} times");
     }
-    // A key that was answered is answered with the same id.
-    for (path, body) in acknowledged.iter().take(20) {
-        let id = body["id"].as_str().expect("an id");
-        assert!(path.ends_with(id));
+}
+
+/// Requests that were sent again with their keys have one answer.
+fn send_again(server: &Server, load: &Load, numbers: impl Iterator<Item = usize>) {
+    let acknowledged = load.acknowledged.lock().expect("the list");
+    let known: BTreeMap<String, Value> = acknowledged.iter().cloned().collect();
+    drop(acknowledged);
+    for number in numbers.filter(|number| !matches!(number % 16, 6 | 14)) {
+        let again = simple(server.address(), number).expect("an answer");
+        match known.get(&again.0) {
+            Some(known) => assert_eq!(known["id"], again.1["id"]),
+            None => load.acknowledged.lock().expect("the list").push(again),
+        }
     }
 }
 
 #[test]
 fn feature_t11_what_was_acknowledged_outlives_sigkill() {
+    let kills = rounds();
+    let seed = number_of("MORTISE_KILLS_SEED", 13);
+    let mut random = Random(seed as u64);
     let folder = tempfile::tempdir().expect("make a folder");
     let path = folder.path().join("state.db");
-    let acknowledged = Acknowledged::default();
-    let next = AtomicUsize::new(0);
-    for round in 0..rounds() {
-        let server = server(&path);
-        check(
-            &server,
-            &acknowledged.lock().expect("the map"),
-            next.load(Ordering::Relaxed),
-        );
-        let address = server.address().to_owned();
-        let stop = AtomicBool::new(false);
+    let (load, mut checked, mut longest) = (Load::default(), 0, Duration::ZERO);
+    let (mut first, mut sent) = (0, 0_usize);
+    for round in 0..=kills {
+        let begun = Instant::now();
+        let server = loaded(&path);
+        longest = longest.max(begun.elapsed());
+        send_again(&server, &load, first.max(sent.saturating_sub(8))..sent);
+        let acknowledged = load.acknowledged.lock().expect("the list").clone();
+        let last = round == kills;
+        let from = if last { 0 } else { checked };
+        acknowledged[from..]
+            .iter()
+            .for_each(|one| check(&server, one));
+        for _ in 0..SAMPLE.min(from) {
+            check(&server, &acknowledged[random.below(from)]);
+        }
+        check_once(&server, first..sent);
+        (checked, first) = (acknowledged.len(), sent);
+        if last {
+            break;
+        }
+        *load.store.lock().expect("the path") = None;
+        let (address, stop) = (server.address().to_owned(), AtomicBool::new(false));
         std::thread::scope(|scope| {
             for _ in 0..8 {
-                scope.spawn(|| load(&address, &next, &acknowledged, &stop));
+                scope.spawn(|| load.run(&address, &stop));
             }
-            // Some moment, another one in each round.
-            let moment = 200 + (round as u64 * 397) % 500;
-            std::thread::sleep(Duration::from_millis(moment));
+            std::thread::sleep(Duration::from_millis(50 + random.below(700) as u64));
             server.signal("KILL");
             stop.store(true, Ordering::Relaxed);
         });
-        // A request that was sent again with its key got, or gets, one answer.
-        let server = self::server(&path);
-        for number in next.load(Ordering::Relaxed).saturating_sub(8)..next.load(Ordering::Relaxed) {
-            let (request, path) = request(number);
-            let again = try_send(server.address(), &request).expect("an answer");
-            let id = again["id"].as_str().expect("an id");
-            let known = acknowledged
-                .lock()
-                .expect("the map")
-                .insert(path(id), again.clone());
-            if let Some(known) = known {
-                assert_eq!(known["id"], again["id"]);
-            }
-        }
+        sent = load.next.load(Ordering::Relaxed);
     }
-    let server = server(&path);
-    let acknowledged = acknowledged.lock().expect("the map");
+    let acknowledged = load.acknowledged.lock().expect("the list").clone();
     assert!(
-        acknowledged.len() > rounds(),
+        acknowledged.len() > 4 * kills,
         "the load was no load: {}",
         acknowledged.len()
     );
-    check(&server, &acknowledged, next.load(Ordering::Relaxed));
-    drop(server);
+    let kinds = [BATCHES, "/files/", RESPONSES, CHAT];
+    let counts = kinds.map(|kind| {
+        acknowledged
+            .iter()
+            .filter(|(path, _)| path.contains(kind))
+            .count()
+    });
+    eprintln!(
+        "seed {seed}, {kills} kills under load, acknowledged {kinds:?}: {counts:?}, longest start {longest:?}"
+    );
     let report = mortise(&["store", "check", "--store", path.to_str().expect("UTF-8")]);
     assert!(report.contains("\"whole\": true"), "{report}");
 }

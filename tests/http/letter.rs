@@ -220,6 +220,28 @@ fn slow_heads_are_told_so() {
     server.assert_sound();
 }
 
+/// A body that no length announces is not read, and costs the answer none of its end.
+#[test]
+fn what_was_not_announced_takes_nothing_from_the_answer() {
+    let mut server = Server::scripted("default = \"x\"", "");
+    let whole = server.get("/openapi.json").body;
+    let mut stream = TcpStream::connect(server.address()).expect("connect");
+    stream
+        .set_read_timeout(Some(PATIENCE))
+        .expect("set a timeout");
+    let head = b"GET /openapi.json HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    // More than the server reads at once, and written at once: what comes behind the answer is nobody's fault.
+    let sent = [&head[..], &[b'{'; 24_576]].concat();
+    stream.write_all(&sent).expect("write all");
+    // The answer is longer than what the socket takes unread, so that its end would be lost with a reset.
+    std::thread::sleep(Duration::from_millis(500));
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("read the answer");
+    assert!(answer.starts_with(b"HTTP/1.1 200 "));
+    assert!(answer.ends_with(&whole), "{} bytes came", answer.len());
+    server.assert_sound();
+}
+
 /// The answer comes although the request goes on: no reset in its place.
 #[test]
 fn early_answers_arrive_whole() {

@@ -232,7 +232,7 @@ fn holds(path: &Path, text: &str) -> bool {
 }
 
 /// Hash that `mortise keys password` prints for a password.
-fn hashed(password: &str) -> String {
+pub(crate) fn hashed(password: &str) -> String {
     let mut child = Command::new(crate::support::binary())
         .args(["keys", "password"])
         .stdin(Stdio::piped())

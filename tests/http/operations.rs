@@ -206,6 +206,29 @@ fn feature_o1_metrics_may_be_on_the_admin_side_alone() {
 }
 
 #[test]
+fn feature_o1_answers_are_measured_under_the_names_of_the_conventions() {
+    let server = Server::scripted("default = \"x\"", "[metrics]\ngen_ai_names = true\n");
+    let usage = server.post(CHAT, &chat("Hi")).ok()["usage"].clone();
+    let labels = "gen_ai_provider_name=\"mortise\",gen_ai_request_model=\"scripted\"";
+    let sum = |kind: &str| {
+        let labels = format!("{labels},gen_ai_token_type=\"{kind}\"");
+        server.metric(&format!("gen_ai_client_token_usage_sum{{{labels}}}"))
+    };
+    assert_eq!(Some(sum("input")), usage["prompt_tokens"].as_f64());
+    assert_eq!(Some(sum("output")), usage["completion_tokens"].as_f64());
+    for name in [
+        "gen_ai_server_request_duration_seconds",
+        "gen_ai_server_time_to_first_token_seconds",
+    ] {
+        assert_eq!(
+            server.metric(&format!("{name}_count{{{labels}}}")),
+            1.0,
+            "{name}"
+        );
+    }
+}
+
+#[test]
 fn feature_e7_a_disk_without_room_is_told_of_and_may_end_new_work() {
     let folder = tempfile::tempdir().expect("make a folder");
     let store = format!("[store]\npath = {:?}\n", folder.path().join("state.db"));

@@ -14,10 +14,15 @@ const SCRIPT: &str = "default = \"It is the third clause [1].\"\n";
 
 /// A model that says what it is told, and the demo model's files as one that makes vectors.
 pub(crate) fn server(more: &str) -> Server {
+    saying(SCRIPT, more)
+}
+
+/// A model that says what a script tells it, beside one that makes vectors.
+pub(crate) fn saying(script: &str, more: &str) -> Server {
     let demo = example::root().join("examples/demo-model/model");
     let demo = demo.to_str().expect("a path in UTF-8");
     let embeds = format!("[[models]]\nname = \"embeds\"\npath = '{demo}'\npooling = \"last\"\n");
-    Server::scripted(SCRIPT, &format!("{more}\n{embeds}"))
+    Server::scripted(script, &format!("{more}\n{embeds}"))
 }
 
 fn keyed(request: Request, key: &str) -> Request {
@@ -28,17 +33,17 @@ fn keyed(request: Request, key: &str) -> Request {
 }
 
 /// Somebody who sends requests with a key, or without one.
-struct Caller<'a> {
-    server: &'a Server,
-    key: &'a str,
+pub(crate) struct Caller<'a> {
+    pub(crate) server: &'a Server,
+    pub(crate) key: &'a str,
 }
 
 impl Caller<'_> {
-    fn get(&self, path: &str) -> Response {
+    pub(crate) fn get(&self, path: &str) -> Response {
         self.server.send(&keyed(Request::get(path), self.key))
     }
 
-    fn post(&self, path: &str, body: &Value) -> Response {
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Response {
         self.server
             .send(&keyed(Request::post(path, body), self.key))
     }
@@ -48,14 +53,14 @@ impl Caller<'_> {
             .send(&keyed(Request::get(path).method("DELETE"), self.key))
     }
 
-    fn file(&self, name: &str, content: &[u8]) -> String {
+    pub(crate) fn file(&self, name: &str, content: &[u8]) -> String {
         let body = form(&[("purpose", "user_data")], Some((name, content)));
         let uploaded = self.server.send(&keyed(upload(&body), self.key)).ok();
         uploaded["id"].as_str().expect("an id").to_owned()
     }
 
     /// A vector store of files, all ingested.
-    fn store(&self, files: &[String]) -> String {
+    pub(crate) fn store(&self, files: &[String]) -> String {
         let made = self
             .post(STORES, &json!({"name": "papers", "file_ids": files}))
             .ok();
@@ -64,7 +69,7 @@ impl Caller<'_> {
         id
     }
 
-    fn ingested(&self, store: &str) -> Value {
+    pub(crate) fn ingested(&self, store: &str) -> Value {
         let path = format!("{STORES}/{store}");
         until("the files are ingested", || {
             self.get(&path).ok()["status"] == "completed"
@@ -72,7 +77,7 @@ impl Caller<'_> {
         self.get(&path).ok()
     }
 
-    fn search(&self, store: &str, body: Value) -> Vec<Value> {
+    pub(crate) fn search(&self, store: &str, body: Value) -> Vec<Value> {
         let found = self.post(&format!("{STORES}/{store}/search"), &body).ok();
         found["data"].as_array().expect("results").clone()
     }
@@ -84,7 +89,7 @@ pub(crate) fn store_of(server: &Server, name: &str, text: &str) -> String {
     caller.store(&[caller.file(name, text.as_bytes())])
 }
 
-fn nobody(server: &Server) -> Caller<'_> {
+pub(crate) fn nobody(server: &Server) -> Caller<'_> {
     Caller { server, key: "" }
 }
 
@@ -95,7 +100,7 @@ fn names(results: &[Value]) -> Vec<&str> {
         .collect()
 }
 
-const CLAUSES: &str = "# Contract\n\nClause one names the parties.\n\n## Payment\n\nClause two sets the wörld price.\n\n\
+pub(crate) const CLAUSES: &str = "# Contract\n\nClause one names the parties.\n\n## Payment\n\nClause two sets the wörld price.\n\n\
                        ## Term\n\nClause three ends the zebra agreement after a year.\n";
 
 #[test]

@@ -6,11 +6,20 @@ mod audit;
 mod contract;
 mod demand;
 mod discovery;
+mod hub;
 mod keys;
+mod library;
 mod loras;
+mod path;
+mod persist;
+mod random;
 mod release;
 mod settings;
 mod start;
+mod uploads;
+mod watch;
+
+use std::path::Path;
 
 use mortise_test_support as support;
 use serde_json::{Value, json};
@@ -39,7 +48,16 @@ struct Managed {
 
 impl Managed {
     fn start(config: &str) -> Self {
-        let server = Server::configured(&format!("{ADMIN}{config}"));
+        Self::with(config, &[])
+    }
+
+    /// With further keys of the admin side.
+    fn start_with(admin: &str, config: &str) -> Self {
+        Self::with(&format!("{admin}{config}"), &[])
+    }
+
+    fn with(config: &str, variables: &[(&str, &Path)]) -> Self {
+        let server = Server::configured_with(&format!("{ADMIN}{config}"), variables);
         let line = server.wait_for_log(|line| line.contains("admin side on http://"));
         let (_, address) = line
             .split_once("admin side on http://")

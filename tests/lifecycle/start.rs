@@ -112,6 +112,12 @@ fn health_is_told_from_the_first_moment() {
     );
     let models = get("/v1/models");
     assert_eq!(code(&models), (503, "server_starting".to_owned()));
+    // Each dialect's callers are told so in its shape.
+    let message = get("/v1/messages");
+    assert_eq!(message.status(), 529, "{}", message.text());
+    assert_eq!(message.json()["error"]["type"], "overloaded_error");
+    let tags = get("/api/tags");
+    assert!(tags.json()["error"].is_string(), "{}", tags.text());
     let killed = Command::new("kill")
         .args(["-TERM", &child.id().to_string()])
         .status();

@@ -74,6 +74,15 @@ pub(crate) fn walks() -> Vec<Walk> {
             text: r#"{"value": 1, "children": [{"value": 2.5, "children": []}, {"value": -3, "children": [{"value": 0, "children": []}]}]}"#,
         },
         Walk {
+            name: "schema with options, opposites and conditions",
+            source: schema(
+                r#"{"type": "object", "properties": {"name": {"type": "string", "not": {"enum": ["none", "nil"]}},
+                "size": {"oneOf": [{"type": "integer", "maximum": 9}, {"type": "integer", "minimum": 5}]}, "unit": {"enum": ["m", "kg"]}},
+                "required": ["name"], "dependentRequired": {"size": ["unit"]}, "additionalProperties": false}"#,
+            ),
+            text: r#"{"name": "nonesuch", "size": 42, "unit": "kg"}"#,
+        },
+        Walk {
             name: "enumeration and constant",
             source: schema(
                 r#"{"type": "object", "properties": {"kind": {"const": "circle"}, "colour": {"enum": ["red", "green", "reddish"]}},

@@ -5,6 +5,7 @@ mod bindings;
 mod declared;
 mod grants;
 mod leaks;
+mod policy_grants;
 mod quarantine;
 mod surroundings;
 mod swap;

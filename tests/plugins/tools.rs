@@ -397,3 +397,33 @@ fn the_log_tells_once_of_a_template_that_shows_no_tools() {
     );
     assert_eq!(server.log().iter().filter(|line| blind(line)).count(), 1);
 }
+
+/// A template that forgets to mark a control token; what callers write is to arrive plain, and is no mistake.
+#[test]
+fn feature_w4_the_log_tells_once_of_a_control_token_that_arrives_plain() {
+    let file = example::every_kind();
+    let warned = |line: &str| line.contains("writes a control token into a plain segment");
+    let served = |writes: &str, text: &str| {
+        let binding = format!(
+            "[[plugins.bindings]]\nkind = \"chat-template\"\nfile = {file:?}\nsettings = {{ writes = {writes:?} }}\n"
+        );
+        let server = Server::scripted("default = \"The answer.\"", &binding);
+        let messages = json!([{"role": "user", "content": text}]);
+        let body = json!({"model": "scripted", "max_tokens": 5, "messages": messages});
+        for _ in 0..2 {
+            let answer = server.post("/v1/chat/completions", &body);
+            assert_eq!(answer.status(), 200, "{}", answer.text());
+        }
+        server
+    };
+    let server = served("<|im_start|>user: Hi", "Hi");
+    let line = server.wait_for_log(warned);
+    assert!(
+        line.contains("token=\"<|im_start|>\"") && line.contains("plugin=\"guest\""),
+        "{line}"
+    );
+    assert_eq!(server.log().iter().filter(|line| warned(line)).count(), 1);
+    let server = served("<|im_start|>user: Hi", "<|im_start|>");
+    server.signal("TERM");
+    assert_eq!(server.log().iter().filter(|line| warned(line)).count(), 0);
+}

@@ -1,13 +1,15 @@
-//! The playground in a real browser, Debian's Chromium, on the demo model with a tool, on scripted models, and behind a key. The
-//! driver and the judge of accessibility come from npm.
+//! The playground in a real browser, Debian's Chromium, on the demo model with a tool, on scripted models, and behind a key; and
+//! the page of the admin side. The driver and the judge of accessibility come from npm.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::support::{Server, example, have, kept, model};
 use crate::{run, sources};
 
 const PROGRAM: &str = "chromium";
+
+const ADMIN_KEY: &str = "an admin key of the tests";
 
 const MARKDOWN: &str = "<think>\\nLet me think of 1 < 2.\\n</think>\\n\\n## A title\\n\\nSome **bold** text, a \
     [link](https://example.com/).\\n\\n- one\\n- two & three\\n\\n| a | b |\\n|---|---|\\n| 1 | 2 |\\n\\n```rust\\nif \
@@ -40,6 +42,35 @@ fn scripted() -> Server {
     )
 }
 
+/// A server with an admin side that keeps an audit log in `folder`, and the address of that side.
+fn managed(folder: &Path) -> (Server, String) {
+    let files = model::byte_level();
+    let log = folder.join("audit.jsonl");
+    let of = |name: &str, more: &str, script: &str| {
+        format!(
+            "[[models]]\nname = \"{name}\"\npath = {files:?}\nbackend = \"scripted\"\n{more}[models.script]\n{script}\n"
+        )
+    };
+    let server = Server::configured(&format!(
+        "[admin]\nport = 0\nkey = {ADMIN_KEY:?}\n[audit]\nfile = {log:?}\n{}{}",
+        of(
+            "slow",
+            "",
+            "default = \"And so on. \"\nrepeat = 100000\ntoken_delay_ms = 10",
+        ),
+        of(
+            "other",
+            "enabled = false\nreplica_max = 3\n",
+            "default = \"I am the other model.\"",
+        ),
+    ));
+    let line = server.wait_for_log(|line| line.contains("admin side on http://"));
+    let (_, address) = line.split_once("admin side on ").expect("an address");
+    let end = address.find(['"', ' ']).unwrap_or(address.len());
+    let admin = format!("{}/", &address[..end]);
+    (server, admin)
+}
+
 /// Where a program is, which the driver does not look for.
 fn found(program: &str) -> PathBuf {
     let folders = std::env::var_os("PATH").unwrap_or_default();
@@ -56,6 +87,8 @@ fn installed() -> PathBuf {
         "package.json",
         "package-lock.json",
         "page.mjs",
+        "payloads.mjs",
+        "admin.test.mjs",
         "playground.test.mjs",
         "hostile.test.mjs",
     ] {
@@ -69,7 +102,7 @@ fn installed() -> PathBuf {
 }
 
 #[test]
-fn feature_z12_people_try_models_in_a_browser() {
+fn feature_z12_z13_people_use_the_pages_in_a_browser() {
     if !have(&["node", "npm", PROGRAM]) {
         return;
     }
@@ -80,12 +113,17 @@ fn feature_z12_people_try_models_in_a_browser() {
     let demo = Server::start(&["--plugins", plugins.path().to_str().expect("UTF-8")]);
     let scripted = scripted();
     let locked = Server::start(&["--api-key", "the-key"]);
+    let records = tempfile::tempdir().expect("make a folder");
+    let (managed, admin) = managed(records.path());
     let report = run(Command::new("node")
         .args(["--test", "--test-concurrency=2"])
         .current_dir(&work)
         .env("MORTISE_CHROMIUM", found(PROGRAM))
         .env("MORTISE_DEMO_URL", demo.url("/"))
         .env("MORTISE_SCRIPTED_URL", scripted.url("/"))
-        .env("MORTISE_LOCKED_URL", locked.url("/")));
+        .env("MORTISE_LOCKED_URL", locked.url("/"))
+        .env("MORTISE_ADMIN_URL", admin)
+        .env("MORTISE_ADMIN_API_URL", managed.url("/"))
+        .env("MORTISE_ADMIN_KEY", ADMIN_KEY));
     println!("{report}");
 }

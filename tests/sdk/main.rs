@@ -128,6 +128,27 @@ fn the_python_client_uses_tools_of_the_server() {
     pytest(&python(), "server_tools", &server);
 }
 
+/// Text of the model where it is to search, and when it has searched.
+const SEARCHING: &str = r#"
+default = "Nothing."
+lines = [
+    { when = "Passages of documents", say = "It ends after a year [1]." },
+    { when = "zebra", say = "<tool_call>\n{\"name\": \"file_search\", \"arguments\": {\"query\": \"zebra\"}}\n</tool_call>" },
+]
+"#;
+
+#[test]
+fn the_python_client_searches_in_files() {
+    if !have(&["python3"]) {
+        return;
+    }
+    let demo = support::example::root().join("examples/demo-model/model");
+    let demo = demo.to_str().expect("a path in UTF-8");
+    let embeds = format!("[[models]]\nname = \"embeds\"\npath = '{demo}'\npooling = \"last\"\n");
+    let server = Server::scripted(SEARCHING, &embeds);
+    pytest(&python(), "file_search", &server);
+}
+
 /// A server with a real embedding model.
 fn minilm(venv: &Path) -> Server {
     static FETCHING: Mutex<()> = Mutex::new(());

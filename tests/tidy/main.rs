@@ -1,6 +1,7 @@
 //! Rules that reviewers would otherwise repeat, one file a rule: who may depend on whom, how long a file may be,
 //! which names are no names, what the CI must run.
 
+mod book;
 mod circles;
 mod contract;
 mod dialects;

@@ -52,7 +52,14 @@ fn remote_t10_headers_of_callers_stay_here() {
         "x-request-id",
         "accept",
         "user-agent",
+        "traceparent",
     ];
+    // Of the caller's trace, the upstream has its id and no more.
+    let trace = received.header("traceparent").expect("a trace context");
+    assert!(
+        trace.starts_with("00-0af7651916cd43dd8448eb211c80319c-"),
+        "{trace}"
+    );
     for (name, value) in &received.headers {
         assert!(known.contains(&name.as_str()), "{name}: {value}");
         assert!(!value.contains("callers-own"), "{name}: {value}");

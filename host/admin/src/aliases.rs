@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::State;
+use axum::extract::{RawQuery, State};
 use axum::response::Response;
 use http::StatusCode;
 use mortise_http::{Problem, json_response};
@@ -13,6 +13,7 @@ use serde_json::json;
 use crate::Admin;
 use crate::audit::AuditDetail;
 use crate::models::{Name, name_of, read};
+use crate::persist::{Kept, is_wanted, kept};
 
 /// All aliases.
 pub(crate) async fn list(State(admin): State<Arc<Admin>>) -> Response {
@@ -29,9 +30,11 @@ pub(crate) async fn show(State(admin): State<Arc<Admin>>, name: Name) -> Result<
 pub(crate) async fn set(
     State(admin): State<Arc<Admin>>,
     name: Name,
+    RawQuery(query): RawQuery,
     body: Body,
 ) -> Result<Response, Problem> {
     let name = name_of(name)?;
+    let keep = is_wanted(query.as_deref())?;
     let alias = read::<Alias>(body).await.map_err(|problem| Problem {
         code: "invalid_alias".into(),
         ..problem
@@ -54,31 +57,39 @@ pub(crate) async fn set(
     } else {
         StatusCode::OK
     };
-    shown(&admin, &name, status)
+    let response = shown(&admin, &name, status)?;
+    kept(&admin, keep, Kept::Alias(name, Some(alias)), response).await
 }
 
 /// Give an alias its earlier meaning back.
 pub(crate) async fn roll_back(
     State(admin): State<Arc<Admin>>,
     name: Name,
+    RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
     let name = name_of(name)?;
+    let keep = is_wanted(query.as_deref())?;
     let rolled = admin.aliases.roll_back(&name, &is_model(&admin));
     rolled.map_err(problem)?;
     tracing::info!(alias = name, "alias was rolled back");
-    shown(&admin, &name, StatusCode::OK)
+    let response = shown(&admin, &name, StatusCode::OK)?;
+    let alias = admin.aliases.row(&name).map(|row| row.alias);
+    kept(&admin, keep, Kept::Alias(name, alias), response).await
 }
 
 /// Remove an alias.
 pub(crate) async fn remove(
     State(admin): State<Arc<Admin>>,
     name: Name,
+    RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
     let name = name_of(name)?;
+    let keep = is_wanted(query.as_deref())?;
     admin.aliases.remove(&name).map_err(problem)?;
     tracing::info!(alias = name, "alias was removed");
     let body = json!({"name": name, "deleted": true});
-    Ok(json_response(StatusCode::OK, &body))
+    let response = json_response(StatusCode::OK, &body);
+    kept(&admin, keep, Kept::Alias(name, None), response).await
 }
 
 fn is_model(admin: &Admin) -> impl Fn(&str) -> bool {

@@ -6,12 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::response::Response;
 use http::{Method, StatusCode};
-use mortise_http::{ClientCertificate, Problem, peer_of};
+use mortise_http::{ClientCertificate, Problem, json_response, peer_of};
 use serde_json::{Map, Value, json};
+use tokio::sync::broadcast::Receiver;
 
+use crate::Admin;
 use crate::limits::{MAX_AUDITED_PATH_CHARS, MAX_REFUSALS_AUDITED, REFUSALS_WINDOW};
 
 /// Fields of an entry.
@@ -30,6 +32,12 @@ pub trait Auditor: Send + Sync {
     /// # Errors
     /// With the reason, when it is not kept and nothing may happen without it.
     fn record(&self, entry: Entry) -> Recording<'_>;
+
+    /// The latest entries since the start of the server, the last one first.
+    fn recent(&self) -> Vec<Arc<Entry>>;
+
+    /// Entries from now on.
+    fn listen(&self) -> Receiver<Arc<Entry>>;
 }
 
 /// Details of a change, which a handler puts into the extensions of its response.
@@ -77,6 +85,16 @@ impl Requests {
         Some(entry)
     }
 
+    /// The latest entries, the last one first.
+    pub(crate) fn recent(&self) -> Vec<Arc<Entry>> {
+        self.auditor.recent()
+    }
+
+    /// Entries from now on.
+    pub(crate) fn listen(&self) -> Receiver<Arc<Entry>> {
+        self.auditor.listen()
+    }
+
     /// Record an entry.
     ///
     /// # Errors
@@ -91,6 +109,19 @@ impl Requests {
                 .with_header("retry-after", "5")
         })
     }
+}
+
+/// The latest entries of the log.
+pub(crate) async fn list(State(admin): State<Arc<Admin>>) -> Result<Response, Problem> {
+    let Some(audit) = &admin.audit else {
+        let message =
+            "this server keeps no audit log; `audit.file` or `audit.store` gives it a place";
+        return Err(Problem::new(StatusCode::NOT_FOUND, "no_audit_log", message));
+    };
+    let entries = audit.recent();
+    let body =
+        json!({"object": "list", "data": entries.iter().map(|entry| &**entry).collect::<Vec<_>>()});
+    Ok(json_response(StatusCode::OK, &body))
 }
 
 /// The entry with which a request ends that began with `entry`.
@@ -127,9 +158,9 @@ fn entry_of(request: &Request, outcome: &str) -> Entry {
     entry
 }
 
-/// Refusals of the present window.
+/// Refusals of the present window: of many, some are recorded.
 #[derive(Debug, Default)]
-struct Refusals {
+pub struct Refusals {
     since: Option<Instant>,
     recorded: u32,
     left_out: u64,
@@ -137,7 +168,7 @@ struct Refusals {
 
 impl Refusals {
     /// Count one. `None` leaves it out; else the number of those that were left out before it.
-    fn count(&mut self) -> Option<u64> {
+    pub fn count(&mut self) -> Option<u64> {
         let now = Instant::now();
         let over = |since: Instant| now.duration_since(since) >= REFUSALS_WINDOW;
         if self.since.is_none_or(over) {

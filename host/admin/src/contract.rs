@@ -10,11 +10,11 @@ const ABOUT: About = About {
     description: "Models, aliases, plugins, keys and settings of a running server. Each request needs the admin key.",
 };
 
-/// The document of these operations.
+/// The document of these operations. Those of `page`, by their paths, take no key.
 ///
 /// # Errors
 /// When they make none.
-pub(crate) fn of_operations(operations: Vec<Operation>) -> Result<Value, String> {
+pub(crate) fn of_operations(operations: Vec<Operation>, page: &[&str]) -> Result<Value, String> {
     let contract = Contract {
         tag: "Admin",
         about: "Models, aliases, plugins, keys and settings.",
@@ -26,6 +26,9 @@ pub(crate) fn of_operations(operations: Vec<Operation>) -> Result<Value, String>
     let mut document = document(ABOUT, &[(contract, None)])?;
     document["components"]["securitySchemes"]["key"]["name"] = json!("x-admin-token");
     document["security"] = json!([{"bearer": []}, {"key": []}]);
+    for path in page {
+        document["paths"][path]["get"]["security"] = json!([]);
+    }
     Ok(document)
 }
 
@@ -75,6 +78,12 @@ pub(crate) fn reload_settings() -> Operation {
     changing("/v1/admin/settings/reload", "reloadSettings", summary).answers(200, "SettingsReload")
 }
 
+/// The same with the choice to keep the change for the next start.
+fn kept(operation: Operation) -> Operation {
+    let about = "Keeps the change for the next start; the header `X-Persisted` says whether it was written.";
+    operation.query("persist", json!({"type": "boolean"}), about)
+}
+
 const ALIAS: &str = "/v1/admin/aliases/{name}";
 
 pub(crate) fn list_aliases() -> Operation {
@@ -109,7 +118,7 @@ fn alias() -> Value {
 
 pub(crate) fn set_alias() -> Operation {
     let summary = "Gives an alias a meaning; 201 where it is new.";
-    Operation::put(ALIAS, "setAlias", summary)
+    kept(Operation::put(ALIAS, "setAlias", summary))
         .refuses(&[401, 403])
         .refuses(CHANGE)
         .takes("AliasRequest", alias())
@@ -118,18 +127,18 @@ pub(crate) fn set_alias() -> Operation {
 }
 
 pub(crate) fn delete_alias() -> Operation {
-    Operation::delete(ALIAS, "deleteAlias", "Removes an alias.")
-        .refuses(&[401, 403, 404, 503])
+    kept(Operation::delete(ALIAS, "deleteAlias", "Removes an alias."))
+        .refuses(&[401, 403, 404, 409, 503])
         .answers(200, "DeletedAlias")
 }
 
 pub(crate) fn roll_back_alias() -> Operation {
     let summary = "Gives an alias its earlier meaning back.";
-    changing(
+    kept(changing(
         "/v1/admin/aliases/{name}/rollback",
         "rollBackAlias",
         summary,
-    )
+    ))
     .answers(200, "AliasRow")
 }
 
@@ -185,14 +194,23 @@ fn overrides() -> Value {
 
 pub(crate) fn load_model() -> Operation {
     let summary = "Loads a model, and answers when it serves.";
-    changing("/v1/admin/models/{name}/load", "loadModel", summary)
-        .may_take("LoadRequest", overrides())
-        .answers(200, "ModelRow")
+    kept(changing(
+        "/v1/admin/models/{name}/load",
+        "loadModel",
+        summary,
+    ))
+    .may_take("LoadRequest", overrides())
+    .answers(200, "ModelRow")
 }
 
 pub(crate) fn unload_model() -> Operation {
     let summary = "Unloads a model, and answers when its memory is free.";
-    changing("/v1/admin/models/{name}/unload", "unloadModel", summary).answers(200, "ModelRow")
+    kept(changing(
+        "/v1/admin/models/{name}/unload",
+        "unloadModel",
+        summary,
+    ))
+    .answers(200, "ModelRow")
 }
 
 pub(crate) fn model_log() -> Operation {
@@ -295,12 +313,34 @@ pub(crate) fn unload_lora() -> Operation {
 }
 
 pub(crate) fn events() -> Operation {
+    let topics = json!({"type": "string", "default": "models"});
+    let about = "Names with commas: models, numbers, requests, plugins, audit.";
     reading(
         "/v1/admin/events",
         "streamEvents",
-        "Events of the models from now on.",
+        "Events from now on, each topic after its present state.",
     )
+    .query("topics", topics, about)
     .streams("AdminEvent")
+}
+
+pub(crate) fn list_requests() -> Operation {
+    let summary = "Lists the requests that models are answering, the oldest first.";
+    reading("/v1/admin/requests", "listRequests", summary).answers(200, "RequestRows")
+}
+
+pub(crate) fn cancel_request() -> Operation {
+    let summary = "Cancels a request: its caller gets an error, and what it held is free.";
+    Operation::post("/v1/admin/requests/{id}/cancel", "cancelRequest", summary)
+        .refuses(&[401, 403, 404, 503])
+        .answers(200, "CancelledRequest")
+}
+
+pub(crate) fn list_audit() -> Operation {
+    let summary = "The latest entries of the audit log since the start of the server.";
+    reading("/v1/admin/audit", "listAuditEntries", summary)
+        .refuses(&[404])
+        .answers(200, "AuditEntries")
 }
 
 #[cfg(test)]
@@ -327,6 +367,10 @@ mod tests {
             (alias(), known::<Alias>()),
             (overrides(), known::<LoadOverrides>()),
             (named(), known::<crate::models::Named>()),
+            (
+                crate::library_contract::order(),
+                known::<mortise_library::UploadOrder>(),
+            ),
             (lora(), known::<crate::loras::LoadLora>()),
             (lora_name(), known::<crate::loras::UnloadLora>()),
         ] {

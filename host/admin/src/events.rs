@@ -1,49 +1,147 @@
-//! Events of a running server as server-sent events: states of models and progress of their loads.
+//! Events of a running server as server-sent events: states of models, and what else a reader asks for.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::State;
+use axum::extract::{RawQuery, State};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
-use futures::stream::{self, Stream};
-use mortise_models::lifecycle::ModelEvent;
+use futures::stream::{self, BoxStream, Stream, StreamExt as _};
+use http::StatusCode;
+use mortise_http::Problem;
+use mortise_library::PullStatus;
+use mortise_models::lifecycle::{ModelEvent, ModelStatus};
 use serde_json::{Value, json};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
+use tokio::time::{Interval, MissedTickBehavior, interval};
 
-use crate::Admin;
+use crate::limits::EVENT_INTERVAL;
+use crate::{Admin, Entry, watch};
 
 /// Pause after which a silent stream sends a comment.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
-/// Events from now on, after one event a model with its present state.
-pub(crate) async fn stream(State(admin): State<Arc<Admin>>) -> Response {
-    let events = admin.models.listen();
-    let now: Vec<Value> = admin
-        .models
-        .statuses()
-        .iter()
-        .map(|model| {
-            json!({
-                "model": model.listing.name,
-                "state": model.state.name(),
-                "error": model.last_error,
-            })
-        })
-        .collect();
-    let first = now
-        .into_iter()
-        .map(|state| Ok(event("model.state", &state)));
-    let events = futures::StreamExt::chain(stream::iter(first), later(events));
-    let alive = KeepAlive::new().interval(HEARTBEAT);
-    Sse::new(events).keep_alive(alive).into_response()
+type Told = Result<Event, Infallible>;
+
+/// What a stream tells of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Topic {
+    Models,
+    Numbers,
+    Requests,
+    Plugins,
+    Audit,
 }
 
-/// Stream of the events from now on. A reader that is too slow is told how many it missed.
-fn later(events: Receiver<ModelEvent>) -> impl Stream<Item = Result<Event, Infallible>> {
-    stream::unfold(events, |mut events| async move {
+impl Topic {
+    const NAMES: [(&'static str, Self); 5] = [
+        ("models", Self::Models),
+        ("numbers", Self::Numbers),
+        ("requests", Self::Requests),
+        ("plugins", Self::Plugins),
+        ("audit", Self::Audit),
+    ];
+}
+
+/// Events from now on, each topic after its present state.
+pub(crate) async fn stream(
+    State(admin): State<Arc<Admin>>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Problem> {
+    let topics = topics_of(query.as_deref().unwrap_or_default())?;
+    let permit = Arc::clone(&admin.streams).try_acquire_owned();
+    let permit = permit.map_err(|_| too_many())?;
+    let mut streams: Vec<BoxStream<'static, Told>> = Vec::new();
+    if topics.contains(&Topic::Models) {
+        streams.push(models(&admin).boxed());
+    }
+    if let (true, Some(audit)) = (topics.contains(&Topic::Audit), &admin.audit) {
+        streams.push(entries(audit.listen()).boxed());
+    }
+    let sampled = Sampled::new(&admin, &topics);
+    if topics.iter().any(|topic| sampled.shows(*topic)) {
+        streams.push(samples(sampled).boxed());
+    }
+    let events = stream::select_all(streams);
+    let alive = KeepAlive::new().interval(HEARTBEAT);
+    Ok(Sse::new(held(events, permit))
+        .keep_alive(alive)
+        .into_response())
+}
+
+/// The topics of a query; those of models if it names none.
+fn topics_of(query: &str) -> Result<Vec<Topic>, Problem> {
+    let refuse = |message: String| {
+        Problem::new(StatusCode::BAD_REQUEST, "invalid_topics", message).at("topics")
+    };
+    if query.is_empty() {
+        return Ok(vec![Topic::Models]);
+    }
+    let Some(names) = query
+        .strip_prefix("topics=")
+        .filter(|names| !names.contains('&'))
+    else {
+        return Err(refuse(
+            "the only parameter is `topics`, as in `?topics=models,numbers`".into(),
+        ));
+    };
+    let names = percent_encoding::percent_decode_str(names).decode_utf8_lossy();
+    let topic = |name: &str| {
+        let known = Topic::NAMES.iter().find(|(known, _)| *known == name);
+        known.map(|(_, topic)| *topic).ok_or_else(|| {
+            let known = Topic::NAMES.map(|(name, _)| name).join(", ");
+            refuse(format!("`topics` are names with commas, of: {known}"))
+        })
+    };
+    names.split(',').map(topic).collect()
+}
+
+fn too_many() -> Problem {
+    let message = "as many readers as there may be follow the events already; close one of them";
+    Problem::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "too_many_event_streams",
+        message,
+    )
+    .with_header("retry-after", "5")
+}
+
+/// A stream that gives its place back when it is dropped.
+fn held(
+    events: impl Stream<Item = Told>,
+    permit: OwnedSemaphorePermit,
+) -> impl Stream<Item = Told> {
+    events.map(move |event| {
+        let _ = &permit;
+        event
+    })
+}
+
+/// States of all models, and their changes.
+fn models(admin: &Admin) -> impl Stream<Item = Told> + use<> {
+    let events = admin.models.listen();
+    let now: Vec<Told> = admin.models.statuses().iter().map(present).collect();
+    let later = following(events, shown);
+    let pulls = admin.library.as_ref().map(|library| library.listen());
+    let pulls = stream::iter(pulls).flat_map(of_pulls);
+    stream::iter(now).chain(stream::select(later, pulls))
+}
+
+/// Events of pulls from now on.
+fn of_pulls(events: Receiver<PullStatus>) -> impl Stream<Item = Told> {
+    following(events, |pull| event("model.pull", &json!(pull)))
+}
+
+/// Events from now on. A reader that is too slow is told how many it missed.
+fn following<T: Clone + Send + 'static>(
+    events: Receiver<T>,
+    shown: impl Fn(&T) -> Event + Copy,
+) -> impl Stream<Item = Told> {
+    stream::unfold(events, move |mut events| async move {
         let event = match events.recv().await {
             Ok(told) => shown(&told),
             Err(RecvError::Lagged(missed)) => event("missed", &json!({"events": missed})),
@@ -51,6 +149,15 @@ fn later(events: Receiver<ModelEvent>) -> impl Stream<Item = Result<Event, Infal
         };
         Some((Ok(event), events))
     })
+}
+
+fn present(model: &ModelStatus) -> Told {
+    let state = json!({
+        "model": model.listing.name,
+        "state": model.state.name(),
+        "error": model.last_error,
+    });
+    Ok(event("model.state", &state))
 }
 
 fn shown(told: &ModelEvent) -> Event {
@@ -70,6 +177,114 @@ fn shown(told: &ModelEvent) -> Event {
     event("model.progress", &data)
 }
 
+/// Entries of the audit log from now on.
+fn entries(entries: Receiver<Arc<Entry>>) -> impl Stream<Item = Told> {
+    following(entries, |entry| {
+        event("audit.entry", &Value::Object(Entry::clone(entry)))
+    })
+}
+
+/// Topics that are looked at once an interval. What has not changed is not told again.
+struct Sampled {
+    admin: Arc<Admin>,
+    topics: Vec<Topic>,
+    ticks: Interval,
+    requests: Value,
+    plugins: Value,
+    ready: VecDeque<Event>,
+}
+
+impl Sampled {
+    fn new(admin: &Arc<Admin>, topics: &[Topic]) -> Self {
+        let mut ticks = interval(EVENT_INTERVAL);
+        // A reader that was slow gets no burst.
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Self {
+            admin: Arc::clone(admin),
+            topics: topics.to_vec(),
+            ticks,
+            requests: Value::Null,
+            plugins: Value::Null,
+            ready: VecDeque::new(),
+        }
+    }
+
+    fn shows(&self, topic: Topic) -> bool {
+        let sampled = [Topic::Numbers, Topic::Requests, Topic::Plugins];
+        sampled.contains(&topic) && self.topics.contains(&topic)
+    }
+
+    fn look(&mut self) {
+        if self.shows(Topic::Numbers) {
+            self.ready
+                .push_back(event("numbers", &numbers(&self.admin)));
+        }
+        if self.shows(Topic::Requests) {
+            let requests = watch::requests(&*self.admin.watch);
+            if requests != self.requests {
+                self.ready.push_back(event("requests", &requests));
+                self.requests = requests;
+            }
+        }
+        if self.shows(Topic::Plugins) {
+            let plugins = self.admin.live.numbers();
+            if plugins != self.plugins {
+                self.ready.push_back(event("plugins", &plugins));
+                self.plugins = plugins;
+            }
+        }
+    }
+}
+
+fn samples(sampled: Sampled) -> impl Stream<Item = Told> {
+    stream::unfold(sampled, |mut sampled| async move {
+        loop {
+            if let Some(event) = sampled.ready.pop_front() {
+                return Some((Ok(event), sampled));
+            }
+            sampled.ticks.tick().await;
+            sampled.look();
+        }
+    })
+}
+
+/// Figures of the requests, and of each loaded model.
+fn numbers(admin: &Admin) -> Value {
+    let mut numbers = watch::figures(&*admin.watch);
+    let statuses = admin.models.statuses();
+    let loaded = statuses.iter().filter_map(|model| {
+        let load = model.loaded.as_ref()?.load();
+        Some(json!({
+            "model": model.listing.name,
+            "in_flight": model.in_flight,
+            "uses": model.uses,
+            "running": load.running,
+            "waiting": load.waiting,
+            "kv_blocks_used": load.kv_blocks_used,
+            "kv_blocks_total": load.kv_blocks_total,
+        }))
+    });
+    numbers["models"] = loaded.collect();
+    numbers
+}
+
 fn event(name: &str, data: &Value) -> Event {
     Event::default().event(name).data(data.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_names_topics_that_there_are() {
+        assert_eq!(topics_of("").expect("topics"), [Topic::Models]);
+        let all = topics_of("topics=models,numbers,requests,plugins,audit");
+        assert_eq!(all.expect("topics").len(), 5);
+        let encoded = topics_of("topics=numbers%2Caudit").expect("topics");
+        assert_eq!(encoded, [Topic::Numbers, Topic::Audit]);
+        for wrong in ["topics=", "topics=all", "topic=models", "topics=models&x=1"] {
+            assert_eq!(topics_of(wrong).expect_err(wrong).code, "invalid_topics");
+        }
+    }
 }

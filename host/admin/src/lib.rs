@@ -9,11 +9,18 @@ mod events;
 mod gpu;
 mod key_contract;
 mod keys;
+mod library;
+mod library_contract;
 pub mod limits;
 mod loras;
 mod models;
+mod persist;
+mod requests;
 mod row;
 mod settings;
+mod spend;
+mod uploads;
+mod watch;
 
 use std::sync::{Arc, OnceLock};
 
@@ -24,19 +31,26 @@ use axum::response::{IntoResponse as _, Response};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use mortise_http::contract::Routes;
 use mortise_http::{
-    Problem, ProblemShape, check_connection, json_response, metrics_elsewhere, write_problem,
+    Api, Problem, ProblemShape, check_connection, json_response, metrics_elsewhere, write_problem,
 };
 use mortise_identity::Identity;
+use mortise_library::Library;
 use mortise_models::AliasTable;
 use mortise_models::lifecycle::ModelManager;
 use mortise_plugin_manager::LivePlugins;
 use serde_json::Value;
 use subtle::ConstantTimeEq as _;
+use tokio::sync::Semaphore;
 
 use self::audit::{Requests, ending};
-pub use audit::{Auditor, Entry, Recording};
+use self::limits::MAX_EVENT_STREAMS;
+pub use audit::{Auditor, Entry, Recording, Refusals};
 pub use discovery::Rescan;
+pub use library::{Removal, remove_unloaded};
+pub use persist::{Keep, Kept};
 pub use settings::{Action, Reloads, SettingsReload};
+pub use spend::Spending;
+pub use watch::{Figures, RequestRow, TenantRow, Watch};
 
 /// Numbers as Prometheus reads them.
 pub(crate) const METRICS: &str = "/metrics";
@@ -54,6 +68,14 @@ pub struct Admin {
     key: String,
     audit: Option<Requests>,
     metrics: Option<MetricsPage>,
+    watch: Arc<dyn Watch>,
+    page: Option<Api>,
+    /// Places of those who follow the events.
+    streams: Arc<Semaphore>,
+    library: Option<Arc<Library>>,
+    /// Becomes true when the server takes no new work.
+    draining: tokio::sync::watch::Receiver<bool>,
+    spending: Option<Spending>,
     shape: ProblemShape,
 }
 
@@ -68,6 +90,16 @@ pub struct Around {
     pub auditor: Option<Arc<dyn Auditor>>,
     /// Numbers that this side shows.
     pub metrics: Option<MetricsPage>,
+    /// Requests and their figures.
+    pub watch: Arc<dyn Watch>,
+    /// The page for browsers, which needs no key itself.
+    pub page: Option<Api>,
+    /// Models that come and go over the network; `None`: none do.
+    pub library: Option<Arc<Library>>,
+    /// Becomes true when the server takes no new work.
+    pub draining: tokio::sync::watch::Receiver<bool>,
+    /// What requests cost.
+    pub spending: Option<Spending>,
 }
 
 impl std::fmt::Debug for Admin {
@@ -98,24 +130,37 @@ impl Admin {
             key,
             audit: around.auditor.map(Requests::new),
             metrics: around.metrics,
+            watch: around.watch,
+            page: around.page,
+            streams: Arc::new(Semaphore::new(MAX_EVENT_STREAMS)),
+            library: around.library,
+            draining: around.draining,
+            spending: around.spending,
             shape,
         })
     }
 
-    /// All routes. None is reached without the key.
+    /// All routes. None is reached without the key, but for the page and its files.
     ///
     /// # Errors
     /// When the routes make no document.
     pub fn router(self: Arc<Self>) -> Result<Router, String> {
         let served = Arc::new(OnceLock::new());
-        let (router, operations) = routes(&served).into_parts();
-        let _ = served.set(contract::of_operations(operations)?);
+        let (router, mut operations) = routes(&served).into_parts();
+        let page = self.page.clone();
+        let paths = page.as_ref().map_or(&[][..], |page| page.routes);
+        if let Some(page) = &page {
+            operations.extend(page.contract.operations.iter().cloned());
+        }
+        let _ = served.set(contract::of_operations(operations, paths)?);
+        let shown = page.map_or_else(Router::new, |page| page.router);
+        let open = shown.layer(middleware::from_fn_with_state(Arc::clone(&self), open));
         let router = router
             .fallback(unknown_route)
             .method_not_allowed_fallback(unknown_route)
             .layer(middleware::from_fn_with_state(Arc::clone(&self), guard))
             .with_state(self);
-        Ok(router)
+        Ok(router.merge(open))
     }
 
     /// Refuse who does not give the key: 401 without one, 403 with another.
@@ -182,6 +227,22 @@ fn routes(document: &Arc<OnceLock<Value>>) -> Routes<Arc<Admin>> {
         .on(contract::load_lora(), loras::load)
         .on(contract::unload_lora(), loras::unload)
         .on(contract::events(), events::stream)
+        .on(contract::list_requests(), requests::list)
+        .on(contract::cancel_request(), requests::cancel)
+        .on(contract::list_audit(), audit::list)
+        .on(library_contract::list_library(), library::list)
+        .on(library_contract::remove_model(), library::remove)
+        .on(library_contract::pull_model(), library::pull)
+        .on(library_contract::list_pulls(), library::list_pulls)
+        .on(library_contract::get_pull(), library::show_pull)
+        .on(library_contract::cancel_pull(), library::cancel_pull)
+        .on(library_contract::ingest(), uploads::ingest)
+        .on(library_contract::begin_upload(), uploads::begin)
+        .on(library_contract::list_uploads(), uploads::list)
+        .on(library_contract::get_upload(), uploads::show)
+        .on(library_contract::append_chunk(), uploads::append)
+        .on(library_contract::cancel_upload(), uploads::cancel)
+        .on(spend::operation(), spend::show)
         .on(key_contract::list_keys(), keys::list)
         .on(key_contract::create_key(), keys::create)
         .on(key_contract::get_key(), keys::show)
@@ -189,6 +250,14 @@ fn routes(document: &Arc<OnceLock<Value>>) -> Routes<Arc<Admin>> {
         .on(key_contract::delete_key(), keys::remove)
         .on(key_contract::rotate_key(), keys::rotate)
         .on(key_contract::revoke_key(), keys::revoke)
+}
+
+/// What needs no key holds no data: the page and its files.
+async fn open(State(admin): State<Arc<Admin>>, request: Request, next: Next) -> Response {
+    if let Err(problem) = check_connection(&request, false) {
+        return write_problem(problem.into_response(), admin.shape);
+    }
+    write_problem(next.run(request).await, admin.shape)
 }
 
 async fn guard(State(admin): State<Arc<Admin>>, request: Request, next: Next) -> Response {

@@ -4,6 +4,25 @@ use std::time::Duration;
 
 /// Longest body of a request.
 pub const MAX_BODY_BYTES: usize = 64 * 1024;
+/// Bytes of a form beside its files.
+pub const MAX_FORM_BYTES: usize = 64 * 1024;
+/// Time in which more of an upload must arrive.
+pub const MAX_UPLOAD_PAUSE: Duration = Duration::from_secs(60);
+/// Time in which all of a form must arrive.
+pub const MAX_UPLOAD_TIME: Duration = Duration::from_secs(24 * 3600);
+
+/// Requests that are listed at once; of more, the number is told.
+pub const MAX_LISTED_REQUESTS: usize = 200;
+/// Tenants whose requests are told apart in figures.
+pub const MAX_LISTED_TENANTS: usize = 20;
+/// Readers of the stream of events at once.
+pub const MAX_EVENT_STREAMS: usize = 32;
+/// Time between two looks at what the stream of events tells of.
+pub const EVENT_INTERVAL: Duration = Duration::from_secs(1);
+/// Entries of the audit log that are kept in memory for the admin side.
+pub const MAX_RECENT_AUDIT_ENTRIES: usize = 500;
+/// Entries that a slow reader of the audit log may lag behind.
+pub const MAX_AUDIT_BACKLOG: usize = 256;
 
 /// Most bytes that are read of what the GPU tool writes.
 pub const MAX_GPU_TOOL_BYTES: u64 = 64 * 1024;

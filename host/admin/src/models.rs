@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use crate::Admin;
 use crate::limits::MAX_BODY_BYTES;
+use crate::persist::{Kept, is_wanted, kept};
 use crate::row::row;
 
 /// All models, loaded or not.
@@ -35,19 +36,26 @@ pub(crate) async fn show(State(admin): State<Arc<Admin>>, name: Name) -> Result<
 pub(crate) async fn load(
     State(admin): State<Arc<Admin>>,
     name: Name,
+    RawQuery(query): RawQuery,
     body: Body,
 ) -> Result<Response, Problem> {
     let name = name_of(name)?;
+    let keep = is_wanted(query.as_deref())?;
     let overrides = read::<LoadOverrides>(body).await?.unwrap_or_default();
-    loaded(&admin, &name, overrides).await
+    let response = loaded(&admin, &name, overrides).await?;
+    kept(&admin, keep, Kept::Enabled(name, true), response).await
 }
 
 /// Unload a model, and wait until its memory is free.
 pub(crate) async fn unload(
     State(admin): State<Arc<Admin>>,
     name: Name,
+    RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
-    unloaded(&admin, &name_of(name)?).await
+    let name = name_of(name)?;
+    let keep = is_wanted(query.as_deref())?;
+    let response = unloaded(&admin, &name).await?;
+    kept(&admin, keep, Kept::Enabled(name, false), response).await
 }
 
 /// Last lines of the output of a model's processes, which outlive them.

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::Admin;
 use crate::discovery::Rescan;
+use crate::persist::Keep;
 
 /// An action that the admin side asks for.
 pub type Action<T> = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = T> + Send>> + Send + Sync>;
@@ -25,6 +26,8 @@ pub struct Reloads {
     pub rescan: Action<Rescan>,
     /// Unloads all models, and loads those of the start.
     pub restart: Action<Result<(), LifecycleError>>,
+    /// Keeps a change for the next start.
+    pub keep: Keep,
 }
 
 /// Outcome of a reload of the settings.

@@ -80,6 +80,32 @@ type AliasRow = Alias & {
 };
 
 type AliasRows = { object: "list"; data: AliasRow[] };
+type SpendLine = {
+  /** Requests that ended. */
+  requests: integer;
+  /** Amounts are texts in units of the currency. Reserved for requests under way: */
+  reserved: string;
+  /** Charged: */
+  settled: string;
+  /** Reserved and not used: */
+  released: string;
+  /** Requests that were charged all that was reserved, since nobody knows what they used. */
+  unknown_usage: integer;
+  /** Requests that were refused for want of money. */
+  refused: integer;
+};
+type Spend = {
+  object: "spend";
+  currency: string;
+  /** Today, then the day before; days are those of UTC. */
+  days: {
+    /** Seconds since 1970. */
+    begins_at: integer;
+    accounts: (SpendLine & { account: string })[];
+    models: (SpendLine & { model: string })[];
+  }[];
+};
+
 type DeletedAlias = { name: string; deleted: true };
 
 type RefusedFile = { file: string | null; reason: string };
@@ -162,10 +188,69 @@ type UnloadedLora = {
   slot_freed: integer;
 };
 
-/** Data of an event: `model.state`, `model.progress` or `missed`. */
+type RequestRow = {
+  id: string;
+  model: string;
+  subject: string;
+  tenant: string | null;
+  state: "waiting" | "running";
+  age_ms: integer;
+  queued_ms: integer | null;
+  first_token_ms: integer | null;
+  prompt_tokens: integer;
+  completion_tokens: integer;
+};
+
+/** `data` has the oldest ones, and `total` is how many there are. */
+type RequestRows = { object: "list"; data: RequestRow[]; total: integer };
+type CancelledRequest = { id: string; cancelled: true };
+
+type AuditEntries = { object: "list"; data: object[] };
+
+/** Figures since the start; those of first tokens are of the last minute. */
+type Numbers = {
+  requests_ended: integer;
+  requests_failed: integer;
+  generated_tokens: integer;
+  first_token_p50_ms: integer | null;
+  first_token_p95_ms: integer | null;
+  tenants: { tenant: string | null; waiting: integer; running: integer }[];
+  /** The loaded ones. */
+  models: {
+    model: string;
+    in_flight: integer;
+    uses: integer;
+    running: integer;
+    waiting: integer;
+    kv_blocks_used: integer;
+    kv_blocks_total: integer;
+  }[];
+};
+
+type PluginNumbers = {
+  generation: integer;
+  plugins: {
+    plugin: string;
+    version: string;
+    kind: string;
+    instances: integer;
+    suspended: integer;
+    suspensions: integer;
+    memory_peak_bytes: integer;
+    calls: integer;
+    seconds: number;
+    faults: { [fault: string]: integer };
+  }[];
+};
+
+/** Data of an event: `model.state`, `model.progress`, `model.pull`, `numbers`, `requests`, `plugins`, `audit.entry` or `missed`. */
 type AdminEvent =
+  | Numbers
+  | RequestRows
+  | PluginNumbers
   | { model: string; state: ModelState; error: string | null; at_ms?: integer }
   | (LoadProgress & { model: string; state: ModelState; at_ms: integer })
+  | PullRow
   | { events: integer };
 
 type GpuMemory = {
@@ -223,3 +308,54 @@ type KeyRow = {
 type KeyRows = { object: "list"; data: KeyRow[] };
 type KeyWithSecret = KeyRow & { key: string };
 type DeletedKey = { id: string; deleted: true };
+
+/** A model that was pulled or uploaded. */
+type LibraryRow = {
+  name: string;
+  urn: string;
+  source: "pull" | "upload";
+  size_bytes: integer;
+  /** As `sha256:DIGEST`; null of a model that was pulled. */
+  checksum: string | null;
+  version: string | null;
+  description: string | null;
+  added_at: integer;
+};
+
+type LibraryRows = { object: "list"; data: LibraryRow[] };
+type RemovedModel = { name: string; deleted: true };
+
+type PullRow = {
+  id: string;
+  model: string;
+  state: "queued" | "downloading" | "cancelling" | "completed" | "failed" | "cancelled";
+  /** File that is coming. */
+  file: string | null;
+  bytes_done: integer;
+  bytes_total: integer;
+  bytes_received: integer;
+  error: string | null;
+  created_at_ms: integer;
+  ended_at_ms: integer | null;
+};
+
+type PullRows = { object: "list"; data: PullRow[] };
+
+type UploadedModel = LibraryRow & {
+  upload_time_ms: integer | null;
+  replication_status: "local";
+  shards_replicated: integer;
+  total_shards: integer;
+};
+
+type UploadRow = {
+  id: string;
+  model_id: string;
+  file_name: string;
+  size_bytes: integer;
+  /** Bytes that have come: where the next chunk begins. */
+  offset: integer;
+};
+
+type UploadRows = { object: "list"; data: UploadRow[] };
+type CancelledUpload = { id: string; deleted: true };

@@ -114,10 +114,12 @@ impl Drop for Answering {
         self.record.answered(AnswerRecord {
             prompt_tokens: summary.usage.prompt_tokens,
             cached_tokens: summary.usage.cached_tokens,
+            replayed: summary.replayed,
             completion_tokens: summary.usage.completion_tokens,
             queued: summary.queued,
             first_token: summary.first_token,
             finish: summary.outcome.name(),
+            cost_micros: self.answer.cost_micros(),
         });
     }
 }

@@ -2,7 +2,7 @@
 
 use http::request::Parts;
 use mortise_http::{AnswerRecord, Context, Problem};
-use mortise_service::{EmbeddingRequest, Embeddings};
+use mortise_service::{EmbeddingRequest, Embeddings, FinishReason, Outcome};
 
 use crate::call::{call_of, record_principal};
 use crate::problem::problem_of;
@@ -28,9 +28,11 @@ pub(crate) async fn embed(
     let record = &context.record;
     record.answers(&made.model);
     record_principal(context, &made.admission.allowance().principal);
+    let done = Outcome::Finished(FinishReason::Stop);
     record.answered(AnswerRecord {
         prompt_tokens: made.usage.prompt_tokens,
         finish: "stop",
+        cost_micros: made.admission.cost_micros(made.usage, done),
         ..AnswerRecord::default()
     });
     Ok(made)

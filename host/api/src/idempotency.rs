@@ -5,6 +5,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::State;
@@ -14,9 +15,11 @@ use bytes::Bytes;
 use futures::{FutureExt as _, StreamExt as _, stream};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header};
 use mortise_http::{Context, Owner, Problem, panicked, read_json};
-use mortise_store::{Change, Key, Kind, Record};
+use mortise_store::{Change, Key, Kind, Record, StoreError};
+use mortise_trace::Span;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
+use tokio::time::sleep;
 
 use crate::call::call_of;
 use crate::executions::{Execution, Fingerprint, Found, Head, Registered};
@@ -29,6 +32,15 @@ use crate::stored::{caller, store_problem};
 
 const KEY: &str = "idempotency-key";
 const REPLAYED: &str = "idempotency-replayed";
+
+/// First pause between two looks for an answer that another host makes.
+const ELSEWHERE_PAUSE: Duration = Duration::from_millis(100);
+/// Longest pause between two looks for an answer that another host makes.
+const ELSEWHERE_PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// Attempts to give up a claim, and the pauses between them.
+const RELEASES: u32 = 60;
+const RELEASE_PAUSE: Duration = Duration::from_secs(1);
 
 /// Content types of answers that are read while they are made.
 const STREAMED: [&[u8]; 2] = [b"text/event-stream", b"application/x-ndjson"];
@@ -86,23 +98,21 @@ async fn once(
         Entered::Running(execution) => return replay(execution, true).await,
     };
     let kept = Key::new(&owner, Kind::Idempotency, key);
-    let record = state.store.get(kept.clone()).await.map_err(store_problem)?;
-    if let Some(record) = record {
+    if let Some(record) = claimed(state, &kept, fingerprint).await? {
         return of_record(&record, fingerprint);
     }
-    state.store.promise(&owner).await.map_err(store_problem)?;
     parts.extensions.insert(Seed(seed(&kept, fingerprint)));
     drop(reserved);
     let request = Request::from_parts(parts, Body::from(body));
     let execution = Arc::clone(&registered.execution);
-    tokio::spawn(execute(
+    tokio::spawn(Span::current().run(execute(
         Arc::clone(state),
         registered,
         kept,
         context,
         request,
         next,
-    ));
+    )));
     replay(execution, false).await
 }
 
@@ -141,6 +151,68 @@ async fn entered(
         if execution.head().await.is_some() {
             return Ok(Entered::Running(execution));
         }
+    }
+}
+
+/// Claim a key for this host, whose answer is promised room; the answer that is kept for the key if there is one. Where
+/// several hosts share the store, one of them answers and the others wait for that.
+async fn claimed(
+    state: &ApiState,
+    kept: &Key,
+    fingerprint: Fingerprint,
+) -> Result<Option<Record>, Problem> {
+    let mut pause = ELSEWHERE_PAUSE;
+    loop {
+        let record = state.store.get(kept.clone()).await.map_err(store_problem)?;
+        if let Some(record) = record {
+            if !record.open {
+                return Ok(Some(record));
+            }
+            if head_of(&record)["fingerprint"] != hex(fingerprint) {
+                return Err(conflict());
+            }
+        }
+        let promised = state.store.promise(&kept.owner).await;
+        promised.map_err(store_problem)?;
+        if !state.store.is_shared() {
+            return Ok(None);
+        }
+        let expires = after(now(), state.retention.idempotency);
+        let claim = claim_of(kept, fingerprint, expires);
+        match state.store.commit(vec![Change::Create(claim)]).await {
+            Ok(()) => return Ok(None),
+            Err(StoreError::Conflict) => sleep(pause).await,
+            Err(error) => return Err(store_problem(error)),
+        }
+        pause = (2 * pause).min(ELSEWHERE_PAUSE_MAX);
+    }
+}
+
+/// The record by which a host claims a key until it expires.
+fn claim_of(key: &Key, fingerprint: Fingerprint, expires: i64) -> Record {
+    let line = json!({"fingerprint": hex(fingerprint)});
+    Record {
+        key: key.clone(),
+        created: now(),
+        expires: Some(expires),
+        open: true,
+        body: line.to_string().into_bytes(),
+    }
+}
+
+/// Give up the claim of a key whose request can be retried, unless another host has taken it over.
+async fn release(state: &ApiState, key: &Key, fingerprint: Fingerprint) {
+    let claim = claim_of(key, fingerprint, 0);
+    let release = Change::Replace {
+        before: claim.body.clone(),
+        record: claim,
+    };
+    for _ in 0..RELEASES {
+        match state.store.commit(vec![release.clone()]).await {
+            Ok(()) | Err(StoreError::Conflict) => return,
+            Err(error) => tracing::warn!(%error, "an idempotency key could not be released"),
+        }
+        sleep(RELEASE_PAUSE).await;
     }
 }
 
@@ -193,7 +265,7 @@ fn conflict() -> Problem {
     .with_header("x-should-retry", "false")
 }
 
-/// Do the request and record its answer, whoever reads it.
+/// Do the request and keep its answer, whoever reads it.
 async fn execute(
     state: Arc<ApiState>,
     registered: Registered,
@@ -203,6 +275,21 @@ async fn execute(
     next: Next,
 ) {
     let execution = &registered.execution;
+    let kept = recorded(&state, execution, key.clone(), &context, request, next).await;
+    if !kept && state.store.is_shared() {
+        release(&state, &key, execution.fingerprint).await;
+    }
+}
+
+/// Do the request and record its answer. True if that was kept.
+async fn recorded(
+    state: &ApiState,
+    execution: &Execution,
+    key: Key,
+    context: &Context,
+    request: Request<Body>,
+    next: Next,
+) -> bool {
     let answered = AssertUnwindSafe(next.run(request)).catch_unwind().await;
     let response = answered.unwrap_or_else(|_| panicked().into_response());
     let (mut parts, body) = response.into_parts();
@@ -216,19 +303,22 @@ async fn execute(
     let mut chunks = body.into_data_stream();
     while let Some(chunk) = chunks.next().await {
         let Ok(chunk) = chunk else {
-            return;
+            return false;
         };
         if !execution.add(chunk) {
             tracing::warn!("an answer is longer than can be kept for its idempotency key");
-            return;
+            return false;
         }
     }
-    if head.status.is_success() && head.problem.is_none() && !context.record.has_failed() {
-        let record = record_of(&state, key, execution, &head);
-        if let Err(error) = state.store.commit(vec![Change::Put(record)]).await {
-            tracing::error!(%error, "an answer could not be kept for its idempotency key");
-        }
+    if !head.status.is_success() || head.problem.is_some() || context.record.has_failed() {
+        return false;
     }
+    let record = record_of(state, key, execution, &head);
+    let written = state.store.commit(vec![Change::Put(record)]).await;
+    if let Err(error) = &written {
+        tracing::error!(%error, "an answer could not be kept for its idempotency key");
+    }
+    written.is_ok()
 }
 
 fn record_of(state: &ApiState, key: Key, execution: &Execution, head: &Head) -> Record {
@@ -261,12 +351,19 @@ fn hex(fingerprint: Fingerprint) -> String {
         .collect()
 }
 
+/// The first line of a record, and what follows it.
+fn split(record: &Record) -> (&[u8], &[u8]) {
+    let end = record.body.iter().position(|byte| *byte == b'\n');
+    record.body.split_at(end.unwrap_or(record.body.len()))
+}
+
+fn head_of(record: &Record) -> Value {
+    serde_json::from_slice(split(record).0).unwrap_or_default()
+}
+
 /// The answer as it was kept.
 fn of_record(record: &Record, fingerprint: Fingerprint) -> Result<Response, Problem> {
-    let end = record.body.iter().position(|byte| *byte == b'\n');
-    let end = end.unwrap_or(record.body.len());
-    let (line, body) = record.body.split_at(end);
-    let head: Value = serde_json::from_slice(line).unwrap_or_default();
+    let (head, body) = (head_of(record), split(record).1);
     if head["fingerprint"] != hex(fingerprint) {
         return Err(conflict());
     }

@@ -7,6 +7,12 @@ use mortise_service::limits::MAX_JSON_DEPTH;
 /// Most prompts in one completion request.
 pub(crate) const MAX_PROMPTS: usize = 32;
 
+/// Bytes of all indexes in memory. Those that were not searched for longest are given up first.
+pub(crate) const MAX_INDEX_BYTES: usize = 1024 * 1024 * 1024;
+
+/// Vector stores that one request searches in.
+pub(crate) const MAX_SEARCHED_STORES: usize = 8;
+
 /// Most items of one request, and of what goes before it.
 pub(crate) const MAX_ITEMS: usize = 4096;
 
@@ -77,3 +83,5 @@ pub(crate) const MAX_BATCH_TIME: Duration = Duration::from_secs(24 * 3600);
 
 // A body's depth is bounded before it is parsed, by the bound that the service has for its parts.
 const _: () = assert!(mortise_http::MAX_DEPTH == MAX_JSON_DEPTH);
+/// Requests of other hosts to cancel work that are read together.
+pub(crate) const MAX_CANCELLATIONS: usize = 1000;

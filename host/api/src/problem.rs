@@ -55,6 +55,7 @@ pub(crate) fn problem_of(error: ServiceError) -> Problem {
             Problem::new(StatusCode::TOO_MANY_REQUESTS, "tenant_queue_full", message)
                 .with_header("retry-after", retry_after.to_string())
         }
+        ServiceError::CountersLost => counters_lost(message),
         ServiceError::Plugin(error) => plugin_error(&error),
         ServiceError::Engine(_) => {
             Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "engine_error", message)
@@ -70,8 +71,14 @@ pub(crate) fn problem_of(error: ServiceError) -> Problem {
         }
         ServiceError::ClientTimeout => WaitEnd::Client.problem(),
         ServiceError::QueueTimeout => WaitEnd::Queue.problem(),
+        ServiceError::CancelledByOperator => cancelled(message),
         ServiceError::Stopping => stopping(),
     }
+}
+
+/// No status that clients take as a reason to send the request again.
+fn cancelled(message: String) -> Problem {
+    Problem::new(StatusCode::FORBIDDEN, "request_cancelled", message)
 }
 
 fn unavailable(code: &str, message: String) -> Problem {
@@ -117,6 +124,11 @@ fn model_error(error: &LifecycleError) -> Problem {
     }
 }
 
+fn counters_lost(message: String) -> Problem {
+    let unavailable = StatusCode::SERVICE_UNAVAILABLE;
+    Problem::new(unavailable, "counters_unavailable", message).with_header("retry-after", "1")
+}
+
 /// A plugin's refusal is the caller's to mend, and reads as the plugin wrote it. Of a trap, of slowness and
 /// of defects, which are not, the caller learns the kind: what more there is to say may quote a panic, and
 /// stands in the log and on the admin side.
@@ -137,6 +149,7 @@ fn plugin_error(error: &PluginError) -> Problem {
         Fault::ModelOutput(_) => (StatusCode::INTERNAL_SERVER_ERROR, "model_output"),
         Fault::Overloaded { .. } => (StatusCode::SERVICE_UNAVAILABLE, "plugin_overloaded"),
         Fault::Suspended { .. } => (StatusCode::SERVICE_UNAVAILABLE, "plugin_suspended"),
+        Fault::CountersLost => (StatusCode::SERVICE_UNAVAILABLE, "counters_unavailable"),
     };
     if let Fault::ModelOutput(_) = fault {
         // The same request would meet the same end.
@@ -191,6 +204,10 @@ fn outline(fault: &Fault) -> Option<(&'static str, Retry)> {
         Fault::Stack => ("overflowed its stack", Retry::InVain),
         Fault::Output { .. } => ("answered with more bytes than it may", Retry::InVain),
         Fault::Overloaded { .. } => ("is busy with other requests", Retry::Later(1)),
+        Fault::CountersLost => (
+            "cannot reach the counters that several hosts share",
+            Retry::Later(1),
+        ),
         Fault::Suspended { retry_after_ms } => {
             let seconds = retry_after_ms.div_ceil(1000).max(1);
             (

@@ -44,7 +44,7 @@ pub(crate) type Translate = fn(Map<String, Value>) -> Result<Map<String, Value>,
 
 /// One dialect over a socket.
 #[derive(Clone, Copy)]
-pub(crate) struct Dialect {
+pub(crate) struct SocketDialect {
     /// The body of a request, from a frame.
     pub(crate) body: Translate,
     /// Answers a request with server-sent events.
@@ -61,7 +61,7 @@ pub(crate) async fn upgrade(
     state: Arc<ApiState>,
     context: Context,
     request: Request<Body>,
-    dialect: Dialect,
+    dialect: SocketDialect,
     own: Extensions,
 ) -> Result<Response, Problem> {
     let (mut parts, _) = request.into_parts();
@@ -100,7 +100,7 @@ struct Session {
     context: Context,
     /// The handshake, whose headers count for every request.
     parts: Parts,
-    dialect: Dialect,
+    dialect: SocketDialect,
     draining: watch::Receiver<bool>,
     /// State of the connection, which every request has.
     own: Extensions,

@@ -4,22 +4,28 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use mortise_http::{Context, Problem, Reservation};
-use mortise_service::{Request, RequestFields};
+use mortise_service::{CacheUse, Request, RequestFields};
 
 use crate::answering::Answering;
 use crate::call::{call_of, record_principal};
 use crate::problem::problem_of;
 use crate::receive::wait_limits;
 use crate::state::ApiState;
+use crate::sunset;
 
 /// An answer that has begun.
 pub(crate) struct Started {
     pub(crate) answering: Answering,
     /// Public name of the model.
     pub(crate) model: String,
-    /// Headers of the policies.
+    /// Headers of the policies, that of the cache of answers, and that of a model that is to be removed.
     pub(crate) headers: Vec<(String, String)>,
+    /// The answer was made before.
+    pub(crate) cache_hit: bool,
 }
+
+/// Header that tells whether an answer was made before, where the cache of answers was asked.
+const CACHE_HEADER: &str = "x-mortise-cache";
 
 /// Start to answer a request of one or more prompts, within its time limits. `reserved`, the memory of its body,
 /// is given back when the answer has begun.
@@ -53,9 +59,14 @@ pub(crate) async fn start(
         record_principal(context, principal);
     }
     let active = state.active.enter(answer.model(), &context.id);
+    let came = answer.cache();
+    let mut headers = answer.headers().to_vec();
+    headers.extend(came.map(|came| (CACHE_HEADER.to_owned(), came.name().to_owned())));
+    headers.extend(sunset::header_of(&state.service, answer.model()));
     Ok(Started {
         model: answer.model().to_owned(),
-        headers: answer.headers().to_vec(),
+        headers,
+        cache_hit: came == Some(CacheUse::Hit),
         answering: Answering::new(
             answer,
             Arc::clone(&context.record),

@@ -1,7 +1,7 @@
 //! State of the handlers of all dialects.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use mortise_http::{BodyBudget, HttpState};
 use mortise_service::Service;
@@ -10,6 +10,8 @@ use mortise_store::Store;
 use crate::active::ActiveRequests;
 use crate::executions::Executions;
 use crate::held::HeldFiles;
+use crate::indexes::Indexes;
+use crate::library::ModelLibrary;
 use crate::limits::MAX_RECORDED_BYTES;
 use crate::live::LiveAnswers;
 use crate::retention::Retention;
@@ -31,6 +33,8 @@ pub struct ApiState {
     pub retention: Retention,
     /// Bytes of a file.
     pub max_file_bytes: u64,
+    /// Models that come and go; set once the server is tied together, if there is a library.
+    pub library: OnceLock<Arc<dyn ModelLibrary>>,
     /// Requests with an idempotency key that are being answered.
     pub(crate) executions: Executions,
     /// Responses that are being made in the background.
@@ -39,6 +43,8 @@ pub struct ApiState {
     pub(crate) recordings: Arc<BodyBudget>,
     /// Files that are in use.
     pub(crate) files: HeldFiles,
+    /// Indexes of the collections that are searched.
+    pub(crate) indexes: Indexes,
     /// Requests that are being answered.
     pub(crate) active: ActiveRequests,
 }
@@ -62,10 +68,12 @@ impl ApiState {
             store,
             retention,
             max_file_bytes,
+            library: OnceLock::new(),
             executions: Executions::default(),
             live: LiveAnswers::default(),
             recordings: BodyBudget::new(MAX_RECORDED_BYTES),
             files: HeldFiles::default(),
+            indexes: Indexes::default(),
             active: ActiveRequests::default(),
         }
     }

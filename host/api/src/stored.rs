@@ -139,6 +139,8 @@ pub(crate) fn store_problem(error: StoreError) -> Problem {
     let message = error.to_string();
     match error {
         StoreError::NotFound => Problem::new(StatusCode::NOT_FOUND, "not_found", message),
+        StoreError::Conflict => Problem::new(StatusCode::CONFLICT, "changed_meanwhile", message)
+            .with_header("retry-after", "1"),
         StoreError::Quota { .. } => {
             Problem::new(StatusCode::FORBIDDEN, "store_quota_exceeded", message)
         }

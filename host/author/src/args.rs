@@ -2,6 +2,10 @@
 
 use std::path::PathBuf;
 
+use crate::registry_args::{
+    PLUGIN_PULL_HELP, PLUGIN_PUSH_HELP, PLUGIN_SIGN_HELP, PluginPullArgs, PluginPushArgs,
+    PluginSearchArgs, PluginSignArgs,
+};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use mortise_harness::Moment;
@@ -32,6 +36,23 @@ pub enum AuthorCommand {
     /// Make a plugin of what a compiler wrote: wrap a core module, add the sections that servers read.
     #[command(after_help = PLUGIN_PACK_HELP)]
     Pack(PluginPackArgs),
+    /// Build, test and load a project whenever its sources change.
+    #[command(after_help = PLUGIN_DEV_HELP)]
+    Dev(PluginDevArgs),
+    /// Hold a host of `mortise:plugin` to a kit of golden and hostile cases.
+    #[command(after_help = PLUGIN_CONFORMANCE_HELP)]
+    Conformance(PluginConformanceArgs),
+    /// Sign a plugin, so that servers which require signatures take it.
+    #[command(after_help = PLUGIN_SIGN_HELP)]
+    Sign(PluginSignArgs),
+    /// Push a plugin to an OCI registry.
+    #[command(after_help = PLUGIN_PUSH_HELP)]
+    Push(PluginPushArgs),
+    /// Pull plugins from an OCI registry into a folder, and pin them in its lock file.
+    #[command(after_help = PLUGIN_PULL_HELP)]
+    Pull(PluginPullArgs),
+    /// List the plugins of an OCI registry.
+    Search(PluginSearchArgs),
     /// Print the reference of the interfaces as Markdown.
     Reference,
 }
@@ -191,6 +212,45 @@ pub struct PluginPackArgs {
     pub output: PathBuf,
 }
 
+#[derive(Debug, Args)]
+pub struct PluginDevArgs {
+    /// The folder that a running server serves plugins from (`plugins.dir`, `serve --plugins`)
+    #[arg(long, value_name = "DIR")]
+    pub plugins: PathBuf,
+    /// The project
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub project: PathBuf,
+    /// The server, whose calls of the plugin are shown; without it they are not
+    #[arg(long, value_name = "URL")]
+    pub server: Option<String>,
+    /// The server's log, whose lines about the plugin are shown
+    #[arg(long, value_name = "FILE")]
+    pub log: Option<PathBuf>,
+    /// Build with this command in place of the one of the language
+    #[arg(long, value_name = "COMMAND", requires = "output")]
+    pub build: Option<String>,
+    /// The file that the command builds
+    #[arg(long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Settings for cases that state none, a JSON object
+    #[arg(long, value_name = "JSON", default_value = "{}")]
+    pub settings: String,
+    #[command(flatten)]
+    pub grants: GrantArgs,
+    /// Build, test and load once, and end
+    #[arg(long)]
+    pub once: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct PluginConformanceArgs {
+    /// The folder of a kit, such as wit/conformance/v0.2; without it one question is read from standard input and answered
+    pub kit: Option<PathBuf>,
+    /// The command of another host, which answers one question; without it this one is held to the kit
+    #[arg(long, value_name = "COMMAND", requires = "kit")]
+    pub host: Option<String>,
+}
+
 const KINDS: [(&str, &str); 5] = [
     ("chat-template", "Conversations to prompts"),
     (
@@ -251,3 +311,19 @@ others make core modules, which this wraps.
 
 Example:
   mortise plugin pack build/plugin.wasm --kind policy --output my-policy.wasm";
+
+const PLUGIN_DEV_HELP: &str = "\
+A plugin whose build or golden case fails is not loaded; what served before goes on.
+
+Example:
+  mortise serve --plugins plugins 2> server.log &
+  cd my-policy
+  mortise plugin dev --plugins ../plugins --server http://127.0.0.1:8080 --log ../server.log";
+
+const PLUGIN_CONFORMANCE_HELP: &str = "\
+A question is {\"component\": FILE, \"kind\": \"policy\", \"settings\": {...}, \"input\": {...}}; the
+input is that of `mortise plugin run`. A host answers {\"answer\": {...}} or {\"fault\": \"trap\"}.
+
+Examples:
+  mortise plugin conformance wit/conformance/v0.2
+  mortise plugin conformance wit/conformance/v0.2 --host './my-host answer'";

@@ -4,14 +4,21 @@ mod abuse;
 mod args;
 mod bench;
 mod cases;
+mod conformance;
+mod dev;
 mod guest_log;
 mod like;
 mod pack;
 mod plugin;
 mod profile;
 mod project;
+mod registries;
+mod registry_args;
+mod sign;
 
 mod templates;
+
+use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 use mortise_harness::{PluginUnderTest, print, print_json, prove, read};
@@ -23,18 +30,18 @@ use crate::args::{PluginFileArgs, PluginRunArgs};
 use crate::guest_log::GuestLog;
 use crate::plugin::LoadPlugin as _;
 
-/// Run one of the commands.
+/// Run one of the commands; `credentials` are files in the form of Docker's `config.json`.
 ///
 /// # Errors
 /// Errors of the plugin, its cases or the arguments.
-pub fn run(command: AuthorCommand) -> anyhow::Result<()> {
+pub fn run(command: AuthorCommand, credentials: &[PathBuf]) -> anyhow::Result<()> {
     let log = GuestLog::start();
-    let ran = perform(command);
+    let ran = perform(command, credentials);
     log.finish();
     ran
 }
 
-fn perform(command: AuthorCommand) -> anyhow::Result<()> {
+fn perform(command: AuthorCommand, credentials: &[PathBuf]) -> anyhow::Result<()> {
     match command {
         AuthorCommand::Verify(args) => print_json(&verify(&args)?),
         AuthorCommand::Run(args) => print_json(&ask(&args)?),
@@ -43,6 +50,12 @@ fn perform(command: AuthorCommand) -> anyhow::Result<()> {
         AuthorCommand::Profile(args) => print_json(&profile::profile(&args)?),
         AuthorCommand::New(args) => print(&project::make(&args)?),
         AuthorCommand::Pack(args) => print_json(&pack::pack(&args)?),
+        AuthorCommand::Conformance(args) => conformance::conformance(&args),
+        AuthorCommand::Dev(args) => dev::dev(&args),
+        AuthorCommand::Sign(args) => print_json(&sign::sign(&args)?),
+        AuthorCommand::Push(args) => print_json(&registries::push_plugin(&args, credentials)?),
+        AuthorCommand::Pull(args) => print_json(&registries::pull_plugins(&args, credentials)?),
+        AuthorCommand::Search(args) => print_json(&registries::search(&args, credentials)?),
         AuthorCommand::Reference => print(&mortise_wit::reference()?),
     }
 }

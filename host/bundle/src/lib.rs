@@ -1,4 +1,4 @@
-//! Contents of the binary: the four default plugins, as WebAssembly and as machine code, and
+//! Contents of the binary: the four default plugins, as WebAssembly and as machine code, both compressed, and
 //! the demo model. `build.rs` gathers them.
 
 use mortise_plugin::ComponentSource;
@@ -11,10 +11,16 @@ pub fn plugins() -> Vec<ComponentSource> {
     let plugins = PLUGINS.iter();
     let sources = plugins.map(|&(name, wasm, precompiled)| ComponentSource::Embedded {
         name,
-        wasm,
-        precompiled,
+        wasm: unpacked(wasm),
+        // Without machine code, a plugin is compiled anew.
+        precompiled: unpacked(precompiled),
     });
     sources.collect()
+}
+
+/// Bytes that `build.rs` compressed. What is broken is empty, and is refused where a component is expected.
+fn unpacked(packed: &[u8]) -> Vec<u8> {
+    lz4_flex::decompress_size_prepended(packed).unwrap_or_default()
 }
 
 /// The files of the demo model by name, as they stand in `examples/demo-model/model`.

@@ -33,6 +33,36 @@ pub(crate) enum ModelsCommand {
         #[command(flatten)]
         server: AdminServer,
     },
+    /// Have the server pull a model from the hub, and wait until it is there
+    Pull {
+        /// org/name[:quant][@revision]; the model gets this name
+        model: String,
+        /// Print the number of the pull, and do not wait
+        #[arg(long)]
+        detach: bool,
+        #[command(flatten)]
+        server: AdminServer,
+    },
+    /// Send a GGUF file to the server, or go on with what was cut
+    Upload {
+        /// The file
+        file: PathBuf,
+        /// The model's name [default: that of the file]
+        #[arg(long)]
+        name: Option<String>,
+        /// The file's SHA-256 digest, which the server checks
+        #[arg(long, value_name = "DIGEST")]
+        sha256: Option<String>,
+        #[command(flatten)]
+        server: AdminServer,
+    },
+    /// Remove a model that was pulled or uploaded and is not loaded, with its files
+    Rm {
+        /// The model's public name
+        model: String,
+        #[command(flatten)]
+        server: AdminServer,
+    },
     /// Look for models again in the folders of [discovery], and list what has changed
     Rescan {
         #[command(flatten)]

@@ -65,6 +65,29 @@ impl AdminClient {
         let request = request.header("content-type", "application/json");
         answer(&url, request.send(body.to_string()))
     }
+
+    pub(crate) fn delete(&self, path: &str) -> anyhow::Result<Value> {
+        let url = format!("{}{path}", self.url);
+        let request = self.agent.delete(&url).header("x-admin-token", &self.key);
+        answer(&url, request.call())
+    }
+
+    /// Send a part of a file, of a length that is known.
+    pub(crate) fn put_range(
+        &self,
+        path: &str,
+        range: &str,
+        length: u64,
+        mut part: impl std::io::Read,
+    ) -> anyhow::Result<Value> {
+        let url = format!("{}{path}", self.url);
+        let request = self.agent.put(&url).header("x-admin-token", &self.key);
+        let request = request
+            .header("content-range", range)
+            .header("content-length", length.to_string())
+            .header("content-type", "application/octet-stream");
+        answer(&url, request.send(ureq::SendBody::from_reader(&mut part)))
+    }
 }
 
 type Response = ureq::http::Response<ureq::Body>;

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -10,12 +9,10 @@ use mortise_admin::{Admin, Around, MetricsPage};
 use mortise_api::batches::Batches;
 use mortise_api::llm::{self, Llm};
 use mortise_api::{
-    ApiState, Collections, anthropic, batches, files, login, ollama, openai, rerank, responses,
-    resume_collections, vector_stores,
+    ApiState, Collections, SearchTool, anthropic, batches, files, login, ollama, openai, rerank,
+    responses, resume_collections, vector_stores,
 };
-use mortise_config::{
-    AdminConfig, Config, ConfigSource, HttpConfig, LimitConfig, MetricsConfig, fault_folder,
-};
+use mortise_config::{AdminConfig, Config, ConfigSource, HttpConfig, fault_folder};
 use mortise_engine::FaultPoint;
 use mortise_harness::golden_cases;
 use mortise_http::{
@@ -23,15 +20,15 @@ use mortise_http::{
     HttpState, Startup, Stop, TlsServer, router, serve as listen, serve_beside,
 };
 use mortise_identity::Identity;
+use mortise_library::Library;
+use mortise_models::AliasTable;
 use mortise_models::lifecycle::ModelManager;
-use mortise_models::{AliasTable, EngineSettings, NameMatching};
-use mortise_plugin::{PluginHost, epoch_restarts};
 use mortise_plugin_manager::{
     AuthConfig, LivePlugins, LoadedPlugins, ManagedModel, ModelFacts, PluginConfig, PluginSet,
     ReadConfig, SwapCounters,
 };
-use mortise_service::{HoldModels, Observer, ServedModel, Service, ServiceConfig};
-use mortise_telemetry::{Metrics, PluginSwaps, flush_log, log_restarts, start_logging};
+use mortise_service::{HoldModels, Observer, Service, ServiceConfig};
+use mortise_telemetry::{Metrics, flush_log, start_logging};
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind};
 use tokio::sync::{Mutex, watch};
@@ -42,24 +39,40 @@ use crate::counters::KeptCounters;
 use crate::discovery::KnownModels;
 use crate::doors::{Certificates, Door, Doors};
 use crate::faults::{self, fault_in};
+use crate::hand_over::{Arrival, HandOver};
 use crate::health::Health;
 use crate::kept::Kept;
+use crate::library::OnApi;
+use crate::measure::measure;
 use crate::memory::trim_regularly;
 use crate::operator::Operating;
 use crate::reload::Reloader;
-use crate::supervise::{must_go_on, restarts, supervise};
+use crate::serving::{built_in, service_config, serving};
+use crate::sharing::{Shared, start_sharing_store};
+use crate::spending::{Money, accountant, charged};
+use crate::supervise::{must_go_on, supervise};
 use crate::tasks::{
-    listener_of, reload_on_hangup, signals, start_idle_check, start_watcher, start_writing,
+    listener_of, reload_on_hangup, signals, start_idle_check, start_sharing, start_watcher,
+    start_writing,
 };
-use crate::{remote, start};
+use crate::traces::Traces;
+use crate::watch::Watched;
+use crate::{library, logins, notify, remote, start};
 
 /// Time for policies to hear of the last requests, and for threads to end.
 const SETTLE: Duration = Duration::from_secs(2);
 
+/// Writer of problems on paths of no dialect.
+const ELSEWHERE: Elsewhere = Elsewhere {
+    shape: openai::error_body,
+    problem: openai::ERROR,
+};
+
 const LISTENER_ENDED: &str = "the listener ended, and without it there is no server";
 
 /// Serve until a signal ends it. Plugins and keys are read from `source` again on a reload.
-pub(crate) fn serve(source: ConfigSource) -> anyhow::Result<()> {
+pub(crate) fn serve(source: ConfigSource, take_over: bool) -> anyhow::Result<()> {
+    let arrival = Arrival::receive(take_over)?;
     let mut config = source.load()?;
     if let Some(folder) = fault_folder() {
         faults::enable(folder);
@@ -74,33 +87,35 @@ pub(crate) fn serve(source: ConfigSource) -> anyhow::Result<()> {
         .thread_name("mortise-server")
         .build()
         .context("cannot start the server's threads")?;
-    let result = runtime.block_on(run(config, source));
+    let result = runtime.block_on(run(config, source, arrival));
     runtime.shutdown_timeout(SETTLE);
     flush_log();
     result
 }
 
-async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
+async fn run(mut config: Config, source: ConfigSource, mut arrival: Arrival) -> anyhow::Result<()> {
     // Before anything slow: a signal during the start ends the server too, and a port in use
     // should be known before a model is read.
-    let mut signals = signals()?;
+    let (ends, mut signals) = signals()?;
+    let successors = listener_of(SignalKind::user_defined2(), "SIGUSR2")?;
     let hangups = listener_of(SignalKind::hangup(), "SIGHUP")?;
     let operator_key = operator_key(config.admin.as_ref());
-    let doors = Doors::open(&mut config).await?;
+    let admin_page = config.admin.as_ref().is_some_and(|admin| admin.page);
+    let traces = Traces::start(config.traces.as_ref())?;
+    let doors = Arc::new(Doors::open(&mut config, &mut arrival.inherited).await?);
     let door = &doors.main;
-    let limits = connection_limits(&config.http);
-    let shares = ConnectionShares::new(
-        config.http.max_connections,
-        config.http.max_connections_per_address,
-    );
+    let limits = connection_limits(&config);
+    let shares = connection_shares(&config.http);
     let (stop, draining, cut) = stop_after(config.http.drain);
+    let closing = stop.closing.subscribe();
     if let Some(upstream) = &config.upstream {
         config.models = tokio::select! {
             found = remote::found(upstream) => found?,
             _ = signals.recv() => return Ok(()),
         };
     }
-    let known = config.upstream.is_none().then(|| KnownModels::of(&config));
+    let library = library::open(&config).await?;
+    let known = KnownModels::of(&config, library.clone());
     if let Some(known) = &known {
         config.models = known.scan().await?.models;
     }
@@ -112,18 +127,21 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
         tls: door.tls.clone(),
         draining,
         cut,
+        traces: traces.clone(),
     };
-    let listening = listen(
-        Arc::clone(&door.endpoint),
-        startup.router(),
-        limits.clone(),
-        Arc::clone(&surroundings.connections),
-        signals,
-        stop,
-    );
+    let (endpoint, bounds) = (Arc::clone(&door.endpoint), limits.clone());
+    let (router, table) = (startup.router(), Arc::clone(&surroundings.connections));
+    let mut answers = arrival.answers();
+    let listening = async move {
+        tokio::select! {
+            _ = answers.wait_for(|answers| *answers) => {}
+            _ = signals.recv() => return,
+        }
+        listen(endpoint, router, bounds, table, signals, stop).await;
+    };
     let mut listening = std::pin::pin!(must_go_on("listener", listening));
     let running = tokio::select! {
-        opened = open(config, source.clone(), Arc::clone(&models), surroundings) => opened?,
+        opened = open(config, source.clone(), Arc::clone(&models), surroundings, &mut arrival) => opened?,
         ended = &mut listening => {
             ended.context(LISTENER_ENDED)?;
             tracing::info!("stopped before the start was complete");
@@ -131,18 +149,18 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
         }
     };
     let reloader = running.reloader(source, &models, known, doors.certificates());
+    running.tie(library.as_ref(), &models, &reloader, &doors);
     running.start_tasks(&models, &reloader, hangups);
     if let Some((door, key)) = &doors.admin {
-        let admin = running.admin(&models, &reloader, key.clone());
-        start_admin(admin, door, shares, limits, &running.state.http)?;
+        let admin = running.admin(&models, &reloader, (key.clone(), admin_page), library);
+        start_admin(admin, door, shares, limits, closing)?;
     }
     running.complete(&startup, Operating::new(Arc::clone(&models), operator_key))?;
     tracing::info!("listening on {}", door.url());
+    arrival.ready()?;
+    HandOver::start(Arc::clone(&doors), ends, successors)?;
     listening.await.context(LISTENER_ENDED)?;
-    settle(&running.state.service, &models, &running.counters).await;
-    let stop = json!({"action": "server.stop"});
-    // Nothing is left to be refused.
-    let _ = running.audit.tell(stop).await;
+    running.end(&models, &traces).await;
     Ok(())
 }
 
@@ -150,6 +168,7 @@ async fn run(mut config: Config, source: ConfigSource) -> anyhow::Result<()> {
 async fn settle(service: &Service, models: &ModelManager, counters: &KeptCounters) {
     let _ = tokio::time::timeout(SETTLE, service.settle()).await;
     let _ = tokio::time::timeout(SETTLE, counters.write()).await;
+    let _ = tokio::time::timeout(SETTLE, counters.leave()).await;
     let limit = SETTLE + start::longest_end(&models.statuses());
     let _ = tokio::time::timeout(limit, models.stop()).await;
 }
@@ -157,9 +176,11 @@ async fn settle(service: &Service, models: &ModelManager, counters: &KeptCounter
 /// Stop of the listener, and what tells of it: that the server drains, and that it waits no longer.
 fn stop_after(drain: Duration) -> (Stop, watch::Receiver<bool>, watch::Receiver<bool>) {
     let (draining, draining_seen) = watch::channel(false);
+    let closing = watch::Sender::new(false);
     let (cut, cut_seen) = watch::channel(false);
     let stop = Stop {
         draining,
+        closing,
         cut,
         drain,
     };
@@ -172,6 +193,12 @@ fn starting(models: &Arc<ModelManager>, address: SocketAddr) -> Arc<Startup> {
     let models = Arc::clone(models);
     Startup::new(
         move || start::progress(&models.statuses()),
+        vec![
+            anthropic::DIALECT,
+            ollama::DIALECT,
+            llm::DIALECT,
+            login::DIALECT,
+        ],
         openai::error_body,
     )
 }
@@ -183,6 +210,7 @@ struct Surroundings {
     tls: Option<Arc<TlsServer>>,
     draining: watch::Receiver<bool>,
     cut: watch::Receiver<bool>,
+    traces: Traces,
 }
 
 /// A server that is ready.
@@ -195,6 +223,7 @@ struct Running {
     admin_metrics: bool,
     identity: Arc<Identity>,
     counters: Arc<KeptCounters>,
+    money: Option<Money>,
     /// OpenAI's main routes are there without `/v1` too.
     unversioned: bool,
     /// Interval at which the plugin files are polled.
@@ -203,10 +232,17 @@ struct Running {
     batch_lines: usize,
     /// The page of the playground is at `/`.
     playground: bool,
+    metrics: Arc<Metrics>,
 }
 
-fn connection_limits(http: &HttpConfig) -> ConnectionLimits {
+fn connection_shares(http: &HttpConfig) -> ConnectionShares {
+    ConnectionShares::new(http.max_connections, http.max_connections_per_address)
+}
+
+fn connection_limits(config: &Config) -> ConnectionLimits {
+    let http = &config.http;
     ConnectionLimits {
+        proxies: config.proxies.clone(),
         headers: http.headers,
         header_timeout: http.header_timeout,
         write_timeout: http.write_timeout,
@@ -227,6 +263,25 @@ impl Running {
         Reloader::new(source, live, models, identity, known, certificates, audit)
     }
 
+    /// Tie the library to the server, if there is one.
+    fn tie(
+        &self,
+        library: Option<&Arc<Library>>,
+        models: &Arc<ModelManager>,
+        reloader: &Arc<Reloader>,
+        doors: &Doors,
+    ) {
+        if let Some(library) = library {
+            library::tie(library, reloader, models, &self.aliases);
+            let on_api = OnApi {
+                library: Arc::clone(library),
+                models: Arc::clone(models),
+                key: doors.admin.as_ref().map(|(_, key)| key.clone()),
+            };
+            let _ = self.state.library.set(Arc::new(on_api));
+        }
+    }
+
     /// Tasks that go on for as long as the server runs.
     fn start_tasks(
         &self,
@@ -242,26 +297,47 @@ impl Running {
         trim_regularly();
         self.audit.follow_plugins(&self.live);
         start_writing(Arc::clone(&self.counters));
+        start_sharing(&self.counters);
         tokio::spawn(responses::resume(Arc::clone(&self.state)));
         tokio::spawn(files::sweep(Arc::clone(&self.state)));
     }
 
-    /// The admin side for callers who know `key`.
+    /// What is left to do when the last answer has been given.
+    async fn end(&self, models: &ModelManager, traces: &Traces) {
+        notify::stopping();
+        settle(&self.state.service, models, &self.counters).await;
+        traces.flush(SETTLE).await;
+        let stop = json!({"action": "server.stop"});
+        // Nothing is left to be refused.
+        let _ = self.audit.tell(stop).await;
+        let _ = tokio::time::timeout(SETTLE, self.state.store.leave()).await;
+    }
+
+    /// The admin side for callers who know `key`, with or without its page.
     fn admin(
         &self,
         models: &Arc<ModelManager>,
         reloader: &Arc<Reloader>,
-        key: String,
+        (key, page): (String, bool),
+        library: Option<Arc<Library>>,
     ) -> Arc<Admin> {
         let (live, models) = (Arc::clone(&self.live), Arc::clone(models));
         let aliases = Arc::clone(&self.aliases);
         let reload = reloader.on_request();
         let http = Arc::clone(&self.state.http);
-        let page: MetricsPage = Box::new(move || http.metrics_page());
+        let numbers: MetricsPage = Box::new(move || http.metrics_page());
         let around = Around {
             identity: Arc::clone(&self.identity),
             auditor: self.audit.auditor(),
-            metrics: self.admin_metrics.then_some(page),
+            metrics: self.admin_metrics.then_some(numbers),
+            watch: Arc::new(Watched {
+                service: Arc::clone(&self.state.service),
+                metrics: Arc::clone(&self.metrics),
+            }),
+            page: page.then(|| mortise_web::admin(ELSEWHERE)),
+            library,
+            draining: self.state.http.draining.clone(),
+            spending: self.money.as_ref().map(Money::shown),
         };
         Admin::new(
             live,
@@ -285,10 +361,12 @@ impl Running {
         tokio::spawn(batches::resume(Arc::clone(&batches)));
         let collections = Collections::new(Arc::clone(&self.state));
         tokio::spawn(resume_collections(Arc::clone(&collections)));
-        let elsewhere = Elsewhere {
-            shape: openai::error_body,
-            problem: openai::ERROR,
-        };
+        start_sharing_store(Shared {
+            state: Arc::clone(&self.state),
+            batches: Arc::clone(&batches),
+            collections: Arc::clone(&collections),
+            identity: Arc::clone(&self.identity),
+        });
         let mut dialects = vec![
             openai,
             anthropic::api(Arc::clone(&self.state)),
@@ -296,16 +374,20 @@ impl Running {
             files::api(Arc::clone(&self.state)),
             batches::api(&batches),
             ollama::api(Arc::clone(&self.state)),
-            llm::api(Llm::new(Arc::clone(&collections), operating)),
+            llm::api(Llm::new(Arc::clone(&self.state), operating)),
             vector_stores::api(collections),
             rerank::api(Arc::clone(&self.state), openai::error_body),
-            login::api(Arc::clone(&self.state), Arc::clone(&self.identity)),
+            login::api(
+                Arc::clone(&self.state),
+                Arc::clone(&self.identity),
+                logins::recorder(&self.audit),
+            ),
         ];
         if self.playground {
-            dialects.push(mortise_web::api(elsewhere));
+            dialects.push(mortise_web::api(ELSEWHERE));
         }
         let http = Arc::clone(&self.state.http);
-        let router = router(http, dialects, elsewhere).map_err(anyhow::Error::msg);
+        let router = router(http, dialects, ELSEWHERE).map_err(anyhow::Error::msg);
         startup.complete(router.context("the routes make no contract")?);
         Ok(())
     }
@@ -317,11 +399,10 @@ fn start_admin(
     door: &Door,
     shares: ConnectionShares,
     limits: ConnectionLimits,
-    http: &HttpState,
+    closing: watch::Receiver<bool>,
 ) -> anyhow::Result<()> {
     let router = admin.router().map_err(anyhow::Error::msg)?;
     let (endpoint, table) = (Arc::clone(&door.endpoint), ConnectionTable::new(shares));
-    let draining = http.draining.clone();
     supervise("admin-listener", move || {
         let (endpoint, table) = (Arc::clone(&endpoint), Arc::clone(&table));
         serve_beside(
@@ -329,7 +410,7 @@ fn start_admin(
             router.clone(),
             limits.clone(),
             table,
-            draining.clone(),
+            closing.clone(),
         )
     });
     tracing::info!("admin side on {}", door.url());
@@ -341,45 +422,12 @@ fn operator_key(admin: Option<&AdminConfig>) -> Option<String> {
     let on_api = admin.filter(|admin| admin.llm_routes);
     on_api.map(|admin| admin.key.clone())
 }
-/// Metrics of all models and of all plugins of `host`.
-fn measure(
-    models: Arc<ModelManager>,
-    host: PluginHost,
-    swaps: Arc<SwapCounters>,
-    config: &MetricsConfig,
-) -> Arc<Metrics> {
-    let metrics = Metrics::new(
-        move || models.statuses(),
-        move || host.stats(),
-        move || numbers(&swaps),
-        task_restarts,
-    );
-    Arc::new(metrics.with(config.log_begins, config.aliases))
-}
-
-/// Restarts of tasks and threads that must go on. An engine counts its own, by model.
-fn task_restarts() -> Vec<(&'static str, u64)> {
-    let mut all = restarts();
-    all.extend([("log", log_restarts()), ("plugin-epochs", epoch_restarts())]);
-    all
-}
-
 /// Reader of the plugin configuration, for reloads.
 fn read_again(source: ConfigSource) -> ReadConfig {
     Arc::new(move || {
         let config = source.load()?;
         Ok((config.plugins, config.auth))
     })
-}
-
-/// Present values of the replacement counters.
-fn numbers(swaps: &SwapCounters) -> PluginSwaps {
-    PluginSwaps {
-        generation: swaps.generation.load(Relaxed),
-        replaced: swaps.replaced.load(Relaxed),
-        unchanged: swaps.unchanged.load(Relaxed),
-        rejected: swaps.rejected.load(Relaxed),
-    }
 }
 
 /// Load plugins and the models of the start, and bind the former to the latter. Policies draw from `counters`.
@@ -413,45 +461,43 @@ async fn open(
     source: ConfigSource,
     models: Arc<ModelManager>,
     surroundings: Surroundings,
+    arrival: &mut Arrival,
 ) -> anyhow::Result<Running> {
+    arrival.prepare(&config, &models).await?;
     let (limits, engine, auth) = (config.limits, config.engine, config.auth);
     let (http, plugins) = (config.http, config.plugins);
     let (watch, playground) = (plugins.watch, http.playground);
     let aliases = start::alias_table(config.aliases, &models)?;
-    let kept = Kept::open(config.state.store, config.audit).await?;
+    let kept = Kept::open(&config.state, config.audit, config.valkey).await?;
     kept.audit.follow_models(&models);
-    let identity = Identity::open(Arc::clone(&kept.store), config.identity).await?;
-    let identity = Arc::new(identity);
+    let identity = Arc::new(Identity::open(Arc::clone(&kept.store), config.identity).await?);
+    let money = Money::new(config.spend);
     let (counters, strict) = (Arc::clone(&kept.counters), config.strict_models);
     let (plugins, managed) = load(plugins, &auth, counters, &models, strict).await?;
     let swaps = Arc::<SwapCounters>::default();
     let (models_of, host) = (Arc::clone(&models), plugins.host.clone());
-    let metrics = measure(models_of, host, Arc::clone(&swaps), &config.metrics);
+    let of_aliases = Arc::clone(&aliases);
+    let metrics = measure(models_of, host, &swaps, of_aliases, &config.metrics);
+    let metrics = charged(metrics, money.as_ref(), &kept.counters);
+    let metrics = Arc::new(surroundings.traces.measured(metrics));
     plugins.host.count_requests(metrics.requests());
+    let search = Arc::<SearchTool>::default();
     let service = ServiceConfig {
         observer: Arc::clone(&metrics) as Arc<dyn Observer>,
         holder: Arc::clone(&models) as Arc<dyn HoldModels>,
         aliases: Arc::clone(&aliases),
         recognise: Arc::new(Callers(Arc::clone(&identity))),
-        ..service_config(limits, engine, config.names)
+        spend: accountant(money.as_ref(), &kept.counters),
+        built_in_tools: built_in(config.search_tool, &search),
+        ..service_config(limits, engine, config.names, config.response_cache)
     };
     let service = serving(service, &plugins, &managed)?;
-    let live = Arc::new(LivePlugins::new(
-        plugins,
-        Arc::clone(&service),
-        managed,
-        auth,
-        read_again(source),
-        swaps,
-    ));
+    let again = read_again(source);
+    let live = LivePlugins::new(plugins, Arc::clone(&service), managed, auth, again, swaps);
+    let live = Arc::new(live);
     models.publish_to(Arc::<LivePlugins>::downgrade(&live));
     let health = Health::new(config.health, models, Arc::clone(&live), &kept);
-    health.start();
-    let observed = Observed {
-        health,
-        metrics,
-        on_main: config.metrics.on_main,
-    };
+    let observed = Observed::begin(health, &metrics, config.metrics.on_main);
     let state = Arc::new(ApiState::new(
         service,
         Arc::new(http_state(http, surroundings, observed)),
@@ -461,6 +507,7 @@ async fn open(
         config.state.retention,
         config.state.max_file_bytes,
     ));
+    search.serve(&state);
     Ok(Running {
         state,
         live,
@@ -469,41 +516,13 @@ async fn open(
         admin_metrics: config.metrics.on_admin,
         identity,
         counters: kept.counters,
+        money,
         unversioned: config.unversioned,
         watch,
         batch_lines: limits.batch_lines,
         playground,
+        metrics,
     })
-}
-
-/// The service of all models, with the plugins that are bound to them.
-fn serving(
-    config: ServiceConfig,
-    plugins: &PluginSet,
-    managed: &[ManagedModel],
-) -> anyhow::Result<Arc<Service>> {
-    let served = |model: &ManagedModel| model.served(|facts| plugins.plugins_of(facts));
-    let served: Result<Vec<ServedModel>, String> = managed.iter().map(served).collect();
-    let served = served.map_err(anyhow::Error::msg)?;
-    let service = Service::new(config, served, plugins.policies(), &plugins.tools())?;
-    Ok(Arc::new(service))
-}
-
-/// Settings of the service that stand in the configuration.
-fn service_config(
-    limits: LimitConfig,
-    engine: EngineSettings,
-    names: NameMatching,
-) -> ServiceConfig {
-    ServiceConfig {
-        name_matching: names,
-        default_max_tokens: limits.default_max_tokens,
-        max_choices: limits.n_max,
-        tenant_weights: engine.tenant_weights,
-        share_prefixes: engine.share_prefixes,
-        tools: limits.tools,
-        ..ServiceConfig::default()
-    }
 }
 
 /// Sources of `/metrics` and of the body of `/ready`.
@@ -512,6 +531,18 @@ struct Observed {
     metrics: Arc<Metrics>,
     /// The main listener shows the numbers.
     on_main: bool,
+}
+
+impl Observed {
+    /// From now on the parts of the server are checked.
+    fn begin(health: Arc<Health>, metrics: &Arc<Metrics>, on_main: bool) -> Self {
+        health.start();
+        Self {
+            health,
+            metrics: Arc::clone(metrics),
+            on_main,
+        }
+    }
 }
 
 /// The state of the HTTP side, from its configuration.

@@ -1,9 +1,11 @@
 //! Entries of the audit log: requests to the admin side, and what the server does by itself.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context as _;
+use mortise_admin::limits::{MAX_AUDIT_BACKLOG, MAX_RECENT_AUDIT_ENTRIES};
 use mortise_admin::{Auditor, Entry, Recording};
 use mortise_config::AuditConfig;
 use mortise_models::lifecycle::{ModelEvent, ModelManager};
@@ -12,8 +14,8 @@ use mortise_store::{AuditFile, AuditHomes, AuditLog, Store};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
-use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::broadcast::{self, Receiver};
 
 use crate::supervise::supervise;
 
@@ -25,6 +27,8 @@ pub(crate) struct Audit {
     /// The last entry was not kept.
     failing: AtomicBool,
     lost: AtomicU64,
+    recent: Mutex<VecDeque<Arc<Entry>>>,
+    listeners: broadcast::Sender<Arc<Entry>>,
 }
 
 impl Audit {
@@ -51,6 +55,8 @@ impl Audit {
             reads: config.reads,
             failing: AtomicBool::new(false),
             lost: AtomicU64::new(0),
+            recent: Mutex::default(),
+            listeners: broadcast::channel(MAX_AUDIT_BACKLOG).0,
         });
         let mut start = json!({
             "action": "server.start",
@@ -95,6 +101,7 @@ impl Audit {
         match log.append(entry.to_string()).await {
             Ok(head) => {
                 self.failing.store(false, Ordering::Relaxed);
+                self.remember(&entry);
                 // Heads that lie elsewhere show what was made anew.
                 tracing::info!(target: "mortise::audit", %head, %entry, "audit");
                 Ok(())
@@ -109,6 +116,22 @@ impl Audit {
                 }
             }
         }
+    }
+
+    /// Keep an entry for those who look at the admin side.
+    fn remember(&self, entry: &Value) {
+        let Value::Object(entry) = entry else {
+            return;
+        };
+        let entry = Arc::new(entry.clone());
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        if recent.len() >= MAX_RECENT_AUDIT_ENTRIES {
+            recent.pop_back();
+        }
+        recent.push_front(Arc::clone(&entry));
+        drop(recent);
+        // An error says that nobody listens.
+        let _ = self.listeners.send(entry);
     }
 
     /// Record from now on which plugins are taken up, whoever asks for it.
@@ -178,5 +201,14 @@ impl Auditor for Audit {
 
     fn record(&self, entry: Entry) -> Recording<'_> {
         Box::pin(self.tell(Value::Object(entry)))
+    }
+
+    fn recent(&self) -> Vec<Arc<Entry>> {
+        let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        recent.iter().cloned().collect()
+    }
+
+    fn listen(&self) -> Receiver<Arc<Entry>> {
+        self.listeners.subscribe()
     }
 }

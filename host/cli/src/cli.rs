@@ -188,6 +188,9 @@ pub(crate) struct ServeArgs {
     /// The least important line that is written [default: info]
     #[arg(long, value_name = "LEVEL", value_parser = one_of::<LogLevel>(&LOG_LEVELS))]
     pub(crate) log_level: Option<LogLevel>,
+    /// Take over from the server that has started this process, which gives it its listeners
+    #[arg(long, hide = true)]
+    pub(crate) take_over: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -215,6 +218,11 @@ pub(crate) enum ConfigCommand {
         /// The files
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
+    },
+    /// Print the JSON file of a llama-router as a file of this server; what differs is said in comments.
+    ImportRouter {
+        /// The file
+        file: PathBuf,
     },
 }
 
@@ -308,7 +316,7 @@ pub(crate) enum PluginCommand {
         file: PathBuf,
     },
     #[command(flatten)]
-    Author(AuthorCommand),
+    Author(Box<AuthorCommand>),
 }
 
 #[derive(Debug, Args)]

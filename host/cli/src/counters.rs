@@ -1,5 +1,5 @@
-//! Counters of policies in this process, and in the store those of long periods: a killed process loses at most what was
-//! counted since they were last written.
+//! Counters of policies: shared with other hosts through Valkey, or in this process, and in the store those of long periods:
+//! a killed process loses at most what was counted since they were last written.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use mortise_plugin::{KeptBucket, Ledger, RateCounters};
 use mortise_store::{Change, Key, Kind, Page, Record, SERVER, Store, StoreError};
+use mortise_telemetry::Metrics;
+use mortise_valkey::{SharedCounters, Valkey, ValkeyConfig};
 
 /// Time between two writings: what a killed process may forget.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
@@ -22,16 +24,21 @@ pub(crate) struct KeptCounters {
     /// `None` where the store ends with the process.
     store: Option<Arc<dyn Store>>,
     ledgers: Mutex<HashMap<String, Arc<Ledger>>>,
+    /// Server that keeps them in place of this process.
+    shared: Option<Arc<Valkey>>,
     /// Records that were read, until its ledger is opened.
     read: Mutex<HashMap<String, Vec<KeptBucket>>>,
 }
 
 impl KeptCounters {
-    /// The counters that a store kept.
+    /// The counters that a store kept, or those that several hosts share.
     ///
     /// # Errors
     /// When they cannot be read.
-    pub(crate) async fn open(store: Option<Arc<dyn Store>>) -> Result<Arc<Self>, StoreError> {
+    pub(crate) async fn open(
+        store: Option<Arc<dyn Store>>,
+        valkey: Option<ValkeyConfig>,
+    ) -> Result<Arc<Self>, StoreError> {
         let mut read: HashMap<String, Vec<KeptBucket>> = HashMap::new();
         if let Some(store) = &store {
             for record in all(&**store).await? {
@@ -45,8 +52,13 @@ impl KeptCounters {
                 }
             }
         }
+        let shared = match valkey {
+            Some(config) => Some(Valkey::open(config).await),
+            None => None,
+        };
         Ok(Arc::new(Self {
             store,
+            shared,
             ledgers: Mutex::default(),
             read: Mutex::new(read),
         }))
@@ -54,6 +66,9 @@ impl KeptCounters {
 
     /// The ledger of this name.
     pub(crate) fn ledger(&self, name: &str) -> Arc<dyn RateCounters> {
+        if let Some(valkey) = &self.shared {
+            return Arc::new(SharedCounters::of(valkey, name));
+        }
         let mut ledgers = self.ledgers.lock().unwrap_or_else(PoisonError::into_inner);
         let ledger = ledgers.entry(name.to_owned()).or_insert_with(|| {
             let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
@@ -65,6 +80,33 @@ impl KeptCounters {
         });
         let counters: Arc<dyn RateCounters> = ledger.clone();
         counters
+    }
+
+    /// Server through which hosts share their counters.
+    pub(crate) fn shared(&self) -> Option<&Arc<Valkey>> {
+        self.shared.as_ref()
+    }
+
+    /// Metrics that show the server through which hosts share their counters.
+    pub(crate) fn measured(&self, metrics: Metrics) -> Metrics {
+        let shared = self.shared.clone();
+        metrics.sharing(shared.map(|valkey| {
+            move || {
+                let now = valkey.stats();
+                mortise_telemetry::SharedCounters {
+                    up: now.up,
+                    lost: now.lost,
+                    without: now.without,
+                }
+            }
+        }))
+    }
+
+    /// End the lease of this host.
+    pub(crate) async fn leave(&self) {
+        if let Some(valkey) = &self.shared {
+            valkey.leave().await;
+        }
     }
 
     /// Write what has changed for as long as the server runs.

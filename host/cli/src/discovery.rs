@@ -1,6 +1,9 @@
 //! Models that are found on the disk, beside those that are configured.
 
+use std::sync::Arc;
+
 use mortise_config::Config;
+use mortise_library::Library;
 use mortise_models::lifecycle::{ModelState, ModelStatus};
 use mortise_models::{DiscoveryConfig, ModelConfig, Origin, Skipped};
 
@@ -13,6 +16,7 @@ pub(crate) struct KnownModels {
     /// Models that the file names.
     pub(crate) configured: Vec<ModelConfig>,
     discovery: DiscoveryConfig,
+    library: Option<Arc<Library>>,
     /// Names of aliases, which no model takes.
     aliases: Vec<String>,
 }
@@ -25,8 +29,10 @@ pub(crate) struct AllModels {
 }
 
 impl KnownModels {
-    pub(crate) fn of(config: &Config) -> Self {
-        Self {
+    /// Models of the settings and of the library; `None`: another server lists them.
+    pub(crate) fn of(config: &Config, library: Option<Arc<Library>>) -> Option<Self> {
+        config.upstream.is_none().then(|| Self {
+            library,
             configured: config.models.clone(),
             discovery: config.discovery.clone(),
             aliases: config
@@ -34,7 +40,12 @@ impl KnownModels {
                 .iter()
                 .map(|(name, _)| name.clone())
                 .collect(),
-        }
+        })
+    }
+
+    /// Models that come over the network.
+    pub(crate) fn library(&self) -> Option<Arc<Library>> {
+        self.library.clone()
     }
 
     /// Scan for models.
@@ -48,7 +59,7 @@ impl KnownModels {
 
     fn scan_now(self) -> anyhow::Result<AllModels> {
         let mut models = self.configured;
-        if !self.discovery.is_enabled() {
+        if !self.discovery.is_enabled() && self.library.is_none() {
             return Ok(AllModels {
                 models,
                 skipped: Vec::new(),
@@ -61,7 +72,17 @@ impl KnownModels {
         let taken: Vec<&str> = names
             .chain(self.aliases.iter().map(String::as_str))
             .collect();
-        let scan = self.discovery.scan(taken);
+        let library = self.library.as_ref().map(|library| library.models());
+        let library: Vec<ModelConfig> = library
+            .into_iter()
+            .flatten()
+            .filter(|(name, _)| !taken.contains(&name.as_str()))
+            .map(|(name, path)| self.discovery.model_at(name, path))
+            .collect();
+        let of_library = library.iter().map(|model| model.name.as_str());
+        let taken: Vec<&str> = taken.iter().copied().chain(of_library).collect();
+        let mut scan = self.discovery.scan(taken);
+        scan.models.extend(library);
         for skipped in scan.skipped.iter().take(MAX_LOGGED) {
             let (path, reason) = (skipped.path.display(), &skipped.reason);
             tracing::info!(%path, reason, "left out by the scan for models");

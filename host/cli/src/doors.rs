@@ -1,10 +1,11 @@
 //! Listeners of the server, and their certificates, which a reload reads again.
 
 use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use mortise_config::{AdminConfig, Config, ConfigError, SocketConfig};
+use mortise_config::{AdminConfig, Config, ConfigError, Inherited, SocketConfig};
 use mortise_http::{Endpoint, LocalSocket, TlsMaterial, TlsServer, TlsSettings};
 use tokio::net::TcpListener;
 
@@ -58,14 +59,32 @@ pub(crate) struct Doors {
 }
 
 impl Doors {
-    /// Listen as the settings say.
-    pub(crate) async fn open(config: &mut Config) -> anyhow::Result<Self> {
-        let main = bind(config).await?;
+    /// Listen as the settings say, on listeners that another process has opened where they fit.
+    pub(crate) async fn open(
+        config: &mut Config,
+        inherited: &mut Inherited,
+    ) -> anyhow::Result<Self> {
+        let main = bind(config, inherited).await?;
         let admin = match config.admin.take() {
-            Some(admin) => Some((bind_admin(&admin).await?, admin.key)),
+            Some(admin) => Some((bind_admin(&admin, inherited).await?, admin.key)),
             None => None,
         };
         Ok(Self { main, admin })
+    }
+
+    /// All listeners, by name, for a process that takes over.
+    pub(crate) fn listeners(&self) -> Vec<(&'static str, BorrowedFd<'_>)> {
+        let (main, socket) = self.main.endpoint.listeners();
+        let admin = self.admin.as_ref();
+        let admin = admin.map(|(door, _)| ("admin", door.endpoint.listeners().0));
+        let socket = socket.map(|socket| ("socket", socket));
+        let all = [Some(("main", main)), socket, admin];
+        all.into_iter().flatten().collect()
+    }
+
+    /// Another process listens from now on, and what it needs stays.
+    pub(crate) fn leave(&self) {
+        self.main.endpoint.leave();
     }
 
     /// The certificates of both sides.
@@ -93,27 +112,57 @@ impl Door {
 }
 
 /// The main listener.
-async fn bind(config: &Config) -> anyhow::Result<Door> {
+async fn bind(config: &Config, inherited: &mut Inherited) -> anyhow::Result<Door> {
     let address = SocketAddr::new(config.host, config.port);
     if !address.ip().is_loopback() && config.auth.keys == 0 {
         tracing::warn!("other machines can reach this server and it asks for no key");
     }
     let tls = read("server", config.tls.as_ref())?.map(TlsServer::new);
-    let listener = TcpListener::bind(address)
-        .await
-        .with_context(|| format!("cannot listen on {address}; is another server running there?"))?;
-    let socket = config.socket.as_ref().map(bind_socket).transpose()?;
+    let listener = match fitting(inherited.main.take(), address, inherited.by_manager)? {
+        Some(listener) => listener,
+        None => TcpListener::bind(address).await.with_context(|| {
+            format!("cannot listen on {address}; is another server running there?")
+        })?,
+    };
+    let by_manager = inherited.by_manager;
+    let socket = match (inherited.socket.take(), &config.socket) {
+        (Some(listener), Some(_)) => Some(LocalSocket::inherited(listener, by_manager)?),
+        (Some(listener), None) if by_manager => Some(LocalSocket::inherited(listener, true)?),
+        (_, config) => config.as_ref().map(bind_socket).transpose()?,
+    };
     door(listener, tls, socket)
 }
 
 /// The listener of the admin side.
-async fn bind_admin(config: &AdminConfig) -> anyhow::Result<Door> {
+async fn bind_admin(config: &AdminConfig, inherited: &mut Inherited) -> anyhow::Result<Door> {
     let address = SocketAddr::new(config.host, config.port);
     let tls = read("admin", config.tls.as_ref())?.map(TlsServer::new);
-    let listener = TcpListener::bind(address)
-        .await
-        .with_context(|| format!("cannot listen on {address} for the admin side"))?;
+    let listener = match fitting(inherited.admin.take(), address, inherited.by_manager)? {
+        Some(listener) => listener,
+        None => TcpListener::bind(address)
+            .await
+            .with_context(|| format!("cannot listen on {address} for the admin side"))?,
+    };
     door(listener, tls, None)
+}
+
+/// A listener that another process has opened, if it is where the settings say or a service manager opened it. Port 0 is
+/// any.
+fn fitting(
+    listener: Option<std::net::TcpListener>,
+    address: SocketAddr,
+    by_manager: bool,
+) -> anyhow::Result<Option<TcpListener>> {
+    let Some(listener) = listener else {
+        return Ok(None);
+    };
+    let found = listener.local_addr()?;
+    let same = found.ip() == address.ip() && [0, found.port()].contains(&address.port());
+    if !same && !by_manager {
+        return Ok(None);
+    }
+    listener.set_nonblocking(true)?;
+    Ok(Some(TcpListener::from_std(listener)?))
 }
 
 fn bind_socket(config: &SocketConfig) -> anyhow::Result<LocalSocket> {

@@ -10,10 +10,12 @@ use mortise_http::{Check, CheckState};
 use mortise_models::lifecycle::{ModelManager, ModelState, ModelStatus};
 use mortise_plugin_manager::LivePlugins;
 use mortise_store::{Store, StoreError};
+use mortise_valkey::WhenLost;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::audit::Audit;
+use crate::counters::KeptCounters;
 use crate::kept::Kept;
 use crate::supervise::supervise;
 
@@ -44,6 +46,7 @@ pub(crate) struct Health {
     live: Arc<LivePlugins>,
     audit: Arc<Audit>,
     store: Arc<dyn Store>,
+    counters: Arc<KeptCounters>,
     /// Folders in which something is kept.
     folders: Vec<PathBuf>,
     found: Found,
@@ -62,6 +65,7 @@ impl Health {
             live,
             audit: Arc::clone(&kept.audit),
             store: Arc::clone(&kept.store),
+            counters: Arc::clone(&kept.counters),
             folders: kept.folders.clone(),
             found: Found {
                 store: AtomicU8::new(0),
@@ -110,6 +114,7 @@ impl Health {
         ];
         checks.extend(self.disk());
         checks.extend(self.of_audit());
+        checks.extend(self.shared_counters());
         checks
     }
 
@@ -176,6 +181,19 @@ impl Health {
             true => CheckState::Failed,
         };
         Some(self.check("disk", state, json!({"free_mib": free >> 20})))
+    }
+
+    /// Whether the server through which hosts share their counters answers; nothing without one.
+    fn shared_counters(&self) -> Option<Check> {
+        let valkey = self.counters.shared()?;
+        if valkey.stats().up {
+            return Some(self.check("counters", CheckState::Ok, Value::Null));
+        }
+        let (state, limits) = match valkey.when_lost() {
+            WhenLost::Refuse => (CheckState::Failed, "refused"),
+            WhenLost::Local => (CheckState::Degraded, "local"),
+        };
+        Some(self.check("counters", state, json!({"limits": limits})))
     }
 
     /// Whether the last entry of the audit log was kept; nothing without a log.

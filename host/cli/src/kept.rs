@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use mortise_config::AuditConfig;
-use mortise_store::{SqliteStore, Store, StoreConfig};
+use mortise_config::{AuditConfig, StateConfig};
+use mortise_store::{PostgresStore, SqliteStore, Store, TracedStore};
+use mortise_valkey::ValkeyConfig;
 
 use crate::audit::Audit;
 use crate::counters::KeptCounters;
@@ -20,14 +21,27 @@ pub(crate) struct Kept {
 
 impl Kept {
     /// Open them.
-    pub(crate) async fn open(store: StoreConfig, audit: AuditConfig) -> anyhow::Result<Self> {
-        let files = [store.path.as_deref(), audit.file.as_deref()];
+    pub(crate) async fn open(
+        state: &StateConfig,
+        audit: AuditConfig,
+        valkey: Option<ValkeyConfig>,
+    ) -> anyhow::Result<Self> {
+        let files = [state.store.path.as_deref(), audit.file.as_deref()];
         let folders = files.into_iter().flatten().map(folder_of).collect();
-        let outlives = store.path.is_some();
-        let store = tokio::task::spawn_blocking(move || SqliteStore::open(&store)).await??;
-        let store: Arc<dyn Store> = Arc::new(store);
+        let outlives = state.outlives();
+        let store: Arc<dyn Store> = match &state.database {
+            Some(database) => {
+                let store = PostgresStore::open(database).await?;
+                Arc::new(TracedStore::new(store, "postgresql"))
+            }
+            None => {
+                let store = state.store.clone();
+                let opened = tokio::task::spawn_blocking(move || SqliteStore::open(&store));
+                Arc::new(TracedStore::new(opened.await??, "sqlite"))
+            }
+        };
         let audit = Audit::open(audit, &store).await?;
-        let counters = KeptCounters::open(outlives.then(|| Arc::clone(&store))).await?;
+        let counters = KeptCounters::open(outlives.then(|| Arc::clone(&store)), valkey).await?;
         Ok(Self {
             store,
             audit,

@@ -83,4 +83,8 @@ pub(crate) struct KeyPlace {
     /// The store itself, while no server runs
     #[arg(long, value_name = "FILE", conflicts_with = "config")]
     pub(crate) store: Option<PathBuf>,
+    /// With --store: the file of the server's audit log (`audit.file`), which records the change; a log in the store
+    /// does so anyway
+    #[arg(long, value_name = "FILE", requires = "store")]
+    pub(crate) audit: Option<PathBuf>,
 }

@@ -15,18 +15,30 @@ mod counters;
 mod discovery;
 mod doors;
 mod faults;
+mod hand_over;
 mod health;
 mod interrupt;
+mod keep;
 mod kept;
 mod key_args;
+mod library;
+mod limits;
+mod logins;
+mod measure;
 mod memory;
+mod notify;
 mod operator;
 mod reload;
 mod remote;
+mod serving;
+mod sharing;
+mod spending;
 mod start;
 mod supervise;
 mod tasks;
 mod top;
+mod traces;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -100,10 +112,8 @@ fn run(command: Command) -> anyhow::Result<()> {
                 log_format: args.log_format,
                 log_level: args.log_level,
             };
-            app::serve(ConfigSource {
-                files: config_files(args.config),
-                overrides,
-            })
+            let files = config_files(args.config);
+            app::serve(ConfigSource { files, overrides }, args.take_over)
         }
         Command::Config(ConfigCommand::PrintDefault) => print(mortise_config::DEFAULT_FILE),
         Command::Config(ConfigCommand::Check { files }) => {
@@ -113,6 +123,7 @@ fn run(command: Command) -> anyhow::Result<()> {
                  checks their settings\n",
             )
         }
+        Command::Config(ConfigCommand::ImportRouter { file }) => check::import_router(&file),
         Command::Template(TemplateCommand::Render(input)) => text::template(&input),
         Command::Parse(input) => text::parse(&input),
         Command::Grammar(GrammarCommand::Check(input)) => text::grammar(&input),
@@ -136,6 +147,8 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Inspect(args) => print_json(&inspect::inspect(&args.path)?),
         Command::Plugin(PluginCommand::List(args)) => print_json(&plugins::list(args)?),
         Command::Plugin(PluginCommand::Inspect { file }) => print_json(&inspect::plugin(&file)?),
-        Command::Plugin(PluginCommand::Author(command)) => mortise_author::run(command),
+        Command::Plugin(PluginCommand::Author(command)) => {
+            mortise_author::run(*command, &mortise_config::registry_credentials())
+        }
     }
 }

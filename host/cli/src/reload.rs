@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use mortise_admin::{Reloads, Rescan, SettingsReload};
 use mortise_config::{ConfigSource, Settings};
 use mortise_identity::Identity;
+use mortise_library::Library;
 use mortise_models::lifecycle::{LifecycleError, ModelManager, Redefinition, RedefinitionConflict};
 use mortise_plugin_manager::LivePlugins;
 use serde_json::json;
@@ -15,7 +16,7 @@ use serde_json::json;
 use crate::audit::Audit;
 use crate::discovery::{AllModels, KnownModels};
 use crate::doors::Certificates;
-use crate::start;
+use crate::{keep, start};
 
 /// Reads the settings again, one reload at a time.
 pub(crate) struct Reloader {
@@ -27,6 +28,7 @@ pub(crate) struct Reloader {
     identity: Arc<Identity>,
     /// Models as the settings had them when they were read last; `None`: another server lists them.
     known: Mutex<Option<KnownModels>>,
+    library: Option<Arc<Library>>,
     certificates: Certificates,
     audit: Arc<Audit>,
     turn: tokio::sync::Mutex<()>,
@@ -51,6 +53,7 @@ impl Reloader {
             live,
             models,
             identity,
+            library: known.as_ref().and_then(KnownModels::library),
             known: Mutex::new(known),
             certificates,
             audit,
@@ -67,6 +70,7 @@ impl Reloader {
             ),
             rescan: on_request(self, |this| async move { this.rescan().await }),
             restart: on_request(self, |this| async move { this.restart_models().await }),
+            keep: keep::keeper(self.source.files.clone()),
         }
     }
 
@@ -161,7 +165,8 @@ impl Reloader {
             Err(panic) => return SettingsReload::Invalid(panic.to_string()),
         };
         // Models of a server that was named on the command line are not in the file.
-        let known = config.upstream.is_none().then(|| KnownModels::of(&config));
+        let library = self.library.clone();
+        let known = KnownModels::of(&config, library);
         let defined = match &known {
             None => None,
             Some(known) => match known.scan().await {

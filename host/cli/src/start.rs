@@ -8,7 +8,9 @@ use mortise_config::{Config, hub_config};
 use mortise_models::lifecycle::{
     LifecycleError, LoadModel, LoadOverrides, LoadProgress, ModelManager, ModelStatus,
 };
-use mortise_models::{Alias, AliasTable, LocalLoader, Model, ModelConfig, ModelSource, download};
+use mortise_models::{
+    Alias, AliasTable, LocalLoader, Model, ModelConfig, ModelSource, check_pin, download,
+};
 use serde_json::{Value, json};
 
 use crate::remote;
@@ -53,7 +55,12 @@ impl LoadModel for Loader {
         match (&config.upstream, &config.child) {
             (None, None) => local.load(config, overrides, progress),
             (Some(upstream), _) => remote::load(config, upstream, local, progress),
-            (None, Some(child)) => remote::load_child(config, child, children, local, progress),
+            (None, Some(child)) => {
+                if let Some(path) = &config.path {
+                    check_pin(config, path)?;
+                }
+                remote::load_child(config, child, children, local, progress)
+            }
         }
     }
 

@@ -29,6 +29,16 @@ pub(crate) fn start_writing(counters: Arc<KeptCounters>) {
     });
 }
 
+/// Keep the server through which hosts share their counters, for as long as this one runs.
+pub(crate) fn start_sharing(counters: &KeptCounters) {
+    if let Some(valkey) = counters.shared().cloned() {
+        supervise("shared-counters", move || {
+            let valkey = Arc::clone(&valkey);
+            async move { valkey.keep().await }
+        });
+    }
+}
+
 /// Look for idle models for as long as the server runs.
 pub(crate) fn start_idle_check(models: Arc<ModelManager>) {
     supervise("idle-models", move || {
@@ -49,8 +59,11 @@ pub(crate) fn reload_on_hangup(reloader: Arc<Reloader>, hangups: Arc<Mutex<Signa
     });
 }
 
+/// What ends the server.
+pub(crate) type Ends = mpsc::Sender<&'static str>;
+
 /// SIGINT and SIGTERM, by name. Two are told apart; what comes later changes nothing.
-pub(crate) fn signals() -> anyhow::Result<mpsc::Receiver<&'static str>> {
+pub(crate) fn signals() -> anyhow::Result<(Ends, mpsc::Receiver<&'static str>)> {
     let (sender, receiver) = mpsc::channel(2);
     for (kind, name, task) in [
         (SignalKind::interrupt(), "SIGINT", "stop-on-interrupt"),
@@ -66,7 +79,7 @@ pub(crate) fn signals() -> anyhow::Result<mpsc::Receiver<&'static str>> {
             }
         });
     }
-    Ok(receiver)
+    Ok((sender, receiver))
 }
 
 /// A signal's stream, which outlives a task that listens to it: what comes while the task is started again is

@@ -37,13 +37,9 @@ impl AuditConfig {
 }
 
 impl RawAudit {
-    /// Settings of the log. A `store` in memory would keep nothing.
-    pub(crate) fn check(
-        self,
-        base: &Path,
-        store: Option<&Path>,
-    ) -> Result<AuditConfig, ConfigError> {
-        if self.store && store.is_none() {
+    /// Settings of the log. A store that does not outlive the server would keep nothing.
+    pub(crate) fn check(self, base: &Path, outlives: bool) -> Result<AuditConfig, ConfigError> {
+        if self.store && !outlives {
             return Err(invalid(
                 "audit.store",
                 "the store is in memory and ends with the server; give it a file with `store.path`, or the log one with \

@@ -6,6 +6,7 @@ use std::time::Duration;
 use mortise_identity::{
     IdentityConfig, LoginConfig, Terms, TermsError, User, check_name, check_password_hash,
 };
+use mortise_plugin::Secret;
 use mortise_plugin_manager::AuthConfig;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -14,6 +15,7 @@ use time::format_description::well_known::Rfc3339;
 
 use super::auth_terms::terms_table;
 use super::auth_tokens::{RawIssuer, check_issuers};
+use super::hex::hex_32;
 use super::{ConfigError, invalid, variable_of};
 
 /// Longest life of a token of the server's own, in hours: a year.
@@ -32,7 +34,7 @@ pub(crate) struct RawAuth {
     anonymous_limits: Option<RawAnonymous>,
     public_routes: Vec<String>,
     environment: Option<String>,
-    trusted_proxies: Vec<String>,
+    pub(crate) trusted_proxies: Vec<String>,
     allowed_addresses: Vec<String>,
     denied_addresses: Vec<String>,
     pub(crate) jwt: Vec<RawIssuer>,
@@ -153,8 +155,8 @@ fn check_anonymous(
     Ok(Some(Value::Object(table)))
 }
 
-/// Keys with their secrets, by name.
-type Keys = (Vec<Value>, Vec<(String, String)>);
+/// Keys as the policy has them, and their secrets.
+type Keys = (Vec<Value>, Vec<Secret>);
 
 fn check_keys(raw: Vec<RawKey>, from_command_line: &[String]) -> Result<Keys, ConfigError> {
     let (mut keys, mut secrets) = (Vec::new(), Vec::new());
@@ -175,7 +177,7 @@ fn check_keys(raw: Vec<RawKey>, from_command_line: &[String]) -> Result<Keys, Co
 fn check_key(
     index: usize,
     mut raw: RawKey,
-    secrets: &mut Vec<(String, String)>,
+    secrets: &mut Vec<Secret>,
 ) -> Result<Value, ConfigError> {
     let path = format!("auth.api_keys[{index}]");
     if raw.id.is_empty() {
@@ -186,12 +188,21 @@ fn check_key(
     }
     let mut key = check_terms(&path, &raw.terms())?;
     key.insert("id".to_owned(), json!(raw.id));
-    let secret = match (raw.key, raw.key_env, raw.sha256) {
-        (Some(key), None, None) => Some(key),
-        (None, Some(variable), None) => Some(variable_of(&format!("{path}.key_env"), &variable)?),
+    if secrets.iter().any(|known| known.name == raw.id) {
+        let message = format!("the key `{}` is there twice; ids must differ", raw.id);
+        return Err(invalid(&format!("{path}.id"), message));
+    }
+    // The policy asks the host whose key it is, by the name that the operator gave.
+    key.insert("secret".to_owned(), json!(raw.id));
+    secrets.push(match (raw.key, raw.key_env, raw.sha256) {
+        (Some(key), None, None) => secret(&path, &raw.id, &key)?,
+        (None, Some(variable), None) => {
+            let key = variable_of(&format!("{path}.key_env"), &variable)?;
+            secret(&path, &raw.id, &key)?
+        }
         (None, None, Some(digest)) => {
-            key.insert("sha256".to_owned(), json!(digest));
-            None
+            let digest = digest_of(&format!("{path}.sha256"), &digest)?;
+            Secret::of_digest(&*raw.id, digest)
         }
         _ => {
             return Err(invalid(
@@ -199,21 +210,7 @@ fn check_key(
                 "give exactly one of `key`, `key_env` and `sha256`",
             ));
         }
-    };
-    match secret {
-        Some(secret) if secret.is_empty() => return Err(invalid(&path, "the key is empty")),
-        Some(secret) => match secret.strip_prefix(DIGEST) {
-            Some(digest) => {
-                key.insert("sha256".to_owned(), json!(digest));
-            }
-            None => {
-                let name = format!("api-key-{index}");
-                key.insert("secret".to_owned(), json!(name));
-                secrets.push((name, secret));
-            }
-        },
-        None => {}
-    }
+    });
     if let Some(tenant) = raw.tenant {
         key.insert("tenant".to_owned(), json!(tenant));
     }
@@ -229,6 +226,22 @@ fn check_key(
         key.insert("expires_at".to_owned(), json!(at));
     }
     Ok(Value::Object(key))
+}
+
+/// The secret that a key's text gives: the key, or its digest.
+fn secret(path: &str, id: &str, text: &str) -> Result<Secret, ConfigError> {
+    match text.strip_prefix(DIGEST) {
+        _ if text.is_empty() => Err(invalid(path, "the key is empty")),
+        Some(digest) => Ok(Secret::of_digest(id, digest_of(path, digest)?)),
+        None => Ok(Secret::new(id, text)),
+    }
+}
+
+fn digest_of(key: &str, digits: &str) -> Result<[u8; 32], ConfigError> {
+    hex_32(digits).ok_or_else(|| {
+        let message = "it must be the 64 hexadecimal digits of the key's SHA-256";
+        invalid(key, message)
+    })
 }
 
 fn check_tenants(raw: Vec<RawTenant>) -> Result<Value, ConfigError> {

@@ -38,7 +38,10 @@ impl RawDiscovery {
     ) -> Result<DiscoveryConfig, ConfigError> {
         if !self.is_enabled(&folders) {
             return match self.child {
-                None => Ok(DiscoveryConfig::default()),
+                None => Ok(DiscoveryConfig {
+                    startup_model,
+                    ..DiscoveryConfig::default()
+                }),
                 Some(_) => Err(invalid(
                     "discovery.child",
                     "there is nothing to find models in; give `folders`, `hub_cache` or `llama_cpp_cache`",

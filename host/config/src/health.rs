@@ -7,7 +7,9 @@ use serde::Deserialize;
 use super::{ConfigError, invalid};
 
 /// Parts of the server that are checked, as `/ready` names them.
-const PARTS: [&str; 6] = ["engine", "models", "plugins", "store", "disk", "audit"];
+const PARTS: [&str; 7] = [
+    "engine", "models", "plugins", "store", "disk", "audit", "counters",
+];
 
 /// The table as it is written.
 #[derive(Debug, Clone, PartialEq, Deserialize)]

@@ -1,7 +1,7 @@
 //! Endpoint, token and cache of the Hugging Face hub, from the environment variables that
 //! `huggingface_hub` reads.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use mortise_hub::HubConfig;
@@ -16,6 +16,17 @@ pub fn hub_config() -> Result<HubConfig, ConfigError> {
         let value = std::env::var(name).ok()?;
         (!value.is_empty()).then_some(value)
     })
+}
+
+/// The same with another cache than that of the environment.
+pub(crate) fn hub_config_with(cache: &Path) -> Result<HubConfig, ConfigError> {
+    let mut config = from_variables(&|name| match name {
+        // Any folder will do: the cache is given.
+        "HF_HUB_CACHE" => Some(".".to_owned()),
+        name => std::env::var(name).ok().filter(|value| !value.is_empty()),
+    })?;
+    config.cache = cache.to_owned();
+    Ok(config)
 }
 
 fn from_variables(get: &dyn Fn(&str) -> Option<String>) -> Result<HubConfig, ConfigError> {

@@ -42,6 +42,18 @@ pub(super) fn read<P: AsRef<Path>>(files: &[P]) -> Result<Raw, ConfigError> {
             .map_err(|error| malformed(path, format!("{error}")))?;
         merge(&mut merged, table);
     }
+    let base = files.first().and_then(|file| file.as_ref().parent());
+    let kept = kept_file(&merged, base).filter(|path| path.exists());
+    if let Some(path) = kept {
+        let text = text_of(&path)?;
+        raw::parse(&text).map_err(|message| malformed(&path, message))?;
+        let table: Table = text
+            .parse()
+            .map_err(|error| malformed(&path, format!("{error}")))?;
+        merge(&mut merged, table);
+        let merged = Value::Table(merged).try_into();
+        return merged.map_err(|error: toml::de::Error| malformed(&path, error.to_string()));
+    }
     match files {
         // With the lines of its keys, for messages.
         [] | [_] => Ok(last),
@@ -50,6 +62,12 @@ pub(super) fn read<P: AsRef<Path>>(files: &[P]) -> Result<Raw, ConfigError> {
             merged.map_err(|error: toml::de::Error| malformed(path.as_ref(), error.to_string()))
         }
     }
+}
+
+/// The file of kept changes that a table names, below the folder of the first file.
+pub(super) fn kept_file(table: &Table, base: Option<&Path>) -> Option<PathBuf> {
+    let name = table.get("admin")?.as_table()?.get("persist")?.as_str()?;
+    Some(base.unwrap_or(Path::new(".")).join(name))
 }
 
 fn text_of(path: &Path) -> Result<String, ConfigError> {
@@ -66,14 +84,21 @@ fn malformed(path: &Path, message: String) -> ConfigError {
     }
 }
 
-/// Files as one table. What cannot be read is left out.
-pub(super) fn table_of<P: AsRef<Path>>(files: &[P]) -> Table {
-    let texts = files.iter().filter_map(|file| text_of(file.as_ref()).ok());
-    let tables = texts.filter_map(|text| text.parse().ok());
-    tables.fold(Table::new(), |mut below, above| {
+/// Files as one table, with the changes of the admin side that were kept if they are wanted. What cannot be read is
+/// left out.
+pub(super) fn table_of<P: AsRef<Path>>(files: &[P], with_kept: bool) -> Table {
+    let read = |path: &Path| text_of(path).ok()?.parse().ok();
+    let tables = files.iter().filter_map(|file| read(file.as_ref()));
+    let mut all = tables.fold(Table::new(), |mut below, above| {
         merge(&mut below, above);
         below
-    })
+    });
+    let base = files.first().and_then(|file| file.as_ref().parent());
+    let kept = kept_file(&all, base).filter(|_| with_kept);
+    if let Some(kept) = kept.and_then(|path| read(&path)) {
+        merge(&mut all, kept);
+    }
+    all
 }
 
 /// Lay a table over another: tables are merged, and so are entries of one name in lists of tables; everything else is
@@ -101,7 +126,7 @@ fn have_names(below: &[Value], above: &[Value]) -> bool {
             .all(|entry| identity(entry).is_some())
 }
 
-fn identity(entry: &Value) -> Option<(&'static str, &str)> {
+pub(super) fn identity(entry: &Value) -> Option<(&'static str, &str)> {
     IDENTITIES
         .into_iter()
         .find_map(|key| Some((key, entry.as_table()?.get(key)?.as_str()?)))
@@ -182,7 +207,7 @@ mod tests {
         let raw = read(&[&base, &local]).expect("both are right");
         assert_eq!(raw.server.port, 9000);
         assert_eq!(
-            table_of(&[&base, &local])["limits"]["max_queue"].as_integer(),
+            table_of(&[&base, &local], true)["limits"]["max_queue"].as_integer(),
             Some(3)
         );
         let error = read(&[&base, &wrong])

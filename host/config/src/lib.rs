@@ -12,37 +12,53 @@ mod drafts;
 mod engine;
 mod faults;
 mod health;
+mod hex;
 mod hub;
+mod inherited;
 mod layers;
+mod library;
 mod lifecycle;
 mod limits;
 mod listener;
 mod metrics;
 mod models;
+mod persisted;
 mod plugins;
+mod policy_grants;
 mod raw;
+mod registry;
+mod response_cache;
+mod retrieval;
+mod router_file;
 mod settings;
+mod spend;
 mod store;
 mod terminal;
 #[cfg(test)]
 mod tests;
+mod traces;
 mod upstream;
+mod valkey;
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use mortise_api::Unsupported;
-use mortise_http::{HeaderLimits, TlsSettings};
+use mortise_http::{HeaderLimits, ProxyProtocol, TlsSettings};
 use mortise_hub::ModelReference;
 use mortise_identity::IdentityConfig;
+use mortise_library::LibraryConfig;
 use mortise_models::lifecycle::LifecycleConfig;
 use mortise_models::{
     Alias, Catalogue, DeviceChoice, DiscoveryConfig, EngineSettings, Listing, ModelConfig,
     NameMatching, UpstreamConfig,
 };
 use mortise_plugin_manager::{AuthConfig, PluginConfig, at_line};
+use mortise_service::CacheConfig;
 use mortise_telemetry::{LogFormat, LogLevel};
+use mortise_trace::TraceConfig;
+use mortise_valkey::ValkeyConfig;
 
 use self::aliases::check_aliases;
 pub use self::audit::AuditConfig;
@@ -50,16 +66,21 @@ use self::auth::check_auth;
 pub use self::faults::fault_folder;
 pub use self::health::HealthConfig;
 pub use self::hub::hub_config;
+pub use self::inherited::{Inherited, notify_socket};
 pub use self::layers::config_files;
 pub use self::limits::LimitConfig;
 use self::limits::check_limits;
 pub use self::listener::{AdminConfig, SocketConfig};
-use self::listener::{RawServer, check_admin, check_plaintext, check_socket};
+use self::listener::{RawServer, check_admin, check_plaintext, check_proxies, check_socket};
 pub use self::metrics::MetricsConfig;
 use self::models::check_models;
+pub use self::persisted::{KeptChange, keep};
 use self::plugins::check_plugins;
-use self::raw::Raw;
+use self::raw::{Raw, RawLog};
+pub use self::registry::registry_credentials;
+pub use self::router_file::{ImportedRouter, import_router};
 pub use self::settings::Settings;
+pub use self::spend::SpendConfig;
 pub use self::store::StateConfig;
 pub use self::terminal::{TerminalConfig, terminal};
 pub use self::upstream::UpstreamOverride;
@@ -116,7 +137,7 @@ impl ConfigSource {
 
     /// Its keys and values, to be compared. A file that cannot be read has none; a load tells.
     pub fn settings(&self) -> Settings {
-        Settings::of_table(layers::table_of(&self.files))
+        Settings::of_table(layers::table_of(&self.files, true))
     }
 }
 
@@ -133,6 +154,8 @@ pub struct Config {
     pub socket: Option<SocketConfig>,
     /// `None`: there is no admin side.
     pub admin: Option<AdminConfig>,
+    /// Proxies that tell whose connections they pass on.
+    pub proxies: ProxyProtocol,
     /// Bounds of connections and bodies.
     pub http: HttpConfig,
     /// Bounds of requests.
@@ -153,6 +176,8 @@ pub struct Config {
     pub models: Vec<ModelConfig>,
     /// Places where further models are found.
     pub discovery: DiscoveryConfig,
+    /// Models that come over the network; `None`: none do.
+    pub library: Option<LibraryConfig>,
     /// In place of models: the models that these servers list.
     pub upstream: Option<UpstreamConfig>,
     /// When models are loaded and unloaded.
@@ -167,12 +192,22 @@ pub struct Config {
     pub identity: IdentityConfig,
     /// Store of the state.
     pub state: StateConfig,
+    /// Server in which several hosts share their counters.
+    pub valkey: Option<ValkeyConfig>,
+    /// Prices of models, and budgets.
+    pub spend: Option<SpendConfig>,
     /// Log of who did what.
     pub audit: AuditConfig,
     /// When parts of the server count as failed.
     pub health: HealthConfig,
+    /// Chats may opt in to the server tool `search`.
+    pub search_tool: bool,
+    /// Cache of whole answers.
+    pub response_cache: CacheConfig,
     /// Numbers and lines about requests.
     pub metrics: MetricsConfig,
+    /// Collector of traces, if there is one.
+    pub traces: Option<TraceConfig>,
 }
 
 /// Bounds of the front door.
@@ -245,6 +280,20 @@ pub struct Overrides {
     pub log_level: Option<LogLevel>,
 }
 
+impl Raw {
+    /// True if there may be models that the files do not name.
+    fn discovers(&self, overrides: &Overrides) -> bool {
+        self.discovery.is_enabled(&overrides.models_dirs) || self.library.is_enabled()
+    }
+}
+
+impl Overrides {
+    /// True if the command line names the models.
+    fn name_models(&self) -> bool {
+        self.model.is_some() || self.hf.is_some() || self.upstream.is_some()
+    }
+}
+
 impl Config {
     /// Read the files, each laid over those before it, and lay the command line over them. The other files that they
     /// name lie beside the first.
@@ -271,19 +320,17 @@ impl Config {
         let drafts = raw.models.iter().map(|model| model.draft_model.clone());
         let drafts: Vec<Option<String>> = drafts.collect();
         let named = std::mem::take(&mut raw.models);
-        let discovers = raw.discovery.is_enabled(&overrides.models_dirs);
+        let discovers = raw.discovers(&overrides);
         let mut models = check_models(named, base, &overrides, discovers)?;
         let discovery = find_models(&mut raw, &mut models, base, &overrides)?;
+        let library = check_library(&mut raw, base, &overrides)?;
         let bindings = std::mem::take(&mut raw.plugins.bindings);
         let server = &raw.server;
-        let host = overrides.host.unwrap_or_else(|| server.host.clone());
-        let host = check_host("server.host", &host)?;
-        let plaintext = overrides.plaintext || server.plaintext;
-        let flag = " (`--plaintext`)";
-        check_plaintext("server", host, server.tls.as_ref(), plaintext, flag)?;
+        let host = host_of(server, &overrides)?;
+        let log = log_of(&raw.log, &overrides);
         positive("server.max_body_bytes", server.max_body_bytes)?;
         positive("server.max_connections", server.max_connections)?;
-        let plugins = &raw.plugins;
+        let proxies = check_proxies(server, &raw.auth.trusted_proxies)?;
         let (auth, identity) =
             check_auth(std::mem::take(&mut raw.auth), &overrides.api_keys, base)?;
         let engine = raw.engine.check(&raw.limits, auth.keys > 0)?;
@@ -296,7 +343,7 @@ impl Config {
         check_names(&models)?;
         let (lifecycle, strict) = raw.lifecycle.check()?;
         let state = raw.store.check(base, overrides.store)?;
-        let all_known = upstream.is_none() && !discovery.is_enabled();
+        let all_known = upstream.is_none() && !discovery.is_enabled() && library.is_none();
         // Who names one model on the command line wants that one or none.
         let named = overrides.model.is_some() || overrides.hf.is_some();
         Ok(Self {
@@ -305,36 +352,55 @@ impl Config {
             port: overrides.port.unwrap_or(server.port),
             tls: server.tls.as_ref().map(|tls| tls.check(base)),
             socket: check_socket(server, base)?,
+            proxies,
             http: check_http(server, &raw.limits)?,
             limits: check_limits(&raw.limits, overrides.max_context)?,
             engine: EngineSettings {
                 device: overrides.device.unwrap_or(raw.engine.device),
                 ..engine
             },
-            log: (
-                overrides.log_format.unwrap_or(raw.log.format),
-                overrides.log_level.unwrap_or(raw.log.level),
-            ),
+            log,
             unsupported: raw.openai.unsupported,
             unversioned: raw.openai.unversioned,
             names: raw.names.matching(raw.openai.any_model),
             aliases: check_aliases(&raw.aliases, all_known.then_some(&models))?,
             models,
             discovery,
+            library,
             lifecycle,
             strict_models: strict || named || overrides.strict,
             upstream,
-            plugins: check_plugins(plugins, bindings, base, overrides.plugins)?,
+            plugins: check_plugins(&raw.plugins, bindings, base, overrides.plugins)?,
             auth,
             identity,
-            audit: raw.audit.check(base, state.store.path.as_deref())?,
+            valkey: raw.valkey.check(base)?,
+            spend: raw.spend.check()?,
+            audit: raw.audit.check(base, state.outlives())?,
             health: raw.health.check()?,
+            search_tool: raw.retrieval.search_tool,
+            response_cache: raw.response_cache.check()?,
             metrics: raw
                 .metrics
                 .check(raw.log.request_begins, raw.admin.port.is_some())?,
+            traces: raw.traces.check(base)?,
             state,
         })
     }
+}
+
+/// The main listener's address, which is reached in the clear by consent only.
+fn host_of(server: &RawServer, overrides: &Overrides) -> Result<IpAddr, ConfigError> {
+    let host = overrides.host.as_ref().unwrap_or(&server.host);
+    let host = check_host("server.host", host)?;
+    let plaintext = overrides.plaintext || server.plaintext;
+    let flag = " (`--plaintext`)";
+    check_plaintext("server", host, server.tls.as_ref(), plaintext, flag)?;
+    Ok(host)
+}
+
+fn log_of(log: &RawLog, overrides: &Overrides) -> (LogFormat, LogLevel) {
+    let format = overrides.log_format.unwrap_or(log.format);
+    (format, overrides.log_level.unwrap_or(log.level))
 }
 
 fn invalid(key: &str, message: impl Into<String>) -> ConfigError {
@@ -440,8 +506,8 @@ fn find_models(
 ) -> Result<DiscoveryConfig, ConfigError> {
     let startup = raw.lifecycle.startup_model.take();
     let table = std::mem::take(&mut raw.discovery);
-    let named = overrides.model.is_some() || overrides.hf.is_some() || overrides.upstream.is_some();
-    let enabled = !named && table.is_enabled(&overrides.models_dirs);
+    let named = overrides.name_models();
+    let enabled = !named && (table.is_enabled(&overrides.models_dirs) || raw.library.is_enabled());
     let startup = match startup {
         Some(name) if !enabled || models.iter().any(|model| model.name == name) => {
             start_with(models, &name)?;
@@ -454,6 +520,17 @@ fn find_models(
         true => DiscoveryConfig::default(),
         false => discovery,
     })
+}
+
+/// The library. Where the command line names the models, no others come.
+fn check_library(
+    raw: &mut Raw,
+    base: &Path,
+    overrides: &Overrides,
+) -> Result<Option<LibraryConfig>, ConfigError> {
+    let library = std::mem::take(&mut raw.library);
+    let library = library.check(base, raw.admin.port.is_some())?;
+    Ok(library.filter(|_| !overrides.name_models()))
 }
 
 /// Have this model loaded at the start.

@@ -3,7 +3,8 @@
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use mortise_http::{TlsSettings, TlsVersion};
+use ipnet::IpNet;
+use mortise_http::{ProxyProtocol, TlsSettings, TlsVersion};
 use serde::Deserialize;
 
 use super::{ConfigError, check_host, invalid, variable_of};
@@ -33,6 +34,7 @@ pub(crate) struct RawServer {
     pub(crate) heartbeat_ms: u64,
     pub(crate) drain_seconds: u64,
     pub(crate) playground: bool,
+    pub(crate) proxy_protocol: bool,
 }
 
 impl Default for RawServer {
@@ -57,6 +59,7 @@ impl Default for RawServer {
             heartbeat_ms: 15_000,
             drain_seconds: 30,
             playground: true,
+            proxy_protocol: false,
         }
     }
 }
@@ -71,6 +74,9 @@ pub(crate) struct RawAdmin {
     pub(crate) key: Option<String>,
     pub(crate) key_env: Option<String>,
     pub(crate) llm_routes: bool,
+    pub(crate) page: bool,
+    /// Laid over the files, see `persisted`.
+    persist: Option<PathBuf>,
 }
 
 impl Default for RawAdmin {
@@ -83,6 +89,8 @@ impl Default for RawAdmin {
             key: None,
             key_env: None,
             llm_routes: false,
+            page: true,
+            persist: None,
         }
     }
 }
@@ -129,6 +137,8 @@ pub struct AdminConfig {
     pub key: String,
     /// The key is taken on the routes of `/api/v1/llm` that load models and clear caches, too.
     pub llm_routes: bool,
+    /// The page for browsers is at `/`.
+    pub page: bool,
 }
 
 impl std::fmt::Debug for AdminConfig {
@@ -190,6 +200,10 @@ pub(super) fn check_plaintext(
 pub(super) fn check_admin(raw: &RawAdmin, base: &Path) -> Result<Option<AdminConfig>, ConfigError> {
     // Keys are sent with every request; shorter ones can be guessed.
     const LEAST_KEY_BYTES: usize = 16;
+    if raw.persist.as_deref() == Some(Path::new("")) {
+        let problem = "it must be a file; the server writes it";
+        return Err(invalid("admin.persist", problem));
+    }
     let Some(port) = raw.port else {
         return Ok(None);
     };
@@ -220,5 +234,30 @@ pub(super) fn check_admin(raw: &RawAdmin, base: &Path) -> Result<Option<AdminCon
         tls: raw.tls.as_ref().map(|tls| tls.check(base)),
         key,
         llm_routes: raw.llm_routes,
+        page: raw.page,
     }))
+}
+
+/// The proxies of `auth.trusted_proxies`, if they speak the PROXY protocol.
+pub(super) fn check_proxies(
+    server: &RawServer,
+    trusted: &[String],
+) -> Result<ProxyProtocol, ConfigError> {
+    if !server.proxy_protocol {
+        return Ok(ProxyProtocol::default());
+    }
+    if trusted.is_empty() {
+        let message = "no proxy is trusted; name their networks in `auth.trusted_proxies`";
+        return Err(invalid("server.proxy_protocol", message));
+    }
+    let network = |text: &String| {
+        let network = text.parse::<IpNet>();
+        let network = network.or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
+        network.map_err(|_| {
+            let message = format!("`{text}` is no network; write 10.0.0.0/8 or 10.1.2.3");
+            invalid("auth.trusted_proxies", message)
+        })
+    };
+    let trusted: Result<Vec<IpNet>, ConfigError> = trusted.iter().map(network).collect();
+    Ok(ProxyProtocol { trusted: trusted? })
 }

@@ -23,6 +23,7 @@ enum Listener {
 pub(crate) struct RawMetrics {
     listener: Listener,
     vllm_names: bool,
+    gen_ai_names: bool,
 }
 
 /// Numbers and lines about requests.
@@ -34,6 +35,8 @@ pub struct MetricsConfig {
     pub on_admin: bool,
     /// They are shown under the names that vLLM has for them, too.
     pub aliases: bool,
+    /// They are shown under the names of OpenTelemetry's conventions, too.
+    pub gen_ai: bool,
     /// The access log has a line when a request begins.
     pub log_begins: bool,
 }
@@ -53,6 +56,7 @@ impl RawMetrics {
             on_main: self.listener != Listener::Admin,
             on_admin: self.listener != Listener::Main,
             aliases: self.vllm_names,
+            gen_ai: self.gen_ai_names,
             log_begins,
         })
     }

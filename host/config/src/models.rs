@@ -120,6 +120,7 @@ fn check_child_model(
     let child = child.check(&|name| key(&format!("child.{name}")), &name, base)?;
     Ok(ModelConfig {
         name,
+        sha256: check_pin(index, raw.sha256, raw.path.is_some())?,
         aliases: raw.aliases,
         path: raw.path.map(|path| base.join(path)),
         hf,
@@ -154,6 +155,7 @@ fn check_remote_model(
     let given = [
         ("path", raw.path.is_some() && !here),
         ("hf", raw.hf.is_some()),
+        ("sha256", raw.sha256.is_some()),
         ("child", raw.child.is_some()),
     ];
     if let Some(given) = given
@@ -190,10 +192,8 @@ pub(super) fn check_model(
     let lifecycle = check_lifecycle(index, &raw)?;
     let path = raw.path.map(|path| base.join(path));
     let key = |name: &str| format!("models[{index}].{name}");
-    let hf: Option<ModelReference> = match raw.hf.as_deref().map(str::parse).transpose() {
-        Ok(reference) => reference,
-        Err(error) => return Err(invalid(&key("hf"), format!("{error}"))),
-    };
+    let hf = raw.hf.as_deref().map(str::parse).transpose();
+    let hf: Option<ModelReference> = hf.map_err(|error| invalid(&key("hf"), format!("{error}")))?;
     let folder = match (&path, &hf) {
         (None, None) => DEMO_MODEL.to_owned(),
         (None, Some(reference)) => reference.name().to_owned(),
@@ -223,6 +223,7 @@ pub(super) fn check_model(
     if let Some((given, _)) = given.iter().find(|(_, given)| script.is_some() && *given) {
         return Err(invalid(&key(given), "a scripted model has no weights"));
     }
+    let sha256 = check_pin(index, raw.sha256, path.is_some() || hf.is_some())?;
     let loras = check_loras(&key, raw.loras, base)?;
     let embedding = EmbedderOptions {
         pooling: raw.pooling.map(pooling),
@@ -238,6 +239,7 @@ pub(super) fn check_model(
         aliases: raw.aliases,
         path,
         hf,
+        sha256,
         script,
         quantize: raw.quantize,
         loras,
@@ -245,6 +247,25 @@ pub(super) fn check_model(
         lifecycle,
         ..ModelConfig::of_path(None)
     })
+}
+
+/// The digest that the files of a model must have.
+fn check_pin(
+    index: usize,
+    pin: Option<String>,
+    has_files: bool,
+) -> Result<Option<String>, ConfigError> {
+    let wrong = |problem: &str| Err(invalid(&format!("models[{index}].sha256"), problem));
+    let Some(pin) = pin else {
+        return Ok(None);
+    };
+    if !has_files {
+        return wrong("there are no files here whose digest it could be; leave it out");
+    }
+    match pin.len() == 64 && pin.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        true => Ok(Some(pin.to_ascii_lowercase())),
+        false => wrong("a SHA-256 digest has 64 hexadecimal digits"),
+    }
 }
 
 fn pooling(raw: RawPooling) -> Pooling {

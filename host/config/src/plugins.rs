@@ -9,6 +9,8 @@ use std::time::Duration;
 use mortise_plugin::{BreakerLimits, HttpAuthorities, HttpAuthoritiesError, HttpGrant, Kind};
 use mortise_plugin_manager::{BindingConfig, OnFailure, PluginBounds, PluginConfig, nearest_line};
 
+use super::hex::hex_32;
+use super::policy_grants::{check_headers, check_secrets};
 use super::raw::{RawBinding, RawHttp, RawPlugins};
 use super::{ConfigError, invalid, milliseconds, within};
 
@@ -25,10 +27,7 @@ pub(super) fn check_plugins(
     });
     let keys = raw.trusted_keys.iter().enumerate();
     let keys = keys.map(|(index, key)| {
-        let digits = key.as_bytes().as_chunks::<2>();
-        let bytes: Option<Vec<u8>> = digits.0.iter().map(|pair| hex_byte(*pair)).collect();
-        let key = bytes.filter(|_| digits.1.is_empty());
-        key.and_then(|bytes| bytes.try_into().ok()).ok_or_else(|| {
+        hex_32(key).ok_or_else(|| {
             invalid(
                 &format!("plugins.trusted_keys[{index}]"),
                 "it must be an ed25519 public key: 32 bytes in 64 hexadecimal digits",
@@ -96,11 +95,6 @@ fn with_line(error: ConfigError, index: usize, lines: &BTreeMap<String, usize>) 
         key,
         message,
     }
-}
-
-fn hex_byte(digits: [u8; 2]) -> Option<u8> {
-    let digit = |byte: u8| char::from(byte).to_digit(16);
-    u8::try_from(digit(digits[0])? * 16 + digit(digits[1])?).ok()
 }
 
 fn mebibytes(key: &str, value: Option<usize>) -> Result<Option<usize>, ConfigError> {
@@ -177,6 +171,8 @@ fn check_binding(index: usize, raw: RawBinding, base: &Path) -> Result<BindingCo
         },
         breaker,
         http: check_http(&key("http"), raw.kind, raw.http, base)?,
+        secrets: check_secrets(&key("secrets"), raw.kind, raw.secrets)?,
+        headers: check_headers(&key("headers"), raw.kind, raw.headers)?,
         settings,
         lines: raw.lines,
     })

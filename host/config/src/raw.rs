@@ -21,12 +21,18 @@ use super::child::RawChild;
 use super::discovery::RawDiscovery;
 use super::engine::RawEngine;
 use super::health::RawHealth;
+use super::library::RawLibrary;
 use super::lifecycle::RawLifecycle;
 use super::limits::RawLimits;
 use super::listener::{RawAdmin, RawServer};
 use super::metrics::RawMetrics;
+use super::response_cache::RawResponseCache;
+use super::retrieval::RawRetrieval;
+use super::spend::RawSpend;
 use super::store::RawStore;
+use super::traces::RawTraces;
 use super::upstream::RawUpstream;
+use super::valkey::RawValkey;
 
 /// The whole file.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -41,14 +47,20 @@ pub(crate) struct Raw {
     pub(crate) lifecycle: RawLifecycle,
     pub(crate) models: Vec<RawModel>,
     pub(crate) discovery: RawDiscovery,
+    pub(crate) library: RawLibrary,
     pub(crate) names: RawNames,
     pub(crate) aliases: Vec<RawAlias>,
     pub(crate) plugins: RawPlugins,
     pub(crate) auth: RawAuth,
     pub(crate) store: RawStore,
+    pub(crate) valkey: RawValkey,
+    pub(crate) spend: RawSpend,
     pub(crate) audit: RawAudit,
     pub(crate) health: RawHealth,
+    pub(crate) retrieval: RawRetrieval,
+    pub(crate) response_cache: RawResponseCache,
     pub(crate) metrics: RawMetrics,
+    pub(crate) traces: RawTraces,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -83,6 +95,7 @@ pub(crate) struct RawModel {
     pub(crate) name: Option<String>,
     pub(crate) path: Option<PathBuf>,
     pub(crate) hf: Option<String>,
+    pub(crate) sha256: Option<String>,
     pub(crate) aliases: Vec<String>,
     pub(crate) quantize: Option<Quantize>,
     pub(crate) draft_model: Option<String>,
@@ -256,6 +269,10 @@ pub(crate) struct RawBinding {
     pub(crate) instances: Option<usize>,
     #[serde(default)]
     pub(crate) http: Option<RawHttp>,
+    #[serde(default)]
+    pub(crate) secrets: Option<Vec<String>>,
+    #[serde(default)]
+    pub(crate) headers: Option<Vec<String>>,
     #[serde(default)]
     pub(crate) breaker: RawBreaker,
     #[serde(default)]

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use mortise_api::Retention;
-use mortise_store::StoreConfig;
+use mortise_store::{PostgresConfig, StoreConfig};
 use serde::Deserialize;
 
-use super::{ConfigError, invalid, within};
+use super::{ConfigError, invalid, variable_of, within};
 
 /// Most that may be configured, in MiB: 16 TiB.
 const MIB_MAX: usize = 16 << 20;
@@ -19,6 +19,10 @@ const DAYS_MAX: u64 = 3660;
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawStore {
     path: Option<PathBuf>,
+    url: Option<String>,
+    url_env: Option<String>,
+    url_file: Option<PathBuf>,
+    ca_file: Option<PathBuf>,
     max_mib: usize,
     memory_mib: usize,
     tenant_max_mib: usize,
@@ -32,6 +36,10 @@ impl Default for RawStore {
     fn default() -> Self {
         Self {
             path: None,
+            url: None,
+            url_env: None,
+            url_file: None,
+            ca_file: None,
             max_mib: 4096,
             memory_mib: 64,
             tenant_max_mib: 1024,
@@ -46,12 +54,21 @@ impl Default for RawStore {
 /// Store of the state, and times after which it is gone.
 #[derive(Debug, Clone)]
 pub struct StateConfig {
-    /// The store.
+    /// The store, where it is a file or in memory.
     pub store: StoreConfig,
+    /// The database that is the store in its place.
+    pub database: Option<PostgresConfig>,
     /// Bytes of a file that is uploaded.
     pub max_file_bytes: u64,
     /// Times after which records are gone.
     pub retention: Retention,
+}
+
+impl StateConfig {
+    /// True if state is there after the process.
+    pub fn outlives(&self) -> bool {
+        self.store.path.is_some() || self.database.is_some()
+    }
 }
 
 impl RawStore {
@@ -62,7 +79,16 @@ impl RawStore {
         path: Option<PathBuf>,
     ) -> Result<StateConfig, ConfigError> {
         let mib = |key: &str, mib: usize| within(key, mib, MIB_MAX).map(|mib| (mib as u64) << 20);
-        let path = path.or_else(|| self.path.map(|path| base.join(path)));
+        let url = match path {
+            // What the command line names is the store, whatever the file says.
+            Some(_) => None,
+            None => self.url(base)?,
+        };
+        let path = path.or_else(|| self.path.as_ref().map(|path| base.join(path)));
+        if path.is_some() && url.is_some() {
+            let problem = "state is in a file or in a database: give one of `path` and `url`";
+            return Err(invalid("store.url", problem));
+        }
         if path.as_deref().is_some_and(Path::is_dir) {
             return Err(invalid(
                 "store.path",
@@ -74,10 +100,18 @@ impl RawStore {
             mib("store.memory_mib", self.memory_mib)?,
         );
         let records = within("store.tenant_max_records", self.tenant_max_records, 1 << 31)?;
+        let owner_max_bytes = mib("store.tenant_max_mib", self.tenant_max_mib)?;
+        let authorities = self.authorities(base, url.is_some())?;
+        let sizes = [file, owner_max_bytes, records as u64];
+        let database = url.map(|(key, url)| {
+            let database = PostgresConfig::new(&url, authorities.as_deref(), sizes);
+            database.map_err(|error| invalid(key, error.to_string()))
+        });
         Ok(StateConfig {
+            database: database.transpose()?,
             store: StoreConfig {
                 max_bytes: if path.is_some() { file } else { memory },
-                owner_max_bytes: mib("store.tenant_max_mib", self.tenant_max_mib)?,
+                owner_max_bytes,
                 owner_max_records: records as u64,
                 path,
             },
@@ -89,6 +123,45 @@ impl RawStore {
             },
         })
     }
+}
+
+impl RawStore {
+    /// The address of the database, and the key that gave it.
+    fn url(&self, base: &Path) -> Result<Option<(&'static str, String)>, ConfigError> {
+        match (&self.url, &self.url_env, &self.url_file) {
+            (None, None, None) => Ok(None),
+            (Some(url), None, None) => Ok(Some(("store.url", url.clone()))),
+            (None, Some(variable), None) => {
+                let url = variable_of("store.url_env", variable)?;
+                Ok(Some(("store.url_env", url)))
+            }
+            (None, None, Some(file)) => {
+                let url = text_of("store.url_file", &base.join(file))?;
+                Ok(Some(("store.url_file", url.trim().to_owned())))
+            }
+            _ => {
+                let problem = "give one of `url`, `url_env` and `url_file`";
+                Err(invalid("store.url", problem))
+            }
+        }
+    }
+
+    /// The certificates of the authorities that the database's TLS is trusted by.
+    fn authorities(&self, base: &Path, needed: bool) -> Result<Option<String>, ConfigError> {
+        match &self.ca_file {
+            None => Ok(None),
+            Some(file) if needed => text_of("store.ca_file", &base.join(file)).map(Some),
+            Some(_) => Err(invalid(
+                "store.ca_file",
+                "it is for the TLS of a database, and there is no `store.url`",
+            )),
+        }
+    }
+}
+
+fn text_of(key: &str, path: &Path) -> Result<String, ConfigError> {
+    let text = std::fs::read_to_string(path);
+    text.map_err(|error| invalid(key, format!("`{}`: {error}", path.display())))
 }
 
 /// A time of so many hours each; 0 is none.

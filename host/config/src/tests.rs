@@ -121,10 +121,10 @@ fn keys_become_secrets_and_settings_name_them() {
     let config = load("[[auth.api_keys]]\nid = \"a\"\nkey = \"s3cret\"\ntenant = \"t\"").unwrap();
     assert_eq!(
         config.auth.secrets,
-        [("api-key-0".to_owned(), "s3cret".to_owned())]
+        [mortise_plugin::Secret::new("a", "s3cret")]
     );
     let settings = config.auth.settings.to_string();
-    assert!(settings.contains("api-key-0") && settings.contains("\"tenant\":\"t\""));
+    assert!(settings.contains("\"secret\":\"a\"") && settings.contains("\"tenant\":\"t\""));
     assert!(
         !settings.contains("s3cret"),
         "the key itself must stay with the host"

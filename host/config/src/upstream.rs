@@ -290,7 +290,7 @@ fn health_path(key: &str, path: String) -> Result<String, ConfigError> {
     }
 }
 
-fn read(key: &str, path: &Path) -> Result<String, ConfigError> {
+pub(super) fn read(key: &str, path: &Path) -> Result<String, ConfigError> {
     // Certificates and keys are short; whatever is not is another file.
     const LARGEST: u64 = 1 << 20;
     let unreadable = |problem: String| invalid(key, format!("`{}`: {problem}", path.display()));

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 use mortise_models::ModelFiles;
-use mortise_plugin::{Component, Kind, PluginHost};
+use mortise_plugin::{Component, Kind, PluginHost, Secret};
 use mortise_plugin_manager::{AuthConfig, LoadedPlugins, PluginConfig, deserialize_kind};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
@@ -73,8 +73,11 @@ impl PluginUnderTest {
         let (http, now_ms) = (granted.http(), now.map(Moment::unix_millis));
         let plugins =
             LoadedPlugins::single(host, component, settings, &self.within, &http, now_ms)?;
+        let secrets = granted.secrets.iter();
         let auth = AuthConfig {
-            secrets: granted.secrets,
+            secrets: secrets
+                .map(|(name, value)| Secret::new(&**name, value))
+                .collect(),
             ..AuthConfig::default()
         };
         Harness::open(plugins, &auth, Arc::clone(&self.text), now)
@@ -339,7 +342,7 @@ pub fn check_pieces(
 }
 
 /// First path at which `said` differs from `expected`; objects may hold more.
-fn difference(place: &str, expected: &Value, said: &Value) -> Option<String> {
+pub fn difference(place: &str, expected: &Value, said: &Value) -> Option<String> {
     match (expected, said) {
         (Value::Object(expected), Value::Object(said)) => {
             expected.iter().find_map(|(key, value)| {

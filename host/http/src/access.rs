@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use hyper::body::{Body, Frame, SizeHint};
+use mortise_trace::{Span, short};
 
 use crate::figures::RequestFigures;
 
@@ -29,6 +30,8 @@ pub struct AnswerRecord {
     pub prompt_tokens: u32,
     /// Of those, tokens found in the prefix cache.
     pub cached_tokens: u32,
+    /// The answer was made before.
+    pub replayed: bool,
     /// Tokens generated.
     pub completion_tokens: u32,
     /// Time in the queue, if the request left it.
@@ -37,6 +40,8 @@ pub struct AnswerRecord {
     pub first_token: Option<Duration>,
     /// Name of the outcome.
     pub finish: &'static str,
+    /// Millionths of the currency that it cost, if it has a price.
+    pub cost_micros: Option<u64>,
 }
 
 /// First characters of a name.
@@ -117,6 +122,8 @@ pub struct Access<'a> {
     pub finish: Option<&'a str>,
     /// The code of the error.
     pub error: Option<&'a str>,
+    /// Id of the trace that the request is part of.
+    pub trace_id: Option<&'a str>,
 }
 
 /// Record of a request that is being served: its facts as they become known.
@@ -234,6 +241,8 @@ pub(crate) struct AccessGuard {
     pub(crate) status: u16,
     /// The whole response was handed over.
     pub(crate) complete: bool,
+    /// Span of the request.
+    pub(crate) span: Span,
 }
 
 impl AccessGuard {
@@ -244,6 +253,7 @@ impl AccessGuard {
         peer: String,
         record: Arc<AccessRecord>,
         observer: Arc<dyn AccessObserver>,
+        span: Span,
     ) -> Self {
         observer.request_began();
         Self {
@@ -255,7 +265,29 @@ impl AccessGuard {
             observer,
             status: CLIENT_GONE,
             complete: false,
+            span,
         }
+    }
+
+    /// End the span with what became of the request.
+    fn end_span(&self, facts: &Facts, finish: Option<&str>) {
+        let span = &self.span;
+        span.set("http.response.status_code", i64::from(self.status));
+        if let Some(model) = &facts.model {
+            span.set("gen_ai.request.model", short(model));
+        }
+        if let Some(finish) = finish {
+            span.set("mortise.finish", finish.to_owned());
+        }
+        match &facts.error {
+            // A client's error is no failure of the server.
+            Some(error) if (400..500).contains(&self.status) => {
+                span.set("error.type", short(error));
+            }
+            Some(error) => span.fail(error),
+            None => {}
+        }
+        span.end();
     }
 }
 
@@ -268,6 +300,7 @@ impl Drop for AccessGuard {
             (None, false) => Some("cancelled"),
             (None, true) => facts.answer.map(|answer| answer.finish),
         };
+        self.end_span(&facts, finish);
         self.observer.request_ended(&Access {
             id: &self.id,
             method: &self.method,
@@ -286,6 +319,7 @@ impl Drop for AccessGuard {
             elapsed,
             finish,
             error: facts.error.as_deref(),
+            trace_id: self.span.trace_id().as_deref(),
         });
     }
 }
@@ -341,6 +375,7 @@ impl Body for GuardedBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let _current = self.guard.span.enter();
         let polled = Pin::new(&mut self.body).poll_frame(context);
         match &polled {
             Poll::Ready(None) => self.guard.complete = true,

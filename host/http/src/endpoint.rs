@@ -2,14 +2,17 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
+use crate::proxy_protocol::ProxyProtocol;
 use crate::tls::TlsServer;
 use crate::wire::Wire;
 
@@ -44,6 +47,22 @@ impl Endpoint {
         Arc::new(Self { tcp, tls, socket })
     }
 
+    /// The listeners, for a process that takes over: the address, and the socket in the file system.
+    pub fn listeners(&self) -> (BorrowedFd<'_>, Option<BorrowedFd<'_>>) {
+        let socket = self.socket.as_ref();
+        (
+            self.tcp.as_fd(),
+            socket.map(|socket| socket.listener.as_fd()),
+        )
+    }
+
+    /// Leave the file of the socket where it is: another process listens there from now on.
+    pub fn leave(&self) {
+        if let Some(socket) = &self.socket {
+            socket.left.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// The next connection, and its other end. Cancel safe.
     pub(crate) async fn accept(&self) -> io::Result<(Accepted, SocketAddr)> {
         let local = async {
@@ -66,18 +85,25 @@ impl Endpoint {
 }
 
 impl Accepted {
-    /// The stream of the connection, after its handshake if there is one, which takes `limit` at most.
-    pub(crate) async fn open(self, limit: Duration) -> io::Result<Wire> {
+    /// The stream of the connection, after its handshake if there is one, which takes `limit` at most, and the client,
+    /// whom a proxy may name.
+    pub(crate) async fn open(
+        self,
+        peer: SocketAddr,
+        limit: Duration,
+        proxies: &ProxyProtocol,
+    ) -> io::Result<(Wire, SocketAddr)> {
         match self {
-            Self::Tcp(stream, tls) => {
+            Self::Tcp(mut stream, tls) => {
+                let peer = proxies.client(&mut stream, peer, limit).await?;
                 // Tokens are small and each should leave at once.
                 let _ = stream.set_nodelay(true);
                 match tls {
-                    None => Ok(Wire::Tcp(stream)),
-                    Some(tls) => Wire::secure(stream, &tls, limit).await,
+                    None => Ok((Wire::Tcp(stream), peer)),
+                    Some(tls) => Ok((Wire::secure(stream, &tls, limit).await?, peer)),
                 }
             }
-            Self::Unix(stream) => Ok(Wire::Unix(stream)),
+            Self::Unix(stream) => Ok((Wire::Unix(stream), peer)),
         }
     }
 }
@@ -89,6 +115,8 @@ pub struct LocalSocket {
     path: PathBuf,
     /// Device and number of the file.
     file: (u64, u64),
+    /// The file stays.
+    left: AtomicBool,
 }
 
 impl LocalSocket {
@@ -110,6 +138,24 @@ impl LocalSocket {
             listener: UnixListener::from_std(socket.into())?,
             path: path.to_owned(),
             file,
+            left: AtomicBool::new(false),
+        })
+    }
+
+    /// Listen on a socket that another process has opened. If it `stays`, its file is left there at the end.
+    ///
+    /// # Errors
+    /// When it has no file.
+    pub fn inherited(listener: std::os::unix::net::UnixListener, stays: bool) -> io::Result<Self> {
+        let address = listener.local_addr()?;
+        let path = address.as_pathname();
+        let path = path.ok_or_else(|| io::Error::other("the socket has no file"))?;
+        listener.set_nonblocking(true)?;
+        Ok(Self {
+            file: identity(path)?,
+            path: path.to_owned(),
+            left: AtomicBool::new(stays),
+            listener: UnixListener::from_std(listener)?,
         })
     }
 }
@@ -117,7 +163,8 @@ impl LocalSocket {
 impl Drop for LocalSocket {
     fn drop(&mut self) {
         // A server that came later may have put its own there.
-        if identity(&self.path).is_ok_and(|file| file == self.file) {
+        let left = *self.left.get_mut();
+        if !left && identity(&self.path).is_ok_and(|file| file == self.file) {
             let _ = std::fs::remove_file(&self.path);
         }
     }

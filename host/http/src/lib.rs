@@ -9,6 +9,7 @@ mod body_budget;
 mod chunk_scan;
 mod connections;
 pub mod contract;
+mod dialect;
 mod drain;
 mod endpoint;
 mod exchange_body;
@@ -21,6 +22,7 @@ mod listen;
 mod load_page;
 mod multipart;
 mod problem;
+mod proxy_protocol;
 mod request_head;
 mod router;
 mod startup;
@@ -34,19 +36,21 @@ pub use access::{Access, AccessObserver, AccessRecord, AnswerRecord, Begun};
 pub use body::{BodyLimits, object_within, read_json, read_object, reserve};
 pub use body_budget::{BodyBudget, NoRoom, Owner, Reservation};
 pub use connections::{ConnectionShares, ConnectionTable};
+pub use dialect::{Conventions, Dialect};
 pub use endpoint::{Endpoint, LocalSocket};
 pub use figures::{RequestFigures, RequestLatency};
 pub use guard::{Guard, HeaderLimits};
 pub use health::{Check, CheckState, Checks};
 pub use json::{MAX_DEPTH, kind_of, parse_object};
-pub use listen::{ConnectionLimits, Occupied, Stop, serve, serve_beside};
+pub use listen::{ConnectionLimits, HANDED_OVER, Occupied, Stop, serve, serve_beside};
 pub use multipart::{FormLimits, Multipart, Part};
 pub use problem::{
     Choices, Problem, ProblemShape, append_headers, json_response, stopping, write_problem,
 };
+pub use proxy_protocol::ProxyProtocol;
 pub use router::{
-    Api, Context, Conventions, Elsewhere, HttpState, Own, check_connection, metrics_elsewhere,
-    panicked, peer_of, router,
+    Api, Context, Elsewhere, HttpState, Own, check_connection, metrics_elsewhere, panicked,
+    peer_of, router,
 };
 pub use startup::Startup;
 pub use suggest::nearest;

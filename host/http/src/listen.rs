@@ -24,6 +24,7 @@ use crate::endpoint::{Accepted, Endpoint};
 use crate::exchange_body::{RequestBody, ResponseBody};
 use crate::guard::HeaderLimits;
 use crate::head_gate::Refused;
+use crate::proxy_protocol::ProxyProtocol;
 use crate::request_head::HeadBounds;
 use crate::transport::{GuardedStream, StreamLimits};
 use crate::wire::Wire;
@@ -37,6 +38,8 @@ pub struct ConnectionLimits {
     pub header_timeout: Duration,
     /// Time for which a write may stall.
     pub write_timeout: Duration,
+    /// Proxies that tell whose connections they pass on, if there are some.
+    pub proxies: ProxyProtocol,
 }
 
 /// Streams on one HTTP/2 connection.
@@ -60,11 +63,16 @@ const INCOMPLETE_GRACE: Duration = Duration::from_secs(1);
 /// Time for connections that only asked how we are while the server stopped.
 const LATE_GRACE: Duration = Duration::from_millis(200);
 
+/// Name of the signal that another process listens in the place of this one.
+pub const HANDED_OVER: &str = "hand-over";
+
 /// Tells handlers how far the stop has gone.
 #[derive(Debug)]
 pub struct Stop {
     /// No new work is taken.
     pub draining: watch::Sender<bool>,
+    /// No connections are taken, since the server stops or another process takes them.
+    pub closing: watch::Sender<bool>,
     /// Work that is still going on must end.
     pub cut: watch::Sender<bool>,
     /// Time for work to end by itself.
@@ -94,36 +102,41 @@ pub async fn serve(
 ) {
     let acceptor = Acceptor::new(endpoint, router, limits, table);
     let connections = OpenConnections::new();
-    loop {
+    let signal = loop {
         tokio::select! {
-            signal = signals.recv() => {
-                let signal = signal.unwrap_or("end of input");
-                tracing::info!(signal, drain_seconds = stop.drain.as_secs(), "stopping");
-                break;
-            }
+            signal = signals.recv() => break signal.unwrap_or("end of input"),
             () = acceptor.accept(|| connections.one()) => {}
         }
+    };
+    tracing::info!(signal, drain_seconds = stop.drain.as_secs(), "stopping");
+    stop.closing.send_replace(true);
+    // After a hand-over, requests of open connections are answered as ever, and new ones are the other process's.
+    let listens = signal != HANDED_OVER;
+    stop.draining.send_replace(listens);
+    if !listens {
+        // Who has connected just now is yet to ask.
+        sleep(INCOMPLETE_GRACE).await;
     }
+    drain(&acceptor, listens, connections, &mut signals, &stop).await;
     stop.draining.send_replace(true);
-    drain(&acceptor, connections, &mut signals, &stop).await;
     tracing::info!("stopped");
 }
 
-/// Serve until the server drains, beside the main listener and within the same bounds. What is
+/// Serve until the server takes no connections, beside the main listener and within the same bounds. What is
 /// going on then may finish.
 pub async fn serve_beside(
     endpoint: Arc<Endpoint>,
     router: Router,
     limits: ConnectionLimits,
     table: Arc<ConnectionTable>,
-    mut draining: watch::Receiver<bool>,
+    mut closing: watch::Receiver<bool>,
 ) {
     let acceptor = Acceptor::new(endpoint, router, limits, table);
     let connections = OpenConnections::new();
     loop {
         tokio::select! {
             // Fails when the sender is gone, which is the end as well.
-            _ = draining.wait_for(|draining| *draining) => break,
+            _ = closing.wait_for(|closing| *closing) => break,
             () = acceptor.accept(|| connections.one()) => {}
         }
     }
@@ -132,10 +145,11 @@ pub async fn serve_beside(
     std::future::pending::<()>().await;
 }
 
-/// Wait for the connections. Meanwhile the door stays open for those who ask whether the server is
+/// Wait for the connections. Meanwhile, while it `listens`, the door stays open for those who ask whether the server is
 /// ready; work is refused.
 async fn drain(
     acceptor: &Acceptor,
+    listens: bool,
     connections: OpenConnections,
     signals: &mut mpsc::Receiver<&'static str>,
     stop: &Stop,
@@ -158,7 +172,7 @@ async fn drain(
                 break;
             }
             _ = incomplete.tick() => acceptor.table.end_waiting(INCOMPLETE_GRACE),
-            () = acceptor.accept(|| late.one()) => {}
+            () = acceptor.accept(|| late.one()), if listens => {}
         }
     }
     let _ = timeout(LATE_GRACE, late.shutdown()).await;
@@ -217,9 +231,9 @@ async fn open_wire(
     peer: SocketAddr,
     limits: &ConnectionLimits,
     connection: &Connection,
-) -> Option<Wire> {
+) -> Option<(Wire, SocketAddr)> {
     let opened = tokio::select! {
-        opened = accepted.open(limits.header_timeout) => opened,
+        opened = accepted.open(peer, limits.header_timeout, &limits.proxies) => opened,
         () = connection.ended() => return None,
     };
     let failed = |error| tracing::debug!(%error, %peer, "a connection was not opened");
@@ -236,7 +250,8 @@ async fn connection(
     mut open: OpenConnection,
 ) {
     let connection = Arc::new(place);
-    let Some(wire) = open_wire(accepted, peer, limits, &connection).await else {
+    let opened = open_wire(accepted, peer, limits, &connection).await;
+    let Some((wire, peer)) = opened else {
         return;
     };
     let certificate = wire.client_certificate();

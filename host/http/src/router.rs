@@ -15,6 +15,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
 use futures::FutureExt as _;
 use http::{HeaderValue, Method, Request, StatusCode, Version, header};
+use mortise_trace::Span;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tracing::Instrument as _;
@@ -26,6 +27,7 @@ use crate::connections::ConnectionTable;
 use crate::contract::{
     About, Contract, DOCUMENT, LOOK, OfStatus, Operation, PAGE, Pages, Routes, document,
 };
+use crate::dialect::{Dialect, dialect_of};
 use crate::guard::{self, Guard};
 use crate::health::{self, Checks};
 use crate::listen::HealthOnly;
@@ -80,14 +82,10 @@ impl fmt::Debug for HttpState {
 pub struct Api {
     /// Its routes.
     pub router: Router,
-    /// Beginning of all of its paths.
-    pub prefix: &'static str,
+    /// Its paths, and the shape of its problems.
+    pub dialect: Dialect,
     /// The routes as labels name them, a parameter as `{name}` at the end.
     pub routes: &'static [&'static str],
-    /// Writer of its problems.
-    pub shape: ProblemShape,
-    /// Further differences from other dialects.
-    pub conventions: Conventions,
     /// Contract of its routes.
     pub contract: Contract,
 }
@@ -99,18 +97,6 @@ pub struct Elsewhere {
     pub shape: ProblemShape,
     /// The name of the shape's type in the contract.
     pub problem: &'static str,
-}
-
-/// Differences between a dialect and the rest, beside the shape of its problems.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Conventions {
-    /// Header that marks a request as one of the dialect's callers, on all paths below the first part of
-    /// its prefix.
-    pub marker: Option<&'static str>,
-    /// Header that repeats the request's id in every response. The shape finds it among a problem's headers.
-    pub id_header: Option<&'static str>,
-    /// Status of a problem, where the dialect has one of its own.
-    pub status: Option<fn(&Problem) -> StatusCode>,
 }
 
 impl Api {
@@ -146,35 +132,6 @@ impl Outermost {
             false,
         )
     }
-
-    /// Shape of problems and conventions of the dialect that a request belongs to: the one that its
-    /// headers name, or else the one with the longest prefix of its path.
-    fn dialect_of(&self, request: &Request<Body>) -> (ProblemShape, Conventions) {
-        let path = request.uri().path();
-        let marked = |api: &&Api| {
-            let marker = api.conventions.marker;
-            marker.is_some_and(|name| request.headers().contains_key(name))
-                && is_below(path, first_part(api.prefix))
-        };
-        let below = self.apis.iter().filter(|api| is_below(path, api.prefix));
-        let found = self.apis.iter().find(marked);
-        let found = found.or_else(|| below.max_by_key(|api| api.prefix.len()));
-        match found {
-            Some(api) => (api.shape, api.conventions),
-            None => (self.elsewhere, Conventions::default()),
-        }
-    }
-}
-
-fn is_below(path: &str, prefix: &str) -> bool {
-    let rest = path.strip_prefix(prefix);
-    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-}
-
-/// `/v1` of `/v1/messages`.
-fn first_part(prefix: &str) -> &str {
-    let end = prefix.char_indices().skip(1).find(|(_, c)| *c == '/');
-    &prefix[..end.map_or(prefix.len(), |(at, _)| at)]
 }
 
 /// Content types of responses that are written while they are made.
@@ -234,7 +191,7 @@ pub fn router(
     let mut contracts: Vec<(Contract, OfStatus)> = Vec::new();
     for api in &apis {
         router = router.merge(api.router.clone());
-        contracts.push((api.contract.clone(), api.conventions.status));
+        contracts.push((api.contract.clone(), api.dialect.conventions.status));
     }
     contracts.push((own_contract(elsewhere.problem, operations), None));
     pages.show(&document(ABOUT, &contracts)?);
@@ -309,7 +266,8 @@ async fn observe(
         own: None,
     };
     let state = &outermost.state;
-    let (shape, conventions) = outermost.dialect_of(&request);
+    let dialects = outermost.apis.iter().map(|api| &api.dialect);
+    let (shape, conventions) = dialect_of(dialects, outermost.elsewhere, &request);
     let mut access = AccessGuard::begin(
         Arc::clone(&context.id),
         request.method().as_str().chars().take(16).collect(),
@@ -317,7 +275,9 @@ async fn observe(
         context.peer.ip().to_string(),
         record,
         Arc::clone(&state.observer),
+        span_of(&request, route, is_work, &context.id),
     );
+    let span = access.span.clone();
     let version = request.version();
     let head = request.method() == Method::HEAD;
     let id = Arc::clone(&context.id);
@@ -329,8 +289,8 @@ async fn observe(
     let mut response = match admit(state, &request, route, is_work) {
         Err(error) => error.into_response(),
         Ok(()) if preflight && origin.is_some() => StatusCode::NO_CONTENT.into_response(),
-        Ok(()) => AssertUnwindSafe(next.run(request))
-            .catch_unwind()
+        Ok(()) => span
+            .run(AssertUnwindSafe(next.run(request)).catch_unwind())
             .instrument(tracing::debug_span!("request", id = &*id, route))
             .await
             .unwrap_or_else(|_| panicked().into_response()),
@@ -359,6 +319,30 @@ async fn observe(
     // The body of an answer to HEAD is never read.
     access.complete = head;
     finish(response, access, version)
+}
+
+/// Span of a request, if it is one of a dialect: what watches the server asks all the time.
+fn span_of(request: &Request<Body>, route: &'static str, is_work: bool, id: &str) -> Span {
+    if !is_work {
+        return Span::default();
+    }
+    let method = match *request.method() {
+        Method::GET => "GET",
+        Method::POST => "POST",
+        Method::PUT => "PUT",
+        Method::PATCH => "PATCH",
+        Method::DELETE => "DELETE",
+        Method::HEAD => "HEAD",
+        Method::OPTIONS => "OPTIONS",
+        _ => "_OTHER",
+    };
+    let span = Span::of_request(format!("{method} {route}"), request.headers());
+    if span.is_recorded() {
+        span.set("http.request.method", method);
+        span.set("http.route", route);
+        span.set("mortise.request.id", id.to_owned());
+    }
+    span
 }
 
 /// Tie the guard to the body, so that the line is written when the last byte is out.

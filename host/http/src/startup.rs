@@ -11,6 +11,7 @@ use http::{Request, StatusCode};
 use serde_json::Value;
 use tower::ServiceExt as _;
 
+use crate::dialect::{Dialect, dialect_of};
 use crate::health::health;
 use crate::problem::{Problem, ProblemShape, json_response, write_problem};
 use crate::router::{HEALTH, READY, check_connection};
@@ -22,7 +23,8 @@ type Progress = Box<dyn Fn() -> Value + Send + Sync>;
 pub struct Startup {
     serving: OnceLock<Router>,
     progress: Progress,
-    shape: ProblemShape,
+    dialects: Vec<Dialect>,
+    elsewhere: ProblemShape,
 }
 
 impl fmt::Debug for Startup {
@@ -32,15 +34,17 @@ impl fmt::Debug for Startup {
 }
 
 impl Startup {
-    /// `progress` is the body of `GET /ready`; problems are written as `shape` has them.
+    /// `progress` is the body of `GET /ready`; problems have the shape of their dialect, or of `elsewhere`.
     pub fn new(
         progress: impl Fn() -> Value + Send + Sync + 'static,
-        shape: ProblemShape,
+        dialects: Vec<Dialect>,
+        elsewhere: ProblemShape,
     ) -> Arc<Self> {
         Arc::new(Self {
             serving: OnceLock::new(),
             progress: Box::new(progress),
-            shape,
+            dialects,
+            elsewhere,
         })
     }
 
@@ -55,6 +59,15 @@ impl Startup {
     pub fn complete(&self, router: Router) {
         let _ = self.serving.set(router);
     }
+
+    /// A problem in the shape of the dialect that the request belongs to.
+    fn refuse(&self, mut problem: Problem, request: &Request<Body>) -> Response {
+        let (shape, conventions) = dialect_of(self.dialects.iter(), self.elsewhere, request);
+        if let Some(status) = conventions.status {
+            problem.status = status(&problem);
+        }
+        write_problem(problem.into_response(), shape)
+    }
 }
 
 async fn dispatch(State(startup): State<Arc<Startup>>, request: Request<Body>) -> Response {
@@ -65,17 +78,16 @@ async fn dispatch(State(startup): State<Arc<Startup>>, request: Request<Body>) -
         };
     }
     let path = request.uri().path();
-    if let Err(problem) = check_connection(&request, [HEALTH, READY].contains(&path)) {
-        return write_problem(problem.into_response(), startup.shape);
-    }
-    match path {
-        HEALTH => health(&[]),
-        READY => json_response(StatusCode::SERVICE_UNAVAILABLE, &(startup.progress)()),
-        _ => {
+    let checked = check_connection(&request, [HEALTH, READY].contains(&path));
+    match (checked, path) {
+        (Err(problem), _) => startup.refuse(problem, &request),
+        (Ok(()), HEALTH) => health(&[]),
+        (Ok(()), READY) => json_response(StatusCode::SERVICE_UNAVAILABLE, &(startup.progress)()),
+        (Ok(()), _) => {
             let message = "the server is starting and loads its models; retry later";
             let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "server_starting", message)
                 .with_header("retry-after", "1");
-            write_problem(problem.into_response(), startup.shape)
+            startup.refuse(problem, &request)
         }
     }
 }

@@ -119,6 +119,15 @@ impl GuardedStream {
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
+    /// True if the peer has sent more than was read, such as a body that its request does not announce. Takes
+    /// some of it.
+    fn has_unread(&mut self, context: &mut Context<'_>) -> bool {
+        let mut scratch = [0; 1];
+        let mut buffer = ReadBuf::new(&mut scratch);
+        let read = Pin::new(&mut self.stream).poll_read(context, &mut buffer);
+        matches!(read, Poll::Ready(Ok(()))) && !buffer.filled().is_empty()
+    }
+
     /// Read and throw away what the peer still sends: closing a socket with unread bytes resets the
     /// connection, and the peer may lose the answer that it has not read.
     fn poll_linger(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -212,7 +221,7 @@ impl AsyncWrite for GuardedStream {
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.linger.is_none() {
             ready!(Pin::new(&mut self.stream).poll_shutdown(context))?;
-            if !self.gate.is_within_message() {
+            if !self.gate.is_within_message() && !self.has_unread(context) {
                 return Poll::Ready(Ok(()));
             }
         }

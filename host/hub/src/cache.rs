@@ -2,10 +2,15 @@
 
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use crate::client::{is_commit, is_relative};
 use crate::error::HubError;
 use crate::reference::ModelReference;
+
+/// Pause between two looks at a lock that another program holds.
+const LOCK_RETRY: Duration = Duration::from_millis(100);
 
 /// A repository's place in the cache.
 #[derive(Debug, Clone)]
@@ -109,21 +114,24 @@ impl CachedRepository {
     }
 
     /// Be the only one, among all programs that keep to the cache's locks, to write a blob. `waiting` is
-    /// called if another one does.
-    pub(crate) fn lock(&self, etag: &str, waiting: impl FnOnce()) -> Result<File, HubError> {
+    /// called again and again while another one does, and ends the wait with an error.
+    pub(crate) fn lock(
+        &self,
+        etag: &str,
+        mut waiting: impl FnMut() -> Result<(), HubError>,
+    ) -> Result<File, HubError> {
         make_folder(&self.locks)?;
         make_folder(&self.folder.join("blobs"))?;
         let path = self.locks.join(format!("{etag}.lock"));
         let file = File::create(&path).map_err(disk(&path))?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                waiting();
-                file.lock().map_err(disk(&path))?;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(file),
+                Err(TryLockError::WouldBlock) => waiting()?,
+                Err(TryLockError::Error(source)) => return Err(disk(&path)(source)),
             }
-            Err(TryLockError::Error(source)) => return Err(disk(&path)(source)),
+            thread::sleep(LOCK_RETRY);
         }
-        Ok(file)
     }
 }
 

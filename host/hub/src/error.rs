@@ -107,6 +107,17 @@ pub enum HubError {
         /// The model.
         what: String,
     },
+    /// There is no room for it.
+    #[error("there is no room for `{what}`: {problem}")]
+    NoRoom {
+        /// The model.
+        what: String,
+        /// Room that it needs, and room that there is.
+        problem: String,
+    },
+    /// The download was ended on request.
+    #[error("the download was cancelled; what has come stays for the next one")]
+    Cancelled,
     /// The disk refused.
     #[error("cannot write `{}`", path.display())]
     Disk {

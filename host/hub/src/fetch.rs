@@ -23,6 +23,17 @@ pub trait Progress {
     fn end(&self);
     /// Something the reader should know, as a sentence.
     fn note(&self, text: &str);
+    /// Files are about to come, of which `bytes` bytes are not on disk yet.
+    ///
+    /// # Errors
+    /// With the reason, when there is no room for them.
+    fn reserve(&self, _bytes: u64) -> Result<(), String> {
+        Ok(())
+    }
+    /// True if the download is to end. What has come stays for the next one.
+    fn cancelled(&self) -> bool {
+        false
+    }
 }
 
 /// Attempts in a row without a single new byte.
@@ -61,19 +72,13 @@ impl Hub {
         };
         let path = match select(reference, &listing.files)? {
             Selection::Gguf(files) => {
-                for file in &files {
-                    download.file(file)?;
-                }
+                download.files(&files)?;
                 cached.snapshot(&listing.commit).join(&files[0])
             }
             Selection::Folder { files, sharded } => {
-                for file in &files {
-                    download.file(file)?;
-                }
+                download.files(&files)?;
                 if sharded {
-                    for shard in download.shards(&listing.files)? {
-                        download.file(&shard)?;
-                    }
+                    download.files(&download.shards(&listing.files)?)?;
                 }
                 cached.snapshot(&listing.commit)
             }
@@ -148,25 +153,79 @@ impl Download<'_> {
         }
     }
 
-    /// Bring one file; its path in the snapshot.
-    fn file(&self, file: &str) -> Result<PathBuf, HubError> {
+    /// Bring files, once there is room for all of them.
+    fn files(&self, files: &[String]) -> Result<(), HubError> {
         let repository = &self.reference.repository;
-        let what = format!("{repository}/{file}");
-        let remote = self.persistent(&what, || self.hub.locate(repository, self.commit, file))?;
+        let mut located = Vec::with_capacity(files.len());
+        let mut missing = 0_u64;
+        for file in files {
+            let what = format!("{repository}/{file}");
+            let remote =
+                self.persistent(&what, || self.hub.locate(repository, self.commit, file))?;
+            missing = missing.saturating_add(self.missing(&remote));
+            located.push((file, what, remote));
+        }
+        self.check_room(missing)?;
+        for (file, what, remote) in &located {
+            self.file(file, what, remote)?;
+        }
+        Ok(())
+    }
+
+    /// Bytes of a file that are not on disk.
+    fn missing(&self, remote: &RemoteFile) -> u64 {
+        let size = |path: PathBuf| fs::metadata(path).map(|data| data.len()).ok();
+        if size(self.cached.blob(&remote.etag)) == Some(remote.size) {
+            return 0;
+        }
+        let present = size(self.cached.incomplete(&remote.etag)).unwrap_or(0);
+        remote.size.saturating_sub(present)
+    }
+
+    fn check_room(&self, missing: u64) -> Result<(), HubError> {
+        let no_room = |problem| HubError::NoRoom {
+            what: self.reference.to_string(),
+            problem,
+        };
+        let cache = &self.hub.config.cache;
+        if let Some(free) = free_bytes(cache).filter(|free| *free < missing) {
+            let cache = cache.display();
+            return Err(no_room(format!(
+                "{missing} bytes are to come, and the disk of `{cache}` has {free} free"
+            )));
+        }
+        self.progress.reserve(missing).map_err(no_room)
+    }
+
+    /// Bring one file.
+    fn file(&self, file: &str, what: &str, remote: &RemoteFile) -> Result<(), HubError> {
         let blob = self.cached.blob(&remote.etag);
         let is_there = || fs::metadata(&blob).is_ok_and(|data| data.len() == remote.size);
         if !is_there() {
+            let mut told = false;
             let waits = || {
-                self.progress.note(&format!(
-                    "another program is fetching {file}; waiting for it"
-                ))
+                if !std::mem::replace(&mut told, true) {
+                    self.progress.note(&format!(
+                        "another program is fetching {file}; waiting for it"
+                    ));
+                }
+                self.go_on()
             };
             let _lock = self.cached.lock(&remote.etag, waits)?;
             if !is_there() {
-                self.blob(&what, file, &remote)?;
+                self.blob(what, file, remote)?;
             }
         }
-        self.cached.link(self.commit, file, &remote.etag)
+        self.cached.link(self.commit, file, &remote.etag)?;
+        Ok(())
+    }
+
+    /// An error once the download is to end.
+    fn go_on(&self) -> Result<(), HubError> {
+        match self.progress.cancelled() {
+            true => Err(HubError::Cancelled),
+            false => Ok(()),
+        }
     }
 
     /// Fetch the contents, from where an earlier attempt stopped. The caller holds the lock.
@@ -189,6 +248,7 @@ impl Download<'_> {
         self.progress.begin(file, remote.size, present);
         let mut attempts = 0;
         while present < remote.size {
+            self.go_on()?;
             let before = present;
             match self.receive(what, remote, &mut out, &mut digest, &mut present) {
                 Ok(()) => {}
@@ -248,6 +308,7 @@ impl Download<'_> {
             digest.update(&buffer[..count]);
             *present += count as u64;
             self.progress.advance(count as u64);
+            self.go_on().map_err(Broken::Hub)?;
         }
     }
 
@@ -285,6 +346,7 @@ impl Download<'_> {
     ) -> Result<T, HubError> {
         let mut attempts = 1;
         loop {
+            self.go_on()?;
             match ask() {
                 Err(error) if attempts < ATTEMPTS_MAX && may_pass(&error) => {
                     self.progress
@@ -301,6 +363,13 @@ impl Download<'_> {
         let factor = 1 << attempts.saturating_sub(1).min(ATTEMPTS_MAX);
         thread::sleep(self.hub.config.retry_delay * factor);
     }
+}
+
+/// Bytes that may still be written where a path lies, or will lie; `None` if that is not known.
+pub fn free_bytes(path: &Path) -> Option<u64> {
+    let place = path.ancestors().find(|place| place.exists())?;
+    let disk = rustix::fs::statvfs(place).ok()?;
+    Some(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
 /// Why a connection ended early.

@@ -17,10 +17,12 @@ mod client;
 mod error;
 mod fetch;
 mod reference;
+mod remove;
 mod select;
 
 pub use cache::CachedRepository;
 pub use client::{Hub, HubConfig};
 pub use error::HubError;
-pub use fetch::Progress;
+pub use fetch::{Progress, free_bytes};
 pub use reference::ModelReference;
+pub use remove::{remove, size_of};

@@ -69,6 +69,14 @@ impl Identity {
         &self.keys
     }
 
+    /// Take note of what other hosts that share the store have changed.
+    ///
+    /// # Errors
+    /// When it cannot be read; callers stay as they were known.
+    pub async fn refresh(&self) -> Result<(), StoreError> {
+        self.keys.refresh().await
+    }
+
     /// Take another configuration for the next request on.
     pub fn configure(&self, config: IdentityConfig) {
         let before = self.known();
@@ -106,6 +114,12 @@ impl Identity {
         let known = self.known();
         let token = self.logins.log_in(&known.login, peer, name, password);
         token.await
+    }
+
+    /// True if there is a user of this name.
+    pub fn has_user(&self, name: &str) -> bool {
+        let known = self.known();
+        known.login.users.iter().any(|user| user.name == name)
     }
 
     /// Facts for policies about the caller who sent these headers, names in lower case: whom its credential names, or

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use mortise_store::{Change, Key, Kind, Page, Record, SERVER, Store, StoreError};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, MutexGuard};
 
 use crate::key::{self, Digest, IssuedKey, NoRandomness, Refusal};
 use crate::limits::{MAX_KEYS, MAX_SECRETS};
@@ -88,12 +88,15 @@ impl Table {
     }
 }
 
+/// Mark that changes with every change, where several hosts share the store.
+type Revision = Option<Vec<u8>>;
+
 /// Issued keys. A change is in force for the next request once it is written.
 pub struct Keys {
     store: Arc<dyn Store>,
     table: RwLock<Table>,
-    /// Changes, one at a time.
-    turn: Mutex<()>,
+    /// Changes, one at a time, and the mark of the last that is known.
+    turn: Mutex<Revision>,
 }
 
 impl Keys {
@@ -102,35 +105,70 @@ impl Keys {
     /// # Errors
     /// When they cannot be read.
     pub async fn open(store: Arc<dyn Store>) -> Result<Self, StoreError> {
-        let mut table = Table::default();
-        let mut after = None;
-        loop {
-            let page = Page {
-                after: after.take(),
-                limit: PAGE,
-                ascending: true,
-            };
-            let owner = Arc::from(SERVER);
-            let listing = store.list(&owner, Kind::ApiKey, page, None).await?;
-            after = listing.entries.last().map(|record| record.key.id.clone());
-            for record in listing.entries {
-                match serde_json::from_slice::<IssuedKey>(&record.body) {
-                    Ok(key) => table.put(key),
-                    Err(error) => {
-                        let id = record.key.id;
-                        tracing::error!(id, %error, "an issued key cannot be read and is not taken");
-                    }
-                }
-            }
-            if !listing.more {
-                break;
-            }
-        }
+        let (table, seen) = read(&*store).await?;
         Ok(Self {
             store,
             table: RwLock::new(table),
-            turn: Mutex::default(),
+            turn: Mutex::new(seen),
         })
+    }
+
+    /// Take note of what other hosts have changed, where several share the store.
+    ///
+    /// # Errors
+    /// When it cannot be read; the keys stay as they were known.
+    pub async fn refresh(&self) -> Result<(), StoreError> {
+        if self.store.is_shared() {
+            let mut seen = self.turn.lock().await;
+            self.catch_up(&mut seen).await?;
+        }
+        Ok(())
+    }
+
+    async fn catch_up(&self, seen: &mut Revision) -> Result<(), StoreError> {
+        if *seen == revision(&*self.store).await? {
+            return Ok(());
+        }
+        let (table, now) = read(&*self.store).await?;
+        let mut known = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        *known = table;
+        *seen = now;
+        Ok(())
+    }
+
+    /// The turn to make a change, of keys as all hosts know them.
+    async fn turn(&self) -> Result<MutexGuard<'_, Revision>, StoreError> {
+        let mut seen = self.turn.lock().await;
+        if self.store.is_shared() {
+            self.catch_up(&mut seen).await?;
+        }
+        Ok(seen)
+    }
+
+    /// Write a change. Where several hosts share the store, it fails if another has made one meanwhile, and the others
+    /// learn of it.
+    async fn write(&self, seen: &mut Revision, change: Change) -> Result<(), StoreError> {
+        if !self.store.is_shared() {
+            return self.store.commit(vec![change]).await;
+        }
+        let number = seen.as_deref().unwrap_or_default();
+        let number = std::str::from_utf8(number).ok();
+        let number: u64 = number.and_then(|text| text.parse().ok()).unwrap_or(0);
+        let next = (number + 1).to_string().into_bytes();
+        let record = Record {
+            key: revision_address(),
+            created: now(),
+            expires: None,
+            open: false,
+            body: next.clone(),
+        };
+        let mark = match seen.clone() {
+            None => Change::Create(record),
+            Some(before) => Change::Replace { record, before },
+        };
+        self.store.commit(vec![mark, change]).await?;
+        *seen = Some(next);
+        Ok(())
     }
 
     /// All keys, by id.
@@ -176,7 +214,7 @@ impl Keys {
     /// When the id is taken, a term cannot hold, or the key cannot be kept.
     pub async fn create(&self, wanted: NewKey) -> Result<(Arc<IssuedKey>, String), KeyError> {
         check(&wanted)?;
-        let _turn = self.turn.lock().await;
+        let mut seen = self.turn().await?;
         match self.get(&wanted.id) {
             Ok(_) => return Err(KeyError::Exists(wanted.id)),
             Err(_) if self.list().len() >= MAX_KEYS => return Err(KeyError::TooMany),
@@ -193,7 +231,7 @@ impl Keys {
             terms: wanted.terms,
             secrets: vec![secret],
         };
-        Ok((self.keep(key).await?, text))
+        Ok((self.keep(&mut seen, key).await?, text))
     }
 
     /// Give a key other terms; its secrets stay.
@@ -202,13 +240,13 @@ impl Keys {
     /// When there is no such key, it was revoked, a term cannot hold, or it cannot be kept.
     pub async fn update(&self, wanted: NewKey) -> Result<Arc<IssuedKey>, KeyError> {
         check(&wanted)?;
-        let _turn = self.turn.lock().await;
+        let mut seen = self.turn().await?;
         let mut key = self.usable(&wanted.id)?;
         key.tenant = wanted.tenant;
         key.expires_at = wanted.expires_at;
         key.disabled = wanted.disabled;
         key.terms = wanted.terms;
-        self.keep(key).await
+        self.keep(&mut seen, key).await
     }
 
     /// Give a key another secret. Those that it had hold for `overlap` more seconds.
@@ -220,7 +258,7 @@ impl Keys {
         id: &str,
         overlap: u32,
     ) -> Result<(Arc<IssuedKey>, String), KeyError> {
-        let _turn = self.turn.lock().await;
+        let mut seen = self.turn().await?;
         let mut key = self.usable(id)?;
         let (text, secret) = key::new_secret(now())?;
         let end = now().saturating_add(i64::from(overlap));
@@ -230,7 +268,7 @@ impl Keys {
         key.secrets.push(secret);
         let excess = key.secrets.len().saturating_sub(MAX_SECRETS);
         key.secrets.drain(..excess);
-        Ok((self.keep(key).await?, text))
+        Ok((self.keep(&mut seen, key).await?, text))
     }
 
     /// Refuse a key from now on, for good. It stays in lists.
@@ -238,10 +276,10 @@ impl Keys {
     /// # Errors
     /// When there is no such key, or it cannot be kept.
     pub async fn revoke(&self, id: &str) -> Result<Arc<IssuedKey>, KeyError> {
-        let _turn = self.turn.lock().await;
+        let mut seen = self.turn().await?;
         let mut key = IssuedKey::clone(&*self.get(id)?);
         key.revoked_at.get_or_insert_with(now);
-        self.keep(key).await
+        self.keep(&mut seen, key).await
     }
 
     /// Forget a key, and refuse it.
@@ -249,9 +287,9 @@ impl Keys {
     /// # Errors
     /// When there is no such key, or it cannot be removed.
     pub async fn delete(&self, id: &str) -> Result<(), KeyError> {
-        let _turn = self.turn.lock().await;
+        let mut seen = self.turn().await?;
         self.get(id)?;
-        self.store.commit(vec![Change::Delete(address(id))]).await?;
+        self.write(&mut seen, Change::Delete(address(id))).await?;
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         table.forget(id);
         Ok(())
@@ -265,7 +303,7 @@ impl Keys {
         }
     }
 
-    async fn keep(&self, key: IssuedKey) -> Result<Arc<IssuedKey>, KeyError> {
+    async fn keep(&self, seen: &mut Revision, key: IssuedKey) -> Result<Arc<IssuedKey>, KeyError> {
         let body =
             serde_json::to_vec(&key).map_err(|error| StoreError::Unavailable(error.to_string()))?;
         let record = Record {
@@ -275,7 +313,7 @@ impl Keys {
             open: false,
             body,
         };
-        self.store.commit(vec![Change::Put(record)]).await?;
+        self.write(seen, Change::Put(record)).await?;
         let id = key.id.clone();
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         table.put(key);
@@ -288,6 +326,46 @@ impl std::fmt::Debug for Keys {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str("Keys")
     }
+}
+
+/// All keys of a store, and the mark that they had at least.
+async fn read(store: &dyn Store) -> Result<(Table, Revision), StoreError> {
+    let seen = match store.is_shared() {
+        true => revision(store).await?,
+        false => None,
+    };
+    let (mut table, mut after) = (Table::default(), None);
+    loop {
+        let page = Page {
+            after: after.take(),
+            limit: PAGE,
+            ascending: true,
+        };
+        let owner = Arc::from(SERVER);
+        let listing = store.list(&owner, Kind::ApiKey, page, None).await?;
+        after = listing.entries.last().map(|record| record.key.id.clone());
+        for record in listing.entries {
+            match serde_json::from_slice::<IssuedKey>(&record.body) {
+                Ok(key) => table.put(key),
+                Err(error) => {
+                    let id = record.key.id;
+                    tracing::error!(id, %error, "an issued key cannot be read and is not taken");
+                }
+            }
+        }
+        if !listing.more {
+            return Ok((table, seen));
+        }
+    }
+}
+
+async fn revision(store: &dyn Store) -> Result<Revision, StoreError> {
+    let record = store.get(revision_address()).await?;
+    Ok(record.map(|record| record.body))
+}
+
+fn revision_address() -> Key {
+    Key::new(&Arc::from(SERVER), Kind::Revision, "api_keys")
 }
 
 fn check(wanted: &NewKey) -> Result<(), TermsError> {

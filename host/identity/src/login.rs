@@ -140,14 +140,22 @@ impl SigningKey {
         let unavailable = |error: NoRandomness| StoreError::Unavailable(error.to_string());
         let bytes = random::<32>().map_err(unavailable)?;
         let record = Record {
-            key: address,
+            key: address.clone(),
             created: now(),
             expires: None,
             open: false,
             body: bytes.to_vec(),
         };
-        store.commit(vec![Change::Put(record)]).await?;
-        Ok(Self(bytes))
+        match store.commit(vec![Change::Create(record)]).await {
+            Ok(()) => Ok(Self(bytes)),
+            // Another host that shares the store has made one just now.
+            Err(StoreError::Conflict) => {
+                let kept = store.get(address).await?;
+                let bytes = kept.and_then(|record| record.body.try_into().ok());
+                bytes.map(Self).ok_or(StoreError::Conflict)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn sign(&self, user: &str, lifetime: Duration) -> String {

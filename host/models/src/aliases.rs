@@ -97,6 +97,25 @@ pub struct AliasNumbers {
     pub mean_first_token_ms: f64,
 }
 
+/// Sums over the requests that an alias sent to one model, since the server's start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AliasSums {
+    /// Name of the alias.
+    pub alias: String,
+    /// Public name of the model.
+    pub model: String,
+    /// Answers that ended, and requests that failed before they began.
+    pub requests: u64,
+    /// Those that failed.
+    pub errors: u64,
+    /// Time from arrival to the end, of all.
+    pub elapsed: Duration,
+    /// Those that came to a first token.
+    pub first_tokens: u64,
+    /// Time from arrival to the first token, of those.
+    pub first_token: Duration,
+}
+
 impl AliasCounters {
     /// A request has ended.
     pub fn ended(&self, failed: bool, elapsed: Duration, first_token: Option<Duration>) {
@@ -107,6 +126,18 @@ impl AliasCounters {
         if let Some(time) = first_token {
             self.first_tokens.fetch_add(1, Relaxed);
             self.first_token_us.fetch_add(micros(time), Relaxed);
+        }
+    }
+
+    fn sums(&self, alias: &str, model: &str) -> AliasSums {
+        AliasSums {
+            alias: alias.to_owned(),
+            model: model.to_owned(),
+            requests: self.requests.load(Relaxed),
+            errors: self.errors.load(Relaxed),
+            elapsed: Duration::from_micros(self.elapsed_us.load(Relaxed)),
+            first_tokens: self.first_tokens.load(Relaxed),
+            first_token: Duration::from_micros(self.first_token_us.load(Relaxed)),
         }
     }
 
@@ -270,6 +301,16 @@ impl AliasTable {
             .iter()
             .map(|(name, entry)| entry.row(name))
             .collect()
+    }
+
+    /// Sums of all aliases, by the models that they chose.
+    pub fn sums(&self) -> Vec<AliasSums> {
+        let of_entry = |(name, entry): (&String, &Entry)| {
+            let sums =
+                |(model, counters): (&String, &Arc<AliasCounters>)| counters.sums(name, model);
+            entry.counters.iter().map(sums).collect::<Vec<_>>()
+        };
+        self.read().iter().flat_map(of_entry).collect()
     }
 
     fn read(&self) -> RwLockReadGuard<'_, BTreeMap<String, Entry>> {

@@ -31,6 +31,8 @@ pub struct ModelConfig {
     pub path: Option<PathBuf>,
     /// Instead of a path: brought from the hub when the model is opened.
     pub hf: Option<ModelReference>,
+    /// SHA-256 digest that its files must have, in lower case.
+    pub sha256: Option<String>,
     /// Speaks instead of the weights.
     pub script: Option<Script>,
     /// Other servers answer for the model.
@@ -117,6 +119,7 @@ impl ModelConfig {
             aliases: Vec::new(),
             path,
             hf: None,
+            sha256: None,
             script: None,
             upstream: None,
             child: None,

@@ -11,6 +11,7 @@ use mortise_tokenizer::{GgufVocabulary, Tokenizer, TokenizerFiles};
 use serde_json::Value;
 
 use crate::config::ModelConfig;
+use crate::digest::check_pin;
 use crate::lifecycle::{LoadProgress, LoadStage};
 
 /// Largest tokenizer file that is read; a vocabulary of 256 000 tokens has about 20 MB.
@@ -82,7 +83,10 @@ impl ModelSource {
             None => None,
         };
         let folder = match fetched.as_ref().or(config.path.as_ref()) {
-            Some(path) => ModelFolder::open(path)?,
+            Some(path) => {
+                check_pin(config, path)?;
+                ModelFolder::open(path)?
+            }
             None => ModelFolder::embedded(self.demo),
         };
         ModelFiles::open(folder, &config.name)

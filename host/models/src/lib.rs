@@ -11,6 +11,7 @@ mod config;
 pub mod conversation;
 mod conversation_runtime;
 mod device_choice;
+mod digest;
 mod discovery;
 mod download;
 mod embedding_runtime;
@@ -37,7 +38,8 @@ pub use adapters::{
     check_adapter_name,
 };
 pub use aliases::{
-    Alias, AliasCounters, AliasError, AliasNumbers, AliasRow, AliasTable, Caller, Canary, Chosen,
+    Alias, AliasCounters, AliasError, AliasNumbers, AliasRow, AliasSums, AliasTable, Caller,
+    Canary, Chosen,
 };
 pub use catalogue::{Catalogue, CatalogueError, NameMatching, Named, UnknownModel};
 pub use child_config::{ChildConfig, RestartPolicy};
@@ -47,6 +49,7 @@ pub use conversation_runtime::{
     RenderedRequest, RuntimeEnd, RuntimeError, Sampling, ToolUse,
 };
 pub use device_choice::DeviceChoice;
+pub use digest::check_pin;
 pub use discovery::{DiscoveryConfig, Scan, Skipped};
 pub use download::download;
 pub use embedding_runtime::{EmbedError, EmbeddingFuture, EmbeddingRuntime};

@@ -65,8 +65,21 @@ impl Origin {
         Ok(Self { secure, host, port })
     }
 
+    /// The origin of a URL with any path.
+    ///
+    /// # Errors
+    /// When the text is no URL that can be asked.
+    pub fn of_url(text: &str) -> Result<Self, OriginError> {
+        let wrong = |problem| OriginError {
+            text: text.to_owned(),
+            problem,
+        };
+        let url: Uri = text.parse().map_err(|_| wrong("is no URL"))?;
+        Self::of(&url).map_err(wrong)
+    }
+
     /// The address, if the host is one.
-    pub(crate) fn address(&self) -> Option<IpAddr> {
+    pub fn address(&self) -> Option<IpAddr> {
         self.host.parse().ok()
     }
 }

@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use mortise_plugin::{Component, HttpGrant, Kind, Limits};
+use mortise_plugin::{Component, HeaderGrant, HttpGrant, Kind, Limits, Secret};
 use serde_json::{Map, Value, json};
 
 use crate::config::{AuthConfig, BindingConfig, OnFailure, PluginBounds, PluginConfig};
 use crate::declared::Declared;
 use crate::error::PluginSetError;
+use crate::granted_secrets::{granted_secrets, with_ids};
 use crate::library::Library;
 use crate::model::ModelKey;
 use crate::precedence::{Claim, claims};
@@ -34,8 +35,10 @@ pub(crate) struct Assignment {
     pub(crate) ledger: String,
     /// A JSON object.
     pub(crate) settings: String,
-    /// Names and values, for policies.
-    pub(crate) secrets: Vec<(String, String)>,
+    /// Secrets that a policy may be told by.
+    pub(crate) secrets: Vec<Secret>,
+    /// Request headers that a policy sees.
+    pub(crate) headers: HeaderGrant,
     pub(crate) limits: Limits,
     /// Where a policy or a tool may send HTTP requests.
     pub(crate) http: HttpGrant,
@@ -77,6 +80,7 @@ impl PartialEq for Assignment {
             && self.component.origin() == other.component.origin()
             && self.settings == other.settings
             && self.secrets == other.secrets
+            && self.headers == other.headers
             && self.limits == other.limits
             && self.ledger == other.ledger
             && self.http == other.http
@@ -160,6 +164,7 @@ impl Chooser<'_> {
                 None => self.unbound(Kind::Policy, None)?,
             };
             let mut assignment = self.policy(component, Some((index, binding)));
+            assignment.secrets = granted_secrets(&self.auth.secrets, index, binding)?;
             assignment.ledger = match &binding.name {
                 Some(name) => format!("name {name}"),
                 None => {
@@ -210,7 +215,7 @@ impl Chooser<'_> {
     ) -> Assignment {
         let index = binding.map(|(index, _)| index);
         let binding = binding.map(|(_, binding)| binding);
-        let own = binding.map(|binding| &binding.settings);
+        let own = binding.map(|binding| with_ids(&binding.settings, &self.auth.secrets));
         let mut auth = self.auth.settings.clone();
         if let Some(entries) = auth.as_object_mut() {
             entries.retain(|name, _| takes(&component, name));
@@ -222,8 +227,9 @@ impl Chooser<'_> {
             ledger: format!("plugin {} 0", component.name()),
             component,
             binding: index,
-            settings: merged(&auth, own.unwrap_or(&Value::Null)).to_string(),
+            settings: merged(&auth, &own.unwrap_or_default()).to_string(),
             secrets: self.auth.secrets.clone(),
+            headers: binding.map(|b| b.headers.clone()).unwrap_or_default(),
             limits: self.limits(Kind::Policy, binding),
             http: binding.map(|b| b.http.clone()).unwrap_or_default(),
             on_failure: binding.map(|b| b.on_failure).unwrap_or_default(),
@@ -270,6 +276,7 @@ impl Chooser<'_> {
             binding: index,
             settings: merged(&Value::Null, own.unwrap_or(&Value::Null)).to_string(),
             secrets: Vec::new(),
+            headers: HeaderGrant::default(),
             limits: self.limits(Kind::Tool, binding),
             http: binding.map(|b| b.http.clone()).unwrap_or_default(),
             on_failure: binding.map(|b| b.on_failure).unwrap_or_default(),
@@ -333,6 +340,7 @@ impl Chooser<'_> {
                 .unwrap_or_else(|| Value::Object(Map::new()))
                 .to_string(),
             secrets: Vec::new(),
+            headers: HeaderGrant::default(),
             limits: self.limits(kind, binding),
             http: HttpGrant::default(),
             on_failure: binding.map(|b| b.on_failure).unwrap_or_default(),

@@ -322,6 +322,7 @@ impl Binder<'_> {
             vocabulary: vocabulary.map(|facts| Arc::clone(&facts.vocabulary)),
             settings: assignment.settings.clone(),
             secrets: assignment.secrets.clone(),
+            headers: assignment.headers.clone(),
             limits: assignment.limits.clone(),
             http: Outbound::new(assignment.http.clone()),
             now_ms: self.now_ms,

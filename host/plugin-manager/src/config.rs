@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use mortise_plugin::{BreakerLimits, HttpGrant, Kind};
+use mortise_plugin::{BreakerLimits, HeaderGrant, HttpGrant, Kind, Secret};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 use serde_json::Value;
@@ -95,6 +95,10 @@ pub struct BindingConfig {
     pub breaker: BreakerLimits,
     /// Where a policy or a tool may send HTTP requests.
     pub http: HttpGrant,
+    /// Patterns of ids of API keys that a policy may be told by.
+    pub secrets: Vec<String>,
+    /// Request headers that a policy sees.
+    pub headers: HeaderGrant,
     /// JSON.
     pub settings: Value,
     /// Where the binding stands in the file, and each key in it: JSON pointers and lines.
@@ -129,6 +133,8 @@ impl BindingConfig {
             bounds: PluginBounds::default(),
             breaker: BreakerLimits::default(),
             http: HttpGrant::default(),
+            secrets: vec!["*".to_owned()],
+            headers: HeaderGrant::default(),
             settings,
             lines: BTreeMap::new(),
         }
@@ -169,8 +175,8 @@ pub enum OnFailure {
 pub struct AuthConfig {
     /// A JSON object.
     pub settings: Value,
-    /// Name and value.
-    pub secrets: Vec<(String, String)>,
+    /// The API keys, by id and in the order of the configuration.
+    pub secrets: Vec<Secret>,
     /// How many API keys there are.
     pub keys: usize,
 }

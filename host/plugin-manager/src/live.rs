@@ -4,6 +4,7 @@
 //! mounted configuration; and a file is loaded only once it has stayed the same for a whole interval, which
 //! needs a second look anyway.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
@@ -243,6 +244,33 @@ impl LivePlugins {
             status["overdue"] = json!({"step": step, "seconds": taken.as_secs()});
         }
         status
+    }
+
+    /// Figures of each plugin in each of its kinds, over all of its functions.
+    pub fn numbers(&self) -> Value {
+        let plugins = self.host.stats().into_iter().map(|stats| {
+            let mut faults = BTreeMap::new();
+            let all = stats.functions.iter().flat_map(|function| &function.faults);
+            for (fault, count) in all {
+                *faults.entry(*fault).or_insert(0) += count;
+            }
+            json!({
+                "plugin": stats.plugin,
+                "version": stats.version,
+                "kind": stats.kind.as_str(),
+                "instances": stats.live_instances,
+                "suspended": stats.suspended_bindings,
+                "suspensions": stats.suspensions,
+                "memory_peak_bytes": stats.memory_peak_bytes,
+                "calls": stats.functions.iter().map(|function| function.calls).sum::<u64>(),
+                "seconds": stats.functions.iter().map(|function| function.seconds_sum).sum::<f64>(),
+                "faults": faults,
+            })
+        });
+        json!({
+            "generation": self.counters.generation.load(Relaxed),
+            "plugins": plugins.collect::<Vec<_>>(),
+        })
     }
 
     /// What is wrong with the plugins, for those who ask whether the server is ready: how many files were

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::bail;
-use mortise_plugin::{Component, HostConfig, HttpGrant, Kind, Ledger, PluginHost};
+use mortise_plugin::{Component, HeaderGrant, HostConfig, HttpGrant, Kind, Ledger, PluginHost};
 use mortise_service::{DecidePolicy, ModelPlugins, RunTool};
 use serde_json::{Value, json};
 
@@ -118,6 +118,8 @@ impl LoadedPlugins {
         let binding = |kind| BindingConfig {
             bounds: within.bounds_of(kind, &file),
             http: http.clone(),
+            // Whoever tests a plugin wrote its headers.
+            headers: HeaderGrant::as_sent(),
             ..BindingConfig::of_file(kind, file.clone(), settings.clone())
         };
         let config = PluginConfig {

@@ -40,14 +40,31 @@ pub(crate) fn check(path: &Path, wasm: &[u8], config: &PluginConfig) -> Result<(
             bytes.len()
         )
     })?;
-    let good = |key: &[u8; 32]| PublicKey::new(*key).verify(wasm, &signature).is_ok();
-    match config.trusted_keys.iter().any(good) {
+    match is_signed(wasm, &signature, &config.trusted_keys) {
         true => Ok(()),
         false => Err(format!(
             "the signature of plugin `{file}` is by none of plugins.trusted_keys, or the file was \
              changed after it was signed"
         )),
     }
+}
+
+/// Check that one of the keys (ed25519) signed a file.
+///
+/// # Errors
+/// When none did, or the signature is none.
+pub fn check_signature(wasm: &[u8], signature: &[u8], keys: &[[u8; 32]]) -> Result<(), String> {
+    let signature = Signature::from_slice(signature)
+        .map_err(|_| "it has no signature of ed25519".to_owned())?;
+    match is_signed(wasm, &signature, keys) {
+        true => Ok(()),
+        false => Err("its signature is by none of the trusted keys".to_owned()),
+    }
+}
+
+fn is_signed(wasm: &[u8], signature: &Signature, keys: &[[u8; 32]]) -> bool {
+    let good = |key: &[u8; 32]| PublicKey::new(*key).verify(wasm, signature).is_ok();
+    keys.iter().any(good)
 }
 
 #[cfg(test)]

@@ -37,7 +37,9 @@ impl Control {
     /// Read the outcome off a call that should go well, or be refused in an orderly way.
     pub(crate) fn of<T>(called: &Result<T, PluginError>) -> Self {
         match called.as_ref().map_err(|error| &error.fault) {
-            Err(Fault::Overloaded { .. } | Fault::Suspended { .. }) => Self::Unknown,
+            Err(Fault::Overloaded { .. } | Fault::Suspended { .. } | Fault::CountersLost) => {
+                Self::Unknown
+            }
             Err(fault) if fault.is_breakdown() => Self::Failed,
             _ => Self::Passed,
         }

@@ -2,14 +2,14 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use crate::cpu_share::FaultHistory;
 use crate::log_rate::LogRate;
 use crate::state::Grants;
 use crate::{
-    Component, HttpGrant, Kind, Ledger, Limits, LoadError, ModelDescription, Outbound, PluginHost,
-    RateCounters, Vocabulary,
+    Component, HeaderGrant, HttpGrant, Kind, Ledger, Limits, LoadError, ModelDescription, Outbound,
+    PluginHost, RateCounters, Secret, Vocabulary,
 };
 
 /// A plugin's surroundings: the model it serves, its settings, and what it may use.
@@ -21,8 +21,10 @@ pub struct Binding {
     pub vocabulary: Option<Arc<Vocabulary>>,
     /// A JSON object.
     pub settings: String,
-    /// Secrets by name, for policies. Plugins can ask whether a text equals one.
-    pub secrets: Vec<(String, String)>,
+    /// Secrets, for policies. Plugins can ask whether a text equals one.
+    pub secrets: Vec<Secret>,
+    /// Request headers that a policy sees.
+    pub headers: HeaderGrant,
     /// Ledger of a policy's counters; hand the old one to a binding that replaces another.
     pub ledger: Arc<dyn RateCounters>,
     /// Origins to which a policy or a tool may send HTTP requests; none by default.
@@ -41,6 +43,7 @@ impl Default for Binding {
             vocabulary: None,
             settings: "{}".to_owned(),
             secrets: Vec::new(),
+            headers: HeaderGrant::default(),
             ledger: Arc::new(Ledger::new()),
             http: Outbound::new(HttpGrant::default()),
             now_ms: None,
@@ -51,11 +54,11 @@ impl Default for Binding {
 
 impl fmt::Debug for Binding {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = self.secrets.iter().map(|(name, _)| name.as_str()).collect();
         formatter
             .debug_struct("Binding")
             .field("settings", &self.settings)
-            .field("secrets", &names)
+            .field("secrets", &self.secrets)
+            .field("headers", &self.headers)
             .field("http", &self.http)
             .field("limits", &self.limits)
             .finish_non_exhaustive()
@@ -92,8 +95,6 @@ impl Binding {
             origin,
             message: error.to_string(),
         })?;
-        let secrets = self.secrets.iter();
-        let digests = secrets.map(|(name, value)| (name.clone(), Grants::secret_digest(value)));
         Ok(Grants {
             counters: host
                 .registry()
@@ -105,7 +106,10 @@ impl Binding {
             log_rate: LogRate::new(),
             told_of_headers: AtomicBool::new(false),
             looked_for_tools: AtomicBool::new(false),
-            secrets: digests.collect(),
+            prompts_looked_at: AtomicU32::new(0),
+            told_of_handles: AtomicBool::new(false),
+            secrets: self.secrets,
+            headers: self.headers,
             settings: self.settings,
             model: self.model,
             vocabulary: self.vocabulary,

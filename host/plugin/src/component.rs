@@ -41,9 +41,9 @@ pub enum ComponentSource {
         /// Name of the plugin.
         name: &'static str,
         /// The component.
-        wasm: &'static [u8],
+        wasm: Vec<u8>,
         /// Machine code from `mortise_aot::precompile` at build time; may be empty.
-        precompiled: &'static [u8],
+        precompiled: Vec<u8>,
     },
 }
 
@@ -167,7 +167,7 @@ impl Component {
                 name: &bytes.name,
                 label: &label,
                 wasm: &bytes.wasm,
-                precompiled: bytes.precompiled,
+                precompiled: &bytes.precompiled,
                 digest: &digest,
             })?,
         };
@@ -221,7 +221,7 @@ struct SourceBytes {
     name: String,
     origin: String,
     wasm: Cow<'static, [u8]>,
-    precompiled: &'static [u8],
+    precompiled: Vec<u8>,
 }
 
 impl SourceBytes {
@@ -237,14 +237,14 @@ impl SourceBytes {
                     name: name.to_string_lossy().into_owned(),
                     origin: path.to_string_lossy().into_owned(),
                     wasm: wasm.into(),
-                    precompiled: &[],
+                    precompiled: Vec::new(),
                 })
             }
             ComponentSource::Bytes { name, wasm } => Ok(Self {
                 name,
                 origin: "memory".to_owned(),
                 wasm: wasm.into(),
-                precompiled: &[],
+                precompiled: Vec::new(),
             }),
             ComponentSource::Embedded {
                 name,

@@ -102,11 +102,14 @@ pub enum Fault {
         /// Time until it may be called again.
         retry_after_ms: u64,
     },
+    /// Counters that the decision needs cannot be reached.
+    #[error("the counters that several hosts share cannot be reached")]
+    CountersLost,
 }
 
 impl Fault {
     /// All labels, in the order in which metrics show them.
-    pub const LABELS: [&'static str; 14] = [
+    pub const LABELS: [&'static str; 15] = [
         "invalid",
         "unsupported",
         "internal",
@@ -121,6 +124,7 @@ impl Fault {
         "budget",
         "too-complex",
         "model-output",
+        "counters-lost",
     ];
 
     /// A short name for metrics: one of [`Fault::LABELS`].
@@ -134,7 +138,7 @@ impl Fault {
         match self {
             Fault::Invalid(_) | Fault::TooComplex(_) | Fault::Unsupported(_) => Cause::Caller,
             Fault::ModelOutput(_) => Cause::Model,
-            Fault::Overloaded { .. } | Fault::Suspended { .. } => Cause::Host,
+            Fault::Overloaded { .. } | Fault::Suspended { .. } | Fault::CountersLost => Cause::Host,
             Fault::Internal(_)
             | Fault::Deadline { .. }
             | Fault::Budget { .. }
@@ -192,6 +196,7 @@ impl Fault {
             Fault::Budget { .. } => 11,
             Fault::TooComplex(_) => 12,
             Fault::ModelOutput(_) => 13,
+            Fault::CountersLost => 14,
         }
     }
 }

@@ -11,8 +11,9 @@ use wasmtime::StoreContextMut;
 use wasmtime::component::{LinkerInstance, WasmList, WasmStr};
 
 use crate::mask_sink;
-use crate::rate_counters::Rate;
-use crate::state::{Grants, State};
+use crate::rate_counters::{CountersLost, Rate, Verdict};
+use crate::secret::digest;
+use crate::state::State;
 use crate::v0_2::bindings::imports::mortise::plugin as wit;
 
 type Context<'a> = StoreContextMut<'a, State>;
@@ -38,7 +39,7 @@ pub(crate) fn link(instance: &mut Instance<'_>, interface: &str) -> wasmtime::Re
         }),
         "ledger" => ledger(instance),
         "secrets" => instance.func_wrap("find", |context: Context<'_>, (candidate,): (String,)| {
-            Ok((find_secret(&context.data().grants, &candidate),))
+            Ok((find_secret(context.data(), &candidate),))
         }),
         "outbound-http" => instance.func_wrap_async(
             "send",
@@ -129,7 +130,7 @@ type Draw<T> = (String, T, u64, u64);
 fn ledger(instance: &mut Instance<'_>) -> wasmtime::Result<()> {
     instance.func_wrap_async(
         "take",
-        |context: Context<'_>, (bucket, cost, capacity, period_ms): Draw<u64>| {
+        |mut context: Context<'_>, (bucket, cost, capacity, period_ms): Draw<u64>| {
             Box::new(async move {
                 let rate = Rate {
                     capacity,
@@ -141,6 +142,11 @@ fn ledger(instance: &mut Instance<'_>) -> wasmtime::Result<()> {
                     true => ledger.peek(&bucket, cost, rate).await,
                     false => ledger.take(&bucket, cost, rate).await,
                 };
+                let verdict = verdict.unwrap_or_else(|CountersLost| {
+                    // Whatever the guest makes of it, its decision does not count.
+                    context.data_mut().call.counters_lost = true;
+                    Verdict::NEVER
+                });
                 Ok((wit::ledger::Verdict {
                     allowed: verdict.allowed,
                     remaining: verdict.remaining,
@@ -168,16 +174,21 @@ fn ledger(instance: &mut Instance<'_>) -> wasmtime::Result<()> {
     )
 }
 
-fn find_secret(grants: &Grants, candidate: &str) -> Option<String> {
-    let digest = Grants::secret_digest(candidate);
+fn find_secret(state: &State, candidate: &str) -> Option<String> {
+    let State { grants, call, .. } = state;
+    let mut handles = call.handles.iter();
+    let digest = match handles.find(|(handle, _)| handle == candidate) {
+        Some((_, digest)) => *digest,
+        None => digest(candidate),
+    };
     // Every secret is visited and the match is kept without a branch, so that the time tells
     // nothing about which one it was, or how nearly.
     let mut found = u64::MAX;
-    for (index, (_, secret)) in (0u64..).zip(&grants.secrets) {
-        found.conditional_assign(&index, secret.ct_eq(&digest));
+    for (index, secret) in (0u64..).zip(&grants.secrets) {
+        found.conditional_assign(&index, secret.digest().ct_eq(&digest));
     }
     let index = usize::try_from(found).unwrap_or(usize::MAX);
-    grants.secrets.get(index).map(|(name, _)| name.clone())
+    grants.secrets.get(index).map(|secret| secret.name.clone())
 }
 
 /// The guest waits for it as for any function; the host does other things meanwhile.

@@ -15,7 +15,7 @@ use governor::clock::{Clock, DefaultClock, Reference};
 use governor::nanos::Nanos;
 use governor::state::{InMemoryState, NotKeyed, StateStore};
 
-use crate::rate_counters::{Counting, REFUSED, Rate, RateCounters, Verdict};
+use crate::rate_counters::{CountersLost, Counting, Rate, RateCounters, UNDER_WAY, Verdict};
 
 /// Buckets kept at once. Full ones are forgotten first, which changes no answer.
 const MAX_BUCKETS: usize = 100_000;
@@ -25,9 +25,6 @@ const MAX_BUCKET_NAME_BYTES: usize = 256;
 
 /// Shortest period of a bucket that is kept over a restart, an hour: a shorter one is full again before long.
 const MIN_KEPT_PERIOD_MS: u64 = 3_600_000;
-
-/// Beginning of the names of buckets that count what is under way, which a restart ends: they are not kept.
-const UNDER_WAY: char = '~';
 
 /// Token buckets by name, in this process. Give one to each binding of a policy, and the same one to the binding
 /// that replaces it.
@@ -63,6 +60,11 @@ impl Ledger {
         self.buckets.changed(unix_ns())
     }
 
+    /// Set how far a bucket is drawn ahead of now, in nanoseconds: it is kept elsewhere, and this is what was heard of it.
+    pub fn mirror(&self, bucket: &str, ahead: u128) {
+        self.buckets.mirror(bucket, ahead);
+    }
+
     /// Draw from a bucket what was drawn from it before a restart.
     pub fn restore(&self, kept: &KeptBucket) {
         self.buckets.restore(kept, unix_ns());
@@ -70,12 +72,22 @@ impl Ledger {
 }
 
 impl RateCounters for Ledger {
-    fn take<'a>(&'a self, bucket: &'a str, cost: u64, rate: Rate) -> Counting<'a, Verdict> {
-        Box::pin(std::future::ready(self.take(bucket, cost, rate)))
+    fn take<'a>(
+        &'a self,
+        bucket: &'a str,
+        cost: u64,
+        rate: Rate,
+    ) -> Counting<'a, Result<Verdict, CountersLost>> {
+        Box::pin(std::future::ready(Ok(self.take(bucket, cost, rate))))
     }
 
-    fn peek<'a>(&'a self, bucket: &'a str, cost: u64, rate: Rate) -> Counting<'a, Verdict> {
-        Box::pin(std::future::ready(self.peek(bucket, cost, rate)))
+    fn peek<'a>(
+        &'a self,
+        bucket: &'a str,
+        cost: u64,
+        rate: Rate,
+    ) -> Counting<'a, Result<Verdict, CountersLost>> {
+        Box::pin(std::future::ready(Ok(self.peek(bucket, cost, rate))))
     }
 
     fn adjust<'a>(&'a self, bucket: &'a str, delta: i64, rate: Rate) -> Counting<'a, ()> {
@@ -135,15 +147,15 @@ impl<C: Clock> Buckets<C> {
 
     fn take(&self, bucket: &str, cost: u64, rate: Rate) -> Verdict {
         if cost > rate.capacity {
-            return REFUSED;
+            return Verdict::NEVER;
         }
         let step = |ahead| withdrawal(ahead, cost, rate);
-        self.update(bucket, rate, step).unwrap_or(REFUSED)
+        self.update(bucket, rate, step).unwrap_or(Verdict::NEVER)
     }
 
     fn peek(&self, bucket: &str, cost: u64, rate: Rate) -> Verdict {
         if cost > rate.capacity || bucket.len() > MAX_BUCKET_NAME_BYTES {
-            return REFUSED;
+            return Verdict::NEVER;
         }
         let now = self.now();
         let states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
@@ -213,6 +225,15 @@ impl<C: Clock> Buckets<C> {
         kept.collect()
     }
 
+    fn mirror(&self, bucket: &str, ahead: u128) {
+        // The period does not matter: the state is a time.
+        let rate = Rate {
+            capacity: 1,
+            period_ms: 0,
+        };
+        let _ = self.update(bucket, rate, |_| ((), ahead));
+    }
+
     fn restore(&self, kept: &KeptBucket, unix_ns: u64) {
         let ahead = kept.full_at.saturating_sub(unix_ns);
         let until = Nanos::from(self.now().saturating_add(ahead));
@@ -235,18 +256,7 @@ fn withdrawal(ahead: u128, cost: u64, rate: Rate) -> (Verdict, u128) {
     let wanted = ahead + rate.time_for(cost);
     let allowed = wanted <= rate.period_ns();
     let after = if allowed { wanted } else { ahead };
-    let room = rate.period_ns().saturating_sub(after);
-    let wait = if allowed {
-        0
-    } else {
-        wanted - rate.period_ns()
-    };
-    let verdict = Verdict {
-        allowed,
-        remaining: rate.amount_in(room).min(rate.capacity),
-        retry_after_ms: u64::try_from(wait.div_ceil(1_000_000)).unwrap_or(u64::MAX),
-    };
-    (verdict, after)
+    (rate.verdict(cost, allowed, after), after)
 }
 
 fn drawn_until(state: &InMemoryState) -> u64 {
@@ -361,8 +371,8 @@ mod tests {
     #[test]
     fn what_can_never_be_had_says_so() {
         let (buckets, _) = buckets();
-        assert_eq!(buckets.take("a", 61, RATE), REFUSED);
-        assert_eq!(buckets.take(&"n".repeat(257), 1, RATE), REFUSED);
+        assert_eq!(buckets.take("a", 61, RATE), Verdict::NEVER);
+        assert_eq!(buckets.take(&"n".repeat(257), 1, RATE), Verdict::NEVER);
         let extreme = Rate {
             capacity: u64::MAX,
             period_ms: u64::MAX,

@@ -3,8 +3,9 @@
 use std::sync::atomic::Ordering;
 
 use crate::handle::kind_handle;
+use crate::headers::Handle;
 use crate::policy_headers as headers;
-use crate::state::{Grants, escape};
+use crate::state::{Grants, State, escape};
 use crate::versions::{PolicyExports, in_each_version};
 use crate::{CallContext, Decision, Facts, Fault, PluginError, UsageReport};
 
@@ -36,12 +37,14 @@ impl Policy {
         context: &CallContext,
         facts: Facts,
     ) -> Result<Decision, PluginError> {
+        let (facts, handles) = self.granted(facts);
         self.handle
             .call(
                 context,
                 "policy.authorize",
                 self.handle.deadlines().authorize_ms,
                 async |exports, store| {
+                    store.data_mut().call.handles = handles;
                     in_each_version!(exports, |exports, convert| {
                         let facts = convert::facts(facts);
                         let policy = exports.mortise_plugin_policy();
@@ -50,6 +53,7 @@ impl Policy {
                     })
                 },
                 |decision, state| {
+                    check_counters(state)?;
                     check(&decision).map_err(Fault::InvalidResult)?;
                     Ok(with_passed_headers(decision, &state.grants))
                 },
@@ -70,6 +74,7 @@ impl Policy {
         if !self.handle.pool().grants().http.grant().origins.is_empty() {
             return Ok(None);
         }
+        let (facts, handles) = self.granted(facts);
         self.handle
             .call(
                 context,
@@ -77,6 +82,7 @@ impl Policy {
                 self.handle.deadlines().authorize_ms,
                 async |exports, store| {
                     store.data_mut().call.takes_nothing = true;
+                    store.data_mut().call.handles = handles;
                     in_each_version!(exports, |exports, convert| {
                         let facts = convert::facts(facts);
                         let policy = exports.mortise_plugin_policy();
@@ -85,11 +91,29 @@ impl Policy {
                     })
                 },
                 |decision, state| {
+                    check_counters(state)?;
                     check(&decision).map_err(Fault::InvalidResult)?;
                     Ok(Some(with_passed_headers(decision, &state.grants)))
                 },
             )
             .await
+    }
+
+    /// The facts with the headers that the binding is granted, and the handles of credentials among them.
+    fn granted(&self, facts: Facts) -> (Facts, Vec<Handle>) {
+        let grants = self.handle.pool().grants();
+        let (facts, handles) = grants.headers.apply(facts);
+        let told = handles.is_empty() || grants.component.is_embedded();
+        if !told && !grants.told_of_handles.swap(true, Ordering::Relaxed) {
+            tracing::info!(
+                target: "mortise::plugin",
+                plugin = grants.component.name(),
+                version = grants.component.version(),
+                "the policy gets a handle in place of each credential; where it must see one, name the header \
+                 in `headers` of its binding, such as headers = [\"*\", \"authorization\"]"
+            );
+        }
+        (facts, handles)
     }
 
     /// Report the usage of a request that has ended.
@@ -136,6 +160,14 @@ fn with_passed_headers(mut decision: Decision, grants: &Grants) -> Decision {
              `ratelimit-…`, and `www-authenticate` where it denies (further ones are not logged)");
     }
     decision
+}
+
+/// A decision by counters that cannot be reached is none.
+fn check_counters(state: &State) -> Result<(), Fault> {
+    match state.call.counters_lost {
+        true => Err(Fault::CountersLost),
+        false => Ok(()),
+    }
 }
 
 /// A decision becomes a status line, headers and log fields: nothing in it may break those.

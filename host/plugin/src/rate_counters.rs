@@ -9,13 +9,32 @@ const MAX_PERIOD_MS: u64 = 100 * 365 * 24 * 3_600_000;
 /// A count under way.
 pub type Counting<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Token buckets by name. A home that cannot be reached answers as its operator chose; it never fails.
+/// Beginning of the names of buckets that count what is under way. A restart ends that, so they are not kept over one; where
+/// hosts share counters, a host that dies gives its share back.
+pub const UNDER_WAY: char = '~';
+
+/// The home of the counters cannot be reached, and its operator chose that nothing is decided without it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the counters that several hosts share cannot be reached")]
+pub struct CountersLost;
+
+/// Token buckets by name. A change that cannot be made at once is made later, by whoever keeps the counters.
 pub trait RateCounters: Send + Sync {
     /// Take `cost` if the bucket has it; atomic. A cost of 0 asks whether the bucket is overdrawn.
-    fn take<'a>(&'a self, bucket: &'a str, cost: u64, rate: Rate) -> Counting<'a, Verdict>;
+    fn take<'a>(
+        &'a self,
+        bucket: &'a str,
+        cost: u64,
+        rate: Rate,
+    ) -> Counting<'a, Result<Verdict, CountersLost>>;
 
     /// Answer that [`take`](Self::take) would give. The bucket stays as it is.
-    fn peek<'a>(&'a self, bucket: &'a str, cost: u64, rate: Rate) -> Counting<'a, Verdict>;
+    fn peek<'a>(
+        &'a self,
+        bucket: &'a str,
+        cost: u64,
+        rate: Rate,
+    ) -> Counting<'a, Result<Verdict, CountersLost>>;
 
     /// Charge more (positive) or give back (negative); the bucket may become overdrawn.
     fn adjust<'a>(&'a self, bucket: &'a str, delta: i64, rate: Rate) -> Counting<'a, ()>;
@@ -32,11 +51,14 @@ pub struct Verdict {
     pub retry_after_ms: u64,
 }
 
-pub(crate) const REFUSED: Verdict = Verdict {
-    allowed: false,
-    remaining: 0,
-    retry_after_ms: u64::MAX,
-};
+impl Verdict {
+    /// Answer to a withdrawal that can never be made.
+    pub const NEVER: Self = Self {
+        allowed: false,
+        remaining: 0,
+        retry_after_ms: u64::MAX,
+    };
+}
 
 /// Capacity of a bucket and the time in which it fills.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,11 +74,27 @@ impl Rate {
         u128::from(self.period_ms.min(MAX_PERIOD_MS)) * 1_000_000
     }
 
-    /// The time in which `amount` flows in, rounded up: a bucket never gives more than it has.
-    pub(crate) fn time_for(self, amount: u64) -> u128 {
+    /// Nanoseconds in which `amount` flows in, rounded up: a bucket never gives more than it has.
+    pub fn time_for(self, amount: u64) -> u128 {
         match self.capacity {
             0 => 0,
             capacity => (u128::from(amount) * self.period_ns()).div_ceil(u128::from(capacity)),
+        }
+    }
+
+    /// Answer to a withdrawal. After it, if it is allowed, the bucket is drawn `after` nanoseconds ahead of now; if not, it is
+    /// drawn so far without it.
+    pub fn verdict(self, cost: u64, allowed: bool, after: u128) -> Verdict {
+        let room = self.period_ns().saturating_sub(after);
+        let wanted = after + self.time_for(cost);
+        let wait = match allowed {
+            true => 0,
+            false => wanted.saturating_sub(self.period_ns()),
+        };
+        Verdict {
+            allowed,
+            remaining: self.amount_in(room).min(self.capacity),
+            retry_after_ms: u64::try_from(wait.div_ceil(1_000_000)).unwrap_or(u64::MAX),
         }
     }
 

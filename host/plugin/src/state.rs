@@ -1,19 +1,20 @@
 //! Store data of one instance: its grants, the bounds on its memory, and the call in progress.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use sha2::{Digest, Sha256};
 use wasmtime::ResourceLimiter;
 
 use crate::cpu_share::FaultHistory;
 use crate::engine::EPOCH;
+use crate::headers::Handle;
 use crate::limits::MAX_LOG_BYTES_PER_CALL;
 use crate::log_rate::LogRate;
 use crate::stats::Counters;
 use crate::{
-    Component, Kind, Limits, ModelDescription, Outbound, Profile, RateCounters, Vocabulary,
+    Component, HeaderGrant, Kind, Limits, ModelDescription, Outbound, Profile, RateCounters,
+    Secret, Vocabulary,
 };
 
 /// Elements of all tables of an instance: function pointers, a few thousand in large plugins.
@@ -72,11 +73,15 @@ pub(crate) struct Grants {
     pub(crate) told_of_headers: AtomicBool,
     /// A prompt of the template was looked at for the tools that it should show.
     pub(crate) looked_for_tools: AtomicBool,
+    /// Prompts of the template that were looked at for control tokens in plain segments.
+    pub(crate) prompts_looked_at: AtomicU32,
     pub(crate) settings: String,
     pub(crate) model: Option<Arc<ModelDescription>>,
     pub(crate) vocabulary: Option<Arc<Vocabulary>>,
-    /// Names, and digests of the values: no plain secret is kept.
-    pub(crate) secrets: Vec<(String, [u8; 32])>,
+    pub(crate) secrets: Vec<Secret>,
+    pub(crate) headers: HeaderGrant,
+    /// The log says that the policy gets handles in place of credentials.
+    pub(crate) told_of_handles: AtomicBool,
     pub(crate) ledger: Arc<dyn RateCounters>,
     pub(crate) http: Outbound,
     /// Time at which the clock is frozen, if it is.
@@ -84,13 +89,6 @@ pub(crate) struct Grants {
     pub(crate) limits: Limits,
     /// Profile that samples of the guest go to.
     pub(crate) profile: Option<Arc<Profile>>,
-}
-
-impl Grants {
-    /// The digest by which secrets are compared.
-    pub(crate) fn secret_digest(secret: &str) -> [u8; 32] {
-        Sha256::digest(secret.as_bytes()).into()
-    }
 }
 
 /// The data of a store.
@@ -270,6 +268,11 @@ pub(crate) struct CallState {
     pub(crate) log_lines_dropped: u64,
     /// The ledger answers and stays as it is.
     pub(crate) takes_nothing: bool,
+    /// Handles of credentials that the call was given. Those of other calls mean nothing to it, or whoever read one
+    /// in a log could send it.
+    pub(crate) handles: Vec<Handle>,
+    /// A withdrawal was not decided, since the counters cannot be reached.
+    pub(crate) counters_lost: bool,
     /// HTTP requests so far.
     pub(crate) http_requests: u32,
     /// The end of what was written to standard error.
@@ -302,6 +305,8 @@ impl CallState {
             log_bytes_left: MAX_LOG_BYTES_PER_CALL,
             log_lines_dropped: 0,
             takes_nothing: false,
+            handles: Vec::new(),
+            counters_lost: false,
             http_requests: 0,
             last_words: Tail::default(),
             printed: Tail::default(),

@@ -17,6 +17,8 @@ use crate::plugins::{DecidePolicy, RequestId};
 use crate::recognition::{IDENTITY_HEADER, RecogniseCaller, recognised};
 use crate::request::RequestFields;
 use crate::routing_key::RoutingKey;
+use crate::spans;
+use crate::spending::Reserved;
 
 /// Facts of a request that are known before its body.
 #[derive(Debug, Clone)]
@@ -114,7 +116,8 @@ impl Policies {
     /// Whether a request may go on. First the policies that are bound to no tenant say who asks; then
     /// those that are bound to that tenant may refuse, or narrow what was allowed.
     pub(crate) async fn admit(&self, call: &Call, facts: Facts) -> Result<Admission, ServiceError> {
-        let mut admission = self.decided(call, facts).await?;
+        let decided = spans::part("policy", self.decided(call, facts));
+        let mut admission = decided.await?;
         let own = &mut admission.allowance;
         own.priority = own.priority.saturating_sub(call.waived_priority);
         Ok(admission)
@@ -257,7 +260,7 @@ pub(crate) fn answer_facts(
 ) -> Facts {
     Facts {
         tools: fields.tools.names().map(str::to_owned).collect(),
-        server_tools: fields.server_tools.clone(),
+        server_tools: [fields.server_tools.clone(), fields.own_tools.names()].concat(),
         ..facts(call, Some(model), fields.stream, max_tokens)
     }
 }
@@ -271,6 +274,8 @@ pub struct Admission {
     arrived: Instant,
     accounts: Vec<Account>,
     spent: Spent,
+    /// Money that is reserved for the request.
+    reserved: Option<Box<dyn Reserved>>,
 }
 
 /// Figures of a request so far, for the policies.
@@ -283,7 +288,7 @@ pub(crate) struct Spent {
 
 /// Account that a request counts against: its tenant, or a caller without one. The two have separate
 /// name spaces.
-pub(crate) fn account(principal: &Principal) -> Arc<str> {
+pub fn account(principal: &Principal) -> Arc<str> {
     Arc::from(match &principal.tenant {
         Some(tenant) => format!("tenant {tenant}"),
         None => format!("caller {}", principal.subject),
@@ -313,7 +318,13 @@ impl Admission {
                 usage: Usage::default(),
                 outcome: Outcome::Failed,
             },
+            reserved: None,
         }
+    }
+
+    /// Hold what was reserved until the request has ended.
+    pub(crate) fn hold(&mut self, reserved: Option<Box<dyn Reserved>>) {
+        self.reserved = reserved;
     }
 
     /// Refuse a request that asks for tools which its caller may not have. Nothing is left out in
@@ -332,7 +343,10 @@ impl Admission {
         let own = own.map(|(at, name)| ("tools", at, name, tools));
         let servers = fields.server_tools.iter().enumerate();
         let servers = servers.map(|(at, name)| ("server_tools", at, name.as_str(), server_tools));
-        let mut all = own.chain(servers);
+        let run = fields.own_tools.names();
+        let run = run.iter().enumerate();
+        let run = run.map(|(at, name)| ("tools", at, name.as_str(), server_tools));
+        let mut all = own.chain(servers).chain(run);
         let Some((field, at, name, _)) = all.find(|(_, _, name, grant)| !grant.permits(name))
         else {
             return Ok(());
@@ -349,6 +363,12 @@ impl Admission {
             retry_after_ms: None,
             headers: Vec::new(),
         }))
+    }
+
+    /// Millionths of the currency that so much costs, if it has a price.
+    pub fn cost_micros(&self, usage: Usage, outcome: Outcome) -> Option<u64> {
+        let reserved = self.reserved.as_ref()?;
+        Some(reserved.cost_micros(usage, outcome))
     }
 
     /// Caller, and its terms.
@@ -414,6 +434,9 @@ impl std::fmt::Debug for Admission {
 
 impl Drop for Admission {
     fn drop(&mut self) {
+        if let Some(reserved) = self.reserved.take() {
+            reserved.settle(self.spent.usage, self.spent.outcome);
+        }
         let wall_ms = u64::try_from(self.elapsed().as_millis()).unwrap_or(u64::MAX);
         for account in std::mem::take(&mut self.accounts) {
             let usage = UsageReport {

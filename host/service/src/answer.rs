@@ -11,7 +11,9 @@ use crate::error::ServiceError;
 use crate::event::Event;
 use crate::observer::{Outcome, Summary};
 use crate::part::Part;
-use crate::tool_loop::ToolLoop;
+use crate::response_cache::CacheUse;
+use crate::source::ChoiceSource;
+use crate::under_way::Registration;
 
 /// Events of one choice, with the index of its part.
 type ChoiceEvents = BoxStream<'static, (usize, Event)>;
@@ -25,6 +27,8 @@ pub struct Answer {
     choices: Option<SelectAll<ChoiceEvents>>,
     parts: Vec<Part>,
     ready: VecDeque<Event>,
+    /// Places in the list of requests that are being answered.
+    registrations: Vec<Registration>,
 }
 
 impl std::fmt::Debug for Answer {
@@ -39,22 +43,31 @@ impl std::fmt::Debug for Answer {
 /// One prompt with its choices, submitted.
 pub(crate) struct StartedPart {
     /// Dropped before `part`, for the same reason as in [`Answer`].
-    pub(crate) choices: Vec<ToolLoop>,
+    pub(crate) choices: Vec<ChoiceSource>,
     pub(crate) part: Part,
+    pub(crate) registration: Registration,
 }
 
 impl Answer {
     pub(crate) fn new(started: Vec<StartedPart>) -> Self {
         let mut streams = Vec::new();
         let mut parts = Vec::with_capacity(started.len());
-        for (index, StartedPart { choices, part }) in started.into_iter().enumerate() {
+        let mut registrations = Vec::with_capacity(started.len());
+        for (index, one) in started.into_iter().enumerate() {
+            let StartedPart {
+                choices,
+                part,
+                registration,
+            } = one;
             parts.push(part);
+            registrations.push(registration);
             streams.extend(choices.into_iter().map(|choice| events(index, choice)));
         }
         Self {
             choices: Some(select_all(streams)),
             parts,
             ready: VecDeque::new(),
+            registrations,
         }
     }
 
@@ -67,6 +80,14 @@ impl Answer {
     pub fn headers(&self) -> &[(String, String)] {
         let last = self.parts.last();
         last.map_or(&[], |part| &part.admission().allowance().headers)
+    }
+
+    /// Outcome of looking the answer up in the cache, if it was: a hit if all prompts were there.
+    pub fn cache(&self) -> Option<CacheUse> {
+        let mut all = self.parts.iter().map(Part::cache);
+        let first = all.next()??;
+        let hit = first == CacheUse::Hit && all.all(|came| came == Some(CacheUse::Hit));
+        Some(if hit { CacheUse::Hit } else { CacheUse::Miss })
     }
 
     /// Caller of the request.
@@ -107,6 +128,15 @@ impl Answer {
         }))
     }
 
+    /// Millionths of the currency that the answer has cost so far, if it has a price.
+    pub fn cost_micros(&self) -> Option<u64> {
+        let costs = self.parts.iter().filter_map(|part| {
+            let summary = part.summary();
+            part.admission().cost_micros(summary.usage, summary.outcome)
+        });
+        costs.reduce(u64::saturating_add)
+    }
+
     /// The next event; `None` after `Completed` or `Failed`. A call that is dropped before it
     /// returns loses nothing.
     pub async fn next(&mut self) -> Option<Event> {
@@ -117,7 +147,12 @@ impl Answer {
             if self.parts.iter().all(Part::is_finished) {
                 return self.complete();
             }
-            match self.choices.as_mut()?.next().await {
+            let event = tokio::select! {
+                biased;
+                () = cancelled(&mut self.registrations) => return Some(self.cancel()),
+                event = self.choices.as_mut()?.next() => event,
+            };
+            match event {
                 None => return Some(self.fail(None, ServiceError::Stopping)),
                 Some((part, Event::Failed(error))) => return Some(self.fail(Some(part), error)),
                 Some((part, event)) => {
@@ -135,8 +170,19 @@ impl Answer {
         self.fail(None, error)
     }
 
+    /// End since an operator wants it so.
+    fn cancel(&mut self) -> Event {
+        self.choices = None;
+        self.registrations.clear();
+        for part in &mut self.parts {
+            part.end(Outcome::Cancelled);
+        }
+        Event::Failed(ServiceError::CancelledByOperator)
+    }
+
     fn complete(&mut self) -> Option<Event> {
         drop(self.choices.take()?);
+        self.registrations.clear();
         let usage = self.usage();
         Some(Event::Completed { usage })
     }
@@ -144,6 +190,7 @@ impl Answer {
     /// End with an error: of one part, or of all.
     fn fail(&mut self, failed: Option<usize>, error: ServiceError) -> Event {
         self.choices = None;
+        self.registrations.clear();
         for (index, part) in self.parts.iter_mut().enumerate() {
             part.end(match failed {
                 Some(failed) if failed != index => Outcome::Cancelled,
@@ -154,8 +201,16 @@ impl Answer {
     }
 }
 
+/// Wait until the request is cancelled. All prompts of a request are cancelled together, so one is enough to wait for.
+async fn cancelled(registrations: &mut [Registration]) {
+    match registrations.first_mut() {
+        Some(registration) => registration.cancelled().await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Events of a choice of the part at `part`.
-fn events(part: usize, choice: ToolLoop) -> ChoiceEvents {
+fn events(part: usize, choice: ChoiceSource) -> ChoiceEvents {
     // The state lives in the stream, so a poll that is given up loses nothing.
     unfold(choice, move |mut choice| async move {
         let event = choice.next().await?;

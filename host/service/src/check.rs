@@ -225,7 +225,7 @@ fn check_prompt(prompt: &Prompt) -> Result<(), ServiceError> {
 
 fn check_server_tools(fields: &RequestFields) -> Result<(), ServiceError> {
     let names = &fields.server_tools;
-    if fields.return_tokens && !names.is_empty() {
+    if fields.return_tokens && fields.runs_tools() {
         return Err(invalid(
             "return_token_ids",
             "an answer in which tools of the server run has several prompts, and their tokens are not reported; \
@@ -247,7 +247,7 @@ fn check_server_tools(fields: &RequestFields) -> Result<(), ServiceError> {
             ));
         }
     }
-    if names.is_empty() {
+    if !fields.runs_tools() {
         return Ok(());
     }
     match &fields.prompt {
@@ -265,14 +265,14 @@ fn check_server_tools(fields: &RequestFields) -> Result<(), ServiceError> {
 
 fn check_tool_choice(fields: &RequestFields) -> Result<(), ServiceError> {
     match fields.tool_choice.as_ref() {
-        Some(ToolChoice::Required) if fields.tools.is_empty() && fields.server_tools.is_empty() => {
+        Some(ToolChoice::Required) if fields.tools.is_empty() && !fields.runs_tools() => {
             Err(invalid(
                 "tool_choice",
                 "tool_choice is `required` and there are no tools; give tools as well",
             ))
         }
         Some(ToolChoice::Named(name)) => {
-            if fields.tools.contains(name) || fields.server_tools.contains(name) {
+            if fields.tools.contains(name) || fields.runs_tool(name) {
                 return Ok(());
             }
             Err(invalid(

@@ -9,8 +9,11 @@ use mortise_models::{AliasTable, NameMatching};
 use crate::limits::MAX_CHOICES;
 use crate::model::{AlwaysLoaded, HoldModels};
 use crate::observer::{NoObserver, Observer};
+use crate::plugins::RunTool;
 use crate::recognition::{RecogniseCaller, RecogniseNobody};
+use crate::response_cache::CacheConfig;
 use crate::server_tools::ToolLimits;
+use crate::spending::{Spend, SpendNothing};
 
 /// Configuration of a service.
 #[derive(Clone)]
@@ -30,6 +33,10 @@ pub struct ServiceConfig {
     pub tenant_weights: BTreeMap<String, u32>,
     /// True if tenants find what others have cached, and could tell from the time that it saves.
     pub share_prefixes: bool,
+    /// Cache of whole answers.
+    pub response_cache: CacheConfig,
+    /// Tools that the server has without a plugin.
+    pub built_in_tools: Vec<Arc<dyn RunTool>>,
     /// Limits of the server's tools.
     pub tools: ToolLimits,
     /// Listener for metrics.
@@ -40,6 +47,8 @@ pub struct ServiceConfig {
     pub aliases: Arc<AliasTable>,
     /// Recognises callers by their credentials.
     pub recognise: Arc<dyn RecogniseCaller>,
+    /// Keeps account of what requests cost.
+    pub spend: Arc<dyn Spend>,
 }
 
 impl Default for ServiceConfig {
@@ -52,11 +61,14 @@ impl Default for ServiceConfig {
             mask_deadline: Duration::from_secs(600),
             tenant_weights: BTreeMap::new(),
             share_prefixes: false,
+            response_cache: CacheConfig::default(),
+            built_in_tools: Vec::new(),
             tools: ToolLimits::default(),
             observer: Arc::new(NoObserver),
             holder: Arc::new(AlwaysLoaded),
             aliases: Arc::default(),
             recognise: Arc::new(RecogniseNobody),
+            spend: Arc::new(SpendNothing),
         }
     }
 }

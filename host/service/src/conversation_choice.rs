@@ -251,7 +251,12 @@ mod tests {
             parser: None,
             round: RoundKind::First,
             tally: Arc::clone(&tally),
-            timer: TokenTimer::new(Arc::new(NoObserver), latency, Instant::now()),
+            timer: TokenTimer::new(
+                Arc::new(NoObserver),
+                latency,
+                Instant::now(),
+                mortise_trace::Span::default(),
+            ),
         });
         let mut events = Vec::new();
         while let Some(event) = choice.next().await {

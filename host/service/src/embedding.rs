@@ -12,6 +12,8 @@ use crate::limits::MAX_EMBEDDING_INPUTS;
 use crate::observer::{Outcome, Summary};
 use crate::refusal::invalid;
 use crate::service::{Service, account};
+use crate::spans;
+use crate::spending::Purchase;
 use mortise_tokenizer::{EncodeLimits, Tokenizer, TokenizerError};
 
 /// Input of one vector.
@@ -59,8 +61,14 @@ impl Service {
         request: EmbeddingRequest,
     ) -> Result<Embeddings, ServiceError> {
         let name = request.model.clone();
-        let result = self.try_embed(call, request).await;
+        let span = spans::of_operation("embeddings", &name);
+        let result = span.run(self.try_embed(call, request)).await;
+        if let Ok(made) = &result {
+            let tokens = i64::from(made.usage.prompt_tokens);
+            span.set("gen_ai.usage.input_tokens", tokens);
+        }
         if let Err(error) = &result {
+            span.fail(error.kind());
             self.refused(&self.serving(), &name, error);
         }
         result
@@ -94,6 +102,7 @@ impl Service {
         let texts = encoded.await??;
         let tokens: usize = texts.iter().map(Vec::len).sum();
         admission.spent().usage.prompt_tokens = u32::try_from(tokens).unwrap_or(u32::MAX);
+        self.pay(&mut admission, &model.name, tokens).await?;
         self.throughputs
             .sample(&model.name, &embedder.runtime.load(), Instant::now());
         let made = embedder.runtime.embed(texts).await;
@@ -119,6 +128,7 @@ impl Service {
         observer.ended(&Summary {
             request_id: admission.request_id(),
             model: &model.name,
+            replayed: false,
             outcome,
             usage,
             queued: None,
@@ -131,6 +141,28 @@ impl Service {
             usage,
             admission,
         })
+    }
+}
+
+impl Service {
+    /// Reserve the cost of so many tokens.
+    async fn pay(
+        &self,
+        admission: &mut Admission,
+        model: &str,
+        tokens: usize,
+    ) -> Result<(), ServiceError> {
+        let purchase = Purchase {
+            request_id: admission.request_id(),
+            principal: &admission.allowance().principal,
+            model,
+            prompt_tokens: u64::try_from(tokens).unwrap_or(u64::MAX),
+            answer_tokens: 0,
+            counted_elsewhere: false,
+        };
+        let reserved = self.config.spend.reserve(purchase).await?;
+        admission.hold(reserved);
+        Ok(())
     }
 }
 

@@ -90,6 +90,9 @@ pub enum ServiceError {
         /// Seconds after which to retry.
         retry_after: u32,
     },
+    /// Counters that a decision needs cannot be reached.
+    #[error("the counters that several hosts share cannot be reached; retry later")]
+    CountersLost,
     /// Identity of the caller cannot be found out at present.
     #[error("{message}")]
     Unrecognised {
@@ -104,6 +107,9 @@ pub enum ServiceError {
     /// The answer has not begun within the time that the server lets requests wait.
     #[error("the request has waited as long as this server lets requests wait; retry later")]
     QueueTimeout,
+    /// An operator cancelled the request.
+    #[error("an operator of this server cancelled the request")]
+    CancelledByOperator,
     /// The server is stopping.
     #[error("the server is stopping")]
     Stopping,
@@ -125,9 +131,11 @@ impl ServiceError {
             Self::Engine(_) => "engine",
             Self::Upstream(_) => "upstream",
             Self::Unavailable { .. } => "unavailable",
+            Self::CountersLost => "counters_unavailable",
             Self::Unrecognised { .. } => "unrecognised",
             Self::ClientTimeout => "client_timeout",
             Self::QueueTimeout => "queue_timeout",
+            Self::CancelledByOperator => "cancelled_by_operator",
             Self::Stopping => "stopping",
         }
     }

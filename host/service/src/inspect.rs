@@ -117,7 +117,10 @@ impl Service {
             tokenizer: &tokenizer,
             context,
         };
-        let plugins = used.loaded.plugins.select(&admission.routing_key(&name));
+        let key = admission.routing_key(&name);
+        let plugins = used.loaded.plugins.select(&key);
+        let tools = used.tools(request.fields(), &key)?;
+        let request = &request.clone().with_server_tools(tools.declarations())?;
         let tenant = account(&admission.allowance().principal);
         let id = &call.request_id;
         let prompt = prepare::prompt(model, &plugins, &tenant, id, request).await?;

@@ -3,7 +3,10 @@
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use mortise_trace::Span;
+
 use crate::observer::ModelObserver;
+use crate::spans::Phases;
 
 /// Figures of one request, shared by its choices.
 #[derive(Debug, Default)]
@@ -31,25 +34,29 @@ pub(crate) struct TokenTimer {
     arrived: Instant,
     /// Arrival of the last token; `None` before the first one and right after tools have run.
     last: Option<Instant>,
+    phases: Phases,
 }
 
 impl TokenTimer {
-    /// A timer for a choice of a request that arrived at `arrived`.
+    /// A timer for a choice of a request that arrived at `arrived`, which is part of the answer of `span`.
     pub(crate) fn new(
         observer: Arc<dyn ModelObserver>,
         request: Arc<Latency>,
         arrived: Instant,
+        span: Span,
     ) -> Self {
         Self {
             observer,
             request,
             arrived,
             last: None,
+            phases: Phases::begin(span),
         }
     }
 
     /// The choice's sequence has left the queue.
-    pub(crate) fn admitted(&self, queued: Duration) {
+    pub(crate) fn admitted(&mut self, queued: Duration) {
+        self.phases.admitted(queued);
         if self.request.queued.set(queued).is_ok() {
             self.observer.admitted(queued);
         }
@@ -63,6 +70,7 @@ impl TokenTimer {
     /// A token came.
     pub(crate) fn token(&mut self) {
         let now = Instant::now();
+        self.phases.token(now);
         if let Some(last) = self.last.replace(now) {
             self.observer.next_token(now.duration_since(last));
             return;

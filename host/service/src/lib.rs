@@ -29,6 +29,7 @@ mod meant;
 mod model;
 mod observer;
 mod offline;
+mod own_tools;
 mod part;
 mod permitted;
 mod plugin_routing;
@@ -39,11 +40,15 @@ mod recognition;
 mod refusal;
 mod rendered_prompt;
 mod request;
+mod response_cache;
 mod routed;
 mod routing_key;
 mod schema_formats;
 mod server_tools;
 mod service;
+mod source;
+mod spans;
+mod spending;
 mod stop;
 mod submit;
 mod tally;
@@ -51,8 +56,9 @@ mod throughput;
 mod token_spans;
 mod tool_loop;
 mod turns;
+mod under_way;
 
-pub use admission::{Admission, Call, Granted};
+pub use admission::{Admission, Call, Granted, account as account_of};
 pub use answer::Answer;
 pub use check::Request;
 pub use config::ServiceConfig;
@@ -77,13 +83,15 @@ pub use mortise_models::{
     TokenLogprob, Usage,
 };
 pub use mortise_plugin::{
-    Fault, GrammarSource, Kind, PluginError, Principal, ToolChoice, ToolGrant,
+    Denial, Fault, GrammarSource, Kind, PluginError, Principal, ToolAnswer, ToolCaller, ToolChoice,
+    ToolDeclaration as RunnableTool, ToolGrant,
 };
 pub use observer::{ModelObserver, NoObserver, Observer, Outcome, Summary, ToolRun};
 pub use offline::{
     Chunking, GrammarVerdict, OfflineError, RenderedText, check_grammar, parse_text,
     render_template,
 };
+pub use own_tools::OwnTools;
 pub use plugin_routing::{ModelPlugins, PluginRoutes, RequestPlugins, Scope};
 pub use plugins::{
     BoxFuture, CompileGrammar, DecidePolicy, MatchTokens, ParseOutput, ParseSession, RenderChat,
@@ -94,7 +102,10 @@ pub use refusal::INVALID_SCHEMA;
 pub use request::{
     BeamFields, ChatPrompt, ContentConstraint, Prompt, PromptEnd, RequestFields, Truncation,
 };
+pub use response_cache::{CacheConfig, CacheFigures, CacheRule, CacheUse, Semantic};
 pub use routing_key::RoutingKey;
 pub use server_tools::{ServerToolsError, ToolLimits};
 pub use service::{Service, SetupError};
+pub use spending::{Purchase, Reserved, Spend};
 pub use stop::StopMatcher;
+pub use under_way::RequestUnderWay;

@@ -32,5 +32,7 @@ pub const MAX_PARSED_BYTES: usize = 64 * 1024;
 pub const MAX_LISTED_TOKENS: usize = 128 * 1024;
 /// Longest source of a grammar, in bytes.
 pub const MAX_GRAMMAR_BYTES: usize = 1 << 20;
+/// Most questions with the same around them that one is compared with, in the cache of answers.
+pub const MAX_ALIKE: usize = 1024;
 /// Most inputs of one embedding request.
 pub const MAX_EMBEDDING_INPUTS: usize = 2048;

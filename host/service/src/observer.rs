@@ -58,6 +58,8 @@ pub struct Summary<'a> {
     pub request_id: &'a str,
     /// Public name of the model.
     pub model: &'a str,
+    /// It was made before: no prompt was computed and no token drawn.
+    pub replayed: bool,
     /// Outcome.
     pub outcome: Outcome,
     /// Tokens.

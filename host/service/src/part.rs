@@ -3,12 +3,15 @@
 use std::sync::Arc;
 
 use mortise_models::{FinishReason, Usage};
+use mortise_trace::Span;
 
 use crate::admission::Admission;
 use crate::event::Event;
 use crate::latency::Latency;
 use crate::observer::{ModelObserver, Outcome, Summary};
 use crate::ranking::Ranking;
+use crate::response_cache::{CacheUse, Recording};
+use crate::spans;
 use crate::tally::Tally;
 
 /// Parts that a [`Part`] is made of.
@@ -25,7 +28,13 @@ pub(crate) struct PartSetup {
     pub(crate) tallies: Vec<Arc<Tally>>,
     pub(crate) latency: Arc<Latency>,
     pub(crate) admission: Admission,
+    /// Outcome of looking the answer up in the cache, if it was.
+    pub(crate) cache: Option<CacheUse>,
+    /// The answer as it is kept.
+    pub(crate) recording: Option<Recording>,
     pub(crate) observer: Arc<dyn ModelObserver>,
+    /// Span of the answer, which ends with the part.
+    pub(crate) span: Span,
 }
 
 /// One prompt while it is answered. When it ends or is dropped, the observer and the policies are
@@ -71,7 +80,7 @@ impl Part {
             }
         }
         match &mut self.ranking {
-            None => ready.extend([event]),
+            None => self.give(event, ready),
             Some(ranking) => ranking.buffer(candidate, event),
         }
         if self.unfinished > 0 {
@@ -80,9 +89,26 @@ impl Part {
         if let Some(ranking) = self.ranking.take() {
             let tallies = self.setup.tallies.iter();
             let scores: Vec<f64> = tallies.map(|tally| tally.mean_logprob()).collect();
-            ready.extend(ranking.decide(&scores, self.setup.first_choice));
+            for event in ranking.decide(&scores, self.setup.first_choice) {
+                self.give(event, ready);
+            }
         }
         self.end(Outcome::Finished(self.finish));
+        if let Some(recording) = self.setup.recording.take() {
+            recording.complete(self.usage());
+        }
+    }
+
+    fn give(&mut self, event: Event, ready: &mut impl Extend<Event>) {
+        if let Some(recording) = &mut self.setup.recording {
+            recording.note(&event);
+        }
+        ready.extend([event]);
+    }
+
+    /// Outcome of looking the answer up in the cache, if it was.
+    pub(crate) fn cache(&self) -> Option<CacheUse> {
+        self.setup.cache
     }
 
     /// Whether all choices are complete.
@@ -100,6 +126,7 @@ impl Part {
         let spent = self.setup.admission.spent();
         (spent.usage, spent.outcome) = (usage, outcome);
         self.setup.observer.ended(&self.summary());
+        spans::end(&self.setup.span, &self.setup.model, outcome, usage);
     }
 
     /// Tokens so far.
@@ -112,6 +139,7 @@ impl Part {
         Summary {
             request_id: self.setup.admission.request_id(),
             model: &self.setup.model,
+            replayed: self.setup.cache == Some(CacheUse::Hit),
             outcome: self.outcome.unwrap_or(Outcome::Cancelled),
             usage: self.usage(),
             queued: self.setup.latency.queued(),

@@ -19,6 +19,7 @@ use crate::plugins::{ParseOutput, RequestId};
 use crate::refusal::{INVALID_SCHEMA, invalid, refuse};
 use crate::request::{ChatPrompt, ContentConstraint, Prompt, PromptEnd, RequestFields, Truncation};
 use crate::schema_formats::{tools_without_annotations, without_annotations};
+use crate::spans;
 use crate::stop::StopMatcher;
 use mortise_models::conversation::{Modality, template_json};
 use mortise_tokenizer::{EncodeLimits, Tokenizer, TokenizerError};
@@ -88,11 +89,13 @@ pub(crate) async fn prompt(
     let rendered = match &fields.prompt {
         Prompt::Chat(chat) => {
             check_inputs(chat)?;
-            Some(render(model, plugins, request_id, request, chat).await?)
+            let rendered = render(model, plugins, request_id, request, chat);
+            Some(spans::part("template", rendered).await?)
         }
         Prompt::Text(_) | Prompt::Tokens(_) => None,
     };
-    let ids = encode(model, tenant, fields, rendered.as_ref()).await?;
+    let ids = encode(model, tenant, fields, rendered.as_ref());
+    let ids = spans::part("tokenize", ids).await?;
     let ids = truncate(model, fields, ids);
     if ids.is_empty() {
         return Err(invalid(

@@ -6,6 +6,8 @@ use mortise_plugin::{GrammarSource, ToolChoice};
 
 use mortise_models::conversation::{Conversation, TemplateArguments, Tools};
 
+use crate::own_tools::OwnTools;
+
 /// Fields of a request before their bounds are checked. `None` means the caller did not say.
 #[derive(Debug, Clone, Default)]
 pub struct RequestFields {
@@ -71,6 +73,8 @@ pub struct RequestFields {
     pub tools: Tools,
     /// Names of tools that the server may run itself, beside the caller's own.
     pub server_tools: Vec<String>,
+    /// Tools that the server runs for this request alone.
+    pub own_tools: OwnTools,
     /// Calls of the server's tools at most, up to what the server is configured for.
     pub max_server_tool_calls: Option<u32>,
     /// Tool choice; the model decides if absent.
@@ -89,6 +93,16 @@ pub struct RequestFields {
 }
 
 impl RequestFields {
+    /// True if the server runs tools for the request.
+    pub(crate) fn runs_tools(&self) -> bool {
+        !self.server_tools.is_empty() || !self.own_tools.is_empty()
+    }
+
+    /// True if the server runs a tool of this name for the request.
+    pub(crate) fn runs_tool(&self, name: &str) -> bool {
+        self.server_tools.iter().any(|tool| tool == name) || self.own_tools.contains(name)
+    }
+
     /// Tokens that the context must have room for behind the prompt.
     pub(crate) fn least_room(&self) -> usize {
         match self.max_tokens_fit {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mortise_plugin::{PluginError, Principal, ToolAnswer, ToolCaller, ToolDeclaration};
+use mortise_trace::Span;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -12,9 +13,11 @@ use tokio::task::JoinSet;
 use crate::error::ServiceError;
 use crate::event::{ServerToolCall, ToolOutcome};
 use crate::observer::{ModelObserver, ToolRun};
+use crate::own_tools::OwnTools;
 use crate::plugins::{RequestId, RunTool};
-use crate::refusal::refuse;
+use crate::refusal::{invalid, refuse};
 use crate::routing_key::RoutingKey;
+use crate::spans;
 use mortise_models::conversation::{
     JsonObject, Message, Role, ToolDeclaration as Declaration, ToolName,
 };
@@ -132,6 +135,30 @@ impl ServerTools {
 pub(crate) struct EnabledTools(Vec<Tool>);
 
 impl EnabledTools {
+    /// These, and those that run for this request alone.
+    ///
+    /// # Errors
+    /// When two have one name, or a declaration breaks the bounds of a conversation.
+    pub(crate) fn with(mut self, own: &OwnTools) -> Result<Self, ServiceError> {
+        for runner in own.tools() {
+            for declared in runner.declarations() {
+                let broken = |error: ServerToolsError| invalid("tools", error.to_string());
+                if self.contains(&declared.name) {
+                    let name = declared.name;
+                    return Err(invalid(
+                        "tools",
+                        format!("the tool `{name}` is there twice"),
+                    ));
+                }
+                self.0.push(Tool {
+                    declaration: declaration(&declared).map_err(broken)?,
+                    plugin: Arc::clone(runner),
+                });
+            }
+        }
+        Ok(self)
+    }
+
     /// Declarations for the model.
     pub(crate) fn declarations(&self) -> Vec<Declaration> {
         let declarations = self.0.iter().map(|tool| tool.declaration.clone());
@@ -169,6 +196,8 @@ pub(crate) struct ToolExecutor {
     pub(crate) model: Arc<str>,
     pub(crate) principal: Principal,
     pub(crate) observer: Arc<dyn ModelObserver>,
+    /// Span of the answer.
+    pub(crate) span: Span,
     /// Rounds so far.
     pub(crate) rounds: u32,
     /// Calls so far.
@@ -259,6 +288,8 @@ impl ToolExecutor {
             result_bytes = call.text.len(),
             "tool called"
         );
+        let failure = (call.outcome != ToolOutcome::Answered).then(|| call.outcome.name());
+        spans::tool_ran(&self.span, &call.name, failure, took);
         self.observer.tool_ran(&ToolRun {
             tool: &call.name,
             outcome: call.outcome,

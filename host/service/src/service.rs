@@ -2,6 +2,7 @@
 //! submit.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,9 @@ use mortise_engine::Share;
 use mortise_models::lifecycle::{LifecycleError, ModelLease};
 use mortise_models::{AliasTable, Catalogue, CatalogueError, FinishReason};
 use mortise_plugin::Principal;
+use mortise_trace::Span;
 
+use self::cached::Ready;
 pub(crate) use crate::admission::account;
 use crate::admission::{Admission, Call, OpenAccounts, Policies, answer_facts, facts};
 use crate::answer::{Answer, StartedPart};
@@ -21,17 +24,19 @@ use crate::latency::Latency;
 use crate::meant::Meant;
 use crate::model::{LoadedModel, ServedModel};
 use crate::observer::{ModelObserver, NoObserver, Outcome};
-use crate::part::{Part, PartSetup};
 use crate::plugin_routing::RequestPlugins;
 use crate::plugins::{DecidePolicy, RunTool};
-use crate::refusal::invalid;
 use crate::request::RequestFields;
+use crate::response_cache::ResponseCache;
 use crate::routed::Routed;
+use crate::routing_key::RoutingKey;
 use crate::server_tools::{EnabledTools, ServerTools, ServerToolsError, ToolExecutor, ToolLimits};
+use crate::spans;
 use crate::submit::{ReadyPrompt, Slot, Submitter, Target};
 use crate::tally::RoundKind;
 use crate::throughput::Throughputs;
 use crate::tool_loop::{AssistantTurn, ToolLoop, ToolLoopState};
+use crate::under_way::{RequestUnderWay, UnderWay};
 
 /// Failure to set up a service.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +58,10 @@ pub struct Service {
     accounts: Arc<OpenAccounts>,
     masks: Arc<MaskThreads>,
     pub(crate) throughputs: Arc<Throughputs>,
+    under_way: UnderWay,
+    responses: Arc<ResponseCache>,
+    /// Number of the next generation.
+    generations: AtomicU64,
     pub(crate) config: ServiceConfig,
 }
 
@@ -65,6 +74,8 @@ pub(crate) struct Generation {
     observers: BTreeMap<String, Arc<dyn ModelObserver>>,
     pub(crate) policies: Policies,
     tools: ServerTools,
+    /// Unique among the generations of a service.
+    number: u64,
 }
 
 impl Service {
@@ -87,6 +98,9 @@ impl Service {
                 .map(Arc::new)
                 .map_err(SetupError::MaskThreads)?,
             throughputs: Arc::default(),
+            under_way: UnderWay::default(),
+            responses: Arc::new(ResponseCache::new(config.response_cache.clone())),
+            generations: AtomicU64::new(1),
             config,
         })
     }
@@ -102,12 +116,16 @@ impl Service {
         policies: Vec<Arc<dyn DecidePolicy>>,
         tools: &[Arc<dyn RunTool>],
     ) -> Result<(), SetupError> {
-        let generation = Generation::new(models, policies, tools, &self.config, &self.accounts)?;
+        let mut generation =
+            Generation::new(models, policies, tools, &self.config, &self.accounts)?;
+        generation.number = self.generations.fetch_add(1, Relaxed);
         let mut serving = self.serving.write().unwrap_or_else(PoisonError::into_inner);
         let replaced = std::mem::replace(&mut *serving, Arc::new(generation));
         // Plugins may end with their last reference, which is not work for within the lock.
         drop(serving);
         drop(replaced);
+        // Their keys have the number of the generation, and nobody asks for them again.
+        self.responses.clear();
         Ok(())
     }
 
@@ -177,7 +195,8 @@ impl Service {
         entry: &ServedModel,
     ) -> Result<UsedModel, ServiceError> {
         let name = &entry.listing.name;
-        let lease = self.config.holder.hold(name).await?;
+        let held = async { Ok(self.config.holder.hold(name).await?) };
+        let lease = spans::part("model", held).await?;
         let now = self.serving();
         let loaded = now.models.get(name).and_then(|entry| entry.loaded.clone());
         let Some(loaded) = loaded else {
@@ -246,6 +265,22 @@ impl Service {
         &self.config.aliases
     }
 
+    /// The first `most` requests that models are answering, and how many there are. Those that wait for a policy or
+    /// for the load of their model are not among them.
+    pub fn under_way(&self, most: usize) -> (Vec<RequestUnderWay>, usize) {
+        self.under_way.list(most)
+    }
+
+    /// Visit each request that models are answering: its caller, and whether it runs.
+    pub fn each_under_way(&self, visit: impl FnMut(&Principal, bool)) {
+        self.under_way.each(visit);
+    }
+
+    /// Cancel a request by its id: its caller gets an error, and what it held is free. False if none has this id.
+    pub fn cancel(&self, id: &str) -> bool {
+        self.under_way.cancel(id)
+    }
+
     /// Wait until the policies have been told of every request that has ended.
     pub async fn settle(&self) {
         self.accounts.settle().await;
@@ -272,11 +307,12 @@ impl Service {
         let fields = request.fields();
         let session = fields.fairness_key.as_deref();
         let routed = self.route(serving, call, &fields.model, session).await;
-        let begun = self
-            .begin_at(&routed, serving, call, request, numbers)
-            .await;
-        if begun.is_err() {
+        let span = spans::of_prompt(fields);
+        let begun = self.begin_at(&routed, serving, call, request, numbers);
+        let begun = span.run(begun).await;
+        if let Err(error) = &begun {
             routed.failed(call);
+            span.fail(error.kind());
         }
         begun
     }
@@ -302,17 +338,10 @@ impl Service {
         let (name, generator) = meant.generator(&used.loaded)?;
         self.throughputs
             .sample(&name, &generator.load(), Instant::now());
-        if candidates > self.config.max_choices {
-            let limit = self.config.max_choices;
-            return Err(invalid(
-                field,
-                format!("{field} is {candidates}; this server allows at most {limit}"),
-            ));
-        }
+        self.check_choices(candidates, field)?;
         let key = admission.routing_key(&model.name);
         let plugins = used.loaded.plugins.select(&key);
-        let offered = &request.fields().server_tools;
-        let tools = used.serving.tools.select(offered, &key)?;
+        let tools = used.tools(request.fields(), &key)?;
         let request = request.with_server_tools(tools.declarations())?;
         let submitter = self.submitter(
             call,
@@ -328,28 +357,20 @@ impl Service {
         let allowed = admission.allowance().max_tokens;
         let default = self.config.default_max_tokens;
         let max_tokens = submitter.max_tokens(&request, &prompt, allowed, default)?;
-        let first = numbers.candidates;
-        let choices = self
-            .submit(&submitter, &request, &prompt, tools, max_tokens, first)
-            .await?;
-        let setup = PartSetup {
-            model: Arc::clone(&submitter.name),
-            first_candidate: first,
-            first_choice: numbers.choices,
-            prompt: prompt.reported(request.fields()),
-            given: request.choices(),
-            tallies: choices
-                .iter()
-                .map(|choice| Arc::clone(choice.tally()))
-                .collect(),
-            latency: Arc::clone(&submitter.latency),
-            admission,
-            observer: Arc::clone(&submitter.observer),
+        let ready = Ready {
+            call,
+            request: &request,
+            prompt: &prompt,
+            submitter: &submitter,
+            used: &used,
+            max_tokens,
+            candidates,
+            numbers,
         };
+        let (choices, setup) = self.choose(&ready, admission, tools).await?;
         numbers.candidates += candidates;
         numbers.choices += request.choices();
-        let part = Part::new(setup);
-        Ok(StartedPart { choices, part })
+        Ok(self.started(&submitter, choices, setup))
     }
 
     /// Submit the choices of a prompt, numbered from `first`.
@@ -422,6 +443,7 @@ impl Service {
             arrived: call.arrived,
             priority: admission.allowance().priority,
             limited: admission.allowance().max_tokens.is_some(),
+            span: Span::current(),
         })
     }
 
@@ -443,6 +465,7 @@ impl Service {
             model: Arc::clone(&submitter.name),
             principal: submitter.principal.clone(),
             observer: Arc::clone(&submitter.observer),
+            span: submitter.span.clone(),
             rounds: 0,
             calls: 0,
             spent: Duration::ZERO,
@@ -457,6 +480,21 @@ pub(crate) struct UsedModel {
     serving: Arc<Generation>,
     /// Keeps it loaded. Shared by the choices of the answer.
     pub(crate) lease: Option<Arc<ModelLease>>,
+}
+
+impl UsedModel {
+    /// Tools that the server runs for a request.
+    ///
+    /// # Errors
+    /// When it may use no tool of some name.
+    pub(crate) fn tools(
+        &self,
+        fields: &RequestFields,
+        key: &RoutingKey<'_>,
+    ) -> Result<EnabledTools, ServiceError> {
+        let selected = self.serving.tools.select(&fields.server_tools, key)?;
+        selected.with(&fields.own_tools)
+    }
 }
 
 /// Numbers of the next prompt's choices.
@@ -489,7 +527,8 @@ impl Generation {
                 Arc::clone(&config.recognise),
                 Arc::clone(accounts),
             ),
-            tools: ServerTools::new(tools)?,
+            tools: ServerTools::new(&[&config.built_in_tools, tools].concat())?,
+            number: 0,
         })
     }
 
@@ -538,5 +577,6 @@ impl Generation {
     }
 }
 
+mod cached;
 #[cfg(test)]
 mod tests;

@@ -8,7 +8,9 @@ use mortise_models::lifecycle::ModelLease;
 use mortise_models::{Generator, TokenGenerator};
 use mortise_plugin::Principal;
 use mortise_tokenizer::Detokenizer;
+use mortise_trace::Span;
 
+use crate::admission::Call;
 use crate::check::Request;
 use crate::choice::{Choice, ChoiceParts, ChoiceStream};
 use crate::constraint::{MaskThreads, MatcherFault};
@@ -24,8 +26,11 @@ use crate::prepare::{self, Parsing, Prepared, TokenModel};
 use crate::refusal::invalid;
 use crate::rendered_prompt::{self, RenderedModel};
 use crate::request::{BeamFields, RequestFields};
+use crate::spans;
+use crate::spending::{self, Purchase};
 use crate::tally::{RoundKind, Tally};
 use crate::throughput::Throughputs;
+use crate::under_way::Watched;
 
 /// Submits the sequences of one prompt, and holds what they have in common.
 pub(crate) struct Submitter {
@@ -47,6 +52,8 @@ pub(crate) struct Submitter {
     pub(crate) limited: bool,
     /// Keeps the model loaded until the last choice has ended.
     pub(crate) lease: Option<Arc<ModelLease>>,
+    /// Span of the answer.
+    pub(crate) span: Span,
 }
 
 /// Runtime that a prompt is submitted to.
@@ -122,6 +129,14 @@ impl ReadyPrompt {
         }
     }
 
+    /// Ids of the prompt, where it was encoded here.
+    pub(crate) fn ids(&self) -> Option<&[u32]> {
+        match self {
+            Self::Tokens(prepared) => Some(&prepared.ids),
+            Self::Conversation(_) => None,
+        }
+    }
+
     /// Ids of the prompt, if the caller wants them.
     pub(crate) fn reported(&self, fields: &RequestFields) -> Vec<u32> {
         match self {
@@ -143,6 +158,18 @@ pub(crate) struct Slot {
 }
 
 impl Submitter {
+    /// What is known of the prompt while it is answered.
+    pub(crate) fn watched(&self, tallies: &[Arc<Tally>]) -> Watched {
+        Watched {
+            id: Arc::clone(&self.request_id),
+            model: Arc::clone(&self.name),
+            principal: self.principal.clone(),
+            arrived: self.arrived,
+            tallies: tallies.to_vec(),
+            latency: Arc::clone(&self.latency),
+        }
+    }
+
     /// Prepare a prompt for the runtime: render, encode and constrain it, where the runtime does not.
     pub(crate) async fn prepare(&self, request: &Request) -> Result<ReadyPrompt, ServiceError> {
         match &self.target {
@@ -197,6 +224,27 @@ impl Submitter {
             }
             // The runtime ends the answer where its context ends.
             Target::Conversation(_) | Target::Rendered(_) => u32::MAX,
+        }
+    }
+
+    /// Tokens that are to be paid for: those of the prompt, and the most of each choice.
+    pub(crate) fn purchase<'a>(
+        &'a self,
+        call: &Call,
+        prompt: &ReadyPrompt,
+        (max_tokens, choices): (u32, u32),
+    ) -> Purchase<'a> {
+        let counted_elsewhere = matches!(self.target, Target::Conversation(_));
+        Purchase {
+            request_id: &self.request_id,
+            principal: &self.principal,
+            model: &self.name,
+            prompt_tokens: match counted_elsewhere {
+                true => spending::estimate(&call.headers),
+                false => u64::try_from(prompt.tokens()).unwrap_or(u64::MAX),
+            },
+            answer_tokens: u64::from(max_tokens) * u64::from(choices),
+            counted_elsewhere,
         }
     }
 
@@ -313,8 +361,11 @@ impl Submitter {
             (None, _) => (None, MatcherFault::default()),
             (Some(_), None) => return Err(prepare::no_grammar(model, fields)),
             (Some(source), Some(grammar)) => {
-                let matcher = grammar.compile(id, source).await;
-                let matcher = matcher.map_err(|error| prepare::not_compiled(error, fields))?;
+                let matcher = spans::part("grammar", async {
+                    let matcher = grammar.compile(id, source).await;
+                    matcher.map_err(|error| prepare::not_compiled(error, fields))
+                });
+                let matcher = matcher.await?;
                 let words = vocabulary_size.div_ceil(32);
                 let (constraint, fault) = self.masks.constrain(matcher, words);
                 (Some(constraint), fault)
@@ -409,7 +460,10 @@ impl Submitter {
         parser: Option<&Parsing>,
     ) -> Result<Option<Box<dyn ParseSession>>, ServiceError> {
         match parser {
-            Some((parser, setup)) => Ok(parser.open(&self.request_id, setup).await?),
+            Some((parser, setup)) => {
+                let session = parser.open(&self.request_id, setup).await?;
+                Ok(session.map(|session| spans::session(&self.span, session)))
+            }
             None => Ok(None),
         }
     }
@@ -419,6 +473,7 @@ impl Submitter {
             Arc::clone(&self.observer),
             Arc::clone(&self.latency),
             self.arrived,
+            self.span.clone(),
         )
     }
 

@@ -91,7 +91,9 @@ impl ToolLoop {
                     reason: FinishReason::ToolCalls,
                     ..
                 } if state.turn.calls_server_tools() => {
-                    match state.next_round(&self.tally, &mut self.ready).await {
+                    let span = state.submitter.span.clone();
+                    let next = state.next_round(&self.tally, &mut self.ready);
+                    match span.run(next).await {
                         Ok(Some(next)) => self.choice = next,
                         Ok(None) => self.ready.push_back(Event::Finished {
                             choice,

@@ -8,6 +8,11 @@ pub enum StoreError {
     /// The record that a change needs is not there.
     #[error("there is no such record")]
     NotFound,
+    /// The record is there already, is not as it was read, or is being worked on by another host.
+    #[error(
+        "it was changed meanwhile, or another server is working on it; read it again and retry"
+    )]
+    Conflict,
     /// The owner has as much as it may have.
     #[error(
         "{limit} {unit} may be stored, and this would be more; delete some, or wait until they expire"
@@ -35,6 +40,21 @@ pub enum StoreError {
     /// The disk or the file fails.
     #[error("the server's store cannot be used: {0}")]
     Unavailable(String),
+}
+
+impl StoreError {
+    /// Name of the kind of error, fit for a label.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Conflict => "conflict",
+            Self::NotFound => "not_found",
+            Self::Quota { .. } => "quota",
+            Self::TooLarge { .. } => "too_large",
+            Self::Full => "full",
+            Self::Busy => "busy",
+            Self::Unavailable(_) => "unavailable",
+        }
+    }
 }
 
 impl From<rusqlite::Error> for StoreError {
@@ -94,4 +114,22 @@ pub enum OpenError {
         #[source]
         source: rusqlite::Error,
     },
+    /// PostgreSQL fails or refuses.
+    #[error("the store in PostgreSQL ({place}): {problem}")]
+    Database {
+        /// The database and its host.
+        place: String,
+        /// Message of PostgreSQL.
+        problem: String,
+    },
+    /// The schema belongs to something else.
+    #[error(
+        "the schema `mortise` in PostgreSQL ({0}) holds no tables of mortise; give this server a database of its own"
+    )]
+    ForeignSchema(String),
+    /// No server has used the database yet.
+    #[error(
+        "PostgreSQL ({0}) has no tables of mortise yet; the first server that starts makes them"
+    )]
+    NoTables(String),
 }

@@ -1,5 +1,7 @@
 //! Bounds of the store. Those of an owner, and of all of it, are configured.
 
+use std::time::Duration;
+
 /// Longest body of a record or an item, in bytes.
 pub const MAX_BODY_BYTES: usize = 64 * 1024 * 1024;
 /// Longest id of a record, an item or an owner, in bytes.
@@ -12,6 +14,14 @@ pub const MAX_QUEUED_BYTES: usize = 256 * 1024 * 1024;
 pub const MAX_GROUP: usize = 128;
 /// Connections that read at once.
 pub const MAX_READERS: usize = 4;
+/// Connections to PostgreSQL.
+pub const MAX_DATABASE_CONNECTIONS: usize = 8;
+/// Time in which a connection to PostgreSQL must come about.
+pub const DATABASE_CONNECT_TIME: Duration = Duration::from_secs(5);
+/// Time that PostgreSQL may be silent for before a connection counts as lost.
+pub const DATABASE_SILENCE: Duration = Duration::from_secs(10);
+/// Time that anything may take that is asked of PostgreSQL, waiting for a connection included.
+pub const DATABASE_OPERATION_TIME: Duration = Duration::from_secs(20);
 /// Records that one page of a list looks at.
 pub const MAX_SCANNED: usize = 10_000;
 /// Records and items of a page.

@@ -8,17 +8,9 @@ use crate::error::StoreError;
 use crate::limits::{
     MAX_BODY_BYTES, MAX_ID_BYTES, MAX_PAGE, MAX_PIECE_BYTES, MAX_SCANNED, MAX_SWEPT,
 };
+use crate::quota::Quota;
 use crate::record::{Change, Item, Key, Kind, Listing, Page, Record, SERVER};
 use crate::store::Filter;
-
-/// Quota of an owner.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Quota {
-    pub(crate) records: u64,
-    pub(crate) bytes: u64,
-    /// The oldest records make room, and all of them may have so many bytes; `None` refuses what is too much.
-    pub(crate) evict_above: Option<u64>,
-}
 
 /// Seconds since 1970.
 pub(crate) fn now() -> i64 {
@@ -35,6 +27,14 @@ pub(crate) fn apply(connection: &Connection, change: &Change) -> Result<(), Stor
         Change::Update(record) => match sequence(connection, &record.key)? {
             Some(_) => put(connection, record),
             None => Err(StoreError::NotFound),
+        },
+        Change::Create(record) => match sequence(connection, &record.key)? {
+            Some(_) => Err(StoreError::Conflict),
+            None => put(connection, record),
+        },
+        Change::Replace { record, before } => match get(connection, &record.key)? {
+            Some(there) if there.body == *before => put(connection, record),
+            _ => Err(StoreError::Conflict),
         },
         Change::Delete(key) => {
             connection.execute(
@@ -141,28 +141,6 @@ pub(crate) fn evict(connection: &Connection, owner: &str, quota: Quota) -> Resul
             return Ok(());
         }
     }
-}
-
-/// Refuse an owner that has more than it may.
-pub(crate) fn check_quota(
-    connection: &Connection,
-    owner: &str,
-    quota: Quota,
-) -> Result<(), StoreError> {
-    let (records, bytes) = used(connection, owner)?;
-    if records > quota.records {
-        return Err(StoreError::Quota {
-            limit: quota.records,
-            unit: "records",
-        });
-    }
-    if bytes > quota.bytes {
-        return Err(StoreError::Quota {
-            limit: quota.bytes,
-            unit: "bytes",
-        });
-    }
-    Ok(())
 }
 
 /// Records and bytes of an owner.

@@ -31,6 +31,10 @@ pub enum Kind {
     VectorStore,
     /// A document of a collection; its items are its chunks.
     VectorStoreFile,
+    /// A mark that changes with something that hosts keep in memory. The server owns it.
+    Revision,
+    /// A request to cancel work, for the host that does it. The server owns it.
+    Cancellation,
 }
 
 /// Owner of the server's own records, to which the quotas of owners do not apply and which make no room for others.
@@ -39,7 +43,7 @@ pub const SERVER: &str = "server";
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::Response,
         Self::ResponseEvents,
         Self::Conversation,
@@ -53,10 +57,12 @@ impl Kind {
         Self::SigningKey,
         Self::VectorStore,
         Self::VectorStoreFile,
+        Self::Revision,
+        Self::Cancellation,
     ];
 
     /// Name of the kind, as the file has it.
-    pub fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Response => "response",
             Self::ResponseEvents => "response_events",
@@ -71,6 +77,8 @@ impl Kind {
             Self::SigningKey => "signing_key",
             Self::VectorStore => "vector_store",
             Self::VectorStoreFile => "vector_store_file",
+            Self::Revision => "revision",
+            Self::Cancellation => "cancellation",
         }
     }
 }
@@ -128,6 +136,15 @@ pub enum Change {
     Put(Record),
     /// Write a record that must be there.
     Update(Record),
+    /// Write a record that must not be there, or must have been left open by a host that is gone.
+    Create(Record),
+    /// Write a record that must be there as it was read.
+    Replace {
+        /// The record.
+        record: Record,
+        /// The body that it must have.
+        before: Vec<u8>,
+    },
     /// Remove a record with its items, if it is there.
     Delete(Key),
     /// Append items to a record that must be there. An item that is there already stays as it is.
@@ -152,7 +169,10 @@ impl Change {
         const OVERHEAD: usize = 256;
         OVERHEAD
             + match self {
-                Self::Put(record) | Self::Update(record) => record.body.len(),
+                Self::Put(record) | Self::Update(record) | Self::Create(record) => {
+                    record.body.len()
+                }
+                Self::Replace { record, before } => record.body.len() + before.len(),
                 Self::Append { items, .. } => {
                     items.iter().map(|item| item.body.len() + OVERHEAD).sum()
                 }

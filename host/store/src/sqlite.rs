@@ -11,7 +11,8 @@ use tokio::sync::Semaphore;
 
 use crate::error::{OpenError, StoreError};
 use crate::limits::MAX_READERS;
-use crate::query::{self, Quota};
+use crate::query;
+use crate::quota::Quota;
 use crate::record::{Change, Item, Key, Kind, Listing, Page, Record};
 use crate::store::{BoxFuture, Filter, Store};
 use crate::writer::Writer;

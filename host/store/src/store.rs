@@ -11,7 +11,7 @@ use crate::record::{Change, Item, Key, Kind, Listing, Page, Record};
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
 /// Condition on the records of a list.
-pub type Filter = Box<dyn Fn(&Record) -> bool + Send>;
+pub type Filter = Box<dyn Fn(&Record) -> bool + Send + Sync>;
 
 /// Durable state. What a commit has acknowledged is there after the process was killed.
 pub trait Store: Send + Sync {
@@ -54,6 +54,17 @@ pub trait Store: Send + Sync {
     /// An item of a record.
     fn item(&self, parent: Key, id: String) -> BoxFuture<'_, Option<Item>>;
 
-    /// Records of all owners on which work is to be taken up, the oldest first.
+    /// Open records of all owners on which this host works or is to work, the oldest first. Where several hosts share
+    /// the store, those of hosts that are gone come to this one and to no other.
     fn unfinished(&self, kind: Kind) -> BoxFuture<'_, Vec<Record>>;
+
+    /// True if other hosts may write to it, and what is kept in memory may be of yesterday.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    /// Leave open records to other hosts, at the end of this one.
+    fn leave(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
 }

@@ -13,7 +13,8 @@ use tokio::sync::oneshot;
 
 use crate::error::StoreError;
 use crate::limits::{MAX_GROUP, MAX_QUEUED_BYTES, MAX_QUEUED_COMMITS};
-use crate::query::{self, Quota};
+use crate::query;
+use crate::quota::Quota;
 use crate::record::{Change, SERVER};
 
 /// Time between two looks for records that have expired.
@@ -199,7 +200,10 @@ impl Thread {
             .try_for_each(|change| query::apply(connection, change))
             .and_then(|()| {
                 let owners = changes.iter().filter_map(|change| match change {
-                    Change::Put(record) | Change::Update(record) => Some(&*record.key.owner),
+                    Change::Put(record)
+                    | Change::Update(record)
+                    | Change::Create(record)
+                    | Change::Replace { record, .. } => Some(&*record.key.owner),
                     Change::Append { parent, .. } => Some(&*parent.owner),
                     Change::Delete(_) | Change::DeleteItem { .. } => None,
                 });
@@ -207,7 +211,7 @@ impl Thread {
                 let mut owners = owners.into_iter().filter(|owner| *owner != SERVER);
                 owners.try_for_each(|owner| {
                     query::evict(connection, owner, self.quota)?;
-                    query::check_quota(connection, owner, self.quota)
+                    self.quota.check(query::used(connection, owner)?)
                 })
             });
         if made.is_err() {
@@ -227,15 +231,7 @@ impl Thread {
         if self.quota.evict_above.is_some() {
             return Ok(());
         }
-        let (records, bytes) = query::used(connection, owner)?;
-        for (used, limit, unit) in [
-            (records, self.quota.records, "records"),
-            (bytes, self.quota.bytes, "bytes"),
-        ] {
-            if used >= limit {
-                return Err(StoreError::Quota { limit, unit });
-            }
-        }
+        self.quota.check_room(query::used(connection, owner)?)?;
         if !trusted {
             connection.execute("UPDATE probe SET at = ?1", [query::now()])?;
         }

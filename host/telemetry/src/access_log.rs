@@ -30,7 +30,9 @@ pub(crate) fn write(access: &Access<'_>) {
         ttft_ms = answer.first_token.map(milliseconds),
         total_ms = milliseconds(access.elapsed),
         finish = access.finish,
+        cost_micros = answer.cost_micros,
         error = access.error,
+        trace_id = access.trace_id,
         "request"
     );
 }

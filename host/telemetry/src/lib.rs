@@ -5,4 +5,4 @@ mod logging;
 mod metrics;
 
 pub use logging::{LogFormat, LogLevel, flush_log, log_restarts, print_last, start_logging};
-pub use metrics::{Metrics, PluginSwaps};
+pub use metrics::{AliasSource, FirstTokens, Metrics, PluginSwaps, SharedCounters};

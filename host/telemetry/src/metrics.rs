@@ -1,11 +1,18 @@
 //! Counters, gauges and histograms for Prometheus. The number of series is bounded: routes, models
 //! and statuses are known, and of error codes only the first ones are told apart.
 
+mod alias_numbers;
 mod aliases;
 mod figures;
+mod gen_ai;
 mod latency;
 mod loads;
 mod log;
+mod recent;
+mod shared_counters;
+mod sources;
+mod spans;
+mod spend;
 mod states;
 mod tasks;
 mod tools;
@@ -34,10 +41,13 @@ use prometheus_client::registry::Registry;
 
 use crate::access_log;
 
+pub use self::alias_numbers::AliasSource;
 use self::figures::Figures;
 use self::latency::ModelFamilies;
 use self::loads::Loads;
 use self::log::LostLines;
+pub use self::recent::FirstTokens;
+pub use self::shared_counters::SharedCounters;
 use self::states::{ModelStates, StatusSource};
 use self::tasks::Restarts;
 use self::totals::Totals;
@@ -99,6 +109,7 @@ pub struct Metrics {
     totals: Totals,
     log_begins: bool,
     aliases: bool,
+    gen_ai: bool,
     figures: Figures,
 }
 
@@ -174,6 +185,7 @@ impl Metrics {
             totals: Totals::new(),
             log_begins: false,
             aliases: false,
+            gen_ai: false,
             figures: Figures::new(),
             models: ModelFamilies::new(&mut registry),
             registry: Registry::default(),
@@ -236,6 +248,16 @@ impl Metrics {
         move || usize::try_from(in_flight.get()).unwrap_or(0)
     }
 
+    /// Tokens generated since the start.
+    pub fn generated_tokens(&self) -> u64 {
+        self.models.recent().generated()
+    }
+
+    /// Times to first token over the last minute.
+    pub fn first_tokens(&self) -> Option<FirstTokens> {
+        self.models.recent().first_tokens()
+    }
+
     fn count(&self, outcome: &Access<'_>) {
         self.totals.count(outcome);
         self.figures.count(outcome);
@@ -284,8 +306,12 @@ impl Metrics {
         // Writing to a string does not fail.
         let _ = text::encode(&mut page, &self.registry);
         let page = classic(&page);
-        match self.aliases {
+        let page = match self.aliases {
             true => aliases::add(page),
+            false => page,
+        };
+        match self.gen_ai {
+            true => gen_ai::add(page),
             false => page,
         }
     }

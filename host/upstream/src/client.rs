@@ -17,6 +17,7 @@ use hyper_util::client::legacy::Client as PooledClient;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use mortise_models::UpstreamConfig;
+use mortise_trace::Span;
 use rustls::crypto::ring;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -104,12 +105,13 @@ impl Client {
         })
     }
 
-    /// Ask for an event stream.
+    /// Ask for an event stream, as work of this span.
     pub(crate) async fn post(
         &self,
         url: &str,
         body: Bytes,
         request_id: &str,
+        span: &Span,
     ) -> Result<Response<Incoming>, NoAnswer> {
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = Method::POST;
@@ -119,6 +121,7 @@ impl Client {
         if let Ok(id) = HeaderValue::from_str(request_id) {
             headers.insert("x-request-id", id);
         }
+        span.name_in(headers);
         self.send(url, request).await
     }
 

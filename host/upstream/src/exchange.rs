@@ -8,6 +8,7 @@ use http::{HeaderMap, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use mortise_models::{OutputEvent, RuntimeError, UpstreamTimeouts, Usage};
+use mortise_trace::Span;
 use tokio::sync::mpsc::Sender;
 use tokio::time::timeout;
 
@@ -17,6 +18,7 @@ use crate::client::{Client, beginning_of, with_causes};
 use crate::limits::MAX_ERROR_BYTES;
 use crate::members::Place;
 use crate::refusal::{ErrorAnswer, shortened};
+use crate::spans::{self, Ended};
 
 /// Request to an upstream, with the channel of whoever waits for its answer.
 pub(crate) struct Question<'a> {
@@ -26,6 +28,8 @@ pub(crate) struct Question<'a> {
     /// Path below the base URL.
     pub(crate) path: &'static str,
     pub(crate) body: Bytes,
+    /// Span that the attempts are parts of.
+    pub(crate) span: &'a Span,
     pub(crate) sender: &'a Sender<OutputEvent>,
 }
 
@@ -56,6 +60,18 @@ pub(crate) struct Relayed {
 }
 
 impl Attempt {
+    /// Its end, for its span.
+    fn ended(&self) -> Ended<'_> {
+        match self {
+            Self::Cancelled => Ended::Cancelled,
+            Self::Failed { error, .. } => Ended::Failed(error),
+            Self::Relayed(relayed) => match &relayed.last {
+                OutputEvent::Failed(error) => Ended::Failed(error),
+                _ => Ended::Answered(relayed.usage),
+            },
+        }
+    }
+
     fn failed(what: impl std::fmt::Display, detail: String) -> Self {
         Self::Failed {
             error: RuntimeError::Upstream(format!("the model's server {what}")),
@@ -66,13 +82,21 @@ impl Attempt {
 }
 
 impl Question<'_> {
-    /// Ask the upstream of this place.
-    pub(crate) async fn ask(&self, place: &mut Place) -> Attempt {
+    /// Ask the upstream of this place, `resent` requests after the first.
+    pub(crate) async fn ask(&self, place: &mut Place, resent: u32) -> Attempt {
+        let span = spans::of_attempt(self.span, place.url(), resent);
+        let attempt = self.attempt(place, &span).await;
+        spans::end(&span, &attempt.ended());
+        attempt
+    }
+
+    async fn attempt(&self, place: &mut Place, span: &Span) -> Attempt {
         let url = place.url().join(self.path);
         let limit = self.timeouts.connect + self.timeouts.first_byte;
         let asked = timeout(
             limit,
-            self.client.post(&url, self.body.clone(), self.request_id),
+            self.client
+                .post(&url, self.body.clone(), self.request_id, span),
         );
         let answered = tokio::select! {
             biased;
@@ -90,7 +114,11 @@ impl Question<'_> {
                 retry: Some(Duration::ZERO),
             },
             Ok(Err(none)) => Attempt::failed("broke off before it answered", none.text),
-            Ok(Ok(response)) => return self.answered(response, place).await,
+            Ok(Ok(response)) => {
+                let status = i64::from(response.status().as_u16());
+                span.set("http.response.status_code", status);
+                return self.answered(response, place).await;
+            }
         };
         place.note(Outcome::Failed);
         attempt

@@ -21,6 +21,7 @@ mod probe;
 mod refusal;
 mod request_body;
 mod runtime;
+mod spans;
 mod unsupported;
 
 pub use answer::AnswerReader;

@@ -12,6 +12,7 @@ use mortise_models::{
     ConversationRequest, ConversationRuntime, OutputEvent, OutputStream, RenderedRequest,
     RuntimeEnd, RuntimeError, UpstreamConfig, Usage,
 };
+use mortise_trace::Span;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::Sender;
 use tokio::task::JoinHandle;
@@ -70,6 +71,8 @@ struct Asked {
     body: Bytes,
     /// Hash of the beginning of the prompt.
     beginning: [u8; 32],
+    /// Span of the answer.
+    span: Span,
 }
 
 /// One of the requests that may be under way; freed when dropped.
@@ -169,6 +172,7 @@ impl ConversationRuntime for UpstreamRuntime {
             request_id: request.request_id,
             path: "chat/completions",
             body: body.into(),
+            span: Span::current(),
         })
     }
 
@@ -179,6 +183,7 @@ impl ConversationRuntime for UpstreamRuntime {
             request_id: request.request_id,
             path: "completions",
             body: body.into(),
+            span: Span::current(),
         })
     }
 
@@ -258,6 +263,7 @@ impl Shared {
             request_id: &asked.request_id,
             path: asked.path,
             body: asked.body.clone(),
+            span: &asked.span,
             sender,
         };
         let mut tried = HashSet::new();
@@ -268,7 +274,7 @@ impl Shared {
                 Err(wait) => return left_alone(wait),
             };
             let url = place.url().clone();
-            let ended = question.ask(&mut place).await;
+            let ended = question.ask(&mut place, attempt).await;
             drop(place);
             let Attempt::Failed {
                 error,

@@ -1,4 +1,4 @@
-//! Files of the page, embedded as they stand in the repository.
+//! Files of the pages, embedded as they stand in the repository.
 
 use std::fmt::Write as _;
 
@@ -11,24 +11,28 @@ const CSS: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const SVG: &str = "image/svg+xml";
 
-/// Name of the page itself.
-pub(crate) const PAGE: &str = "index.html";
-
 /// Bytes of a digest that make a tag.
 const TAG_BYTES: usize = 12;
 
-/// A file of the folder `assets`: its name, its media type, its bytes.
+/// A file of a folder: its name, its media type, its bytes.
 macro_rules! file {
     ($name:literal, $media:expr) => {
+        file!("assets", $name, $media)
+    };
+    ($folder:literal, $name:literal, $media:expr) => {
         (
             $name,
             $media,
-            include_bytes!(concat!("../assets/", $name)).as_slice(),
+            include_bytes!(concat!("../", $folder, "/", $name)).as_slice(),
         )
     };
 }
 
-const FILES: &[(&str, &str, &[u8])] = &[
+/// Name, media type and bytes of a file.
+pub(crate) type File = (&'static str, &'static str, &'static [u8]);
+
+/// Files of the playground.
+pub(crate) const PLAYGROUND: &[File] = &[
     file!("index.html", HTML),
     file!("style.css", CSS),
     file!("parts.css", CSS),
@@ -47,6 +51,28 @@ const FILES: &[(&str, &str, &[u8])] = &[
     file!("turns.js", SCRIPT),
 ];
 
+/// Files of the page of the admin side: those of its own folder, and some that the playground has too.
+pub(crate) const ADMIN: &[File] = &[
+    file!("style.css", CSS),
+    file!("icon.svg", SVG),
+    file!("icons.svg", SVG),
+    file!("dom.js", SCRIPT),
+    file!("admin", "index.html", HTML),
+    file!("admin", "admin.css", CSS),
+    file!("admin", "aliases.js", SCRIPT),
+    file!("admin", "api.js", SCRIPT),
+    file!("admin", "audit.js", SCRIPT),
+    file!("admin", "charts.js", SCRIPT),
+    file!("admin", "keys.js", SCRIPT),
+    file!("admin", "loras.js", SCRIPT),
+    file!("admin", "main.js", SCRIPT),
+    file!("admin", "models.js", SCRIPT),
+    file!("admin", "overview.js", SCRIPT),
+    file!("admin", "parts.js", SCRIPT),
+    file!("admin", "plugins.js", SCRIPT),
+    file!("admin", "requests.js", SCRIPT),
+];
+
 /// One file.
 pub(crate) struct Asset {
     name: &'static str,
@@ -56,13 +82,13 @@ pub(crate) struct Asset {
     pub(crate) tag: HeaderValue,
 }
 
-/// All files.
+/// All files of a page.
 pub(crate) struct Assets(Vec<Asset>);
 
 impl Assets {
-    /// The files in the binary.
-    pub(crate) fn embedded() -> Self {
-        let assets = FILES.iter().map(|&(name, media, bytes)| Asset {
+    /// These files.
+    pub(crate) fn of(files: &[File]) -> Self {
+        let assets = files.iter().map(|&(name, media, bytes)| Asset {
             name,
             media,
             bytes: Bytes::from_static(bytes),
@@ -97,24 +123,36 @@ mod tests {
     /// Bytes of the whole page at most.
     const PAGE_BYTES: usize = 300 * 1024;
 
-    fn text(name: &str) -> &'static str {
-        let file = FILES.iter().find(|(known, ..)| *known == name);
-        std::str::from_utf8(file.expect("a file").2).expect("UTF-8")
+    fn text(bytes: &'static [u8]) -> &'static str {
+        std::str::from_utf8(bytes).expect("UTF-8")
+    }
+
+    fn names_in(folder: &str) -> BTreeSet<String> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+        let entries = std::fs::read_dir(folder).expect("the folder");
+        entries
+            .map(|entry| entry.expect("an entry").file_name())
+            .map(|name| name.into_string().expect("UTF-8"))
+            .collect()
     }
 
     #[test]
-    fn the_folder_is_embedded_whole() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets");
-        let entries = std::fs::read_dir(folder).expect("the folder");
-        let there: BTreeSet<String> = entries
-            .map(|entry| entry.expect("an entry").file_name())
-            .map(|name| name.into_string().expect("UTF-8"))
+    fn the_folders_are_embedded_whole() {
+        let names = |files: &[File]| -> BTreeSet<String> {
+            files.iter().map(|(name, ..)| (*name).to_owned()).collect()
+        };
+        assert_eq!(names_in("assets"), names(PLAYGROUND));
+        let shared: BTreeSet<String> = names(ADMIN)
+            .intersection(&names(PLAYGROUND))
+            .filter(|name| !names_in("admin").contains(*name))
+            .cloned()
             .collect();
-        let embedded: BTreeSet<String> =
-            FILES.iter().map(|(name, ..)| (*name).to_owned()).collect();
-        assert_eq!(there, embedded);
-        let bytes: usize = FILES.iter().map(|(.., bytes)| bytes.len()).sum();
-        assert!(bytes < PAGE_BYTES, "{bytes}");
+        let own: BTreeSet<String> = names(ADMIN).difference(&shared).cloned().collect();
+        assert_eq!(names_in("admin"), own);
+        for files in [PLAYGROUND, ADMIN] {
+            let bytes: usize = files.iter().map(|(.., bytes)| bytes.len()).sum();
+            assert!(bytes < PAGE_BYTES, "{bytes}");
+        }
     }
 
     /// Ways by which a text becomes markup or code; the page has none, so no text of a model can.
@@ -133,8 +171,8 @@ mod tests {
             "createContextualFragment",
             "javascript:",
         ];
-        for (name, media, _) in FILES {
-            let text = text(name);
+        for (name, media, bytes) in PLAYGROUND.iter().chain(ADMIN) {
+            let text = text(bytes);
             for way in WAYS {
                 assert!(!text.contains(way), "{name}: {way}");
             }
@@ -151,15 +189,16 @@ mod tests {
 
     #[test]
     fn scripts_import_what_is_embedded() {
-        for (name, media, _) in FILES {
+        let of = |files: &'static [File]| files.iter().map(move |file| (files, file));
+        for (files, (name, media, bytes)) in of(PLAYGROUND).chain(of(ADMIN)) {
             if *media != SCRIPT {
                 continue;
             }
-            for import in text(name).split("from \"").skip(1) {
+            for import in text(bytes).split("from \"").skip(1) {
                 let import = import.split('"').next().expect("a name");
                 let file = import.strip_prefix("./").expect("a file beside this one");
                 assert!(
-                    FILES.iter().any(|(known, ..)| *known == file),
+                    files.iter().any(|(known, ..)| *known == file),
                     "{name}: {file}"
                 );
             }

@@ -1,7 +1,8 @@
-//! The playground: a page in which people try models, by the same routes as other clients. It is plain HTML, CSS and
-//! modules, embedded as they stand, and asks no other server for anything.
+//! Pages for browsers: the playground, in which people try models, and the page of the admin side. Both ask the same
+//! routes as other clients. They are plain HTML, CSS and modules, embedded as they stand, and ask no other server for
+//! anything.
 //!
-//! The page runs under a policy that allows no inline code, no request elsewhere and no text that becomes markup, so
+//! Pages run under a policy that allows no inline code, no request elsewhere and no text that becomes markup, so
 //! that what a model or a caller writes stays text whatever the page does.
 
 mod assets;
@@ -13,16 +14,22 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use mortise_http::contract::{Contract, Operation, Routes};
-use mortise_http::{Api, Conventions, Elsewhere, Problem};
+use mortise_http::{Api, Conventions, Dialect, Elsewhere, Problem};
 
-use crate::assets::{Asset, Assets, PAGE};
+use crate::assets::{ADMIN, Asset, Assets, File, PLAYGROUND};
 
-/// Path of the page.
+/// Path of a page.
 const ROOT: &str = "/";
-/// Paths of what the page loads.
+/// Name of its file.
+const PAGE: &str = "index.html";
+/// Paths of what the playground loads.
 const FILE: &str = "/playground/{file}";
 /// Beginning of those.
 const PREFIX: &str = "/playground";
+/// Paths of what the page of the admin side loads.
+const ADMIN_FILE: &str = "/page/{file}";
+/// Media types of files.
+const MEDIA: [&str; 3] = ["text/css", "text/javascript", "image/svg+xml"];
 
 /// Headers of all files: the page loads its own files, asks its own server, and is embedded nowhere.
 const HEADERS: [(HeaderName, &str); 6] = [
@@ -46,26 +53,68 @@ const HEADERS: [(HeaderName, &str); 6] = [
     ),
 ];
 
-/// The routes of the page. Their problems are written as those on paths of no dialect.
+/// The routes of the playground. Their problems are written as those on paths of no dialect.
 pub fn api(elsewhere: Elsewhere) -> Api {
     let page = Operation::get(ROOT, "getPlayground", "A page to try models.");
     let file = Operation::get(FILE, "getPlaygroundFile", "A file of that page.");
-    let file = ["text/css", "text/javascript", "image/svg+xml"]
-        .into_iter()
-        .fold(file, Operation::writes);
+    let about = ("Playground", "The page at the root of the server.");
+    of(
+        elsewhere,
+        PLAYGROUND,
+        PREFIX,
+        &[ROOT, FILE],
+        page,
+        file,
+        about,
+    )
+}
+
+/// The routes of the page of the admin side, whose files take no key: they hold no data.
+pub fn admin(elsewhere: Elsewhere) -> Api {
+    let page = Operation::get(
+        ROOT,
+        "getAdminPage",
+        "A page to watch and change the server.",
+    );
+    let file = Operation::get(ADMIN_FILE, "getAdminPageFile", "A file of that page.");
+    let about = ("Page", "The page at the root of the admin side.");
+    of(
+        elsewhere,
+        ADMIN,
+        "/page",
+        &[ROOT, ADMIN_FILE],
+        page,
+        file,
+        about,
+    )
+}
+
+/// The routes of a page and of its files.
+fn of(
+    elsewhere: Elsewhere,
+    files: &[File],
+    prefix: &'static str,
+    paths: &'static [&'static str],
+    page: Operation,
+    file: Operation,
+    (tag, about): (&'static str, &'static str),
+) -> Api {
+    let file = MEDIA.into_iter().fold(file, Operation::writes);
     let routes = Routes::default()
         .on(page.writes("text/html").may_be_unchanged(), root)
         .on(file.may_be_unchanged().refuses(&[404]), one);
     let (router, operations) = routes.into_parts();
     Api {
-        router: router.with_state(Arc::new(Assets::embedded())),
-        prefix: PREFIX,
-        routes: &[ROOT, FILE],
-        shape: elsewhere.shape,
-        conventions: Conventions::default(),
+        router: router.with_state(Arc::new(Assets::of(files))),
+        dialect: Dialect {
+            prefix,
+            shape: elsewhere.shape,
+            conventions: Conventions::NONE,
+        },
+        routes: paths,
         contract: Contract {
-            tag: "Playground",
-            about: "The page at the root of the server.",
+            tag,
+            about,
             shapes: &[],
             problem: elsewhere.problem,
             asks: false,
@@ -91,7 +140,7 @@ fn answer(assets: &Assets, name: &str, headers: &HeaderMap) -> Result<Response, 
         Problem::new(
             StatusCode::NOT_FOUND,
             "unknown_route",
-            "the playground has no such file; it is at `/`",
+            "the page has no such file; it is at `/`",
         )
     })?;
     let known = headers.get_all(header::IF_NONE_MATCH).iter();

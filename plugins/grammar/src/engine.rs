@@ -6,7 +6,7 @@ use llguidance::api::{ParserLimits, TopLevelGrammar};
 use llguidance::earley::SlicedBiasComputer;
 use llguidance::toktrie::InferenceCapabilities;
 use llguidance::{Matcher as Inner, ParserFactory, TokenParser};
-use serde_json::json;
+use serde_json::{Value, json};
 use toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
 
 use crate::blame;
@@ -14,7 +14,9 @@ use crate::cache::Cache;
 use crate::error::{GrammarError, excerpt};
 use crate::matcher::{Mask, Matcher};
 use crate::pointer::shown;
-use crate::source::{Source, check_lark, read_schema, schema_grammar};
+use crate::source::{
+    Source, check_lark, read_schema, rewrite_lark, rewrite_schema, schema_grammar,
+};
 
 /// Tokens of a vocabulary.
 const MAX_TOKENS: usize = 4_000_000;
@@ -108,9 +110,13 @@ impl Engine {
             Source::JsonObject => schema_grammar(json!({"type": "object"})),
             Source::JsonSchema(text) => {
                 let schema = read_schema(text)?;
-                return self.build(schema_grammar(schema.clone())).map_err(|error| {
-                    let path =
-                        blame::find(&schema, |part| self.build(schema_grammar(part)).is_err());
+                let grammar = schema_grammar(rewrite_schema(&schema)?);
+                return self.build(grammar).map_err(|error| {
+                    let fails = |part: Value| {
+                        let part = rewrite_schema(&part);
+                        part.is_ok_and(|part| self.build(schema_grammar(part)).is_err())
+                    };
+                    let path = blame::find(&schema, fails);
                     GrammarError::Invalid(format!(
                         "the JSON schema cannot be used, at `{}`: {error}",
                         shown(&path)
@@ -120,7 +126,7 @@ impl Engine {
             Source::Regex(text) => TopLevelGrammar::from_regex(text),
             Source::Lark(text) => {
                 check_lark(text)?;
-                TopLevelGrammar::from_lark(text.clone())
+                TopLevelGrammar::from_lark(rewrite_lark(text)?)
             }
         };
         self.build(grammar).map_err(|error| {

@@ -26,7 +26,12 @@ enum Token<'a> {
 impl<'a> Rules<'a> {
     /// Read a grammar. Of one that is none, what is read does not matter: llguidance refuses it.
     pub(crate) fn read(text: &'a str) -> Self {
-        let tokens: Vec<Token<'a>> = Scanner { text, at: 0 }.collect();
+        let tokens: Vec<Token<'a>> = Scanner {
+            text,
+            at: 0,
+            json: 0..0,
+        }
+        .collect();
         let mut rules = Self::default();
         let (mut rule, mut groups) = (None, 0usize);
         for (index, token) in tokens.iter().enumerate() {
@@ -56,6 +61,24 @@ impl<'a> Rules<'a> {
             .collect();
         rules
     }
+}
+
+/// The JSON schemas in a grammar, with where they stand.
+pub(crate) fn schemas(text: &str) -> Vec<(std::ops::Range<usize>, Value)> {
+    let mut scanner = Scanner {
+        text,
+        at: 0,
+        json: 0..0,
+    };
+    let mut found = Vec::new();
+    while let Some(token) = scanner.next() {
+        if let Token::Json(value @ (Value::Object(_) | Value::Bool(_))) = token
+            && text[..scanner.json.start].trim_end().ends_with("%json")
+        {
+            found.push((scanner.json.clone(), value));
+        }
+    }
+    found
 }
 
 /// Whether this, after a name, makes it the name of a rule: a colon, and before it perhaps `::_`,
@@ -100,6 +123,8 @@ fn behind_list<'r, 'a>(rest: &'r [Token<'a>], open: u8, close: u8) -> &'r [Token
 struct Scanner<'a> {
     text: &'a str,
     at: usize,
+    /// Where the last JSON value stands.
+    json: std::ops::Range<usize>,
 }
 
 impl<'a> Scanner<'a> {
@@ -132,7 +157,9 @@ impl<'a> Scanner<'a> {
     fn json(&mut self) -> Option<Value> {
         let mut values = serde_json::Deserializer::from_str(self.rest()).into_iter::<Value>();
         let value = values.next()?.ok()?;
+        let start = self.at;
         self.at += values.byte_offset();
+        self.json = start..self.at;
         Some(value)
     }
 

@@ -18,3 +18,4 @@ mod depth;
 mod guest;
 mod lark;
 mod pointer;
+mod rewrite;

@@ -5,8 +5,9 @@ use serde_json::{Map, Value, json};
 
 use crate::depth;
 use crate::error::GrammarError;
-use crate::lark::Rules;
+use crate::lark::{Rules, schemas};
 use crate::pointer::{push_key, shown};
+use crate::rewrite::{self, rewritten};
 
 /// Bytes of a grammar or schema.
 pub const MAX_SOURCE_BYTES: usize = 256 * 1024;
@@ -105,6 +106,36 @@ pub(crate) fn check_lark(text: &str) -> Result<(), GrammarError> {
     let rules = Rules::read(text);
     rules.schemas.iter().try_for_each(check_schema)?;
     depth::check_rules(&rules)
+}
+
+/// The schema as llguidance can follow it. The error names the path.
+pub(crate) fn rewrite_schema(schema: &Value) -> Result<Value, GrammarError> {
+    let rewritten = rewritten(schema).map_err(|refusal| {
+        GrammarError::Invalid(format!(
+            "the JSON schema cannot be used, at `{}`: {}",
+            shown(&refusal.path),
+            refusal.reason
+        ))
+    })?;
+    // References may lead elsewhere now, and schemas be one within the other.
+    depth::check_schema(&rewritten)?;
+    Ok(rewritten)
+}
+
+/// A Lark grammar with the schemas in it as llguidance can follow them.
+pub(crate) fn rewrite_lark(text: &str) -> Result<String, GrammarError> {
+    let mut result = String::new();
+    let mut copied = 0;
+    for (span, schema) in schemas(text) {
+        if rewrite::is_plain(&schema) {
+            continue;
+        }
+        result.push_str(&text[copied..span.start]);
+        result.push_str(&rewrite_schema(&schema)?.to_string());
+        copied = span.end;
+    }
+    result.push_str(&text[copied..]);
+    Ok(result)
 }
 
 fn check_limits(

@@ -590,3 +590,15 @@ fn a_text_that_makes_the_grammar_too_hard_is_told_from_a_defect() {
     // And stays so.
     assert!(matches!(matcher.mask(), Err(GrammarError::TooComplex(_))));
 }
+
+#[test]
+fn schemas_within_lark_are_rewritten_as_others_are() {
+    let tool = json!({
+        "type": "object", "properties": {"a": {"type": "string", "not": {"enum": ["no"]}}}, "required": ["a"],
+        "additionalProperties": false,
+    });
+    let source = Source::Lark(format!("start: \"<\" args \">\"\nargs: %json {tool}\n"));
+    assert!(takes(&source, r#"<{"a": "yes"}>"#));
+    assert!(!takes(&source, r#"<{"a": "no"}>"#));
+    assert!(takes(&source, r#"<{"a": "not"}>"#));
+}

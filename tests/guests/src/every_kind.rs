@@ -98,7 +98,7 @@ impl chat_template::Guest for Guest {
             ),
             _ => {
                 act(command);
-                "survived".to_owned()
+                setting("writes").unwrap_or_else(|| "survived".to_owned())
             }
         };
         Ok(output(vec![
@@ -318,7 +318,12 @@ impl grammar::GuestMatcher for Matcher {
 impl policy::Guest for Guest {
     fn authorize(facts: policy::Facts) -> Result<policy::Decision, Fault> {
         act_on_setting("authorize");
-        let command = facts.model.unwrap_or_default();
+        // Tests of headers ask by one, others by the model.
+        let mut asked = facts.headers.iter().filter(|(name, _)| name == "x-ask");
+        let command = match asked.next() {
+            Some((_, command)) => command.clone(),
+            None => facts.model.clone().unwrap_or_default(),
+        };
         let (command, text) = command.split_once(':').unwrap_or((&command, ""));
         Ok(match command {
             "abstain" => policy::Decision::Abstain,
@@ -355,6 +360,18 @@ impl policy::Guest for Guest {
                     allow.tools = policy::ToolGrant::AllBut(vec![String::new(); 100_000]);
                 }
                 generous
+            }
+            // What a header holds, and whose key it is, as a refusal tells.
+            "header" => {
+                let mut values = facts.headers.iter().filter(|(name, _)| name == text);
+                let value = values.next().map_or("absent", |(_, value)| value);
+                let key = value.rsplit(' ').next().unwrap_or_default();
+                let owner = secrets::find(key).unwrap_or_else(|| "nobody".to_owned());
+                let mut told = deny(403, Vec::new());
+                if let policy::Decision::Deny(deny) = &mut told {
+                    deny.message = format!("{value} of {owner}");
+                }
+                told
             }
             "secret" => allow(secrets::find(text).unwrap_or_else(|| "unknown".to_owned())),
             "clock" => allow(clock::unix_millis().to_string()),

@@ -7,6 +7,9 @@ import { chromium } from "playwright-core";
 
 export const DEMO = process.env.MORTISE_DEMO_URL;
 export const SCRIPTED = process.env.MORTISE_SCRIPTED_URL;
+export const ADMIN = process.env.MORTISE_ADMIN_URL;
+export const ADMIN_API = process.env.MORTISE_ADMIN_API_URL;
+export const ADMIN_KEY = process.env.MORTISE_ADMIN_KEY;
 
 const axe = readFileSync(new URL("node_modules/axe-core/axe.min.js", import.meta.url), "utf8");
 

@@ -83,7 +83,8 @@ impl Request {
         if !has("host") {
             head.push_str(&format!("host: {address}\r\n"));
         }
-        if !has("content-length") && !has("transfer-encoding") && self.method != "GET" {
+        let told = self.method != "GET" || !self.body.is_empty();
+        if told && !has("content-length") && !has("transfer-encoding") {
             head.push_str(&format!("content-length: {}\r\n", self.body.len()));
         }
         head.push_str("connection: close\r\n");

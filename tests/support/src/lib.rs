@@ -10,8 +10,10 @@ pub mod example;
 pub mod frames;
 pub mod gguf_file;
 pub mod model;
+pub mod postgres;
 pub mod schema;
 pub mod upstream;
+pub mod valkey;
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -269,6 +271,12 @@ pub fn have(programs: &[&str]) -> bool {
         std::env::var_os("MORTISE_REQUIRE_SDKS").is_none(),
         "`{missing}` is not installed and MORTISE_REQUIRE_SDKS is set"
     );
+    skipped(missing);
+    false
+}
+
+/// Say that the running test lacks something.
+pub(crate) fn skipped(missing: &str) {
     // Past the capture of the test runner, which shows nothing of tests that pass.
     let test = std::thread::current();
     let line = format!(
@@ -276,7 +284,6 @@ pub fn have(programs: &[&str]) -> bool {
         test.name().unwrap_or("a test")
     );
     let _ = std::io::stderr().write_all(line.as_bytes());
-    false
 }
 
 /// The server that cargo built beside the running test.

@@ -17,7 +17,7 @@ use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use http::{Request as HttpRequest, StatusCode};
 use mortise_http::contract::Routes;
-use mortise_http::{Api, Context, Conventions, Problem, json_response};
+use mortise_http::{Api, Context, Conventions, Dialect, Problem, json_response};
 use mortise_service::Request;
 use serde_json::json;
 
@@ -40,6 +40,17 @@ const COUNT_TOKENS: &str = "/v1/messages/count_tokens";
 /// The header by which callers of this dialect are known on routes that others have too.
 const VERSION_HEADER: &str = "anthropic-version";
 
+/// Paths and shape of problems.
+pub const DIALECT: Dialect = Dialect {
+    prefix: MESSAGES,
+    shape: error_body,
+    conventions: Conventions {
+        marker: Some(VERSION_HEADER),
+        id_header: Some(error::ID_HEADER),
+        status: Some(error::status),
+    },
+};
+
 /// The dialect's routes.
 pub fn api(state: Arc<ApiState>) -> Api {
     let mode = state.unsupported;
@@ -51,14 +62,8 @@ pub fn api(state: Arc<ApiState>) -> Api {
         router: router
             .route_layer(from_fn_with_state(Arc::clone(&state), idempotency::layer))
             .with_state(state),
-        prefix: MESSAGES,
+        dialect: DIALECT,
         routes: &[MESSAGES, COUNT_TOKENS],
-        shape: error_body,
-        conventions: Conventions {
-            marker: Some(VERSION_HEADER),
-            id_header: Some(error::ID_HEADER),
-            status: Some(error::status),
-        },
         contract: contract::contract(operations),
     }
 }

@@ -103,7 +103,8 @@ impl Job {
                     });
                     return Ok(Some(End::Failed(vec![entry])));
                 }
-                Err(StoreError::NotFound) => return Err(Halted),
+                // It was removed, or another host has taken it over.
+                Err(StoreError::NotFound | StoreError::Conflict) => return Err(Halted),
                 Err(StoreError::Busy | StoreError::Full | StoreError::Unavailable(_)) => {}
             }
             if *self.draining.borrow() {

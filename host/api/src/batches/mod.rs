@@ -20,12 +20,13 @@ use std::sync::Arc;
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 use mortise_http::contract::Routes;
-use mortise_http::{Api, Conventions};
-use mortise_store::Kind;
+use mortise_http::{Api, Conventions, Dialect};
+use mortise_store::{Key, Kind, StoreError};
 use tokio::sync::Semaphore;
 
 use self::live::LiveBatches;
 use self::record::Batch;
+use crate::cancellations;
 use crate::idempotency;
 use crate::limits::MAX_BATCH_CHECKS;
 use crate::openai_error::error_body;
@@ -81,15 +82,30 @@ pub fn api(batches: &Arc<Batches>) -> Api {
     let (router, operations) = routes.into_parts();
     Api {
         router: router.route_layer(once).with_state(Arc::clone(batches)),
-        prefix: BATCHES,
+        dialect: Dialect {
+            prefix: BATCHES,
+            shape: error_body,
+            conventions: Conventions::NONE,
+        },
         routes: &[BATCHES, BATCH],
-        shape: error_body,
-        conventions: Conventions::default(),
         contract: contract::contract(operations),
     }
 }
 
-/// Take up the batches that had not ended when the server did.
+/// End the batches that other hosts were asked to cancel, and this one works on.
+///
+/// # Errors
+/// When the requests cannot be read.
+pub async fn cancel_asked(batches: &Arc<Batches>) -> Result<(), StoreError> {
+    let cancel = |key: &Key| {
+        let live = batches.live.find(key);
+        live.map(|live| tokio::spawn(async move { live.cancel().await }))
+            .is_some()
+    };
+    cancellations::fulfil(&batches.api, Kind::Batch, cancel).await
+}
+
+/// Take up the batches that had not ended when the server did, or another that shares the store.
 pub async fn resume(batches: Arc<Batches>) {
     let open = match batches.api.store.unfinished(Kind::Batch).await {
         Ok(open) => open,
@@ -100,6 +116,14 @@ pub async fn resume(batches: Arc<Batches>) {
     };
     for record in open {
         let id = record.key.id.clone();
+        if batches.live.find(&record.key).is_some() {
+            continue;
+        }
+        // It may have come further, or to its end, since the list was read.
+        let record = match batches.api.store.get(record.key).await {
+            Ok(Some(record)) if record.open => record,
+            _ => continue,
+        };
         match Batch::of(&record) {
             Ok(batch) => {
                 if run::take_up(&batches, batch) {

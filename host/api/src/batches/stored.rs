@@ -12,6 +12,7 @@ use mortise_store::{Key, Kind, Listing};
 
 use super::record::Batch;
 use super::{BATCH, BATCHES, Batches, CANCEL, run};
+use crate::cancellations;
 use crate::paging::{Query, list_body};
 use crate::stored::{Caller, after_absent, caller, found};
 
@@ -78,10 +79,14 @@ pub(super) async fn cancel(
             .with_header("x-should-retry", "false"));
     }
     let key = before.key.clone();
-    // Work that could not go on, as when the disk was full, is taken up to be ended.
-    run::take_up(&batches, before);
-    if let Some(live) = batches.live.find(&key) {
-        live.cancel().await;
+    if batches.api.store.is_shared() && batches.live.find(&key).is_none() {
+        cancellations::ask_and_wait(&batches.api, &key).await?;
+    } else {
+        // Work that could not go on, as when the disk was full, is taken up to be ended.
+        run::take_up(&batches, before);
+        if let Some(live) = batches.live.find(&key) {
+            live.cancel().await;
+        }
     }
     let after = batch(&batches, &caller, &context, &parts, &id).await?;
     Ok(caller.answer(&after.object))

@@ -1,17 +1,17 @@
 //! A search in a collection.
 
-use std::sync::Arc;
-
 use http::request::Parts;
 use mortise_http::{Context, Problem};
-use mortise_retrieval::{Attributes, Chunk, Filter, Query, Weights};
+use mortise_retrieval::{Attribute, Attributes, Chunk, Filter, Query, Weights};
 use mortise_service::{EmbeddingInput, EmbeddingRequest};
+use serde_json::{Value, json};
 
-use super::Collections;
 use super::ingest::chunk_id;
 use super::limits::MAX_SEARCH_TEXT;
+use super::read;
 use super::stored::Collection;
 use crate::embed::embed;
+use crate::state::ApiState;
 use crate::stored::store_problem;
 
 /// A search.
@@ -46,29 +46,48 @@ pub(crate) struct Found {
 
 /// Chunks of a collection that a search finds, best first. The text is embedded as a request of the caller's.
 pub(crate) async fn find(
-    collections: &Arc<Collections>,
+    state: &ApiState,
     (context, route, parts): (&Context, &'static str, &Parts),
     collection: &Collection,
     search: Search,
     param: &str,
 ) -> Result<Vec<Found>, Problem> {
-    if search.text.trim().is_empty() || search.text.len() > MAX_SEARCH_TEXT {
-        let message =
-            format!("`{param}` must have 1 to {MAX_SEARCH_TEXT} bytes that are not all blank");
-        return Err(Problem::invalid(param, message));
-    }
+    check_text(&search.text, param)?;
     let request = EmbeddingRequest {
         model: collection.model.clone(),
         inputs: vec![EmbeddingInput::Text(search.text.clone())],
         dimensions: None,
         truncate: true,
     };
-    let state = &collections.api;
     let made = embed(state, context, route, parts, request).await?;
     let vector = made.vectors.into_iter().next().unwrap_or_default();
-    let index = collections
+    nearest(state, collection, search, vector).await
+}
+
+/// Refuse a text that cannot be searched for.
+pub(super) fn check_text(text: &str, param: &str) -> Result<(), Problem> {
+    if text.trim().is_empty() || text.len() > MAX_SEARCH_TEXT {
+        let message =
+            format!("`{param}` must have 1 to {MAX_SEARCH_TEXT} bytes that are not all blank");
+        return Err(Problem::invalid(param, message));
+    }
+    Ok(())
+}
+
+/// Chunks of a collection that a search with the vector of its text finds, best first.
+pub(super) async fn nearest(
+    state: &ApiState,
+    collection: &Collection,
+    search: Search,
+    vector: Vec<f32>,
+) -> Result<Vec<Found>, Problem> {
+    let (key, dimensions) = (&collection.key, vector.len());
+    let revision = super::revision(state, key).await?;
+    let index = state
         .indexes
-        .of(state, &collection.key, vector.len())
+        .of(key, dimensions, revision.as_deref(), || {
+            read::index(state, key, dimensions)
+        })
         .await?;
     let hits = tokio::task::spawn_blocking(move || {
         let query = Query {
@@ -109,4 +128,17 @@ pub(crate) async fn find(
         });
     }
     Ok(found)
+}
+
+/// Attributes as clients see them.
+pub(crate) fn shown_attributes(attributes: &Attributes) -> Value {
+    let members = attributes.iter().map(|(name, value)| {
+        let value = match value {
+            Attribute::Text(text) => json!(text),
+            Attribute::Number(number) => json!(number),
+            Attribute::Flag(flag) => json!(flag),
+        };
+        (name.clone(), value)
+    });
+    Value::Object(members.collect())
 }

@@ -13,7 +13,7 @@ use serde_json::json;
 use super::embedding::{embed, embedder_of};
 use super::limits::INGEST_BATCH;
 use super::stored::Member;
-use super::{Collections, indexes};
+use super::{Collections, read};
 use crate::contents::{key_of, piece};
 use crate::state::ApiState;
 
@@ -55,7 +55,9 @@ impl From<DocumentError> for End {
 /// Begin the work on a document.
 pub(super) fn begin(collections: &Arc<Collections>, member: Member, principal: Principal) {
     let collections = Arc::clone(collections);
+    let held = collections.under_way.hold(member.key.clone());
     tokio::spawn(async move {
+        let _held = held;
         let turn = collections.turns.of(&member.key.owner);
         let Ok(_turn) = turn.acquire().await else {
             return;
@@ -102,7 +104,7 @@ async fn steps(
             "the document could not be divided".to_owned(),
         )
     })??;
-    let mut chunks = indexes::chunks(state, &member.key).await?;
+    let mut chunks = read::chunks(state, &member.key).await?;
     check_room(collections, member, spans.len()).await?;
     while chunks.len() < spans.len() {
         if *state.http.draining.borrow() {
@@ -129,15 +131,11 @@ async fn steps(
     member.object["status"] = json!("completed");
     member.object["usage_bytes"] = json!(bytes);
     member.object["progress"] = json!({"chunks_done": chunks.len(), "chunks_total": chunks.len()});
-    state
-        .store
-        .commit(vec![Change::Update(member.record())])
-        .await?;
     let key = member.collection_key();
-    collections
-        .indexes
-        .add(&key, member.document(), chunks)
-        .await;
+    let changes = vec![Change::Update(member.record())];
+    let changes = super::revised(state, &key, changes);
+    state.store.commit(changes).await?;
+    state.indexes.add(&key, member.document(), chunks).await;
     Ok(())
 }
 

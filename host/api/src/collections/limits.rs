@@ -9,9 +9,6 @@ pub(super) const MAX_INGESTS: usize = 2;
 /// Chunks whose vectors are computed and stored together.
 pub(super) const INGEST_BATCH: usize = 32;
 
-/// Bytes of all indexes in memory. Those that were not searched for longest are given up first.
-pub(super) const MAX_INDEX_BYTES: usize = 1024 * 1024 * 1024;
-
 /// Bytes of the text of a search.
 pub(super) const MAX_SEARCH_TEXT: usize = 16 * 1024;
 

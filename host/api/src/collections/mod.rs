@@ -3,9 +3,12 @@
 
 mod embedding;
 mod find;
-mod indexes;
 mod ingest;
 mod limits;
+mod passages;
+mod ranking;
+mod read;
+mod search_tool;
 mod stored;
 mod turns;
 
@@ -15,25 +18,31 @@ use std::sync::Arc;
 use mortise_http::Problem;
 use mortise_retrieval::Chunk;
 use mortise_service::Principal;
-use mortise_store::{Change, Key, Kind, StoreError};
+use mortise_store::{Change, Key, Kind, Record, SERVER, StoreError};
 use tokio::sync::Semaphore;
 
-use self::indexes::Indexes;
 use self::turns::Turns;
+use crate::held::HeldFiles;
+use crate::ids::now;
 use crate::state::ApiState;
 use crate::stored::store_problem;
 
 pub(crate) use self::embedding::embedder_of;
-pub(crate) use self::find::{Found, Search, find};
+pub(crate) use self::find::{Found, Search, find, shown_attributes};
 pub(crate) use self::limits::MAX_DOCUMENTS;
+pub(crate) use self::passages::{Budget, add_distinct, numbered};
+pub(crate) use self::ranking::{Asked, Ranking, Rules};
+pub use self::search_tool::SearchTool;
+pub(crate) use self::search_tool::{FILE_SEARCH, FileSearch, HEADER, Searched};
 pub(crate) use self::stored::{
-    Collection, Member, chunking_of, collection, collections, count, member, members,
+    Collection, Member, chunking_of, collection, collections, count, member, members, named,
 };
 
 /// State of all collections.
 pub struct Collections {
     pub(crate) api: Arc<ApiState>,
-    indexes: Indexes,
+    /// Documents that are being ingested here.
+    under_way: HeldFiles,
     /// Documents that are ingested at once.
     slots: Semaphore,
     turns: Turns,
@@ -50,7 +59,7 @@ impl Collections {
     pub fn new(api: Arc<ApiState>) -> Arc<Self> {
         Arc::new(Self {
             api,
-            indexes: Indexes::default(),
+            under_way: HeldFiles::default(),
             slots: Semaphore::new(limits::MAX_INGESTS),
             turns: Turns::default(),
         })
@@ -63,9 +72,11 @@ impl Collections {
 
     /// Remove a document.
     pub(crate) async fn remove(&self, member: &Member) -> Result<(), StoreError> {
-        let change = Change::Delete(member.key.clone());
-        self.api.store.commit(vec![change]).await?;
-        self.indexes
+        let changes = vec![Change::Delete(member.key.clone())];
+        let changes = revised(&self.api, &member.collection_key(), changes);
+        self.api.store.commit(changes).await?;
+        self.api
+            .indexes
             .remove(&member.collection_key(), &member.file())
             .await;
         Ok(())
@@ -83,33 +94,35 @@ impl Collections {
                 .collect();
             if !some.more {
                 changes.push(Change::Delete(collection.key.clone()));
+                changes.push(Change::Delete(revision_key(&collection.key)));
             }
             store.commit(changes).await.map_err(store_problem)?;
             if !some.more {
                 break;
             }
         }
-        self.indexes.forget(&collection.key);
+        self.api.indexes.forget(&collection.key);
         Ok(())
     }
 
     /// The chunks of a document, in order.
     pub(crate) async fn chunks(&self, member: &Member) -> Result<Vec<Chunk>, Problem> {
-        indexes::chunks(&self.api, &member.key).await
+        read::chunks(&self.api, &member.key).await
     }
 
     /// Store the attributes of a document.
     pub(crate) async fn set_attributes(&self, member: &Member) -> Result<(), StoreError> {
-        let change = Change::Update(member.record());
-        self.api.store.commit(vec![change]).await?;
+        let changes = vec![Change::Update(member.record())];
+        let changes = revised(&self.api, &member.collection_key(), changes);
+        self.api.store.commit(changes).await?;
         let document = member.document();
         let key = member.collection_key();
-        self.indexes.set_attributes(&key, document).await;
+        self.api.indexes.set_attributes(&key, document).await;
         Ok(())
     }
 }
 
-/// Take up the documents that were being ingested when the server ended.
+/// Take up the documents that were being ingested when the server ended, or another that shares the store.
 pub async fn resume(collections: Arc<Collections>) {
     let open = match collections
         .api
@@ -124,6 +137,14 @@ pub async fn resume(collections: Arc<Collections>) {
         }
     };
     for record in open {
+        if collections.under_way.is_held(&record.key) {
+            continue;
+        }
+        // It may have come to its end since the list was read.
+        let record = match collections.api.store.get(record.key).await {
+            Ok(Some(record)) if record.open => record,
+            _ => continue,
+        };
         match Member::of(&record) {
             Some(member) => {
                 tracing::info!(id = member.file(), "a document is ingested after a restart");
@@ -133,6 +154,34 @@ pub async fn resume(collections: Arc<Collections>) {
             None => tracing::error!(id = record.key.id, "a document's record cannot be read"),
         }
     }
+}
+
+/// Changes of a collection's documents, with a mark by which other hosts that share the store learn of them.
+fn revised(state: &ApiState, collection: &Key, mut changes: Vec<Change>) -> Vec<Change> {
+    if state.store.is_shared() {
+        changes.push(Change::Put(Record {
+            key: revision_key(collection),
+            created: now(),
+            expires: None,
+            open: false,
+            body: uuid::Uuid::new_v4().as_bytes().to_vec(),
+        }));
+    }
+    changes
+}
+
+/// The mark of a collection; `None` where nobody else could have changed it.
+async fn revision(state: &ApiState, collection: &Key) -> Result<Option<Vec<u8>>, Problem> {
+    if !state.store.is_shared() {
+        return Ok(None);
+    }
+    let record = state.store.get(revision_key(collection)).await;
+    Ok(record.map_err(store_problem)?.map(|record| record.body))
+}
+
+fn revision_key(collection: &Key) -> Key {
+    let id = format!("vector_store\n{}\n{}", collection.owner, collection.id);
+    Key::new(&Arc::from(SERVER), Kind::Revision, id)
 }
 
 /// Key of a document of a collection.

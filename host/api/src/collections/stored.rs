@@ -226,12 +226,39 @@ pub(crate) async fn collection(
     Collection::of(&record).ok_or_else(unreadable)
 }
 
+/// The collection that a caller means by its id or its name.
+pub(crate) async fn named(
+    state: &ApiState,
+    owner: &Arc<str>,
+    name: &str,
+) -> Result<Collection, Problem> {
+    if name.starts_with("vs_") {
+        return collection(state, owner, name, "collection").await;
+    }
+    let wanted = name.to_owned();
+    let page = Page {
+        after: None,
+        limit: 2,
+        ascending: true,
+    };
+    let listing = collections(state, owner, page, move |one| one.name() == wanted).await?;
+    let mut found = listing.entries.into_iter();
+    match (found.next(), found.next()) {
+        (Some(only), None) => Ok(only),
+        (None, _) => Err(absent("collection", name, "collection")),
+        _ => {
+            let message = "several vector stores have this name; give the id of one";
+            Err(Problem::invalid("collection", message))
+        }
+    }
+}
+
 /// The collections of a page that a condition admits.
 pub(crate) async fn collections(
     state: &ApiState,
     owner: &Arc<str>,
     page: Page,
-    admits: impl Fn(&Collection) -> bool + Send + 'static,
+    admits: impl Fn(&Collection) -> bool + Send + Sync + 'static,
 ) -> Result<Listing<Collection>, Problem> {
     let after = page.after.clone();
     let filter: Filter = Box::new(move |record| {

@@ -7,7 +7,7 @@ mod upload;
 use std::sync::Arc;
 
 use mortise_http::contract::Routes;
-use mortise_http::{Api, Conventions};
+use mortise_http::{Api, Conventions, Dialect};
 use mortise_store::{Change, Kind};
 
 use crate::contents::OUTPUT;
@@ -40,15 +40,17 @@ pub fn api(state: Arc<ApiState>) -> Api {
     let (router, operations) = routes.into_parts();
     Api {
         router: router.with_state(state),
-        prefix: FILES,
+        dialect: Dialect {
+            prefix: FILES,
+            shape: error_body,
+            conventions: Conventions::NONE,
+        },
         routes: &[FILES, FILE],
-        shape: error_body,
-        conventions: Conventions::default(),
         contract: contract::contract(operations),
     }
 }
 
-/// Remove the files that were being uploaded when the server ended.
+/// Remove the files that were being uploaded when the server ended, or another that shares the store.
 pub async fn sweep(state: Arc<ApiState>) {
     let open = match state.store.unfinished(Kind::File).await {
         Ok(open) => open,
@@ -61,6 +63,11 @@ pub async fn sweep(state: Arc<ApiState>) {
         // What a batch writes goes on with the batch, and what is held was begun since.
         let of_batch = value_of(&record)["purpose"] == OUTPUT;
         if of_batch || state.files.is_held(&record.key) {
+            continue;
+        }
+        // It may be whole since the list was read.
+        let now = state.store.get(record.key.clone()).await;
+        if !matches!(now, Ok(Some(now)) if now.open) {
             continue;
         }
         let changes = vec![Change::Delete(record.key)];

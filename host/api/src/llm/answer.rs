@@ -18,6 +18,8 @@ pub(super) struct Spoken {
     adapter: Option<String>,
     began: Instant,
     reason: FinishReason,
+    /// It was made before.
+    cached: bool,
     /// Number of the next piece.
     index: u64,
     /// Members of the object at the end, beside its own.
@@ -32,6 +34,7 @@ impl Spoken {
             adapter,
             began,
             reason: FinishReason::Stop,
+            cached: false,
             index: 0,
             more: Vec::new(),
         }
@@ -43,6 +46,12 @@ impl Spoken {
         self
     }
 
+    /// The same of an answer that was made before.
+    pub(super) fn cached(mut self, cached: bool) -> Self {
+        self.cached = cached;
+        self
+    }
+
     /// The whole answer.
     pub(super) fn object(&self, text: &str, usage: Usage) -> Value {
         let mut object = json!({
@@ -51,7 +60,7 @@ impl Spoken {
             "inference_time_ms": milliseconds(self.began),
             "model_used": self.model,
             "lora_used": self.adapter,
-            "cache_hit": false,
+            "cache_hit": self.cached,
             "finish_reason": finish(self.reason),
         });
         for (name, value) in &self.more {

@@ -7,7 +7,7 @@ use axum::extract::{Extension, State};
 use axum::response::Response;
 use http::{Request as HttpRequest, StatusCode};
 use mortise_http::{Context, Problem, json_response};
-use mortise_service::ModelStatus;
+use mortise_service::{CacheFigures, ModelStatus};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -84,8 +84,7 @@ fn body(llm: &Llm) -> Value {
         hits => figures.prefix_tokens as f64 / hits as f64,
     };
     json!({
-        // There is no cache of whole answers.
-        "response_cache": null,
+        "response_cache": responses(llm.api.service.response_cache()),
         "prefix_cache": {
             "hits": figures.prefix_hits,
             "misses": figures.prefix_misses,
@@ -107,6 +106,22 @@ fn body(llm: &Llm) -> Value {
             "active_buffers": blocks.used,
             "buffer_reuse_count": blocks.hit_tokens / BLOCK_TOKENS,
         },
+    })
+}
+
+fn responses(figures: CacheFigures) -> Value {
+    let lookups = figures.hits + figures.misses;
+    let time = match lookups {
+        0 => 0.0,
+        all => figures.lookup.as_secs_f64() * 1e3 / all as f64,
+    };
+    json!({
+        "hits": figures.hits,
+        "misses": figures.misses,
+        "hit_rate": rate(figures.hits, figures.misses),
+        "total_entries": figures.entries,
+        "memory_used_mb": mebibytes(figures.bytes as u64),
+        "avg_lookup_time_ms": time,
     })
 }
 
@@ -136,6 +151,11 @@ pub(super) async fn clear(
         let statuses = llm.operator.statuses();
         let cleared = tokio::task::spawn_blocking(move || clear_prefixes(&statuses)).await;
         (entries, bytes) = cleared.unwrap_or_default();
+    }
+    if matches!(fields.cache_type, Cache::Response | Cache::All) {
+        let (answers, freed) = llm.api.service.clear_responses();
+        entries += answers as u64;
+        bytes += freed as u64;
     }
     tracing::info!(
         cache = fields.cache_type.word(),

@@ -63,7 +63,7 @@ pub(super) async fn inference(
     let (stream, adapter) = (fields.stream, fields.lora_adapter.clone());
     let started = start(state, &context, INFERENCE, &parts, reserved, vec![fields]).await;
     let started = started.map_err(renamed)?;
-    let spoken = Spoken::new(&started.model, adapter, began);
+    let spoken = Spoken::new(&started.model, adapter, began).cached(started.cache_hit);
     let mut response = if stream {
         stream_response(started.answering, spoken, state.http.heartbeat)
     } else {

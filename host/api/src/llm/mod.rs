@@ -20,9 +20,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use mortise_http::contract::Routes;
-use mortise_http::{Api, Conventions};
+use mortise_http::{Api, Conventions, Dialect};
 
-use crate::collections::Collections;
 use crate::state::ApiState;
 
 pub use self::operator::{ModelFacts, ModelShape, Operator};
@@ -45,17 +44,12 @@ const HEALTH: &str = "/api/v1/llm/health";
 pub struct Llm {
     api: Arc<ApiState>,
     operator: Arc<dyn Operator>,
-    collections: Arc<Collections>,
 }
 
 impl Llm {
-    /// Handlers that answer from `collections`, and do for operators what `operator` lets them.
-    pub fn new(collections: Arc<Collections>, operator: Arc<dyn Operator>) -> Arc<Self> {
-        Arc::new(Self {
-            api: Arc::clone(&collections.api),
-            operator,
-            collections,
-        })
+    /// Handlers that answer with `api`, and do for operators what `operator` lets them.
+    pub fn new(api: Arc<ApiState>, operator: Arc<dyn Operator>) -> Arc<Self> {
+        Arc::new(Self { api, operator })
     }
 }
 
@@ -64,6 +58,13 @@ impl fmt::Debug for Llm {
         formatter.write_str("Llm")
     }
 }
+
+/// Paths and shape of problems.
+pub const DIALECT: Dialect = Dialect {
+    prefix: PREFIX,
+    shape: error::error_body,
+    conventions: Conventions::NONE,
+};
 
 /// The dialect's routes.
 pub fn api(llm: Arc<Llm>) -> Api {
@@ -83,7 +84,7 @@ pub fn api(llm: Arc<Llm>) -> Api {
     let (router, operations) = routes.into_parts();
     Api {
         router: router.with_state(llm),
-        prefix: PREFIX,
+        dialect: DIALECT,
         // Those that end in a parameter stand behind the others that begin alike.
         routes: &[
             INFERENCE,
@@ -99,8 +100,6 @@ pub fn api(llm: Arc<Llm>) -> Api {
             HEALTH,
             MODEL,
         ],
-        shape: error::error_body,
-        conventions: Conventions::default(),
         contract: contract::contract(operations),
     }
 }

@@ -11,19 +11,18 @@ use mortise_http::{Context, Problem, append_headers, json_response};
 use mortise_retrieval::Weights;
 use mortise_retrieval::limits::MAX_RESULTS;
 use mortise_service::{Capability, RequestFields};
-use mortise_store::Page;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::answer::{Spoken, milliseconds, whole};
 use super::inference::{DEFAULT_MAX_TOKENS, chat, renamed, sole};
-use super::sources::{Budget, assemble, messages, sources};
+use super::sources::{messages, sources};
 use super::{Llm, RAG};
-use crate::collections::{Collection, Search, collection, collections, find};
+use crate::collections::{Budget, Search, add_distinct, find, named};
 use crate::fields::{FieldPath, FieldReader, Fields, missing, words};
 use crate::receive::{Received, receive};
 use crate::start::start;
-use crate::stored::{absent, account};
+use crate::stored::account;
 use crate::stream::stream_response;
 use crate::unsupported::Unsupported;
 
@@ -86,22 +85,16 @@ pub(super) async fn rag(
     let model = fields.model.or_else(|| sole(state, Capability::Generate));
     let model = model.ok_or_else(|| missing(&FieldPath::from("model")))?;
     let owner = account(state, &context, RAG, &parts, known).await?;
-    let of = meant(&llm, &owner, &fields.collection).await?;
+    let of = named(state, &owner, &fields.collection).await?;
     let asker = (&context, RAG, &parts);
-    let found = find(
-        &llm.collections,
-        asker,
-        &of,
-        search(&fields.query, most),
-        "query",
-    )
-    .await?;
+    let found = find(state, asker, &of, search(&fields.query, most), "query").await?;
     let (retrieved, time) = (found.len(), milliseconds(began));
     let similar = found
         .into_iter()
         .filter(|hit| f64::from(hit.similarity) >= least);
-    let budget = Budget::of(state, &model, fields.max_tokens, &fields.query);
-    let used = assemble(similar.collect(), &budget);
+    let mut budget = Budget::of(state, &model, fields.max_tokens, &fields.query);
+    let mut used = Vec::new();
+    add_distinct(&mut used, similar.collect(), &mut budget);
     let figures = vec![
         ("documents_retrieved", json!(retrieved)),
         ("documents_used", json!(used.len())),
@@ -125,7 +118,9 @@ pub(super) async fn rag(
     };
     let started = start(state, &context, RAG, &parts, reserved, vec![asked]).await;
     let started = started.map_err(renamed)?;
-    let spoken = Spoken::new(&started.model, fields.lora_adapter, began).with(figures);
+    let spoken = Spoken::new(&started.model, fields.lora_adapter, began)
+        .cached(started.cache_hit)
+        .with(figures);
     let mut response = match stream {
         true => stream_response(started.answering, spoken, state.http.heartbeat),
         false => {
@@ -163,29 +158,6 @@ fn bounds(fields: &RagFields) -> Result<(usize, f64), Problem> {
         false => {
             let message = "`similarity_threshold` must be from -1 to 1";
             Err(Problem::invalid("similarity_threshold", message))
-        }
-    }
-}
-
-/// The collection that a caller means by its id or its name.
-async fn meant(llm: &Llm, owner: &Arc<str>, name: &str) -> Result<Collection, Problem> {
-    if name.starts_with("vs_") {
-        return collection(&llm.api, owner, name, "collection").await;
-    }
-    let wanted = name.to_owned();
-    let page = Page {
-        after: None,
-        limit: 2,
-        ascending: true,
-    };
-    let listing = collections(&llm.api, owner, page, move |one| one.name() == wanted).await?;
-    let mut found = listing.entries.into_iter();
-    match (found.next(), found.next()) {
-        (Some(only), None) => Ok(only),
-        (None, _) => Err(absent("collection", name, "collection")),
-        _ => {
-            let message = "several vector stores have this name; give the id of one";
-            Err(Problem::invalid("collection", message))
         }
     }
 }

@@ -113,8 +113,14 @@ type LlmStats = {
 };
 
 type LlmCaches = {
-  /** Whole answers are not kept. */
-  response_cache: null;
+  response_cache: {
+    hits: integer;
+    misses: integer;
+    hit_rate: number;
+    total_entries: integer;
+    memory_used_mb: number;
+    avg_lookup_time_ms: number;
+  };
   prefix_cache: {
     hits: integer;
     misses: integer;

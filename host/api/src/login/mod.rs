@@ -2,7 +2,9 @@
 
 mod contract;
 
+use std::future::Future;
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -10,7 +12,9 @@ use axum::extract::{Extension, State};
 use axum::response::Response;
 use http::{Request as HttpRequest, StatusCode};
 use mortise_http::contract::Routes;
-use mortise_http::{Api, Context, Conventions, Owner, Problem, json_response, read_object};
+use mortise_http::{
+    Api, Context, Conventions, Dialect, Owner, Problem, json_response, read_object,
+};
 use mortise_identity::{Identity, LoginError};
 use serde_json::{Map, Value, json};
 
@@ -28,21 +32,50 @@ const CODES: [(u16, &str); 6] = [
     (503, "UNAVAILABLE"),
 ];
 
+/// A login, or a try.
+#[derive(Debug, Clone)]
+pub struct Login {
+    /// Address of who asked.
+    pub peer: IpAddr,
+    /// Name of the user; `None` if there is no such user, since it may be a password.
+    pub user: Option<String>,
+    /// Code of the refusal.
+    pub refused: Option<String>,
+    /// The server's id of the request.
+    pub request_id: Arc<str>,
+}
+
+/// An entry that is being written; an error is the reason why nothing may happen without it.
+pub type Recording = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
+
+/// Records logins.
+pub type RecordLogin = Arc<dyn Fn(Login) -> Recording + Send + Sync>;
+
 /// State of the route.
 struct LoginState {
     api: Arc<ApiState>,
     identity: Arc<Identity>,
+    record: RecordLogin,
 }
 
+/// Paths and shape of problems.
+pub const DIALECT: Dialect = Dialect {
+    prefix: LOGIN,
+    shape: error_body,
+    conventions: Conventions::NONE,
+};
+
 /// The dialect's route.
-pub fn api(api: Arc<ApiState>, identity: Arc<Identity>) -> Api {
+pub fn api(api: Arc<ApiState>, identity: Arc<Identity>, record: RecordLogin) -> Api {
     let (router, operations) = Routes::default().on(contract::login(), log_in).into_parts();
     Api {
-        router: router.with_state(Arc::new(LoginState { api, identity })),
-        prefix: LOGIN,
+        router: router.with_state(Arc::new(LoginState {
+            api,
+            identity,
+            record,
+        })),
+        dialect: DIALECT,
         routes: &[LOGIN],
-        shape: error_body,
-        conventions: Conventions::default(),
         contract: contract::contract(operations),
     }
 }
@@ -65,7 +98,16 @@ async fn log_in(
         return Err(Problem::invalid(unknown.clone(), message));
     }
     let token = state.identity.log_in(peer, &name, &password).await;
-    let token = token.map_err(problem)?;
+    let token = token.map_err(problem);
+    let recorded = (state.record)(Login {
+        peer,
+        user: state.identity.has_user(&name).then(|| name.clone()),
+        refused: token.as_ref().err().map(|problem| problem.code.clone()),
+        request_id: Arc::clone(&context.id),
+    });
+    let recorded = recorded.await;
+    let token = token?;
+    recorded.map_err(unrecorded)?;
     tracing::info!(request_id = %context.id, user = name, "a user logged in");
     let mut response = json_response(StatusCode::OK, &json!({"token": token}));
     let none = http::HeaderValue::from_static("no-store");
@@ -95,6 +137,14 @@ fn problem(error: LoginError) -> Problem {
         LoginError::Busy => Problem::new(StatusCode::SERVICE_UNAVAILABLE, "logins_busy", message)
             .with_header("retry-after", "1"),
     }
+}
+
+fn unrecorded(reason: String) -> Problem {
+    let message = format!(
+        "the audit log cannot be written ({reason}), and `audit.required` lets nobody log in without it"
+    );
+    let status = StatusCode::SERVICE_UNAVAILABLE;
+    Problem::new(status, "audit_unavailable", message).with_header("retry-after", "5")
 }
 
 /// A problem in ThemisDB's shape.

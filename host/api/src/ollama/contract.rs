@@ -3,7 +3,8 @@
 use mortise_http::contract::{CALLER, Contract, MODEL, Operation};
 
 use super::{
-    CHAT, EMBED, EMBEDDINGS, GENERATE, PS, SHOW, TAGS, VERSION, chat, embed, generate, models,
+    CHAT, DELETE, EMBED, EMBEDDINGS, GENERATE, PS, PULL, SHOW, TAGS, VERSION, chat, embed,
+    generate, library, models,
 };
 use crate::contract::once;
 
@@ -87,4 +88,21 @@ pub(super) fn ps() -> Operation {
 
 pub(super) fn version() -> Operation {
     listing(VERSION, "ollamaVersion", "The version of the server.").answers(200, "OllamaVersion")
+}
+
+pub(super) fn pull() -> Operation {
+    let summary = "Brings a model from the hub, where the server lets its callers.";
+    posting(PULL, "ollamaPull", summary)
+        .takes("OllamaPullRequest", library::pull_fields().schema())
+        .answers(200, "OllamaPulled")
+        .writes_lines("OllamaPulled | OllamaError")
+}
+
+pub(super) fn delete() -> Operation {
+    let summary = "Removes a model that was brought, where the server lets its callers.";
+    Operation::delete(DELETE, "ollamaDelete", summary)
+        .refuses(CALLER)
+        .refuses(MODEL)
+        .takes("OllamaDeleteRequest", library::delete_fields().schema())
+        .answers(200, "object")
 }

@@ -7,6 +7,7 @@ mod embed;
 mod error;
 mod generate;
 mod keep_alive;
+mod library;
 mod models;
 mod options;
 
@@ -19,7 +20,7 @@ use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use http::{Request as HttpRequest, StatusCode};
 use mortise_http::contract::Routes;
-use mortise_http::{Api, Context, Conventions, Problem, append_headers, json_response};
+use mortise_http::{Api, Context, Conventions, Dialect, Problem, append_headers, json_response};
 use mortise_service::RequestFields;
 
 use self::answer::{Generated, Shape, whole};
@@ -42,6 +43,18 @@ const TAGS: &str = "/api/tags";
 const SHOW: &str = "/api/show";
 const PS: &str = "/api/ps";
 const VERSION: &str = "/api/version";
+const PULL: &str = "/api/pull";
+const DELETE: &str = "/api/delete";
+
+/// Paths and shape of problems.
+pub const DIALECT: Dialect = Dialect {
+    prefix: "/api",
+    shape: error_body,
+    conventions: Conventions {
+        status: Some(error::status),
+        ..Conventions::NONE
+    },
+};
 
 /// The dialect's routes.
 pub fn api(state: Arc<ApiState>) -> Api {
@@ -53,19 +66,18 @@ pub fn api(state: Arc<ApiState>) -> Api {
         .on(contract::tags(), models::tags)
         .on(contract::show(), models::show)
         .on(contract::ps(), models::ps)
-        .on(contract::version(), models::version);
+        .on(contract::version(), models::version)
+        .on(contract::pull(), library::pull)
+        .on(contract::delete(), library::delete);
     let (router, operations) = routes.into_parts();
     Api {
         router: router
             .route_layer(from_fn_with_state(Arc::clone(&state), idempotency::layer))
             .with_state(state),
-        prefix: "/api",
-        routes: &[GENERATE, CHAT, EMBED, EMBEDDINGS, TAGS, SHOW, PS, VERSION],
-        shape: error_body,
-        conventions: Conventions {
-            status: Some(error::status),
-            ..Conventions::default()
-        },
+        dialect: DIALECT,
+        routes: &[
+            GENERATE, CHAT, EMBED, EMBEDDINGS, TAGS, SHOW, PS, VERSION, PULL, DELETE,
+        ],
         contract: contract::contract(operations),
     }
 }

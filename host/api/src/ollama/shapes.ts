@@ -83,3 +83,6 @@ type OllamaShown = {
 };
 
 type OllamaVersion = { version: string };
+
+/** Step of a pull; the last says `success`. */
+type OllamaPulled = { status: string; digest?: string; total?: integer; completed?: integer };

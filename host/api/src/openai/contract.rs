@@ -4,8 +4,9 @@ use mortise_http::contract::{CALLER, Contract, MODEL, Operation, STORE};
 use serde_json::{Value, json};
 
 use super::{
-    CHAT, COMPLETION, COMPLETION_MESSAGES, COMPLETIONS, DETOKENIZE, EMBEDDINGS, MODELS, PARSE,
-    PROPS, RENDER, SLOTS, TOKENIZE, TOKENIZE_V1, chat, completions, embeddings, parse, tokens,
+    CHAT, COMPLETION, COMPLETION_MESSAGES, COMPLETIONS, DETOKENIZE, EMBEDDINGS, MODEL_HEALTH,
+    MODEL_PROPS, MODEL_SLOTS, MODELS, PARSE, PROPS, RENDER, SLOTS, TOKENIZE, TOKENIZE_V1, chat,
+    completions, embeddings, parse, tokens,
 };
 use crate::contract::{members, metadata, once, paged};
 use crate::openai_error::{ERROR, SHAPE};
@@ -166,6 +167,36 @@ pub(super) fn get_model() -> Operation {
         .refuses(CALLER)
         .refuses(&[404])
         .answers(200, "Model")
+}
+
+pub(super) fn delete_model() -> Operation {
+    let path = "/v1/models/{*id}";
+    let summary = "Removes a model that was pulled or uploaded, where the server lets its callers.";
+    Operation::delete(path, "deleteModel", summary)
+        .refuses(CALLER)
+        .refuses(MODEL)
+        .answers(200, "DeletedModel")
+}
+
+fn of_model(path: &'static str, id: &'static str, summary: &'static str) -> Operation {
+    Operation::get(path, id, summary)
+        .refuses(CALLER)
+        .refuses(MODEL)
+}
+
+pub(super) fn model_health() -> Operation {
+    let summary = "Tells that a model serves, which is loaded if it is not.";
+    of_model(MODEL_HEALTH, "getModelHealth", summary).answers(200, "ModelHealth")
+}
+
+pub(super) fn model_props() -> Operation {
+    let summary = "The same as `/props` of a model, which is loaded if it is not.";
+    of_model(MODEL_PROPS, "getModelProps", summary).answers(200, "Props")
+}
+
+pub(super) fn model_slots() -> Operation {
+    let summary = "The same as `/slots` of a model, which is loaded if it is not.";
+    of_model(MODEL_SLOTS, "getModelSlots", summary).answers(200, "Slot[]")
 }
 
 /// A read of what one model is like, for those who watch servers.

@@ -16,6 +16,7 @@ mod parse;
 mod props;
 mod reply;
 mod sampling;
+mod scoped;
 mod stored;
 #[cfg(test)]
 mod tests;
@@ -31,7 +32,7 @@ use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use http::{Extensions, Request as HttpRequest, StatusCode, header};
 use mortise_http::contract::Routes;
-use mortise_http::{Api, Context, Conventions, Problem, json_response};
+use mortise_http::{Api, Context, Conventions, Dialect, Problem, json_response};
 use mortise_service::Event;
 use serde_json::Value;
 
@@ -47,7 +48,7 @@ use crate::idempotency;
 use crate::ids::Ids;
 use crate::ignored::add_headers;
 use crate::receive::{Received, default_model, receive};
-use crate::socket::{self, Dialect};
+use crate::socket::{self, SocketDialect};
 use crate::start::start;
 use crate::state::ApiState;
 use crate::stored::account;
@@ -68,6 +69,9 @@ const RENDER: &str = "/v1/chat/completions/render";
 const PARSE: &str = "/parse";
 const PROPS: &str = "/props";
 const SLOTS: &str = "/slots";
+const MODEL_HEALTH: &str = "/{model}/health";
+const MODEL_PROPS: &str = "/{model}/props";
+const MODEL_SLOTS: &str = "/{model}/slots";
 const MODELS: &str = "/v1/models";
 const MODEL: &str = "/v1/models/{id}";
 const CHAT_UNVERSIONED: &str = "/chat/completions";
@@ -75,7 +79,8 @@ const COMPLETIONS_UNVERSIONED: &str = "/completions";
 const EMBEDDINGS_UNVERSIONED: &str = "/embeddings";
 const MODELS_UNVERSIONED: &str = "/models";
 
-/// Routes as labels name them; the last are those without the version.
+/// Routes as labels name them; the last are those without the version. Those that begin with a model's name have none:
+/// such a label would stand for every path.
 const ROUTES: &[&str] = &[
     CHAT,
     COMPLETION,
@@ -118,10 +123,12 @@ pub fn api(state: Arc<ApiState>, unversioned: bool) -> Api {
         router: router
             .route_layer(from_fn_with_state(Arc::clone(&state), idempotency::layer))
             .with_state(state),
-        prefix: "/v1",
+        dialect: Dialect {
+            prefix: "/v1",
+            shape: error_body,
+            conventions: Conventions::NONE,
+        },
         routes: labels,
-        shape: error_body,
-        conventions: Conventions::default(),
         contract: contract::contract(operations),
     }
 }
@@ -146,6 +153,10 @@ fn routes(mode: Unsupported) -> Routes<Arc<ApiState>> {
         .on(contract::get_model(), models::retrieve)
         .on(contract::props(), props::props)
         .on(contract::slots(), props::slots)
+        .on(contract::delete_model(), models::delete)
+        .on(contract::model_health(), scoped::health)
+        .on(contract::model_props(), scoped::props)
+        .on(contract::model_slots(), scoped::slots)
 }
 
 /// The same with routes for clients whose base URL lacks the version.
@@ -175,7 +186,7 @@ fn without_version(routes: Routes<Arc<ApiState>>, mode: Unsupported) -> Routes<A
 }
 
 /// Chat completions over a WebSocket: chunks as over server-sent events.
-const SOCKET: Dialect = Dialect {
+const SOCKET: SocketDialect = SocketDialect {
     body: Ok,
     handle: |state, context, request| Box::pin(complete_chat(state, context, request)),
     problem: error_body,

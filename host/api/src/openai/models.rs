@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::{MODEL, MODELS};
 use crate::call::call_of;
+use crate::library_access::open_for;
 use crate::problem::problem_of;
 use crate::state::ApiState;
 
@@ -86,6 +87,24 @@ pub(crate) async fn retrieve(
     let mut response = json_response(StatusCode::OK, &body);
     append_headers(response.headers_mut(), &admission.allowance().headers);
     Ok(response)
+}
+
+/// `DELETE /v1/models/{id}`: a model that was pulled or uploaded goes, where the server lets its callers.
+pub(crate) async fn delete(
+    State(state): State<Arc<ApiState>>,
+    Extension(context): Extension<Context>,
+    headers: HeaderMap,
+    id: Result<Path<String>, PathRejection>,
+) -> Result<Response, Problem> {
+    let Ok(Path(id)) = id else {
+        let message = "the name of the model in the address is not UTF-8";
+        return Err(Problem::invalid("model", message));
+    };
+    context.record.asked(&id, false);
+    let library = open_for(&state, &context, (MODEL, "DELETE"), &headers, &id).await?;
+    library.remove(&id).await?;
+    let body = json!({"id": id, "object": "model", "deleted": true});
+    Ok(json_response(StatusCode::OK, &body))
 }
 
 /// An adapter of a model, as a model of its own.

@@ -49,16 +49,7 @@ pub(super) async fn slots(
         let status = StatusCode::SERVICE_UNAVAILABLE;
         return Err(Problem::new(status, "no_slot", message));
     }
-    let slot = |id: usize| {
-        json!({
-            "id": id,
-            "n_ctx": loaded.model.context_length(),
-            "speculative": load.speculation.draft_max() > 0,
-            "is_processing": id < load.running,
-        })
-    };
-    let slots: Vec<Value> = (0..load.max_running).map(slot).collect();
-    let mut response = json_response(StatusCode::OK, &Value::from(slots));
+    let mut response = json_response(StatusCode::OK, &slots_body(&found)?);
     append_headers(response.headers_mut(), &added);
     Ok(response)
 }
@@ -95,8 +86,23 @@ fn loaded(model: &ServedModel) -> Result<&LoadedModel, Problem> {
     })
 }
 
+/// The sequences that a model may run at once.
+pub(super) fn slots_body(model: &ServedModel) -> Result<Value, Problem> {
+    let loaded = loaded(model)?;
+    let load = loaded.model.load();
+    let slot = |id: usize| {
+        json!({
+            "id": id,
+            "n_ctx": loaded.model.context_length(),
+            "speculative": load.speculation.draft_max() > 0,
+            "is_processing": id < load.running,
+        })
+    };
+    Ok(Value::from_iter((0..load.max_running).map(slot)))
+}
+
 /// Paths of files are the operator's own, and stay empty.
-fn props_body(model: &ServedModel) -> Result<Value, Problem> {
+pub(super) fn props_body(model: &ServedModel) -> Result<Value, Problem> {
     let loaded = loaded(model)?;
     let tokenizer = match (&loaded.model.generator, &loaded.model.embedder) {
         (Some(Generator::Tokens(tokens)), _) => Some(&tokens.tokenizer),

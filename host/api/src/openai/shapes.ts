@@ -228,3 +228,6 @@ type Slot = {
   speculative: boolean;
   is_processing: boolean;
 };
+
+type DeletedModel = { id: string; object: "model"; deleted: true };
+type ModelHealth = { status: "ok" };

@@ -14,7 +14,7 @@ use axum::extract::{Extension, State};
 use axum::response::Response;
 use http::{Request as HttpRequest, StatusCode};
 use mortise_http::contract::Routes;
-use mortise_http::{Api, Context, Conventions, Problem, ProblemShape, json_response};
+use mortise_http::{Api, Context, Conventions, Dialect, Problem, ProblemShape, json_response};
 use mortise_service::{EmbeddingInput, EmbeddingRequest};
 use serde_json::{Map, Value};
 
@@ -44,10 +44,12 @@ pub fn api(state: Arc<ApiState>, shape: ProblemShape) -> Api {
     let (router, operations) = routes.into_parts();
     Api {
         router: router.with_state(state),
-        prefix: RERANK,
+        dialect: Dialect {
+            prefix: RERANK,
+            shape,
+            conventions: Conventions::NONE,
+        },
         routes: &[RERANK, RERANK_V1, RERANK_V2, SCORE, SCORE_V1, EMBED],
-        shape,
-        conventions: Conventions::default(),
         contract: contract::contract(operations),
     }
 }

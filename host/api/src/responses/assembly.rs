@@ -1,15 +1,19 @@
 //! The response while it is made: events of the service in, events of the dialect and the response object out.
 //! Both are made from the same items, so that a stream's pieces add up to the whole response.
 
+use std::sync::Arc;
+
 use mortise_http::Problem;
 use mortise_service::{
     Delta, Event, FinishReason, ServerToolCall, TokenLogprob, ToolOutcome, Usage,
 };
 use serde_json::{Map, Value, json};
 
+use super::file_search;
 use super::items::sealed;
 use super::request::Shape;
 use super::tools::SERVER_LABEL;
+use crate::collections::{FILE_SEARCH, FileSearch, Searched};
 use crate::ids::{Ids, now};
 
 /// A response that is being made.
@@ -27,6 +31,8 @@ pub(super) struct Assembly {
     ids: Ids,
     sequence: u64,
     finish: Option<FinishReason>,
+    /// Search in documents, whose passages the answer cites.
+    pub(super) search: Option<Arc<FileSearch>>,
 }
 
 impl Assembly {
@@ -65,6 +71,7 @@ impl Assembly {
             ids,
             sequence: 0,
             finish: None,
+            search: None,
         }
     }
 
@@ -266,10 +273,13 @@ impl Assembly {
         let Some(at) = self.growing.take() else {
             return;
         };
-        let part = self.items[at]["content"][0].clone();
         let is_message = self.items[at]["type"] == "message";
         let mut event = self.place(at);
         event["content_index"] = json!(0);
+        if is_message {
+            self.cite(at, &event, out);
+        }
+        let part = self.items[at]["content"][0].clone();
         let mut ended = event.clone();
         ended["text"] = part["text"].clone();
         let kind = match is_message {
@@ -289,6 +299,22 @@ impl Assembly {
         self.done(at, out);
     }
 
+    /// Citations of a message that is complete.
+    fn cite(&mut self, at: usize, place: &Value, out: &mut Vec<Value>) {
+        let Some(search) = &self.search else {
+            return;
+        };
+        let text = self.items[at]["content"][0]["text"].as_str();
+        let citations = file_search::citations(text.unwrap_or_default(), search);
+        for (index, citation) in citations.iter().enumerate() {
+            let mut event = place.clone();
+            event["annotation_index"] = json!(index);
+            event["annotation"] = citation.clone();
+            self.push(out, "response.output_text.annotation.added", event);
+        }
+        self.items[at]["content"][0]["annotations"] = json!(citations);
+    }
+
     fn close_calls(&mut self, out: &mut Vec<Value>) {
         while let Some(at) = self.calls.get(self.closed_calls).copied() {
             self.closed_calls += 1;
@@ -304,6 +330,10 @@ impl Assembly {
     fn server_call(&mut self, call: &ServerToolCall, out: &mut Vec<Value>) {
         self.close_growing(out);
         let answered = call.outcome == ToolOutcome::Answered;
+        if let (FILE_SEARCH, Some(search)) = (call.name.as_str(), &self.search) {
+            let searched = search.searched(&call.id).unwrap_or_default();
+            return self.searched(&searched, answered, out);
+        }
         let (output, error) = match answered {
             true => (json!(call.text), Value::Null),
             false => (Value::Null, json!(call.text)),
@@ -338,6 +368,23 @@ impl Assembly {
         };
         self.push(out, kind, place);
         self.items[at] = item(&id, &call.arguments, output, error, status);
+        let event = json!({"output_index": at, "item": self.items[at]});
+        self.push(out, "response.output_item.done", event);
+    }
+
+    /// A search in documents has run.
+    fn searched(&mut self, searched: &Searched, answered: bool, out: &mut Vec<Value>) {
+        let id = self.ids.make("fs_");
+        let begun = file_search::item(&id, "in_progress", searched, false);
+        let at = self.add(begun, out);
+        let place = self.place(at);
+        self.push(out, "response.file_search_call.in_progress", place.clone());
+        self.push(out, "response.file_search_call.searching", place.clone());
+        let status = if answered { "completed" } else { "failed" };
+        if answered {
+            self.push(out, "response.file_search_call.completed", place);
+        }
+        self.items[at] = file_search::item(&id, status, searched, self.shape.results);
         let event = json!({"output_index": at, "item": self.items[at]});
         self.push(out, "response.output_item.done", event);
     }

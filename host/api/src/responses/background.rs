@@ -8,13 +8,15 @@ use std::time::Instant;
 use http::{Request, StatusCode};
 use mortise_http::{AccessRecord, Context, Own, Owner, Problem, Reservation};
 use mortise_service::{Granted, Principal};
-use mortise_store::{Change, Key, Kind, Record};
+use mortise_store::{Change, Key, Kind, Record, StoreError};
+use mortise_trace::Span;
 use serde_json::{Map, Value, json};
 
 use super::create::{Asked, Begun, begin, nothing};
 use super::drive::Driver;
 use super::request::parse;
 use crate::call::OwnCall;
+use crate::cancellations;
 use crate::ids::Ids;
 use crate::limits::MAX_BACKGROUND;
 use crate::live::Registered;
@@ -53,7 +55,9 @@ pub(super) async fn detach(
     let changes = keep.begun(&response, request.to_string().into_bytes());
     state.store.commit(changes).await.map_err(store_problem)?;
     let live = Arc::clone(&registered.live);
-    tokio::spawn(make(Arc::clone(state), begun.driver, registered));
+    // It goes on behind the answer to its request, in the trace of that.
+    let made = make(Arc::clone(state), begun.driver, registered);
+    tokio::spawn(Span::current().run(made));
     Ok((response, live))
 }
 
@@ -99,8 +103,9 @@ async fn make(state: Arc<ApiState>, mut driver: Driver, registered: Registered) 
         return;
     };
     let written = driver.commit(&keep).await;
+    // One that was removed, or that another host has taken over, is written by nobody here.
     if let Ok(Err(error)) = written
-        && error != mortise_store::StoreError::NotFound
+        && !matches!(error, StoreError::NotFound | StoreError::Conflict)
     {
         tracing::error!(%error, id = keep.key.id, "a response could not be written");
         // What was begun may not stay as if it went on: the next start takes it up.
@@ -108,7 +113,7 @@ async fn make(state: Arc<ApiState>, mut driver: Driver, registered: Registered) 
     }
 }
 
-/// Take up the responses that were being made when the server ended.
+/// Take up the responses that were being made when the server ended, or another that shares the store.
 pub async fn resume(state: Arc<ApiState>) {
     let open = match state.store.unfinished(Kind::Response).await {
         Ok(open) => open,
@@ -118,7 +123,15 @@ pub async fn resume(state: Arc<ApiState>) {
         }
     };
     for record in open {
-        let id = record.key.id.clone();
+        let (owner, id) = (&record.key.owner, record.key.id.clone());
+        if state.live.find(owner, &id).is_some() {
+            continue;
+        }
+        // It may have come to its end since the list was read.
+        let now = state.store.get(record.key.clone()).await;
+        if !matches!(now, Ok(Some(now)) if now.open) {
+            continue;
+        }
         match again(&state, &record).await {
             Ok(()) => tracing::info!(id, "a response is made again after a restart"),
             Err(problem) => {
@@ -131,6 +144,18 @@ pub async fn resume(state: Arc<ApiState>) {
             }
         }
     }
+}
+
+/// End the responses that other hosts were asked to cancel, and this one makes.
+///
+/// # Errors
+/// When the requests cannot be read.
+pub async fn cancel_asked(state: &ApiState) -> Result<(), StoreError> {
+    let cancel = |key: &Key| {
+        let live = state.live.find(&key.owner, &key.id);
+        live.map(|live| live.cancel()).is_some()
+    };
+    cancellations::fulfil(state, Kind::Response, cancel).await
 }
 
 /// Begin a response anew from the request that was kept.

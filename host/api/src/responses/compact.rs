@@ -17,9 +17,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::assembly::usage_body;
+use super::checks::check_tier;
 use super::items::{of_input, sealed};
 use super::messages::conversation;
-use super::request::check_tier;
 use super::{COMPACT, history};
 use crate::answering::Answering;
 use crate::fields::{FieldPath, FieldReader, Fields, missing, refused_fields};

@@ -10,9 +10,9 @@ use mortise_http::{Context, Problem};
 use mortise_store::{Change, Key, Kind, Listing, Record};
 use serde_json::{Map, Value, json};
 
+use super::checks::check_hints;
 use super::items;
 use super::keep::{body, stored};
-use super::request::check_hints;
 use super::{CONVERSATION, CONVERSATION_ITEM, CONVERSATION_ITEMS, CONVERSATIONS};
 use crate::fields::FieldPath;
 use crate::ids::{Ids, now};

@@ -11,7 +11,7 @@ use mortise_service::{ChatPrompt, Prompt, PromptEnd, Request};
 use serde_json::json;
 
 use super::messages::conversation;
-use super::{INPUT_TOKENS, history, request};
+use super::{INPUT_TOKENS, checks, file_search, history, request};
 use crate::ids::Ids;
 use crate::ignored::add_headers;
 use crate::problem::problem_of;
@@ -31,7 +31,7 @@ pub(super) async fn input_tokens(
         reserved,
         account: known,
     } = receive(&state, &context, INPUT_TOKENS, request).await?;
-    request::check_hints(&object)?;
+    checks::check_hints(&object)?;
     let call = request::parse(object, state.unsupported, &mut Ids::of(&parts))?;
     let owner = account(&state, &context, INPUT_TOKENS, &parts, known).await?;
     let (previous, joined) = (call.previous.as_deref(), call.conversation.as_deref());
@@ -40,6 +40,7 @@ pub(super) async fn input_tokens(
     let own = input.len();
     items.extend(input);
     let mut fields = call.fields;
+    file_search::open(&state, &owner, call.file_search, &mut fields).await?;
     fields.prompt = Prompt::Chat(ChatPrompt {
         conversation: conversation(call.instructions.as_deref(), &items, own)?,
         arguments: call.arguments,

@@ -14,7 +14,7 @@ use super::keep::Keep;
 use super::messages::conversation;
 use super::recent::{Continued, Recent};
 use super::request::ResponseCall;
-use super::{RESPONSES, history};
+use super::{RESPONSES, file_search, history};
 use crate::ids::Ids;
 use crate::start::{Started, start};
 use crate::state::ApiState;
@@ -38,7 +38,7 @@ pub(super) struct Asked {
 
 /// Start to answer a request.
 pub(super) async fn begin(
-    state: &ApiState,
+    state: &Arc<ApiState>,
     context: &Context,
     parts: &Parts,
     reserved: Reservation,
@@ -67,12 +67,15 @@ pub(super) async fn begin(
         previous: call.previous.clone(),
         items: [before.as_slice(), &call.input].concat(),
     });
+    let wanted = call.file_search.take();
+    let search = file_search::open(state, &owner, wanted, &mut call.fields).await?;
     let started = answer(state, context, parts, reserved, &call, before).await?;
     let mut assembly = match again {
         Some(response) => Assembly::again(response, call.shape),
         None => Assembly::new(call.echo, call.shape, ids, call.background),
     };
     assembly.set("model", json!(started.model));
+    assembly.search = search;
     assembly.set(
         "conversation",
         match &call.conversation {

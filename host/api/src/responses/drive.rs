@@ -8,6 +8,7 @@ use futures::FutureExt as _;
 use mortise_http::Problem;
 use mortise_service::{Event, Principal, ServiceError, Summary};
 use mortise_store::{Store, StoreError};
+use mortise_trace::Span;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
@@ -164,7 +165,7 @@ impl Driver {
     pub(super) fn commit(&self, keep: &Keep) -> JoinHandle<Result<(), StoreError>> {
         let changes = keep.ended(&self.assembly.response(), self.assembly.items());
         let store = Arc::clone(&self.store);
-        tokio::spawn(async move { store.commit(changes).await })
+        tokio::spawn(Span::current().run(async move { store.commit(changes).await }))
     }
 }
 

@@ -5,6 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use mortise_http::{Problem, kind_of};
 use serde_json::{Map, Value, json};
 
+use super::file_search;
 use crate::fields::{FieldPath, missing, wrong_type};
 use crate::ids::Ids;
 use crate::limits::MAX_ITEMS;
@@ -105,6 +106,18 @@ fn of_wire(path: &FieldPath, item: Value, ids: &mut Ids) -> Result<Value, Proble
     Ok(Value::Object(ordered))
 }
 
+/// A summary must be one that this server made.
+fn check_compaction(path: &FieldPath, item: &Map<String, Value>) -> Result<(), Problem> {
+    if opened(text(path, item, "encrypted_content")?).is_some() {
+        return Ok(());
+    }
+    let path = path.key("encrypted_content");
+    let problem = format!(
+        "`{path}` was not made by this server; compact the conversation here, or send its items"
+    );
+    Err(Problem::invalid(path.to_string(), problem))
+}
+
 /// Check what an item of a type has; returns how ids of such items begin.
 fn check_kind(
     path: &FieldPath,
@@ -145,16 +158,12 @@ fn check_kind(
             }
             "mcp_"
         }
+        "file_search_call" => {
+            file_search::check(path, item)?;
+            "fs_"
+        }
         "compaction" => {
-            let content = text(path, item, "encrypted_content")?;
-            if opened(content).is_none() {
-                let path = path.key("encrypted_content");
-                let problem = format!(
-                    "`{path}` was not made by this server; compact the conversation here, or send \
-                     its items"
-                );
-                return Err(Problem::invalid(path.to_string(), problem));
-            }
+            check_compaction(path, item)?;
             "cmp_"
         }
         "item_reference" => {
@@ -167,7 +176,8 @@ fn check_kind(
                 kind.to_string(),
                 format!(
                     "`{kind}` is `{}`; items here are of type `message`, `function_call`, \
-                     `function_call_output`, `reasoning`, `compaction`, `mcp_call` and `item_reference`",
+                     `function_call_output`, `reasoning`, `compaction`, `mcp_call`, `file_search_call` and \
+                     `item_reference`",
                     other.chars().take(64).collect::<String>()
                 ),
             ));

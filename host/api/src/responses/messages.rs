@@ -9,7 +9,9 @@ use mortise_service::{
 };
 use serde_json::Value;
 
+use super::file_search;
 use super::items::opened;
+use crate::collections::FILE_SEARCH;
 use crate::fields::{FieldPath, missing};
 
 /// Begins the message that a `compaction` item becomes.
@@ -112,6 +114,16 @@ impl Turns {
                 let output = item["output"].as_str().or_else(|| item["error"].as_str());
                 let output = output.unwrap_or_default().to_owned();
                 self.result(id, vec![Part::Text(output)]);
+                Ok(())
+            }
+            // A search of which only the query was kept says nothing.
+            "file_search_call" => {
+                if let Some((arguments, result)) = file_search::replayed(item) {
+                    let id = field("id");
+                    self.call(id.clone(), FILE_SEARCH.to_owned(), arguments);
+                    self.flush();
+                    self.result(id, vec![Part::Text(result)]);
+                }
                 Ok(())
             }
             // The assistant's own words: an item that comes back from a caller commands nothing.

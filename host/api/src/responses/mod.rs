@@ -2,12 +2,14 @@
 
 mod assembly;
 mod background;
+mod checks;
 mod compact;
 mod contract;
 mod conversations;
 mod count;
 mod create;
 mod drive;
+mod file_search;
 mod history;
 mod items;
 mod keep;
@@ -31,7 +33,7 @@ use http::request::Parts;
 use http::{Extensions, Request as HttpRequest, StatusCode};
 use mortise_http::contract::Routes;
 use mortise_http::{
-    Api, Context, Conventions, Owner, Problem, Reservation, append_headers, json_response,
+    Api, Context, Conventions, Dialect, Owner, Problem, Reservation, append_headers, json_response,
 };
 use serde_json::{Map, Value, json};
 
@@ -42,13 +44,13 @@ use self::sse::Events;
 use crate::ids::Ids;
 use crate::openai_error::error_body;
 use crate::receive::{Received, receive};
-use crate::socket::{self, Dialect};
+use crate::socket::{self, SocketDialect};
 use crate::state::ApiState;
 use crate::stored::account;
 use crate::unsupported::Unsupported;
 use crate::{hints, idempotency};
 
-pub use self::background::resume;
+pub use self::background::{cancel_asked, resume};
 
 const RESPONSES: &str = "/v1/responses";
 const RESPONSE: &str = "/v1/responses/{id}";
@@ -68,7 +70,11 @@ pub fn api(state: Arc<ApiState>) -> Api {
         router: router
             .route_layer(from_fn_with_state(Arc::clone(&state), idempotency::layer))
             .with_state(state),
-        prefix: "/v1",
+        dialect: Dialect {
+            prefix: "/v1",
+            shape: error_body,
+            conventions: Conventions::NONE,
+        },
         routes: &[
             RESPONSES,
             COMPACT,
@@ -77,8 +83,6 @@ pub fn api(state: Arc<ApiState>) -> Api {
             CONVERSATIONS,
             CONVERSATION,
         ],
-        shape: error_body,
-        conventions: Conventions::default(),
         contract: contract::contract(operations),
     }
 }
@@ -104,7 +108,7 @@ fn routes(mode: Unsupported) -> Routes<Arc<ApiState>> {
 }
 
 /// Responses over a WebSocket: frames of type `response.create`, and events.
-const SOCKET: Dialect = Dialect {
+const SOCKET: SocketDialect = SocketDialect {
     body: frame,
     handle: |state, context, request| Box::pin(respond(state, context, request)),
     problem: |problem| {
@@ -159,7 +163,7 @@ async fn respond(
         reserved,
         account: known,
     } = receive(&state, &context, RESPONSES, request).await?;
-    request::check_hints(&object)?;
+    checks::check_hints(&object)?;
     if let Some(user) = hints::user(&object) {
         context.record.user(user);
     }
@@ -200,7 +204,7 @@ async fn respond(
 
 /// Begin to answer. A connection forgets the response that a refused request continues.
 async fn begun(
-    state: &ApiState,
+    state: &Arc<ApiState>,
     context: &Context,
     parts: &Parts,
     reserved: Reservation,

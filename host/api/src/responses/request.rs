@@ -1,6 +1,6 @@
 //! `POST /v1/responses`: from wire JSON to the service's fields, and what of it the response repeats.
 
-use mortise_http::{Problem, kind_of};
+use mortise_http::Problem;
 use mortise_service::{
     BeamFields, ContentConstraint, EarlyStopping, GrammarSource, RequestFields, TemplateArguments,
     ToolName,
@@ -8,12 +8,13 @@ use mortise_service::{
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use super::checks::check_tier;
+use super::file_search::Wanted;
 use super::items;
 use super::tools;
 use crate::fields::{
     FieldPath, FieldReader, Fields, Texts, missing, refused_fields, words, wrong_type,
 };
-use crate::hints;
 use crate::ids::Ids;
 use crate::unsupported::Unsupported;
 
@@ -46,6 +47,8 @@ pub(super) struct ResponseCall {
     /// Items may be left out where the context has no room.
     pub(super) truncates: bool,
     pub(super) shape: Shape,
+    /// Search in documents.
+    pub(super) file_search: Option<Wanted>,
     /// Fields of the response that repeat those of the request.
     pub(super) echo: Map<String, Value>,
     /// Fields left out of account, if the operator allows that.
@@ -57,6 +60,8 @@ pub(super) struct ResponseCall {
 pub(super) struct Shape {
     pub(super) logprobs: bool,
     pub(super) encrypted: bool,
+    /// Results of searches.
+    pub(super) results: bool,
     pub(super) obfuscate: bool,
     /// Timers of the request, which OpenAI does not have.
     pub(super) metrics: bool,
@@ -242,7 +247,7 @@ pub(super) fn parse(
     let mut fields = fields(&basics, &further)?;
     let server_tools = further.server_tools.clone().unwrap_or_default();
     let choice = basics.tool_choice.as_ref();
-    tools::write(
+    let file_search = tools::write(
         basics.tools.as_ref(),
         choice,
         server_tools,
@@ -263,6 +268,7 @@ pub(super) fn parse(
     let call = ResponseCall {
         shape: shape(&basics, &further, fields.logprobs.is_some()),
         echo: echo(&basics, &echoed, &fields),
+        file_search,
         arguments,
         input: input(&basics, &further, ids)?,
         previous: basics.previous_response_id.clone(),
@@ -343,6 +349,7 @@ fn fields(basics: &Basics, further: &Further) -> Result<RequestFields, Problem> 
 
 fn shape(basics: &Basics, further: &Further, logprobs: bool) -> Shape {
     let include = basics.include.as_deref().unwrap_or_default();
+    let includes = |name: &str| include.iter().any(|word| word == name);
     let options = basics.stream_options.as_ref();
     let asked = further.decoding.is_some()
         || further.messages.is_some()
@@ -351,9 +358,8 @@ fn shape(basics: &Basics, further: &Further, logprobs: bool) -> Shape {
         || further.target_lang_code.is_some();
     Shape {
         logprobs,
-        encrypted: include
-            .iter()
-            .any(|word| word == "reasoning.encrypted_content"),
+        encrypted: includes("reasoning.encrypted_content"),
+        results: includes("file_search_call.results"),
         obfuscate: options.and_then(|options| options.include_obfuscation) == Some(true),
         metrics: further.metrics.unwrap_or(asked),
     }
@@ -511,16 +517,6 @@ fn flattened(format: &Map<String, Value>) -> Map<String, Value> {
     flat
 }
 
-pub(super) fn check_tier(tier: Option<&str>, reader: &mut FieldReader) -> Result<(), Problem> {
-    match tier {
-        None | Some("auto" | "default") => Ok(()),
-        Some(_) => {
-            let why = "this server has one tier: `auto` or `default`";
-            reader.unsupported(&FieldPath::from("service_tier"), why)
-        }
-    }
-}
-
 /// Fields of the request that the response repeats, each present.
 fn echo(
     basics: &Basics,
@@ -584,16 +580,4 @@ fn echoed_tool(tool: &Value) -> Value {
         }
     }
     tool
-}
-
-/// Check labels and hints before anything else is read.
-pub(super) fn check_hints(object: &Map<String, Value>) -> Result<(), Problem> {
-    hints::check(object)?;
-    match object.get("metadata") {
-        None | Some(Value::Null | Value::Object(_)) => Ok(()),
-        Some(other) => Err(Problem::invalid(
-            "metadata",
-            format!("`metadata` must be an object; it is {}", kind_of(other)),
-        )),
-    }
 }

@@ -1,6 +1,7 @@
 //! Responses that are stored: read, streamed again, cancelled, deleted; and their input items.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Extension, Path, State};
@@ -13,12 +14,16 @@ use serde_json::{Value, json};
 
 use super::sse::{self, Events};
 use super::{CANCEL, INPUT_ITEMS, RESPONSE};
+use crate::cancellations;
 use crate::live::Live;
 use crate::paging::{Query, list_body};
 use crate::state::ApiState;
 use crate::stored::{after_absent, caller, found, parsed, store_problem};
 
 type Handled = Result<Response, Problem>;
+
+/// Pause between two looks at a response that another host makes.
+const ELSEWHERE_PAUSE: Duration = Duration::from_millis(250);
 
 async fn stored(state: &ApiState, owner: &Arc<str>, id: &str) -> Result<Record, Problem> {
     let key = Key::new(owner, Kind::Response, id);
@@ -44,6 +49,9 @@ pub(super) async fn retrieve(
         let from = usize::try_from(from).unwrap_or(usize::MAX);
         let events = match live {
             Some(live) => live_events(live, from),
+            None if record.open && state.store.is_shared() => {
+                events_elsewhere(Arc::clone(&state), record.key, from)
+            }
             None => kept_events(&state, &record.key, from).await?,
         };
         sse::response(events, state.http.heartbeat, Arc::clone(&context.record))
@@ -79,6 +87,21 @@ pub(super) fn live_events(live: Arc<Live>, from: usize) -> Events {
     .boxed()
 }
 
+/// Events of a response that another host makes, all of them when it has ended.
+fn events_elsewhere(state: Arc<ApiState>, key: Key, from: usize) -> Events {
+    let kept = async move {
+        while let Ok(true) = cancellations::is_open(&state, &key).await {
+            tokio::time::sleep(ELSEWHERE_PAUSE).await;
+        }
+        match kept_events(&state, &key, from).await {
+            Ok(events) => events,
+            // It was deleted, or the store is lost: the stream ends without its last event.
+            Err(_) => stream::empty().boxed(),
+        }
+    };
+    stream::once(kept).flatten().boxed()
+}
+
 /// Events of a response that was made in the background.
 async fn kept_events(state: &ApiState, key: &Key, from: usize) -> Result<Events, Problem> {
     let key = Key {
@@ -109,6 +132,8 @@ pub(super) async fn delete(
     let record = stored(&state, &caller.owner, &id).await?;
     if let Some(live) = state.live.find(&caller.owner, &id) {
         live.cancel();
+    } else if record.open && state.store.is_shared() {
+        cancellations::ask(&state, &record.key).await?;
     }
     let events = Key {
         kind: Kind::ResponseEvents,
@@ -133,6 +158,11 @@ pub(super) async fn cancel(
     if let Some(live) = live {
         live.cancel();
         live.ended().await;
+    } else if state.store.is_shared() {
+        let record = stored(&state, &caller.owner, &id).await?;
+        if record.open {
+            cancellations::ask_and_wait(&state, &record.key).await?;
+        }
     }
     let record = stored(&state, &caller.owner, &id).await?;
     let made: Value = serde_json::from_slice(&record.body).unwrap_or_default();

@@ -10,8 +10,17 @@ type ItemStatus = "in_progress" | "completed" | "incomplete" | "failed";
 type OutputText = {
   type: "output_text";
   text: string;
-  annotations: any[];
+  annotations: FileCitation[];
   logprobs: OutputLogprob[];
+};
+type FileCitation = {
+  type: "file_citation";
+  /** Place of the mark in the text, in characters. */
+  index: integer;
+  file_id: string;
+  filename: string;
+  start: integer;
+  end: integer;
 };
 type ReasoningText = { type: "reasoning_text"; text: string };
 
@@ -55,7 +64,32 @@ type ServerCallItem = {
   approval_request_id: null;
 };
 
-type OutputItem = OutputMessage | ReasoningItem | FunctionCallItem | ServerCallItem;
+type FileSearchItem = {
+  id: string;
+  type: "file_search_call";
+  status: ItemStatus;
+  queries: string[];
+  results: FileSearchResult[] | null;
+};
+
+type FileSearchResult = {
+  file_id: string;
+  filename: string;
+  score: number;
+  attributes: object;
+  text: string;
+  /** Number by which the model names it. */
+  number: integer;
+  start: integer;
+  end: integer;
+};
+
+type OutputItem =
+  | OutputMessage
+  | ReasoningItem
+  | FunctionCallItem
+  | ServerCallItem
+  | FileSearchItem;
 
 /** An item as it is kept. */
 type Item = { id: string; type: string; [field: string]: any };
@@ -198,6 +232,18 @@ type ResponseEvent =
         | "response.mcp_call.in_progress"
         | "response.mcp_call.completed"
         | "response.mcp_call.failed";
+    })
+  | (InItem & {
+      type:
+        | "response.file_search_call.in_progress"
+        | "response.file_search_call.searching"
+        | "response.file_search_call.completed";
+    })
+  | (InItem & {
+      type: "response.output_text.annotation.added";
+      content_index: integer;
+      annotation_index: integer;
+      annotation: FileCitation;
     })
   | (Numbered & { type: "response.metrics"; metrics: ResponseMetrics })
   | { type: "error"; code: string; message: string; param: string | null };

@@ -7,7 +7,9 @@ use mortise_service::{
 };
 use serde_json::{Map, Value};
 
+use super::file_search::{self, Wanted};
 use super::items::text;
+use crate::collections::FILE_SEARCH;
 use crate::fields::{FieldPath, FieldReader, Texts, wrong_type};
 
 /// Label of the server's own tools.
@@ -20,8 +22,9 @@ pub(super) fn write(
     server_tools: Texts,
     reader: &mut FieldReader,
     request: &mut RequestFields,
-) -> Result<(), Problem> {
+) -> Result<Option<Wanted>, Problem> {
     let list = FieldPath::from("tools");
+    let mut search = None;
     let mut declarations: Vec<ToolDeclaration> = Vec::new();
     request.server_tools = server_tools.0;
     for (at, tool) in tools.into_iter().flatten().enumerate() {
@@ -42,11 +45,16 @@ pub(super) fn write(
                 declarations.push(declared);
             }
             "mcp" => servers(&path, tool, request)?,
+            FILE_SEARCH if search.is_some() => {
+                let problem = format!("`{path}` is a second `file_search`; give its ids to one");
+                return Err(Problem::invalid(path.to_string(), problem));
+            }
+            FILE_SEARCH => search = Some(file_search::wanted(&path, tool)?),
             other => {
                 let other: String = other.chars().take(64).collect();
                 let why = format!(
-                    "tools of type `{other}` are unknown here; use `function`, or `mcp` with the \
-                     `server_label` `{SERVER_LABEL}` for tools of this server"
+                    "tools of type `{other}` are unknown here; use `function`, `file_search`, or `mcp` \
+                     with the `server_label` `{SERVER_LABEL}` for tools of this server"
                 );
                 reader.unsupported(&path.key("type"), &why)?;
             }
@@ -62,9 +70,9 @@ pub(super) fn write(
     let tools = Tools::new(declarations);
     request.tools = tools.map_err(|error| Problem::invalid("tools", error.to_string()))?;
     if let Some(choice) = choice {
-        request.tool_choice = Some(tool_choice(choice, request)?);
+        request.tool_choice = Some(tool_choice(choice, request, &mut search)?);
     }
-    Ok(())
+    Ok(search)
 }
 
 fn declaration(
@@ -172,9 +180,14 @@ fn servers(
     Ok(())
 }
 
-fn tool_choice(choice: &Value, request: &mut RequestFields) -> Result<ToolChoice, Problem> {
+fn tool_choice(
+    choice: &Value,
+    request: &mut RequestFields,
+    search: &mut Option<Wanted>,
+) -> Result<ToolChoice, Problem> {
     let path = FieldPath::from("tool_choice");
-    let none_declared = request.tools.is_empty() && request.server_tools.is_empty();
+    let none_declared =
+        request.tools.is_empty() && request.server_tools.is_empty() && search.is_none();
     let object = match choice {
         Value::String(word) => {
             return match word.as_str() {
@@ -197,37 +210,63 @@ fn tool_choice(choice: &Value, request: &mut RequestFields) -> Result<ToolChoice
     match text(&path, object, "type")? {
         "function" => named(&path, text(&path, object, "name")?, request),
         "mcp" => named(&path, text(&path, object, "name")?, request),
-        "allowed_tools" => {
-            let inner = path.key("tools");
-            let tools = match object.get("tools") {
-                Some(Value::Array(tools)) => tools,
-                _ => return Err(crate::fields::missing(&inner)),
-            };
-            let mut names = Vec::with_capacity(tools.len());
-            for (at, tool) in tools.iter().enumerate() {
-                let path = inner.index(at);
-                let name = tool["name"].as_str();
-                let name = name.ok_or_else(|| crate::fields::missing(&path.key("name")))?;
-                named(&path, name, request)?;
-                names.push(name);
-            }
-            request
-                .server_tools
-                .retain(|tool| names.contains(&tool.as_str()));
-            request.tools.retain(&names);
-            match object.get("mode").and_then(Value::as_str) {
-                Some("auto") | None => Ok(ToolChoice::Auto),
-                Some("required") => Ok(ToolChoice::Required),
-                Some(_) => Err(Problem::invalid(
-                    "tool_choice.mode",
-                    "`tool_choice.mode` must be `auto` or `required`",
-                )),
-            }
-        }
+        FILE_SEARCH => searches(&path, search.is_some()),
+        "allowed_tools" => allowed(&path, object, request, search),
         _ => Err(Problem::unsupported(
             "tool_choice.type",
-            "`tool_choice.type` must be `function`, `mcp` or `allowed_tools`",
+            "`tool_choice.type` must be `function`, `file_search`, `mcp` or `allowed_tools`",
         )),
+    }
+}
+
+/// A choice among some of the tools; the others are left out.
+fn allowed(
+    path: &FieldPath,
+    object: &Map<String, Value>,
+    request: &mut RequestFields,
+    search: &mut Option<Wanted>,
+) -> Result<ToolChoice, Problem> {
+    let inner = path.key("tools");
+    let tools = match object.get("tools") {
+        Some(Value::Array(tools)) => tools,
+        _ => return Err(crate::fields::missing(&inner)),
+    };
+    let (mut names, mut searching) = (Vec::with_capacity(tools.len()), false);
+    for (at, tool) in tools.iter().enumerate() {
+        let path = inner.index(at);
+        if tool["type"] == FILE_SEARCH {
+            searches(&path, search.is_some())?;
+            searching = true;
+            continue;
+        }
+        let name = tool["name"].as_str();
+        let name = name.ok_or_else(|| crate::fields::missing(&path.key("name")))?;
+        named(&path, name, request)?;
+        names.push(name);
+    }
+    search.take_if(|_| !searching);
+    request
+        .server_tools
+        .retain(|tool| names.contains(&tool.as_str()));
+    request.tools.retain(&names);
+    match object.get("mode").and_then(Value::as_str) {
+        Some("auto") | None => Ok(ToolChoice::Auto),
+        Some("required") => Ok(ToolChoice::Required),
+        Some(_) => Err(Problem::invalid(
+            "tool_choice.mode",
+            "`tool_choice.mode` must be `auto` or `required`",
+        )),
+    }
+}
+
+/// The choice of the search, which must be declared.
+fn searches(path: &FieldPath, declared: bool) -> Result<ToolChoice, Problem> {
+    match declared {
+        true => Ok(ToolChoice::Named(FILE_SEARCH.to_owned())),
+        false => {
+            let problem = format!("`{path}` names `file_search`, which is not among the tools");
+            Err(Problem::invalid(path.to_string(), problem))
+        }
     }
 }
 

@@ -9,7 +9,7 @@ mod stores;
 use std::sync::Arc;
 
 use mortise_http::contract::Routes;
-use mortise_http::{Api, Conventions};
+use mortise_http::{Api, Conventions, Dialect};
 
 use crate::collections::Collections;
 use crate::openai_error::error_body;
@@ -39,10 +39,12 @@ pub fn api(collections: Arc<Collections>) -> Api {
     let (router, operations) = routes.into_parts();
     Api {
         router: router.with_state(collections),
-        prefix: STORES,
+        dialect: Dialect {
+            prefix: STORES,
+            shape: error_body,
+            conventions: Conventions::NONE,
+        },
         routes: &[STORES, STORE],
-        shape: error_body,
-        conventions: Conventions::default(),
         contract: contract::contract(operations),
     }
 }

@@ -6,7 +6,10 @@ use std::path::Path;
 use anyhow::Context as _;
 use mortise_config::{Config, Overrides};
 use mortise_harness::{print, print_json};
-use mortise_store::{AuditError, AuditHead, read_file, read_store};
+use mortise_store::{
+    AuditError, AuditHead, PostgresConfig, PostgresStore, Store as _, read_file, read_log,
+    read_store,
+};
 use serde_json::{Value, json};
 
 use crate::cli::{AuditCommand, AuditPlace};
@@ -55,32 +58,58 @@ pub(crate) fn run(command: AuditCommand) -> anyhow::Result<()> {
 enum Log {
     File(std::path::PathBuf),
     Store(std::path::PathBuf),
+    Database(Box<PostgresConfig>),
 }
 
 impl Log {
     fn read(
         &self,
         known: Option<AuditHead>,
-        each: &mut dyn FnMut(&str),
+        each: &mut (dyn FnMut(&str) + Send),
     ) -> Result<AuditHead, AuditError> {
         match self {
+            Self::Database(database) => read_database(database, known, each),
             Self::File(path) => read_file(path, known, each),
             Self::Store(path) => read_store(path, known, each),
         }
     }
 }
 
+/// Read the log of a database, beside running servers or without them.
+fn read_database(
+    database: &PostgresConfig,
+    known: Option<AuditHead>,
+    each: &mut (dyn FnMut(&str) + Send),
+) -> Result<AuditHead, AuditError> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .map_err(AuditError::Read)?;
+    runtime.block_on(async {
+        let store = PostgresStore::open(database).await?;
+        let read = read_log(&store, known, each).await;
+        store.leave().await?;
+        read
+    })
+}
+
 /// The logs that the command line names, by themselves or by a configuration.
 fn places(place: AuditPlace) -> anyhow::Result<Vec<(String, Log)>> {
+    let name = |path: &Path| path.display().to_string();
     let (file, store) = match (place.file, place.store) {
         (None, None) => {
             let config = Config::load(&place.config, Overrides::default())?;
+            if let Some(database) = config.state.database.filter(|_| config.audit.store) {
+                let named = (database.place(), Log::Database(Box::new(database)));
+                let file = config.audit.file.map(|path| (name(&path), Log::File(path)));
+                return Ok(file.into_iter().chain([named]).collect());
+            }
             let store = config.state.store.path.filter(|_| config.audit.store);
             (config.audit.file, store)
         }
         given => given,
     };
-    let name = |path: &Path| path.display().to_string();
     let file = file.map(|path| (name(&path), Log::File(path)));
     let store = store.map(|path| (name(&path), Log::Store(path)));
     let logs: Vec<_> = file.into_iter().chain(store).collect();

@@ -2,11 +2,25 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::Context as _;
 use mortise_child::Children;
 use mortise_config::{Config, ConfigError, Overrides};
+use mortise_harness::print;
 use mortise_models::{DeviceChoice, ModelConfig};
 
 use crate::doors::Certificates;
+
+/// Print a router's file as a configuration.
+pub(crate) fn import_router(file: &Path) -> anyhow::Result<()> {
+    let about = || format!("`{}`", file.display());
+    let text = std::fs::read_to_string(file).with_context(about)?;
+    let imported = mortise_config::import_router(&text);
+    let imported = imported.map_err(anyhow::Error::msg).with_context(about)?;
+    for note in &imported.notes {
+        eprintln!("mortise: {note}");
+    }
+    print(&imported.text)
+}
 
 /// Check files, each laid over those before it, and whether their models could be loaded here.
 ///

@@ -8,10 +8,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, bail};
 use mortise_harness::{print, print_json};
-use mortise_identity::{IssuedKey, Keys, NewKey, Terms, hash_password};
-use mortise_store::{SqliteStore, Store, StoreConfig};
+use mortise_identity::{IssuedKey, KeyError, Keys, NewKey, Terms, hash_password};
+use mortise_store::{AuditFile, AuditLog, SqliteStore, Store, StoreConfig};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value, json};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 use crate::admin_args::AdminServer;
 use crate::admin_client::AdminClient;
@@ -27,7 +29,10 @@ pub(crate) fn run(command: KeysCommand) -> anyhow::Result<()> {
             let wanted = wanted(id, *terms)?;
             told(&match of(place)? {
                 Place::Server(admin) => admin.post("/v1/admin/keys", &body(&wanted))?,
-                Place::File(keys) => keys.change(async |keys| keys.create(wanted).await)?,
+                Place::File(keys) => {
+                    let id = wanted.id.clone();
+                    keys.change("create", &id, async |keys| keys.create(wanted).await)?
+                }
             })
         }
         KeysCommand::List { json, place } => {
@@ -48,7 +53,9 @@ pub(crate) fn run(command: KeysCommand) -> anyhow::Result<()> {
                 let body = json!({"overlap_seconds": overlap});
                 admin.post(&format!("{}/rotate", path(&id)), &body)?
             }
-            Place::File(keys) => keys.change(async |keys| keys.rotate(&id, overlap).await)?,
+            Place::File(keys) => {
+                keys.change("rotate", &id, async |keys| keys.rotate(&id, overlap).await)?
+            }
         }),
         KeysCommand::Revoke { id, place } => {
             match of(place)? {
@@ -56,7 +63,7 @@ pub(crate) fn run(command: KeysCommand) -> anyhow::Result<()> {
                     admin.post(&format!("{}/revoke", path(&id)), &json!({}))?;
                 }
                 Place::File(keys) => {
-                    keys.runtime.block_on(keys.keys.revoke(&id))?;
+                    keys.recorded("revoke", &id, async |keys| keys.revoke(&id).await)?;
                 }
             }
             print(&format!("{id} is revoked\n"))
@@ -84,10 +91,11 @@ enum Place {
 struct StoredKeys {
     runtime: tokio::runtime::Runtime,
     keys: Keys,
+    audit: Option<AuditLog>,
 }
 
 impl StoredKeys {
-    fn open(path: &Path) -> anyhow::Result<Self> {
+    fn open(path: &Path, audit: Option<&Path>) -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build();
@@ -103,15 +111,67 @@ impl StoredKeys {
             "the store cannot be opened; of a running server, change keys with --config or --admin-url",
         )?;
         let store: Arc<dyn Store> = Arc::new(store);
+        let file = audit.map(AuditFile::open).transpose();
+        let file = file.context("the audit log cannot be opened")?;
+        let audit = runtime.block_on(AuditLog::take_up(&store, file))?;
         let keys = runtime.block_on(Keys::open(store))?;
-        Ok(Self { runtime, keys })
+        Ok(Self {
+            runtime,
+            keys,
+            audit,
+        })
+    }
+
+    /// Make a change between two entries of the audit log, if there is one. Without the first, nothing is changed.
+    fn recorded<T>(
+        &self,
+        command: &str,
+        id: &str,
+        change: impl AsyncFnOnce(&Keys) -> Result<T, KeyError>,
+    ) -> anyhow::Result<T> {
+        self.runtime.block_on(async {
+            self.tell(command, id, "begun", None).await?;
+            let changed = change(&self.keys).await;
+            let error = changed.as_ref().err().map(ToString::to_string);
+            self.tell(command, id, "ended", error).await?;
+            Ok(changed?)
+        })
+    }
+
+    async fn tell(
+        &self,
+        command: &str,
+        id: &str,
+        outcome: &str,
+        error: Option<String>,
+    ) -> anyhow::Result<()> {
+        let Some(audit) = &self.audit else {
+            return Ok(());
+        };
+        let at = OffsetDateTime::now_utc().format(&Rfc3339)?;
+        let mut entry = json!({
+            "action": "keys.command",
+            "outcome": outcome,
+            "command": command,
+            "key": id,
+            "uid": rustix::process::getuid().as_raw(),
+            "at": at,
+        });
+        if let Some(error) = error {
+            entry["error"] = json!(error);
+        }
+        let appended = audit.append(entry.to_string()).await;
+        appended.context("the audit log cannot be written")?;
+        Ok(())
     }
 
     fn change(
         &self,
-        change: impl AsyncFnOnce(&Keys) -> Result<(Arc<IssuedKey>, String), mortise_identity::KeyError>,
+        command: &str,
+        id: &str,
+        change: impl AsyncFnOnce(&Keys) -> Result<(Arc<IssuedKey>, String), KeyError>,
     ) -> anyhow::Result<Value> {
-        let (key, secret) = self.runtime.block_on(change(&self.keys))?;
+        let (key, secret) = self.recorded(command, id, change)?;
         let mut row = row(&key);
         row["key"] = json!(secret);
         Ok(row)
@@ -120,7 +180,8 @@ impl StoredKeys {
 
 fn of(place: KeyPlace) -> anyhow::Result<Place> {
     if let Some(store) = place.store {
-        return Ok(Place::File(StoredKeys::open(&store)?));
+        let audit = place.audit.as_deref();
+        return Ok(Place::File(StoredKeys::open(&store, audit)?));
     }
     Ok(Place::Server(AdminClient::of(&AdminServer {
         config: place.config,

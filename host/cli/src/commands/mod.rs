@@ -5,6 +5,7 @@ pub(crate) mod check;
 pub(crate) mod devices;
 pub(crate) mod inspect;
 pub(crate) mod keys;
+mod library;
 pub(crate) mod loras;
 pub(crate) mod models;
 pub(crate) mod plugins;

@@ -7,6 +7,7 @@ use mortise_harness::{print, print_json};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value, json};
 
+use super::library;
 use crate::admin_args::ModelsCommand;
 use crate::admin_client::AdminClient;
 
@@ -39,6 +40,18 @@ pub(crate) fn run(command: ModelsCommand) -> anyhow::Result<()> {
                 row["load_time_ms"]
             ))
         }
+        ModelsCommand::Pull {
+            model,
+            detach,
+            server,
+        } => library::pull(&AdminClient::of(&server)?, &model, detach),
+        ModelsCommand::Upload {
+            file,
+            name,
+            sha256,
+            server,
+        } => library::upload(&AdminClient::of(&server)?, &file, name, sha256),
+        ModelsCommand::Rm { model, server } => library::remove(&AdminClient::of(&server)?, &model),
         ModelsCommand::Rescan { server } => {
             let report = AdminClient::of(&server)?.post("/v1/admin/models/rescan", &json!({}))?;
             print(&changes(&report))

@@ -164,6 +164,13 @@ impl Operation {
         self.takes_body(name, "multipart/form-data", schema, true)
     }
 
+    /// The same with bytes of any kind as the body: the name of their schema.
+    #[must_use]
+    pub fn takes_bytes(self, name: &'static str) -> Self {
+        let schema = json!({"type": "string", "format": "binary"});
+        self.takes_body(name, "application/octet-stream", schema, true)
+    }
+
     /// The same with a JSON body that may be absent.
     #[must_use]
     pub fn may_take(self, name: &'static str, schema: Value) -> Self {

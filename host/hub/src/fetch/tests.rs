@@ -425,7 +425,8 @@ fn a_busy_hub_is_asked_again() {
         commit: &listing.commit,
         progress: &notes,
     };
-    let path = download.file("m.gguf").expect("fetched");
+    download.files(&["m.gguf".to_owned()]).expect("fetched");
+    let path = cached.snapshot(&listing.commit).join("m.gguf");
     assert_eq!(fs::read(path).expect("a file"), b"small");
     assert_eq!(notes.notes.borrow().len(), 2);
 }

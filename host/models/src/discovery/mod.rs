@@ -107,6 +107,15 @@ impl DiscoveryConfig {
         scan
     }
 
+    /// A model whose files are known to be at a path, as if a scan had found them.
+    pub fn model_at(&self, name: String, path: PathBuf) -> ModelConfig {
+        self.model(Found {
+            name,
+            path,
+            projector: None,
+        })
+    }
+
     fn model(&self, found: Found) -> ModelConfig {
         let child = self.child.clone().map(|mut child| {
             child.upstream.model.clone_from(&found.name);

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use mortise_plugin::{
     Binding, BreakerLimits, CallContext, ChatTemplate, Component, ComponentSource, Deadlines,
     Fault, Grammar, HostConfig, Limits, ModelDescription, OutputParser, ParserSetup, PluginError,
-    PluginHost, Policy, Segment, TemplateInput, Tools, Vocabulary,
+    PluginHost, Policy, Secret, Segment, TemplateInput, Tools, Vocabulary,
 };
 
 /// Build a guest and read it. All guests share a target folder, hence one file name.
@@ -158,8 +158,8 @@ pub(crate) fn binding() -> Binding {
             digest: "d".to_owned(),
         })),
         secrets: vec![
-            ("first".to_owned(), "sesame".to_owned()),
-            ("second".to_owned(), "mellon".to_owned()),
+            Secret::new("first", "sesame"),
+            Secret::new("second", "mellon"),
         ],
         limits: limits(),
         ..Binding::default()

@@ -5,7 +5,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
-use mortise_plugin::{Decision, Facts, HostConfig, Kind, Ledger, LoadError, PluginHost, Policy};
+use mortise_plugin::{
+    Decision, Facts, HostConfig, Kind, Ledger, LoadError, PluginHost, Policy, Secret,
+};
 
 use crate::forged::Forged;
 use crate::guests::{binding, context, every_kind, fresh, render, shared, source};
@@ -56,7 +58,7 @@ async fn j10_a_binding_knows_nothing_of_another() {
     let fixture = shared();
     let own = |secret: &str| {
         let mut own = binding();
-        own.secrets = vec![("own".to_owned(), secret.to_owned())];
+        own.secrets = vec![Secret::new("own", secret)];
         own.ledger = Arc::new(Ledger::new());
         own
     };

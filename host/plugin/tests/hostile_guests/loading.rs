@@ -372,19 +372,19 @@ fn a_cache_that_others_may_write_to_is_not_used() {
 
 #[test]
 fn embedded_code_is_used_or_made_again() {
-    let load = |precompiled| {
+    let load = |precompiled: &[u8]| {
         shared().host.load(ComponentSource::Embedded {
             name: "guest",
-            wasm: every_kind(),
-            precompiled,
+            wasm: every_kind().to_vec(),
+            precompiled: precompiled.to_vec(),
         })
     };
-    let compiled = |wasm| -> &'static [u8] { mortise_aot::precompile(wasm).unwrap().leak() };
-    for precompiled in [compiled(every_kind()), b"made for another machine"] {
+    let compiled = |wasm: &[u8]| mortise_aot::precompile(wasm).unwrap();
+    for precompiled in [&*compiled(every_kind()), b"made for another machine"] {
         assert_eq!(load(precompiled).unwrap().origin(), "embedded");
     }
     // What another file was compiled to is taken for this one: nothing is compiled again.
-    let other = load(compiled(&greedy_template()));
+    let other = load(&compiled(&greedy_template()));
     assert!(matches!(other, Err(LoadError::Import { .. })));
     assert!(mortise_aot::precompile(b"nonsense").is_err());
 }

@@ -7,6 +7,7 @@ use mortise_plugin::{Allowance, Decision, Principal};
 use crate::fakes::Collected;
 
 mod answers;
+mod cached;
 mod embeddings;
 mod observer;
 mod policies;

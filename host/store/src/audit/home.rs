@@ -20,6 +20,9 @@ pub(crate) const OWNER: &str = "audit";
 /// Id of the record.
 pub(crate) const ID: &str = "log";
 
+/// Attempts to append behind what other hosts append.
+const ATTEMPTS: usize = 100;
+
 /// The chain in a store.
 pub(super) struct StoreHome {
     store: Arc<dyn Store>,
@@ -43,20 +46,45 @@ fn record(head: &AuditHead) -> Record {
 impl StoreHome {
     /// Take up the log of a store, or begin one.
     pub(super) async fn open(store: Arc<dyn Store>) -> Result<Self, AuditError> {
-        let found = store.get(key()).await?;
-        let head = match &found {
-            Some(record) => head_of(&record.body)?,
-            None => {
-                let head = AuditHead::default();
-                store.commit(vec![Change::Put(record(&head))]).await?;
-                head
+        let begun = AuditHead::default();
+        match store.commit(vec![Change::Create(record(&begun))]).await {
+            Ok(()) => Ok(Self { store, head: begun }),
+            Err(StoreError::Conflict) => {
+                let mut home = Self { store, head: begun };
+                home.take_up().await?;
+                Ok(home)
             }
-        };
-        Ok(Self { store, head })
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn take_up(&mut self) -> Result<(), AuditError> {
+        let record = self.store.get(key()).await?;
+        self.head = head_of(&record.ok_or(StoreError::NotFound)?.body)?;
+        Ok(())
+    }
+
+    /// True if the store keeps a log.
+    pub(super) async fn is_in(store: &Arc<dyn Store>) -> Result<bool, AuditError> {
+        Ok(store.get(key()).await?.is_some())
     }
 
     /// Append an entry, which is JSON, and wait until the disk has it.
     pub(super) async fn append(&mut self, entry: &str) -> Result<AuditHead, AuditError> {
+        let mut attempt = 1;
+        loop {
+            match self.append_behind(entry).await {
+                // Another host that shares the store has appended meanwhile.
+                Err(AuditError::Store(StoreError::Conflict)) if attempt < ATTEMPTS => {
+                    attempt += 1;
+                    self.take_up().await?;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    async fn append_behind(&mut self, entry: &str) -> Result<AuditHead, AuditError> {
         let (line, head) = seal(&self.head, entry);
         let item = Item {
             id: format!("{:020}", head.number),
@@ -67,7 +95,10 @@ impl StoreHome {
                 parent: key(),
                 items: vec![item],
             },
-            Change::Update(record(&head)),
+            Change::Replace {
+                record: record(&head),
+                before: self.head.to_string().into_bytes(),
+            },
         ];
         self.store.commit(changes).await?;
         self.head = head.clone();
@@ -79,6 +110,35 @@ fn head_of(body: &[u8]) -> Result<AuditHead, AuditError> {
     let text = std::str::from_utf8(body).unwrap_or_default();
     let head = text.parse();
     head.map_err(|error| AuditError::Store(StoreError::Unavailable(error)))
+}
+
+/// Read the log of a store that is open and check it; `each` gets every entry.
+///
+/// # Errors
+/// When it cannot be read, or its chain is broken or does not hold `known`.
+pub async fn read_log(
+    store: &dyn Store,
+    known: Option<AuditHead>,
+    each: &mut (dyn FnMut(&str) + Send),
+) -> Result<AuditHead, AuditError> {
+    let noted = store.get(key()).await?;
+    let noted = head_of(&noted.ok_or(StoreError::NotFound)?.body)?;
+    let (mut checker, mut second) = (Checker::new(Some(noted)), Checker::new(known));
+    let mut after = None;
+    loop {
+        let some = store.pieces(key(), after.take()).await?;
+        for item in &some.entries {
+            let line = std::str::from_utf8(&item.body).unwrap_or_default();
+            each(checker.line(line)?);
+            second.line(line)?;
+        }
+        after = some.entries.last().map(|item| item.id.clone());
+        if !some.more {
+            break;
+        }
+    }
+    second.end()?;
+    Ok(checker.end()?)
 }
 
 /// Read the log of a store file and check it, beside a running server or without one; `each` gets every entry.

@@ -54,6 +54,23 @@ impl AuditLog {
         })
     }
 
+    /// The log of a server that has ended: its file, if one is given, and that of the store, if it keeps one. `None`
+    /// where there is neither.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub async fn take_up(
+        store: &Arc<dyn Store>,
+        file: Option<AuditFile>,
+    ) -> Result<Option<Self>, AuditError> {
+        let kept = StoreHome::is_in(store).await?;
+        if file.is_none() && !kept {
+            return Ok(None);
+        }
+        let store = kept.then(|| Arc::clone(store));
+        Ok(Some(Self::open(AuditHomes { file, store }).await?))
+    }
+
     /// Append an entry, which is JSON, wherever the log is kept, and wait until the disk has it. Returns the head of
     /// the file, or else of the store. It goes on if the caller does not wait.
     ///

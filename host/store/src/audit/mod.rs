@@ -15,5 +15,5 @@ mod tests;
 pub use chain::{AuditHead, BrokenChain, Checker};
 pub use error::AuditError;
 pub use file::{AuditFile, read_file};
-pub use home::read_store;
+pub use home::{read_log, read_store};
 pub use log::{AuditHomes, AuditLog};

@@ -58,7 +58,7 @@ pub(super) fn add(mut page: String) -> String {
 }
 
 /// The family that a line is about: a comment or a sample.
-fn family_of(line: &str) -> Option<&str> {
+pub(super) fn family_of(line: &str) -> Option<&str> {
     let rest = line
         .strip_prefix("# HELP ")
         .or(line.strip_prefix("# TYPE "));

@@ -77,6 +77,8 @@ impl State {
         if let Some(answer) = &access.answer {
             tokens = u64::from(answer.completion_tokens);
             match answer.cached_tokens {
+                // No prefix was looked up.
+                _ if answer.replayed => {}
                 0 => sums.prefix_misses += 1,
                 cached => {
                     sums.prefix_hits += 1;
@@ -174,6 +176,7 @@ mod tests {
             elapsed: Duration::from_millis(milliseconds),
             finish: None,
             error: None,
+            trace_id: None,
         }
     }
 

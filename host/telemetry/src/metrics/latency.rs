@@ -10,6 +10,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use super::gen_ai::{AnswerFamilies, AnswerSeries};
+use super::recent::Recent;
 use super::tools::Tools;
 use super::{ModelLabel, histogram};
 
@@ -40,6 +42,8 @@ pub(super) struct ModelFamilies {
     output: Family<ModelLabel, Counter>,
     refusals: Family<RefusalLabels, Counter>,
     tools: Tools,
+    recent: Arc<Recent>,
+    answers: AnswerFamilies,
 }
 
 impl ModelFamilies {
@@ -54,6 +58,8 @@ impl ModelFamilies {
             output: Family::default(),
             refusals: Family::default(),
             tools: Tools::new(registry),
+            recent: Arc::default(),
+            answers: AnswerFamilies::new(registry),
         };
         let mut histogram = |name: &str, help: &str, family: &Family<_, _>| {
             registry.register(name, help, Family::clone(family));
@@ -96,6 +102,11 @@ impl ModelFamilies {
         families
     }
 
+    /// Figures of late, over all models.
+    pub(super) fn recent(&self) -> &Recent {
+        &self.recent
+    }
+
     /// Listener for the requests of a model.
     pub(super) fn of(&self, name: &str) -> Arc<dyn ModelObserver> {
         let label = ModelLabel {
@@ -110,6 +121,8 @@ impl ModelFamilies {
             cached: self.cached.get_or_create_owned(&label),
             output: self.output.get_or_create_owned(&label),
             tools: self.tools.clone(),
+            recent: Arc::clone(&self.recent),
+            answers: self.answers.of(name),
         })
     }
 
@@ -133,6 +146,8 @@ struct ModelSeries {
     cached: Counter,
     output: Counter,
     tools: Tools,
+    recent: Arc<Recent>,
+    answers: AnswerSeries,
 }
 
 impl ModelObserver for ModelSeries {
@@ -142,10 +157,12 @@ impl ModelObserver for ModelSeries {
 
     fn first_token(&self, after: Duration) {
         self.first_token.observe(after.as_secs_f64());
+        self.recent.first_token(after);
     }
 
     fn next_token(&self, gap: Duration) {
         self.inter_token.observe(gap.as_secs_f64());
+        self.recent.next_token();
     }
 
     fn tool_ran(&self, run: &ToolRun<'_>) {
@@ -157,6 +174,7 @@ impl ModelObserver for ModelSeries {
         self.input.inc_by(u64::from(usage.prompt_tokens));
         self.cached.inc_by(u64::from(usage.cached_tokens));
         self.output.inc_by(u64::from(usage.completion_tokens));
+        self.answers.ended(usage, summary.elapsed);
         if let (Some(first), 2..) = (summary.first_token, usage.completion_tokens) {
             let rest = summary.elapsed.saturating_sub(first).as_secs_f64();
             let gaps = f64::from(usage.completion_tokens - 1);
@@ -185,6 +203,7 @@ mod tests {
         model.ended(&Summary {
             request_id: "r",
             model: "m",
+            replayed: false,
             outcome: Outcome::Finished(FinishReason::Stop),
             usage: Usage {
                 prompt_tokens: 7,

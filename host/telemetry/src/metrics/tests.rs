@@ -26,6 +26,7 @@ fn access(route: &'static str) -> Access<'static> {
         elapsed: Duration::ZERO,
         finish: None,
         error: None,
+        trace_id: None,
     }
 }
 

@@ -4,15 +4,11 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use mortise_http::Problem;
 use mortise_retrieval::{Chunk, Document, Index};
 use mortise_store::Key;
 use tokio::sync::{OwnedRwLockReadGuard, RwLock};
 
-use super::limits::{MAX_INDEX_BYTES, PAGE};
-use super::stored::members;
-use crate::state::ApiState;
-use crate::stored::store_problem;
+use crate::limits::MAX_INDEX_BYTES;
 
 /// Place of one index.
 #[derive(Default)]
@@ -20,32 +16,43 @@ struct Slot {
     index: Arc<RwLock<Option<Index>>>,
     bytes: AtomicUsize,
     used: AtomicU64,
+    /// Mark of what is stored, as it was before the index was read.
+    revision: Mutex<Option<Vec<u8>>>,
+}
+
+impl Slot {
+    fn is_of(&self, revision: Option<&[u8]>) -> bool {
+        let known = self.revision.lock();
+        known.unwrap_or_else(PoisonError::into_inner).as_deref() == revision
+    }
 }
 
 /// All of them.
 #[derive(Default)]
-pub(super) struct Indexes {
+pub(crate) struct Indexes {
     slots: Mutex<HashMap<Key, Arc<Slot>>>,
     /// Number of searches.
     clock: AtomicU64,
 }
 
 /// An index while it is searched.
-pub(super) type Searched = OwnedRwLockReadGuard<Option<Index>, Index>;
+pub(crate) type Searched = OwnedRwLockReadGuard<Option<Index>, Index>;
 
 impl Indexes {
-    /// The index of a collection, read from the store if it is not in memory.
-    pub(super) async fn of(
+    /// The index of a collection, which `read` reads from the store if it is not in memory, or was read at another
+    /// `revision` of what is stored.
+    pub(crate) async fn of<E, F: Future<Output = Result<Index, E>>>(
         &self,
-        state: &ApiState,
         collection: &Key,
         dimensions: usize,
-    ) -> Result<Searched, Problem> {
+        revision: Option<&[u8]>,
+        read: impl Fn() -> F,
+    ) -> Result<Searched, E> {
         let slot = self.slot(collection);
         slot.used.store(self.clock.fetch_add(1, Relaxed), Relaxed);
         loop {
             let guard = Arc::clone(&slot.index).read_owned().await;
-            let fits = |index: &Index| index.dimensions() == dimensions;
+            let fits = |index: &Index| index.dimensions() == dimensions && slot.is_of(revision);
             if guard.as_ref().is_some_and(fits) {
                 let mapped = OwnedRwLockReadGuard::try_map(guard, Option::as_ref);
                 if let Ok(searched) = mapped {
@@ -56,8 +63,10 @@ impl Indexes {
             drop(guard);
             let mut guard = slot.index.write().await;
             if !guard.as_ref().is_some_and(fits) {
-                let index = read(state, collection, dimensions).await?;
+                let index = read().await?;
                 slot.bytes.store(index.bytes(), Relaxed);
+                let known = slot.revision.lock();
+                *known.unwrap_or_else(PoisonError::into_inner) = revision.map(<[u8]>::to_vec);
                 *guard = Some(index);
             }
             drop(guard);
@@ -66,7 +75,7 @@ impl Indexes {
     }
 
     /// Add a document, or replace it, if the collection's index is in memory.
-    pub(super) async fn add(&self, collection: &Key, document: Document, chunks: Vec<Chunk>) {
+    pub(crate) async fn add(&self, collection: &Key, document: Document, chunks: Vec<Chunk>) {
         let Some(slot) = self.known(collection) else {
             return;
         };
@@ -78,7 +87,7 @@ impl Indexes {
     }
 
     /// Remove a document.
-    pub(super) async fn remove(&self, collection: &Key, file: &str) {
+    pub(crate) async fn remove(&self, collection: &Key, file: &str) {
         if let Some(slot) = self.known(collection)
             && let Some(index) = slot.index.write().await.as_mut()
         {
@@ -88,7 +97,7 @@ impl Indexes {
     }
 
     /// Change the attributes of a document.
-    pub(super) async fn set_attributes(&self, collection: &Key, document: Document) {
+    pub(crate) async fn set_attributes(&self, collection: &Key, document: Document) {
         if let Some(slot) = self.known(collection)
             && let Some(index) = slot.index.write().await.as_mut()
         {
@@ -97,7 +106,7 @@ impl Indexes {
     }
 
     /// Give up the index of a collection.
-    pub(super) fn forget(&self, collection: &Key) {
+    pub(crate) fn forget(&self, collection: &Key) {
         self.lock().remove(collection);
     }
 
@@ -127,43 +136,6 @@ impl Indexes {
                 return;
             };
             slots.remove(&oldest);
-        }
-    }
-}
-
-/// Make the index of a collection from what is stored.
-async fn read(state: &ApiState, collection: &Key, dimensions: usize) -> Result<Index, Problem> {
-    let mut index = Index::new(dimensions);
-    let mut after = None;
-    loop {
-        let some = members(state, collection, after, PAGE, true).await?;
-        after = some.entries.last().map(super::Member::file);
-        for member in some.entries {
-            if member.status() == "completed" {
-                let chunks = chunks(state, &member.key).await?;
-                index.add(member.document(), chunks);
-            }
-        }
-        if !some.more {
-            return Ok(index);
-        }
-    }
-}
-
-/// All chunks of a document, in order.
-pub(super) async fn chunks(state: &ApiState, document: &Key) -> Result<Vec<Chunk>, Problem> {
-    let (mut chunks, mut after) = (Vec::new(), None);
-    loop {
-        let some = state.store.pieces(document.clone(), after).await;
-        let some = some.map_err(store_problem)?;
-        chunks.extend(
-            some.entries
-                .iter()
-                .filter_map(|item| Chunk::decode(&item.body)),
-        );
-        after = some.entries.last().map(|item| item.id.clone());
-        if !some.more {
-            return Ok(chunks);
         }
     }
 }

@@ -1,0 +1,144 @@
+//! Cost of the default policy for a request whose caller has limits: `identify` before the body, `authorize` behind it and
+//! `account` at the end, with counters in this process and in a Valkey server on this machine.
+//!
+//! `cargo run --release -p mortise --example accounting_cost`
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mortise_plugin::{
+    Binding, CallContext, Decision, Facts, Finish, HostConfig, Kind, Ledger, PluginHost, Policy,
+    RateCounters, UsageReport,
+};
+use mortise_test_support::valkey::Valkey as Server;
+use mortise_valkey::{Authorities, SharedCounters, Valkey, ValkeyConfig, WhenLost};
+
+const WARM_UP: usize = 500;
+const CALLS: usize = 10_000;
+
+/// Terms of a caller, as many as most have, and all that there are, with limits that hold nobody up.
+const TERMS: [(&str, &str); 2] = [
+    (
+        "three limits",
+        r#""requests_per_minute": 1000000000, "tokens_per_minute": 1000000000000, "max_concurrent": 1000"#,
+    ),
+    (
+        "six limits",
+        r#""requests_per_second": 1000000000, "requests_per_minute": 1000000000, "requests_per_day": 1000000000,
+           "tokens_per_minute": 1000000000000, "tokens_per_day": 1000000000000, "max_concurrent": 1000"#,
+    ),
+];
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    println!(
+        "| counters, terms | before the answer: p50 | p99 | after it: p50 | p99 |\n|---|---|---|---|---|"
+    );
+    for (name, terms) in TERMS {
+        measure(
+            &format!("this process, {name}"),
+            terms,
+            Arc::new(Ledger::new()),
+        )
+        .await?;
+    }
+    let Some(server) = Server::start() else {
+        return Ok(());
+    };
+    let valkey = Valkey::open(ValkeyConfig {
+        address: server.url().parse()?,
+        username: None,
+        password: None,
+        prefix: "cost".to_owned(),
+        timeout: Duration::from_secs(1),
+        lease: Duration::from_secs(60),
+        when_lost: WhenLost::Refuse,
+        authorities: Authorities::public()?,
+    })
+    .await;
+    for (name, terms) in TERMS {
+        let counters = SharedCounters::of(&valkey, name);
+        measure(&format!("Valkey, {name}"), terms, Arc::new(counters)).await?;
+    }
+    println!("\nlost: {}", valkey.stats().lost);
+    Ok(())
+}
+
+async fn measure(
+    name: &str,
+    terms: &str,
+    ledger: Arc<dyn RateCounters>,
+) -> Result<(), Box<dyn Error>> {
+    let host = PluginHost::new(HostConfig::default())?;
+    let mut policy = None;
+    for source in mortise_bundle::plugins() {
+        let component = host.load(source)?;
+        if component.kinds() == [Kind::Policy] {
+            policy = Some(component);
+        }
+    }
+    let component = policy.ok_or("there is no policy")?;
+    let binding = Binding {
+        ledger,
+        ..Binding::default()
+    };
+    let policy = Policy::bind(&host, &component, binding).await?;
+    let context = CallContext::new("cost");
+    let (mut before, mut after) = (Vec::new(), Vec::new());
+    for _ in 0..WARM_UP + CALLS {
+        let began = Instant::now();
+        policy.identify(&context, facts(terms)).await?;
+        let decision = policy.authorize(&context, facts(terms)).await?;
+        before.push(began.elapsed());
+        let Decision::Allow(allowance) = decision else {
+            return Err("the policy refused".into());
+        };
+        let usage = usage(allowance.lease);
+        let began = Instant::now();
+        policy.account(&context, usage).await?;
+        after.push(began.elapsed());
+    }
+    let [before, after] = [before, after].map(|mut times| {
+        times.drain(..WARM_UP);
+        times.sort_unstable();
+        [times[CALLS / 2], times[CALLS * 99 / 100]].map(|time| time.as_micros())
+    });
+    println!(
+        "| {name} | {} µs | {} µs | {} µs | {} µs |",
+        before[0], before[1], after[0], after[1]
+    );
+    Ok(())
+}
+
+fn facts(terms: &str) -> Facts {
+    let identity = format!(r#"{{"caller": {{"id": "a", "kind": "key", "terms": {{{terms}}}}}}}"#);
+    Facts {
+        request_id: "cost".to_owned(),
+        route: "/v1/chat/completions".to_owned(),
+        method: "POST".to_owned(),
+        peer: "127.0.0.1".to_owned(),
+        headers: vec![
+            ("content-length".to_owned(), "2000".to_owned()),
+            ("mortise-identity".to_owned(), identity),
+        ],
+        model: Some("cost".to_owned()),
+        max_tokens: Some(200),
+        ..Facts::default()
+    }
+}
+
+fn usage(lease: Option<String>) -> UsageReport {
+    UsageReport {
+        request_id: "cost".to_owned(),
+        lease,
+        subject: "a".to_owned(),
+        tenant: None,
+        model: "cost".to_owned(),
+        prompt_tokens: 500,
+        cached_tokens: 0,
+        completion_tokens: 100,
+        finish: Finish::Stop,
+        wall_ms: 1_000,
+    }
+}

@@ -1,0 +1,25 @@
+//! Changes of the admin side that are kept for the next start.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use mortise_admin::{Keep, Kept};
+use mortise_config::{KeptChange, keep};
+use tokio::sync::Mutex;
+
+/// Keeps changes of the admin side, one after another, for servers that are started with these files.
+pub(crate) fn keeper(files: Vec<PathBuf>) -> Keep {
+    let turn = Arc::new(Mutex::new(()));
+    Arc::new(move |kept| {
+        let (files, turn) = (files.clone(), Arc::clone(&turn));
+        let change = match kept {
+            Kept::Alias(name, alias) => KeptChange::Alias(name, alias),
+            Kept::Enabled(model, enabled) => KeptChange::Enabled(model, enabled),
+        };
+        Box::pin(async move {
+            let _turn = turn.lock().await;
+            let written = tokio::task::spawn_blocking(move || keep(&files, &change)).await;
+            written.map_err(|panic| panic.to_string())?
+        })
+    })
+}

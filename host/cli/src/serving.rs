@@ -1,0 +1,47 @@
+//! Service of all models, from the configuration and the plugins.
+
+use std::sync::Arc;
+
+use mortise_api::SearchTool;
+use mortise_config::LimitConfig;
+use mortise_models::{EngineSettings, NameMatching};
+use mortise_plugin_manager::{ManagedModel, PluginSet};
+use mortise_service::{CacheConfig, RunTool, ServedModel, Service, ServiceConfig};
+
+/// The service of all models, with the plugins that are bound to them.
+pub(crate) fn serving(
+    config: ServiceConfig,
+    plugins: &PluginSet,
+    managed: &[ManagedModel],
+) -> anyhow::Result<Arc<Service>> {
+    let served = |model: &ManagedModel| model.served(|facts| plugins.plugins_of(facts));
+    let served: Result<Vec<ServedModel>, String> = managed.iter().map(served).collect();
+    let served = served.map_err(anyhow::Error::msg)?;
+    let service = Service::new(config, served, plugins.policies(), &plugins.tools())?;
+    Ok(Arc::new(service))
+}
+
+/// Settings of the service that stand in the configuration.
+pub(crate) fn service_config(
+    limits: LimitConfig,
+    engine: EngineSettings,
+    names: NameMatching,
+    response_cache: CacheConfig,
+) -> ServiceConfig {
+    ServiceConfig {
+        name_matching: names,
+        default_max_tokens: limits.default_max_tokens,
+        max_choices: limits.n_max,
+        tenant_weights: engine.tenant_weights,
+        share_prefixes: engine.share_prefixes,
+        tools: limits.tools,
+        response_cache,
+        ..ServiceConfig::default()
+    }
+}
+
+/// Tools that the server has without a plugin.
+pub(crate) fn built_in(searches: bool, search: &Arc<SearchTool>) -> Vec<Arc<dyn RunTool>> {
+    let search = searches.then(|| Arc::clone(search) as _);
+    search.into_iter().collect()
+}

@@ -1,0 +1,231 @@
+//! Changes of the admin side that are kept: a file that the server writes, laid over all others.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use mortise_models::Alias;
+use toml::{Table, Value};
+
+use super::layers::{identity, kept_file, merge, table_of};
+use super::raw;
+
+/// First line of the file.
+const HEAD: &str =
+    "# Written by the server: changes of the admin side that were to be kept (`admin.persist`).\n";
+
+/// A change that is kept.
+#[derive(Debug, Clone, PartialEq)]
+pub enum KeptChange {
+    /// Meaning of an alias; `None`: it is removed.
+    Alias(String, Option<Alias>),
+    /// Whether a model is loaded at the start.
+    Enabled(String, bool),
+}
+
+/// Keep a change; false if the file says so already. `files` are those that the server was started with. Blocks.
+///
+/// # Errors
+/// With the reason, when the change cannot be kept; then the file is as it was.
+pub fn keep(files: &[PathBuf], change: &KeptChange) -> Result<bool, String> {
+    let below = table_of(files, false);
+    let base = files.first().and_then(|file| file.parent());
+    let path = kept_file(&below, base)
+        .ok_or("the configuration names no file for it; see `admin.persist`")?;
+    let before = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(format!("`{}` cannot be read: {error}", path.display())),
+    };
+    let kept: Table = before
+        .parse()
+        .map_err(|error| format!("`{}` is wrong: {error}", path.display()))?;
+    let changed = with_change(&below, kept.clone(), change)?;
+    let (mut now, mut then) = (below.clone(), below);
+    merge(&mut now, kept);
+    merge(&mut then, changed.clone());
+    if now == then {
+        return Ok(false);
+    }
+    let text = toml::to_string(&changed).map_err(|error| error.to_string())?;
+    raw::parse(&text)?;
+    write(&path, &format!("{HEAD}{text}"))
+        .map_err(|error| format!("`{}` cannot be written: {error}", path.display()))?;
+    Ok(true)
+}
+
+fn with_change(below: &Table, mut kept: Table, change: &KeptChange) -> Result<Table, String> {
+    match change {
+        KeptChange::Alias(name, alias) => {
+            let configured = entry(below, "aliases", name);
+            let Some(alias) = alias else {
+                if configured.is_some() {
+                    return Err(format!(
+                        "the alias `{name}` stands in a configuration file; remove it there"
+                    ));
+                }
+                entries(&mut kept, "aliases")?.retain(|entry| !is_called(entry, name));
+                return Ok(kept);
+            };
+            let mut table = Table::try_from(alias).map_err(|error| error.to_string())?;
+            table.insert("name".to_owned(), Value::from(name.as_str()));
+            let before = configured.and_then(|entry| entry.get("canary"));
+            if let (None, Some(Value::Table(before))) = (&alias.canary, before) {
+                // Nothing can be taken out of a file below, and a part of 0 is none.
+                let mut none = before.clone();
+                none.insert("percent".to_owned(), Value::from(0.0));
+                none.insert("tenants".to_owned(), Value::Array(Vec::new()));
+                table.insert("canary".to_owned(), Value::Table(none));
+            }
+            set(&mut kept, "aliases", name, table)?;
+        }
+        KeptChange::Enabled(name, enabled) => {
+            if entry(below, "models", name).is_none() {
+                return Err(format!(
+                    "no `[[models]]` of the configuration has the `name` \"{name}\", and only of such a model it can be kept"
+                ));
+            }
+            let mut table = Table::new();
+            table.insert("name".to_owned(), Value::from(name.as_str()));
+            table.insert("enabled".to_owned(), Value::from(*enabled));
+            set(&mut kept, "models", name, table)?;
+        }
+    }
+    Ok(kept)
+}
+
+fn entry<'a>(table: &'a Table, list: &str, name: &str) -> Option<&'a Table> {
+    let entries = table.get(list)?.as_array()?;
+    // A list in which one entry has no name would be replaced as a whole.
+    let named = entries.iter().all(|entry| identity(entry).is_some());
+    let found = entries.iter().find(|entry| is_called(entry, name))?;
+    found.as_table().filter(|_| named)
+}
+
+fn is_called(entry: &Value, name: &str) -> bool {
+    identity(entry).is_some_and(|(_, own)| own == name)
+}
+
+fn entries<'a>(table: &'a mut Table, list: &str) -> Result<&'a mut Vec<Value>, String> {
+    let value = table
+        .entry(list.to_owned())
+        .or_insert_with(|| Value::Array(Vec::new()));
+    match value {
+        Value::Array(entries) => Ok(entries),
+        _ => Err(format!(
+            "`{list}` of the file of `admin.persist` is no list"
+        )),
+    }
+}
+
+fn set(table: &mut Table, list: &str, name: &str, entry: Table) -> Result<(), String> {
+    let entries = entries(table, list)?;
+    entries.retain(|known| !is_called(known, name));
+    entries.push(Value::Table(entry));
+    Ok(())
+}
+
+/// Replace a file in one step.
+fn write(path: &Path, text: &str) -> std::io::Result<()> {
+    let beside = path.with_extension("new");
+    let mut file = File::create(&beside)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&beside, path)?;
+    match path.parent() {
+        Some(folder) if folder != Path::new("") => File::open(folder)?.sync_all(),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mortise_models::Canary;
+
+    use super::*;
+    use crate::{Config, Overrides};
+
+    const FILE: &str = "[admin]\npersist = \"kept.toml\"\n[[models]]\nname = \"a\"\n[[models]]\nname = \"b\"\n\
+                        [[aliases]]\nname = \"old\"\ntarget = \"a\"\ncanary = { target = \"b\", percent = 5 }\n";
+
+    fn alias(target: &str, canary: Option<&str>) -> Alias {
+        Alias {
+            target: target.to_owned(),
+            canary: canary.map(|target| Canary {
+                target: target.to_owned(),
+                percent: 10.0,
+                tenants: Vec::new(),
+            }),
+        }
+    }
+
+    #[test]
+    fn feature_c12_changes_are_kept_once_and_read_with_the_files() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("mortise.toml");
+        fs::write(&file, FILE).expect("written");
+        let files = [file];
+        let kept = folder.path().join("kept.toml");
+        let keep = |change: KeptChange| keep(&files, &change);
+        let prod = || KeptChange::Alias("prod".to_owned(), Some(alias("a", Some("b"))));
+        assert_eq!(keep(prod()), Ok(true));
+        let written = fs::metadata(&kept)
+            .and_then(|data| data.modified())
+            .expect("a file");
+        assert_eq!(keep(prod()), Ok(false));
+        let still = fs::metadata(&kept)
+            .and_then(|data| data.modified())
+            .expect("a file");
+        assert_eq!(written, still);
+        assert_eq!(keep(KeptChange::Enabled("b".to_owned(), false)), Ok(true));
+        // As the files say it, so nothing has to be kept.
+        assert_eq!(keep(KeptChange::Alias("new".to_owned(), None)), Ok(false));
+        assert_eq!(
+            keep(KeptChange::Alias("old".to_owned(), Some(alias("a", None)))),
+            Ok(true)
+        );
+
+        let config = Config::load(&files, Overrides::default()).expect("it is right");
+        let enabled: Vec<bool> = config
+            .models
+            .iter()
+            .map(|model| model.lifecycle.enabled)
+            .collect();
+        assert_eq!(enabled, [true, false]);
+        let of = |name: &str| {
+            config
+                .aliases
+                .iter()
+                .find(|(known, _)| known == name)
+                .cloned()
+        };
+        assert_eq!(of("prod").expect("an alias").1, alias("a", Some("b")));
+        let old = of("old").expect("an alias").1.canary.expect("a canary");
+        assert_eq!((old.percent, old.target.as_str()), (0.0, "b"));
+
+        assert_eq!(keep(KeptChange::Alias("prod".to_owned(), None)), Ok(true));
+        let config = Config::load(&files, Overrides::default()).expect("it is right");
+        assert_eq!(config.aliases.len(), 1);
+    }
+
+    #[test]
+    fn feature_c12_what_cannot_be_kept_is_refused_and_nothing_is_written() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("mortise.toml");
+        let keep = |text: &str, change: KeptChange| {
+            fs::write(&file, text).expect("written");
+            keep(std::slice::from_ref(&file), &change).expect_err("refused")
+        };
+        let removed = KeptChange::Alias("old".to_owned(), None);
+        assert!(keep(FILE, removed.clone()).contains("stands in a configuration file"));
+        assert!(keep(FILE, KeptChange::Enabled("c".to_owned(), true)).contains("no `[[models]]`"));
+        assert!(keep("[log]\n", removed).contains("admin.persist"));
+        let unnamed = format!("{FILE}[[models]]\npath = \"x\"\n");
+        assert!(
+            keep(&unnamed, KeptChange::Enabled("a".to_owned(), true)).contains("no `[[models]]`")
+        );
+        assert!(!folder.path().join("kept.toml").exists());
+        fs::write(folder.path().join("kept.toml"), "[[").expect("written");
+        assert!(keep(FILE, KeptChange::Enabled("a".to_owned(), false)).contains("is wrong"));
+    }
+}

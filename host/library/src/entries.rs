@@ -1,0 +1,159 @@
+//! Entries of the library: one small file a model, written in one step.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use crate::error::{LibraryError, disk};
+use crate::limits::{MAX_ENTRIES, MAX_ENTRY_BYTES};
+
+/// Origin of a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Source {
+    /// It was pulled from the hub.
+    Pull,
+    /// It was uploaded.
+    Upload,
+}
+
+/// A model of the library.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    /// Public name.
+    pub name: String,
+    /// Origin.
+    pub source: Source,
+    /// Folder of the model, or its GGUF file (the first of several), below the library's folder.
+    pub path: PathBuf,
+    /// Bytes of its files.
+    pub size_bytes: u64,
+    /// SHA-256 digest of its file, or of the list that `sha256sum *` writes; unknown of a model that was pulled.
+    pub sha256: Option<String>,
+    /// Version, as whoever uploaded it said.
+    pub version: Option<String>,
+    /// Description, as whoever uploaded it said.
+    pub description: Option<String>,
+    /// Seconds since 1970.
+    pub added_at: u64,
+}
+
+/// All entries, in memory and on the disk.
+#[derive(Debug)]
+pub(crate) struct Entries {
+    folder: PathBuf,
+    known: Mutex<BTreeMap<String, Entry>>,
+}
+
+impl Entries {
+    /// Read the entries of a folder. One that is no good is left out and told of.
+    pub(crate) fn open(folder: PathBuf) -> Result<Self, LibraryError> {
+        fs::create_dir_all(&folder).map_err(disk(&folder))?;
+        let mut known = BTreeMap::new();
+        for file in fs::read_dir(&folder).map_err(disk(&folder))?.flatten() {
+            let path = file.path();
+            if path.extension().is_none_or(|ending| ending != "json") {
+                // What a write left behind that did not end.
+                let _ = fs::remove_file(&path);
+                continue;
+            }
+            if known.len() >= MAX_ENTRIES {
+                tracing::warn!(
+                    "the library has more than {MAX_ENTRIES} models; the rest is left out"
+                );
+                break;
+            }
+            match read(&path) {
+                Ok(entry) => {
+                    known.insert(entry.name.clone(), entry);
+                }
+                Err(reason) => {
+                    tracing::error!(path = %path.display(), reason, "an entry of the library cannot be read");
+                }
+            }
+        }
+        Ok(Self {
+            folder,
+            known: Mutex::new(known),
+        })
+    }
+
+    pub(crate) fn all(&self) -> Vec<Entry> {
+        self.known().values().cloned().collect()
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<Entry> {
+        self.known().get(name).cloned()
+    }
+
+    /// Add an entry; with `replaces`, in place of one of the same name. Blocks.
+    pub(crate) fn put(&self, entry: Entry, replaces: bool) -> Result<(), LibraryError> {
+        let mut known = self.known();
+        if known.contains_key(&entry.name) {
+            if !replaces {
+                return Err(LibraryError::NameInUse(entry.name));
+            }
+        } else if known.len() >= MAX_ENTRIES {
+            let what = format!("{MAX_ENTRIES} models");
+            return Err(LibraryError::NoRoom(format!("the library has {what}")));
+        }
+        let path = self.path_of(&entry.name);
+        let text = serde_json::to_vec_pretty(&entry).unwrap_or_default();
+        let beside = path.with_extension("new");
+        let write = || {
+            let mut file = File::create(&beside)?;
+            file.write_all(&text)?;
+            file.sync_all()?;
+            fs::rename(&beside, &path)?;
+            File::open(&self.folder)?.sync_all()
+        };
+        write().map_err(disk(&path))?;
+        known.insert(entry.name.clone(), entry);
+        Ok(())
+    }
+
+    /// Remove an entry. Blocks.
+    pub(crate) fn remove(&self, name: &str) -> Result<(), LibraryError> {
+        let mut known = self.known();
+        let path = self.path_of(name);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(disk(&path)(error));
+            }
+            _ => {}
+        }
+        known.remove(name);
+        Ok(())
+    }
+
+    /// The file of an entry. The name itself is none on the disk.
+    fn path_of(&self, name: &str) -> PathBuf {
+        let digest = Sha256::digest(name.as_bytes());
+        self.folder.join(format!("{digest:x}.json"))
+    }
+
+    fn known(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn read(path: &Path) -> Result<Entry, String> {
+    let file = File::open(path).map_err(|error| error.to_string())?;
+    let mut text = Vec::new();
+    let mut limited = file.take(MAX_ENTRY_BYTES);
+    limited
+        .read_to_end(&mut text)
+        .map_err(|error| error.to_string())?;
+    let entry: Entry = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
+    let inside = |part: Component<'_>| matches!(part, Component::Normal(_));
+    match entry.path.components().all(inside) {
+        true => Ok(entry),
+        false => Err("its path leaves the library".to_owned()),
+    }
+}

@@ -1,0 +1,28 @@
+//! Models that come over the network while the server runs: pulled from the hub, or uploaded; and the folder that
+//! keeps them.
+//!
+//! ```text
+//! FOLDER/entries/DIGEST.json     a model: its name, where its files are, where it came from
+//!       /files/ID/…              files of a model that was uploaded
+//!       /incoming/ID/…           files of an upload that is not complete
+//!       /hub/…                   models that were pulled, as the cache of the hub has them
+//!       /lock                    held by the server that uses the folder
+//! ```
+//!
+//! A model exists once its entry does, which is written last and in one step: whatever ends the process, a model is
+//! there as a whole or not at all.
+
+mod contents;
+mod entries;
+mod error;
+mod library;
+pub mod limits;
+mod name;
+mod room;
+
+pub use entries::{Entry, Source};
+pub use error::LibraryError;
+pub use library::{
+    About, Access, Appending, Changed, Library, LibraryConfig, PullState, PullStatus, Receiving,
+    Ties, UploadOrder, UploadStatus,
+};

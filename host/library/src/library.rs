@@ -1,0 +1,316 @@
+//! The library: its folder, and what is done with the models in it.
+
+mod pulls;
+mod receive;
+mod uploads;
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, TryLockError};
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use mortise_hub::{HubConfig, ModelReference};
+use tokio::sync::{Semaphore, broadcast};
+
+use crate::contents::remove_folder;
+use crate::entries::{Entries, Entry, Source};
+use crate::error::{LibraryError, disk};
+use crate::limits::{MAX_FORMS_AT_ONCE, MAX_PARTIAL_AGE};
+use crate::room::Room;
+
+use self::pulls::Pulls;
+pub use self::pulls::{PullState, PullStatus};
+pub use self::receive::{About, Receiving};
+use self::uploads::Uploads;
+pub use self::uploads::{Appending, UploadOrder, UploadStatus};
+
+/// Who may pull and delete models on the routes of the API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Access {
+    /// Nobody: the admin side alone has such routes.
+    #[default]
+    Off,
+    /// Those who know the key of the admin side.
+    Operators,
+    /// Every caller that may ask for models.
+    Callers,
+}
+
+/// Settings of a library.
+#[derive(Debug, Clone)]
+pub struct LibraryConfig {
+    /// Folder that keeps the models.
+    pub folder: PathBuf,
+    /// Bytes that it may hold; 0 is no bound.
+    pub max_bytes: u64,
+    /// Bytes of one file that is uploaded.
+    pub max_file_bytes: u64,
+    /// Bytes of the disk that stay free.
+    pub min_free_bytes: u64,
+    /// Who may pull and delete on the routes of the API.
+    pub access: Access,
+    /// The hub. Its cache is the one of the library.
+    pub hub: HubConfig,
+}
+
+impl LibraryConfig {
+    /// Cache of the hub in the folder of a library.
+    pub fn hub_cache(folder: &Path) -> PathBuf {
+        folder.join("hub")
+    }
+}
+
+/// Outcome of listing the models anew.
+pub type Changed = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
+
+/// The server around a library.
+pub struct Ties {
+    /// True of a name that a model, an alias or an adapter has.
+    pub taken: Box<dyn Fn(&str) -> bool + Send + Sync>,
+    /// Lists the models anew, after one has come or gone.
+    pub changed: Box<dyn Fn() -> Changed + Send + Sync>,
+}
+
+/// Models that come over the network.
+pub struct Library {
+    config: LibraryConfig,
+    entries: Entries,
+    room: Arc<Room>,
+    pulls: Pulls,
+    uploads: Uploads,
+    forms: Arc<Semaphore>,
+    ties: OnceLock<Ties>,
+    /// Held while the folder is used.
+    _lock: File,
+}
+
+impl std::fmt::Debug for Library {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Library")
+    }
+}
+
+/// Times that the models are listed anew before it is left to the next change.
+const LISTINGS: u32 = 10;
+const LISTING_PAUSE: Duration = Duration::from_millis(200);
+
+impl Library {
+    /// Open the library, and remove what an earlier process left half done. Blocks.
+    ///
+    /// # Errors
+    /// When the folder cannot be used, or another server uses it.
+    pub fn open(config: LibraryConfig) -> Result<Arc<Self>, LibraryError> {
+        let folder = config.folder.clone();
+        fs::create_dir_all(&folder).map_err(disk(&folder))?;
+        let lock = lock(&folder)?;
+        let entries = Entries::open(folder.join("entries"))?;
+        sweep_files(&folder, &entries.all());
+        sweep_parts(&LibraryConfig::hub_cache(&folder));
+        let room = Room::new(folder.clone(), config.max_bytes, config.min_free_bytes);
+        let uploads = Uploads::open(folder.join("incoming"), &room)?;
+        Ok(Arc::new(Self {
+            config,
+            entries,
+            room,
+            pulls: Pulls::default(),
+            uploads,
+            forms: Arc::new(Semaphore::new(MAX_FORMS_AT_ONCE)),
+            ties: OnceLock::new(),
+            _lock: lock,
+        }))
+    }
+
+    /// Tie the library to the server around it. Done once.
+    pub fn tie(&self, ties: Ties) {
+        let _ = self.ties.set(ties);
+    }
+
+    /// Who may pull and delete on the routes of the API.
+    pub fn access(&self) -> Access {
+        self.config.access
+    }
+
+    /// Models of the library, by name.
+    pub fn entries(&self) -> Vec<Entry> {
+        self.entries.all()
+    }
+
+    /// Models of the library whose files are there, with the path of each.
+    pub fn models(&self) -> Vec<(String, PathBuf)> {
+        let folder = &self.config.folder;
+        let models = self.entries.all().into_iter();
+        models
+            .map(|entry| (entry.name, folder.join(entry.path)))
+            .filter(|(_, path)| path.exists())
+            .collect()
+    }
+
+    /// A model of the library.
+    pub fn entry(&self, name: &str) -> Option<Entry> {
+        self.entries.get(name)
+    }
+
+    /// Events of pulls from now on.
+    pub fn listen(&self) -> broadcast::Receiver<PullStatus> {
+        self.pulls.listen()
+    }
+
+    /// Remove a model with its files. Whoever calls has made sure that it is not loaded.
+    ///
+    /// # Errors
+    /// When the library has no such model, or it is being pulled.
+    pub async fn remove(self: &Arc<Self>, name: &str) -> Result<Entry, LibraryError> {
+        let this = Arc::clone(self);
+        let name = name.to_owned();
+        let removed = blocking(move || {
+            let entry = this.entries.get(&name);
+            let entry = entry.ok_or_else(|| LibraryError::NotInLibrary(name.clone()))?;
+            if entry.source == Source::Pull && this.pulls.brings_repository(&name) {
+                return Err(LibraryError::BeingPulled(name));
+            }
+            // First the entry: files without one are removed at the next start, if not now.
+            this.entries.remove(&name)?;
+            this.remove_files(&entry)?;
+            Ok(entry)
+        })
+        .await?;
+        tracing::info!(model = removed.name, "a model of the library was removed");
+        self.list_anew().await;
+        Ok(removed)
+    }
+
+    fn remove_files(&self, entry: &Entry) -> Result<(), LibraryError> {
+        let path = self.config.folder.join(&entry.path);
+        match entry.source {
+            // The folder of an upload is named by the first two parts: files/ID.
+            Source::Upload => {
+                let folder: PathBuf = entry.path.components().take(2).collect();
+                remove_folder(&self.config.folder.join(folder));
+                Ok(())
+            }
+            Source::Pull => {
+                let others = self.entries.all();
+                let shared = |other: &Entry| other.path == entry.path;
+                // Two references may mean the same files.
+                if others.iter().any(shared) {
+                    return Ok(());
+                }
+                let within = |other: &Entry| {
+                    other.source == Source::Pull && repository(other) == repository(entry)
+                };
+                let is_folder = entry.path.extension().is_none_or(|end| end != "gguf");
+                if is_folder && others.iter().any(within) {
+                    // Contents may be shared; they go with the last model of the repository.
+                    return fs::remove_dir_all(&path).map_err(disk(&path));
+                }
+                Ok(mortise_hub::remove(&self.config.hub.cache, &path)?)
+            }
+        }
+    }
+
+    fn check_free(&self, name: &str) -> Result<(), LibraryError> {
+        let taken = self.ties.get().is_some_and(|ties| (ties.taken)(name));
+        match taken || self.entries.get(name).is_some() {
+            true => Err(LibraryError::NameInUse(name.to_owned())),
+            false => Ok(()),
+        }
+    }
+
+    /// Have the models listed anew. A scan that a load crosses is tried again.
+    async fn list_anew(&self) {
+        let Some(ties) = self.ties.get() else {
+            return;
+        };
+        for attempt in 1..=LISTINGS {
+            match (ties.changed)().await {
+                Ok(()) => return,
+                Err(reason) if attempt == LISTINGS => {
+                    tracing::warn!(
+                        reason,
+                        "the models were not listed anew; the next rescan does"
+                    );
+                }
+                Err(_) => tokio::time::sleep(LISTING_PAUSE).await,
+            }
+        }
+    }
+}
+
+/// The repository's folder of a model that was pulled.
+fn repository(entry: &Entry) -> PathBuf {
+    entry.path.components().take(2).collect()
+}
+
+/// The reference by which a model was pulled is its name.
+fn reference_of(name: &str) -> Option<ModelReference> {
+    name.parse().ok()
+}
+
+fn now() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |elapsed| elapsed.as_secs())
+}
+
+/// Run what blocks on a thread for it.
+async fn blocking<T: Send + 'static>(
+    act: impl FnOnce() -> Result<T, LibraryError> + Send + 'static,
+) -> Result<T, LibraryError> {
+    match tokio::task::spawn_blocking(act).await {
+        Ok(result) => result,
+        Err(panic) => Err(LibraryError::Disk {
+            path: PathBuf::from("library"),
+            source: std::io::Error::other(panic.to_string()),
+        }),
+    }
+}
+
+fn lock(folder: &Path) -> Result<File, LibraryError> {
+    let path = folder.join("lock");
+    let file = File::create(&path).map_err(disk(&path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(LibraryError::InUse(folder.to_owned())),
+        Err(TryLockError::Error(error)) => Err(disk(&path)(error)),
+    }
+}
+
+/// Remove files of uploads that no entry names.
+fn sweep_files(folder: &Path, entries: &[Entry]) {
+    let used: BTreeSet<PathBuf> = entries
+        .iter()
+        .map(|entry| folder.join(repository(entry)))
+        .collect();
+    for entry in fs::read_dir(folder.join("files"))
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        if !used.contains(&entry.path()) {
+            remove_folder(&entry.path());
+        }
+    }
+}
+
+/// Remove parts of files that pulls left long ago.
+fn sweep_parts(cache: &Path) {
+    for repository in fs::read_dir(cache).into_iter().flatten().flatten() {
+        let blobs = repository.path().join("blobs");
+        for blob in fs::read_dir(&blobs).into_iter().flatten().flatten() {
+            let path = blob.path();
+            let is_part = path.extension().is_some_and(|end| end == "incomplete");
+            if is_part && is_old(&path) {
+                let _ = fs::remove_file(&path);
+            }
+        }
+    }
+}
+
+/// True if nothing has been written to a file for a long time.
+fn is_old(path: &Path) -> bool {
+    let changed = fs::metadata(path).and_then(|data| data.modified());
+    let age = changed.ok().and_then(|changed| changed.elapsed().ok());
+    age.is_some_and(|age| age > MAX_PARTIAL_AGE)
+}

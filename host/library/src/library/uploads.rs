@@ -1,0 +1,407 @@
+//! Uploads of one file in chunks, which outlive a cut connection and the process.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use tokio::fs::{File, OpenOptions};
+use tokio::io::AsyncWriteExt as _;
+use tokio::sync::OwnedMutexGuard;
+
+use super::receive::About;
+use super::{Library, blocking, is_old};
+use crate::contents::{received, remove_folder};
+use crate::entries::Entry;
+use crate::error::{LibraryError, disk, invalid};
+use crate::limits::{MAX_ENTRY_BYTES, MAX_UPLOADS};
+use crate::name::{check_file_name, check_model_name};
+use crate::room::{Promise, Room};
+
+/// What an upload will bring.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UploadOrder {
+    /// Name of the model.
+    pub model_id: String,
+    /// Name of its file, a GGUF file.
+    #[serde(default = "default_file")]
+    pub file_name: String,
+    /// Bytes of the file.
+    pub size_bytes: u64,
+    /// SHA-256 digest of the file.
+    #[serde(default)]
+    pub sha256: Option<String>,
+    /// Version.
+    #[serde(default)]
+    pub version: Option<String>,
+    /// Description.
+    #[serde(default)]
+    pub description: Option<String>,
+}
+
+fn default_file() -> String {
+    "model.gguf".to_owned()
+}
+
+/// An upload that is not complete.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UploadStatus {
+    /// Id of the upload.
+    pub id: String,
+    /// What it will bring.
+    pub order: UploadOrder,
+    /// Bytes that have come: where the next chunk begins.
+    pub offset: u64,
+}
+
+/// Uploads that are not complete.
+#[derive(Debug)]
+pub(crate) struct Uploads {
+    pub(crate) folder: PathBuf,
+    known: Mutex<HashMap<String, Arc<Upload>>>,
+}
+
+#[derive(Debug)]
+struct Upload {
+    id: String,
+    order: UploadOrder,
+    folder: PathBuf,
+    state: Arc<tokio::sync::Mutex<Arrived>>,
+    /// Bytes that have come, for those who only look.
+    offset: Mutex<u64>,
+}
+
+/// Bytes that have come, and room for the others.
+#[derive(Debug)]
+struct Arrived {
+    offset: u64,
+    room: Promise,
+    /// It is complete, or cancelled.
+    ended: bool,
+}
+
+/// File that tells what an upload will bring.
+const ORDER: &str = "upload.json";
+/// Folder of the file that comes.
+const CONTENT: &str = "content";
+
+impl Uploads {
+    /// Find the uploads that an earlier process began. Blocks.
+    pub(crate) fn open(folder: PathBuf, room: &Arc<Room>) -> Result<Self, LibraryError> {
+        fs::create_dir_all(&folder).map_err(disk(&folder))?;
+        let mut known = HashMap::new();
+        for entry in fs::read_dir(&folder).map_err(disk(&folder))?.flatten() {
+            let path = entry.path();
+            let found = entry.file_name().into_string().ok();
+            let found = found.and_then(|id| Upload::found(id, &path, room));
+            match found.filter(|_| known.len() < MAX_UPLOADS) {
+                Some(upload) => {
+                    known.insert(upload.id.clone(), Arc::new(upload));
+                }
+                // A form that was cut, or something old.
+                None => remove_folder(&path),
+            }
+        }
+        Ok(Self {
+            folder,
+            known: Mutex::new(known),
+        })
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<String, Arc<Upload>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn get(&self, id: &str) -> Result<Arc<Upload>, LibraryError> {
+        let unknown = || LibraryError::UnknownUpload(id.chars().take(64).collect());
+        self.known().get(id).cloned().ok_or_else(unknown)
+    }
+
+    fn forget(&self, id: &str) {
+        self.known().remove(id);
+    }
+
+    /// Remove uploads of which nothing came for long.
+    fn sweep(&self) {
+        self.known().retain(|_, upload| {
+            let busy = Arc::strong_count(upload) > 1;
+            let keep = busy || !is_old(&upload.file());
+            if !keep {
+                remove_folder(&upload.folder);
+            }
+            keep
+        });
+    }
+}
+
+impl Upload {
+    fn new(id: String, order: UploadOrder, folder: PathBuf, offset: u64, room: Promise) -> Self {
+        Self {
+            id,
+            order,
+            folder,
+            state: Arc::new(tokio::sync::Mutex::new(Arrived {
+                offset,
+                room,
+                ended: false,
+            })),
+            offset: Mutex::new(offset),
+        }
+    }
+
+    /// An upload whose folder is there.
+    fn found(id: String, folder: &Path, room: &Arc<Room>) -> Option<Self> {
+        let path = folder.join(ORDER);
+        let small = fs::metadata(&path).is_ok_and(|data| data.len() <= MAX_ENTRY_BYTES);
+        let order = fs::read(&path).ok().filter(|_| small)?;
+        let order: UploadOrder = serde_json::from_slice(&order).ok()?;
+        check_order(&order).ok()?;
+        let file = folder.join(CONTENT).join(&order.file_name);
+        let offset = fs::metadata(&file).ok()?.len();
+        if is_old(&file) || offset > order.size_bytes {
+            return None;
+        }
+        let room = room.promise(order.size_bytes - offset).ok()?;
+        Some(Self::new(id, order, folder.to_owned(), offset, room))
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.join(CONTENT).join(&self.order.file_name)
+    }
+
+    fn status(&self) -> UploadStatus {
+        let offset = self.offset.lock().unwrap_or_else(PoisonError::into_inner);
+        UploadStatus {
+            id: self.id.clone(),
+            order: self.order.clone(),
+            offset: *offset,
+        }
+    }
+
+    fn stands_at(&self, offset: u64) {
+        *self.offset.lock().unwrap_or_else(PoisonError::into_inner) = offset;
+    }
+}
+
+fn check_order(order: &UploadOrder) -> Result<(), LibraryError> {
+    check_model_name(&order.model_id)?;
+    check_file_name(&order.file_name)?;
+    if !order.file_name.ends_with(".gguf") {
+        return Err(invalid(
+            "file_name",
+            "in chunks comes a GGUF file; the files of a folder come as a form",
+        ));
+    }
+    if order.size_bytes == 0 {
+        return Err(invalid("size_bytes", "the file has at least 1 byte"));
+    }
+    Ok(())
+}
+
+fn about(order: &UploadOrder) -> About {
+    About {
+        sha256: order.sha256.clone(),
+        version: order.version.clone(),
+        description: order.description.clone(),
+    }
+}
+
+impl Library {
+    /// Begin an upload in chunks.
+    ///
+    /// # Errors
+    /// When a value is wrong, the name is in use, there is no room, or too many are under way.
+    pub async fn begin_upload(
+        self: &Arc<Self>,
+        order: UploadOrder,
+    ) -> Result<UploadStatus, LibraryError> {
+        check_order(&order)?;
+        about(&order).check()?;
+        let most = self.config.max_file_bytes;
+        if order.size_bytes > most {
+            return Err(LibraryError::TooLarge { most });
+        }
+        self.check_free(&order.model_id)?;
+        let this = Arc::clone(self);
+        blocking(move || {
+            this.uploads.sweep();
+            if this.uploads.known().len() >= MAX_UPLOADS {
+                return Err(LibraryError::TooMany {
+                    what: format!("{MAX_UPLOADS} uploads"),
+                });
+            }
+            let room = this.room.promise(order.size_bytes)?;
+            let id = uuid::Uuid::new_v4().simple().to_string();
+            let folder = this.uploads.folder.join(&id);
+            let upload = Upload::new(id.clone(), order, folder, 0, room);
+            let write = || {
+                fs::create_dir_all(upload.folder.join(CONTENT))?;
+                fs::File::create_new(upload.file())?;
+                let order = serde_json::to_vec(&upload.order)?;
+                fs::write(upload.folder.join(ORDER), order)
+            };
+            let failed = disk(&upload.folder);
+            write()
+                .map_err(failed)
+                .inspect_err(|_| remove_folder(&upload.folder))?;
+            let status = upload.status();
+            this.uploads.known().insert(id, Arc::new(upload));
+            Ok(status)
+        })
+        .await
+    }
+
+    /// Uploads in chunks that are not complete.
+    pub fn uploads(&self) -> Vec<UploadStatus> {
+        let known = self.uploads.known();
+        let mut all: Vec<UploadStatus> = known.values().map(|upload| upload.status()).collect();
+        all.sort_by(|one, other| one.id.cmp(&other.id));
+        all
+    }
+
+    /// An upload in chunks that is not complete.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn upload(&self, id: &str) -> Result<UploadStatus, LibraryError> {
+        Ok(self.uploads.get(id)?.status())
+    }
+
+    /// Begin to write a chunk of `length` bytes at `start`, of a file that is said to have `total`.
+    ///
+    /// # Errors
+    /// When the upload stands elsewhere, the file has another length, or another request writes.
+    pub async fn append(
+        self: &Arc<Self>,
+        id: &str,
+        start: u64,
+        length: u64,
+        total: u64,
+    ) -> Result<Appending, LibraryError> {
+        let upload = self.uploads.get(id)?;
+        let state = Arc::clone(&upload.state).try_lock_owned();
+        let state = state.map_err(|_| LibraryError::UploadBusy)?;
+        if state.ended {
+            return Err(LibraryError::UnknownUpload(upload.id.clone()));
+        }
+        let size = upload.order.size_bytes;
+        if total != size || start.saturating_add(length) > size {
+            return Err(LibraryError::WrongLength {
+                problem: format!("the file was announced with {size} bytes"),
+                offset: state.offset,
+            });
+        }
+        if start != state.offset {
+            return Err(LibraryError::WrongOffset {
+                offset: state.offset,
+            });
+        }
+        let path = upload.file();
+        let file = OpenOptions::new().append(true).open(&path).await;
+        let file = file.map_err(disk(&path))?;
+        Ok(Appending {
+            library: Arc::clone(self),
+            file,
+            state,
+            upload,
+            left: length,
+        })
+    }
+
+    /// Cancel an upload in chunks, and remove what has come.
+    ///
+    /// # Errors
+    /// When there is none, or a request is writing to it.
+    pub async fn cancel_upload(&self, id: &str) -> Result<UploadStatus, LibraryError> {
+        let upload = self.uploads.get(id)?;
+        let state = Arc::clone(&upload.state).try_lock_owned();
+        let mut state = state.map_err(|_| LibraryError::UploadBusy)?;
+        state.ended = true;
+        self.uploads.forget(id);
+        let folder = upload.folder.clone();
+        blocking(move || {
+            remove_folder(&folder);
+            Ok(())
+        })
+        .await?;
+        Ok(upload.status())
+    }
+}
+
+/// A chunk that is being written. Of one that breaks off, what has come stays.
+#[derive(Debug)]
+pub struct Appending {
+    library: Arc<Library>,
+    file: File,
+    state: OwnedMutexGuard<Arrived>,
+    upload: Arc<Upload>,
+    left: u64,
+}
+
+impl Appending {
+    /// More of the chunk.
+    ///
+    /// # Errors
+    /// When it is longer than announced, or the disk refuses.
+    pub async fn write(&mut self, data: &[u8]) -> Result<(), LibraryError> {
+        let length = data.len() as u64;
+        if length > self.left {
+            return Err(LibraryError::WrongLength {
+                problem: "the body is longer than `Content-Range` says".to_owned(),
+                offset: self.state.offset,
+            });
+        }
+        let path = self.upload.file();
+        // Flushed, so that the file never has less than what is counted.
+        self.file.write_all(data).await.map_err(disk(&path))?;
+        self.file.flush().await.map_err(disk(&path))?;
+        self.left -= length;
+        self.state.offset += length;
+        self.state.room.arrived(length);
+        self.upload.stands_at(self.state.offset);
+        Ok(())
+    }
+
+    /// The body has ended. The model, if the file is complete with it; else how far the upload is.
+    ///
+    /// # Errors
+    /// When the body was shorter than announced; and of a complete file, when it does not become a model, which ends the
+    /// upload.
+    pub async fn finish(mut self) -> Result<(UploadStatus, Option<Entry>), LibraryError> {
+        if self.left > 0 {
+            return Err(LibraryError::WrongLength {
+                problem: "the body is shorter than `Content-Range` says".to_owned(),
+                offset: self.state.offset,
+            });
+        }
+        let status = self.upload.status();
+        if status.offset < status.order.size_bytes {
+            return Ok((status, None));
+        }
+        let (library, upload) = (Arc::clone(&self.library), Arc::clone(&self.upload));
+        let entry = blocking(move || {
+            library.check_free(&upload.order.model_id)?;
+            let file = received(&upload.file())?;
+            let order = upload.order.clone();
+            let about = about(&order).check()?;
+            let content = upload.folder.join(CONTENT);
+            library.keep(&content, &upload.id, &[file], order.model_id, about)
+        })
+        .await;
+        // No chunk is left that could finish it another time.
+        self.state.ended = true;
+        let library = Arc::clone(&self.library);
+        library.uploads.forget(&status.id);
+        let folder = self.upload.folder.clone();
+        blocking(move || {
+            remove_folder(&folder);
+            Ok(())
+        })
+        .await?;
+        let entry = entry?;
+        library.list_anew().await;
+        Ok((status, Some(entry)))
+    }
+}

@@ -1,0 +1,156 @@
+//! Answers that were made before, for requests that are the same. Off unless a rule of the configuration asks for it.
+
+mod kept;
+mod key;
+mod recording;
+mod rules;
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use self::kept::Kept;
+pub(crate) use self::key::{Identity, Key, Likeness, Scope, likeness};
+pub(crate) use self::recording::{Recorded, Recording};
+pub use self::rules::{CacheRule, Semantic};
+pub(crate) use self::rules::{OF_CALLERS, OF_POLICIES, Wish};
+
+/// Bounds of the cache, and who is served from it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct CacheConfig {
+    /// Bytes of all answers.
+    pub max_bytes: usize,
+    /// Bytes of the answers of one tenant.
+    pub tenant_max_bytes: usize,
+    /// Bytes of one answer; longer ones are not kept.
+    pub max_entry_bytes: usize,
+    /// Age after which an answer is forgotten.
+    pub max_age: Duration,
+    /// The first rule that a request meets counts; without one nothing is kept.
+    pub rules: Vec<CacheRule>,
+}
+
+/// Figures of the cache.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct CacheFigures {
+    /// Requests that were answered from it.
+    pub hits: u64,
+    /// Requests that it had no answer for.
+    pub misses: u64,
+    /// Answers in it.
+    pub entries: usize,
+    /// Bytes that they take.
+    pub bytes: usize,
+    /// Time of all look-ups.
+    pub lookup: Duration,
+}
+
+/// Outcome of a look-up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CacheUse {
+    /// The answer was made before.
+    Hit,
+    /// It was not.
+    Miss,
+}
+
+impl CacheUse {
+    /// Word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Hit => "hit",
+            Self::Miss => "miss",
+        }
+    }
+}
+
+/// The cache.
+#[derive(Debug, Default)]
+pub(crate) struct ResponseCache {
+    config: CacheConfig,
+    kept: Mutex<Kept>,
+    hits: AtomicU64,
+    misses: AtomicU64,
+    nanoseconds: AtomicU64,
+}
+
+impl ResponseCache {
+    pub(crate) fn new(config: CacheConfig) -> Self {
+        Self {
+            kept: Mutex::new(Kept::new(&config)),
+            config,
+            ..Self::default()
+        }
+    }
+
+    /// The first rule that a request meets.
+    pub(crate) fn rule(&self, identity: &Identity<'_>) -> Option<&CacheRule> {
+        self.config.rules.iter().find(|rule| rule.meets(identity))
+    }
+
+    /// The answer to the very same request.
+    pub(crate) fn find(&self, key: &Key) -> Option<Arc<Recorded>> {
+        let began = Instant::now();
+        let found = self.kept().find(key, began);
+        self.looked_up(began);
+        found
+    }
+
+    /// The answer to the request that is most like this one, if it is like enough.
+    pub(crate) fn find_like(&self, likeness: &Likeness, least: f32) -> Option<Arc<Recorded>> {
+        let began = Instant::now();
+        let found = self.kept().find_like(likeness, least, began);
+        self.looked_up(began);
+        found
+    }
+
+    fn looked_up(&self, began: Instant) {
+        let took = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.nanoseconds.fetch_add(took, Relaxed);
+    }
+
+    /// Count what came of a look-up.
+    pub(crate) fn count(&self, came: CacheUse) {
+        match came {
+            CacheUse::Hit => self.hits.fetch_add(1, Relaxed),
+            CacheUse::Miss => self.misses.fetch_add(1, Relaxed),
+        };
+    }
+
+    /// Keep an answer.
+    pub(crate) fn keep(
+        &self,
+        key: Key,
+        tenant: &Arc<str>,
+        answer: Recorded,
+        likeness: Option<Likeness>,
+    ) {
+        self.kept()
+            .keep(key, tenant, answer, likeness, Instant::now());
+    }
+
+    /// Bytes of the longest answer that is kept.
+    pub(crate) fn max_entry_bytes(&self) -> usize {
+        self.config.max_entry_bytes
+    }
+
+    pub(crate) fn figures(&self) -> CacheFigures {
+        let (entries, bytes) = self.kept().size();
+        CacheFigures {
+            hits: self.hits.load(Relaxed),
+            misses: self.misses.load(Relaxed),
+            entries,
+            bytes,
+            lookup: Duration::from_nanos(self.nanoseconds.load(Relaxed)),
+        }
+    }
+
+    /// Forget all answers. Returns their number and their bytes.
+    pub(crate) fn clear(&self) -> (usize, usize) {
+        self.kept().clear()
+    }
+
+    fn kept(&self) -> std::sync::MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

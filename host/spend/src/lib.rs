@@ -1,0 +1,18 @@
+//! What requests cost: prices by model, budgets of callers and tenants, and totals of the day.
+//!
+//! Amounts are whole millionths of the currency. A request's highest cost is reserved before its prompt is submitted, and
+//! settled by what was used when it has ended. Budgets of the day are counters as those of policies are, so they are kept, and
+//! shared by hosts, as those are.
+
+mod account;
+mod book;
+mod budget;
+pub mod limits;
+mod money;
+mod price;
+
+pub use account::Accountant;
+pub use book::{Book, Line, Totals};
+pub use budget::{Budget, Holder};
+pub use money::{Money, MoneyError};
+pub use price::{Price, PriceList};

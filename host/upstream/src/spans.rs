@@ -1,0 +1,89 @@
+//! Spans of attempts at a request, by the conventions for HTTP clients.
+
+use mortise_models::{BaseUrl, RuntimeError, Usage};
+use mortise_trace::{Kind, Span, Value};
+
+/// Span of one attempt, which begins now.
+pub(crate) fn of_attempt(answer: &Span, url: &BaseUrl, resent: u32) -> Span {
+    let (host, port) = address(url);
+    let mut attributes = vec![
+        ("http.request.method", Value::from("POST")),
+        ("server.address", Value::from(host.to_owned())),
+        ("server.port", Value::from(i64::from(port))),
+    ];
+    if resent > 0 {
+        let resent = Value::from(i64::from(resent));
+        attributes.push(("http.request.resend_count", resent));
+    }
+    answer.child("upstream", Kind::Client, attributes)
+}
+
+/// Host and port of a server.
+fn address(url: &BaseUrl) -> (&str, u16) {
+    let origin = url.origin();
+    let (host, port) = match origin.strip_prefix("https://") {
+        Some(host) => (host, 443),
+        None => (origin.strip_prefix("http://").unwrap_or(origin), 80),
+    };
+    // The colons of an address in brackets separate no port.
+    let split = host
+        .rsplit_once(':')
+        .filter(|(_, port)| !port.ends_with(']'));
+    match split {
+        Some((name, number)) => (name, number.parse().unwrap_or(port)),
+        None => (host, port),
+    }
+}
+
+/// End of an attempt.
+pub(crate) enum Ended<'a> {
+    /// The caller went away.
+    Cancelled,
+    /// It failed, before the answer began or within it.
+    Failed(&'a RuntimeError),
+    /// It was answered.
+    Answered(Option<Usage>),
+}
+
+/// End the span of an attempt.
+pub(crate) fn end(span: &Span, ended: &Ended<'_>) {
+    match ended {
+        Ended::Cancelled => span.set("error.type", "cancelled"),
+        Ended::Failed(error) => span.fail(kind(error)),
+        Ended::Answered(usage) => {
+            if let Some(usage) = usage {
+                let tokens = i64::from(usage.completion_tokens);
+                span.set("gen_ai.usage.output_tokens", tokens);
+            }
+        }
+    }
+    span.end();
+}
+
+fn kind(error: &RuntimeError) -> &'static str {
+    match error {
+        RuntimeError::Invalid(_) => "invalid",
+        RuntimeError::ContextLength { .. } => "context_length",
+        RuntimeError::Upstream(_) => "upstream",
+        RuntimeError::Unavailable { .. } => "unavailable",
+        RuntimeError::Failed(_) => "failed",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn host_and_port_stand_in_an_address() {
+        for (url, host, port) in [
+            ("http://127.0.0.1:8000/v1", "127.0.0.1", 8000),
+            ("https://models.example/v1", "models.example", 443),
+            ("http://[::1]:81", "[::1]", 81),
+            ("http://[::1]/v1", "[::1]", 80),
+        ] {
+            let url: BaseUrl = url.parse().expect("URL");
+            assert_eq!(address(&url), (host, port));
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Token buckets and places that several hosts share.
+
+use std::sync::Arc;
+
+use mortise_plugin::{CountersLost, Counting, Rate, RateCounters, UNDER_WAY, Verdict};
+
+use crate::config::WhenLost;
+use crate::limits::{KEEP_PLACES, MAX_BUCKET_NAME_BYTES};
+use crate::mirror::Mirror;
+use crate::valkey::{Lost, MAX_AHEAD_US, Valkey, milliseconds};
+
+/// Counters of one ledger.
+pub struct SharedCounters {
+    valkey: Arc<Valkey>,
+    mirror: Arc<Mirror>,
+}
+
+impl RateCounters for SharedCounters {
+    fn take<'a>(
+        &'a self,
+        bucket: &'a str,
+        cost: u64,
+        rate: Rate,
+    ) -> Counting<'a, Result<Verdict, CountersLost>> {
+        Box::pin(self.withdraw(bucket, cost, rate, true))
+    }
+
+    fn peek<'a>(
+        &'a self,
+        bucket: &'a str,
+        cost: u64,
+        rate: Rate,
+    ) -> Counting<'a, Result<Verdict, CountersLost>> {
+        Box::pin(self.peek(bucket, cost, rate))
+    }
+
+    fn adjust<'a>(&'a self, bucket: &'a str, delta: i64, rate: Rate) -> Counting<'a, ()> {
+        Box::pin(self.adjust(bucket, delta, rate))
+    }
+}
+
+impl SharedCounters {
+    /// The counters of a ledger. Those of one name are the same on all hosts.
+    pub fn of(valkey: &Arc<Valkey>, ledger: &str) -> Self {
+        Self {
+            mirror: valkey.mirror(ledger),
+            valkey: Arc::clone(valkey),
+        }
+    }
+
+    /// Answer of the server, or of this host if it would refuse nothing that the server might grant: what it last heard
+    /// of the bucket has been refilled since, and what others took since is found when the request takes.
+    async fn peek(&self, bucket: &str, cost: u64, rate: Rate) -> Result<Verdict, CountersLost> {
+        if self.valkey.stats().up {
+            let here = match bucket.starts_with(UNDER_WAY) {
+                true => places(self.mirror.count(bucket), cost, rate.capacity).1,
+                false => self.mirror.buckets.peek(bucket, cost, rate),
+            };
+            if here.allowed {
+                return Ok(here);
+            }
+        }
+        self.withdraw(bucket, cost, rate, false).await
+    }
+
+    async fn withdraw(
+        &self,
+        bucket: &str,
+        cost: u64,
+        rate: Rate,
+        takes: bool,
+    ) -> Result<Verdict, CountersLost> {
+        if cost > rate.capacity || bucket.len() > MAX_BUCKET_NAME_BYTES {
+            return Ok(Verdict::NEVER);
+        }
+        match bucket.starts_with(UNDER_WAY) {
+            true => self.take_places(bucket, cost, rate.capacity, takes).await,
+            false => self.take_flow(bucket, cost, rate, takes).await,
+        }
+    }
+
+    async fn take_flow(
+        &self,
+        bucket: &str,
+        cost: u64,
+        rate: Rate,
+        takes: bool,
+    ) -> Result<Verdict, CountersLost> {
+        let flow = microseconds(rate.time_for(cost));
+        let period = microseconds(rate.time_for(rate.capacity));
+        let key = self.valkey.key("b", &self.mirror.name, bucket);
+        let mut call = self.valkey.scripts.take.key(key);
+        call.arg(flow).arg(period).arg(u8::from(takes));
+        match self.valkey.ask::<(u8, String)>(&call).await {
+            Ok(((allowed, ahead), _shared)) => {
+                let ahead = u128::from(ahead.parse::<u64>().unwrap_or(u64::MAX)) * 1_000;
+                let allowed = allowed == 1;
+                if takes || !allowed {
+                    self.mirror.buckets.mirror(bucket, ahead);
+                }
+                Ok(rate.verdict(cost, allowed, ahead))
+            }
+            Err(_) => {
+                self.without()?;
+                let verdict = match takes {
+                    true => self.mirror.buckets.take(bucket, cost, rate),
+                    false => self.mirror.buckets.peek(bucket, cost, rate),
+                };
+                // A call without an answer may have taken it already: rather twice than not at all.
+                if takes && verdict.allowed && flow > 0 {
+                    self.mirror.remember(bucket, flow);
+                }
+                Ok(verdict)
+            }
+        }
+    }
+
+    async fn take_places(
+        &self,
+        bucket: &str,
+        cost: u64,
+        capacity: u64,
+        takes: bool,
+    ) -> Result<Verdict, CountersLost> {
+        let key = self.valkey.key("p", &self.mirror.name, bucket);
+        let mut call = self.valkey.scripts.place.key(key);
+        call.key(self.valkey.hosts_key()).arg(&self.valkey.host);
+        call.arg(cost).arg(capacity).arg(u8::from(takes));
+        call.arg(milliseconds(KEEP_PLACES));
+        match self.valkey.ask::<(u8, String)>(&call).await {
+            Ok(((allowed, taken), _shared)) => {
+                let taken = taken.parse().unwrap_or(u64::MAX);
+                if allowed == 1 && takes && cost > 0 {
+                    let cost = i64::try_from(cost).unwrap_or(i64::MAX);
+                    self.mirror.change(bucket, cost, false);
+                }
+                Ok(verdict_of_places(allowed == 1, taken, capacity))
+            }
+            Err(lost) => {
+                if takes && lost == Lost::Unanswered {
+                    self.mirror.doubt(bucket);
+                }
+                self.without()?;
+                if !takes {
+                    return Ok(places(self.mirror.count(bucket), cost, capacity).1);
+                }
+                let (before, taken) = self.mirror.take_untold(bucket, cost, capacity);
+                let after = if taken { before + cost } else { before };
+                Ok(verdict_of_places(taken, after, capacity))
+            }
+        }
+    }
+
+    async fn adjust(&self, bucket: &str, delta: i64, rate: Rate) {
+        if bucket.len() > MAX_BUCKET_NAME_BYTES || delta == 0 {
+            return;
+        }
+        if bucket.starts_with(UNDER_WAY) {
+            return self.change_places(bucket, delta).await;
+        }
+        let flow = microseconds(rate.time_for(delta.unsigned_abs())) * delta.signum();
+        let key = self.valkey.key("b", &self.mirror.name, bucket);
+        let mut call = self.valkey.scripts.adjust.key(key);
+        call.arg(flow).arg(MAX_AHEAD_US);
+        match self.valkey.ask::<String>(&call).await {
+            Ok((ahead, _shared)) => {
+                let ahead = u128::from(ahead.parse::<u64>().unwrap_or(u64::MAX)) * 1_000;
+                self.mirror.buckets.mirror(bucket, ahead);
+            }
+            Err(lost) => {
+                self.mirror.buckets.adjust(bucket, delta, rate);
+                // Charged rather twice than not at all, and given back rather not at all than twice.
+                if delta > 0 || lost == Lost::Unsent {
+                    self.mirror.remember(bucket, flow);
+                }
+            }
+        }
+    }
+
+    async fn change_places(&self, bucket: &str, delta: i64) {
+        let key = self.valkey.key("p", &self.mirror.name, bucket);
+        let mut call = self.valkey.scripts.release.key(key);
+        call.arg(&self.valkey.host).arg(delta);
+        call.arg(milliseconds(KEEP_PLACES));
+        let asked = self.valkey.ask::<u8>(&call).await;
+        self.mirror.change(bucket, delta, asked.is_err());
+    }
+
+    /// A decision without the server, if there may be one.
+    fn without(&self) -> Result<(), CountersLost> {
+        self.valkey.count_without();
+        match self.valkey.when_lost() {
+            WhenLost::Refuse => Err(CountersLost),
+            WhenLost::Local => Ok(()),
+        }
+    }
+}
+
+/// Number of places after a withdrawal, and the answer to it.
+fn places(taken: u64, cost: u64, capacity: u64) -> (u64, Verdict) {
+    let wanted = taken.saturating_add(cost);
+    let allowed = wanted <= capacity;
+    let after = if allowed { wanted } else { taken };
+    (after, verdict_of_places(allowed, after, capacity))
+}
+
+/// Places come back when answers end, and nobody knows when that will be.
+fn verdict_of_places(allowed: bool, taken: u64, capacity: u64) -> Verdict {
+    Verdict {
+        allowed,
+        remaining: capacity.saturating_sub(taken),
+        retry_after_ms: if allowed { 0 } else { 1_000 },
+    }
+}
+
+fn microseconds(nanoseconds: u128) -> i64 {
+    let time = i64::try_from(nanoseconds.div_ceil(1_000)).unwrap_or(i64::MAX);
+    time.min(MAX_AHEAD_US)
+}

@@ -1,0 +1,508 @@
+//! What a schema says, as far as it can be told without a grammar: its types, the values that it takes, and
+//! whether it has any in common with another.
+
+use std::cell::Cell;
+
+use serde_json::{Map, Value};
+
+use super::strings::{self, Complement};
+use super::types::Types;
+
+/// References and lists that are followed, one within the other.
+const MAX_DEPTH: usize = 24;
+/// Questions to schemas that one rewriting may ask.
+const MAX_STEPS: usize = 200_000;
+/// Questions that one to a regular expression counts as.
+const PATTERN_STEPS: usize = 100;
+/// Questions that the complement of a regular expression counts as.
+const COMPLEMENT_STEPS: usize = 2_000;
+
+/// Schema whose references lead to its `$defs`, with the number of questions that were asked.
+pub(super) struct Document {
+    definitions: Map<String, Value>,
+    steps: Cell<usize>,
+}
+
+/// A schema and those that hold together with it: parts that all hold, and lists of which one holds.
+#[derive(Clone, Default)]
+struct View<'a> {
+    never: bool,
+    parts: Vec<&'a Map<String, Value>>,
+    choices: Vec<&'a Vec<Value>>,
+}
+
+impl Document {
+    pub(super) fn new(definitions: Map<String, Value>) -> Self {
+        Self {
+            definitions,
+            steps: Cell::new(0),
+        }
+    }
+
+    /// Schema that a reference leads to.
+    pub(super) fn target(&self, reference: &Value) -> Option<&Value> {
+        let name = reference.as_str()?.strip_prefix("#/$defs/")?;
+        self.definitions.get(name)
+    }
+
+    /// Count a question; true if there were too many.
+    pub(super) fn is_spent(&self) -> bool {
+        self.spend(1)
+    }
+
+    fn spend(&self, steps: usize) -> bool {
+        self.steps.set(self.steps.get() + steps);
+        self.steps.get() > MAX_STEPS
+    }
+
+    /// Whether the text has the pattern in it, if that can be found out.
+    fn matches(&self, pattern: &str, text: &str) -> Option<bool> {
+        match self.spend(PATTERN_STEPS) {
+            true => None,
+            false => strings::matches(pattern, text),
+        }
+    }
+
+    /// The strings that do not have this pattern in them.
+    pub(super) fn complement(&self, pattern: &str) -> Complement {
+        match self.spend(COMPLEMENT_STEPS) {
+            true => Complement::Unknown,
+            false => strings::complement(pattern),
+        }
+    }
+
+    /// Types of which the schema may take values.
+    pub(super) fn types(&self, schema: &Value) -> Types {
+        self.types_below(schema, 0)
+    }
+
+    fn types_below(&self, schema: &Value, depth: usize) -> Types {
+        let fields = match schema {
+            Value::Bool(false) => return Types::NONE,
+            Value::Object(fields) if depth < MAX_DEPTH && !self.is_spent() => fields,
+            _ => return Types::ALL,
+        };
+        let mut types = Types::ALL;
+        for (key, value) in fields {
+            let union = |schemas: &[Value]| {
+                schemas.iter().fold(Types::NONE, |types, schema| {
+                    types.or(self.types_below(schema, depth + 1))
+                })
+            };
+            types = types.and(match (key.as_str(), value) {
+                ("type", value) => Types::read(value).unwrap_or(Types::ALL),
+                ("const", value) => Types::of(value),
+                ("enum", Value::Array(values)) => values
+                    .iter()
+                    .fold(Types::NONE, |types, value| types.or(Types::of(value))),
+                ("anyOf" | "oneOf", Value::Array(schemas)) => union(schemas),
+                ("allOf", Value::Array(schemas)) => {
+                    schemas.iter().fold(Types::ALL, |types, schema| {
+                        types.and(self.types_below(schema, depth + 1))
+                    })
+                }
+                ("$ref", reference) => match self.target(reference) {
+                    Some(target) => self.types_below(target, depth + 1),
+                    None => Types::ALL,
+                },
+                _ => Types::ALL,
+            });
+        }
+        types
+    }
+
+    fn view<'a>(&'a self, schema: &'a Value) -> View<'a> {
+        let mut view = View::default();
+        self.add_to(&mut view, schema, 0);
+        view
+    }
+
+    fn add_to<'a>(&'a self, view: &mut View<'a>, schema: &'a Value, depth: usize) {
+        let fields = match schema {
+            Value::Bool(false) => {
+                view.never = true;
+                return;
+            }
+            Value::Object(fields) if depth < MAX_DEPTH && !self.is_spent() => fields,
+            _ => return,
+        };
+        view.parts.push(fields);
+        for (key, value) in fields {
+            match (key.as_str(), value) {
+                ("allOf", Value::Array(schemas)) => schemas
+                    .iter()
+                    .for_each(|schema| self.add_to(view, schema, depth + 1)),
+                ("anyOf" | "oneOf", Value::Array(schemas)) => view.choices.push(schemas),
+                ("$ref", reference) => {
+                    if let Some(target) = self.target(reference) {
+                        self.add_to(view, target, depth + 1);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether no value fits both. False where that cannot be told.
+    pub(super) fn are_disjoint(&self, a: &Value, b: &Value) -> bool {
+        self.disjoint(&self.view(a), &self.view(b), 0)
+    }
+
+    fn disjoint<'a>(&'a self, a: &View<'a>, b: &View<'a>, depth: usize) -> bool {
+        if depth > MAX_DEPTH || self.is_spent() {
+            return false;
+        }
+        if a.never || b.never || self.disjoint_parts(a, b, depth) {
+            return true;
+        }
+        for (one, other) in [(a, b), (b, a)] {
+            let Some((options, rest)) = one.choices.split_last() else {
+                continue;
+            };
+            return options.iter().all(|option| {
+                let mut chosen = View {
+                    choices: rest.to_vec(),
+                    ..one.clone()
+                };
+                self.add_to(&mut chosen, option, depth + 1);
+                self.disjoint(&chosen, other, depth + 1)
+            });
+        }
+        false
+    }
+
+    fn disjoint_parts<'a>(&'a self, a: &View<'a>, b: &View<'a>, depth: usize) -> bool {
+        let types = types_of_parts(a).and(types_of_parts(b));
+        if types.is_empty() {
+            return true;
+        }
+        for (one, other) in [(a, b), (b, a)] {
+            if let Some(values) = finite(one) {
+                let fits = |value: &&Value| {
+                    let mut parts = one.parts.iter().chain(&other.parts);
+                    !parts.any(|part| self.admits_part(part, value, depth + 1) == Some(false))
+                };
+                if !values.iter().any(|value| fits(&value)) {
+                    return true;
+                }
+            }
+        }
+        let parts: Vec<&Map<String, Value>> = a.parts.iter().chain(&b.parts).copied().collect();
+        types.each().all(|types| {
+            if types == Types::STRING {
+                self.strings_conflict(&parts)
+            } else if types == Types::OBJECT {
+                crosses(&parts, "minProperties", "maxProperties")
+                    || self.objects_conflict(a, b, depth)
+            } else if types == Types::ARRAY {
+                crosses(&parts, "minItems", "maxItems") || self.arrays_conflict(a, b, depth)
+            } else if types.meets(Types::NUMBER) {
+                numbers_conflict(&parts)
+            } else {
+                false
+            }
+        })
+    }
+
+    fn strings_conflict(&self, parts: &[&Map<String, Value>]) -> bool {
+        let patterns: Vec<&str> = parts
+            .iter()
+            .filter_map(|part| part.get("pattern")?.as_str())
+            .take(8)
+            .collect();
+        crosses(parts, "minLength", "maxLength")
+            || patterns.iter().enumerate().any(|(index, a)| {
+                patterns[index + 1..]
+                    .iter()
+                    .any(|b| a != b && !self.spend(PATTERN_STEPS) && strings::disjoint(a, b))
+            })
+    }
+
+    /// What a part says of a property.
+    fn property_schemas<'a>(&self, part: &'a Map<String, Value>, name: &str) -> Vec<&'a Value> {
+        let mut found: Vec<&Value> = part
+            .get("properties")
+            .and_then(|named| named.get(name))
+            .into_iter()
+            .collect();
+        let patterns = part.get("patternProperties").and_then(Value::as_object);
+        for (pattern, schema) in patterns.into_iter().flatten() {
+            match self.matches(pattern, name) {
+                Some(true) => found.push(schema),
+                Some(false) => {}
+                // It may be one of those, and then it is no additional one.
+                None => return found,
+            }
+        }
+        if found.is_empty() {
+            found.extend(part.get("additionalProperties"));
+        }
+        found
+    }
+
+    /// Whether a property that one of them requires cannot be as both want it.
+    fn objects_conflict<'a>(&'a self, a: &View<'a>, b: &View<'a>, depth: usize) -> bool {
+        let required = |view: &View<'a>| -> Vec<&'a str> {
+            let lists = view
+                .parts
+                .iter()
+                .filter_map(|part| part.get("required")?.as_array());
+            lists.flatten().filter_map(Value::as_str).collect()
+        };
+        let mut names = required(a);
+        names.extend(required(b));
+        names.sort_unstable();
+        names.dedup();
+        names.iter().any(|name| {
+            let property = |view: &View<'a>| {
+                let mut properties = View::default();
+                for part in &view.parts {
+                    for schema in self.property_schemas(part, name) {
+                        self.add_to(&mut properties, schema, depth + 1);
+                    }
+                }
+                properties
+            };
+            self.disjoint(&property(a), &property(b), depth + 1)
+        })
+    }
+
+    /// Whether an item that one of them requires cannot be as both want it.
+    fn arrays_conflict<'a>(&'a self, a: &View<'a>, b: &View<'a>, depth: usize) -> bool {
+        let least =
+            |view: &View<'_>| bound(&view.parts, "minItems", f64::max).unwrap_or(0.0) as usize;
+        let required = least(a).max(least(b)).min(8);
+        (0..required).any(|index| {
+            let item = |view: &View<'a>| {
+                let mut items = View::default();
+                for part in &view.parts {
+                    if let Some(schema) = item_schema(part, index) {
+                        self.add_to(&mut items, schema, depth + 1);
+                    }
+                }
+                items
+            };
+            self.disjoint(&item(a), &item(b), depth + 1)
+        })
+    }
+
+    /// Whether the schema takes the value, if that can be told.
+    pub(super) fn admits(&self, schema: &Value, value: &Value) -> Option<bool> {
+        self.admits_below(schema, value, 0)
+    }
+
+    fn admits_below(&self, schema: &Value, value: &Value, depth: usize) -> Option<bool> {
+        match schema {
+            Value::Bool(takes) => Some(*takes),
+            Value::Object(fields) if depth < MAX_DEPTH && !self.is_spent() => {
+                self.admits_part(fields, value, depth)
+            }
+            _ => None,
+        }
+    }
+
+    fn admits_part(
+        &self,
+        fields: &Map<String, Value>,
+        value: &Value,
+        depth: usize,
+    ) -> Option<bool> {
+        let answers = fields
+            .iter()
+            .map(|(key, argument)| self.admits_keyword(key, argument, value, depth));
+        all(answers)
+    }
+
+    fn admits_keyword(
+        &self,
+        key: &str,
+        argument: &Value,
+        value: &Value,
+        depth: usize,
+    ) -> Option<bool> {
+        let below = |schema: &Value| self.admits_below(schema, value, depth + 1);
+        match (key, argument) {
+            ("type", types) => Some(Types::read(types)?.meets(Types::of(value))),
+            ("const", constant) => Some(equal(constant, value)),
+            ("enum", Value::Array(values)) => Some(values.iter().any(|one| equal(one, value))),
+            ("allOf", Value::Array(schemas)) => all(schemas.iter().map(below)),
+            ("anyOf", Value::Array(schemas)) => any(schemas.iter().map(below)),
+            ("oneOf", Value::Array(schemas)) => {
+                let answers: Option<Vec<bool>> = schemas.iter().map(below).collect();
+                Some(answers?.iter().filter(|takes| **takes).count() == 1)
+            }
+            ("not", schema) => below(schema).map(|takes| !takes),
+            ("$ref", reference) => below(self.target(reference)?),
+            _ => match value {
+                Value::String(text) if key == "pattern" => self.matches(argument.as_str()?, text),
+                Value::String(text) => string_admits(key, argument, text),
+                Value::Number(number) => number_admits(key, argument, number.as_f64()?),
+                Value::Array(items) => match key {
+                    "minItems" => Some(items.len() as f64 >= argument.as_f64()?),
+                    "maxItems" => Some(items.len() as f64 <= argument.as_f64()?),
+                    "items" if argument.is_object() => None,
+                    key => is_not_about(key, Types::ARRAY),
+                },
+                Value::Object(members) => self.object_admits(key, argument, members, depth),
+                _ => is_not_about(key, Types::of(value)),
+            },
+        }
+    }
+
+    fn object_admits(
+        &self,
+        key: &str,
+        argument: &Value,
+        members: &Map<String, Value>,
+        depth: usize,
+    ) -> Option<bool> {
+        match (key, argument) {
+            ("required", Value::Array(names)) => {
+                let has =
+                    |name: &Value| name.as_str().is_some_and(|name| members.contains_key(name));
+                Some(names.iter().all(has))
+            }
+            ("minProperties", least) => Some(members.len() as f64 >= least.as_f64()?),
+            ("maxProperties", most) => Some(members.len() as f64 <= most.as_f64()?),
+            ("properties", Value::Object(named)) => all(named.iter().map(|(name, schema)| {
+                let member = members.get(name);
+                member.map_or(Some(true), |member| {
+                    self.admits_below(schema, member, depth + 1)
+                })
+            })),
+            (key, _) => is_not_about(key, Types::OBJECT),
+        }
+    }
+}
+
+/// `true` for a keyword that says nothing of values of these types, `None` for one that may.
+fn is_not_about(key: &str, types: Types) -> Option<bool> {
+    about(key).filter(|about| !about.meets(types)).map(|_| true)
+}
+
+/// Types of which a keyword says something. `None` for a keyword of which that is not known here.
+fn about(key: &str) -> Option<Types> {
+    Some(match key {
+        "minLength" | "maxLength" | "pattern" | "format" => Types::STRING,
+        "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf" => {
+            Types::NUMBER
+        }
+        "items" | "prefixItems" | "additionalItems" | "minItems" | "maxItems" | "uniqueItems"
+        | "contains" | "minContains" | "maxContains" | "unevaluatedItems" => Types::ARRAY,
+        "properties"
+        | "patternProperties"
+        | "additionalProperties"
+        | "required"
+        | "minProperties"
+        | "maxProperties"
+        | "propertyNames"
+        | "dependencies"
+        | "dependentRequired"
+        | "dependentSchemas"
+        | "unevaluatedProperties" => Types::OBJECT,
+        "if" | "then" | "else" | "$dynamicRef" | "$recursiveRef" | "x-guidance" => return None,
+        _ => Types::NONE,
+    })
+}
+
+fn string_admits(key: &str, argument: &Value, text: &str) -> Option<bool> {
+    let length = || text.chars().count() as f64;
+    match key {
+        "minLength" => Some(length() >= argument.as_f64()?),
+        "maxLength" => Some(length() <= argument.as_f64()?),
+        key => is_not_about(key, Types::STRING),
+    }
+}
+
+fn number_admits(key: &str, argument: &Value, number: f64) -> Option<bool> {
+    match key {
+        "minimum" => Some(number >= argument.as_f64()?),
+        "maximum" => Some(number <= argument.as_f64()?),
+        "exclusiveMinimum" => Some(number > argument.as_f64()?),
+        "exclusiveMaximum" => Some(number < argument.as_f64()?),
+        key => is_not_about(key, Types::NUMBER),
+    }
+}
+
+fn all(answers: impl Iterator<Item = Option<bool>>) -> Option<bool> {
+    let mut result = Some(true);
+    for answer in answers {
+        match answer {
+            Some(true) => {}
+            Some(false) => return Some(false),
+            None => result = None,
+        }
+    }
+    result
+}
+
+fn any(answers: impl Iterator<Item = Option<bool>>) -> Option<bool> {
+    all(answers.map(|answer| answer.map(|answer| !answer))).map(|none| !none)
+}
+
+/// Equality of JSON values: numbers by what they say.
+pub(super) fn equal(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Number(a), Value::Number(b)) => a == b || a.as_f64() == b.as_f64(),
+        (Value::Array(a), Value::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| equal(a, b))
+        }
+        (Value::Object(a), Value::Object(b)) => {
+            a.len() == b.len()
+                && a.iter()
+                    .all(|(key, a)| b.get(key).is_some_and(|b| equal(a, b)))
+        }
+        (a, b) => a == b,
+    }
+}
+
+fn types_of_parts(view: &View<'_>) -> Types {
+    view.parts.iter().fold(Types::ALL, |types, part| {
+        types.and(part.get("type").and_then(Types::read).unwrap_or(Types::ALL))
+    })
+}
+
+/// All values that the schema may take, if it lists them.
+fn finite<'a>(view: &View<'a>) -> Option<&'a [Value]> {
+    view.parts
+        .iter()
+        .find_map(|part| match (part.get("const"), part.get("enum")) {
+            (Some(value), _) => Some(std::slice::from_ref(value)),
+            (None, Some(Value::Array(values))) => Some(values.as_slice()),
+            _ => None,
+        })
+}
+
+fn bound(parts: &[&Map<String, Value>], key: &str, tighter: fn(f64, f64) -> f64) -> Option<f64> {
+    let bounds = parts.iter().filter_map(|part| part.get(key)?.as_f64());
+    bounds.reduce(tighter)
+}
+
+/// Whether the largest lower bound is above the smallest upper bound.
+fn crosses(parts: &[&Map<String, Value>], least: &str, most: &str) -> bool {
+    match (bound(parts, least, f64::max), bound(parts, most, f64::min)) {
+        (Some(least), Some(most)) => least > most,
+        _ => false,
+    }
+}
+
+fn numbers_conflict(parts: &[&Map<String, Value>]) -> bool {
+    let meet = |least: &str, most: &str| {
+        let least = bound(parts, least, f64::max);
+        least.is_some_and(|least| bound(parts, most, f64::min).is_some_and(|most| least >= most))
+    };
+    crosses(parts, "minimum", "maximum")
+        || meet("exclusiveMinimum", "maximum")
+        || meet("minimum", "exclusiveMaximum")
+        || meet("exclusiveMinimum", "exclusiveMaximum")
+}
+
+/// What a part says of an item.
+fn item_schema(part: &Map<String, Value>, index: usize) -> Option<&Value> {
+    let items = part.get("items");
+    match (part.get("prefixItems"), items) {
+        (Some(Value::Array(first)), _) if index < first.len() => first.get(index),
+        (_, Some(Value::Array(first))) => first.get(index).or_else(|| part.get("additionalItems")),
+        _ => items,
+    }
+}

@@ -1,0 +1,154 @@
+//! `oneOf` as `anyOf` of options that exclude each other.
+
+use serde_json::{Map, Value, json};
+
+use super::facts::Document;
+use super::keywords::require;
+use super::negation::{Undecided, any_of, negate};
+
+/// Ways in which an option may be none of the others that it overlaps with, multiplied.
+const MAX_WAYS: usize = 256;
+
+/// Replace `oneOf` by `anyOf`.
+pub(super) fn one_of(
+    document: &Document,
+    fields: &mut Map<String, Value>,
+) -> Result<(), Undecided> {
+    let options = match fields.get("oneOf") {
+        Some(Value::Array(options)) if !options.is_empty() => options.clone(),
+        _ => return Ok(()),
+    };
+    let mut rest = fields.clone();
+    rest.shift_remove("oneOf");
+    let rest = Value::Object(rest);
+    let mut ways = Vec::new();
+    for (index, option) in options.iter().enumerate() {
+        let here = match is_silent(&rest) {
+            true => option.clone(),
+            false => json!({"allOf": [rest, option]}),
+        };
+        let overlapping: Vec<&Value> = options
+            .iter()
+            .enumerate()
+            .filter(|(other, _)| *other != index)
+            .map(|(_, other)| other)
+            .filter(|other| !document.are_disjoint(&here, other))
+            .collect();
+        ways.extend(alone(document, option, &here, &overlapping)?);
+    }
+    let ways = any_of(ways);
+    if fields.contains_key("allOf") {
+        fields.shift_remove("oneOf");
+        require(fields, ways);
+        return Ok(());
+    }
+    // At its place: members are written in the order in which the schema names them.
+    *fields = std::mem::take(fields)
+        .into_iter()
+        .map(|(key, value)| match key == "oneOf" {
+            true => ("allOf".to_owned(), json!([ways])),
+            false => (key, value),
+        })
+        .collect();
+    Ok(())
+}
+
+/// The option without what others take. `None` if that leaves nothing.
+fn alone(
+    document: &Document,
+    option: &Value,
+    here: &Value,
+    others: &[&Value],
+) -> Result<Option<Value>, Undecided> {
+    if others.is_empty() {
+        return Ok(Some(option.clone()));
+    }
+    if others.contains(&option) {
+        return Ok(None);
+    }
+    if let Value::Object(fields) = option {
+        let mut fields = fields.clone();
+        let admits = |value: &Value| {
+            let answers = others.iter().map(|other| document.admits(other, value));
+            answers
+                .collect::<Option<Vec<bool>>>()
+                .map(|takes| !takes.contains(&true))
+        };
+        if keep_values(&mut fields, admits) {
+            return Ok(Some(Value::Object(fields)));
+        }
+    }
+    let types = document.types(here);
+    let mut all = vec![option.clone()];
+    let mut product = 1;
+    for other in others {
+        let ways = negate(document, other, types).map_err(|Undecided(reason)| {
+            Undecided(format!(
+                "its options may overlap, and of one that does {reason}"
+            ))
+        })?;
+        // What excludes the option says nothing, and what is in it already need not be said.
+        let ways: Vec<Value> = ways
+            .into_iter()
+            .filter(|way| !document.are_disjoint(here, way))
+            .collect();
+        if ways.is_empty() {
+            return Ok(None);
+        }
+        product *= ways.len();
+        if product > MAX_WAYS {
+            return Err(Undecided(format!(
+                "its options overlap in more than {MAX_WAYS} ways"
+            )));
+        }
+        all.push(any_of(ways));
+    }
+    Ok(Some(json!({"allOf": all})))
+}
+
+/// Whether these keywords say nothing that could keep options apart.
+fn is_silent(rest: &Value) -> bool {
+    let telling = [
+        "type",
+        "properties",
+        "required",
+        "additionalProperties",
+        "enum",
+        "const",
+        "$ref",
+        "allOf",
+        "items",
+    ];
+    !telling.iter().any(|key| rest.get(key).is_some())
+}
+
+/// Keep of the values that a schema lists those of which `keep` is true. False, and nothing is changed, if it
+/// lists none or one cannot be told.
+pub(super) fn keep_values(
+    fields: &mut Map<String, Value>,
+    keep: impl Fn(&Value) -> Option<bool>,
+) -> bool {
+    let values = match (fields.get("const"), fields.get("enum")) {
+        (Some(value), _) => vec![value.clone()],
+        (None, Some(Value::Array(values))) => values.clone(),
+        _ => return false,
+    };
+    let kept: Option<Vec<bool>> = values.iter().map(keep).collect();
+    let Some(kept) = kept else {
+        return false;
+    };
+    let left: Vec<Value> = values
+        .into_iter()
+        .zip(&kept)
+        .filter(|(_, keep)| **keep)
+        .map(|(value, _)| value)
+        .collect();
+    if left.len() < kept.len() {
+        fields.shift_remove("const");
+        match left.is_empty() {
+            true => require(fields, json!(false)),
+            false => drop(fields.insert("enum".to_owned(), json!(left))),
+        }
+    }
+    true
+}

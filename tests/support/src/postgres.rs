@@ -1,0 +1,199 @@
+//! A PostgreSQL server of a test's own, of Debian's package.
+
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use tempfile::TempDir;
+
+/// A running server. Dropping it stops it.
+pub struct Postgres {
+    programs: PathBuf,
+    /// User that it runs as where the test is root, whom PostgreSQL refuses.
+    user: Option<&'static str>,
+    folder: TempDir,
+}
+
+impl Postgres {
+    /// A server that tests at once share; `None` where PostgreSQL is not installed.
+    pub fn shared() -> Option<Arc<Self>> {
+        static RUNNING: Mutex<Weak<Postgres>> = Mutex::new(Weak::new());
+        let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(server) = running.upgrade() {
+            return Some(server);
+        }
+        let server = Arc::new(Self::start()?);
+        *running = Arc::downgrade(&server);
+        Some(server)
+    }
+
+    /// A server of one test; `None` where PostgreSQL is not installed.
+    pub fn start() -> Option<Self> {
+        let Some(programs) = programs() else {
+            assert!(
+                std::env::var_os("MORTISE_REQUIRE_SDKS").is_none(),
+                "PostgreSQL is not installed and MORTISE_REQUIRE_SDKS is set"
+            );
+            crate::skipped("postgresql");
+            return None;
+        };
+        let folder = tempfile::Builder::new().prefix("pg").tempdir();
+        let folder = folder.expect("make a folder");
+        let root = number("-u", None) == 0;
+        let user = root.then(|| {
+            if known("postgres") {
+                "postgres"
+            } else {
+                "nobody"
+            }
+        });
+        if user.is_some() {
+            let (uid, gid) = (number("-u", user), number("-g", user));
+            chown(folder.path(), Some(uid), Some(gid)).expect("give the folder away");
+        }
+        let server = Self {
+            programs,
+            user,
+            folder,
+        };
+        server.run(
+            "initdb",
+            &[
+                "--auth=trust",
+                "--username=mortise",
+                "--encoding=UTF8",
+                "--locale=C",
+                "--no-sync",
+            ],
+        );
+        server.begin();
+        Some(server)
+    }
+
+    /// Start the server, which was stopped.
+    pub fn begin(&self) {
+        // The disk of a test may be forgotten; a process that is killed loses nothing by that.
+        let options = format!(
+            "-c listen_addresses= -c fsync=off -k {}",
+            self.folder().display()
+        );
+        let log = self.folder().join("log");
+        let log = log.to_str().expect("UTF-8");
+        self.run(
+            "pg_ctl",
+            &["start", "--wait", "--log", log, "--options", &options],
+        );
+    }
+
+    /// Stop the server at once, as a crash does.
+    pub fn end(&self) {
+        self.run("pg_ctl", &["stop", "--wait", "--mode=immediate"]);
+    }
+
+    /// Make a database. Returns its address.
+    pub fn database(&self, name: &str) -> String {
+        self.ask("postgres", &format!("CREATE DATABASE \"{name}\""));
+        self.url(name)
+    }
+
+    /// Address of a database.
+    pub fn url(&self, database: &str) -> String {
+        format!(
+            "postgres:///{database}?user=mortise&host={}",
+            self.folder().display()
+        )
+    }
+
+    /// Rows that a statement answers, one a line.
+    pub fn ask(&self, database: &str, sql: &str) -> String {
+        let output = Command::new(self.programs.join("psql"))
+            .args([
+                "--no-psqlrc",
+                "--tuples-only",
+                "--no-align",
+                "--quiet",
+                "-v",
+                "ON_ERROR_STOP=1",
+            ])
+            .args(["--dbname", &self.url(database), "--command", sql])
+            .output();
+        let output = output.expect("run psql");
+        assert!(output.status.success(), "{sql}: {}", text(&output.stderr));
+        text(&output.stdout).trim().to_owned()
+    }
+
+    fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn run(&self, program: &str, arguments: &[&str]) {
+        let output = self.output(program, arguments);
+        assert!(
+            output.status.success(),
+            "{program}: {}{}",
+            text(&output.stdout),
+            text(&output.stderr)
+        );
+    }
+
+    fn output(&self, program: &str, arguments: &[&str]) -> Output {
+        let path = self.programs.join(program);
+        let mut command = match self.user {
+            None => Command::new(path),
+            Some(user) => {
+                let mut command = Command::new("setpriv");
+                command.args(["--reuid", user, "--regid"]);
+                command.arg(number("-g", Some(user)).to_string());
+                command.arg("--clear-groups").arg(path);
+                command
+            }
+        };
+        command
+            .args(arguments)
+            .arg("--pgdata")
+            .arg(self.folder().join("data"));
+        // A server that keeps a pipe would be waited for.
+        let said = std::fs::File::create(self.folder().join("said")).expect("make a file");
+        command.stdin(Stdio::null()).current_dir("/");
+        let again = said.try_clone().expect("the same file");
+        let status = command.stdout(said).stderr(again).status();
+        let status = status.unwrap_or_else(|error| panic!("run {program}: {error}"));
+        Output {
+            status,
+            stdout: std::fs::read(self.folder().join("said")).unwrap_or_default(),
+            stderr: Vec::new(),
+        }
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        let _ = self.output("pg_ctl", &["stop", "--wait", "--mode=immediate"]);
+    }
+}
+
+/// Folder of the programs of the latest version that is installed.
+fn programs() -> Option<PathBuf> {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").ok()?;
+    let folders = versions.filter_map(|version| Some(version.ok()?.path().join("bin")));
+    folders
+        .filter(|folder| folder.join("initdb").is_file())
+        .max()
+}
+
+fn known(user: &str) -> bool {
+    let output = Command::new("id").args(["-u", user]).output();
+    output.is_ok_and(|output| output.status.success())
+}
+
+/// Number of a user, or of this process's, as `id` tells it.
+fn number(option: &str, user: Option<&str>) -> u32 {
+    let output = Command::new("id").arg(option).args(user).output();
+    let output = output.expect("run id");
+    text(&output.stdout).trim().parse().expect("a number")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
