@@ -344,7 +344,7 @@ pub(crate) fn list_audit() -> Operation {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::collections::BTreeSet;
 
     use mortise_models::Alias;
@@ -354,7 +354,7 @@ mod tests {
     use super::*;
 
     /// Names that a type knows, as it tells them when it meets one that it does not.
-    fn known<T: DeserializeOwned>() -> BTreeSet<String> {
+    pub(crate) fn known<T: DeserializeOwned>() -> BTreeSet<String> {
         let failed = serde_json::from_value::<T>(json!({"absent": 1}));
         let text = failed.err().expect("an unknown field").to_string();
         let names = text.split('`').skip(3).step_by(2);

@@ -27,7 +27,7 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 
 type Told = Result<Event, Infallible>;
 
-/// What a stream tells of.
+/// Topic of the stream of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Topic {
     Models,

@@ -116,18 +116,10 @@ mod tests {
     use std::collections::BTreeSet;
 
     use mortise_identity::Terms;
-    use serde::de::DeserializeOwned;
 
     use super::*;
+    use crate::contract::tests::known;
     use crate::keys::{KeyRequest, KeyTerms, Rotation};
-
-    /// Names that a type knows, as it tells them when it meets one that it does not.
-    fn known<T: DeserializeOwned>() -> BTreeSet<String> {
-        let failed = serde_json::from_value::<T>(json!({"absent": 1}));
-        let text = failed.err().expect("an unknown field").to_string();
-        let names = text.split('`').skip(3).step_by(2);
-        names.map(str::to_owned).collect()
-    }
 
     #[test]
     fn bodies_have_the_fields_that_are_read() {

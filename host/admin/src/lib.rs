@@ -98,7 +98,7 @@ pub struct Around {
     pub library: Option<Arc<Library>>,
     /// Becomes true when the server takes no new work.
     pub draining: tokio::sync::watch::Receiver<bool>,
-    /// What requests cost.
+    /// Prices and totals of requests.
     pub spending: Option<Spending>,
 }
 
@@ -252,7 +252,7 @@ fn routes(document: &Arc<OnceLock<Value>>) -> Routes<Arc<Admin>> {
         .on(key_contract::revoke_key(), keys::revoke)
 }
 
-/// What needs no key holds no data: the page and its files.
+/// Routes without a key: the page and its files, which hold no data.
 async fn open(State(admin): State<Arc<Admin>>, request: Request, next: Next) -> Response {
     if let Err(problem) = check_connection(&request, false) {
         return write_problem(problem.into_response(), admin.shape);

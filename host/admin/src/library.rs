@@ -96,7 +96,7 @@ pub(crate) async fn remove(
     Ok(response)
 }
 
-/// Why a model was not removed.
+/// Reason for which a model was not removed.
 #[derive(Debug)]
 pub enum Removal {
     /// It is unknown, or loaded.

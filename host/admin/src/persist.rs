@@ -19,7 +19,7 @@ const PERSISTED: &str = "x-persisted";
 pub enum Kept {
     /// Meaning of an alias; `None`: it is removed.
     Alias(String, Option<Alias>),
-    /// Whether a model is loaded at the start.
+    /// True if a model is loaded at the start.
     Enabled(String, bool),
 }
 

@@ -5,12 +5,12 @@ use futures::stream::BoxStream;
 use http::HeaderMap;
 use mortise_http::Problem;
 
-/// Who may pull and delete models on routes of the API.
+/// Callers who may pull and delete models on routes of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LibraryAccess {
     /// Nobody.
     Off,
-    /// Those who give the operator's key.
+    /// Callers who give the operator's key.
     Operators,
     /// Every caller that policies let ask for the model.
     Callers,
@@ -38,7 +38,7 @@ pub enum PullStep {
 
 /// Models that come and go while the server runs, as the server ties them in.
 pub trait ModelLibrary: Send + Sync {
-    /// Who may pull and delete models on routes of the API.
+    /// Callers who may pull and delete models on routes of the API.
     fn access(&self) -> LibraryAccess;
 
     /// True if a request carries the operator's key.

@@ -31,7 +31,7 @@ struct KitCase {
     #[serde(default)]
     settings: Value,
     input: Value,
-    /// What the answer must hold.
+    /// Fields that the answer must have.
     expect: Option<Value>,
     /// Faults of which one must come.
     fault: Option<Vec<String>>,
@@ -140,7 +140,7 @@ fn load(file: &Path) -> anyhow::Result<PluginUnderTest> {
     })
 }
 
-/// What this host makes of a question.
+/// Answer of this host to a question.
 fn answer(question: &Question, subject: &PluginUnderTest) -> anyhow::Result<Value> {
     let kind = subject.kind(Some(question.kind))?;
     let asked = subject
@@ -163,7 +163,7 @@ fn fault_of(error: &anyhow::Error) -> Option<&PluginError> {
     })
 }
 
-/// What another host makes of a question.
+/// Answer of another host to a question.
 fn ask(command: &str, question: &Question) -> anyhow::Result<Value> {
     let asked = json!({
         "component": question.component,

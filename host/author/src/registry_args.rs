@@ -49,7 +49,7 @@ impl WireArgs {
 pub struct PluginPushArgs {
     /// A .wasm file; FILE.sig, where it is there, goes with it
     pub file: PathBuf,
-    /// Where it goes, such as registry.example/team/my-policy:1.0
+    /// Reference to push it to, such as registry.example/team/my-policy:1.0
     pub reference: Reference,
     #[command(flatten)]
     pub place: PlaceArgs,

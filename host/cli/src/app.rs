@@ -302,7 +302,7 @@ impl Running {
         tokio::spawn(files::sweep(Arc::clone(&self.state)));
     }
 
-    /// What is left to do when the last answer has been given.
+    /// End of the server, once the last answer has been given.
     async fn end(&self, models: &ModelManager, traces: &Traces) {
         notify::stopping();
         settle(&self.state.service, models, &self.counters).await;

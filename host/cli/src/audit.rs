@@ -83,7 +83,7 @@ impl Audit {
         self.log.as_ref().map(|_| self.lost.load(Ordering::Relaxed))
     }
 
-    /// Whether the last entry was lost, and whether nothing may happen for that.
+    /// State of the last entry: lost or kept, and if nothing may happen while it is lost.
     pub(crate) fn condition(&self) -> (bool, bool) {
         (self.failing.load(Ordering::Relaxed), self.required)
     }

@@ -56,7 +56,7 @@ pub(crate) struct HandOver {
     program: PathBuf,
     arguments: Vec<OsString>,
     doors: Arc<Doors>,
-    /// Where the listener hears that it is done.
+    /// Channel by which the listener hears that it is done.
     signals: mpsc::Sender<&'static str>,
     /// Another process has taken over.
     done: AtomicBool,
@@ -181,7 +181,7 @@ pub(crate) struct Arrival {
 }
 
 impl Arrival {
-    /// Those of the process that hands over, or of the service manager. Called once, before there are threads.
+    /// Listeners of the process that hands over, or of the service manager. Called once, before there are threads.
     pub(crate) fn receive(take_over: bool) -> anyhow::Result<Self> {
         if !take_over {
             return Ok(Self {

@@ -128,7 +128,7 @@ impl Health {
         }
     }
 
-    /// Whether the loop of each engine goes on: the one whose step takes longest.
+    /// Check that the loop of each engine goes on: the one whose step takes longest.
     fn engine(&self, models: &[ModelStatus]) -> Check {
         let loaded = models.iter().filter_map(|model| model.loaded.as_ref());
         let longest = loaded.filter_map(|model| model.load().step_time).max();
@@ -141,7 +141,7 @@ impl Health {
         }
     }
 
-    /// Whether models failed: the number of them, without a name.
+    /// Check that no model failed: the number of them, without a name.
     fn of_models(&self, models: &[ModelStatus]) -> Check {
         let is = |state: ModelState| models.iter().filter(move |model| model.state == state);
         let failed = is(ModelState::Failed).count();
@@ -153,7 +153,7 @@ impl Health {
         }
     }
 
-    /// Whether files were refused, and how the last reload went.
+    /// Check that no file was refused, and how the last reload went.
     fn plugins(&self) -> Check {
         match self.live.condition() {
             None => self.check("plugins", CheckState::Ok, Value::Null),
@@ -183,7 +183,7 @@ impl Health {
         Some(self.check("disk", state, json!({"free_mib": free >> 20})))
     }
 
-    /// Whether the server through which hosts share their counters answers; nothing without one.
+    /// Check that the server through which hosts share their counters answers; nothing without one.
     fn shared_counters(&self) -> Option<Check> {
         let valkey = self.counters.shared()?;
         if valkey.stats().up {
@@ -196,7 +196,7 @@ impl Health {
         Some(self.check("counters", state, json!({"limits": limits})))
     }
 
-    /// Whether the last entry of the audit log was kept; nothing without a log.
+    /// Check that the last entry of the audit log was kept; nothing without a log.
     fn of_audit(&self) -> Option<Check> {
         let lost = self.audit.lost()?;
         let detail = json!({"lost_entries": lost});

@@ -1,4 +1,4 @@
-//! What the service manager is told: that the server is ready, stops, or has another main process.
+//! Messages to the service manager: that the server is ready, stops, or has another main process.
 
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;

@@ -25,7 +25,7 @@ impl Money {
         config.map(|config| Self { config, book })
     }
 
-    /// What the admin side shows.
+    /// Figures that the admin side shows.
     pub(crate) fn shown(&self) -> Spending {
         Spending {
             book: Arc::clone(&self.book),

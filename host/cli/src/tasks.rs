@@ -59,7 +59,7 @@ pub(crate) fn reload_on_hangup(reloader: Arc<Reloader>, hangups: Arc<Mutex<Signa
     });
 }
 
-/// What ends the server.
+/// Signal that ends the server.
 pub(crate) type Ends = mpsc::Sender<&'static str>;
 
 /// SIGINT and SIGTERM, by name. Two are told apart; what comes later changes nothing.

@@ -22,7 +22,7 @@ pub struct Inherited {
 }
 
 impl Inherited {
-    /// Those of the service manager: `LISTEN_FDS`, `LISTEN_PID`, `LISTEN_FDNAMES`. Called once, before there are threads.
+    /// Listeners of the service manager: `LISTEN_FDS`, `LISTEN_PID`, `LISTEN_FDNAMES`. Called once, before there are threads.
     pub fn of_manager() -> Result<Self, ConfigError> {
         let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
         let mut sockets = ListenFd::from_env();

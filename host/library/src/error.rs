@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use mortise_hub::HubError;
 
-/// Why a model could not be taken in or removed.
+/// Reason for which a model could not be taken in or removed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LibraryError {

@@ -27,7 +27,7 @@ pub use self::receive::{About, Receiving};
 use self::uploads::Uploads;
 pub use self::uploads::{Appending, UploadOrder, UploadStatus};
 
-/// Who may pull and delete models on the routes of the API.
+/// Callers who may pull and delete models on the routes of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Access {
     /// Nobody: the admin side alone has such routes.
@@ -50,7 +50,7 @@ pub struct LibraryConfig {
     pub max_file_bytes: u64,
     /// Bytes of the disk that stay free.
     pub min_free_bytes: u64,
-    /// Who may pull and delete on the routes of the API.
+    /// Callers who may pull and delete on the routes of the API.
     pub access: Access,
     /// The hub. Its cache is the one of the library.
     pub hub: HubConfig,
@@ -128,7 +128,7 @@ impl Library {
         let _ = self.ties.set(ties);
     }
 
-    /// Who may pull and delete on the routes of the API.
+    /// Callers who may pull and delete on the routes of the API.
     pub fn access(&self) -> Access {
         self.config.access
     }

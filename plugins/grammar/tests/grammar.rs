@@ -1,5 +1,8 @@
 //! Masks, matchers and limits, over a small vocabulary of our own.
 
+#[path = "grammar/lark.rs"]
+mod lark;
+
 use mortise_grammar::engine::{Engine, Vocabulary, masks_for};
 use mortise_grammar::error::GrammarError;
 use mortise_grammar::matcher::{Mask, Matcher, Status, forced};
@@ -589,16 +592,4 @@ fn a_text_that_makes_the_grammar_too_hard_is_told_from_a_defect() {
     );
     // And stays so.
     assert!(matches!(matcher.mask(), Err(GrammarError::TooComplex(_))));
-}
-
-#[test]
-fn schemas_within_lark_are_rewritten_as_others_are() {
-    let tool = json!({
-        "type": "object", "properties": {"a": {"type": "string", "not": {"enum": ["no"]}}}, "required": ["a"],
-        "additionalProperties": false,
-    });
-    let source = Source::Lark(format!("start: \"<\" args \">\"\nargs: %json {tool}\n"));
-    assert!(takes(&source, r#"<{"a": "yes"}>"#));
-    assert!(!takes(&source, r#"<{"a": "no"}>"#));
-    assert!(takes(&source, r#"<{"a": "not"}>"#));
 }

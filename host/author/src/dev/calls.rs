@@ -20,7 +20,7 @@ const MAX_LOG_BYTES: u64 = 1 << 20;
 /// Time for an answer of the server.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What a plugin's functions did so far.
+/// Calls of a plugin's functions so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Done {
     calls: f64,
@@ -131,7 +131,7 @@ impl Calls {
     }
 }
 
-/// What the functions of a plugin did, from metrics in the text format of Prometheus.
+/// Calls of the functions of a plugin, from metrics in the text format of Prometheus.
 fn read(text: &str, plugin: &str) -> BTreeMap<String, Done> {
     let mut functions: BTreeMap<String, Done> = BTreeMap::new();
     let label = |labels: &str, name: &str| {

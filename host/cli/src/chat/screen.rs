@@ -38,7 +38,7 @@ impl Screen {
         }
     }
 
-    /// Something went wrong, and the conversation goes on.
+    /// Error after which the conversation goes on.
     pub(super) fn problem(self, text: &str) {
         let text = harmless(text);
         match self.colours {
