@@ -21,8 +21,9 @@ fn prepare(name: &str, lang: &str) -> String {
     match lang {
         "rust" => {
             add_target();
+            // Cargo makes a folder that is missing, but not behind a link.
             let target = target();
-            format!("ln -s {target:?} {name}/target\n")
+            format!("mkdir -p {target:?} && ln -s {target:?} {name}/target\n")
         }
         "c" | "python" => {
             let venv = python();
