@@ -114,6 +114,8 @@ pub(crate) struct Scheduler {
     /// Steps so far, and the first one for which tenants no longer count as contending.
     steps: u64,
     contended_until: u64,
+    /// Tenants were left out of the last step for another's first token.
+    yielded: bool,
     /// The next step may preempt sequences that wait for masks.
     preempts_blocked: bool,
 }
@@ -133,6 +135,7 @@ impl Scheduler {
             contended_chunk: usize::MAX,
             steps: 0,
             contended_until: 0,
+            yielded: false,
             preempts_blocked: false,
         }
     }

@@ -1,5 +1,7 @@
 //! The plan of a step.
 
+use std::sync::Arc;
+
 use crate::block_pool::Parent;
 use crate::cached_prefix::shareable;
 
@@ -48,7 +50,12 @@ impl Scheduler {
 
     /// Divide the token budget among the running sequences.
     fn divide_budget(&mut self) -> Vec<Slice> {
-        let decoding = |task: &&Task| task.runnable() && task.decoding;
+        let prompts = self.prompts_in_turn();
+        let yielding = self.yielding(&prompts);
+        self.yielded = !yielding.is_empty();
+        let decoding = |task: &&Task| {
+            task.runnable() && task.decoding && !yielding.contains(&task.share.tenant)
+        };
         let decoders = self.running.iter().filter(decoding).count();
         // Each decodes one token; forced tokens are computed along with it.
         let mut left = self.limits.tokens.saturating_sub(decoders);
@@ -64,8 +71,40 @@ impl Scheduler {
         if self.is_contended() {
             left = left.min(self.contended_chunk);
         }
-        self.divide_among_prompts(left, &mut plan);
+        self.divide_among_prompts(&prompts, left, &mut plan);
         plan
+    }
+
+    /// Tenants whose decoding sequences are left out of the step because a first token of another tenant is
+    /// computed in it: those that run more sequences than they are entitled to and have not less virtual time. A
+    /// step without their rows is short, so that a flood delays that token by little. They yield no two steps in
+    /// a row, so that no number of newcomers stops them.
+    fn yielding(&self, prompts: &[usize]) -> Vec<Arc<str>> {
+        let newcomer = prompts.first().map(|index| &self.running[*index]);
+        let ends = |task: &&Task| task.remaining() <= self.contended_chunk.min(self.limits.tokens);
+        let Some(newcomer) = newcomer.filter(ends) else {
+            return Vec::new();
+        };
+        if self.yielded || !self.is_contended() || self.contended_chunk == usize::MAX {
+            return Vec::new();
+        }
+        let mut above = self.served();
+        above.retain(|_, (running, entitled)| running > entitled);
+        let yields = |task: &&Task| {
+            above.contains_key(&task.share.tenant)
+                && task.share.tenant != newcomer.share.tenant
+                && self.fair_queue.lead(&newcomer.share, &task.share) == 0
+        };
+        let mut yielding: Vec<Arc<str>> = Vec::new();
+        for task in self.running.iter().filter(yields) {
+            if task.priority > newcomer.priority {
+                return Vec::new();
+            }
+            if !yielding.contains(&task.share.tenant) {
+                yielding.push(Arc::clone(&task.share.tenant));
+            }
+        }
+        yielding
     }
 
     /// Whether several tenants are active, or were lately.
@@ -73,10 +112,9 @@ impl Scheduler {
         self.steps < self.contended_until
     }
 
-    /// Prefill in the order of virtual time. Of the prompts that need the same block next, only the first
-    /// computes it; the others take it from the cache afterwards. While tenants contend, a step in which a
-    /// prompt ends computes no prompts of tenants behind it: they would only delay its first token.
-    fn divide_among_prompts(&mut self, budget: usize, plan: &mut Vec<Slice>) {
+    /// Running sequences with prompts to compute, in the order of virtual time. What the cache holds of them
+    /// is taken from it.
+    fn prompts_in_turn(&mut self) -> Vec<usize> {
         let mut prompts: Vec<usize> = Vec::new();
         for (index, task) in self.running.iter_mut().enumerate() {
             if task.runnable() && !task.decoding {
@@ -89,6 +127,13 @@ impl Scheduler {
             let task = &self.running[*index];
             (self.turn(task, &served), task.admission)
         });
+        prompts
+    }
+
+    /// Prefill in turn. Of the prompts that need the same block next, only the first
+    /// computes it; the others take it from the cache afterwards. While tenants contend, a step in which a
+    /// prompt ends computes no prompts of tenants behind it: they would only delay its first token.
+    fn divide_among_prompts(&self, prompts: &[usize], budget: usize, plan: &mut Vec<Slice>) {
         let contended = self.is_contended();
         let mut ending: Option<&Task> = None;
         let size = self.pool.block_tokens();

@@ -6,6 +6,8 @@ use super::{Arrival, Scheduler, SequenceId, StepLimits};
 use crate::block_pool::{BlockPool, Salt};
 use crate::fair_queue::Share;
 
+mod yielding;
+
 const BLOCK_TOKENS: usize = 4;
 
 fn scheduler(sequences: usize, tokens: usize, blocks: usize) -> Scheduler {
@@ -518,40 +520,6 @@ fn a_prompt_that_needs_the_whole_cache_still_runs() {
     let huge = salted("huge", arrival(1, 118, 120));
     run_each(&mut scheduler, std::iter::once(huge));
     assert_eq!(scheduler.pool().shares().held("modest"), 0);
-}
-
-#[test]
-fn a_flood_delays_the_first_token_of_another_tenant_by_no_more_than_a_step() {
-    let mut scheduler = scheduler(8, 256, 2000);
-    scheduler.set_contended_chunk(32);
-    for id in 0..100 {
-        scheduler.enqueue(salted("flood", arrival(id, 200, 300)));
-    }
-    for _ in 0..20 {
-        step(&mut scheduler);
-    }
-    // All places are taken and the queue is full of prompts: each time, the first step after its
-    // arrival computes the whole prompt, and besides it only what decodes.
-    for id in 100..110 {
-        scheduler.enqueue(salted("modest", arrival(id, 20, 30)));
-        let plan = step(&mut scheduler);
-        assert!(plan.contains(&(id, 20)), "{plan:?}");
-        let others = plan.iter().filter(|(other, _)| *other != id);
-        assert!(others.clone().all(|(_, count)| *count == 1), "{plan:?}");
-        for _ in 0..9 {
-            let plan = step(&mut scheduler);
-            assert!(plan.contains(&(id, 1)), "{plan:?}");
-            let prefill: usize = plan.iter().map(|(_, count)| count - 1).sum();
-            assert!(prefill <= 32, "{plan:?}");
-        }
-        scheduler.remove(id);
-        // Between two requests the steps stay as short.
-        for _ in 0..10 {
-            let plan = step(&mut scheduler);
-            let prefill: usize = plan.iter().map(|(_, count)| count - 1).sum();
-            assert!(prefill <= 32, "{plan:?}");
-        }
-    }
 }
 
 #[test]
