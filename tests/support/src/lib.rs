@@ -29,7 +29,7 @@ use client::{Request, Response, Stream};
 const START_LIMIT: Duration = Duration::from_secs(120);
 
 /// Longest time that a test waits for what must come; only a test that fails waits so long.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Wait until something has come about.
 pub fn until(what: &str, come: impl Fn() -> bool) {
