@@ -228,11 +228,14 @@ proptest! {
         parts in proptest::collection::vec(("[a-eh-lo-wĠ ▁<>é漢\u{301}]{1,8}", 1..400usize), 1..8),
     ) {
         let text: String = parts.iter().map(|(unit, times)| unit.repeat(*times)).collect();
-        for (_, json) in all_kinds() {
-            check_plain(&load(&json), &oracle(&json), &text);
+        let kinds = all_kinds().into_iter().map(|(_, json)| (load(&json), oracle(&json)));
+        for (tokenizer, library) in kinds.chain([demo()]) {
+            // The library finds control tokens in any text, such as `<s>`, where plain text has none.
+            let control = library.get_added_tokens_decoder();
+            if !control.values().any(|token| text.contains(&token.content)) {
+                check_plain(&tokenizer, &library, &text);
+            }
         }
-        let (tokenizer, library) = demo();
-        check_plain(&tokenizer, &library, &text);
     }
 
     #[test]
