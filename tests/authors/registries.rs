@@ -204,7 +204,7 @@ fn feature_w2_a_plugin_goes_through_a_registry_to_a_server() {
         (&found["digest"], &found["tags"]),
         (&pushed["digest"], &json!(["1.0"]))
     );
-    assert_eq!(found["wit"], "mortise:plugin@0.2.0");
+    assert_eq!(found["wit"], "mortise:plugin@0.3.0");
     assert_eq!(
         operator.does(&["search", &registry.name, "nothing"])["plugins"],
         json!([])

@@ -1,8 +1,8 @@
 // A policy: a plan says how long answers may be, and who is served first. A caller names its plan in the
 // header `x-plan`. Settings: {"plans": {"free": {"max_tokens": 100}, "pro": {"priority": 5}}}.
 
-import { get as settings } from 'mortise:plugin/settings@0.2.0';
-import { count } from 'mortise:plugin/host@0.2.0';
+import { get as settings } from 'mortise:plugin/settings@0.3.0';
+import { count } from 'mortise:plugin/host@0.3.0';
 
 let plans = {};
 

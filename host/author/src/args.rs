@@ -244,14 +244,14 @@ pub struct PluginDevArgs {
 
 #[derive(Debug, Args)]
 pub struct PluginConformanceArgs {
-    /// The folder of a kit, such as wit/conformance/v0.2; without it one question is read from standard input and answered
+    /// The folder of a kit, such as wit/conformance/v0.3; without it one question is read from standard input and answered
     pub kit: Option<PathBuf>,
     /// The command of another host, which answers one question; without it this one is held to the kit
     #[arg(long, value_name = "COMMAND", requires = "kit")]
     pub host: Option<String>,
 }
 
-const KINDS: [(&str, &str); 5] = [
+const KINDS: [(&str, &str); 6] = [
     ("chat-template", "Conversations to prompts"),
     (
         "output-parser",
@@ -260,6 +260,7 @@ const KINDS: [(&str, &str); 5] = [
     ("grammar", "What may be generated"),
     ("policy", "Who may ask"),
     ("tool", "Tools that the server runs"),
+    ("guardrail", "What is looked at, and may be refused"),
 ];
 
 /// A kind of plugins by its name.
@@ -282,6 +283,12 @@ For a tool
 In:   {\"name\": \"...\", \"arguments\": {...}?, \"subject\": \"...\"?, \"tenant\": \"...\"?};
        {} lists the tools
 Out:  {\"result\": \"...\"} or {\"refused\": \"...\"}; for {} {\"tools\": [...]}
+For a guardrail
+In:   {\"messages\": [...]} or {\"answer\": [{\"content\": \"...\"} or {\"reasoning\": \"...\"} or
+       {\"call_arguments\": {\"index\": 0, \"name\": \"...\", \"text\": \"...\"}}], \"holds\": true?},
+       \"subject\": \"...\"?, \"tenant\": \"...\"?
+Out:  {\"input\": VERDICT} or {\"answer\": [VERDICT], \"end\": VERDICT}; a verdict is \"pass\",
+       \"undecided\", {\"replace\": \"...\"} or {\"refuse\": {\"code\": \"...\", \"message\": \"...\"}}
 
 Example:
   echo '{\"headers\":{\"x-tenant\":\"acme\"}}' | mortise plugin run my-policy.wasm";
@@ -325,5 +332,5 @@ A question is {\"component\": FILE, \"kind\": \"policy\", \"settings\": {...}, \
 input is that of `mortise plugin run`. A host answers {\"answer\": {...}} or {\"fault\": \"trap\"}.
 
 Examples:
-  mortise plugin conformance wit/conformance/v0.2
-  mortise plugin conformance wit/conformance/v0.2 --host './my-host answer'";
+  mortise plugin conformance wit/conformance/v0.3
+  mortise plugin conformance wit/conformance/v0.3 --host './my-host answer'";

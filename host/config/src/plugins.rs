@@ -9,8 +9,9 @@ use std::time::Duration;
 use mortise_plugin::{BreakerLimits, HttpAuthorities, HttpAuthoritiesError, HttpGrant, Kind};
 use mortise_plugin_manager::{BindingConfig, OnFailure, PluginBounds, PluginConfig, nearest_line};
 
+use super::guardrails::check_watch;
 use super::hex::hex_32;
-use super::policy_grants::{check_headers, check_secrets};
+use super::policy_grants::{check_headers, check_rewrite, check_secrets};
 use super::raw::{RawBinding, RawHttp, RawPlugins};
 use super::{ConfigError, invalid, milliseconds, within};
 
@@ -115,8 +116,9 @@ fn check_binding(index: usize, raw: RawBinding, base: &Path) -> Result<BindingCo
     let settings = serde_json::to_value(&raw.settings)
         .map_err(|error| invalid(&key("settings"), error.to_string()))?;
     check_on_failure(&key("on_failure"), raw.kind, raw.on_failure)?;
-    if raw.kind != Kind::Policy && raw.order != 0 {
-        let problem = "only a policy has it; of other kinds the most specific binding serves";
+    if !matches!(raw.kind, Kind::Policy | Kind::Guardrail) && raw.order != 0 {
+        let problem =
+            "only a policy or a guardrail has it; of other kinds the most specific binding serves";
         return Err(invalid(&key("order"), problem));
     }
     check_patterns(&key("models"), &raw.models)?;
@@ -144,6 +146,7 @@ fn check_binding(index: usize, raw: RawBinding, base: &Path) -> Result<BindingCo
             ));
         }
     }
+    let watch = check_watch(&key, raw.kind, raw.mode, raw.hold_tokens, raw.every_tokens)?;
     let breaker = raw.breaker;
     let breaker = BreakerLimits {
         failures: breaker.failures,
@@ -173,6 +176,8 @@ fn check_binding(index: usize, raw: RawBinding, base: &Path) -> Result<BindingCo
         http: check_http(&key("http"), raw.kind, raw.http, base)?,
         secrets: check_secrets(&key("secrets"), raw.kind, raw.secrets)?,
         headers: check_headers(&key("headers"), raw.kind, raw.headers)?,
+        rewrites: check_rewrite(&key("rewrite"), raw.kind, raw.rewrite)?,
+        watch,
         settings,
         lines: raw.lines,
     })
@@ -180,10 +185,10 @@ fn check_binding(index: usize, raw: RawBinding, base: &Path) -> Result<BindingCo
 
 /// Patterns of architectures, for the kinds that are bound to a model.
 fn check_architectures(key: &str, kind: Kind, architectures: &[String]) -> Result<(), ConfigError> {
-    if matches!(kind, Kind::Policy | Kind::Tool) && architectures != ["*"] {
+    if matches!(kind, Kind::Policy | Kind::Tool | Kind::Guardrail) && architectures != ["*"] {
         return Err(invalid(
             key,
-            "a policy or a tool serves all models at once; choose them by `models`",
+            "a policy, a tool or a guardrail serves all models at once; choose them by `models`",
         ));
     }
     check_patterns(key, architectures)?;
@@ -225,8 +230,8 @@ fn check_http(
     let Some(raw) = raw else {
         return Ok(default);
     };
-    if !matches!(kind, Kind::Policy | Kind::Tool) {
-        return Err(invalid(key, "only a policy or a tool has it"));
+    if !matches!(kind, Kind::Policy | Kind::Tool | Kind::Guardrail) {
+        return Err(invalid(key, "only a policy, a tool or a guardrail has it"));
     }
     let kibibytes = |value| within(&format!("{key}.max_response_kib"), value, 1 << 20);
     let max_response_bytes = match raw.max_response_kib {
@@ -281,7 +286,7 @@ fn duration_ms(key: &str, value: u64) -> Result<u64, ConfigError> {
 fn check_on_failure(key: &str, kind: Kind, chosen: OnFailure) -> Result<(), ConfigError> {
     let (sound, choices) = match kind {
         Kind::ChatTemplate | Kind::Grammar => (OnFailure::Fallback, "\"closed\" or \"fallback\""),
-        Kind::OutputParser | Kind::Policy | Kind::Tool => {
+        Kind::OutputParser | Kind::Policy | Kind::Tool | Kind::Guardrail => {
             (OnFailure::Open, "\"closed\" or \"open\"")
         }
     };

@@ -274,12 +274,30 @@ pub(crate) struct RawBinding {
     #[serde(default)]
     pub(crate) headers: Option<Vec<String>>,
     #[serde(default)]
+    pub(crate) rewrite: Option<Vec<String>>,
+    #[serde(default)]
+    pub(crate) mode: Option<RawGuardMode>,
+    #[serde(default)]
+    pub(crate) hold_tokens: Option<u32>,
+    #[serde(default)]
+    pub(crate) every_tokens: Option<u32>,
+    #[serde(default)]
     pub(crate) breaker: RawBreaker,
     #[serde(default)]
     pub(crate) settings: toml::Table,
     /// Lines of the binding and of each key in it, from 1, by JSON pointer.
     #[serde(skip)]
     pub(crate) lines: BTreeMap<String, usize>,
+}
+
+/// Time of a guardrail's verdicts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum RawGuardMode {
+    /// After the text went out.
+    Observe,
+    /// Before the text goes out.
+    Hold,
 }
 
 /// HTTP grant of a plugin.

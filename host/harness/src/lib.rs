@@ -6,6 +6,7 @@ mod demo;
 mod embedded;
 mod golden;
 mod grants;
+mod guardrail;
 mod harness;
 
 use std::sync::Arc;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use mortise_plugin::{BreakerLimits, HeaderGrant, HttpGrant, Kind, Secret};
+use mortise_service::GuardMode;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 use serde_json::Value;
@@ -39,6 +40,7 @@ const KINDS: &[&str] = &[
     "grammar",
     "policy",
     "tool",
+    "guardrail",
 ];
 
 /// Read a kind by its name.
@@ -85,7 +87,7 @@ pub struct BindingConfig {
     pub tenants: Vec<String>,
     /// Patterns of routes.
     pub routes: Vec<String>,
-    /// Policies are asked in rising order.
+    /// Policies and guardrails are asked in rising order.
     pub order: i32,
     /// What a request meets when the plugin breaks down.
     pub on_failure: OnFailure,
@@ -93,12 +95,16 @@ pub struct BindingConfig {
     pub bounds: PluginBounds,
     /// When it is suspended.
     pub breaker: BreakerLimits,
-    /// Where a policy or a tool may send HTTP requests.
+    /// Where a policy, a tool or a guardrail may send HTTP requests.
     pub http: HttpGrant,
     /// Patterns of ids of API keys that a policy may be told by.
     pub secrets: Vec<String>,
     /// Request headers that a policy sees.
     pub headers: HeaderGrant,
+    /// Changes that a policy may make of requests, by name.
+    pub rewrites: Vec<String>,
+    /// Time of a guardrail's verdicts.
+    pub watch: Watch,
     /// JSON.
     pub settings: Value,
     /// Where the binding stands in the file, and each key in it: JSON pointers and lines.
@@ -135,6 +141,8 @@ impl BindingConfig {
             http: HttpGrant::default(),
             secrets: vec!["*".to_owned()],
             headers: HeaderGrant::default(),
+            rewrites: Vec::new(),
+            watch: Watch::default(),
             settings,
             lines: BTreeMap::new(),
         }
@@ -154,6 +162,25 @@ impl BindingConfig {
     /// Whether it serves models of certain architectures only.
     pub fn is_by_architecture(&self) -> bool {
         self.architectures != ["*"]
+    }
+}
+
+/// Time of a guardrail's verdicts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Watch {
+    /// Before the text goes out, or after.
+    pub mode: GuardMode,
+    /// Tokens of an answer after which it is asked again.
+    pub every: u32,
+}
+
+impl Default for Watch {
+    /// Eight tokens are half a sentence: a refusal comes while there is still something to refuse.
+    fn default() -> Self {
+        Self {
+            mode: GuardMode::Observe,
+            every: 8,
+        }
     }
 }
 

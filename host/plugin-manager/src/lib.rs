@@ -22,8 +22,8 @@ mod signature;
 
 pub use bound::OpenCounters;
 pub use config::{
-    AuthConfig, BindingConfig, OnFailure, PluginBounds, PluginConfig, at_line, deserialize_kind,
-    nearest_line,
+    AuthConfig, BindingConfig, OnFailure, PluginBounds, PluginConfig, Watch, at_line,
+    deserialize_kind, nearest_line,
 };
 pub use declared::Declared;
 pub use folder::Rejected;

@@ -25,6 +25,8 @@ pub struct Binding {
     pub secrets: Vec<Secret>,
     /// Request headers that a policy sees.
     pub headers: HeaderGrant,
+    /// Names of the changes that a policy may make of a request ([`Rewrite::NAMES`](crate::Rewrite::NAMES)).
+    pub rewrites: Vec<String>,
     /// Ledger of a policy's counters; hand the old one to a binding that replaces another.
     pub ledger: Arc<dyn RateCounters>,
     /// Origins to which a policy or a tool may send HTTP requests; none by default.
@@ -44,6 +46,7 @@ impl Default for Binding {
             settings: "{}".to_owned(),
             secrets: Vec::new(),
             headers: HeaderGrant::default(),
+            rewrites: Vec::new(),
             ledger: Arc::new(Ledger::new()),
             http: Outbound::new(HttpGrant::default()),
             now_ms: None,
@@ -59,6 +62,7 @@ impl fmt::Debug for Binding {
             .field("settings", &self.settings)
             .field("secrets", &self.secrets)
             .field("headers", &self.headers)
+            .field("rewrites", &self.rewrites)
             .field("http", &self.http)
             .field("limits", &self.limits)
             .finish_non_exhaustive()
@@ -110,6 +114,7 @@ impl Binding {
             told_of_handles: AtomicBool::new(false),
             secrets: self.secrets,
             headers: self.headers,
+            rewrites: self.rewrites,
             settings: self.settings,
             model: self.model,
             vocabulary: self.vocabulary,

@@ -80,6 +80,7 @@ pub(crate) struct Grants {
     pub(crate) vocabulary: Option<Arc<Vocabulary>>,
     pub(crate) secrets: Vec<Secret>,
     pub(crate) headers: HeaderGrant,
+    pub(crate) rewrites: Vec<String>,
     /// The log says that the policy gets handles in place of credentials.
     pub(crate) told_of_handles: AtomicBool,
     pub(crate) ledger: Arc<dyn RateCounters>,

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::handle::Handle;
 use crate::limits::MAX_TOOLS_PER_COMPONENT;
-use crate::versions::{ToolExports, in_each_version};
+use crate::versions::{ToolExports, convert};
 use crate::{
     Binding, CallContext, Component, Fault, JsonSchema, LoadError, PluginError, PluginHost,
     ToolAnswer, ToolCaller, ToolDeclaration,
@@ -101,12 +101,10 @@ impl Tools {
                 "tool.call",
                 self.handle.deadlines().tool_ms,
                 async |exports, store| {
-                    in_each_version!(exports, |exports, convert| {
-                        let told = convert::tool_context(&context.request_id, caller);
-                        let tool = exports.mortise_plugin_tool();
-                        let said = tool.call_call(store, name, &arguments, &told).await?;
-                        Ok(convert::tool_answer(said))
-                    })
+                    let told = convert::tool_context(&context.request_id, caller);
+                    let asked = (name, &*arguments, &told);
+                    let (said,) = exports.call.call_async(store, asked).await?;
+                    Ok(convert::tool_answer(said))
                 },
                 |answer, _| {
                     Ok(match answer {
@@ -162,11 +160,8 @@ async fn describe(handle: &Handle<ToolExports>) -> Result<Vec<Offered>, PluginEr
             "tool.describe",
             handle.deadlines().tool_ms,
             async |exports, store| {
-                in_each_version!(exports, |exports, convert| {
-                    let tool = exports.mortise_plugin_tool();
-                    let declared = tool.call_describe(store).await?.into_iter();
-                    Ok(Ok(declared.map(convert::declared).collect()))
-                })
+                let (declared,) = exports.describe.call_async(store, ()).await?;
+                Ok(Ok(declared.into_iter().map(convert::declared).collect()))
             },
             |declared, _| offered(declared).map_err(Fault::InvalidResult),
         )

@@ -66,7 +66,7 @@ pub use description::{describe_model, vocabulary};
 pub use embedding::{EmbeddingInput, EmbeddingRequest, Embeddings};
 pub use error::ServiceError;
 pub use event::{Event, ServerToolCall, ToolOutcome};
-pub use failure::{Fallback, RawOnFailure, ScopedPolicy, ScopedTools};
+pub use failure::{Fallback, RawOnFailure, ScopedGuardrail, ScopedPolicy, ScopedTools};
 pub use identity::Identity;
 pub use inspect::{DecodedText, EncodedPrompt, ParseRequest, ParsedText};
 pub use meant::adapted_name;
@@ -94,8 +94,8 @@ pub use offline::{
 pub use own_tools::OwnTools;
 pub use plugin_routing::{ModelPlugins, PluginRoutes, RequestPlugins, Scope};
 pub use plugins::{
-    BoxFuture, CompileGrammar, DecidePolicy, MatchTokens, ParseOutput, ParseSession, RenderChat,
-    RequestId, RunTool,
+    BoxFuture, CompileGrammar, DecidePolicy, GuardAnswer, GuardMode, MatchTokens, ParseOutput,
+    ParseSession, RenderChat, RequestId, RunTool, WatchChoice,
 };
 pub use recognition::{IDENTITY_HEADER, RecogniseCaller};
 pub use refusal::INVALID_SCHEMA;

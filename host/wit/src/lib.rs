@@ -15,13 +15,13 @@ use wit_parser::{PackageId, Resolve, SourceMap};
 
 /// The package, file by file: name and text.
 pub const FILES: &[(&str, &str)] = &[
-    ("types.wit", include_str!("../../../wit/v0.2/types.wit")),
+    ("types.wit", include_str!("../../../wit/v0.3/types.wit")),
     (
         "capabilities.wit",
-        include_str!("../../../wit/v0.2/capabilities.wit"),
+        include_str!("../../../wit/v0.3/capabilities.wit"),
     ),
-    ("kinds.wit", include_str!("../../../wit/v0.2/kinds.wit")),
-    ("worlds.wit", include_str!("../../../wit/v0.2/worlds.wit")),
+    ("kinds.wit", include_str!("../../../wit/v0.3/kinds.wit")),
+    ("worlds.wit", include_str!("../../../wit/v0.3/worlds.wit")),
 ];
 
 /// Error of a tool.

@@ -16,16 +16,16 @@ pub mod imports {
         inline: "
             package mortise:sdk;
             world imports {
-                import mortise:plugin/types@0.2.0;
-                import mortise:plugin/host@0.2.0;
-                import mortise:plugin/settings@0.2.0;
-                import mortise:plugin/model@0.2.0;
-                import mortise:plugin/vocabulary@0.2.0;
-                import mortise:plugin/mask-sink@0.2.0;
-                import mortise:plugin/clock@0.2.0;
-                import mortise:plugin/ledger@0.2.0;
-                import mortise:plugin/secrets@0.2.0;
-                import mortise:plugin/outbound-http@0.2.0;
+                import mortise:plugin/types@0.3.0;
+                import mortise:plugin/host@0.3.0;
+                import mortise:plugin/settings@0.3.0;
+                import mortise:plugin/model@0.3.0;
+                import mortise:plugin/vocabulary@0.3.0;
+                import mortise:plugin/mask-sink@0.3.0;
+                import mortise:plugin/clock@0.3.0;
+                import mortise:plugin/ledger@0.3.0;
+                import mortise:plugin/secrets@0.3.0;
+                import mortise:plugin/outbound-http@0.3.0;
             }
         ",
         world: "mortise:sdk/imports",
@@ -41,12 +41,12 @@ pub mod lifecycle {
         inline: "
             package mortise:sdk;
             world every-plugin {
-                export mortise:plugin/lifecycle@0.2.0;
+                export mortise:plugin/lifecycle@0.3.0;
             }
         ",
         world: "mortise:sdk/every-plugin",
         with: {
-            "mortise:plugin/types@0.2.0": crate::bindings::imports::mortise::plugin::types,
+            "mortise:plugin/types@0.3.0": crate::bindings::imports::mortise::plugin::types,
         },
         additional_derives: [PartialEq],
         pub_export_macro: true,
@@ -62,12 +62,12 @@ pub mod chat_template {
         inline: "
             package mortise:sdk;
             world a-chat-template {
-                export mortise:plugin/chat-template@0.2.0;
+                export mortise:plugin/chat-template@0.3.0;
             }
         ",
         world: "mortise:sdk/a-chat-template",
         with: {
-            "mortise:plugin/types@0.2.0": crate::bindings::imports::mortise::plugin::types,
+            "mortise:plugin/types@0.3.0": crate::bindings::imports::mortise::plugin::types,
         },
         additional_derives: [PartialEq],
         pub_export_macro: true,
@@ -83,12 +83,12 @@ pub mod output_parser {
         inline: "
             package mortise:sdk;
             world a-output-parser {
-                export mortise:plugin/output-parser@0.2.0;
+                export mortise:plugin/output-parser@0.3.0;
             }
         ",
         world: "mortise:sdk/a-output-parser",
         with: {
-            "mortise:plugin/types@0.2.0": crate::bindings::imports::mortise::plugin::types,
+            "mortise:plugin/types@0.3.0": crate::bindings::imports::mortise::plugin::types,
         },
         additional_derives: [PartialEq],
         pub_export_macro: true,
@@ -104,12 +104,12 @@ pub mod grammar {
         inline: "
             package mortise:sdk;
             world a-grammar {
-                export mortise:plugin/grammar@0.2.0;
+                export mortise:plugin/grammar@0.3.0;
             }
         ",
         world: "mortise:sdk/a-grammar",
         with: {
-            "mortise:plugin/types@0.2.0": crate::bindings::imports::mortise::plugin::types,
+            "mortise:plugin/types@0.3.0": crate::bindings::imports::mortise::plugin::types,
         },
         additional_derives: [PartialEq],
         pub_export_macro: true,
@@ -125,12 +125,12 @@ pub mod policy {
         inline: "
             package mortise:sdk;
             world a-policy {
-                export mortise:plugin/policy@0.2.0;
+                export mortise:plugin/policy@0.3.0;
             }
         ",
         world: "mortise:sdk/a-policy",
         with: {
-            "mortise:plugin/types@0.2.0": crate::bindings::imports::mortise::plugin::types,
+            "mortise:plugin/types@0.3.0": crate::bindings::imports::mortise::plugin::types,
         },
         additional_derives: [PartialEq],
         pub_export_macro: true,
@@ -146,16 +146,37 @@ pub mod tool {
         inline: "
             package mortise:sdk;
             world a-tool {
-                export mortise:plugin/tool@0.2.0;
+                export mortise:plugin/tool@0.3.0;
             }
         ",
         world: "mortise:sdk/a-tool",
         with: {
-            "mortise:plugin/types@0.2.0": crate::bindings::imports::mortise::plugin::types,
+            "mortise:plugin/types@0.3.0": crate::bindings::imports::mortise::plugin::types,
         },
         additional_derives: [PartialEq],
         pub_export_macro: true,
         export_macro_name: "export_tool",
         default_bindings_module: "mortise_plugin_sdk::bindings::tool",
+    });
+}
+
+/// A guardrail.
+pub mod guardrail {
+    wit_bindgen::generate!({
+        path: "wit",
+        inline: "
+            package mortise:sdk;
+            world a-guardrail {
+                export mortise:plugin/guardrail@0.3.0;
+            }
+        ",
+        world: "mortise:sdk/a-guardrail",
+        with: {
+            "mortise:plugin/types@0.3.0": crate::bindings::imports::mortise::plugin::types,
+        },
+        additional_derives: [PartialEq],
+        pub_export_macro: true,
+        export_macro_name: "export_guardrail",
+        default_bindings_module: "mortise_plugin_sdk::bindings::guardrail",
     });
 }

@@ -1,17 +1,13 @@
-//! Conversions of what every version of the contract has alike, between the types of the version whose
-//! module this is a part of and the host's own.
+//! Conversions of what has not changed, between the types of the contract and the host's own.
 
-use super::bindings::chat_template::exports::mortise::plugin::chat_template as template;
-use super::bindings::grammar::exports::mortise::plugin::grammar;
-use super::bindings::imports::mortise::plugin::types;
-use super::bindings::output_parser::exports::mortise::plugin::output_parser as parser;
-use super::bindings::policy::exports::mortise::plugin::policy;
-use super::bindings::tool::exports::mortise::plugin::tool;
+use super::bindings::v0_3::mortise::plugin::{
+    chat_template as template, grammar, guardrail, output_parser as parser, tool, types,
+};
 use crate::tools::Declared;
 use crate::{
-    Denial, Fault, Finish, GrammarSource, MatchStatus, MatchStep, ParserEvent, ParserSetup,
-    ParserTraits, Principal, RenderedPrompt, Segment, TemplateInput, ToolAnswer, ToolCaller,
-    ToolChoice,
+    AnswerPart, Fault, Finish, GrammarSource, GuardContext, GuardTraits, GuardVerdict, MatchStatus,
+    MatchStep, ParserEvent, ParserSetup, ParserTraits, Refusal, RenderedPrompt, Segment,
+    TemplateInput, ToolAnswer, ToolCaller, ToolChoice,
 };
 
 pub(crate) fn finish(finish: Finish) -> types::Finish {
@@ -121,25 +117,6 @@ pub(crate) fn match_step(step: grammar::Step) -> MatchStep {
     }
 }
 
-pub(crate) fn principal(principal: policy::Principal) -> Principal {
-    Principal {
-        subject: principal.subject,
-        tenant: principal.tenant,
-        labels: principal.labels,
-    }
-}
-
-pub(crate) fn denial(deny: policy::Deny) -> Denial {
-    Denial {
-        status: deny.status,
-        kind: deny.kind,
-        code: deny.code,
-        message: deny.message,
-        retry_after_ms: deny.retry_after_ms,
-        headers: deny.headers,
-    }
-}
-
 pub(crate) fn declared(declaration: tool::Declaration) -> Declared {
     Declared {
         name: declaration.name,
@@ -164,5 +141,49 @@ pub(crate) fn tool_answer(said: Result<String, tool::Failure>) -> Result<ToolAns
         Ok(text) => Ok(ToolAnswer::Result(text)),
         Err(tool::Failure::Refused(text)) => Ok(ToolAnswer::Refused(text)),
         Err(tool::Failure::Internal(text)) => Err(Fault::Internal(text)),
+    }
+}
+
+pub(crate) fn guard_traits(traits: guardrail::Traits) -> GuardTraits {
+    GuardTraits {
+        input: traits.input,
+        content: traits.content,
+        reasoning: traits.reasoning,
+        call_arguments: traits.call_arguments,
+    }
+}
+
+pub(crate) fn guard_context(request_id: &str, context: &GuardContext) -> guardrail::Context {
+    guardrail::Context {
+        request_id: request_id.to_owned(),
+        model: context.model.clone(),
+        subject: context.subject.clone(),
+        tenant: context.tenant.clone(),
+        holds: context.holds,
+    }
+}
+
+pub(crate) fn answer_part(part: &AnswerPart) -> guardrail::Part {
+    match part {
+        AnswerPart::Content => guardrail::Part::Content,
+        AnswerPart::Reasoning => guardrail::Part::Reasoning,
+        AnswerPart::CallArguments { index, name } => {
+            guardrail::Part::CallArguments(guardrail::Call {
+                index: *index,
+                name: name.clone(),
+            })
+        }
+    }
+}
+
+pub(crate) fn guard_verdict(verdict: guardrail::Verdict) -> GuardVerdict {
+    match verdict {
+        guardrail::Verdict::Pass => GuardVerdict::Pass,
+        guardrail::Verdict::Undecided => GuardVerdict::Undecided,
+        guardrail::Verdict::Replace(text) => GuardVerdict::Replace(text),
+        guardrail::Verdict::Refuse(refusal) => GuardVerdict::Refuse(Refusal {
+            code: refusal.code,
+            message: refusal.message,
+        }),
     }
 }
