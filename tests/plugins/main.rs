@@ -4,6 +4,7 @@
 mod bindings;
 mod declared;
 mod grants;
+mod guardrails;
 mod leaks;
 mod policy_grants;
 mod quarantine;

@@ -24,7 +24,7 @@ export const policy = {
     const { max_tokens: maxTokens, priority = 0 } = plans[name];
     const principal = { subject: name, tenant: name, labels: [['plan', name]] };
     const all = { tag: 'all' };
-    const grant = { principal, priority, maxTokens, tools: all, serverTools: all };
+    const grant = { principal, priority, maxTokens, tools: all, serverTools: all, rewrites: [] };
     return { tag: 'allow', val: { ...grant, headers: [['x-plan', name]] } };
   },
 

@@ -417,9 +417,12 @@ impl LivePlugins {
             .iter()
             .map(|model| model.served(|facts| bound.plugins_of(facts)));
         let models: Result<Vec<ServedModel>, String> = models.collect();
-        let replaced =
-            self.service
-                .replace(models.map_err(internal)?, bound.policies(), &bound.tools());
+        let replaced = self.service.replace(
+            models.map_err(internal)?,
+            bound.policies(),
+            &bound.tools(),
+            bound.guardrails(),
+        );
         replaced.map_err(|error| internal(error.to_string()))?;
         self.counters.generation.fetch_add(1, Relaxed);
         Ok(())

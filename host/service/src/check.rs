@@ -49,6 +49,22 @@ impl Request {
         &self.fields
     }
 
+    /// The request with changed fields, whose bounds are checked again.
+    ///
+    /// # Errors
+    /// When the change fails, or breaks a bound.
+    pub(crate) fn changed(
+        mut self,
+        change: impl FnOnce(&mut RequestFields) -> Result<(), ServiceError>,
+    ) -> Result<Self, ServiceError> {
+        change(&mut self.fields)?;
+        let changed = Self::check(self.fields)?;
+        Ok(Self {
+            server_tools: self.server_tools,
+            ..changed
+        })
+    }
+
     /// The request with the declarations of the server's tools beside those of the caller.
     pub(crate) fn with_server_tools(
         mut self,

@@ -431,7 +431,14 @@ pub(crate) fn says(text: &str) -> Script {
 }
 
 pub(crate) fn service(model: ServedModel, policies: Vec<Arc<dyn DecidePolicy>>) -> Service {
-    Service::new(ServiceConfig::default(), vec![model], policies, &[]).expect("a good setup")
+    Service::new(
+        ServiceConfig::default(),
+        vec![model],
+        policies,
+        &[],
+        Vec::new(),
+    )
+    .expect("a good setup")
 }
 
 pub(crate) fn call() -> Call {

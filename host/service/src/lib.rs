@@ -21,6 +21,7 @@ mod event;
 mod failure;
 #[cfg(test)]
 mod fakes;
+mod guard;
 mod identity;
 mod inspect;
 mod latency;
@@ -41,6 +42,7 @@ mod refusal;
 mod rendered_prompt;
 mod request;
 mod response_cache;
+mod rewrites;
 mod routed;
 mod routing_key;
 mod schema_formats;
@@ -86,7 +88,7 @@ pub use mortise_plugin::{
     Denial, Fault, GrammarSource, Kind, PluginError, Principal, ToolAnswer, ToolCaller, ToolChoice,
     ToolDeclaration as RunnableTool, ToolGrant,
 };
-pub use observer::{ModelObserver, NoObserver, Observer, Outcome, Summary, ToolRun};
+pub use observer::{GuardedPart, ModelObserver, NoObserver, Observer, Outcome, Summary, ToolRun};
 pub use offline::{
     Chunking, GrammarVerdict, OfflineError, RenderedText, check_grammar, parse_text,
     render_template,

@@ -37,6 +37,16 @@ pub(crate) struct PartSetup {
     pub(crate) span: Span,
 }
 
+impl PartSetup {
+    /// Number of the choices that guardrails look at: those that were made before were looked at then.
+    pub(crate) fn watched(&self, choices: usize) -> usize {
+        match self.cache {
+            Some(CacheUse::Hit) => 0,
+            Some(CacheUse::Miss) | None => choices,
+        }
+    }
+}
+
 /// One prompt while it is answered. When it ends or is dropped, the observer and the policies are
 /// given its figures.
 pub(crate) struct Part {

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Numbers, Service, UsedModel};
+use super::{Generation, Numbers, Service, UsedModel};
 use crate::admission::{Admission, Call, Granted, account};
 use crate::answer::StartedPart;
 use crate::check::Request;
 use crate::embedding::{EmbeddingInput, EmbeddingRequest};
 use crate::error::ServiceError;
+use crate::guard::{Guards, Watchers};
+use crate::meant::Meant;
 use crate::part::{Part, PartSetup};
 use crate::prepare;
 use crate::refusal::invalid;
@@ -218,11 +220,13 @@ impl Service {
         &self,
         submitter: &Submitter,
         choices: Vec<ChoiceSource>,
+        watchers: Vec<Watchers>,
         setup: PartSetup,
     ) -> StartedPart {
         let registration = self.under_way.add(submitter.watched(&setup.tallies));
         StartedPart {
             choices,
+            watchers,
             part: Part::new(setup),
             registration,
         }
@@ -235,6 +239,37 @@ impl Service {
         }
         let message = format!("{field} is {candidates}; this server allows at most {limit}");
         Err(invalid(field, message))
+    }
+}
+
+impl UsedModel {
+    /// Guardrails that look at a request.
+    pub(super) fn guards(&self, call: &Call, name: &str, admission: &Admission) -> Guards {
+        let key = admission.routing_key(&self.loaded.model.name);
+        let all = self.serving.guardrails.iter();
+        Guards {
+            list: all.filter(|guard| guard.serves(&key)).cloned().collect(),
+            request: Arc::clone(&call.request_id),
+            observer: Arc::clone(&self.observer),
+            model: Arc::from(name),
+            principal: admission.allowance().principal.clone(),
+        }
+    }
+}
+
+impl Generation {
+    /// The model that a policy chose: by its name, not by one that stands for it, since the policies were asked about
+    /// that.
+    ///
+    /// # Errors
+    /// When there is none of this name.
+    pub(super) fn chosen(&self, name: &str) -> Result<Meant, ServiceError> {
+        let found = self.find(name, None).ok();
+        let found = found.filter(|meant| meant.name() == name);
+        found.ok_or_else(|| ServiceError::ModelNotFound {
+            model: name.to_owned(),
+            available: Vec::new(),
+        })
     }
 }
 

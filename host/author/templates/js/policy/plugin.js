@@ -30,7 +30,7 @@ export const policy = {
     }
     const principal = { subject: tenant ?? 'anonymous', tenant, labels: [] };
     const all = { tag: 'all' };
-    const val = { principal, priority: 0, tools: all, serverTools: all, headers: [] };
+    const val = { principal, priority: 0, tools: all, serverTools: all, headers: [], rewrites: [] };
     return { tag: 'allow', val };
   },
 

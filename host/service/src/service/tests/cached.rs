@@ -20,7 +20,7 @@ fn service(policies: Vec<Arc<dyn DecidePolicy>>) -> Service {
         ..ServiceConfig::default()
     };
     let models = vec![model(says("hello the world"))];
-    Service::new(config, models, policies, &[]).expect("a good setup")
+    Service::new(config, models, policies, &[], Vec::new()).expect("a good setup")
 }
 
 fn asked() -> RequestFields {
