@@ -33,7 +33,9 @@ pub(crate) fn config(server: &Server, when_lost: WhenLost) -> ValkeyConfig {
 }
 
 /// Counters of both homes, and the name of each. The second home has three hosts that share one ledger.
-pub(crate) async fn homes(server: Option<&Server>) -> Vec<(&'static str, Vec<Arc<dyn RateCounters>>)> {
+pub(crate) async fn homes(
+    server: Option<&Server>,
+) -> Vec<(&'static str, Vec<Arc<dyn RateCounters>>)> {
     let local: Arc<dyn RateCounters> = Arc::new(Ledger::new());
     let mut homes = vec![("process", vec![local])];
     if let Some(server) = server {
@@ -50,7 +52,12 @@ pub(crate) async fn homes(server: Option<&Server>) -> Vec<(&'static str, Vec<Arc
     homes
 }
 
-pub(crate) async fn take(counters: &Arc<dyn RateCounters>, bucket: &str, cost: u64, rate: Rate) -> Verdict {
+pub(crate) async fn take(
+    counters: &Arc<dyn RateCounters>,
+    bucket: &str,
+    cost: u64,
+    rate: Rate,
+) -> Verdict {
     counters.take(bucket, cost, rate).await.expect("counters")
 }
 

@@ -49,17 +49,28 @@ async fn feature_z3_all_withdrawals_are_made_or_none() {
             [(true, 5), (false, 1)],
             "{name}: places count as well"
         );
-        let never = last.take_all(&[of("b", 1, 5), of("a", 1_001, 1_000)], true);
-        let never = never.await.expect("counters");
-        assert_eq!((never[0].allowed, never[1]), (true, Verdict::NEVER), "{name}");
+        let never = [of("b", 1, 5), of("a", 1_001, 1_000)];
+        let never = last.take_all(&never, true).await.expect("counters");
+        assert_eq!(
+            (never[0].allowed, never[1]),
+            (true, Verdict::NEVER),
+            "{name}"
+        );
         let asked = last.take_all(&[of("a", 501, 1_000)], false).await;
         let asked = asked.expect("counters");
-        assert!(!asked[0].allowed && asked[0].retry_after_ms > 3_000_000, "{name}");
+        assert!(
+            !asked[0].allowed && asked[0].retry_after_ms > 3_000_000,
+            "{name}"
+        );
         let five = Rate {
             capacity: 5,
             ..CENTURY
         };
-        assert_eq!(take(last, "b", 5, five).await.remaining, 0, "{name}: it was left");
+        assert_eq!(
+            take(last, "b", 5, five).await.remaining,
+            0,
+            "{name}: it was left"
+        );
         assert_eq!(
             take_all(&hosts[0], &[of("a", 500, 1_000), of("~p", 1, 2)]).await,
             [(true, 0), (true, 0)],
@@ -80,15 +91,21 @@ async fn feature_z3_batches_are_exact_under_64_clients_at_once() {
                 // Each in another order, so that no lock would hold them apart by luck.
                 let mut all = vec![of("x", 1, 40), of("y", 2, 60), of("~z", 1, 50)];
                 all.rotate_left(number % 3);
-                take_all(&counters, &all).await.iter().all(|(allowed, _)| *allowed)
+                take_all(&counters, &all)
+                    .await
+                    .iter()
+                    .all(|(allowed, _)| *allowed)
             });
         }
         let granted = clients.join_all().await;
         let granted = granted.iter().filter(|granted| **granted).count();
         assert_eq!(granted, 30, "{name}: `y` is the narrowest");
-        let left = hosts[0].take_all(&[of("x", 10, 40), of("~z", 20, 50)], false);
-        let left = left.await.expect("counters");
-        assert!(left.iter().all(|verdict| verdict.allowed), "{name}: {left:?}");
+        let left = [of("x", 10, 40), of("~z", 20, 50)];
+        let left = hosts[0].take_all(&left, false).await.expect("counters");
+        assert!(
+            left.iter().all(|verdict| verdict.allowed),
+            "{name}: {left:?}"
+        );
     }
 }
 

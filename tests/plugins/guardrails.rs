@@ -73,13 +73,22 @@ fn text_that_is_held_back_never_goes_out_before_its_verdict() {
     );
     let (content, reason) = streamed(&server);
     assert_eq!(reason, "content_filter");
-    assert!("The secret is ".starts_with(content.trim_end()), "{content}");
+    assert!(
+        "The secret is ".starts_with(content.trim_end()),
+        "{content}"
+    );
     assert!(!content.to_lowercase().contains("sword"), "{content}");
     let whole = ask(&server, &json!({})).ok();
-    assert_eq!(said(&whole), (content, reason), "streamed and whole are alike");
-    let refusals = "mortise_guardrail_refusals_total{guardrail=\"banned_words\",refused=\"output\"}";
+    assert_eq!(
+        said(&whole),
+        (content, reason),
+        "streamed and whole are alike"
+    );
+    let refusals =
+        "mortise_guardrail_refusals_total{guardrail=\"banned_words\",refused=\"output\"}";
     assert_eq!(server.metric(refusals), 2.0);
-    server.wait_for_log(|line| line.contains("a guardrail ended a choice") && line.contains("word"));
+    server
+        .wait_for_log(|line| line.contains("a guardrail ended a choice") && line.contains("word"));
 }
 
 #[test]
@@ -121,11 +130,17 @@ fn each_choice_has_a_session_and_each_dialect_an_end() {
     });
     let response = server.post("/v1/messages", &message);
     assert_eq!(response.ok()["stop_reason"], "refusal");
-    let response = server.post("/v1/responses", &json!({"model": "scripted", "input": "Hi"}));
+    let response = server.post(
+        "/v1/responses",
+        &json!({"model": "scripted", "input": "Hi"}),
+    );
     let answer = response.ok();
     assert_eq!(answer["status"], "incomplete");
     assert_eq!(answer["incomplete_details"]["reason"], "content_filter");
-    let text = server.post("/v1/completions", &json!({"model": "scripted", "prompt": "Hi"}));
+    let text = server.post(
+        "/v1/completions",
+        &json!({"model": "scripted", "prompt": "Hi"}),
+    );
     assert_eq!(text.ok()["choices"][0]["finish_reason"], "content_filter");
 }
 
@@ -137,12 +152,22 @@ fn what_is_asked_is_looked_at_before_the_model_sees_it() {
     assert_eq!(refused.status(), 400, "{}", refused.text());
     let error = &refused.json()["error"];
     assert_eq!(error["code"], "content_filter");
-    assert_eq!(error["message"], "the conversation has a word that may not be used");
+    assert_eq!(
+        error["message"],
+        "the conversation has a word that may not be used"
+    );
     let prompt = json!({"model": "scripted", "prompt": "swordfish"});
     assert_eq!(server.post("/v1/completions", &prompt).status(), 400);
-    let tokens = server.post("/v1/completions", &json!({"model": "scripted", "prompt": [1, 2]}));
+    let tokens = server.post(
+        "/v1/completions",
+        &json!({"model": "scripted", "prompt": [1, 2]}),
+    );
     assert_eq!(tokens.status(), 400);
-    assert!(tokens.text().contains("text, not tokens"), "{}", tokens.text());
+    assert!(
+        tokens.text().contains("text, not tokens"),
+        "{}",
+        tokens.text()
+    );
     assert_eq!(ask(&server, &json!({})).status(), 200);
 }
 
@@ -226,7 +251,10 @@ fn a_policy_changes_what_its_operator_lets_it() {
     assert_eq!(said(&short).1, "length");
     assert_eq!(short["usage"]["completion_tokens"], 2);
     let asked = ask_for(&server, "max_tokens=2", &json!({"max_tokens": 4})).ok();
-    assert_eq!(asked["usage"]["completion_tokens"], 4, "the caller said how many");
+    assert_eq!(
+        asked["usage"]["completion_tokens"], 4,
+        "the caller said how many"
+    );
     server.wait_for_log(|line| line.contains("rewrites") && line.contains("max_tokens"));
     let other = ask_for(&server, "model=other", &json!({})).ok();
     assert_eq!(other["model"], "other");

@@ -17,9 +17,7 @@ const MAX_TOKENS: u32 = 4096;
 pub(super) fn check_watch(
     key: &impl Fn(&str) -> String,
     kind: Kind,
-    mode: Option<RawGuardMode>,
-    hold: Option<u32>,
-    every: Option<u32>,
+    (mode, hold, every): (Option<RawGuardMode>, Option<u32>, Option<u32>),
 ) -> Result<Watch, ConfigError> {
     let given = [
         ("mode", mode.is_some()),

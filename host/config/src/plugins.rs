@@ -132,21 +132,12 @@ fn check_binding(index: usize, raw: RawBinding, base: &Path) -> Result<BindingCo
         }
     }
     check_architectures(&key("architectures"), raw.kind, &raw.architectures)?;
-    if let Some(digest) = &raw.sha256 {
-        if raw.file.is_none() {
-            return Err(invalid(
-                &key("sha256"),
-                "it pins a `file`, and none is named",
-            ));
-        }
-        if digest.len() != 64 || !digest.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Err(invalid(
-                &key("sha256"),
-                "it must have 64 hexadecimal digits",
-            ));
-        }
-    }
-    let watch = check_watch(&key, raw.kind, raw.mode, raw.hold_tokens, raw.every_tokens)?;
+    check_pin(&key("sha256"), raw.sha256.as_deref(), raw.file.is_some())?;
+    let watch = check_watch(
+        &key,
+        raw.kind,
+        (raw.mode, raw.hold_tokens, raw.every_tokens),
+    )?;
     let breaker = raw.breaker;
     let breaker = BreakerLimits {
         failures: breaker.failures,
@@ -181,6 +172,20 @@ fn check_binding(index: usize, raw: RawBinding, base: &Path) -> Result<BindingCo
         settings,
         lines: raw.lines,
     })
+}
+
+/// The only content that the file of a binding may have.
+fn check_pin(key: &str, digest: Option<&str>, names_file: bool) -> Result<(), ConfigError> {
+    let Some(digest) = digest else {
+        return Ok(());
+    };
+    if !names_file {
+        return Err(invalid(key, "it pins a `file`, and none is named"));
+    }
+    if digest.len() != 64 || !digest.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(invalid(key, "it must have 64 hexadecimal digits"));
+    }
+    Ok(())
 }
 
 /// Patterns of architectures, for the kinds that are bound to a model.

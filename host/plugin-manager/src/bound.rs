@@ -295,14 +295,7 @@ impl Binder<'_> {
             }
             Kind::Guardrail => {
                 let guardrail = Guardrail::bind(host, component, binding).await?;
-                let scope = assignment.scope.clone();
-                Handle::Guardrail(Arc::new(ScopedGuardrail {
-                    guardrail: Arc::new(guardrail),
-                    scope: Arc::new(move |key| scope.holds(key)),
-                    required: assignment.on_failure != OnFailure::Open,
-                    mode: assignment.watch.mode,
-                    every: assignment.watch.every,
-                }))
+                guarding(assignment, guardrail)
             }
         })
     }
@@ -354,6 +347,18 @@ impl Binder<'_> {
             },
         }
     }
+}
+
+/// Handle of a guardrail with its scope, its failure policy and the time of its verdicts.
+fn guarding(assignment: &Assignment, guardrail: Guardrail) -> Handle {
+    let scope = assignment.scope.clone();
+    Handle::Guardrail(Arc::new(ScopedGuardrail {
+        guardrail: Arc::new(guardrail),
+        scope: Arc::new(move |key| scope.holds(key)),
+        required: assignment.on_failure != OnFailure::Open,
+        mode: assignment.watch.mode,
+        every: assignment.watch.every,
+    }))
 }
 
 fn unfit(assignment: &Assignment, error: LoadError) -> PluginSetError {

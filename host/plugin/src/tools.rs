@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::handle::Handle;
 use crate::limits::MAX_TOOLS_PER_COMPONENT;
+use crate::versions::convert::Declared;
 use crate::versions::{ToolExports, convert};
 use crate::{
     Binding, CallContext, Component, Fault, JsonSchema, LoadError, PluginError, PluginHost,
@@ -29,14 +30,6 @@ const MAX_VIOLATIONS: usize = 5;
 pub struct Tools {
     handle: Handle<ToolExports>,
     offered: Arc<[Offered]>,
-}
-
-/// A tool as its plugin declares it, before that is checked.
-pub(crate) struct Declared {
-    pub(crate) name: String,
-    pub(crate) description: String,
-    /// JSON text.
-    pub(crate) parameters: String,
 }
 
 /// A tool and the schema that its arguments must follow.

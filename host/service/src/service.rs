@@ -30,7 +30,6 @@ use crate::request::RequestFields;
 use crate::response_cache::ResponseCache;
 use crate::rewrites;
 use crate::routed::Routed;
-use crate::routing_key::RoutingKey;
 use crate::server_tools::{EnabledTools, ServerTools, ServerToolsError, ToolExecutor, ToolLimits};
 use crate::spans;
 use crate::submit::{ReadyPrompt, Slot, Submitter, Target};
@@ -493,21 +492,6 @@ pub(crate) struct UsedModel {
     serving: Arc<Generation>,
     /// Keeps it loaded. Shared by the choices of the answer.
     pub(crate) lease: Option<Arc<ModelLease>>,
-}
-
-impl UsedModel {
-    /// Tools that the server runs for a request.
-    ///
-    /// # Errors
-    /// When it may use no tool of some name.
-    pub(crate) fn tools(
-        &self,
-        fields: &RequestFields,
-        key: &RoutingKey<'_>,
-    ) -> Result<EnabledTools, ServiceError> {
-        let selected = self.serving.tools.select(&fields.server_tools, key)?;
-        selected.with(&fields.own_tools)
-    }
 }
 
 /// Numbers of the next prompt's choices.

@@ -257,8 +257,14 @@ impl SharedCounters {
             }
             false => flowing.next().unwrap_or(Verdict::NEVER),
         });
-        let verdicts: Vec<Verdict> = verdicts.collect();
-        if takes && verdicts.iter().all(|verdict| verdict.allowed) {
+        let mut verdicts: Vec<Verdict> = verdicts.collect();
+        let all = verdicts.iter().all(|verdict| verdict.allowed);
+        if !all {
+            for (verdict, one) in verdicts.iter_mut().zip(sent) {
+                verdict.remaining = self.left_here(one);
+            }
+        }
+        if all && takes {
             self.mirror.buckets.take_all(&flows, true);
             for one in &flows {
                 let flow = microseconds(one.rate.time_for(one.cost));
@@ -272,6 +278,17 @@ impl SharedCounters {
             }
         }
         verdicts
+    }
+
+    /// What is left of a bucket, as far as this host knows.
+    fn left_here(&self, one: &Withdrawal) -> u64 {
+        match is_place(one) {
+            true => one
+                .rate
+                .capacity
+                .saturating_sub(self.mirror.count(&one.bucket)),
+            false => self.mirror.buckets.peek(&one.bucket, 0, one.rate).remaining,
+        }
     }
 
     async fn adjust(&self, bucket: &str, delta: i64, rate: Rate) {

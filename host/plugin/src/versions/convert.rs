@@ -3,12 +3,19 @@
 use super::bindings::v0_3::mortise::plugin::{
     chat_template as template, grammar, guardrail, output_parser as parser, tool, types,
 };
-use crate::tools::Declared;
 use crate::{
     AnswerPart, Fault, Finish, GrammarSource, GuardContext, GuardTraits, GuardVerdict, MatchStatus,
     MatchStep, ParserEvent, ParserSetup, ParserTraits, Refusal, RenderedPrompt, Segment,
     TemplateInput, ToolAnswer, ToolCaller, ToolChoice,
 };
+
+/// A tool as its plugin declares it, before that is checked.
+pub(crate) struct Declared {
+    pub(crate) name: String,
+    pub(crate) description: String,
+    /// JSON text.
+    pub(crate) parameters: String,
+}
 
 pub(crate) fn finish(finish: Finish) -> types::Finish {
     match finish {

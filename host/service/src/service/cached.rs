@@ -19,6 +19,7 @@ use crate::response_cache::{
     CacheFigures, CacheUse, Identity, Key, Likeness, OF_CALLERS, OF_POLICIES, Recorded, Recording,
     Scope, Semantic, Wish, likeness,
 };
+use crate::routing_key::RoutingKey;
 use crate::server_tools::EnabledTools;
 use crate::source::{ChoiceSource, replayed};
 use crate::submit::{ReadyPrompt, Submitter, Target};
@@ -243,6 +244,19 @@ impl Service {
 }
 
 impl UsedModel {
+    /// Tools that the server runs for a request.
+    ///
+    /// # Errors
+    /// When it may use no tool of some name.
+    pub(crate) fn tools(
+        &self,
+        fields: &RequestFields,
+        key: &RoutingKey<'_>,
+    ) -> Result<EnabledTools, ServiceError> {
+        let selected = self.serving.tools.select(&fields.server_tools, key)?;
+        selected.with(&fields.own_tools)
+    }
+
     /// Guardrails that look at a request.
     pub(super) fn guards(&self, call: &Call, name: &str, admission: &Admission) -> Guards {
         let key = admission.routing_key(&self.loaded.model.name);

@@ -36,7 +36,7 @@ impl guardrail::Guest for Guest {
     }
 }
 
-struct Watch {
+pub struct Watch {
     context: guardrail::Context,
 }
 
