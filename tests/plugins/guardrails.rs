@@ -66,7 +66,7 @@ fn streamed(server: &Server) -> (String, String) {
 }
 
 #[test]
-fn text_that_is_held_back_never_goes_out_before_its_verdict() {
+fn feature_w6_text_that_is_held_back_never_goes_out_before_its_verdict() {
     let server = words(
         "mode = \"hold\"\nhold_tokens = 16\nevery_tokens = 1",
         "The secret is Swordfish, as they say.",
@@ -92,7 +92,7 @@ fn text_that_is_held_back_never_goes_out_before_its_verdict() {
 }
 
 #[test]
-fn held_text_is_mended() {
+fn feature_w6_held_text_is_mended() {
     let server = words(
         "mode = \"hold\"\nevery_tokens = 1\nsettings = { words = [\"swordfish\"], replace_with = \"***\" }",
         "It is Swordfish and swordfish, no swordplay.",
@@ -104,7 +104,7 @@ fn held_text_is_mended() {
 }
 
 #[test]
-fn an_observer_ends_a_choice_and_lets_others_be() {
+fn feature_w6_an_observer_ends_a_choice_and_lets_others_be() {
     let server = words("every_tokens = 1", "It is Swordfish.");
     let (content, reason) = streamed(&server);
     assert_eq!(reason, "content_filter");
@@ -118,7 +118,7 @@ fn an_observer_ends_a_choice_and_lets_others_be() {
 }
 
 #[test]
-fn each_choice_has_a_session_and_each_dialect_an_end() {
+fn feature_w6_each_choice_has_a_session_and_each_dialect_an_end() {
     let server = words("mode = \"hold\"", "It is Swordfish.");
     let whole = ask(&server, &json!({"n": 3})).ok();
     for choice in whole["choices"].as_array().expect("choices") {
@@ -145,7 +145,7 @@ fn each_choice_has_a_session_and_each_dialect_an_end() {
 }
 
 #[test]
-fn what_is_asked_is_looked_at_before_the_model_sees_it() {
+fn feature_w6_what_is_asked_is_looked_at_before_the_model_sees_it() {
     let server = words("", "Well.");
     let asked = json!({"messages": [{"role": "user", "content": "Is it swordfish?"}]});
     let refused = ask(&server, &asked);
@@ -172,7 +172,7 @@ fn what_is_asked_is_looked_at_before_the_model_sees_it() {
 }
 
 #[test]
-fn a_guardrail_that_breaks_down_fails_its_answer_or_is_passed_over() {
+fn feature_w6_a_guardrail_that_breaks_down_fails_its_answer_or_is_passed_over() {
     let endless = "deadline_ms = 100\nsettings = { watch = \"loop\" }";
     for (hostile, mode) in [
         ("settings = { watch = \"panic\" }", "observe"),
@@ -194,7 +194,7 @@ fn a_guardrail_that_breaks_down_fails_its_answer_or_is_passed_over() {
 }
 
 #[test]
-fn verdicts_that_make_no_sense_fail_the_answer() {
+fn feature_w6_verdicts_that_make_no_sense_fail_the_answer() {
     for (mode, say) in [
         ("observe", "replace! what is out"),
         ("hold", "label! no code"),
@@ -236,7 +236,7 @@ fn ask_for(server: &Server, rewrite: &str, more: &Value) -> Response {
 }
 
 #[test]
-fn a_policy_changes_what_its_operator_lets_it() {
+fn feature_w7_a_policy_changes_what_its_operator_lets_it() {
     let all = "[\"system\", \"max_tokens\", \"model\", \"temperature\"]";
     let server = rewriting(all);
     let brief = ask_for(&server, "system=Be brief", &json!({})).ok();
@@ -264,7 +264,7 @@ fn a_policy_changes_what_its_operator_lets_it() {
 }
 
 #[test]
-fn a_change_that_was_not_granted_is_the_plugins_fault() {
+fn feature_w7_a_change_that_was_not_granted_is_the_plugins_fault() {
     let server = rewriting("[\"max_tokens\"]");
     assert_eq!(ask_for(&server, "max_tokens=2", &json!({})).status(), 200);
     for rewrite in ["model=other", "system=x", "temperature=0.1", "max_tokens=0"] {
@@ -273,4 +273,32 @@ fn a_change_that_was_not_granted_is_the_plugins_fault() {
     }
     let twice = ask_for(&server, "max_tokens=2,max_tokens=3", &json!({}));
     assert_eq!(twice.status(), 500);
+}
+
+/// The embedded policy, which was asked first, is asked again about the model that a later one chose.
+#[test]
+fn feature_w7_a_chosen_model_is_put_before_the_other_policies() {
+    let file = every_kind();
+    let other = crate::support::model::byte_level();
+    let script = format!(
+        "default = \"One.\"\n[[models]]\nname = \"other\"\npath = {other:?}\nbackend = \"scripted\"\n\
+         [models.script]\ndefault = \"Another.\""
+    );
+    let config = format!(
+        "[[auth.api_keys]]\nid = \"alice\"\nkey = \"alices-key\"\ntenant = \"acme\"\nmodels = [\"scripted\"]\n\
+         [[auth.api_keys]]\nid = \"bob\"\nkey = \"bobs-key\"\ntenant = \"acme\"\n\
+         [[plugins.bindings]]\nkind = \"policy\"\nfile = {file:?}\nheaders = [\"x-ask\"]\n\
+         rewrite = [\"model\"]\ntenants = [\"acme\"]\n"
+    );
+    let server = Server::scripted(&script, &config);
+    let asked = |key: &str, rewrite: &str| {
+        let request = Request::post(CHAT, &body(&json!({})))
+            .header("authorization", &format!("Bearer {key}"))
+            .header("x-ask", rewrite);
+        server.send(&request)
+    };
+    assert_eq!(asked("alices-key", "someone").ok()["model"], "scripted");
+    assert_eq!(asked("bobs-key", "rewrite:model=other").ok()["model"], "other");
+    let denied = asked("alices-key", "rewrite:model=other");
+    assert_eq!(denied.status(), 403, "{}", denied.text());
 }
