@@ -298,7 +298,10 @@ fn feature_w7_a_chosen_model_is_put_before_the_other_policies() {
         server.send(&request)
     };
     assert_eq!(asked("alices-key", "someone").ok()["model"], "scripted");
-    assert_eq!(asked("bobs-key", "rewrite:model=other").ok()["model"], "other");
+    assert_eq!(
+        asked("bobs-key", "rewrite:model=other").ok()["model"],
+        "other"
+    );
     let denied = asked("alices-key", "rewrite:model=other");
     assert_eq!(denied.status(), 403, "{}", denied.text());
 }

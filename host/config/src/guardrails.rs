@@ -11,7 +11,7 @@ use super::{ConfigError, invalid};
 const HOLD_TOKENS: u32 = 32;
 
 /// Most tokens that may be held back, and after which a guardrail may be asked.
-const MAX_TOKENS: u32 = 4096;
+const MAX_WATCHED_TOKENS: u32 = 4096;
 
 /// Read the keys of a binding; `key` makes the path of one.
 pub(super) fn check_watch(
@@ -29,8 +29,8 @@ pub(super) fn check_watch(
         return Err(invalid(&key(name), "only a guardrail has it"));
     }
     for (name, value) in [("hold_tokens", hold), ("every_tokens", every)] {
-        if value.is_some_and(|value| !(1..=MAX_TOKENS).contains(&value)) {
-            let message = format!("it must be 1 to {MAX_TOKENS}");
+        if value.is_some_and(|value| !(1..=MAX_WATCHED_TOKENS).contains(&value)) {
+            let message = format!("it must be 1 to {MAX_WATCHED_TOKENS}");
             return Err(invalid(&key(name), message));
         }
     }

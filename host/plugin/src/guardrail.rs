@@ -13,10 +13,10 @@ use crate::{
 };
 
 /// Longest code of a refusal, which becomes a label of metrics.
-const MAX_CODE_BYTES: usize = 64;
+const MAX_VERDICT_CODE_BYTES: usize = 64;
 
 /// Longest text of a refusal that the caller is told.
-const MAX_MESSAGE_BYTES: usize = 1024;
+const MAX_VERDICT_MESSAGE_BYTES: usize = 1024;
 
 /// A guardrail with its settings.
 #[derive(Clone)]
@@ -226,13 +226,13 @@ fn check(verdict: GuardVerdict, replaceable: bool) -> Result<GuardVerdict, Fault
             let plain =
                 |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
             let code = &refusal.code;
-            if code.is_empty() || code.len() > MAX_CODE_BYTES || !code.bytes().all(plain) {
+            if code.is_empty() || code.len() > MAX_VERDICT_CODE_BYTES || !code.bytes().all(plain) {
                 return Err(Fault::InvalidResult(format!(
-                    "refused with a code that is not 1 to {MAX_CODE_BYTES} small letters, digits or `_`"
+                    "refused with a code that is not 1 to {MAX_VERDICT_CODE_BYTES} small letters, digits or `_`"
                 )));
             }
             let message = &mut refusal.message;
-            message.truncate(message.floor_char_boundary(MAX_MESSAGE_BYTES));
+            message.truncate(message.floor_char_boundary(MAX_VERDICT_MESSAGE_BYTES));
             Ok(GuardVerdict::Refuse(refusal))
         }
         verdict => Ok(verdict),

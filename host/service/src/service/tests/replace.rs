@@ -229,7 +229,7 @@ async fn a_set_that_makes_no_sense_changes_nothing() {
     let service = service(base.clone(), Vec::new());
     let twice = vec![base.clone(), base];
     service
-        .replace(twice, Vec::new(), &[])
+        .replace(twice, Vec::new(), &[], Vec::new())
         .expect_err("two models of one name");
     ask(&service, chat("hi")).await.expect("the old set serves");
 }
