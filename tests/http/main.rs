@@ -42,6 +42,7 @@ mod operations;
 mod playground;
 mod proxy_protocol;
 mod response_cache;
+mod rerank;
 mod responses;
 mod retrieval;
 mod security_table;

@@ -85,6 +85,7 @@ fn model_of(
         architecture,
         generator: Some(generator),
         embedder: None,
+        reranker: None,
     }
 }
 

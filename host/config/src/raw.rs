@@ -102,6 +102,9 @@ pub(crate) struct RawModel {
     pub(crate) loras: Vec<RawLora>,
     pub(crate) pooling: Option<RawPooling>,
     pub(crate) normalize: Option<bool>,
+    pub(crate) prompts: BTreeMap<String, String>,
+    pub(crate) default_prompt: Option<String>,
+    pub(crate) rerank: Option<RawRerank>,
     pub(crate) backend: RawBackend,
     pub(crate) upstream: Option<RawUpstream>,
     pub(crate) child: Option<RawChild>,
@@ -115,6 +118,22 @@ pub(crate) struct RawModel {
     pub(crate) hidden: bool,
     pub(crate) owned_by: Option<String>,
     pub(crate) deprecation_date: Option<String>,
+}
+
+/// A decoder that scores pairs of texts by its answer.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawRerank {
+    pub(crate) form: RawRerankForm,
+    pub(crate) instruction: Option<String>,
+}
+
+/// Form of the answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum RawRerankForm {
+    /// The token `yes`, or the token `no`.
+    YesNo,
 }
 
 /// An adapter of a model.

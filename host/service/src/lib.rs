@@ -44,6 +44,7 @@ mod response_cache;
 mod routed;
 mod routing_key;
 mod schema_formats;
+mod scoring;
 mod server_tools;
 mod service;
 mod source;
@@ -80,7 +81,7 @@ pub use mortise_models::conversation::{
 pub use mortise_models::lifecycle::{LifecycleError, LoadOverrides, ModelState, ModelStatus};
 pub use mortise_models::{
     ADAPTER_SEPARATOR, AdapterError, Capability, Delta, FinishReason, Generator, Model,
-    TokenLogprob, Usage,
+    PromptUse, TokenLogprob, Usage,
 };
 pub use mortise_plugin::{
     Denial, Fault, GrammarSource, Kind, PluginError, Principal, ToolAnswer, ToolCaller, ToolChoice,
@@ -104,6 +105,7 @@ pub use request::{
 };
 pub use response_cache::{CacheConfig, CacheFigures, CacheRule, CacheUse, Semantic};
 pub use routing_key::RoutingKey;
+pub use scoring::{ScoreRequest, Scores};
 pub use server_tools::{ServerToolsError, ToolLimits};
 pub use service::{Service, SetupError};
 pub use spending::{Purchase, Reserved, Spend};

@@ -115,7 +115,8 @@ async fn steps(
             .clone()
             .map(|span| text.get(span.clone()).unwrap_or_default().to_owned())
             .collect();
-        let made = embed(&state.service, member.model(), principal, texts.clone()).await;
+        let (model, prompted) = (member.model(), member.prompted());
+        let made = embed(&state.service, model, principal, prompted, texts.clone()).await;
         let vectors = made.map_err(|error| End::Failed("embedding_failed", error.to_string()))?;
         let first = chunks.len();
         for ((span, text), vector) in next.zip(texts).zip(vectors) {

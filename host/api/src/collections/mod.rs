@@ -27,7 +27,7 @@ use crate::ids::now;
 use crate::state::ApiState;
 use crate::stored::store_problem;
 
-pub(crate) use self::embedding::embedder_of;
+pub(crate) use self::embedding::{embedder_of, room_for_documents};
 pub(crate) use self::find::{Found, Search, find, shown_attributes};
 pub(crate) use self::limits::MAX_DOCUMENTS;
 pub(crate) use self::passages::{Budget, add_distinct, numbered};

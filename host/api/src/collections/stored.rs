@@ -32,11 +32,26 @@ pub(crate) struct Collection {
     pub(crate) object: Value,
     /// Public name of the model that makes its vectors.
     pub(crate) model: String,
+    /// True if the model's instructions for documents and for questions are used. Those that were made before there were
+    /// any are searched without.
+    pub(crate) prompted: bool,
+}
+
+/// The part of a collection's record that clients do not see.
+#[derive(Serialize, Deserialize)]
+struct Hidden {
+    model: String,
+    #[serde(default)]
+    prompted: bool,
 }
 
 impl Collection {
     pub(crate) fn record(&self) -> Record {
-        let body = json!([self.object, {"model": self.model}]);
+        let hidden = Hidden {
+            model: self.model.clone(),
+            prompted: self.prompted,
+        };
+        let body = json!([self.object, hidden]);
         Record {
             key: self.key.clone(),
             created: self.created,
@@ -47,16 +62,13 @@ impl Collection {
     }
 
     fn of(record: &Record) -> Option<Self> {
-        #[derive(Deserialize)]
-        struct Inner {
-            model: String,
-        }
-        let (object, inner): (Value, Inner) = serde_json::from_slice(&record.body).ok()?;
+        let (object, hidden): (Value, Hidden) = serde_json::from_slice(&record.body).ok()?;
         Some(Self {
             key: record.key.clone(),
             created: record.created,
             object,
-            model: inner.model,
+            model: hidden.model,
+            prompted: hidden.prompted,
         })
     }
 
@@ -78,6 +90,9 @@ struct Inner {
     tenant: Option<String>,
     /// Tells this record from a later one of the same file.
     attempt: String,
+    /// True if the model's instruction for documents is used.
+    #[serde(default)]
+    prompted: bool,
 }
 
 /// A document of a collection.
@@ -124,6 +139,7 @@ impl Member {
                 subject: principal.subject.clone(),
                 tenant: principal.tenant.clone(),
                 attempt: uuid::Uuid::new_v4().simple().to_string(),
+                prompted: collection.prompted,
             },
         }
     }
@@ -170,6 +186,10 @@ impl Member {
 
     pub(crate) fn model(&self) -> &str {
         &self.inner.model
+    }
+
+    pub(crate) fn prompted(&self) -> bool {
+        self.inner.prompted
     }
 
     pub(crate) fn collection_key(&self) -> Key {

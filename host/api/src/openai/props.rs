@@ -108,7 +108,7 @@ pub(super) fn props_body(model: &ServedModel) -> Result<Value, Problem> {
         (Some(Generator::Tokens(tokens)), _) => Some(&tokens.tokenizer),
         (Some(Generator::Rendered(rendered)), _) => Some(&rendered.tokenizer),
         (None, Some(embedder)) => Some(&embedder.tokenizer),
-        _ => None,
+        _ => loaded.model.reranker.as_ref().map(|ranks| &ranks.tokenizer),
     };
     let template = tokenizer.and_then(|tokenizer| tokenizer.chat_template());
     let bos = tokenizer.and_then(|tokenizer| tokenizer.bos_token());

@@ -18,7 +18,7 @@ use super::request::{asked, attributes, may_embed};
 use super::{CONTENT, FILE, FILES};
 use crate::collections::{
     Collection, Collections, MAX_DOCUMENTS, Member, chunking_of, collection, count, embedder_of,
-    member, member_key, members,
+    member, member_key, members, room_for_documents,
 };
 use crate::contents::file;
 use crate::fields::{FieldReader, Fields};
@@ -132,15 +132,11 @@ pub(super) async fn attach(
     let state = &collections.api;
     let found = collection(state, &request.caller.owner, &id, "vector_store_id").await?;
     let model = embedder_of(state, Some(&found.model), "vector_store_id")?;
-    let context_length = model
-        .loaded
-        .as_ref()
-        .and_then(|loaded| loaded.model.context_length());
     let strategy = fields.chunking_strategy.map(Value::Object);
     let attached = Attached {
         file: &fields.file_id,
         param: "file_id",
-        chunking: chunking_of(strategy.as_ref(), context_length.unwrap_or(usize::MAX))?,
+        chunking: chunking_of(strategy.as_ref(), room_for_documents(&model))?,
         attributes: attributes(fields.attributes)?,
     };
     may_embed(&collections, (&context, FILES), &request, &found.model).await?;

@@ -16,6 +16,7 @@ use super::request::{asked, may_embed};
 use super::{STORE, STORES};
 use crate::collections::{
     Collection, Collections, chunking_of, collection, collections as all, embedder_of, members,
+    room_for_documents,
 };
 use crate::fields::{FieldReader, Fields};
 use crate::ids::{Ids, now};
@@ -83,12 +84,8 @@ pub(super) async fn create(
         return Err(Problem::invalid("file_ids", message));
     }
     let model = embedder_of(state, fields.embedding_model.as_deref(), "embedding_model")?;
-    let context_length = model
-        .loaded
-        .as_ref()
-        .and_then(|loaded| loaded.model.context_length());
     let strategy = fields.chunking_strategy.map(Value::Object);
-    let chunking = chunking_of(strategy.as_ref(), context_length.unwrap_or(usize::MAX))?;
+    let chunking = chunking_of(strategy.as_ref(), room_for_documents(&model))?;
     let name_of_model = &model.listing.name;
     may_embed(&collections, (&context, STORES), &request, name_of_model).await?;
     let owner = Arc::clone(&request.caller.owner);
@@ -111,6 +108,7 @@ pub(super) async fn create(
             "embedding_model": model.listing.name,
         }),
         model: model.listing.name.clone(),
+        prompted: true,
         key,
     };
     let change = Change::Put(made.record());

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use mortise_models::PromptUse;
+
 use super::{Numbers, Service, UsedModel};
 use crate::admission::{Admission, Call, Granted, account};
 use crate::answer::StartedPart;
@@ -196,8 +198,9 @@ impl Service {
         let request = EmbeddingRequest {
             model: semantic.model.clone(),
             inputs: vec![EmbeddingInput::Text(text)],
-            dimensions: None,
-            truncate: false,
+            // Questions are compared with questions.
+            prompt: PromptUse::Query,
+            ..EmbeddingRequest::default()
         };
         match self.embed(&call, request).await {
             Ok(made) => {

@@ -48,6 +48,7 @@ fn loaded(name: &str) -> ModelStatus {
             architecture: String::new(),
             generator: None,
             embedder: None,
+            reranker: None,
         })),
         in_flight: 3,
         uses: 7,

@@ -3,10 +3,11 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use mortise_http::Problem;
+use mortise_service::ScoreRequest;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Answer, Call, cosine::cosine};
+use super::{Answer, Call};
 use crate::fields::{FieldPath, FieldReader, Fields, Texts, missing, refused_fields};
 use crate::unsupported::Unsupported;
 
@@ -20,6 +21,10 @@ struct TextFields {
     queries: Option<Texts>,
     documents: Option<Texts>,
     truncate_prompt_tokens: Option<i64>,
+    /// Whether scores are what the logistic function makes of them, from 0 to 1.
+    use_activation: Option<bool>,
+    /// The same by its older name.
+    activation: Option<bool>,
 }
 
 refused_fields! {
@@ -27,9 +32,7 @@ refused_fields! {
     Refused {
         priority: "score requests have one priority",
         mm_processor_kwargs: "this server's models read text only",
-        activation: "scores are cosines",
-        use_activation: "scores are cosines",
-        softmax: "scores are cosines",
+        softmax: "a score is that of one pair, and there is nothing to weigh it against",
     }
 }
 
@@ -62,17 +65,23 @@ pub(super) async fn score(mut call: Call<'_>) -> Result<Answer, Problem> {
         );
         return Err(Problem::invalid("text_1", text));
     }
-    let texts = first.into_iter().chain(second).collect();
-    let truncate = fields.truncate_prompt_tokens.is_some();
-    let made = call.embed(fields.model, texts, truncate, None).await?;
-    let (first, second) = made.vectors.split_at(many.min(made.vectors.len()));
-    let data = second.iter().enumerate().map(|(index, other)| {
-        let one = first
-            .get(index)
-            .or(first.first())
-            .map_or(&[][..], Vec::as_slice);
-        json!({"index": index, "object": "score", "score": cosine(one, other)})
-    });
+    let raw = [
+        ("use_activation", fields.use_activation),
+        ("activation", fields.activation),
+    ];
+    let raw = raw.into_iter().find(|(_, given)| *given == Some(false));
+    let request = ScoreRequest {
+        model: fields.model,
+        queries: first,
+        texts: second,
+        truncate: fields.truncate_prompt_tokens.is_some(),
+        raw: raw.map(|(name, _)| name),
+        search: false,
+    };
+    let made = call.score(request).await?;
+    let data = made.values.iter().enumerate();
+    let data =
+        data.map(|(index, score)| json!({"index": index, "object": "score", "score": score}));
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let body = json!({
         "id": format!("score-{}", uuid::Uuid::new_v4().simple()),
