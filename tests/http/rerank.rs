@@ -72,7 +72,10 @@ fn feature_e32_scores_are_those_of_the_head_in_all_shapes() {
                 let first = results.iter().find(|one| one["index"] == 0);
                 let score = &first.expect("a result")["relevance_score"];
                 close(name, score, logistic(logit), 1e-4);
-                assert!(number(&results[0]["relevance_score"]) >= number(&results[1]["relevance_score"]));
+                assert!(
+                    number(&results[0]["relevance_score"])
+                        >= number(&results[1]["relevance_score"])
+                );
             }
             let tei = json!({"model": name, "query": query, "texts": [text], "raw_scores": true, "truncate": true});
             let made = server.post("/rerank", &tei).ok();
@@ -81,15 +84,28 @@ fn feature_e32_scores_are_those_of_the_head_in_all_shapes() {
             for path in ["/score", "/v1/score"] {
                 let made = server.post(path, &vllm).ok();
                 close(name, &made["data"][0]["score"], logistic(logit), 1e-4);
-                assert_eq!(made["usage"]["prompt_tokens"].as_u64(), tokens.map(|n| n as u64));
+                assert_eq!(
+                    made["usage"]["prompt_tokens"].as_u64(),
+                    tokens.map(|n| n as u64)
+                );
             }
             let raw = json!({"model": name, "text_1": [query], "text_2": [text],
                 "truncate_prompt_tokens": -1, "use_activation": false});
-            close(name, &server.post("/score", &raw).ok()["data"][0]["score"], logit, 1e-3);
+            close(
+                name,
+                &server.post("/score", &raw).ok()["data"][0]["score"],
+                logit,
+                1e-3,
+            );
         }
         // Each pair has its own score, whatever is asked with it.
         let entries = references(&format!("{name}/reference.json"));
-        let texts = |field: &str| entries.iter().map(|entry| entry[field].clone()).collect::<Vec<_>>();
+        let texts = |field: &str| {
+            entries
+                .iter()
+                .map(|entry| entry[field].clone())
+                .collect::<Vec<_>>()
+        };
         let pairs = json!({"model": name, "text_1": texts("query"), "text_2": texts("text"), "truncate_prompt_tokens": -1});
         let made = server.post("/score", &pairs).ok();
         for (entry, row) in entries.iter().zip(made["data"].as_array().expect("rows")) {
@@ -116,7 +132,11 @@ fn feature_e32_what_cannot_be_scored_is_refused_by_name() {
     refused(&post("/rerank", raw), "raw_scores", "cosines");
     refused(&rank(json!({"model": "scripted"})), "model", "`scripted`");
     let vectors = json!({"model": "ranker-bert", "input": "a"});
-    refused(&post("/v1/embeddings", vectors), "model", "scores pairs of texts");
+    refused(
+        &post("/v1/embeddings", vectors),
+        "model",
+        "scores pairs of texts",
+    );
     let chat = json!({"model": "ranker-bert", "messages": [{"role": "user", "content": "a"}]});
     assert_eq!(post("/v1/chat/completions", chat).status(), 400);
     let listed = server.get("/v1/models").ok();
@@ -131,11 +151,20 @@ fn feature_e32_a_decoder_is_asked_and_its_answer_is_the_score() {
     let mut tasks = std::collections::BTreeSet::new();
     for entry in references("asked.json") {
         let task = entry["task"].as_str().expect("a task");
-        let model = if task.contains("animals") { "told" } else { "asked" };
+        let model = if task.contains("animals") {
+            "told"
+        } else {
+            "asked"
+        };
         tasks.insert(model);
         let body = json!({"model": model, "query": entry["query"], "documents": [entry["text"]]});
         let made = server.post("/v1/rerank", &body).ok();
-        close(task, &made["results"][0]["relevance_score"], number(&entry["score"]), 2e-2);
+        close(
+            task,
+            &made["results"][0]["relevance_score"],
+            number(&entry["score"]),
+            2e-2,
+        );
     }
     assert_eq!(tasks.len(), 2);
     // Nothing in a text ends it.
@@ -173,7 +202,12 @@ fn feature_e32_what_a_search_finds_is_ranked_anew() {
     let caller = nobody(&server);
     let store = store(&caller);
     let query = "what is the price";
-    let text = |one: &Value| one["content"][0]["text"].as_str().expect("a text").to_owned();
+    let text = |one: &Value| {
+        one["content"][0]["text"]
+            .as_str()
+            .expect("a text")
+            .to_owned()
+    };
     let plain = caller.search(&store, json!({"query": query}));
     let texts: Vec<String> = plain.iter().map(text).collect();
     for model in ["ranker-bert", "ranker-roberta", "asked"] {
@@ -194,13 +228,20 @@ fn feature_e32_what_a_search_finds_is_ranked_anew() {
         let body = json!({"query": query, "collection": "papers", "similarity_threshold": -1.0,
             "rerank": model, "model": "scripted", "top_k": 2});
         let answer = server.post("/api/v1/llm/rag", &body).ok();
-        assert_eq!(answer["sources"][0]["text"], json!(expected[0].0), "{model}");
+        assert_eq!(
+            answer["sources"][0]["text"],
+            json!(expected[0].0),
+            "{model}"
+        );
         assert_eq!(answer["documents_retrieved"], 2);
     }
     let path = format!("/v1/vector_stores/{store}/search");
     for (options, param) in [
         (json!({"rerank": "scripted"}), "model"),
-        (json!({"rerank": "ranker-bert", "diversity": 0.5}), "ranking_options.diversity"),
+        (
+            json!({"rerank": "ranker-bert", "diversity": 0.5}),
+            "ranking_options.diversity",
+        ),
     ] {
         let asked = json!({"query": query, "ranking_options": options});
         refused(&server.post(&path, &asked), param, "");
@@ -230,16 +271,35 @@ fn feature_e33_texts_are_embedded_behind_the_instruction_for_their_use() {
         (json!({"prompt_name": "poem"}), "verse: "),
     ] {
         let found = vector("a zebra", more.clone());
-        assert_eq!(found, vector(&format!("{prefix}a zebra"), json!({})), "{more}");
+        assert_eq!(
+            found,
+            vector(&format!("{prefix}a zebra"), json!({})),
+            "{more}"
+        );
         assert_ne!(found, plain, "{more}");
     }
     let tei = json!({"model": "embeds", "inputs": "a zebra", "prompt_name": "poem"});
-    assert_eq!(server.post("/embed", &tei).ok()[0], vector("verse: a zebra", json!({})));
+    assert_eq!(
+        server.post("/embed", &tei).ok()[0],
+        vector("verse: a zebra", json!({}))
+    );
     for (more, param, said) in [
-        (json!({"prompt_name": "prose"}), "prompt_name", "passage, poem, query"),
-        (json!({"prompt_name": "poem", "input_type": "query"}), "prompt_name", "one of them"),
+        (
+            json!({"prompt_name": "prose"}),
+            "prompt_name",
+            "passage, poem, query",
+        ),
+        (
+            json!({"prompt_name": "poem", "input_type": "query"}),
+            "prompt_name",
+            "one of them",
+        ),
         (json!({"input_type": "classification"}), "input_type", ""),
-        (json!({"input_type": "query", "input": [1, 2]}), "input", "tokens"),
+        (
+            json!({"input_type": "query", "input": [1, 2]}),
+            "input",
+            "tokens",
+        ),
     ] {
         let mut body = json!({"model": "embeds", "input": "a"});
         for (name, value) in more.as_object().expect("fields") {
@@ -250,16 +310,29 @@ fn feature_e33_texts_are_embedded_behind_the_instruction_for_their_use() {
     // Documents are passages, and what is searched for is a question.
     let caller = nobody(&server);
     let store = caller.store(&[caller.file("a.txt", b"a zebra")]);
-    let found = caller.search(&store, json!({"query": "a horse", "ranking_options": {"ranker": "none"}}));
+    let found = caller.search(
+        &store,
+        json!({"query": "a horse", "ranking_options": {"ranker": "none"}}),
+    );
     let likeness = |query: &str, text: &str| {
         let body = json!({"model": "embeds", "text_1": query, "text_2": text});
         number(&server.post("/score", &body).ok()["data"][0]["score"])
     };
-    close("a search", &found[0]["score"], likeness("ask: a horse", "text: a zebra"), 1e-4);
+    close(
+        "a search",
+        &found[0]["score"],
+        likeness("ask: a horse", "text: a zebra"),
+        1e-4,
+    );
     let body = json!({"model": "embeds", "query": "a horse", "documents": ["a zebra"]});
     let made = server.post("/v1/rerank", &body).ok();
     let score = &made["results"][0]["relevance_score"];
-    close("a ranking", score, likeness("ask: a horse", "text: a zebra"), 1e-4);
+    close(
+        "a ranking",
+        score,
+        likeness("ask: a horse", "text: a zebra"),
+        1e-4,
+    );
 }
 
 #[test]
@@ -271,13 +344,21 @@ fn feature_e33_a_folder_tells_its_instructions() {
         let to = folder.path().join(path.file_name().expect("a name"));
         std::fs::copy(&path, to).expect("a copy");
     }
-    let prompts = r#"{"prompts": {"query": "ask: ", "document": ""}, "default_prompt_name": "query"}"#;
+    let prompts =
+        r#"{"prompts": {"query": "ask: ", "document": ""}, "default_prompt_name": "query"}"#;
     let file = folder.path().join("config_sentence_transformers.json");
     std::fs::write(&file, prompts).expect("a file");
     let model = |name: &str, more: &str| {
-        format!("[[models]]\nname = \"{name}\"\npath = {:?}\npooling = \"last\"\n{more}\n", folder.path())
+        format!(
+            "[[models]]\nname = \"{name}\"\npath = {:?}\npooling = \"last\"\n{more}\n",
+            folder.path()
+        )
     };
-    let models = model("own", "") + &model("other", "prompts = { query = \"q: \", none = \"\" }\ndefault_prompt = \"none\"");
+    let models = model("own", "")
+        + &model(
+            "other",
+            "prompts = { query = \"q: \", none = \"\" }\ndefault_prompt = \"none\"",
+        );
     let server = Server::scripted("default = \"a\"\n", &models);
     let vector = |model: &str, input: &str, used: Option<&str>| {
         let body = json!({"model": model, "input": input, "input_type": used});
@@ -287,5 +368,8 @@ fn feature_e33_a_folder_tells_its_instructions() {
     assert_eq!(vector("own", "a", None), plain);
     assert_eq!(vector("own", "a", Some("query")), plain);
     assert_eq!(vector("own", "ask: a", Some("document")), plain);
-    assert_eq!(vector("other", "a", Some("query")), vector("other", "q: a", None));
+    assert_eq!(
+        vector("other", "a", Some("query")),
+        vector("other", "q: a", None)
+    );
 }

@@ -202,6 +202,9 @@ pub(super) fn check_model(
         return check_child_model(index, raw, child, base);
     }
     let lifecycle = check_lifecycle(index, &raw)?;
+    if raw.backend == RawBackend::Scripted {
+        refuse_weight_keys(index, &raw)?;
+    }
     let path = raw.path.map(|path| base.join(path));
     let key = |name: &str| format!("models[{index}].{name}");
     let hf = raw.hf.as_deref().map(str::parse).transpose();
@@ -227,16 +230,6 @@ pub(super) fn check_model(
         let named = if path.is_some() { "path" } else { "hf" };
         let problem = "a script that takes conversations has no files; leave it out";
         return Err(invalid(&key(named), problem));
-    }
-    let given = [
-        ("quantize", raw.quantize.is_some()),
-        ("loras", !raw.loras.is_empty()),
-        ("prompts", !raw.prompts.is_empty()),
-        ("default_prompt", raw.default_prompt.is_some()),
-        ("rerank", raw.rerank.is_some()),
-    ];
-    if let Some((given, _)) = given.iter().find(|(_, given)| script.is_some() && *given) {
-        return Err(invalid(&key(given), "a scripted model has no weights"));
     }
     let sha256 = check_pin(index, raw.sha256, path.is_some() || hf.is_some())?;
     let loras = check_loras(&key, raw.loras, base)?;
@@ -284,6 +277,24 @@ fn check_pin(
     match pin.len() == 64 && pin.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         true => Ok(Some(pin.to_ascii_lowercase())),
         false => wrong("a SHA-256 digest has 64 hexadecimal digits"),
+    }
+}
+
+/// Refuse keys of models with weights.
+fn refuse_weight_keys(index: usize, raw: &RawModel) -> Result<(), ConfigError> {
+    let given = [
+        ("quantize", raw.quantize.is_some()),
+        ("loras", !raw.loras.is_empty()),
+        ("prompts", !raw.prompts.is_empty()),
+        ("default_prompt", raw.default_prompt.is_some()),
+        ("rerank", raw.rerank.is_some()),
+    ];
+    match given.iter().find(|(_, given)| *given) {
+        None => Ok(()),
+        Some((name, _)) => Err(invalid(
+            &format!("models[{index}].{name}"),
+            "a scripted model has no weights",
+        )),
     }
 }
 

@@ -5,7 +5,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use anyhow::Context as _;
 use mortise_engine::{KvType, Speculation};
-use mortise_model::EmbeddingPrompts;
+use mortise_model::{EmbeddingPrompts, ModelFolder};
+use mortise_tokenizer::Tokenizer;
 
 use crate::adapters::Adapters;
 use crate::config::{EngineSettings, ModelConfig};
@@ -132,9 +133,37 @@ fn adapters(config: &ModelConfig, runtime: &dyn TokenRuntime) -> anyhow::Result<
     Ok(Arc::new(adapters))
 }
 
+/// Give a model a runtime that generates no text.
+fn add_runtime(
+    model: &mut Model,
+    runtime: ModelRuntime,
+    tokenizer: Arc<Tokenizer>,
+    config: &ModelConfig,
+    folder: &ModelFolder,
+) -> anyhow::Result<()> {
+    match runtime {
+        ModelRuntime::Tokens(_) => {}
+        ModelRuntime::Embeddings(runtime) => {
+            model.embedder = Some(TextEmbedder {
+                runtime,
+                tokenizer,
+                prompts: prompts(config, folder)?,
+            });
+        }
+        ModelRuntime::Reranker(runtime, form) => {
+            model.reranker = Some(TextReranker {
+                runtime,
+                tokenizer,
+                form,
+            });
+        }
+    }
+    Ok(())
+}
+
 /// Instructions of an embedding model: those of its files, and the operator's before them.
-fn prompts(config: &ModelConfig, files: &ModelFiles) -> anyhow::Result<Arc<EmbeddingPrompts>> {
-    let read = EmbeddingPrompts::read(&files.folder)?;
+fn prompts(config: &ModelConfig, folder: &ModelFolder) -> anyhow::Result<Arc<EmbeddingPrompts>> {
+    let read = EmbeddingPrompts::read(folder)?;
     let all = read.with(&config.prompts, config.default_prompt.as_deref());
     Ok(Arc::new(all.context("`default_prompt` cannot be used")?))
 }
@@ -217,20 +246,7 @@ impl LoadModel for LocalLoader {
                 };
                 model.generator = Some(Generator::Tokens(generator));
             }
-            ModelRuntime::Embeddings(runtime) => {
-                model.embedder = Some(TextEmbedder {
-                    runtime,
-                    tokenizer,
-                    prompts: prompts(&settled.config, &files)?,
-                });
-            }
-            ModelRuntime::Reranker(runtime, form) => {
-                model.reranker = Some(TextReranker {
-                    runtime,
-                    tokenizer,
-                    form,
-                });
-            }
+            other => add_runtime(&mut model, other, tokenizer, &settled.config, &files.folder)?,
         }
         tracing::info!(
             model = model.name,

@@ -88,7 +88,9 @@ impl Service {
         check_dimensions(request.dimensions, dimensions)?;
         let inputs = prompted(embedder, request.inputs, &request.prompt)?;
         let truncate = request.truncate;
-        let mut vectors = self.vectors(&mut admission, model, inputs, truncate).await?;
+        let mut vectors = self
+            .vectors(&mut admission, model, inputs, truncate)
+            .await?;
         if let Some(wanted) = request.dimensions {
             vectors
                 .iter_mut()

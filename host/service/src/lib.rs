@@ -80,8 +80,8 @@ pub use mortise_models::conversation::{
 };
 pub use mortise_models::lifecycle::{LifecycleError, LoadOverrides, ModelState, ModelStatus};
 pub use mortise_models::{
-    ADAPTER_SEPARATOR, AdapterError, Capability, Delta, FinishReason, Generator, Model,
-    PromptUse, TokenLogprob, Usage,
+    ADAPTER_SEPARATOR, AdapterError, Capability, Delta, FinishReason, Generator, Model, PromptUse,
+    TokenLogprob, Usage,
 };
 pub use mortise_plugin::{
     Denial, Fault, GrammarSource, Kind, PluginError, Principal, ToolAnswer, ToolCaller, ToolChoice,

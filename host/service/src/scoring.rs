@@ -46,11 +46,7 @@ impl Service {
     ///
     /// # Errors
     /// When the request is refused, or the model fails.
-    pub async fn score(
-        &self,
-        call: &Call,
-        request: ScoreRequest,
-    ) -> Result<Scores, ServiceError> {
+    pub async fn score(&self, call: &Call, request: ScoreRequest) -> Result<Scores, ServiceError> {
         let name = request.model.clone();
         let span = spans::of_operation("rerank", &name);
         let result = span.run(self.try_score(call, request)).await;
@@ -65,11 +61,7 @@ impl Service {
         result
     }
 
-    async fn try_score(
-        &self,
-        call: &Call,
-        request: ScoreRequest,
-    ) -> Result<Scores, ServiceError> {
+    async fn try_score(&self, call: &Call, request: ScoreRequest) -> Result<Scores, ServiceError> {
         let (mut admission, used) = self.admit(call, &request.model).await?;
         let model = &used.loaded.model;
         check_count(&request)?;

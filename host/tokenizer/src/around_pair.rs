@@ -5,7 +5,7 @@ use tokenizers::{Encoding, PostProcessor, Token};
 use crate::error::guarded;
 
 /// Most tokens that may stand around and between two texts.
-const AROUND_MAX: usize = 1024;
+const PAIR_AROUND_MAX: usize = 1024;
 
 /// Ids that no token has, which stand for two texts while the post-processor is tried.
 const FIRST: [u32; 2] = [u32::MAX - 3, u32::MAX - 2];
@@ -43,7 +43,7 @@ impl AroundPair {
         let tried = guarded(|| processor.process(first, Some(second), true));
         let processed = tried.ok()?.ok()?;
         let (ids, segments) = (processed.get_ids(), processed.get_type_ids());
-        if ids.len() > AROUND_MAX || ids.len() != segments.len() {
+        if ids.len() > PAIR_AROUND_MAX || ids.len() != segments.len() {
             return None;
         }
         let place = |text: [u32; 2]| {

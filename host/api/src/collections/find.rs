@@ -136,7 +136,7 @@ pub(super) async fn nearest(
     search: Search,
     vector: Vec<f32>,
 ) -> Result<Vec<Found>, Problem> {
-    let (key, dimensions) = (&collection.key, vector.len());
+    let (key, dimensions) = (&collection.space(), vector.len());
     let revision = super::revision(state, key).await?;
     let index = state
         .indexes
@@ -164,7 +164,7 @@ pub(super) async fn nearest(
     };
     let mut found = Vec::new();
     for (document, number, score, similarity) in hits.await.map_err(failed)? {
-        let parent = super::member_key(&collection.key, &document.id);
+        let parent = super::member_key(key, &document.id);
         let item = state.store.item(parent, chunk_id(number as usize)).await;
         let item = item.map_err(store_problem)?;
         // A document may be removed meanwhile.
