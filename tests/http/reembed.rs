@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::killed::rounds;
 use crate::retrieval::{Caller, nobody};
 use crate::support::client::Request;
+use crate::support::postgres::Postgres;
 use crate::support::{Server, example, until};
 
 const STORES: &str = "/v1/vector_stores";
@@ -288,4 +289,40 @@ fn feature_e34_work_that_a_kill_ends_goes_on_and_nothing_is_lost() {
         check_model(&caller, &store, model);
         check_whole(&caller, &store, 3);
     }
+}
+
+#[test]
+fn feature_e34_servers_that_share_a_store_take_new_vectors_into_use_together() {
+    let Some(postgres) = Postgres::shared() else {
+        return;
+    };
+    let url = postgres.database("reembedded");
+    let shared = format!("[store]\nurl = {url:?}\n");
+    let (one, other) = (server(&shared), server(&shared));
+    let (here, there) = (nobody(&one), nobody(&other));
+    let store = store(&here, 2, 150);
+    check_model(&there, &store, "last");
+    let file = here.file("late.txt", b"A late text.");
+    begin(&here, &store, "mean");
+    // Of what one server works on the others change nothing.
+    for (path, body) in [
+        (format!("{STORES}/{store}/files"), json!({"file_id": file})),
+        (path(&store), json!({"embedding_model": "mean"})),
+        (format!("{STORES}/{store}"), json!({"name": "renamed"})),
+    ] {
+        let refused = there.post(&path, &body);
+        assert_eq!(refused.status(), 409, "{path}: {}", refused.text());
+    }
+    assert_eq!(ended(&there, &store)["status"], "completed");
+    for caller in [&there, &here] {
+        check_model(caller, &store, "mean");
+        check_whole(caller, &store, 2);
+    }
+    // When the old vectors are gone, either may change it again.
+    until("the other server changes it", || {
+        let path = format!("{STORES}/{store}/files");
+        there.post(&path, &json!({"file_id": file})).status() == 200
+    });
+    there.ingested(&store);
+    assert_eq!(best(&here, &store, "A late text.").0, "A late text.");
 }

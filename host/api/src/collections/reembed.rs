@@ -14,7 +14,7 @@ use tokio::time::sleep;
 
 use super::embedding::{embed, embedder_of, room_for_documents};
 use super::ingest::{End, chunk_id};
-use super::limits::{INGEST_BATCH, PAGE};
+use super::limits::{ATTEMPTS, INGEST_BATCH, PAGE};
 use super::stored::{Collection, Member, Next, change, load, members, space};
 use super::{Collections, member_key, read};
 use crate::ids::now;
@@ -297,7 +297,7 @@ async fn fit(model: &Arc<ServedModel>, texts: Vec<String>) -> Result<(), End> {
 
 /// Make a change while the collection waits for its new vectors.
 async fn guarded(state: &ApiState, key: &Key, next: &Next, wanted: Change) -> Result<(), End> {
-    loop {
+    for _ in 0..ATTEMPTS {
         let of = still(state, key, next).await?;
         let changes = vec![of.unchanged(), wanted.clone()];
         match state.store.commit(changes).await {
@@ -305,6 +305,8 @@ async fn guarded(state: &ApiState, key: &Key, next: &Next, wanted: Change) -> Re
             result => return Ok(result?),
         }
     }
+    // Another server has taken the work up.
+    Err(End::Halted)
 }
 
 /// The collection, if it still waits for these vectors.

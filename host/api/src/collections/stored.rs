@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::chunking::USUAL;
-use super::limits::PAGE;
+use super::limits::{ATTEMPTS, PAGE};
 use super::member_key;
 use crate::state::ApiState;
 use crate::stored::{absent, after_absent, found, store_problem};
@@ -372,13 +372,14 @@ pub(super) async fn load(state: &ApiState, key: &Key) -> Result<Option<Collectio
     Ok(record.as_ref().and_then(Collection::of))
 }
 
-/// Change a collection as it is now, unless `wanted` declines. `None` if it does, or the collection is not there.
+/// Change a collection as it is now, unless `wanted` declines. `None` if it does, or the collection is not there. A conflict where another
+/// server makes its vectors anew.
 pub(crate) async fn change<T>(
     state: &ApiState,
     key: &Key,
     wanted: impl Fn(&mut Collection) -> Option<T>,
 ) -> Result<Option<T>, StoreError> {
-    loop {
+    for _ in 0..ATTEMPTS {
         let Some(mut of) = load(state, key).await? else {
             return Ok(None);
         };
@@ -395,6 +396,7 @@ pub(crate) async fn change<T>(
             result => return result.map(|()| Some(done)),
         }
     }
+    Err(StoreError::Conflict)
 }
 
 /// A collection of an owner; a problem that names `param` without one.
