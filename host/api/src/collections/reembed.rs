@@ -19,6 +19,7 @@ use super::stored::{Collection, Member, Next, change, load, members, space};
 use super::{Collections, member_key, read};
 use crate::ids::now;
 use crate::state::ApiState;
+use crate::stored::store_problem;
 
 /// Pause before documents that are being ingested are looked at again.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -334,17 +335,13 @@ impl Collections {
         begin(self, key);
     }
 
-    /// Keep the vectors that a collection has. `None` if no others are being made.
-    pub(crate) async fn keep_vectors(
-        self: &Arc<Self>,
-        of: &Collection,
-    ) -> Result<Option<()>, Problem> {
-        let Some(next) = &of.next else {
-            return Ok(None);
-        };
-        let kept = give_up(&self.api, &of.key, next, "cancelled", None).await;
-        let kept = kept.map_err(crate::stored::store_problem)?;
-        begin(self, of.key.clone());
-        Ok(kept)
+    /// Keep the vectors that a collection has, if others are being made.
+    pub(crate) async fn keep_vectors(self: &Arc<Self>, of: &Collection) -> Result<(), Problem> {
+        if let Some(next) = &of.next {
+            let kept = give_up(&self.api, &of.key, next, "cancelled", None).await;
+            kept.map_err(store_problem)?;
+            begin(self, of.key.clone());
+        }
+        Ok(())
     }
 }

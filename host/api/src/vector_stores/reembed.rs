@@ -182,7 +182,7 @@ impl Watch {
     }
 }
 
-/// `DELETE /v1/vector_stores/{id}/reembed`: the vectors that are there stay.
+/// `DELETE /v1/vector_stores/{id}/reembed`: the vectors that are there stay, and so does the end of work that has ended.
 pub(super) async fn cancel(
     State(collections): State<Arc<Collections>>,
     Extension(context): Extension<Context>,
@@ -193,14 +193,8 @@ pub(super) async fn cancel(
     let caller = caller(&collections.api, &context, REEMBED, "DELETE", &parts).await?;
     let state = &collections.api;
     let found = collection(state, &caller.owner, &id, "vector_store_id").await?;
-    if collections.keep_vectors(&found).await?.is_none() {
-        let message = "the vector store's vectors are not being made anew";
-        return Err(Problem::new(
-            StatusCode::CONFLICT,
-            "not_reembedding",
-            message,
-        ));
-    }
+    // Work that has ended stays as it ended.
+    collections.keep_vectors(&found).await?;
     let progress = progress(&collections, &caller, &id).await?;
     Ok(caller.answer(&progress))
 }
