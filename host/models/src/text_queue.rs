@@ -33,6 +33,9 @@ pub(crate) trait ComputeBatch: Send + Sync + 'static {
     fn compute(&self, texts: &[Self::Text]) -> Result<Vec<Self::Made>, String>;
 }
 
+/// Results of a request.
+type Results<M> = Result<Vec<<M as ComputeBatch>::Made>, EmbedError>;
+
 /// The queue of a model.
 pub(crate) struct TextQueue<M: ComputeBatch> {
     shared: Arc<Shared<M>>,
@@ -60,7 +63,7 @@ struct Waiting<M: ComputeBatch> {
 struct Request<M: ComputeBatch> {
     texts: VecDeque<M::Text>,
     made: Vec<Option<M::Made>>,
-    answer: oneshot::Sender<Result<Vec<M::Made>, EmbedError>>,
+    answer: oneshot::Sender<Results<M>>,
 }
 
 /// Load counters. They are independent of one another: no memory order is needed.
@@ -183,10 +186,7 @@ impl<M: ComputeBatch> Shared<M> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn push(
-        &self,
-        texts: Vec<M::Text>,
-    ) -> (u64, oneshot::Receiver<Result<Vec<M::Made>, EmbedError>>) {
+    fn push(&self, texts: Vec<M::Text>) -> (u64, oneshot::Receiver<Results<M>>) {
         let (answer, receiver) = oneshot::channel();
         let tokens = texts.iter().map(M::tokens).sum();
         self.counters.waiting_tokens.fetch_add(tokens, Relaxed);
