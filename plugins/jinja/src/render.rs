@@ -114,6 +114,11 @@ pub struct Renderer {
 impl Renderer {
     /// Compile the template of `model`, or the one that the operator put in its place.
     pub fn new(settings: &str, model: Model) -> Result<Self, RenderError> {
+        Self::bounded(settings, model, environment::MAX_STEPS)
+    }
+
+    /// The same for renderings of at most `steps` instructions.
+    pub fn bounded(settings: &str, model: Model, steps: u64) -> Result<Self, RenderError> {
         let settings: Settings = serde_json::from_str(settings).map_err(|error| {
             RenderError::Conversation(format!("settings of the chat template: {error}"))
         })?;
@@ -123,7 +128,8 @@ impl Renderer {
             .or(model.chat_template.as_deref())
             .unwrap_or(CHATML)
             .to_owned();
-        let environment = environment::compile(&source).map_err(|error| describe(&error))?;
+        let mut environment = environment::compile(&source).map_err(|error| describe(&error))?;
+        environment.set_fuel(Some(steps));
         let stop = TURN_ENDS
             .iter()
             .filter(|end| {
