@@ -1,6 +1,7 @@
 //! Schemas as llguidance can follow them. It knows neither `not` nor conditions, and of `oneOf` only options
 //! that it sees to exclude each other; here they are rewritten to `anyOf`, as far as that can be decided.
 
+pub(crate) mod circles;
 mod counts;
 mod facts;
 mod keywords;

@@ -9,6 +9,9 @@ use super::negation::{Undecided, any_of, negate};
 /// Ways in which an option may be none of the others that it overlaps with, multiplied; further ones are left out.
 const MAX_WAYS: usize = 256;
 
+/// Ways that are kept of too many.
+const FEW_WAYS: usize = 16;
+
 /// Replace `oneOf` by `anyOf`.
 pub(super) fn one_of(
     document: &Document,
@@ -96,7 +99,9 @@ fn alone(
             return Ok(None);
         }
         // With fewer ways less can be written, and all of it is valid.
-        ways.truncate((MAX_WAYS / product).max(1));
+        if product * ways.len() > MAX_WAYS {
+            ways.truncate((FEW_WAYS / product).max(1));
+        }
         product *= ways.len();
         all.push(any_of(ways));
     }
