@@ -5,6 +5,7 @@
 //! `make`, `node` or `curl` the respective test is reported as skipped, by name, and fails
 //! if `MORTISE_REQUIRE_SDKS=1` is set, as `.ci/run` does.
 
+mod compose;
 mod conformance;
 mod dev;
 mod examples;

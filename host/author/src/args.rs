@@ -36,6 +36,9 @@ pub enum AuthorCommand {
     /// Make a plugin of what a compiler wrote: wrap a core module, add the sections that servers read.
     #[command(after_help = PLUGIN_PACK_HELP)]
     Pack(PluginPackArgs),
+    /// Put a plugin into another one that was written around it.
+    #[command(after_help = PLUGIN_COMPOSE_HELP)]
+    Compose(PluginComposeArgs),
     /// Build, test and load a project whenever its sources change.
     #[command(after_help = PLUGIN_DEV_HELP)]
     Dev(PluginDevArgs),
@@ -213,6 +216,17 @@ pub struct PluginPackArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct PluginComposeArgs {
+    /// The outer plugin, which calls another of its kind
+    pub outer: PathBuf,
+    /// The inner plugin; without it the embedded one of the kind
+    pub inner: Option<PathBuf>,
+    /// Where the plugin is written
+    #[arg(long, value_name = "FILE")]
+    pub output: PathBuf,
+}
+
+#[derive(Debug, Args)]
 pub struct PluginDevArgs {
     /// The folder that a running server serves plugins from (`plugins.dir`, `serve --plugins`)
     #[arg(long, value_name = "DIR")]
@@ -327,3 +341,11 @@ input is that of `mortise plugin run`. A host answers {\"answer\": {...}} or {\"
 Examples:
   mortise plugin conformance wit/conformance/v0.2
   mortise plugin conformance wit/conformance/v0.2 --host './my-host answer'";
+
+const PLUGIN_COMPOSE_HELP: &str = "\
+The whole is one plugin with the name, limits and deadlines of one. Its settings are those
+of the outer, and those of the inner below the key `inner`.
+
+Examples:
+  mortise plugin compose company_line.wasm --output plugins/company_line.wasm
+  mortise plugin compose company_line.wasm house_rules.wasm --output plugins/both.wasm";

@@ -4,6 +4,7 @@ mod abuse;
 mod args;
 mod bench;
 mod cases;
+mod compose;
 mod conformance;
 mod dev;
 mod guest_log;
@@ -50,6 +51,7 @@ fn perform(command: AuthorCommand, credentials: &[PathBuf]) -> anyhow::Result<()
         AuthorCommand::Profile(args) => print_json(&profile::profile(&args)?),
         AuthorCommand::New(args) => print(&project::make(&args)?),
         AuthorCommand::Pack(args) => print_json(&pack::pack(&args)?),
+        AuthorCommand::Compose(args) => print_json(&compose::compose(&args)?),
         AuthorCommand::Conformance(args) => conformance::conformance(&args),
         AuthorCommand::Dev(args) => dev::dev(&args),
         AuthorCommand::Sign(args) => print_json(&sign::sign(&args)?),

@@ -34,6 +34,7 @@ pub(crate) const SDK: &[File] = sdk![
     "src/formats/table.rs",
     "src/formats/tags.rs",
     "src/grammar.rs",
+    "src/inner.rs",
     "src/json.rs",
     "src/lib.rs",
     "src/log.rs",

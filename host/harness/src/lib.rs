@@ -14,7 +14,7 @@ use mortise_plugin_manager::Prove;
 
 pub use console::{print, print_json, read};
 pub use demo::model_files;
-pub use embedded::{GoldenCases, model_template};
+pub use embedded::{GoldenCases, default_plugin, model_template};
 pub use golden::{
     Budget, Case, PluginUnderTest, carried, check_number, check_pieces, checked, difference, prove,
     shortened,

@@ -10,6 +10,7 @@ use subtle::{ConditionallySelectable, ConstantTimeEq};
 use wasmtime::StoreContextMut;
 use wasmtime::component::{LinkerInstance, WasmList, WasmStr};
 
+use crate::kind;
 use crate::mask_sink;
 use crate::rate_counters::{CountersLost, Rate, Verdict};
 use crate::secret::digest;
@@ -27,6 +28,9 @@ pub(crate) fn link(instance: &mut Instance<'_>, interface: &str) -> wasmtime::Re
         "host" => host(instance),
         "settings" => instance.func_wrap("get", |context: Context<'_>, ()| {
             Ok((context.data().grants.settings.clone(),))
+        }),
+        kind::INNER_SETTINGS => instance.func_wrap("get", |context: Context<'_>, ()| {
+            Ok((context.data().grants.inner_settings.clone(),))
         }),
         "model" => instance.func_wrap("describe", |context: Context<'_>, ()| {
             Ok((model(context.data())?,))

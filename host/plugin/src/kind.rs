@@ -28,6 +28,9 @@ const TOLERATED: &[(&str, &[&str])] = &[
     ("wasi:filesystem", &["types", "preopens"]),
 ];
 
+/// The interface that `mortise plugin compose` gives to an inner plugin in place of `settings`.
+pub(crate) const INNER_SETTINGS: &str = "inner-settings";
+
 /// A version of the contract, the WIT package, that this host speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Contract {
@@ -90,21 +93,39 @@ impl Kind {
             .find(|kind| kind.as_str() == interface)
     }
 
-    /// Interfaces of our package that a component of this kind may import: those of its world.
+    /// Interfaces of our package that a component of this kind may import: those of its world, and what a plugin in
+    /// another one has in place of `settings`.
     pub(crate) fn grants(self) -> &'static [&'static str] {
         match self {
-            Kind::ChatTemplate | Kind::OutputParser => &["types", "host", "settings", "model"],
-            Kind::Grammar => &["types", "host", "settings", "vocabulary", "mask-sink"],
+            Kind::ChatTemplate | Kind::OutputParser => {
+                &["types", "host", "settings", INNER_SETTINGS, "model"]
+            }
+            Kind::Grammar => &[
+                "types",
+                "host",
+                "settings",
+                INNER_SETTINGS,
+                "vocabulary",
+                "mask-sink",
+            ],
             Kind::Policy => &[
                 "types",
                 "host",
                 "settings",
+                INNER_SETTINGS,
                 "clock",
                 "ledger",
                 "secrets",
                 "outbound-http",
             ],
-            Kind::Tool => &["types", "host", "settings", "clock", "outbound-http"],
+            Kind::Tool => &[
+                "types",
+                "host",
+                "settings",
+                INNER_SETTINGS,
+                "clock",
+                "outbound-http",
+            ],
         }
     }
 }

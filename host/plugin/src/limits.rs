@@ -22,6 +22,10 @@ pub const MAX_IMAGE_BYTES: u64 = 256 << 20;
 /// Core modules and components within a component.
 pub const MAX_NESTED: u64 = 200;
 
+/// Linear memories of a core module. Compilers give it one, and the second of a component is that of another plugin in
+/// it.
+pub const MAX_MODULE_MEMORIES: u64 = 1;
+
 /// Components that a component makes instances of. One that makes three of another, which makes three
 /// of the next, and so on, takes three to the power of a third of this.
 pub const MAX_NESTED_INSTANCES: u64 = 32;

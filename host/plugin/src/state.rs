@@ -76,6 +76,8 @@ pub(crate) struct Grants {
     /// Prompts of the template that were looked at for control tokens in plain segments.
     pub(crate) prompts_looked_at: AtomicU32,
     pub(crate) settings: String,
+    /// Settings of the inner plugin, of a component that is composed of two.
+    pub(crate) inner_settings: String,
     pub(crate) model: Option<Arc<ModelDescription>>,
     pub(crate) vocabulary: Option<Arc<Vocabulary>>,
     pub(crate) secrets: Vec<Secret>,

@@ -4,10 +4,12 @@
 //! It runs nothing and refuses to know wasmtime: what a server makes of a component is `mortise-plugin`'s.
 
 mod component;
+mod compose;
 mod reference;
 mod section;
 
 pub use component::{is_core_module, wrap};
+pub use compose::{compose, inner_kinds};
 pub use reference::reference;
 pub use section::{MAX_SECTION_BYTES, add_section};
 
@@ -48,6 +50,14 @@ pub enum WitError {
         /// The package with its version.
         package: String,
         /// Part that is missing or wrong.
+        message: String,
+    },
+    /// Two components cannot be put into each other.
+    #[error("the {part} plugin cannot be composed: {message}")]
+    Compose {
+        /// The part that is at fault: `outer` or `inner`.
+        part: &'static str,
+        /// Thing that is wrong with it.
         message: String,
     },
     /// A section would be too large for a server.

@@ -159,3 +159,60 @@ pub mod tool {
         default_bindings_module: "mortise_plugin_sdk::bindings::tool",
     });
 }
+
+/// What an outer plugin calls of the inner one that it is put around. The types are those of the exports, so that what
+/// one was asked and what the other answers can be passed on.
+///
+/// A feature of its own: tools that make components keep an import whose resource the component exports, used or not.
+#[cfg(feature = "inner")]
+pub mod inner {
+    wit_bindgen::generate!({
+        path: "wit",
+        inline: "
+            package mortise:sdk;
+            world inner {
+                import mortise:plugin/lifecycle@0.2.0;
+                import mortise:plugin/chat-template@0.2.0;
+                import mortise:plugin/output-parser@0.2.0;
+                import mortise:plugin/policy@0.2.0;
+            }
+        ",
+        world: "mortise:sdk/inner",
+        with: {
+            "mortise:plugin/types@0.2.0": crate::bindings::imports::mortise::plugin::types,
+            "mortise:plugin/chat-template@0.2.0/segment":
+                crate::bindings::chat_template::exports::mortise::plugin::chat_template::Segment,
+            "mortise:plugin/chat-template@0.2.0/input":
+                crate::bindings::chat_template::exports::mortise::plugin::chat_template::Input,
+            "mortise:plugin/chat-template@0.2.0/output":
+                crate::bindings::chat_template::exports::mortise::plugin::chat_template::Output,
+            "mortise:plugin/output-parser@0.2.0/tool-choice":
+                crate::bindings::output_parser::exports::mortise::plugin::output_parser::ToolChoice,
+            "mortise:plugin/output-parser@0.2.0/setup":
+                crate::bindings::output_parser::exports::mortise::plugin::output_parser::Setup,
+            "mortise:plugin/output-parser@0.2.0/event":
+                crate::bindings::output_parser::exports::mortise::plugin::output_parser::Event,
+            "mortise:plugin/output-parser@0.2.0/call-begin":
+                crate::bindings::output_parser::exports::mortise::plugin::output_parser::CallBegin,
+            "mortise:plugin/output-parser@0.2.0/call-arguments":
+                crate::bindings::output_parser::exports::mortise::plugin::output_parser::CallArguments,
+            "mortise:plugin/output-parser@0.2.0/traits":
+                crate::bindings::output_parser::exports::mortise::plugin::output_parser::Traits,
+            "mortise:plugin/policy@0.2.0/facts":
+                crate::bindings::policy::exports::mortise::plugin::policy::Facts,
+            "mortise:plugin/policy@0.2.0/tool-grant":
+                crate::bindings::policy::exports::mortise::plugin::policy::ToolGrant,
+            "mortise:plugin/policy@0.2.0/principal":
+                crate::bindings::policy::exports::mortise::plugin::policy::Principal,
+            "mortise:plugin/policy@0.2.0/allow":
+                crate::bindings::policy::exports::mortise::plugin::policy::Allow,
+            "mortise:plugin/policy@0.2.0/deny":
+                crate::bindings::policy::exports::mortise::plugin::policy::Deny,
+            "mortise:plugin/policy@0.2.0/decision":
+                crate::bindings::policy::exports::mortise::plugin::policy::Decision,
+            "mortise:plugin/policy@0.2.0/usage":
+                crate::bindings::policy::exports::mortise::plugin::policy::Usage,
+        },
+        generate_all,
+    });
+}

@@ -36,6 +36,8 @@ pub mod bindings;
 pub mod chat_template;
 pub mod formats;
 pub mod grammar;
+#[cfg(feature = "inner")]
+pub mod inner;
 pub mod json;
 pub mod log;
 pub mod output_parser;

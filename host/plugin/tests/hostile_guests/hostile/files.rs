@@ -205,10 +205,13 @@ fn unsupported() -> Vec<Case> {
     };
     vec![
         module("has a memory of 64 bits", "(module (memory i64 1))"),
-        module(
-            "has two memories in one module",
-            "(module (memory 1) (memory 1))",
-        ),
+        Case {
+            outcome: "refused: too many memories in one module",
+            ..module(
+                "has two memories in one module",
+                "(module (memory 1) (memory 1))",
+            )
+        },
         module(
             "shares a memory between threads",
             "(module (memory 1 1 shared))",
