@@ -7,6 +7,7 @@
 
 mod compose;
 mod conformance;
+mod cosign;
 mod dev;
 mod examples;
 mod exceptions;
@@ -14,5 +15,6 @@ mod hostile_registry;
 mod pages;
 mod registries;
 mod shell;
+mod sources;
 
 use mortise_test_support as support;

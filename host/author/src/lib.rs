@@ -6,6 +6,7 @@ mod bench;
 mod cases;
 mod compose;
 mod conformance;
+mod cosign;
 mod dev;
 mod guest_log;
 mod like;
@@ -16,6 +17,7 @@ mod project;
 mod registries;
 mod registry_args;
 mod sign;
+mod sources;
 
 mod templates;
 
@@ -30,6 +32,7 @@ pub use crate::args::AuthorCommand;
 use crate::args::{PluginFileArgs, PluginRunArgs};
 use crate::guest_log::GuestLog;
 use crate::plugin::LoadPlugin as _;
+pub use crate::sources::install_sources;
 
 /// Run one of the commands; `credentials` are files in the form of Docker's `config.json`.
 ///

@@ -20,10 +20,12 @@ pub(super) fn check_plugins(
     base: &Path,
     dir: Option<PathBuf>,
 ) -> Result<PluginConfig, ConfigError> {
+    let dir = dir.or_else(|| raw.dir.as_ref().map(|dir| base.join(dir)));
     let bindings = bindings.into_iter().enumerate();
     let bindings = bindings.map(|(index, binding)| {
         let lines = binding.lines.clone();
-        check_binding(index, binding, base).map_err(|error| with_line(error, index, &lines))
+        check_binding(index, binding, base, dir.as_deref())
+            .map_err(|error| with_line(error, index, &lines))
     });
     let keys = raw.trusted_keys.iter().enumerate();
     let keys = keys.map(|(index, key)| {
@@ -44,7 +46,7 @@ pub(super) fn check_plugins(
     let bindings: Vec<BindingConfig> = bindings.collect::<Result<_, _>>()?;
     check_names(&bindings)?;
     Ok(PluginConfig {
-        dir: dir.or_else(|| raw.dir.as_ref().map(|dir| base.join(dir))),
+        dir,
         cache_dir: raw.cache_dir.as_ref().map(|dir| base.join(dir)),
         watch: match raw.watch_ms {
             0 => None,
@@ -61,6 +63,7 @@ pub(super) fn check_plugins(
         quarantine: !raw.strict,
         require_signed: raw.require_signed,
         trusted_keys,
+        registry_origins: each("plugins.registry_origins", &raw.registry_origins)?,
         bindings,
     })
 }
@@ -110,7 +113,12 @@ fn instances(key: &str, value: Option<usize>) -> Result<Option<usize>, ConfigErr
     value.map(|value| within(key, value, 1000)).transpose()
 }
 
-fn check_binding(index: usize, raw: RawBinding, base: &Path) -> Result<BindingConfig, ConfigError> {
+fn check_binding(
+    index: usize,
+    raw: RawBinding,
+    base: &Path,
+    dir: Option<&Path>,
+) -> Result<BindingConfig, ConfigError> {
     let key = |name: &str| format!("plugins.bindings[{index}].{name}");
     let settings = serde_json::to_value(&raw.settings)
         .map_err(|error| invalid(&key("settings"), error.to_string()))?;
@@ -130,20 +138,11 @@ fn check_binding(index: usize, raw: RawBinding, base: &Path) -> Result<BindingCo
         }
     }
     check_architectures(&key("architectures"), raw.kind, &raw.architectures)?;
-    if let Some(digest) = &raw.sha256 {
-        if raw.file.is_none() {
-            return Err(invalid(
-                &key("sha256"),
-                "it pins a `file`, and none is named",
-            ));
-        }
-        if digest.len() != 64 || !digest.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Err(invalid(
-                &key("sha256"),
-                "it must have 64 hexadecimal digits",
-            ));
-        }
-    }
+    check_pin(&key("sha256"), &raw)?;
+    let file = match &raw.source {
+        None => raw.file.as_ref().map(|file| base.join(file)),
+        Some(source) => Some(pulled_file(&key("source"), source, &raw, dir)?),
+    };
     let breaker = raw.breaker;
     let breaker = BreakerLimits {
         failures: breaker.failures,
@@ -154,7 +153,8 @@ fn check_binding(index: usize, raw: RawBinding, base: &Path) -> Result<BindingCo
     Ok(BindingConfig {
         kind: raw.kind,
         name: raw.name,
-        file: raw.file.map(|file| base.join(file)),
+        file,
+        source: raw.source,
         sha256: raw.sha256.map(|digest| digest.to_ascii_lowercase()),
         models: raw.models,
         architectures: raw.architectures,
@@ -176,6 +176,54 @@ fn check_binding(index: usize, raw: RawBinding, base: &Path) -> Result<BindingCo
         settings,
         lines: raw.lines,
     })
+}
+
+/// The digest of a binding's file.
+fn check_pin(key: &str, raw: &RawBinding) -> Result<(), ConfigError> {
+    let Some(digest) = &raw.sha256 else {
+        return Ok(());
+    };
+    if raw.file.is_none() && raw.source.is_none() {
+        return Err(invalid(key, "it pins a `file`, and none is named"));
+    }
+    match digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        true => Ok(()),
+        false => Err(invalid(key, "it must have 64 hexadecimal digits")),
+    }
+}
+
+/// Scheme of the plugins of registries.
+const OCI: &str = "oci://";
+
+/// The file that a plugin from a registry is in the folder: the last part of its name, with `.wasm`.
+fn pulled_file(
+    key: &str,
+    source: &str,
+    raw: &RawBinding,
+    dir: Option<&Path>,
+) -> Result<PathBuf, ConfigError> {
+    if raw.file.is_some() {
+        return Err(invalid(key, "the binding has a `file` as well"));
+    }
+    let Some(dir) = dir else {
+        return Err(invalid(key, "it needs plugins.dir, where it is kept"));
+    };
+    let example = "write oci://registry.example/team/my-policy:1.0, or with @sha256:… behind it";
+    let Some((_, path)) = source
+        .strip_prefix(OCI)
+        .and_then(|rest| rest.split_once('/'))
+    else {
+        return Err(invalid(key, example));
+    };
+    let name = path.split('@').next().unwrap_or_default();
+    let name = name.rsplit('/').next().unwrap_or_default();
+    let name = name.split(':').next().unwrap_or_default();
+    let plain =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"._-".contains(&byte);
+    match !name.is_empty() && !name.starts_with('.') && name.bytes().all(plain) {
+        true => Ok(dir.join(format!("{name}.wasm"))),
+        false => Err(invalid(key, example)),
+    }
 }
 
 /// Patterns of architectures, for the kinds that are bound to a model.

@@ -212,6 +212,7 @@ pub(crate) struct RawPlugins {
     pub(crate) strict: bool,
     pub(crate) require_signed: bool,
     pub(crate) trusted_keys: Vec<String>,
+    pub(crate) registry_origins: Vec<String>,
     pub(crate) bindings: Vec<RawBinding>,
 }
 
@@ -229,6 +230,7 @@ impl Default for RawPlugins {
             strict: false,
             require_signed: false,
             trusted_keys: Vec::new(),
+            registry_origins: Vec::new(),
             bindings: Vec::new(),
         }
     }
@@ -243,6 +245,8 @@ pub(crate) struct RawBinding {
     pub(crate) name: Option<String>,
     #[serde(default)]
     pub(crate) file: Option<PathBuf>,
+    #[serde(default)]
+    pub(crate) source: Option<String>,
     #[serde(default)]
     pub(crate) sha256: Option<String>,
     #[serde(default = "any")]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use mortise_plugin::{BreakerLimits, HeaderGrant, HttpGrant, Kind, Secret};
+use mortise_plugin::{BreakerLimits, HeaderGrant, HttpGrant, Kind, Origin, Secret};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 use serde_json::Value;
@@ -26,6 +26,8 @@ pub struct PluginConfig {
     pub require_signed: bool,
     /// Public keys (ed25519) whose signatures are good.
     pub trusted_keys: Vec<[u8; 32]>,
+    /// Origins at private addresses that registries may name as their token service or storage.
+    pub registry_origins: Vec<Origin>,
     /// Which plugin serves whom, in the order of the file.
     pub bindings: Vec<BindingConfig>,
     /// See [`HostConfig::fault`](mortise_plugin::HostConfig::fault).
@@ -75,6 +77,8 @@ pub struct BindingConfig {
     pub name: Option<String>,
     /// The plugin; without it the plugin of the folder, or the embedded one.
     pub file: Option<PathBuf>,
+    /// Registry that the file comes from, `oci://` and a reference; it is put into the folder before it is read.
+    pub source: Option<String>,
     /// The only content that the file may have: SHA-256 in hexadecimal.
     pub sha256: Option<String>,
     /// Patterns of names.
@@ -123,6 +127,7 @@ impl BindingConfig {
             kind,
             name: None,
             file: Some(file),
+            source: None,
             sha256: None,
             models: vec!["*".to_owned()],
             architectures: vec!["*".to_owned()],
