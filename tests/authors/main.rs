@@ -12,6 +12,7 @@ mod dev;
 mod examples;
 mod exceptions;
 mod hostile_registry;
+mod packages;
 mod pages;
 mod registries;
 mod shell;
