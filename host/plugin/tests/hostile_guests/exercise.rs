@@ -75,7 +75,7 @@ impl Failure {
                     LoadError::Compile { .. } => "does not compile",
                     LoadError::Version { .. } => "another version",
                     LoadError::NoKind { .. } => "no kind of plugin",
-                    LoadError::Import { .. } => "not grantable",
+                    LoadError::Import { .. } | LoadError::Outer { .. } => "not grantable",
                     LoadError::Interface { .. } => "does not fit",
                     other => panic!("{other}"),
                 };

@@ -82,7 +82,7 @@ async fn j10_a_binding_knows_nothing_of_another() {
             let wasm = Forged::new(kind).importing(&format!("mortise:plugin/{name}@0.2.0"));
             let refused = fixture.host.load(source("curious", &wasm)).map(drop);
             assert!(
-                matches!(refused, Err(LoadError::Import { .. })),
+                matches!(refused, Err(LoadError::Outer { .. })),
                 "a {kind} imports {name}: {refused:?}"
             );
         }
