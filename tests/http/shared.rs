@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::answers::{CHAT, chat};
 use crate::batches::{BATCHES, create, lines, outputs, path_of, when};
-use crate::files::{content, form, upload};
+use crate::files::{FILES, content, form, upload};
 use crate::killed::mortise;
 use crate::responses::RESPONSES;
 use crate::retrieval;
@@ -178,6 +178,16 @@ fn feature_z8_one_server_works_and_the_other_cancels() {
 
     let batch = create(&one, &lines(10), CHAT);
     when(&one, &batch, &["in_progress"]);
+    // Neither server removes what one of them reads.
+    let input = format!(
+        "{FILES}/{}",
+        batch["input_file_id"].as_str().expect("an id")
+    );
+    for server in [&one, &other] {
+        let refused = server.send(&Request::get(&input).method("DELETE"));
+        assert_eq!(refused.status(), 409, "{}", refused.text());
+        assert_eq!(refused.json()["error"]["code"], "file_in_use");
+    }
     let now = other.post(&format!("{BATCHES}/{}/cancel", id_of(&batch)), &json!({}));
     let now = now.ok();
     assert!(
@@ -186,6 +196,8 @@ fn feature_z8_one_server_works_and_the_other_cancels() {
     );
     let now = when(&other, &batch, &["cancelled"]);
     assert_eq!(when(&one, &batch, &["cancelled"]), now);
+    let deleted = other.send(&Request::get(&input).method("DELETE")).ok();
+    assert_eq!(deleted["deleted"], true);
 }
 
 #[test]
