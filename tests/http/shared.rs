@@ -14,6 +14,7 @@ use crate::retrieval;
 use crate::support::client::Request;
 use crate::support::postgres::Postgres;
 use crate::support::{Server, binary, until, wait_for};
+use crate::tls::Authority;
 
 const QUICK: &str = "default = \"Hello there, wörld 👋.\"\n";
 const SLOW: &str = "default = \"Hello there, wörld 👋.\"\ntoken_delay_ms = 40\n";
@@ -364,4 +365,54 @@ fn feature_z8_operators_check_the_database_and_are_told_of_its_own_tools() {
     let (good, said) = run(&["serve", "--port", "0"]);
     assert!(!good && said.contains("no_such_database"), "{said}");
     assert!(!said.contains("hunter2"), "{said}");
+}
+
+#[test]
+fn feature_z8_the_way_to_the_database_is_encrypted_and_its_certificate_checked() {
+    let authority = Authority::new();
+    authority.sign("database", "db");
+    let (certificate, key) = (
+        authority.file("database.pem"),
+        authority.file("database.key"),
+    );
+    let Some(postgres) = Postgres::secure(&certificate, &key) else {
+        return;
+    };
+    postgres.database("encrypted");
+    let remote = |host: &str, mode: &str| {
+        let url = postgres.remote_url(host, "encrypted");
+        format!("{url}?sslmode={mode}&application_name=tested")
+    };
+    let with = |url: &str, authority: &Authority| {
+        let trusted = authority.file("ca.pem");
+        format!("[store]\nurl = {url:?}\nca_file = {trusted:?}\n")
+    };
+    for (host, mode) in [("localhost", "require"), ("127.0.0.1", "verify-full")] {
+        let config = with(&remote(host, mode), &authority);
+        let server = Server::scripted(QUICK, &config);
+        server.post(RESPONSES, &ask("Hi")).ok();
+        let sessions = "SELECT bool_and(ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \
+                        WHERE application_name = 'tested'";
+        assert_eq!(postgres.ask("encrypted", sessions), "t", "{mode}");
+    }
+    // Neither a certificate of another authority is believed, nor a server without one.
+    let folder = tempfile::tempdir().expect("make a folder");
+    let plain = Postgres::shared().expect("it is installed");
+    let unencrypted = plain.database("unencrypted") + "&sslmode=require";
+    for (url, trusted, problem) in [
+        (
+            remote("localhost", "require"),
+            Authority::new(),
+            "certificate",
+        ),
+        (unencrypted, authority, "TLS"),
+    ] {
+        let config = folder.path().join("mortise.toml");
+        std::fs::write(&config, with(&url, &trusted)).expect("write the configuration");
+        let mut check = Command::new(binary());
+        check.args(["store", "check", "--config"]).arg(&config);
+        let output = check.output().expect("run mortise");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains(problem), "{said}");
+    }
 }
