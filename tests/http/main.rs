@@ -40,6 +40,7 @@ mod model_files;
 mod ollama;
 mod operations;
 mod playground;
+mod prompt_logprobs;
 mod proxy_protocol;
 mod response_cache;
 mod responses;

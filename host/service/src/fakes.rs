@@ -525,6 +525,7 @@ pub(crate) async fn collect(mut answer: crate::Answer) -> Collected {
                     }
                 }
             }
+            Event::Prompt { choice, .. } => panic!("log-probabilities of the prompt of {choice}"),
             Event::ServerToolCall { choice, call } => {
                 let choice = at(&mut all, choice);
                 assert_eq!(call.index as usize, choice.server_calls.len());

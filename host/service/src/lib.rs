@@ -35,6 +35,7 @@ mod permitted;
 mod plugin_routing;
 mod plugins;
 mod prepare;
+mod prompt_scores;
 mod ranking;
 mod recognition;
 mod refusal;
@@ -65,7 +66,7 @@ pub use config::ServiceConfig;
 pub use description::{describe_model, vocabulary};
 pub use embedding::{EmbeddingInput, EmbeddingRequest, Embeddings};
 pub use error::ServiceError;
-pub use event::{Event, ServerToolCall, ToolOutcome};
+pub use event::{Event, PromptScores, PromptToken, ServerToolCall, ToolOutcome};
 pub use failure::{Fallback, RawOnFailure, ScopedPolicy, ScopedTools};
 pub use identity::Identity;
 pub use inspect::{DecodedText, EncodedPrompt, ParseRequest, ParsedText};
@@ -100,7 +101,8 @@ pub use plugins::{
 pub use recognition::{IDENTITY_HEADER, RecogniseCaller};
 pub use refusal::INVALID_SCHEMA;
 pub use request::{
-    BeamFields, ChatPrompt, ContentConstraint, Prompt, PromptEnd, RequestFields, Truncation,
+    BeamFields, ChatPrompt, ContentConstraint, Prompt, PromptEnd, PromptScoring, RequestFields,
+    Truncation,
 };
 pub use response_cache::{CacheConfig, CacheFigures, CacheRule, CacheUse, Semantic};
 pub use routing_key::RoutingKey;

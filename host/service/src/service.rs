@@ -26,6 +26,7 @@ use crate::model::{LoadedModel, ServedModel};
 use crate::observer::{ModelObserver, NoObserver, Outcome};
 use crate::plugin_routing::RequestPlugins;
 use crate::plugins::{DecidePolicy, RunTool};
+use crate::prompt_scores;
 use crate::request::RequestFields;
 use crate::response_cache::ResponseCache;
 use crate::routed::Routed;
@@ -352,6 +353,7 @@ impl Service {
             &request,
         );
         let prompt = submitter.prepare(&request).await?;
+        numbers.scored = prompt_scores::check(&request, prompt.tokens(), numbers.scored)?;
         let tokens = u32::try_from(prompt.tokens()).unwrap_or(u32::MAX);
         admission.spent().usage.prompt_tokens = tokens;
         let allowed = admission.allowance().max_tokens;
@@ -504,6 +506,8 @@ struct Numbers {
     candidates: u32,
     /// In the answer, where only the best of them are given.
     choices: u32,
+    /// Log-probabilities of prompts.
+    scored: usize,
 }
 
 impl Generation {

@@ -133,7 +133,8 @@ impl Service {
         let Some(rule) = cache.rule(&identity).filter(|_| !adapted) else {
             return LookedUp::Off;
         };
-        if fields.runs_tools() || !(rule.sampled || repeats(ready)) {
+        let told = fields.runs_tools() || fields.prompt_logprobs.is_some();
+        if told || !(rule.sampled || repeats(ready)) {
             return LookedUp::Off;
         }
         let wish = wish(ready.call, admission);
