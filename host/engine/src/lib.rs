@@ -35,6 +35,7 @@ mod speculator;
 mod step_loop;
 mod submit_error;
 mod waker;
+mod warm_up;
 
 pub use beam_params::{BEAMS_MAX, BeamParams, EarlyStopping};
 pub use config::{EngineConfig, EngineError, FaultPoint, Speculation};

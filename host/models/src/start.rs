@@ -68,7 +68,12 @@ fn start(
         })
     };
     let Placed { engine, device } = start_engine(&files.folder, placement, on_processor)?;
-    tracing::info!(model = config.name, device, "engine started");
+    tracing::info!(
+        model = config.name,
+        device,
+        warm_up_ms = engine.warm_up_time().map(|time| time.as_secs_f64() * 1e3),
+        "engine started"
+    );
     Ok(ModelRuntime::Tokens(Arc::new(LocalEngine {
         engine,
         max_context,
