@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Instant;
 
 use anyhow::Context as _;
 use mortise_engine::{KvType, Speculation};
@@ -171,6 +172,7 @@ impl LoadModel for LocalLoader {
                 architecture: String::new(),
                 generator: Some(Generator::Conversation(runtime)),
                 embedder: None,
+                loaded_at: Instant::now(),
             });
         }
         let settled = self.settled(config, overrides)?;
@@ -207,6 +209,7 @@ impl LoadModel for LocalLoader {
             architecture: files.architecture,
             generator,
             embedder,
+            loaded_at: Instant::now(),
         };
         tracing::info!(
             model = model.name,

@@ -1,7 +1,7 @@
 //! The descriptor of a model: its names, its capabilities, and the runtimes behind them.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use mortise_engine::EngineLoad;
 use mortise_model::GenerationConfig;
@@ -72,6 +72,8 @@ pub struct Model {
     pub generator: Option<Generator>,
     /// Computes embeddings.
     pub embedder: Option<TextEmbedder>,
+    /// When it was loaded.
+    pub loaded_at: Instant,
 }
 
 /// Something that a model can do.

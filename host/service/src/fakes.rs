@@ -388,6 +388,7 @@ fn served(generator: Generator, plugins: ModelPlugins) -> ServedModel {
                 architecture: String::new(),
                 generator: Some(generator),
                 embedder: None,
+                loaded_at: std::time::Instant::now(),
             }),
             plugins,
         }),

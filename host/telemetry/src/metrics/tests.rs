@@ -48,6 +48,7 @@ fn loaded(name: &str) -> ModelStatus {
             architecture: String::new(),
             generator: None,
             embedder: None,
+            loaded_at: std::time::Instant::now(),
         })),
         in_flight: 3,
         uses: 7,

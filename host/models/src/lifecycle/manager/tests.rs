@@ -39,6 +39,7 @@ impl LoadModel for FakeLoader {
             architecture: String::new(),
             generator: None,
             embedder: None,
+            loaded_at: std::time::Instant::now(),
         })
     }
 
