@@ -132,6 +132,7 @@ impl Engine {
             tokens: config.step_token_budget,
         };
         let for_loop = Arc::clone(&shared);
+        let (max_sequences, threads) = (config.max_sequences, config.threads);
         let run = move |waker, started: &dyn Fn(Started)| {
             let warmed = warmed(std::iter::once(&mut model).chain(&mut draft), &config);
             let good = warmed.is_ok();
@@ -157,11 +158,11 @@ impl Engine {
             }
             .run();
         };
-        let (join, warm_up) = spawn(run, config.threads)?;
+        let (join, warm_up) = spawn(run, threads)?;
         Ok(EngineHandle {
             shared,
             submissions,
-            max_sequences: config.max_sequences,
+            max_sequences,
             waker: thread_waker(join.thread().clone()),
             join: Mutex::new(Some(join)),
             vocabulary,
