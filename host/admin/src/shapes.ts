@@ -351,7 +351,9 @@ type UploadedModel = LibraryRow & {
 type UploadRow = {
   id: string;
   model_id: string;
-  file_name: string;
+  file_name: string | null;
+  /** Of several files, in the order in which they come. */
+  files: { name: string; size_bytes: integer }[];
   size_bytes: integer;
   /** Bytes that have come: where the next chunk begins. */
   offset: integer;
