@@ -11,6 +11,7 @@ mod surroundings;
 mod swap;
 mod threats;
 mod tools;
+mod uploads;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -43,8 +43,15 @@ pub(super) fn check_plugins(
     }
     let bindings: Vec<BindingConfig> = bindings.collect::<Result<_, _>>()?;
     check_names(&bindings)?;
+    let dir = dir.or_else(|| raw.dir.as_ref().map(|dir| base.join(dir)));
+    if raw.upload && dir.is_none() {
+        return Err(invalid(
+            "plugins.upload",
+            "it needs a folder for the files; give `plugins.dir`",
+        ));
+    }
     Ok(PluginConfig {
-        dir: dir.or_else(|| raw.dir.as_ref().map(|dir| base.join(dir))),
+        dir,
         cache_dir: raw.cache_dir.as_ref().map(|dir| base.join(dir)),
         watch: match raw.watch_ms {
             0 => None,
@@ -59,6 +66,7 @@ pub(super) fn check_plugins(
         },
         fault: None,
         quarantine: !raw.strict,
+        upload: raw.upload,
         require_signed: raw.require_signed,
         trusted_keys,
         bindings,

@@ -22,6 +22,8 @@ pub struct PluginConfig {
     pub bounds: PluginBounds,
     /// A file that is no good is left out at the start, where the server can go without it.
     pub quarantine: bool,
+    /// Files of the folder may come and go by way of the admin side.
+    pub upload: bool,
     /// Files without a good signature are refused.
     pub require_signed: bool,
     /// Public keys (ed25519) whose signatures are good.
