@@ -71,6 +71,7 @@ pub(crate) const ADMIN: &[File] = &[
     file!("admin", "parts.js", SCRIPT),
     file!("admin", "plugin-files.js", SCRIPT),
     file!("admin", "plugins.js", SCRIPT),
+    file!("admin", "pulls.js", SCRIPT),
     file!("admin", "requests.js", SCRIPT),
 ];
 

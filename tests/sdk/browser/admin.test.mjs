@@ -94,6 +94,50 @@ test("models are filtered, loaded with settings, and unloaded", async () => {
   await close();
 });
 
+test("models are pulled with progress, cancelled and removed", async () => {
+  const pull = (more) => ({ id: "p1", model: "org/name", state: "downloading", file: "model.gguf", bytes_done: 0, bytes_total: 4096, bytes_received: 0, error: null, created_at_ms: 1, ended_at_ms: null, ...more });
+  let [library, asked] = [[], []];
+  const prepare = async (page) => {
+    // The server of the tests has no library, and no hub to pull from.
+    await page.route("**/v1/admin/library", (route) => route.fulfill(json({ object: "list", data: library })));
+    await page.route("**/v1/admin/pulls", (route) => {
+      if (route.request().method() === "GET") return route.fulfill(json({ object: "list", data: [] }));
+      asked.push(route.request().postDataJSON());
+      return route.fulfill({ status: 202, ...json(pull({ bytes_done: 1024 })) });
+    });
+    await page.route("**/v1/admin/pulls/p1", (route) => {
+      asked.push(route.request().method());
+      return route.fulfill(json(pull({ state: "cancelling" })));
+    });
+    await page.route("**/v1/admin/models/other", (route) => {
+      if (route.request().method() !== "DELETE") return route.continue();
+      asked.push("removed");
+      library = [];
+      return route.fulfill(json({ name: "other", deleted: true }));
+    });
+  };
+  const { page, close } = await signedIn("models", { prepare });
+  await button(page, "Pull from the hub").click();
+  await accessible(page, "the form of a pull");
+  await page.fill("#field-model", "org/name");
+  await page.keyboard.press("Enter");
+  const listed = row(page, "pulls", "org/name");
+  await listed.getByText("model.gguf, 1 KiB of 4 KiB").waitFor();
+  assert.deepEqual(asked, [{ model: "org/name" }]);
+  await accessible(page, "pulls");
+  await button(page, "Cancel the pull of org/name").click();
+  await page.locator(".note", { hasText: "is cancelled" }).waitFor();
+  assert.equal(asked[1], "DELETE");
+  library = [{ name: "other" }];
+  await page.click("a[href='#keys']");
+  await page.click("a[href='#models']");
+  await button(page, "Remove other").click();
+  await button(page, "Remove").click();
+  await button(page, "Remove other").waitFor({ state: "detached" });
+  assert.equal(asked[2], "removed");
+  await close();
+});
+
 test("aliases are made, changed, rolled back and removed", async () => {
   const { page, close } = await signedIn("aliases");
   await button(page, "New alias").click();
@@ -260,6 +304,7 @@ test("what a hostile server writes into any field stays text", async () => {
         breakdowns: CORPUS.map((text) => ({ at: text, plugin: text, version: text, function: text, request_id: text, text, printed: text })),
       },
     };
+    answers.pulls = answers.library = named((text) => ({ id: text, name: text, model: text, state: text, file: text, error: text, bytes_done: 1, bytes_total: 2, created_at_ms: 1 }));
     answers["plugins/files"] = named((text) => ({ file: text, path: text, present: true }));
     await page.route("**/v1/admin/plugins/files/*/versions", (route) => route.fulfill(json(named((text) => ({ digest: text, bytes: 1, signed: true, replaced_at: 1 })))));
     for (const [path, answer] of Object.entries(answers)) await page.route(`**/v1/admin/${path}`, (route) => route.fulfill(json(answer)));
@@ -268,6 +313,7 @@ test("what a hostile server writes into any field stays text", async () => {
       ["requests", { data: CORPUS.map(request), total: CORPUS.length }],
       ["plugins", { generation: 1, plugins: CORPUS.map((text) => ({ plugin: text, version: text, kind: text, instances: 1, suspended: 1, suspensions: 1, memory_peak_bytes: 1, calls: 1, seconds: 1, faults: { [text]: 1 } })) }],
       ["audit.entry", { at: CORPUS[0], action: CORPUS[0] }],
+      ...CORPUS.map((text) => ["model.pull", { id: text, model: text, state: text, file: text, error: text, bytes_done: 1, bytes_total: 2, created_at_ms: 1 }]),
       ["model.state", { model: CORPUS[0], state: CORPUS[0], error: CORPUS[0] }],
       ["model.progress", { model: CORPUS[1], state: "loading", stage: CORPUS[1], file: CORPUS[1], bytes_done: 1, bytes_total: 2 }],
     ];
